@@ -1,4 +1,4 @@
-//! What engines say about their KV-cache blocks, free of any wire format.
+//! Events of engines about their KV-cache blocks, free of any wire format.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub enum ExtraKey {
     Bytes(Box<[u8]>),
 }
 
-/// What the layers of one KV-cache group need of a prefix to go on from its end.
+/// Attention of one KV-cache group: the part of a prefix that its layers need to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Attention {
     /// Every block of it (full attention, MLA).
@@ -49,7 +49,7 @@ pub enum Attention {
     Full,
     /// The blocks of its last `tokens` tokens (sliding window, chunked local attention).
     Window {
-        /// How far back a token looks, at least 1.
+        /// Size of the window in tokens, at least 1.
         tokens: u32,
     },
     /// Its last block, which stands for all before it (state-space layers).
@@ -77,7 +77,7 @@ pub struct StoredBlocks {
     pub extra_keys: Vec<Vec<ExtraKey>>,
     /// The engine's KV-cache group (hybrid models have several); 0 where there is one.
     pub group: u32,
-    /// What the layers of that group need of a prefix.
+    /// Attention of that group.
     pub attention: Attention,
 }
 

@@ -1,5 +1,4 @@
-//! A verdict becomes a decision here, and only here: a [`Route`] can be made by no other code, so whoever
-//! holds one knows that its row exists.
+//! Check of verdicts against what was offered. A [`Route`] is made here only, so that its row exists.
 
 use thiserror::Error;
 
@@ -10,7 +9,7 @@ use crate::worker::Role;
 const ASK_AGAIN_MS: (u32, u32) = (1, 10_000);
 /// Longest reason shown to a client, in bytes.
 const MAX_REASON: usize = 256;
-/// What a rejection with a status that is no HTTP error becomes.
+/// Status of a rejection whose own is no HTTP error.
 const DEFAULT_STATUS: u16 = 503;
 
 /// A checked answer that the router may act on.
@@ -26,12 +25,12 @@ pub enum Decision {
     Pass,
 }
 
-/// What was offered: what a verdict is checked against.
+/// The candidates of a call, against which its verdict is checked.
 #[derive(Debug, Clone, Copy)]
 pub enum Offer<'a> {
     /// So many candidates for one part, or the whole, of a request.
     One {
-        /// How many.
+        /// Their number.
         candidates: usize,
     },
     /// Workers of a disaggregated pool, for both legs at once.
@@ -71,7 +70,7 @@ impl Route {
     }
 }
 
-/// Why a verdict makes no sense for the candidates it answers.
+/// The reason why a verdict makes no sense for its candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidVerdict {
     /// A row that was not offered.
@@ -79,26 +78,26 @@ pub enum InvalidVerdict {
     RowOutOfRange {
         /// The row it named.
         row: u32,
-        /// How many there were.
+        /// The number of candidates.
         candidates: usize,
     },
     /// A separate prefill worker where none was offered.
     #[error("named a separate prefill worker where one worker was to be chosen")]
     PrefillNotOffered,
-    /// As prefill worker one that is none.
+    /// A prefill worker of another role.
     #[error("chose row {row} to prefill, whose role is {}", role.as_str())]
     NotAPrefillWorker {
         /// The row it named.
         row: u32,
-        /// What that worker does.
+        /// The role of that worker.
         role: Role,
     },
-    /// As the worker that answers one that does not decode, or not with a prefill worker at its side.
+    /// A worker that cannot answer the client: it does not decode, or not with a prefill worker beside it.
     #[error("chose row {row} to answer the client, whose role is {}", role.as_str())]
     CannotAnswer {
         /// The row it named.
         row: u32,
-        /// What that worker does.
+        /// The role of that worker.
         role: Role,
     },
     /// A decode worker for the whole of a request, where that is not allowed.
@@ -116,7 +115,7 @@ pub enum InvalidVerdict {
 ///
 /// # Errors
 /// [`InvalidVerdict`] where acting on it would be wrong; small slips (a status that is no error, a reason
-/// that is too long, a delay out of bounds) are mended instead.
+/// that is too long, a delay out of bounds) are corrected instead.
 pub fn check(verdict: Verdict, offer: Offer<'_>) -> Result<Decision, InvalidVerdict> {
     match verdict {
         Verdict::Route(choice) => check_choice(choice, offer).map(Decision::Route),
@@ -130,7 +129,7 @@ pub fn check(verdict: Verdict, offer: Offer<'_>) -> Result<Decision, InvalidVerd
                 ..hold
             }))
         }
-        Verdict::Reject(rejection) => Ok(Decision::Reject(mend(rejection))),
+        Verdict::Reject(rejection) => Ok(Decision::Reject(corrected(rejection))),
         Verdict::Pass => Ok(Decision::Pass),
     }
 }
@@ -178,7 +177,7 @@ fn check_roles(choice: Choice, roles: &[Role], alone: bool) -> Result<(), Invali
     }
 }
 
-fn mend(mut rejection: Rejection) -> Rejection {
+fn corrected(mut rejection: Rejection) -> Rejection {
     if !(400..600).contains(&rejection.status) {
         rejection.status = DEFAULT_STATUS;
     }

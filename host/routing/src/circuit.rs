@@ -1,8 +1,8 @@
-//! Whether a version of a policy is asked: not for a while after too many of its calls failed, then one call at a time to see.
+//! Circuit breaker of a policy version: it opens after too many failed calls, and closes after good probes.
 //!
 //! While it is closed a call costs two atomic operations and takes no lock; times are handed in. It opens when, within
 //! [`CircuitSpec::window`] of a fault, both [`CircuitSpec::faults`] were counted and their share of the calls reached
-//! [`CircuitSpec::share`]. Every [`CircuitSpec::open_time`], doubled each time it is in vain up to [`CircuitSpec::max_open_time`],
+//! [`CircuitSpec::share`]. Every [`CircuitSpec::open_time`], doubled with each failed probe up to [`CircuitSpec::max_open_time`],
 //! one call is let through; after [`CircuitSpec::probes`] good ones in a row it closes. Opened again within
 //! [`CircuitSpec::max_open_time`] of that, it goes on doubling.
 
@@ -17,11 +17,11 @@ pub struct CircuitSpec {
     pub faults: u32,
     /// Least share of the window's calls that failed, 0 to 1.
     pub share: f64,
-    /// How long faults are counted together, from the first of them.
+    /// Window in which faults are counted, from the first of them.
     pub window: Duration,
-    /// How long it stays open at first.
+    /// Time that it stays open at first.
     pub open_time: Duration,
-    /// How long at most, however often it was in vain.
+    /// Longest time that it stays open, however many probes failed.
     pub max_open_time: Duration,
     /// Good calls in a row that close it.
     pub probes: u32,
@@ -40,14 +40,14 @@ impl Default for CircuitSpec {
     }
 }
 
-/// What a circuit does with calls.
+/// State of a circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CircuitState {
-    /// Lets every call through.
+    /// Every call passes.
     Closed,
-    /// Lets none through but one now and then.
+    /// No call passes but a probe now and then.
     Open,
-    /// The last call it let through was good; some more, and it closes.
+    /// The last probe was good. It closes after some more.
     HalfOpen,
 }
 
@@ -63,16 +63,16 @@ impl CircuitState {
     }
 }
 
-/// What a call was let through as. Goes back to the circuit with the call's outcome.
+/// The kind of a call that passed. It is returned to the circuit with the call's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// One of many: the circuit was closed.
     Regular,
-    /// The one that shows whether to close it again.
+    /// The call that tests whether the circuit can close.
     Probe,
 }
 
-/// What a call's outcome did to the circuit.
+/// Effect of a call's outcome on the circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CircuitChange {
     /// Nothing.
@@ -124,7 +124,7 @@ impl Circuit {
         }
     }
 
-    /// Whether a call may be made now. One that is let through reports to [`Circuit::succeeded`] or [`Circuit::failed`].
+    /// Returns whether a call may be made now. One that is let through reports to [`Circuit::succeeded`] or [`Circuit::failed`].
     #[must_use]
     pub fn admit(&self, now_us: u64) -> Option<Admission> {
         if self.is_closed() {
@@ -134,7 +134,7 @@ impl Circuit {
         if now_us < due {
             return None;
         }
-        // Whoever moves the time on is the one call; were it to report nothing, another follows after a rest.
+        // The call that moves the time is the probe. If it reports nothing, another follows after a rest.
         let after = now_us.saturating_add(micros(self.spec.open_time).max(1));
         self.next_probe
             .compare_exchange(due, after, Ordering::Relaxed, Ordering::Relaxed)
@@ -221,13 +221,13 @@ impl Circuit {
         self.is_open.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it lets every call through.
+    /// Returns whether it lets every call through.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         !self.is_open.load(Ordering::Relaxed)
     }
 
-    /// What it does with calls now.
+    /// Returns its state.
     #[must_use]
     pub fn state(&self) -> CircuitState {
         if self.is_closed() {
@@ -239,7 +239,7 @@ impl Circuit {
         }
     }
 
-    /// How often it went from closed to open.
+    /// Returns how often it opened.
     #[must_use]
     pub fn openings(&self) -> u64 {
         self.openings.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! What a policy answers. Unchecked: see `check.rs` for what the router acts on.
+//! Verdicts of policies, not yet checked: see `check.rs`.
 
 use crate::id::WorkerId;
 
@@ -7,7 +7,7 @@ use crate::id::WorkerId;
 pub enum Verdict {
     /// Send the request to a candidate.
     Route(Choice),
-    /// Hold it in the router's queue and ask again.
+    /// Hold it in the router's queue and decide again.
     Queue(Hold),
     /// Answer the client with an error.
     Reject(Rejection),
@@ -26,19 +26,19 @@ pub struct Choice {
     pub score: f64,
 }
 
-/// How to hold a request.
+/// Terms on which a request is held.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hold {
     /// Ascending order among the requests held for one pool.
     pub order: f64,
-    /// Ask again after this many milliseconds at the latest.
+    /// Longest time until the next decision, in milliseconds.
     pub ask_again_ms: u32,
-    /// Whom it waits for; none: whoever takes it.
+    /// The worker that it waits for; none: any.
     pub waits_for: Option<WaitsFor>,
 }
 
 impl Hold {
-    /// The worker that the request waits for among these, the candidates in row order, and what it is there.
+    /// Returns the worker that the request waits for among the candidates in row order, and its work there.
     #[must_use]
     pub fn awaited(&self, candidates: &[WorkerId]) -> Option<(WorkerId, u32)> {
         let waits = self.waits_for?;
@@ -52,11 +52,11 @@ impl Hold {
 pub struct WaitsFor {
     /// Its row.
     pub row: u32,
-    /// What the request is there, in the policy's unit.
+    /// The request's work there, in the policy's unit.
     pub work: u32,
 }
 
-/// How to refuse a request.
+/// Terms on which a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// HTTP status, 400 to 599 once checked.

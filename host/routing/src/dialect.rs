@@ -1,4 +1,4 @@
-//! How a prefill worker hands a prompt's KV cache to a decode worker, seen from the router.
+//! Dialects of the KV-cache transfer from a prefill to a decode worker, as the router sees them.
 
 /// What the workers of a disaggregated pool speak. What each sends is in `inference-api/src/handshake.rs`; what each does
 /// when it goes wrong is in `host/adr/0009-prefill-decode.md`.
@@ -30,20 +30,20 @@ impl Dialect {
         }
     }
 
-    /// Whether both legs are sent at once; else the decode leg follows the prefill leg's answer.
+    /// Returns whether both legs are sent at once; else the decode leg follows the prefill leg's answer.
     #[must_use]
     pub fn is_concurrent(self) -> bool {
         matches!(self, Self::Mooncake | Self::Sglang)
     }
 
-    /// Whether a decode worker can answer a request without a prefill worker. SGLang's cannot: started as decode, it waits
+    /// Returns whether a decode worker can answer a request without a prefill worker. SGLang's cannot: started as decode, it waits
     /// for a bootstrap.
     #[must_use]
     pub fn decodes_alone(self) -> bool {
         self != Self::Sglang
     }
 
-    /// Whether its prefill workers have a bootstrap server that the other side is told of.
+    /// Returns whether its prefill workers have a bootstrap server whose address the decode worker receives.
     #[must_use]
     pub fn has_bootstrap(self) -> bool {
         matches!(self, Self::Mooncake | Self::Sglang)

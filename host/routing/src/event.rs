@@ -1,4 +1,4 @@
-//! What becomes of requests and of workers, as a policy is told of it.
+//! Events of requests and workers that policies receive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::policy::PolicyFault;
 use crate::worker::Worker;
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// A request, or a leg of one, goes out to a worker. The number: tokens of its prompt.
@@ -18,7 +18,7 @@ pub enum EventKind {
     Finished,
     /// The worker did not answer, refused for its own trouble, or broke off. The number: milliseconds since the dispatch.
     Failed,
-    /// Nobody waits for the answer any more. The number: milliseconds since the dispatch.
+    /// The client left. The number: milliseconds since the dispatch.
     Abandoned,
     /// A worker is there.
     Joined,
@@ -68,7 +68,7 @@ impl EventKind {
 pub struct EventKinds(u32);
 
 impl EventKinds {
-    /// Those of requests.
+    /// Kinds of request events.
     pub const REQUESTS: Self = Self::NONE
         .with(EventKind::Dispatched)
         .with(EventKind::FirstToken)
@@ -84,13 +84,13 @@ impl EventKinds {
         Self(self.0 | 1 << kind as u32)
     }
 
-    /// Whether it is among them.
+    /// Returns whether it is among them.
     #[must_use]
     pub const fn has(self, kind: EventKind) -> bool {
         self.0 & (1 << kind as u32) != 0
     }
 
-    /// Whether one of `others` is among them.
+    /// Returns whether one of `others` is among them.
     #[must_use]
     pub const fn meets(self, others: Self) -> bool {
         self.0 & others.0 != 0
@@ -125,7 +125,7 @@ impl fmt::Debug for EventKinds {
 /// Something that happened.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// What.
+    /// The event.
     pub kind: EventKind,
     /// When: microseconds on the clock of [`RequestFacts::now_us`](crate::RequestFacts::now_us).
     pub at_us: u64,
@@ -133,21 +133,21 @@ pub struct Event {
     pub seq: u64,
     /// The request's session.
     pub session: Option<u64>,
-    /// Where. Kept, since it may be gone by the time this is told.
+    /// The worker. Kept here, since it may have left when the event is delivered.
     pub worker: Arc<Worker>,
-    /// What the kind says; NaN where it says nothing.
+    /// Number of the kind; NaN where it has none.
     pub number: f64,
 }
 
-/// The part of a policy that is told what happened, off the path of requests. Called by one thread at a time.
+/// The part of a policy that receives events, off the request path. Called by one thread at a time.
 pub trait EventListener: Send + Sync + fmt::Debug {
     /// The policy's name in the configuration.
     fn policy(&self) -> &str;
 
-    /// What it wants to be told.
+    /// Returns the kinds of events that it receives.
     fn kinds(&self) -> EventKinds;
 
-    /// Whether it works by the clock.
+    /// Returns whether it works by the clock.
     fn ticks(&self) -> bool;
 
     /// Some events of its kinds, in the order in which they happened.
@@ -162,7 +162,7 @@ pub trait EventListener: Send + Sync + fmt::Debug {
     /// [`PolicyFault`].
     fn tick(&self, now_us: u64) -> Result<Duration, PolicyFault>;
 
-    /// It is not told anything any more: what it keeps for being told may go.
+    /// Ends the delivery of events. What is kept for it may be dropped.
     fn rest(&self);
 }
 

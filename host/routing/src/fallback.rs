@@ -1,12 +1,11 @@
-//! What decides when the policy cannot: the least loaded worker, by weight. Native, infallible, and free of any
-//! state, so that it works when everything else has failed.
+//! Fallback policy: the least loaded worker, by weight. Native, infallible and stateless, so that it works when all else fails.
 
 use crate::decision::{Choice, Verdict};
 use crate::feature::{CandidateFeature, FeaturePlan};
 use crate::policy::{DecisionInput, Policy, PolicyFault};
 
-/// Sends to the candidate with the fewest requests in flight for its weight: those of this router, or those that its engine told of
-/// a moment ago where these are more, because others send to it as well. Among equals, to one picked by the
+/// Chooses the candidate with the fewest requests in flight for its weight: those of this router, or those that its engine
+/// reported a moment ago where these are more, because other routers send to it as well. Among equals it picks one by the
 /// request's number, so that an idle fleet is used evenly.
 #[derive(Debug)]
 pub struct LeastLoaded {
@@ -19,7 +18,7 @@ const RUNNING: usize = 2;
 const WAITING: usize = 3;
 const AGE_MS: usize = 4;
 const COLUMNS: usize = 5;
-/// Age in milliseconds beyond which an engine's word is not believed: five scrapes that failed.
+/// Age in milliseconds beyond which an engine's report is ignored: five failed scrapes.
 const FRESH_MS: f64 = 10_000.0;
 
 impl Default for LeastLoaded {
@@ -80,13 +79,13 @@ impl Policy for LeastLoaded {
 }
 
 fn cost(candidate: &[f64]) -> f64 {
-    // What was not told is NaN: no age is fresh then, and no number counts.
-    let told = if candidate[AGE_MS] <= FRESH_MS {
+    // Numbers that were not reported are NaN: no age is fresh then, and no number counts.
+    let reported = if candidate[AGE_MS] <= FRESH_MS {
         candidate[RUNNING].max(0.0) + candidate[WAITING].max(0.0)
     } else {
         0.0
     };
-    (candidate[REQUESTS].max(told) + 1.0) / candidate[WEIGHT]
+    (candidate[REQUESTS].max(reported) + 1.0) / candidate[WEIGHT]
 }
 
 #[cfg(test)]
@@ -98,18 +97,18 @@ mod tests {
     use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts};
     use crate::random::RunNumber;
 
-    /// Requests and weights, of engines that told nothing.
+    /// Requests and weights, of engines without reports.
     #[track_caller]
     fn check(seq: u64, rows: &[[f64; 2]], expected: u32) {
         let rows: Vec<_> = rows
             .iter()
             .map(|[requests, weight]| [*requests, *weight, f64::NAN, f64::NAN, f64::NAN])
             .collect();
-        check_told(seq, &rows, expected);
+        check_reported(seq, &rows, expected);
     }
 
     #[track_caller]
-    fn check_told(seq: u64, rows: &[[f64; COLUMNS]], expected: u32) {
+    fn check_reported(seq: u64, rows: &[[f64; COLUMNS]], expected: u32) {
         let ids: Vec<_> = (0..rows.len() as u32).map(WorkerId).collect();
         let request = RequestFacts {
             seq,
@@ -140,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_others_sent_while_the_engines_word_is_fresh() {
+    fn requests_of_other_routers_count_while_the_engines_report_is_fresh() {
         let alone = [3.0, 1.0, f64::NAN, f64::NAN, f64::NAN];
-        check_told(1, &[[0.0, 1.0, 4.0, 2.0, 500.0], alone], 1);
-        check_told(1, &[[0.0, 1.0, 4.0, f64::NAN, FRESH_MS], alone], 1);
-        check_told(1, &[[0.0, 1.0, 4.0, 2.0, FRESH_MS + 1.0], alone], 0);
-        // Its own requests that the engine has not told of yet count all the same.
-        check_told(1, &[[9.0, 1.0, 0.0, 0.0, 500.0], alone], 1);
+        check_reported(1, &[[0.0, 1.0, 4.0, 2.0, 500.0], alone], 1);
+        check_reported(1, &[[0.0, 1.0, 4.0, f64::NAN, FRESH_MS], alone], 1);
+        check_reported(1, &[[0.0, 1.0, 4.0, 2.0, FRESH_MS + 1.0], alone], 0);
+        // Its own requests count though the engine has not reported them yet.
+        check_reported(1, &[[9.0, 1.0, 0.0, 0.0, 500.0], alone], 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::feature::{CANDIDATE_CATALOGUE, CandidateFeature, FeaturePlan, REQUEST_CATALOGUE, RequestFeature};
 
-/// What resolves to a feature that this host does not know.
+/// Name of a feature that this host does not know.
 const UNKNOWN: &str = "?";
 
 impl RequestFeature {

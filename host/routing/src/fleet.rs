@@ -1,4 +1,4 @@
-//! All workers, as one immutable value, and how it changes on a reload.
+//! Fleet: all workers as one immutable value, and its change on a reload.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct Fleet {
     ids: WorkerIds,
 }
 
-/// What a reload changes.
+/// Changes of a reload.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FleetChange {
     /// Workers that were not there before.
@@ -68,7 +68,7 @@ impl Fleet {
         (Self { workers, ids }, change)
     }
 
-    /// Where its workers' ids come from, for whoever holds caches that are no worker's of the fleet.
+    /// Returns the source of the workers' ids, for owners of caches that are no worker's of the fleet.
     #[must_use]
     pub fn ids(&self) -> &WorkerIds {
         &self.ids

@@ -13,7 +13,7 @@ pub struct WorkerId(pub u32);
 pub struct WorkerIds(Arc<AtomicU32>);
 
 impl WorkerIds {
-    /// An id nobody had before. They count up from 0.
+    /// Returns a new id. Ids count up from 0.
     #[must_use]
     pub fn next(&self) -> WorkerId {
         WorkerId(self.0.fetch_add(1, Ordering::Relaxed))

@@ -27,8 +27,8 @@ mod versions;
 mod worker;
 
 pub use admission::{
-    Aims, Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Release, Waiting, WaitingLine,
-    weighted_tokens,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, WaitersByWorker,
+    Waiting, weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};

@@ -1,5 +1,5 @@
-//! The seam between the router and whatever decides: three implementations today, WebAssembly components
-//! (`policy-runtime`), pipelines of them (`pipeline/`) and the native fallback (`fallback.rs`).
+//! Interface between the router and policies. Three implementations: WebAssembly components (`policy-runtime`), pipelines of
+//! them (`pipeline/`) and the native fallback (`fallback.rs`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::random::RunNumber;
 use crate::transcript::Transcript;
 use crate::worker::Worker;
 
-/// Something that places requests.
+/// A policy: it places requests.
 pub trait Policy: Send + Sync + fmt::Debug {
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     fn name(&self) -> &str;
 
-    /// The numbers it wants laid out.
+    /// Returns the numbers that it requests.
     fn plan(&self) -> &FeaturePlan;
 
-    /// Whether the prompt's tokens are needed for what may decide now.
+    /// Returns whether the prompt's tokens are needed by what may decide now.
     fn needs_tokens(&self) -> bool {
         self.plan().needs_tokens()
     }
 
-    /// Whether the prefix index is to be asked for what may decide now; where it is not, its columns are NaN.
+    /// Returns whether what may decide now needs a lookup in the prefix index. Without one its columns are NaN.
     fn needs_prefix(&self) -> bool {
         self.plan().needs_prefix()
     }
@@ -37,36 +37,36 @@ pub trait Policy: Send + Sync + fmt::Debug {
     /// Decides one request. Called on the request's own thread; never blocks.
     ///
     /// # Errors
-    /// [`PolicyFault`] when the policy failed; the router then asks its fallback, and the client never knows.
+    /// [`PolicyFault`] when the policy failed; the router then calls its fallback, and the client sees no error.
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault>;
 
-    /// The same, and what was asked on the way. One that asks nothing has nothing to tell.
+    /// Decides, and returns the queries as well. A policy without queries returns an empty transcript.
     fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
         (self.decide(input), Transcript::default())
     }
 
-    /// What it was made of; none where it is part of the router.
+    /// Returns its origin; none where it is part of the router.
     fn origin(&self) -> Option<&Arc<Origin>> {
         None
     }
 
-    /// What of it is told what happens to requests and workers. One that is made of others has theirs.
+    /// Returns its receivers of events. A policy that is made of others has theirs.
     fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
         Vec::new()
     }
 
-    /// Itself, where it can say how good each candidate is.
+    /// Returns itself, where it scores candidates.
     fn scorer(&self) -> Option<&dyn Scorer> {
         None
     }
 
-    /// Itself, where it is made of others.
+    /// Returns itself, where it is made of others.
     fn pipeline(&self) -> Option<&Pipeline> {
         None
     }
 }
 
-/// A policy that says how good each candidate is.
+/// A policy that scores each candidate.
 pub trait Scorer {
     /// Fills `scores`, which has a place for each candidate, in row order: any unit, higher is better, NaN for no opinion. Called
     /// as [`Policy::decide`] is.
@@ -75,7 +75,7 @@ pub trait Scorer {
     /// [`PolicyFault`] when it failed; what is in `scores` then means nothing.
     fn score(&self, input: &DecisionInput<'_>, scores: &mut [f64]) -> Result<(), PolicyFault>;
 
-    /// The same, and what was asked on the way.
+    /// Scores, and returns the queries as well.
     fn score_noting(
         &self,
         input: &DecisionInput<'_>,
@@ -83,8 +83,8 @@ pub trait Scorer {
     ) -> (Result<(), PolicyFault>, Transcript);
 }
 
-/// What a policy was made of: where two have the same, the same input and the same answers to the same questions give the
-/// same verdict, bit for bit.
+/// Origin of a policy. Two policies of the same origin give the same verdict, bit for bit, for the same input and the same answers
+/// to their queries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// SHA-256 of the component's bytes, in hexadecimal.
@@ -95,7 +95,7 @@ pub struct Origin {
     pub version: Box<str>,
 }
 
-/// Which part of a request is being placed.
+/// The part of a request that is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// One worker does prefill and decode.
@@ -106,7 +106,7 @@ pub enum Phase {
     Decode,
 }
 
-/// What every policy is told of the request.
+/// Facts of the request that every policy receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestFacts {
     /// Counts requests from 1; seeds the policy's randomness together with `run` and `attempt`.
@@ -115,9 +115,9 @@ pub struct RequestFacts {
     pub run: RunNumber,
     /// A stable hash of the client's session key.
     pub session: Option<u64>,
-    /// What is being placed.
+    /// The part that is placed.
     pub phase: Phase,
-    /// How often this request has been decided before.
+    /// Number of decisions about this request before.
     pub attempt: u32,
     /// Microseconds on a monotonic clock, frozen for the call.
     pub now_us: u64,
@@ -131,16 +131,16 @@ impl RequestFacts {
     }
 }
 
-/// Everything one decision is made from.
+/// Input of one decision.
 #[derive(Clone, Copy)]
 pub struct DecisionInput<'a> {
     /// Of the request.
     pub request: &'a RequestFacts,
     /// One id a candidate; never empty.
     pub ids: &'a [WorkerId],
-    /// The request's numbers, then one row a candidate, as [`FeaturePlan`] asked.
+    /// The request's numbers, then one row a candidate, in the order of the [`FeaturePlan`].
     pub numbers: &'a [f64],
-    /// What can be asked besides. Shared, because a component's host functions outlive any borrow.
+    /// Further queries. Shared, because a component's host functions outlive any borrow.
     pub queries: &'a Arc<dyn DecisionQueries>,
 }
 
@@ -166,8 +166,8 @@ impl fmt::Debug for DecisionInput<'_> {
     }
 }
 
-/// Questions about the current request that are answered on demand. Never blocks. What is not answered is not known.
-#[expect(unused_variables, reason = "the questions by their names")]
+/// Queries about the current request, answered on demand. They never block. Without an answer the value is unknown.
+#[expect(unused_variables, reason = "the queries by their names")]
 pub trait DecisionQueries: Send + Sync {
     /// The candidates, in row order. Without them the policy's sessions are neither recalled nor remembered.
     fn candidates(&self) -> &[WorkerId] {
@@ -184,7 +184,7 @@ pub trait DecisionQueries: Send + Sync {
         Vec::new()
     }
 
-    /// How many candidates hold at least the first `tokens` tokens on any tier.
+    /// Returns how many candidates hold at least the first `tokens` tokens on any tier.
     fn holders(&self, tokens: u32) -> u32 {
         0
     }
@@ -211,7 +211,7 @@ pub trait DecisionQueries: Send + Sync {
     }
 }
 
-/// Whether a header is never shown to a policy: its value lets whoever has it in.
+/// Returns whether a header is never shown to a policy: its value grants access.
 #[must_use]
 pub fn is_secret_header(name: &str) -> bool {
     const SECRETS: [&str; 5] = [
@@ -224,13 +224,13 @@ pub fn is_secret_header(name: &str) -> bool {
     SECRETS.iter().any(|secret| secret.eq_ignore_ascii_case(name))
 }
 
-/// Knows nothing: for policies that ask nothing, and where the answers are had elsewhere.
+/// Queries without answers: for policies that make none, and where the answers come from elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub struct NoAnswers;
 
 impl DecisionQueries for NoAnswers {}
 
-/// How a policy failed.
+/// Kind of a policy's failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultKind {
     /// It trapped (a panic, an unreachable, a memory fault).
@@ -272,13 +272,13 @@ impl FaultKind {
     }
 }
 
-/// A policy failed to decide.
+/// Failure of a policy to decide.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("policy `{policy}` failed ({}): {detail}", kind.as_str())]
 pub struct PolicyFault {
     /// The policy's name in the configuration.
     pub policy: Arc<str>,
-    /// How it failed.
+    /// Kind of the failure.
     pub kind: FaultKind,
     /// One line for the log.
     pub detail: String,

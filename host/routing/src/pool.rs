@@ -1,4 +1,4 @@
-//! A named set of workers that can stand in for one another.
+//! Pool: a named set of interchangeable workers.
 
 use std::sync::Arc;
 

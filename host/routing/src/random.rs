@@ -1,4 +1,4 @@
-//! Randomness that a recorded decision can repeat.
+//! Random numbers that a recorded decision can repeat.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): one addition and a
 /// mix a number, any seed is a good one.

@@ -1,8 +1,7 @@
-//! What a policy asked its host during one decision, and what it was told.
+//! Transcript of a policy's queries during one decision, with the answers.
 //!
-//! Together with [`DecisionInput`](crate::DecisionInput) this is everything a verdict came from. Not noted is what follows from
-//! the request's facts: the clock (`now_us`) and the randomness (`seq` and `attempt`); nor are log lines, which are answered
-//! with nothing.
+//! Together with [`DecisionInput`](crate::DecisionInput) this is everything a verdict came from. The clock (`now_us`) and the randomness
+//! (`seq` and `attempt`) follow from the request's facts and are not recorded. Log lines have no answer and are not recorded.
 
 use std::fmt;
 
@@ -51,7 +50,7 @@ pub enum Question {
     Ahead(Vec<u32>),
 }
 
-/// What an import answered.
+/// Answer of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// To [`Question::Worker`].
@@ -74,12 +73,12 @@ pub enum Answer {
     Nothing,
 }
 
-/// What a policy can know of a worker besides numbers.
+/// Facts of a worker besides numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// Sorted by key.
     pub labels: Vec<(String, String)>,
@@ -105,7 +104,7 @@ pub enum StateRefusal {
 /// A question and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
-    /// What was asked.
+    /// The query.
     pub question: Question,
     /// Of the kind that goes with the question.
     pub answer: Answer,
@@ -121,7 +120,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// What was written down before.
+    /// The record that is repeated.
     #[must_use]
     pub fn of(notes: Vec<Noted>, truncated: bool) -> Self {
         let bytes = notes.iter().map(Noted::bytes).sum();
@@ -171,7 +170,7 @@ impl Transcript {
         self.bytes
     }
 
-    /// Whether there were more calls than are noted: such a decision cannot be repeated.
+    /// Returns whether there were more calls than are noted: such a decision cannot be repeated.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated

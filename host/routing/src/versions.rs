@@ -1,4 +1,4 @@
-//! A policy as routes know it: the version in force, and the good ones before it that decide while it cannot.
+//! Versions of a policy: the active one, and the earlier good ones that decide while its circuit is open.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::policy::Policy;
 /// One version of a policy.
 #[derive(Debug, Clone)]
 pub struct PolicyVersion {
-    /// What decides.
+    /// The policy itself.
     pub policy: Arc<dyn Policy>,
-    /// Whether it is asked; the same one in every chain that the version is in.
+    /// Its circuit; the same one in every chain that the version is in.
     pub circuit: Arc<Circuit>,
-    /// Tells it from the others: the beginning of its bytes' SHA-256, or `native`.
+    /// Its identity: the beginning of its bytes' SHA-256, or `native`.
     pub id: Arc<str>,
 }
 
-/// The versions of one policy, never none, the one in force first.
+/// The versions of one policy, at least one, the active one first.
 #[derive(Debug)]
 pub struct PolicyVersions {
     in_force: PolicyVersion,
@@ -31,25 +31,25 @@ pub struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    /// Which it is.
+    /// Returns the version.
     #[must_use]
     pub fn version(self) -> &'a PolicyVersion {
         self.version
     }
 
-    /// It answered something that makes sense.
+    /// Records a valid answer.
     pub fn succeeded(self, now_us: u64) -> CircuitChange {
         self.version.circuit.succeeded(self.admission, now_us)
     }
 
-    /// It failed, or its answer made no sense.
+    /// Records a failure, or an invalid answer.
     pub fn failed(self, now_us: u64) -> CircuitChange {
         self.version.circuit.failed(self.admission, now_us)
     }
 }
 
 impl PolicyVersions {
-    /// A chain; `before` are good ones that were in force, the latest first.
+    /// Returns a chain; `before` are good versions that were active, the latest first.
     #[must_use]
     pub fn new(in_force: PolicyVersion, before: impl IntoIterator<Item = PolicyVersion>) -> Self {
         Self {
@@ -75,18 +75,18 @@ impl PolicyVersions {
         self.in_force.policy.name()
     }
 
-    /// The version in force.
+    /// Returns the active version.
     #[must_use]
     pub fn in_force(&self) -> &PolicyVersion {
         &self.in_force
     }
 
-    /// Every version, the one in force first.
+    /// Returns every version, the active one first.
     pub fn iter(&self) -> impl Iterator<Item = &PolicyVersion> {
         std::iter::once(&self.in_force).chain(&self.before)
     }
 
-    /// Who decides a call that is made now: the first whose circuit lets it through. None: nobody.
+    /// Chooses the version of a call that is made now: the first whose circuit lets it through.
     #[must_use]
     pub fn choose(&self, now_us: u64) -> Option<Chosen<'_>> {
         self.iter().find_map(|version| {
@@ -95,19 +95,19 @@ impl PolicyVersions {
         })
     }
 
-    /// Whether one that may decide now wants to know the prompt's tokens.
+    /// Returns whether a version that may decide now needs the prompt's tokens.
     #[must_use]
     pub fn needs_tokens(&self) -> bool {
         self.may_decide(|policy| policy.needs_tokens())
     }
 
-    /// Whether one that may decide now wants the prefix index to be asked.
+    /// Returns whether a version that may decide now needs a lookup in the prefix index.
     #[must_use]
     pub fn needs_prefix(&self) -> bool {
         self.may_decide(|policy| policy.needs_prefix())
     }
 
-    /// Whether one does so that may decide now: the first whose circuit is closed, or one that is let try before it.
+    /// Returns whether one does so that may decide now: the first whose circuit is closed, or one that is let try before it.
     fn may_decide(&self, does: impl Fn(&dyn Policy) -> bool) -> bool {
         for version in self.iter() {
             if does(&*version.policy) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_for_those_that_may_decide() {
+    fn tokens_are_needed_by_versions_that_may_decide() {
         let wants = PolicyVersion {
             policy: Arc::new(Wants(
                 FeaturePlan::resolve(&["request.prompt-tokens"], &[]).unwrap(),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_good_version_decides_while_the_newest_rests_and_nobody_where_both_do() {
+    fn the_last_good_version_decides_while_the_newest_rests_and_none_where_both_do() {
         let (newest, before) = (version("2"), version("1"));
         let chain = PolicyVersions::new(newest.clone(), [before.clone()]);
         let chosen = |now| chain.choose(now).map(|chosen| &*chosen.version().id);

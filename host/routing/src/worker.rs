@@ -1,4 +1,4 @@
-//! One inference server.
+//! Worker: one inference server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::id::{DpRank, WorkerId};
 use crate::load::WorkerLoad;
 
-/// What a worker does for a request.
+/// Role of a worker: the parts of a request that it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Prefill and decode.
@@ -46,7 +46,7 @@ pub struct WorkerSpec {
     pub name: Box<str>,
     /// `http://host:port`, without a trailing slash.
     pub url: Box<str>,
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// Model names it serves; empty means whatever its pool's routes send.
     pub models: Vec<Box<str>>,
@@ -110,13 +110,13 @@ impl Worker {
         &self.spec
     }
 
-    /// What this router has sent to it.
+    /// Returns its load from this router.
     #[must_use]
     pub fn load(&self) -> &Arc<WorkerLoad> {
         &self.load
     }
 
-    /// Whether it may be asked for this model.
+    /// Returns whether it serves this model.
     #[must_use]
     pub fn serves(&self, model: &str) -> bool {
         self.spec.models.is_empty() || self.spec.models.iter().any(|served| &**served == model)

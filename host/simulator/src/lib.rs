@@ -1,4 +1,4 @@
-//! Policies decide traces of requests on a model of a cluster, in virtual time.
+//! Simulator: policies place the requests of a trace on a model of a cluster, in virtual time.
 //!
 //! A run is a function of its trace, cluster, policy and seed. Nothing here knows what a policy is made of, reads a clock or a file, or
 //! makes a thread: `conductor simulate` does. Why it is built this way: `host/adr/0013-simulator.md`.
@@ -12,7 +12,9 @@ mod run;
 mod spec;
 mod trace;
 
-pub use outcome::{Course, End, Limits, Outcome, PoolLoads, Quantiles, Sample, Summary, Swing, WorkerUse};
+pub use outcome::{
+    End, Limits, Outcome, PoolLoads, Quantiles, RequestOutcome, Sample, Summary, Swing, WorkerUse,
+};
 pub use profile::{
     Fit, FitFrom, FitQuality, FittedProfile, MockerProfile, PaperProfile, Profile, ProfileError, TooFew,
 };

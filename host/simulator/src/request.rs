@@ -1,4 +1,4 @@
-//! What is simulated: requests with their lengths, arrivals and prefixes; no text.
+//! Traces: requests with their lengths, arrivals and prefixes, without text.
 
 /// Requests in the order of their arrival.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +11,7 @@ pub struct Trace {
     pub requests: Vec<Request>,
 }
 
-/// One of them.
+/// A request of a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// Microseconds from the start of the trace.

@@ -1,4 +1,4 @@
-//! What a cluster is made of, and which parts of it the model leaves out.
+//! Specification of a cluster, and the parts that the model leaves out.
 
 use routing::Role;
 
@@ -7,18 +7,18 @@ use crate::profile::Profile;
 /// Blocks of a prefill worker in the replays of `mooncake-paper.md`, section 10: 3M tokens in blocks of 512.
 pub const RESEARCH_BLOCKS: usize = 5_859;
 
-/// Workers, what their work costs, and how they go about it.
+/// The workers, the costs of their work, and its order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterSpec {
-    /// By index, as everybody names them.
+    /// Workers, by the index that names them.
     pub workers: Vec<WorkerSpec>,
-    /// What work costs on a worker of speed 1.
+    /// Costs on a worker of speed 1.
     pub profile: Profile,
-    /// When a prompt's cached prefix is brought from another worker.
+    /// Rule for fetching a prompt's cached prefix from another worker.
     pub fetch: FetchRule,
-    /// What such a transfer occupies.
+    /// Resource that such a transfer occupies.
     pub transfers: Transfers,
-    /// When a prompt looks its prefix up, and when others find it.
+    /// Times of a prompt's lookup and of its insertion into the cache.
     pub cache_timing: CacheTiming,
     /// Which prompt a worker computes next.
     pub order: QueueOrder,
@@ -32,10 +32,10 @@ pub struct ClusterSpec {
     pub decode_refuses_over_us: Option<u64>,
 }
 
-/// One worker.
+/// A worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerSpec {
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// Blocks that its cache holds on the device, in host memory and on disk. Without blocks on the device it caches nothing.
     pub cache_blocks: [usize; 3],
@@ -43,11 +43,11 @@ pub struct WorkerSpec {
     pub kv_tokens: u64,
     /// Computes so many times as fast as the profile says.
     pub speed: f64,
-    /// What its link sends, in gigabits a second.
+    /// Bandwidth of its link, in gigabits a second.
     pub link_gbps: f64,
 }
 
-/// When a prompt's cached prefix is brought from another worker.
+/// Rule for fetching a prompt's cached prefix from another worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FetchRule {
     /// Never.
@@ -58,16 +58,16 @@ pub enum FetchRule {
     Ratio(f64),
 }
 
-/// What a transfer of cached blocks to a prompt occupies. One from prefill to decode always shares the sender's link.
+/// Resource that a transfer of cached blocks occupies. One from prefill to decode always shares the sender's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfers {
-    /// The receiver, which computes nothing meanwhile, and nobody else: as the replays of `mooncake-paper.md` had it.
+    /// The receiver only, which computes nothing meanwhile: as in the replays of `mooncake-paper.md`.
     HoldReceiver,
     /// The sender's link, in equal shares with its other transfers. The prompt waits for it, others are computed meanwhile.
     ShareSender,
 }
 
-/// When a prompt looks its prefix up, and when others find it.
+/// Times of a prompt's lookup and of its insertion into the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheTiming {
     /// Both when it comes to the worker: as the replays of `mooncake-paper.md` had it, and as good as true where prompts are computed
@@ -77,7 +77,7 @@ pub enum CacheTiming {
     Computed,
 }
 
-/// Which prompt is computed next.
+/// Order of the prefill queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueOrder {
     /// The one that came first.

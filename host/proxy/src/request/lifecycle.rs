@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, StatusCode};
 use inference_api::Tail;
-use routing::{LoadLease, Release, WorkerId};
+use routing::{CapacityEvent, LoadLease, WorkerId};
 
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::limits::admission::{AdmissionController, Permit};
@@ -214,7 +214,7 @@ pub(crate) struct LoadGuard {
     first_token: Option<Instant>,
     queue: Arc<AdmissionController>,
     /// What it frees, whenever it does.
-    release: Release,
+    release: CapacityEvent,
     /// Where a policy wants to be told.
     trail: Option<Arc<LifecycleEvents>>,
 }
@@ -230,7 +230,7 @@ impl LoadGuard {
             lease: Some(lease),
             first_token: None,
             queue,
-            release: Release::at(worker),
+            release: CapacityEvent::at(worker),
             trail,
         }
     }
@@ -241,7 +241,7 @@ impl LoadGuard {
             lease: None,
             first_token: None,
             queue,
-            release: Release::at(worker),
+            release: CapacityEvent::at(worker),
             trail: None,
         }
     }

@@ -1,4 +1,4 @@
-//! How much a pool has under way, and how much it may have.
+//! Budget: requests and tokens in flight in a pool, against their limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub struct BudgetLimits {
     pub tokens: Option<u64>,
 }
 
-/// What is taken of a budget.
+/// Use of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BudgetUse {
     /// Requests.
@@ -76,7 +76,7 @@ impl Budget {
         }
     }
 
-    /// What is taken now.
+    /// Returns the use now.
     #[must_use]
     pub fn used(&self) -> BudgetUse {
         BudgetUse {
@@ -88,8 +88,8 @@ impl Budget {
     /// Takes a request of so many tokens, if there is room for both. One that is larger than the whole limit has room where
     /// nothing else is under way, since it would never have any otherwise.
     ///
-    /// Where only one of the two has room, the other is taken for a moment: whoever is refused must look again before it
-    /// counts on being told.
+    /// Where only one of the two has room, the other is taken for a moment: a caller that is refused must look again before it
+    /// relies on a notification.
     #[must_use = "what is taken must be given back"]
     pub fn take(&self, tokens: u64) -> bool {
         if !self.requests.take(1) {

@@ -1,39 +1,39 @@
-//! Who of those that a policy holds is asked again because capacity was freed.
+//! Wake budget of freed capacity: how many held requests are decided again because of it.
 //!
-//! One answer to one release can let several go, or none. Whether a release is of use to a request only its policy can tell, and
-//! asking is what it costs: with a thousand that wait, a release that is of use to nobody would be a thousand decisions. So those
-//! are asked that it may be of use to, in their order: a few that wait for the worker where it happened, a few that wait elsewhere
-//! and might be served here sooner, and more of those that wait for none in particular. That is enough: in replays of Mooncake's
-//! conversation trace at twice its speed the mean time to first token is that of asking everybody
+//! Freed capacity can let several held requests go, or none. Only the policy can decide that, and each decision costs time: with a
+//! thousand held requests, capacity that none of them can use would cost a thousand decisions. So a budget is spent in queue order:
+//! on a few requests that wait for the worker, a few that wait for another and might be served here sooner, and more that wait for
+//! none in particular. That is enough: in replays of Mooncake's conversation trace at twice its speed the mean time to first token
+//! is the same as with a decision about every held request
 //! (`host/adr/0016-wake-budget.md`).
 
 use crate::id::WorkerId;
 
-/// Most requests asked in vain that wait for the worker itself.
+/// Fruitless decisions about requests that wait for the worker itself.
 const AIMED: u8 = 2;
-/// Most that wait for no worker in particular.
+/// The same for requests that wait for no worker in particular.
 const FREE: u8 = 16;
-/// Most that wait for another.
+/// The same for requests that wait for another worker.
 const ELSEWHERE: u8 = 4;
 
-/// A release of capacity, and how many it is still worth asking.
+/// Capacity that was freed, with its wake budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
-    /// Where it happened; none: anywhere.
+pub struct CapacityEvent {
+    /// The worker; none: any.
     worker: Option<WorkerId>,
     aimed: u8,
     free: u8,
     elsewhere: u8,
 }
 
-impl Release {
-    /// That worker has less to do.
+impl CapacityEvent {
+    /// Returns the event of capacity at one worker.
     #[must_use]
     pub const fn at(worker: WorkerId) -> Self {
         Self::new(Some(worker))
     }
 
-    /// Any worker may have less to do, or may be a new one.
+    /// Returns the event of capacity at any worker, or of a new one.
     #[must_use]
     pub const fn anywhere() -> Self {
         Self::new(None)
@@ -48,19 +48,19 @@ impl Release {
         }
     }
 
-    /// One that was asked is sent, or gone: there may be room for more.
+    /// Returns the event with its whole budget: a request was sent or left, so there may be room for more.
     #[must_use]
-    pub const fn renewed(self) -> Self {
+    pub const fn reset(self) -> Self {
         Self::new(self.worker)
     }
 
-    /// Whether one that waits for that worker is asked.
+    /// Returns whether the budget allows a decision about a request that waits for that worker.
     #[must_use]
-    pub fn asks(mut self, waits_for: Option<WorkerId>) -> bool {
+    pub fn has_budget(mut self, waits_for: Option<WorkerId>) -> bool {
         *self.left(waits_for) > 0
     }
 
-    /// One that waits for that worker is asked.
+    /// Spends budget on a request that waits for that worker.
     pub fn spend(&mut self, waits_for: Option<WorkerId>) {
         let left = self.left(waits_for);
         *left = left.saturating_sub(1);
@@ -82,10 +82,10 @@ mod tests {
     const HERE: WorkerId = WorkerId(1);
     const THERE: WorkerId = WorkerId(2);
 
-    /// How many that wait so are asked in vain.
-    fn asked(mut release: Release, waits_for: Option<WorkerId>) -> u8 {
+    /// Returns how many fruitless decisions the budget allows.
+    fn asked(mut release: CapacityEvent, waits_for: Option<WorkerId>) -> u8 {
         let mut count = 0;
-        while release.asks(waits_for) {
+        while release.has_budget(waits_for) {
             release.spend(waits_for);
             count += 1;
         }
@@ -93,21 +93,23 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_worth_asking_a_few_of_each_kind() {
-        let release = Release::at(HERE);
+    fn the_budget_allows_a_few_decisions_of_each_kind() {
+        let release = CapacityEvent::at(HERE);
         assert_eq!(asked(release, Some(HERE)), AIMED);
         assert_eq!(asked(release, Some(THERE)), ELSEWHERE);
         assert_eq!(asked(release, None), FREE);
         for waits_for in [None, Some(HERE), Some(THERE)] {
-            assert_eq!(asked(Release::anywhere(), waits_for), FREE);
+            assert_eq!(asked(CapacityEvent::anywhere(), waits_for), FREE);
         }
     }
 
     #[test]
-    fn the_kinds_do_not_spend_for_each_other_until_one_was_sent() {
-        let mut release = Release::at(HERE);
+    fn each_kind_has_its_own_budget_until_a_request_is_sent() {
+        let mut release = CapacityEvent::at(HERE);
         (0..AIMED).for_each(|_| release.spend(Some(HERE)));
-        assert!(!release.asks(Some(HERE)) && release.asks(Some(THERE)) && release.asks(None));
-        assert_eq!(release.renewed(), Release::at(HERE));
+        assert!(
+            !release.has_budget(Some(HERE)) && release.has_budget(Some(THERE)) && release.has_budget(None)
+        );
+        assert_eq!(release.reset(), CapacityEvent::at(HERE));
     }
 }

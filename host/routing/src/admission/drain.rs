@@ -1,6 +1,6 @@
-//! How fast a queue drains, measured by those that leave it for a worker.
+//! Drain rate of a queue, measured by the requests that leave it for a worker.
 
-/// What the newest interval weighs in the average.
+/// Weight of the newest interval in the average.
 const SHARE: f64 = 1.0 / 8.0;
 
 /// The time between two that leave the queue, while there are more behind them.
@@ -12,7 +12,7 @@ pub struct DrainRate {
 }
 
 impl DrainRate {
-    /// One left for a worker.
+    /// Records that a request left for a worker.
     pub fn left(&mut self, now_us: u64) {
         if let Some(last) = self.last_us.replace(now_us) {
             let took = now_us.saturating_sub(last) as f64;
@@ -23,12 +23,12 @@ impl DrainRate {
         }
     }
 
-    /// Nobody is left in the queue: the time to the next is not one of draining.
+    /// Records that the queue is empty: the time to the next request is not one of draining.
     pub fn emptied(&mut self) {
         self.last_us = None;
     }
 
-    /// Microseconds from one to the next; none while unknown. A queue that stands still becomes slower as it does.
+    /// Returns the microseconds between two requests; none while unknown. It grows while the queue stands still.
     #[must_use]
     pub fn step_us(&self, now_us: u64) -> Option<u64> {
         let standing = self.last_us.map(|last| now_us.saturating_sub(last));
@@ -36,7 +36,7 @@ impl DrainRate {
         Some(interval.max(standing.unwrap_or(0)))
     }
 
-    /// Microseconds until so many have left; none while unknown.
+    /// Returns the microseconds until so many requests have left; none while unknown.
     #[must_use]
     pub fn wait_us(&self, ahead: usize, now_us: u64) -> Option<u64> {
         Some(self.step_us(now_us)?.saturating_mul(ahead as u64))

@@ -1,48 +1,48 @@
-//! The waiting requests of a pool, and which of them goes next.
+//! Fair priority queue of a pool.
 //!
-//! The most important class first; within a class the tenant that was served least; within that what [`Lane`] says. Nobody
-//! overtakes the first in order for being smaller, so whoever is first is let in as soon as there is room for it.
+//! The most important class goes first, within a class the tenant with the least service, within a tenant the order of [`TenantQueue`].
+//! No request overtakes the first one for being smaller, so the first is admitted as soon as there is room for it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::aims::Aims;
-use super::lane::{Lane, Order};
-use super::release::Release;
+use super::capacity_event::CapacityEvent;
+use super::tenant_queue::{OrderKey, TenantQueue};
 use super::tenants::Tenants;
+use super::waiters::WaitersByWorker;
 use crate::id::WorkerId;
 
-/// What is known of a request that waits.
+/// A request in the queue.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// How important it is; below 0, it may be shed for another.
+    /// Priority class; below 0, the request may be shed for another.
     pub class: i32,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: Arc<str>,
-    /// What its tenant is charged: weighted tokens over the tenant's weight.
+    /// Charge of its tenant: weighted tokens over the tenant's weight.
     pub share: f64,
-    /// What it takes of the budget of tokens.
+    /// Its share of the budget of tokens.
     pub tokens: u64,
-    /// What there is to do before its first token, in tokens: the shorter goes first.
+    /// Work before its first token, in tokens: the shorter goes first.
     pub work: u64,
-    /// The time that takes; 0 while unknown.
+    /// Time of that work; 0 while unknown.
     pub runs_us: u64,
-    /// It has to leave the queue by then to be of use.
+    /// Time by which it must leave the queue to be of use.
     pub start_by_us: u64,
-    /// How a policy held it; none, where it waits for the budget.
+    /// The terms of its policy's hold; none where it waits for the budget.
     pub held: Option<Held>,
 }
 
-/// A policy was asked already and wants it held.
+/// A hold of a request by its policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
     /// Ascending: the least goes first.
     pub order: f64,
-    /// How many releases there were when it was asked: it may be asked again for a later one. None: it is to be asked again as soon
-    /// as there is room.
+    /// Number of capacity events when it was decided: a later one may lead to another decision. None: it is due as soon as there is
+    /// room.
     pub asked_at: Option<u64>,
-    /// The worker it waits for, and what it is there, in the policy's unit.
+    /// The worker that it waits for, and its work there in the policy's unit.
     pub waits_for: Option<(WorkerId, u32)>,
 }
 
@@ -51,64 +51,64 @@ impl Waiting {
         self.held?.waits_for
     }
 
-    /// The worker it waits for in particular.
+    /// Returns the worker that it waits for.
     #[must_use]
-    pub fn aim(&self) -> Option<WorkerId> {
+    pub fn awaited_worker(&self) -> Option<WorkerId> {
         Some(self.waits_for()?.0)
     }
 }
 
-/// How many wait: the sheddable (class below 0), those of class 0, and the preferred.
+/// Requests by kind of class: sheddable (below 0), class 0, and preferred.
 pub type ClassCounts = [usize; 3];
 
-/// The waiting requests of a pool. Each has a number of the caller's, later ones higher, and what it is to be told with.
+/// The queue of a pool. Each request has a number of the caller's, later ones higher, and a waker.
 #[derive(Debug)]
-pub struct WaitingLine<W> {
+pub struct FairQueue<W> {
     entries: HashMap<u64, (Waiting, W)>,
     classes: BTreeMap<Reverse<i32>, Class>,
     tenants: Tenants,
-    aims: Aims,
+    waiters: WaitersByWorker,
 }
 
 #[derive(Debug, Default)]
 struct Class {
     numbers: BTreeSet<u64>,
-    lanes: HashMap<Arc<str>, Placed>,
-    /// Who was served least comes first; of two alike, the one who waits longer.
-    by_level: BTreeSet<(Place, Arc<str>)>,
+    queues: HashMap<Arc<str>, RankedQueue>,
+    /// The tenant with the least service first; of two alike, the one that waits longer.
+    by_level: BTreeSet<(QueueRank, Arc<str>)>,
 }
 
-/// What its tenant was served, and the number with which the lane began.
-type Place = (Order, u64);
+/// Service of the tenant, and the number of the queue's first request.
+type QueueRank = (OrderKey, u64);
 
-/// A lane, and where it stands among the others.
+/// A tenant's queue, and its rank among the others.
 #[derive(Debug)]
-struct Placed {
-    lane: Lane,
-    place: Place,
+struct RankedQueue {
+    queue: TenantQueue,
+    place: QueueRank,
 }
 
 impl Class {
-    /// The tenant's lane; whether it is a new one.
-    fn lane(&mut self, tenant: &Arc<str>, level: f64, number: u64) -> (&mut Lane, bool) {
-        let is_new = !self.lanes.contains_key(tenant);
-        let place = (Order::of(level), number);
+    /// Returns the tenant's queue, and whether it is a new one.
+    fn queue(&mut self, tenant: &Arc<str>, level: f64, number: u64) -> (&mut TenantQueue, bool) {
+        let is_new = !self.queues.contains_key(tenant);
+        let place = (OrderKey::of(level), number);
         if is_new {
             self.by_level.insert((place, Arc::clone(tenant)));
         }
-        let new = || Placed {
-            lane: Lane::default(),
+        let new = || RankedQueue {
+            queue: TenantQueue::default(),
             place,
         };
-        let placed = self.lanes.entry(Arc::clone(tenant)).or_insert_with(new);
-        (&mut placed.lane, is_new)
+        let placed = self.queues.entry(Arc::clone(tenant)).or_insert_with(new);
+        (&mut placed.queue, is_new)
     }
 
-    /// The tenant, if it has a lane, was served so much.
+    /// Moves the tenant's queue, if it has one, to that level of service.
     fn move_to(&mut self, tenant: &Arc<str>, level: f64) {
-        if let Some(placed) = self.lanes.get_mut(tenant) {
+        if let Some(placed) = self.queues.get_mut(tenant) {
             let before = (placed.place, Arc::clone(tenant));
-            placed.place.0 = Order::of(level);
+            placed.place.0 = OrderKey::of(level);
             if placed.place != before.0 {
                 self.by_level.remove(&before);
                 self.by_level.insert((placed.place, before.1));
@@ -117,31 +117,31 @@ impl Class {
     }
 }
 
-impl<W> Default for WaitingLine<W> {
+impl<W> Default for FairQueue<W> {
     fn default() -> Self {
         Self {
             entries: HashMap::new(),
             classes: BTreeMap::new(),
             tenants: Tenants::default(),
-            aims: Aims::default(),
+            waiters: WaitersByWorker::default(),
         }
     }
 }
 
-impl<W> WaitingLine<W> {
-    /// One goes in without having waited; `share` is its weighted tokens over its tenant's weight.
+impl<W> FairQueue<W> {
+    /// Charges a tenant for a request that is admitted without waiting; `share` is its weighted tokens over the tenant's weight.
     pub fn pass(&mut self, tenant: &Arc<str>, share: f64) {
         let tenant = self.tenants.pass(tenant, share);
         self.has_moved(&tenant);
     }
 
-    /// A request turned out to be so much more, or less, than its tenant was charged.
+    /// Corrects a tenant's charge by the difference to a request's true size.
     pub fn correct(&mut self, tenant: &Arc<str>, share: f64) {
         self.tenants.correct(tenant, share);
         self.has_moved(tenant);
     }
 
-    /// What the tenant was served has changed.
+    /// Moves a tenant's queues after its service has changed.
     fn has_moved(&mut self, tenant: &Arc<str>) {
         let level = self.tenants.level(tenant);
         for class in self.classes.values_mut() {
@@ -149,19 +149,19 @@ impl<W> WaitingLine<W> {
         }
     }
 
-    /// How many wait.
+    /// Returns how many requests wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nobody does.
+    /// Returns whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many wait by kind of class.
+    /// Returns how many wait by kind of class.
     #[must_use]
     pub fn counts(&self) -> ClassCounts {
         let mut counts = ClassCounts::default();
@@ -171,23 +171,23 @@ impl<W> WaitingLine<W> {
         counts
     }
 
-    /// How many wait that a newcomer of that class does not go before by its class alone.
+    /// Returns how many requests a newcomer of that class does not overtake by its class alone.
     #[must_use]
     pub fn ahead_of(&self, class: i32) -> usize {
         let ahead = self.classes.range(..=Reverse(class));
         ahead.map(|(_, of_class)| of_class.numbers.len()).sum()
     }
 
-    /// One more waits. A number that waits already is replaced.
+    /// Enqueues a request. One of the same number is replaced.
     pub fn insert(&mut self, number: u64, mut one: Waiting, tell: W) {
         self.remove(number);
         one.tenant = self.tenants.name(&one.tenant);
         let class = self.classes.entry(Reverse(one.class)).or_default();
         class.numbers.insert(number);
-        let (lane, is_new) = class.lane(&one.tenant, self.tenants.level(&one.tenant), number);
-        lane.insert(number, &one);
+        let (queue, is_new) = class.queue(&one.tenant, self.tenants.level(&one.tenant), number);
+        queue.insert(number, &one);
         if let Some((worker, work)) = one.waits_for() {
-            self.aims.insert(worker, number, work);
+            self.waiters.insert(worker, number, work);
         }
         if is_new {
             self.tenants.lift(&one.tenant);
@@ -196,19 +196,19 @@ impl<W> WaitingLine<W> {
         self.entries.insert(number, (one, tell));
     }
 
-    /// It waits no more; what it is to be told with. Its tenant is not charged.
+    /// Removes a request and returns it with its waker. Its tenant is not charged.
     pub fn remove(&mut self, number: u64) -> Option<(Waiting, W)> {
         let (one, tell) = self.entries.remove(&number)?;
         if let Some((worker, _)) = one.waits_for() {
-            self.aims.remove(worker, number);
+            self.waiters.remove(worker, number);
         }
         if let Some(class) = self.classes.get_mut(&Reverse(one.class)) {
             class.numbers.remove(&number);
-            if let Some(placed) = class.lanes.get_mut(&one.tenant) {
-                placed.lane.remove(number, &one);
-                if placed.lane.is_empty() {
+            if let Some(placed) = class.queues.get_mut(&one.tenant) {
+                placed.queue.remove(number, &one);
+                if placed.queue.is_empty() {
                     class.by_level.remove(&(placed.place, Arc::clone(&one.tenant)));
-                    class.lanes.remove(&one.tenant);
+                    class.queues.remove(&one.tenant);
                 }
             }
             if class.numbers.is_empty() {
@@ -218,7 +218,7 @@ impl<W> WaitingLine<W> {
         Some((one, tell))
     }
 
-    /// It is let in: it waits no more, and its tenant is charged.
+    /// Dequeues a request that is admitted. Its tenant is charged.
     pub fn serve(&mut self, number: u64) -> Option<(Waiting, W)> {
         let (one, tell) = self.remove(number)?;
         self.tenants.serve(&one.tenant, one.share);
@@ -226,7 +226,7 @@ impl<W> WaitingLine<W> {
         Some((one, tell))
     }
 
-    /// One that a policy held is to be asked again as soon as there is room.
+    /// Makes a held request due for a decision as soon as there is room.
     pub fn make_due(&mut self, number: u64) {
         if let Some((mut one, tell)) = self.remove(number) {
             if let Some(held) = &mut one.held {
@@ -236,22 +236,22 @@ impl<W> WaitingLine<W> {
         }
     }
 
-    /// Who goes next at that time, where one leaves the queue every `step_us` (none: unknown) and there were so many releases.
-    /// `release`: it may be one that a policy holds and that is asked for that, at most once after each.
+    /// Returns the next request at that time, where one leaves the queue every `step_us` (none: unknown) and there were so many
+    /// capacity events. With `release` it may be a held one that the event has budget for, at most once after each event.
     pub fn first(
         &mut self,
         now_us: u64,
         step_us: Option<u64>,
         releases: u64,
-        release: Option<&Release>,
+        release: Option<&CapacityEvent>,
     ) -> Option<(u64, &Waiting)> {
-        // Looked at in vain are lanes of which all are held and were asked, or are not worth asking.
+        // Queues are skipped whose requests are all held and have no budget for another decision.
         let first_of = |class: &mut Class| {
-            let Class { lanes, by_level, .. } = class;
+            let Class { queues, by_level, .. } = class;
             let first = |tenant| {
-                lanes
+                queues
                     .get_mut(tenant)?
-                    .lane
+                    .queue
                     .first(now_us, step_us, releases, release)
             };
             by_level.iter().map(|(_, tenant)| tenant).find_map(first)
@@ -261,13 +261,13 @@ impl<W> WaitingLine<W> {
         Some((number, one))
     }
 
-    /// For each worker, how many wait for it, and the work of those among them that are at most so much there: two numbers a worker.
+    /// Returns two numbers a worker: how many requests wait for it, and the work of those with at most `most` work there.
     #[must_use]
     pub fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        self.aims.ahead(workers, most)
+        self.waiters.ahead(workers, most)
     }
 
-    /// Who is to make room for one of that class: of the least important that may be shed, the last that came.
+    /// Returns the request to shed for one of that class: the last of the least important class that may be shed.
     #[must_use]
     pub fn victim(&self, class: i32) -> Option<u64> {
         let (Reverse(least), of_class) = self.classes.last_key_value()?;

@@ -1,22 +1,22 @@
-//! Who may go in, and who of those that wait goes next: budgets, the order of a queue, and how fast it drains.
+//! Admission control: budgets, the fair priority queue, and its drain rate.
 //!
-//! Pure: times are microseconds on a clock of the caller's, and what a waiting request is to be told with is a value of the
-//! caller's that is only kept here.
+//! Pure: times are microseconds on a clock of the caller's. The waker of a queued request is a value of the caller's that is only
+//! kept here.
 
-mod aims;
 mod budget;
+mod capacity_event;
 mod drain;
-mod lane;
-mod line;
-mod release;
+mod fair_queue;
+mod tenant_queue;
 mod tenants;
+mod waiters;
 
-pub use aims::Aims;
 pub use budget::{Budget, BudgetLimits, BudgetUse};
+pub use capacity_event::CapacityEvent;
 pub use drain::DrainRate;
-pub use line::{ClassCounts, Held, Waiting, WaitingLine};
-pub use release::Release;
+pub use fair_queue::{ClassCounts, FairQueue, Held, Waiting};
 pub use tenants::weighted_tokens;
+pub use waiters::WaitersByWorker;
 
 #[cfg(test)]
 mod tests;

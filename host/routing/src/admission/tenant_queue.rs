@@ -1,31 +1,31 @@
-//! The waiting requests of one tenant in one class, in order.
+//! Queue of one tenant in one class.
 //!
-//! First those that a policy held, in the order it gave them; then the shortest, but for one whose time runs out: if the one
-//! with the least slack would come too late by letting the shortest go first, it goes. Who is too late already goes last.
+//! Held requests go first, in their policy's order, then the shortest. If the request with the least slack would be late because the
+//! shortest goes first, it goes before. Requests that are late already go last.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::line::{Held, Waiting};
-use super::release::Release;
+use super::capacity_event::CapacityEvent;
+use super::fair_queue::{Held, Waiting};
 use crate::id::WorkerId;
 
-/// By a policy's order, then by arrival.
-type ByOrder = BTreeSet<(Order, u64)>;
+/// Requests by their policy's order, then by arrival.
+type ByOrder = BTreeSet<(OrderKey, u64)>;
 
-/// The same, by the worker they wait for.
+/// The same, by the worker that they wait for.
 #[derive(Debug, Default)]
-struct ByAim(HashMap<Option<WorkerId>, ByOrder>);
+struct HeldByWorker(HashMap<Option<WorkerId>, ByOrder>);
 
 #[derive(Debug, Default)]
-pub(super) struct Lane {
-    /// Held, and to be asked again as soon as there is room.
+pub(super) struct TenantQueue {
+    /// Held, and due for a decision as soon as there is room.
     due: ByOrder,
-    /// Held, and to be asked again for a release that it is worth it.
-    fresh: ByAim,
-    /// Held, and asked since the last release.
-    asked: ByAim,
-    /// How many releases there were when those were asked.
+    /// Held, and due for a decision when freed capacity has budget for it.
+    fresh: HeldByWorker,
+    /// Held, and decided since capacity was freed last.
+    asked: HeldByWorker,
+    /// Number of capacity events when those were decided.
     asked_at: u64,
     /// The others by their work, with the time it takes; and by when they have to begin, with their work.
     by_work: BTreeMap<(u64, u64), u64>,
@@ -36,47 +36,47 @@ pub(super) struct Lane {
 
 /// A number that things are ordered by: a policy's, or a tenant's level.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Order(pub(super) f64);
+pub(super) struct OrderKey(pub(super) f64);
 
-impl ByAim {
+impl HeldByWorker {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn insert(&mut self, aim: Option<WorkerId>, key: (Order, u64)) {
-        self.0.entry(aim).or_default().insert(key);
+    fn insert(&mut self, worker: Option<WorkerId>, key: (OrderKey, u64)) {
+        self.0.entry(worker).or_default().insert(key);
     }
 
-    fn remove(&mut self, aim: Option<WorkerId>, key: &(Order, u64)) -> bool {
-        let Some(of_aim) = self.0.get_mut(&aim) else {
+    fn remove(&mut self, worker: Option<WorkerId>, key: &(OrderKey, u64)) -> bool {
+        let Some(keys_there) = self.0.get_mut(&worker) else {
             return false;
         };
-        let was_there = of_aim.remove(key);
-        if of_aim.is_empty() {
-            self.0.remove(&aim);
+        let was_there = keys_there.remove(key);
+        if keys_there.is_empty() {
+            self.0.remove(&worker);
         }
         was_there
     }
 
-    /// Takes over all of another, at the cost of the smaller of the two.
+    /// Moves all keys of `other` here, at the cost of the smaller of the two.
     fn take_over(&mut self, other: &mut Self) {
-        for (aim, mut keys) in other.0.drain() {
-            let of_aim = self.0.entry(aim).or_default();
-            if of_aim.len() < keys.len() {
-                std::mem::swap(of_aim, &mut keys);
+        for (worker, mut keys) in other.0.drain() {
+            let keys_there = self.0.entry(worker).or_default();
+            if keys_there.len() < keys.len() {
+                std::mem::swap(keys_there, &mut keys);
             }
-            of_aim.extend(keys);
+            keys_there.extend(keys);
         }
     }
 
-    /// The first of those that are asked for that release.
-    fn first(&self, release: &Release) -> Option<&(Order, u64)> {
-        let asked = self.0.iter().filter(|(aim, _)| release.asks(**aim));
-        asked.filter_map(|(_, of_aim)| of_aim.first()).min()
+    /// Returns the first request that the event has budget for.
+    fn first(&self, release: &CapacityEvent) -> Option<&(OrderKey, u64)> {
+        let asked = self.0.iter().filter(|(worker, _)| release.has_budget(**worker));
+        asked.filter_map(|(_, keys_there)| keys_there.first()).min()
     }
 }
 
-impl Lane {
+impl TenantQueue {
     pub(super) fn is_empty(&self) -> bool {
         let held = self.due.is_empty() && self.fresh.is_empty() && self.asked.is_empty();
         held && self.by_work.is_empty() && self.late.is_empty()
@@ -94,14 +94,15 @@ impl Lane {
                 ..
             }) => {
                 self.released(at);
-                self.asked.insert(one.aim(), (Order::of(order), number));
+                self.asked
+                    .insert(one.awaited_worker(), (OrderKey::of(order), number));
             }
             Some(Held {
                 order,
                 asked_at: None,
                 ..
             }) => {
-                self.due.insert((Order::of(order), number));
+                self.due.insert((OrderKey::of(order), number));
             }
         }
     }
@@ -114,14 +115,16 @@ impl Lane {
                 self.late.remove(&number);
             }
             Some(Held { order, .. }) => {
-                let key = (Order::of(order), number);
-                let aim = one.aim();
-                let _ = self.asked.remove(aim, &key) || self.fresh.remove(aim, &key) || self.due.remove(&key);
+                let key = (OrderKey::of(order), number);
+                let worker = one.awaited_worker();
+                let _ = self.asked.remove(worker, &key)
+                    || self.fresh.remove(worker, &key)
+                    || self.due.remove(&key);
             }
         }
     }
 
-    /// Those that were asked before so many releases may be asked again.
+    /// Makes requests due that were decided before so many capacity events.
     fn released(&mut self, releases: u64) {
         if self.asked_at < releases {
             self.asked_at = releases;
@@ -129,13 +132,13 @@ impl Lane {
         }
     }
 
-    /// Who goes next at that time, when one leaves the queue every `step_us`. `release`: also one that is asked for that.
+    /// Returns the next request at that time, when one leaves the queue every `step_us`; with `release` also one that is held.
     pub(super) fn first(
         &mut self,
         now_us: u64,
         step_us: Option<u64>,
         releases: u64,
-        release: Option<&Release>,
+        release: Option<&CapacityEvent>,
     ) -> Option<u64> {
         self.released(releases);
         let fresh = release.and_then(|release| self.fresh.first(release));
@@ -165,29 +168,29 @@ impl Lane {
     }
 }
 
-impl Order {
+impl OrderKey {
     pub(super) fn of(order: f64) -> Self {
         // Adding 0.0 makes of -0.0 the 0.0 it equals.
         Self(order + 0.0)
     }
 }
 
-impl Ord for Order {
+impl Ord for OrderKey {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.total_cmp(&other.0)
     }
 }
 
-impl PartialOrd for Order {
+impl PartialOrd for OrderKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Order {
+impl PartialEq for OrderKey {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Order {}
+impl Eq for OrderKey {}

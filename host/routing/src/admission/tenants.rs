@@ -1,18 +1,18 @@
-//! What each tenant was served, so that the one that was served least goes first.
+//! Fair queueing between tenants: the tenant with the least service goes first.
 //!
-//! Counters of weighted tokens as in VTC (Sheng et al., OSDI 2024: an input token counts 1, an output token 2), charged when a
-//! request goes in by what is expected of it and put right when it ends. Who was away is lifted to where the others are, as
-//! start-time fair queueing does it (Goyal et al. 1996): idle time saves up nothing.
+//! Counters of weighted tokens as in VTC (Sheng et al., OSDI 2024: an input token counts 1, an output token 2), charged by the
+//! expected size when a request is admitted, and corrected when it ends. A tenant that becomes active again is raised to the others'
+//! virtual time, as in start-time fair queueing (Goyal et al. 1996): an idle tenant accumulates no credit.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::lane::Order;
+use super::tenant_queue::OrderKey;
 
-/// Tenants that are told apart. Those that would be lifted anyway are forgotten first; beyond, new ones share a counter.
+/// Tenants with a counter of their own. Those that would be raised anyway are dropped first; beyond, new ones share a counter.
 const MOST: usize = 4_096;
 
-/// What so many tokens count.
+/// Returns the weight of so many tokens.
 #[must_use]
 pub fn weighted_tokens(input: u64, output: u64) -> f64 {
     input as f64 + 2.0 * output as f64
@@ -23,8 +23,8 @@ pub fn weighted_tokens(input: u64, output: u64) -> f64 {
 pub(super) struct Tenants {
     counters: HashMap<Arc<str>, f64>,
     /// The same, the least first.
-    by_level: BTreeSet<(Order, Arc<str>)>,
-    /// Where the last one stood that was let in.
+    by_level: BTreeSet<(OrderKey, Arc<str>)>,
+    /// Virtual time: the level of the last tenant that was admitted.
     floor: f64,
     shared: Arc<str>,
 }
@@ -41,7 +41,7 @@ impl Default for Tenants {
 }
 
 impl Tenants {
-    /// Under which name a tenant is counted.
+    /// Returns the name under which a tenant is counted.
     pub(super) fn name(&mut self, tenant: &Arc<str>) -> Arc<str> {
         if self.counters.contains_key(tenant) {
             return Arc::clone(tenant);
@@ -58,24 +58,24 @@ impl Tenants {
         Arc::clone(tenant)
     }
 
-    /// It has somebody in the queue again: what it did not use meanwhile is gone.
+    /// Raises a tenant that has a request in the queue again to the others' virtual time.
     pub(super) fn lift(&mut self, tenant: &Arc<str>) {
         self.set(tenant, self.level(tenant).max(self.floor));
     }
 
-    /// What it was served, in weighted tokens over its weight; comparable between tenants that wait.
+    /// Returns a tenant's service in weighted tokens over its weight; comparable between tenants that wait.
     pub(super) fn level(&self, tenant: &str) -> f64 {
         self.counters.get(tenant).copied().unwrap_or(self.floor)
     }
 
-    /// One of its requests is let in, which was waiting.
+    /// Charges a tenant for a request that was admitted from the queue.
     pub(super) fn serve(&mut self, tenant: &Arc<str>, share: f64) {
         let level = self.level(tenant);
         self.floor = self.floor.max(level);
         self.set(tenant, level + share);
     }
 
-    /// One of its requests goes in without having waited; under which name it is counted. `share` is its weighted tokens over the
+    /// Charges a tenant for a request that was admitted without waiting. Returns the name under which it is counted. `share` is its weighted tokens over the
     /// tenant's weight.
     pub(super) fn pass(&mut self, tenant: &Arc<str>, share: f64) -> Arc<str> {
         let name = self.name(tenant);
@@ -84,7 +84,7 @@ impl Tenants {
         name
     }
 
-    /// A request turned out to be so much more, or less, than was charged.
+    /// Corrects the charge by the difference to a request's true size.
     pub(super) fn correct(&mut self, tenant: &Arc<str>, share: f64) {
         if share.is_finite() && self.counters.contains_key(tenant) {
             self.set(tenant, self.level(tenant) + share);
@@ -93,9 +93,9 @@ impl Tenants {
 
     fn set(&mut self, tenant: &Arc<str>, level: f64) {
         if let Some(before) = self.counters.insert(Arc::clone(tenant), level) {
-            self.by_level.remove(&(Order::of(before), Arc::clone(tenant)));
+            self.by_level.remove(&(OrderKey::of(before), Arc::clone(tenant)));
         }
-        self.by_level.insert((Order::of(level), Arc::clone(tenant)));
+        self.by_level.insert((OrderKey::of(level), Arc::clone(tenant)));
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_idle_has_saved_up_nothing() {
+    fn an_idle_tenant_accumulates_no_credit() {
         let mut tenants = Tenants::default();
         let (busy, idle): (Arc<str>, Arc<str>) = ("busy".into(), "idle".into());
         for _ in 0..100 {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_bounded_and_those_who_would_be_lifted_are_forgotten_first() {
+    fn tenants_are_bounded_and_those_that_would_be_raised_are_dropped_first() {
         let mut tenants = Tenants::default();
         for number in 0..3 * MOST {
             tenants.pass(&format!("t{number}").into(), 1.0);

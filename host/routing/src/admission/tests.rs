@@ -30,7 +30,7 @@ struct Naive {
     waiting: Vec<(u64, Waiting)>,
     levels: Vec<(Arc<str>, f64)>,
     floor: f64,
-    /// With whom each tenant of a class began to wait.
+    /// The first request of each tenant of a class.
     since: Vec<((i32, Arc<str>), u64)>,
 }
 
@@ -62,12 +62,12 @@ impl Naive {
         now: u64,
         step: Option<u64>,
         releases: u64,
-        release: Option<&Release>,
+        release: Option<&CapacityEvent>,
     ) -> Option<u64> {
         let may = |one: &Waiting| match one.held {
             Some(Held {
                 asked_at: Some(at), ..
-            }) => release.is_some_and(|release| release.asks(one.aim())) && at < releases,
+            }) => release.is_some_and(|release| release.has_budget(one.awaited_worker())) && at < releases,
             _ => true,
         };
         let mut able: Vec<(u64, Waiting)> = self.waiting.clone();
@@ -108,16 +108,16 @@ impl Naive {
     }
 }
 
-fn first_of(lane: &[(u64, Waiting)], now: u64, step: Option<u64>) -> u64 {
-    let held = lane
+fn first_of(queue: &[(u64, Waiting)], now: u64, step: Option<u64>) -> u64 {
+    let held = queue
         .iter()
         .filter_map(|(number, one)| Some((one.held?.order, *number)));
     if let Some((_, number)) = held.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))) {
         return number;
     }
-    let in_time = || lane.iter().filter(|(_, one)| one.start_by_us >= now);
+    let in_time = || queue.iter().filter(|(_, one)| one.start_by_us >= now);
     let Some((shortest, of_shortest)) = in_time().min_by_key(|(number, one)| (one.work, *number)) else {
-        return lane.iter().map(|(number, _)| *number).min().unwrap();
+        return queue.iter().map(|(number, _)| *number).min().unwrap();
     };
     let (urgent, of_urgent) = in_time()
         .min_by_key(|(number, one)| (one.start_by_us, *number))
@@ -141,10 +141,10 @@ enum Act {
         order: Option<(i8, Option<u32>)>,
     },
     Leave(usize),
-    Release,
+    CapacityEvent,
     Serve {
         step: Option<u64>,
-        /// Where a release happened, and whom it was not worth asking any more.
+        /// The worker of an event, and the kinds without budget left.
         release: Option<(Option<u32>, Vec<Option<u32>>)>,
     },
     Due(usize),
@@ -173,7 +173,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
         5 => come,
         1 => (0..50_usize).prop_map(Act::Leave),
-        1 => Just(Act::Release),
+        1 => Just(Act::CapacityEvent),
         4 => serve,
         1 => (0..50_usize).prop_map(Act::Due),
         5 => (0..9_u64).prop_map(Act::Pass),
@@ -183,7 +183,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 
 /// Plays a script on both; the line ends empty when it is served on.
 fn play(acts: Vec<Act>) {
-    let (mut line, mut naive) = (WaitingLine::default(), Naive::default());
+    let (mut line, mut naive) = (FairQueue::default(), Naive::default());
     let (mut now, mut releases) = (0_u64, 0_u64);
     for (number, act) in (0_u64..).zip(acts) {
         match act {
@@ -194,10 +194,10 @@ fn play(acts: Vec<Act>) {
                 patience,
                 order,
             } => {
-                let held = order.map(|(order, aim)| Held {
+                let held = order.map(|(order, worker)| Held {
                     order: order.into(),
                     asked_at: Some(releases),
-                    waits_for: aim.map(|worker| (WorkerId(worker), 1)),
+                    waits_for: worker.map(|worker| (WorkerId(worker), 1)),
                 });
                 let one = Waiting {
                     start_by_us: patience.map_or(NEVER, |patience| now + patience),
@@ -220,12 +220,15 @@ fn play(acts: Vec<Act>) {
                 naive.insert(number, one);
                 line.make_due(number);
             }
-            Act::Release => releases += 1,
+            Act::CapacityEvent => releases += 1,
             Act::Serve { step, release } => {
                 let release = release.map(|(worker, asked)| {
-                    let mut release =
-                        worker.map_or_else(Release::anywhere, |worker| Release::at(WorkerId(worker)));
-                    asked.into_iter().for_each(|aim| release.spend(aim.map(WorkerId)));
+                    let mut release = worker.map_or_else(CapacityEvent::anywhere, |worker| {
+                        CapacityEvent::at(WorkerId(worker))
+                    });
+                    asked
+                        .into_iter()
+                        .for_each(|worker| release.spend(worker.map(WorkerId)));
                     release
                 });
                 let first = line.first(now, step, releases, release.as_ref());
@@ -243,7 +246,7 @@ fn play(acts: Vec<Act>) {
         assert_eq!(line.counts().iter().sum::<usize>(), line.len());
     }
     releases += 1;
-    while let Some((number, _)) = line.first(now, None, releases, Some(&Release::anywhere())) {
+    while let Some((number, _)) = line.first(now, None, releases, Some(&CapacityEvent::anywhere())) {
         line.serve(number).unwrap();
     }
     assert!(line.is_empty(), "everybody is served in the end");
@@ -251,11 +254,11 @@ fn play(acts: Vec<Act>) {
 
 /// Two tenants with requests of these sizes always waiting; how far apart they ever were.
 fn widest_gap(sizes: &[(u8, u16)], weights: [f64; 2]) -> f64 {
-    let mut line = WaitingLine::default();
+    let mut line = FairQueue::default();
     let names = ["a", "b"];
     let mut served = [0.0_f64; 2];
     let mut widest = 0.0_f64;
-    let come = |line: &mut WaitingLine<u8>, number: u64, tenant: u8, size: u16| {
+    let come = |line: &mut FairQueue<u8>, number: u64, tenant: u8, size: u16| {
         let share = f64::from(size) / weights[usize::from(tenant)];
         let one = Waiting {
             share,
@@ -270,7 +273,7 @@ fn widest_gap(sizes: &[(u8, u16)], weights: [f64; 2]) -> f64 {
         let (one, tenant) = line.serve(first).unwrap();
         served[usize::from(tenant)] += one.share;
         widest = widest.max((served[0] - served[1]).abs());
-        // Whoever was served comes again: both always wait.
+        // A tenant that was served comes again: both always wait.
         come(&mut line, number, tenant, *size);
     }
     widest
@@ -362,7 +365,7 @@ fn a_limit_that_is_lowered_counts_what_is_under_way_and_one_that_is_lifted_lets_
 
 #[test]
 fn the_shortest_goes_first_unless_another_would_come_too_late_and_the_late_go_last() {
-    let mut line = WaitingLine::default();
+    let mut line = FairQueue::default();
     let of = |work, start_by_us| Waiting {
         start_by_us,
         runs_us: 10,
@@ -389,7 +392,7 @@ fn the_shortest_goes_first_unless_another_would_come_too_late_and_the_late_go_la
 
 #[test]
 fn the_last_of_the_least_important_class_makes_room_and_only_where_it_may_be_shed() {
-    let mut line = WaitingLine::default();
+    let mut line = FairQueue::default();
     for (number, class) in [(0, 0), (1, -1), (2, -3), (3, -3)] {
         line.insert(number, waiting(class, "", 1), ());
     }

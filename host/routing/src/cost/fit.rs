@@ -11,7 +11,7 @@ const ROUNDS: usize = 8;
 const HUBER: f64 = 1.345;
 /// The usual deviation of a normal error is so many times its median absolute one.
 const NORMAL: f64 = 1.4826;
-/// Holds a slope that no sample tells of at 0 and changes no other that can be noticed.
+/// Keeps a slope without samples at 0, and changes no other noticeably.
 const RIDGE: f64 = 1e-9;
 
 /// The fit of `N` coefficients, at most 8: the first a constant, the rest slopes.
@@ -41,7 +41,7 @@ impl<const N: usize> Default for Fit<N> {
 }
 
 impl<const N: usize> Fit<N> {
-    /// How many samples it looks at.
+    /// Number of samples that it fits.
     pub(super) fn samples(&self) -> usize {
         self.samples.len()
     }

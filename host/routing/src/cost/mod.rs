@@ -1,4 +1,4 @@
-//! What a request would cost on a worker, in milliseconds, as its own past tells: fitted while it serves, no profile needed.
+//! Cost model of a worker: predicted times of requests in milliseconds, fitted to its past while it serves, without a profile.
 //!
 //! Three lines, each with its own samples:
 //! - *prefill*: the time from dispatch to first token, over the tokens to be computed (its own and those of prompts that wait there
@@ -6,8 +6,8 @@
 //! - *transfer*: the same at a decode worker whose prompt was computed elsewhere, over the prompt's tokens;
 //! - *tbt*, the time between tokens: over the requests decoding there and the prompt tokens they hold.
 //!
-//! A line is not asked before `ENOUGH` samples. Samples are taken under a lock, once or twice a request; whoever asks reads
-//! atomics, and may mix two fits that differ by one sample.
+//! A line is unknown before `ENOUGH` samples. Samples are taken under a lock, once or twice a request. A reader loads atomics,
+//! and may mix two fits that differ by one sample.
 
 mod fit;
 
@@ -21,7 +21,7 @@ use self::fit::Fit;
 const ENOUGH: usize = 16;
 /// Slopes are per so many tokens, which keeps the numbers near each other.
 const UNIT: f64 = 1000.0;
-/// What the newest error weighs in the average.
+/// Weight of the newest error in the average.
 const ERROR_SHARE: f64 = 1.0 / 32.0;
 
 /// The lines of one worker.
@@ -93,7 +93,7 @@ impl CostModel {
         self.tbt.predict(&[1.0, decoding.into(), thousands(resident)])
     }
 
-    /// How far off it was.
+    /// Error of the prediction.
     #[must_use]
     pub fn errors(&self) -> CostErrors {
         CostErrors {

@@ -1,4 +1,4 @@
-//! What can be asked of each candidate.
+//! Catalogue of the candidates' features.
 
 use super::{CandidateFeature, FeatureDoc};
 

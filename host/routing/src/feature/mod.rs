@@ -1,4 +1,4 @@
-//! The numbers a policy can ask for by name, and what each of them means.
+//! Features: the numbers that a policy requests by name, and their meaning.
 //!
 //! A new feature is a new name here: nothing in the WIT changes and no built policy breaks.
 
@@ -10,18 +10,18 @@ use thiserror::Error;
 pub use self::candidate::CANDIDATE_CATALOGUE;
 pub use self::request::REQUEST_CATALOGUE;
 
-/// How a feature is described to authors (`wit/README.md` is checked against this).
+/// Description of a feature for authors (`wit/README.md` is checked against this).
 #[derive(Debug, Clone, Copy)]
 pub struct FeatureDoc {
     /// Its name in a plan.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// How old it can be.
+    /// Its age at most.
     pub freshness: &'static str,
     /// When it is NaN.
     pub unknown: &'static str,
-    /// What it is.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
@@ -127,13 +127,13 @@ pub enum CandidateFeature {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown feature `{name}`; known are {}", known.join(", "))]
 pub struct UnknownFeature {
-    /// The name asked for.
+    /// The name.
     pub name: String,
-    /// What could have been asked for.
+    /// The known names.
     pub known: Vec<String>,
 }
 
-/// What a policy wants laid out for every call, resolved once at load.
+/// The numbers that a policy requests for every call, resolved once at load.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeaturePlan {
     request: Vec<RequestFeature>,
@@ -158,7 +158,7 @@ impl FeaturePlan {
         })
     }
 
-    /// A plan that asks for these.
+    /// Returns the plan of these numbers.
     pub(crate) fn of(request: Vec<RequestFeature>, candidate: Vec<CandidateFeature>) -> Self {
         Self { request, candidate }
     }
@@ -175,7 +175,7 @@ impl FeaturePlan {
         &self.candidate
     }
 
-    /// Whether a number needs the prefix index to be asked.
+    /// Returns whether a number needs a lookup in the prefix index.
     #[must_use]
     pub fn needs_prefix(&self) -> bool {
         let in_front = self.request.contains(&RequestFeature::PrefixBest);
@@ -191,13 +191,13 @@ impl FeaturePlan {
             })
     }
 
-    /// Whether the policy places both legs of a request in one call: it asks which worker does what.
+    /// Returns whether the policy places both legs of a request in one call: its plan has the workers' roles.
     #[must_use]
     pub fn pairs(&self) -> bool {
         self.candidate.contains(&CandidateFeature::Role)
     }
 
-    /// Whether the prompt's tokens are needed at all.
+    /// Returns whether the prompt's tokens are needed at all.
     #[must_use]
     pub fn needs_tokens(&self) -> bool {
         self.needs_prefix()

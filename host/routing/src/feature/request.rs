@@ -1,4 +1,4 @@
-//! What can be asked of the request and its pool.
+//! Catalogue of the features of the request and its pool.
 
 use super::{FeatureDoc, RequestFeature};
 

@@ -1,9 +1,8 @@
-//! An engine's own word on its load, which counts what other routers send there as well. Bookings stay what they are: this
-//! stands beside them, with its age.
+//! Load report of an engine: it counts the requests of other routers as well. It is kept beside the bookings, with its age.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an engine said of itself; NaN where it did not.
+/// A load report; NaN where the engine reports nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EngineSaid {
     /// Requests being computed.

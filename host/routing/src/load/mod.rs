@@ -1,4 +1,4 @@
-//! What this router has sent to a worker and not yet had back; and beside it what the engine says of itself.
+//! Load of a worker: the requests that this router has in flight there, and the load that the engine reports.
 //!
 //! A [`LoadLease`] is booked when a request is dispatched and gives everything back exactly once, whenever it
 //! is dropped: at the end of the stream, on an error, or when the client leaves.
@@ -37,7 +37,7 @@ pub struct WorkerLoad {
     engine: EngineWord,
 }
 
-/// One look at the counters.
+/// Reading of the counters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadReading {
     /// Requests in flight.
@@ -80,18 +80,18 @@ impl WorkerLoad {
         self.tbt.ms()
     }
 
-    /// What requests cost there, as far as its past tells.
+    /// Returns the model of what requests cost there, learned from its past.
     #[must_use]
     pub fn cost(&self) -> &CostModel {
         &self.cost
     }
 
-    /// The engine told its own load, at that millisecond of the caller's clock.
+    /// Records a load report of the engine, at that millisecond of the caller's clock.
     pub fn engine_said(&self, said: EngineSaid, at_ms: u64) {
         self.engine.set(said, at_ms);
     }
 
-    /// What the engine told last, and when.
+    /// Returns the engine's last load report, and its time.
     #[must_use]
     pub fn engine(&self) -> Option<(EngineSaid, u64)> {
         self.engine.get()
@@ -112,8 +112,8 @@ impl WorkerLoad {
         self.lease(prompt, 0, Lesson::Transfer)
     }
 
-    /// Books a request of `prompt` tokens that are being computed elsewhere meanwhile: the time to its first token tells nothing
-    /// of this worker.
+    /// Books a request of `prompt` tokens that are being computed elsewhere meanwhile: its time to first token is no sample of
+    /// this worker.
     #[must_use = "dropping the lease gives the booking back"]
     pub fn book_awaiting(self: &Arc<Self>, prompt: u32) -> LoadLease {
         self.lease(prompt, 0, Lesson::None)
@@ -144,7 +144,7 @@ enum Stage {
     Prefilling {
         /// Tokens counted as queued.
         uncached: u32,
-        /// What its first token teaches.
+        /// Use of its first token for the cost model.
         lesson: Lesson,
     },
     /// After it. What the worker had to do then, this request included.
@@ -158,11 +158,11 @@ enum Stage {
 
 #[derive(Debug, Clone, Copy)]
 enum Lesson {
-    /// What computing costs, behind so many tokens of others.
+    /// Sample of the prefill cost, behind so many tokens of others.
     Prefill {
         ahead: u64,
     },
-    /// What fetching costs.
+    /// Sample of the transfer cost.
     Transfer,
     None,
 }
@@ -187,7 +187,7 @@ impl LoadLease {
         }
     }
 
-    /// How long after the dispatch the first token should come: as the worker's past tells, or at a usual pace where it has none.
+    /// Returns the expected time from dispatch to first token: by the worker's past, or at a usual pace where it has none.
     /// None where the worker does not compute the prompt, or has.
     #[must_use]
     pub fn expected_ttft(&self) -> Option<Duration> {

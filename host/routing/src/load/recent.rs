@@ -1,4 +1,4 @@
-//! Times as they were lately. Samples are taken once a request; whoever asks reads one atomic.
+//! Moving statistics of times. A sample is taken once a request; a reader loads one atomic.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 const NEWEST: f64 = 1.0 / 8.0;
 /// Samples a quantile looks at.
 const WINDOW: usize = 64;
-/// Samples before it tells anything.
+/// Samples before a value is known.
 const ENOUGH: usize = 16;
 /// Which quantile: so much of the samples is not above it.
 const SHARE: f64 = 0.9;

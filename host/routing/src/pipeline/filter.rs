@@ -1,4 +1,4 @@
-//! Filters as they are applied: each looks at one column.
+//! Filters of a pipeline: each tests one column.
 
 use super::spec::{Filter, FilterTest};
 use crate::decision::Rejection;
@@ -13,7 +13,7 @@ const RETRY_AFTER_MS: u32 = 1_000;
 pub(super) struct Sieve {
     pub(super) column: usize,
     keeps: Keeps,
-    /// What a request is answered that it leaves nobody for; none where it is then ignored.
+    /// The rejection of a request for which it leaves no candidate; none where the filter is then ignored.
     pub(super) rejection: Option<Rejection>,
 }
 
@@ -55,7 +55,7 @@ impl Sieve {
         }
     }
 
-    /// Whether a candidate with this number is kept.
+    /// Returns whether a candidate with this number is kept.
     pub(super) fn keeps(&self, number: f64) -> bool {
         match &self.keeps {
             Keeps::With(values) => values.contains(&number),

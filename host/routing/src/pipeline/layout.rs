@@ -2,7 +2,7 @@
 
 use crate::feature::{CandidateFeature, FeaturePlan};
 
-/// A plan that asks for all that these ask for, each number once.
+/// Returns the plan with all numbers of these plans, each once.
 pub(super) fn union<'p>(plans: impl IntoIterator<Item = &'p FeaturePlan>) -> FeaturePlan {
     let (mut request, mut columns) = (Vec::new(), Vec::new());
     for plan in plans {
@@ -37,7 +37,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// None where `part` asks for something that `whole` does not.
+    /// Returns `None` where `part` has a number that `whole` lacks.
     pub(super) fn new(part: &FeaturePlan, whole: &FeaturePlan) -> Option<Self> {
         let of_request = |feature| whole.request().iter().position(|known| known == feature);
         Some(Self {

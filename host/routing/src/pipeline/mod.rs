@@ -1,5 +1,5 @@
-//! Policies put together: filters keep some of the candidates, scorers and columns give numbers, which are brought onto one scale,
-//! weighed and added, and one candidate is picked by the sum.
+//! Pipeline: filters keep some of the candidates, the numbers of scorers and columns are scaled, weighed and added, and one
+//! candidate is picked by the sum.
 //!
 //! A pipeline is a policy like any other, and never fails: a scorer that does is left out of that decision, and its circuit keeps
 //! count. Everything that can be found once (which numbers are whose) is found when it is made, so that a call only copies and adds.
@@ -46,13 +46,13 @@ struct Buffers {
     numbers: Vec<f64>,
 }
 
-/// A pipeline cannot be made.
+/// The reason why a pipeline cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PipelineError {
-    /// A column that nobody knows.
+    /// An unknown column.
     #[error(transparent)]
     Unknown(#[from] UnknownFeature),
-    /// More than are kept count of.
+    /// More filters than can be counted.
     #[error("a pipeline has at most 32 filters")]
     TooManyFilters,
     /// The numbers lack a column that is filtered or weighed by.
@@ -66,7 +66,7 @@ pub struct Pipeline {
     name: Box<str>,
     spec: Arc<PipelineSpec>,
     plan: FeaturePlan,
-    /// What it looks at itself.
+    /// Columns of the pipeline itself.
     columns: FeaturePlan,
     weigher: Weigher,
     scorers: Box<[ScorerPart]>,
@@ -127,7 +127,7 @@ impl Pipeline {
         })
     }
 
-    /// What it is made of.
+    /// Its specification.
     #[must_use]
     pub fn spec(&self) -> &Arc<PipelineSpec> {
         &self.spec
@@ -157,7 +157,7 @@ impl Pipeline {
         weighed.verdict
     }
 
-    /// Asks a scorer; whether it gave scores.
+    /// Calls a scorer. Returns whether it gave scores.
     fn ask(
         &self,
         at: usize,
@@ -196,7 +196,7 @@ impl Pipeline {
         gave
     }
 
-    /// Tells the version's circuit how it went, and the observer what is worth telling.
+    /// Reports the result to the version's circuit, and faults and changes to the observer.
     fn tell(
         &self,
         at: usize,
@@ -306,7 +306,7 @@ fn fit(scorer: &PolicyVersions) -> Option<PolicyVersions> {
     Some(PolicyVersions::new(fit.next()?, fit))
 }
 
-/// Whether a policy can be a scorer of a pipeline, which chooses one worker at a time.
+/// Returns whether a policy can be a scorer of a pipeline, which chooses one worker at a time.
 #[must_use]
 pub fn scores_singly(policy: &dyn Policy) -> bool {
     policy.scorer().is_some() && !policy.plan().pairs()

@@ -1,4 +1,4 @@
-//! What a pipeline's decision came from, for records.
+//! Record of a pipeline's decision.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::transcript::Transcript;
 /// One decision of a pipeline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weighing {
-    /// Its scorers, in the order of the specification; none where a strict filter left nobody.
+    /// Its scorers, in the order of the specification; none where a strict filter left no candidate.
     pub scored: Vec<Scored>,
     /// The figure of each candidate, row by row; NaN of those that were filtered out.
     pub figures: Vec<f64>,
@@ -25,16 +25,16 @@ pub struct Scored {
     pub asked: Option<Asked>,
 }
 
-/// A scorer that was asked.
+/// A scorer that was called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
     /// The version.
     pub version: Arc<str>,
-    /// What that is made of.
+    /// Origin of that policy.
     pub origin: Option<Arc<Origin>>,
     /// Its scores, row by row; where it failed, it was left out.
     pub answer: Result<Vec<f64>, PolicyFault>,
-    /// What it asked on the way.
+    /// Its queries.
     pub transcript: Transcript,
 }
 

@@ -1,4 +1,4 @@
-//! What a pipeline tells of its parts: its decisions do not show that one is missing.
+//! Observer of a pipeline's parts: its decisions do not show that one is missing.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::circuit::CircuitChange;
 use crate::policy::{PolicyFault, RequestFacts};
 use crate::versions::PolicyVersion;
 
-/// Told on requests' threads; scorers and filters are counted from 0, each in the order of the specification.
+/// Called on requests' threads; scorers and filters are counted from 0, each in the order of the specification.
 pub trait PipelineObserver: Send + Sync + fmt::Debug {
     /// A version of a scorer failed, and what that did to its circuit.
     fn failed(
@@ -18,17 +18,17 @@ pub trait PipelineObserver: Send + Sync + fmt::Debug {
         request: &RequestFacts,
     );
 
-    /// A version of a scorer is asked as usual again.
+    /// The circuit of a scorer's version has closed.
     fn recovered(&self, scorer: usize, version: &PolicyVersion);
 
     /// A decision was made without a scorer: it failed, or all of its versions rest.
     fn left_out(&self, scorer: usize);
 
-    /// A filter would have left nobody, and was not applied.
+    /// A filter would have left no candidate, and was not applied.
     fn ignored(&self, filter: usize);
 }
 
-/// Tells nobody.
+/// An observer that reports nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Unobserved;
 

@@ -76,7 +76,7 @@ mod tests {
 
     const DRAWS: u64 = 8_000;
 
-    /// How often each of four rows is picked; row 1 is not left.
+    /// Counts the picks of each of four rows; row 1 is filtered out.
     fn counts(pick: Pick, figures: [f64; 4]) -> [u64; 4] {
         let mut counts = [0; 4];
         for seq in 0..DRAWS {

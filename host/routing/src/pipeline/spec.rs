@@ -1,4 +1,4 @@
-//! What a pipeline is made of, as the configuration has it.
+//! Specification of a pipeline, as in the configuration.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct PipelineSpec {
     pub filters: Vec<Filter>,
     /// Weighed and added.
     pub terms: Vec<Term>,
-    /// How one is chosen.
+    /// Rule of the choice.
     pub pick: Pick,
 }
 
@@ -21,7 +21,7 @@ pub struct PipelineSpec {
 pub struct Filter {
     /// Which ones.
     pub test: FilterTest,
-    /// Where it would keep nobody: whether the request is rejected. Else the filter is ignored for it.
+    /// Whether a request is rejected for which it would keep no candidate. Else the filter is ignored for it.
     pub strict: bool,
 }
 
@@ -51,7 +51,7 @@ pub enum FilterTest {
 /// Something that is weighed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Term {
-    /// What.
+    /// The event.
     pub source: TermSource,
     /// Finite, not 0; below 0 less is better, which of a scorer's numbers it never is.
     pub weight: f64,
@@ -66,7 +66,7 @@ pub enum TermSource {
     Feature(Box<str>),
 }
 
-/// How one of the candidates is chosen, once each has a figure from 0 to 1.
+/// Rule that chooses a candidate, once each has a figure from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pick {
     /// The highest; of equal ones any.
@@ -92,7 +92,7 @@ impl PipelineSpec {
         })
     }
 
-    /// Whether there is something to weigh whatever becomes of the scorers.
+    /// Returns whether there is something to weigh whatever becomes of the scorers.
     pub(super) fn is_always_weighed(&self) -> bool {
         let mut terms = self.terms.iter();
         terms.any(|term| matches!(term.source, TermSource::Feature(_)))

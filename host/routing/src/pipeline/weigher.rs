@@ -1,4 +1,4 @@
-//! What is made of numbers and scores: who is left, the figure of each, and the one that is chosen. Knows no policies.
+//! Weighing of numbers and scores: the candidates left, the sum of each, and the choice. Knows no policies.
 
 use super::PipelineError;
 use super::filter::{self, Sieve};
@@ -38,12 +38,12 @@ enum Source {
     Scorer(usize),
 }
 
-/// What came of weighing.
+/// Result of weighing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weighed {
     /// To a candidate, or the rejection of a strict filter.
     pub verdict: Verdict,
-    /// A bit for each filter that would have left nobody and was not applied, the first one's lowest.
+    /// A bit for each filter that would have left no candidate and was not applied, the first one's lowest.
     pub ignored: u32,
 }
 

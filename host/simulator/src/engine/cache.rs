@@ -1,4 +1,4 @@
-//! A worker's cached blocks: least recently used first out, on to the next tier. Knows neither tokens nor time.
+//! LRU block cache of a worker with tiers: the least recently used block moves to the next tier. Knows neither tokens nor time.
 //!
 //! A prompt is taken in from its tail, so that its head is the newest and a chain is eaten from its end, as engines do it.
 //! A block is on one tier at a time; one that is used again moves to the device.
@@ -11,7 +11,7 @@ use super::recency::{Block, Recency, TIERS};
 const NAMES: [Tier; TIERS] = [Tier::Device, Tier::Host, Tier::Disk];
 const DEVICE: usize = 0;
 
-/// What changed in a cache, as engines tell it.
+/// Change of a cache, as an engine publishes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CacheEvent {
     /// A run of blocks is there, each the parent of the next.
@@ -20,19 +20,19 @@ pub(crate) enum CacheEvent {
         blocks: Vec<u64>,
         /// The block before the first; none where the prompt begins.
         parent: Option<u64>,
-        /// Where they are.
+        /// Their tier.
         tier: Tier,
     },
     /// Blocks are not there any more.
     Removed {
         /// In no order that matters; at least one.
         blocks: Vec<u64>,
-        /// Where they were.
+        /// Their tier before.
         tier: Tier,
     },
 }
 
-/// How much of a prompt is cached, in blocks.
+/// Cached part of a prompt, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Matched {
     /// Leading blocks that are on the device.
@@ -64,7 +64,7 @@ impl BlockCache {
         }
     }
 
-    /// How much of a prompt it has.
+    /// Returns the cached part of a prompt.
     #[must_use]
     pub(crate) fn matched(&self, blocks: &[u64]) -> Matched {
         let mut found = Matched::default();
@@ -90,7 +90,7 @@ impl BlockCache {
         }
     }
 
-    /// Takes a prompt's blocks onto the device, and tells what changed.
+    /// Stores a prompt's blocks on the device. Returns the changes.
     pub(crate) fn insert(&mut self, blocks: &[u64], events: &mut Vec<CacheEvent>) {
         if self.capacity[DEVICE] == 0 {
             return;
@@ -130,7 +130,7 @@ impl BlockCache {
         }
     }
 
-    /// Forgets everything, and tells nobody.
+    /// Clears the cache without an event.
     pub(super) fn clear(&mut self) {
         self.recency = Recency::default();
     }
@@ -143,7 +143,7 @@ fn tell_removed(blocks: Vec<u64>, tier: usize, events: &mut Vec<CacheEvent>) {
     }
 }
 
-/// Tells of blocks that come tail first, a run at a time and its head first.
+/// Collects events of blocks that come tail first, a run at a time and its head first.
 fn tell_stored(tail_first: &[Block], tier: usize, events: &mut Vec<CacheEvent>) {
     let tier = NAMES[tier];
     let mut run: Option<(Vec<u64>, Option<u64>)> = None;

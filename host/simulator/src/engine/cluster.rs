@@ -1,8 +1,8 @@
-//! Workers, and the links between them.
+//! Cluster: workers, and the links between them.
 
 use std::collections::BTreeMap;
 
-use super::due::Due;
+use super::due_tree::DueTree;
 use super::job::{EngineEvent, Fetch, Gauge, Job, JobKind};
 use super::link::Link;
 use super::step::tokens;
@@ -14,19 +14,19 @@ use crate::spec::ClusterSpec;
 #[derive(Debug)]
 pub(crate) struct Cluster {
     workers: Vec<SimWorker>,
-    /// What each worker sends.
+    /// Link of each worker.
     links: Vec<Link>,
-    /// How much longer than the profile says a transfer takes on each link.
+    /// Factor of a transfer's time over the profile's, by link.
     link_scale: Vec<f64>,
     /// By their number on a link.
     transfers: BTreeMap<usize, Transfer>,
     started: usize,
     profile: Profile,
     block_tokens: u32,
-    /// What a decode worker lets the time between tokens come to; none: anything.
+    /// Limit of a decode worker's time between tokens; none: no limit.
     refuses_over_us: Option<u64>,
-    due_workers: Due,
-    due_links: Due,
+    due_workers: DueTree,
+    due_links: DueTree,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +48,8 @@ impl Cluster {
                 .map(|(index, worker)| SimWorker::new(spec, index, worker, block_tokens))
                 .collect(),
             links: workers.clone().map(|_| Link::default()).collect(),
-            due_workers: Due::new(workers.len()),
-            due_links: Due::new(workers.len()),
+            due_workers: DueTree::new(workers.len()),
+            due_links: DueTree::new(workers.len()),
             refuses_over_us: spec.decode_refuses_over_us,
             link_scale: workers.map(|worker| nominal_gbps / worker.link_gbps).collect(),
             transfers: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a decode worker refuses to write the answer to a prompt of so many tokens: with all it has and was given, its steps would
+    /// Returns whether a decode worker refuses to write the answer to a prompt of so many tokens: with all it has and was given, its steps would
     /// take longer than they may.
     pub(crate) fn refuses(&mut self, now_us: u64, worker: usize, prompt_tokens: u32) -> bool {
         let Some(limit_us) = self.refuses_over_us else {
@@ -107,20 +107,20 @@ impl Cluster {
         step_us > limit_us
     }
 
-    /// What a worker has before it.
+    /// Returns a worker's remaining work.
     pub(crate) fn gauge(&mut self, now_us: u64, worker: usize) -> Gauge {
         let gauge = self.workers[worker].gauge(now_us);
         self.note_worker(worker);
         gauge
     }
 
-    /// When anything happens next.
+    /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<u64> {
         let both = [self.due_workers.next(), self.due_links.next()];
         both.into_iter().flatten().min()
     }
 
-    /// Lets time pass, and tells what happened in its order; at one time, by worker.
+    /// Advances the time. Returns the events in their order; at one time, by worker.
     pub(crate) fn advance(&mut self, now_us: u64, out: &mut Vec<EngineEvent>) {
         while let Some(at_us) = self.next_at().filter(|at| *at <= now_us) {
             self.end_transfers(at_us);
@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     /// A worker loses everything: the requests that are lost by it, by number. Those whose prompts were on their way from it to a decode
-    /// worker are among them. It is there again at once, empty; whoever wants it to be away sends it nothing.
+    /// worker are among them. It is there again at once, empty; a caller that wants it to be away sends it nothing.
     pub(crate) fn fail(&mut self, now_us: u64, worker: usize) -> Vec<usize> {
         let mut lost = self.workers[worker].fail();
         self.note_worker(worker);
@@ -178,12 +178,12 @@ impl Cluster {
         }
     }
 
-    /// What a worker has to do may have changed.
+    /// Updates the next event of a worker.
     fn note_worker(&mut self, worker: usize) {
         self.due_workers.set(worker, self.workers[worker].next_at());
     }
 
-    /// What a link sends may have changed.
+    /// Updates the next event of a link.
     fn note_link(&mut self, link: usize) {
         self.due_links.set(link, self.links[link].next_at());
     }

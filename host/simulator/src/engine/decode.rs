@@ -1,4 +1,4 @@
-//! Answers being written: a batch that steps together (continuous batching), and those that wait for room.
+//! Decoding: a batch of answers that step together (continuous batching), and those that wait for room.
 //!
 //! A request is let in when its prompt and its whole answer fit, so that none has to be thrown out again; one that is too large for
 //! the worker is let in alone. Each step writes one token of each. The times of the steps are kept once for all, so that a request's
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::gaps::TokenGaps;
 use super::job::{EngineEventKind, Job};
 
-/// Steps kept before it is looked which of them nobody needs any more.
+/// Steps kept before those that are not needed any more are dropped.
 const PRUNED_AT: usize = 8_192;
 
 /// The answers at a worker.
@@ -45,7 +45,7 @@ pub(super) struct Answer {
     pub(super) request: usize,
     pub(super) prompt_tokens: u32,
     pub(super) output_tokens: u32,
-    /// When its first token was there, if it is.
+    /// Time of its first token, if it is written.
     pub(super) first_us: Option<u64>,
 }
 
@@ -56,10 +56,10 @@ struct Running {
     from: u64,
 }
 
-/// When steps ended.
+/// End times of steps.
 #[derive(Debug, Default)]
 struct Steps {
-    /// How many were forgotten.
+    /// Number of dropped steps.
     forgotten: u64,
     ends_us: VecDeque<u64>,
 }
@@ -83,7 +83,7 @@ impl Steps {
 }
 
 impl Answer {
-    /// What a job will write.
+    /// Tokens that a job will write.
     pub(super) fn of(job: &Job, first_us: Option<u64>) -> Self {
         Self {
             request: job.request,
@@ -118,12 +118,12 @@ impl Batch {
         }
     }
 
-    /// How many are being written.
+    /// Returns how many answers are being written.
     pub(super) fn len(&self) -> u32 {
         self.running.len() as u32
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -210,7 +210,7 @@ impl Batch {
             .insert((from + left - 1, self.joined), Running { answer, from });
     }
 
-    /// How many steps tell nothing, from the one that comes next on, if nobody joins.
+    /// Returns how many of the next steps have no event, if no answer joins.
     pub(super) fn quiet_steps(&self) -> u64 {
         let first_over = self.running.first_key_value().map(|((step, _), _)| *step);
         match first_over {

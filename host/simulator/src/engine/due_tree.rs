@@ -1,17 +1,16 @@
-//! When each of many has something to do next: the earliest time at once, and who is due by a time without looking at the others. A tree of
-//! minima, since both are asked after every happening.
+//! Tournament tree of next-event times: O(1) minimum, and O(k log n) iteration over the k items due by a given time.
 
-/// Times by number, in microseconds; of who has nothing to do `u64::MAX`.
+/// Next-event times by item, in microseconds; `u64::MAX` for an item without an event.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct DueTree {
     /// A node's children are at twice its place and after it, the root is at 1.
     least: Vec<u64>,
     /// A power of two: where the times themselves begin.
     leaves: usize,
 }
 
-impl Due {
-    /// So many, who have nothing to do.
+impl DueTree {
+    /// Returns a tree of so many items without events.
     pub(super) fn new(count: usize) -> Self {
         let leaves = count.next_power_of_two();
         Self {
@@ -20,7 +19,7 @@ impl Due {
         }
     }
 
-    /// One has something to do then.
+    /// Sets the next event of an item.
     pub(super) fn set(&mut self, number: usize, at_us: Option<u64>) {
         let mut node = self.leaves + number;
         self.least[node] = at_us.unwrap_or(u64::MAX);
@@ -34,12 +33,12 @@ impl Due {
         }
     }
 
-    /// The earliest time.
+    /// Returns the earliest time.
     pub(super) fn next(&self) -> Option<u64> {
         Some(self.least[1]).filter(|at| *at < u64::MAX)
     }
 
-    /// The first from a number on who has something to do by now.
+    /// Returns the first item from a number on that is due by now.
     pub(super) fn first(&self, from: usize, now_us: u64) -> Option<usize> {
         if from >= self.leaves {
             return None;
@@ -76,7 +75,7 @@ mod tests {
             changes in prop::collection::vec((0_usize..20, prop::option::of(0_u64..50)), 0..60),
             now_us in 0_u64..60,
         ) {
-            let mut due = Due::new(count);
+            let mut due = DueTree::new(count);
             let mut times = vec![None; count];
             for (number, at_us) in changes {
                 due.set(number % count, at_us);

@@ -1,9 +1,9 @@
-//! The times between a request's tokens.
+//! Times between the tokens of a request.
 
-/// What they were like. Of an answer of one token there are none, and all is 0.
+/// Statistics of the gaps. An answer of one token has none, and all is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct TokenGaps {
-    /// How many.
+    /// Their number.
     pub(crate) count: u32,
     /// Their mean, in microseconds.
     pub(crate) mean_us: f64,

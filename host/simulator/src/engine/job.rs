@@ -1,4 +1,4 @@
-//! What a worker is given to do, and what it tells.
+//! Jobs of workers, and the events that they report.
 
 use super::cache::CacheEvent;
 use super::gaps::TokenGaps;
@@ -8,7 +8,7 @@ use super::gaps::TokenGaps;
 pub(crate) struct Job {
     /// The caller's number. A worker has no two jobs of the same.
     pub(crate) request: usize,
-    /// When the request came to the router, in microseconds: what its deadline counts from.
+    /// Arrival of the request at the router, in microseconds: its deadline counts from there.
     pub(crate) arrived_us: u64,
     /// At least 1.
     pub(crate) prompt_tokens: u32,
@@ -16,9 +16,9 @@ pub(crate) struct Job {
     pub(crate) output_tokens: u32,
     /// Ids of the prompt's blocks, the last of which may be part of one.
     pub(crate) blocks: Box<[u64]>,
-    /// What is to be done.
+    /// Kind of the job.
     pub(crate) kind: JobKind,
-    /// What is brought here first.
+    /// Prefix that is fetched first.
     pub(crate) fetch: Option<Fetch>,
 }
 
@@ -29,7 +29,7 @@ impl Job {
     }
 }
 
-/// What is to be done with a request.
+/// Kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobKind {
     /// Compute the prompt, write the answer.
@@ -77,32 +77,32 @@ impl Reuse {
 /// Something happened at a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EngineEvent {
-    /// When, in microseconds.
+    /// Time in microseconds.
     pub(crate) at_us: u64,
     /// Index of the worker.
     pub(crate) worker: usize,
-    /// What.
+    /// The event.
     pub(crate) kind: EngineEventKind,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum EngineEventKind {
-    /// A prompt is computed. Of a [`JobKind::Prefill`] it is the last that is told.
+    /// A prompt is computed. It is the last event of a [`JobKind::Prefill`].
     PrefillDone {
-        /// Whose.
+        /// The request.
         request: usize,
-        /// What did not have to be computed.
+        /// The part that was cached.
         reuse: Reuse,
     },
     /// The first token that this worker writes; of a [`JobKind::Decode`] the client may have had the one before from elsewhere.
     FirstToken {
-        /// Whose.
+        /// The request.
         request: usize,
     },
     /// The answer is written.
     Finished {
-        /// Whose.
+        /// The request.
         request: usize,
         /// The times between its tokens.
         gaps: TokenGaps,
@@ -111,7 +111,7 @@ pub(crate) enum EngineEventKind {
     Cache(CacheEvent),
 }
 
-/// How busy a worker is, as its own metrics would tell.
+/// Load of a worker, as its own metrics would report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EngineLoad {
     /// Jobs that have not begun: prompts to be computed, and answers that wait for room or for their prompt.
@@ -124,14 +124,14 @@ pub(crate) struct EngineLoad {
     pub(crate) kv_tokens: u64,
 }
 
-/// What a worker has before it at one moment.
+/// Remaining work of a worker at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gauge {
     /// Prompts that wait or are being computed.
     pub(crate) prompts: usize,
     /// Tokens of these that are yet to be computed, those aside that are known to be cached.
     pub(crate) queued_tokens: u64,
-    /// How long that will take, in microseconds.
+    /// Time of that work, in microseconds.
     pub(crate) backlog_us: u64,
     /// Answers that wait for room or for their prompt.
     pub(crate) handed_over: usize,
@@ -139,6 +139,6 @@ pub(crate) struct Gauge {
     pub(crate) decoding: usize,
     /// Tokens that these hold.
     pub(crate) resident_tokens: u64,
-    /// How long a step of all these answers takes, in microseconds; 0 without any.
+    /// Time of a step of all these answers, in microseconds; 0 without any.
     pub(crate) step_us: u64,
 }

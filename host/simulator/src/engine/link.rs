@@ -1,6 +1,6 @@
-//! A worker's link: whatever it sends at the same time has equal shares of it.
+//! Network link of a worker: simultaneous transfers have equal shares of it.
 //!
-//! Exact: between two changes every transfer advances at the same pace, so one number tells how far all of them have come
+//! Exact: between two changes every transfer advances at the same pace, so one number is the progress of all of them
 //! (processor sharing by virtual time; Parekh and Gallager 1993). A transfer's size is the time it would take alone.
 
 /// A link and what it is sending.
@@ -12,7 +12,7 @@ pub(super) struct Link {
     progress: f64,
     /// In the order of their start.
     flows: Vec<Flow>,
-    /// Ended, but nobody was told yet.
+    /// Ended, but not reported yet.
     ended: Vec<usize>,
 }
 

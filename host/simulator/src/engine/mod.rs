@@ -1,6 +1,6 @@
-//! What simulated inference servers do with the requests they are given, in virtual time.
+//! Engines: simulated inference servers in virtual time.
 //!
-//! `cluster.rs` is the way in: workers, the links between them (`link.rs`), and when each has something to do (`due.rs`). A worker
+//! `cluster.rs` is the way in: workers, the links between them (`link.rs`), and when each has something to do (`due_tree.rs`). A worker
 //! (`worker.rs`) goes from step to step: `worker/plan.rs` settles what the next one is made of, out of the prompts (`prefill.rs`, in the
 //! order of `order.rs`) and the answers (`decode.rs`, whose tokens' times are `gaps.rs`), and `step.rs` what it costs. Its cache is
 //! `cache.rs`, over the bookkeeping of `recency.rs`. Nothing here is random, and nothing knows what a policy is.
@@ -8,7 +8,7 @@
 mod cache;
 mod cluster;
 mod decode;
-mod due;
+mod due_tree;
 mod gaps;
 mod job;
 mod link;

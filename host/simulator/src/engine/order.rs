@@ -1,15 +1,15 @@
-//! Which of the waiting prompts is computed next.
+//! Order of the waiting prompts.
 
 use crate::spec::QueueOrder;
 
 /// A prompt that could be computed now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
-    /// Where it is in the queue.
+    /// Its place in the queue.
     pub(super) at: usize,
-    /// How long it will take, in microseconds.
+    /// Its predicted time, in microseconds.
     pub(super) takes_us: u64,
-    /// When its request came.
+    /// Arrival of its request.
     pub(super) arrived_us: u64,
 }
 

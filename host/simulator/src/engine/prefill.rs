@@ -1,4 +1,4 @@
-//! The prompts at a worker: those that wait, and those that its steps compute.
+//! Prefill queue of a worker: waiting prompts, and those that its steps compute.
 //!
 //! Without chunks a step is one whole prompt. With chunks a step takes so many tokens: first what is left of prompts already begun,
 //! then those that come next.
@@ -15,9 +15,9 @@ pub(super) struct Prompt {
     pub(super) job: Job,
     /// What it has to fetch is there, if anything.
     pub(super) ready: bool,
-    /// How long it would take alone, as known when it came, in microseconds.
+    /// Predicted time alone, when it came, in microseconds.
     pub(super) takes_us: u64,
-    /// What need not be computed, once it was looked up.
+    /// Cached part, once it was looked up.
     pub(super) reuse: Option<Reuse>,
     /// Tokens computed or reused.
     pub(super) done: u32,
@@ -98,7 +98,7 @@ impl Prompts {
         self.waiting.push_back(prompt);
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -112,7 +112,7 @@ impl Prompts {
         self.waiting.iter().map(left).sum()
     }
 
-    /// How long those that wait would take one after the other, in microseconds.
+    /// Returns the time of the waiting prompts one after the other, in microseconds.
     pub(super) fn backlog_us(&self) -> u64 {
         self.waiting.iter().map(|prompt| prompt.takes_us).sum()
     }

@@ -1,11 +1,11 @@
-//! Blocks in the order of their use, on each tier: the bookkeeping of a cache, which knows no capacity and no prompt.
+//! Recency lists: blocks in the order of their use, on each tier, without capacities and prompts.
 
 use std::collections::HashMap;
 
 /// Device, host, disk.
 pub(super) const TIERS: usize = 3;
 
-/// Where a list ends.
+/// End of a list.
 const NONE: usize = usize::MAX;
 
 /// Every block is on one tier, or nowhere.
@@ -58,12 +58,12 @@ impl Default for Recency {
 }
 
 impl Recency {
-    /// Where the block is.
+    /// Place of the block.
     pub(super) fn tier(&self, id: u64) -> Option<usize> {
         self.entry_of.get(&id).map(|at| self.entries[*at].tier)
     }
 
-    /// How many blocks a tier has.
+    /// Returns how many blocks a tier has.
     pub(super) fn len(&self, tier: usize) -> usize {
         self.tiers[tier].len
     }

@@ -1,21 +1,21 @@
-//! What a step of a worker costs: pieces of prompts, one token of every answer, or both.
+//! Cost of a worker's step: pieces of prompts, one token of every answer, or both.
 
 use super::job::{Job, Reuse};
 use super::prefill::Piece;
 use crate::profile::{Profile, whole};
 use crate::spec::{ClusterSpec, Transfers, WorkerSpec};
 
-/// What is under way.
+/// Step in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub(super) ends_us: u64,
-    /// Nothing is told before. Steps may end unnoticed till then, unless something comes.
+    /// Time of the next event. Steps may end unreported until then, unless a job comes.
     pub(super) tells_us: u64,
     /// Answers get a token at its end.
     pub(super) decodes: bool,
 }
 
-/// What things take on one worker.
+/// Step costs of one worker.
 #[derive(Debug)]
 pub(super) struct Costs {
     profile: Profile,
@@ -53,7 +53,7 @@ impl Costs {
         tokens(blocks, self.block_tokens, prompt_tokens)
     }
 
-    /// What a prompt takes besides being computed.
+    /// Returns the time of a prompt besides its computation.
     pub(super) fn begin(&self, reuse: Reuse, parts: &mut Parts) {
         if self.holds_receiver && reuse.fetched > 0 {
             parts.hold += self.profile.transfer_us(reuse.fetched) as f64 * self.link;
@@ -66,7 +66,7 @@ impl Costs {
         parts.compute += self.profile.piece_us(piece.start, piece.end, piece.first);
     }
 
-    /// What is spent once, whatever prompts are in a step that writes no tokens.
+    /// Returns the fixed time of a step that writes no tokens.
     pub(super) fn compute_fixed(&self, parts: &mut Parts) {
         parts.compute += self.profile.prefill_fixed_us();
     }
@@ -75,19 +75,19 @@ impl Costs {
         parts.compute += self.profile.step_us(batch, resident) as f64;
     }
 
-    /// How long a step takes.
+    /// Returns the time of a step.
     pub(super) fn took_us(&self, parts: Parts) -> u64 {
         whole(parts.hold + parts.load.max(parts.compute / self.speed)).max(1)
     }
 
-    /// How long a piece takes, the rest of its step aside.
+    /// Returns the time of a piece, the rest of its step aside.
     pub(super) fn rest_us(&self, piece: Piece) -> u64 {
         let mut parts = Parts::default();
         self.compute(piece, &mut parts);
         whole(parts.compute / self.speed)
     }
 
-    /// How long a prompt takes if nothing else is computed.
+    /// Returns the time of a prompt if nothing else is computed.
     pub(super) fn alone_us(&self, job: &Job, reuse: Reuse) -> u64 {
         let mut parts = Parts::default();
         self.begin(reuse, &mut parts);

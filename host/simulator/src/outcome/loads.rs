@@ -1,11 +1,11 @@
-//! How busy the pools were while requests came, and how much that swung.
+//! Load of the pools while requests arrive, and its swing.
 
 use serde::Serialize;
 
 use super::Sample;
 
 /// The loads of both pools over the samples ([`Sample::prefill_load`], [`Sample::decode_load`]) that were taken while requests came. NaN
-/// where there is nothing to tell.
+/// where there is no sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PoolLoads {

@@ -1,4 +1,4 @@
-//! How the requests of a run went, and what is said of them together.
+//! Outcome of a run: the result of each request, and their summary.
 
 mod loads;
 mod quantiles;
@@ -11,16 +11,16 @@ pub use self::sample::Sample;
 pub use self::summary::{Limits, Summary};
 use crate::router::RouterCounts;
 
-/// How one request went. Times are microseconds of the run.
+/// Outcome of one request. Times are microseconds of the run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Course {
-    /// When it came.
+pub struct RequestOutcome {
+    /// Its arrival.
     pub arrived_us: u64,
-    /// When it was given to its worker; the first time, where it was given to several.
+    /// Its first dispatch to a worker.
     pub dispatched_us: Option<u64>,
-    /// When its first token was there.
+    /// Time of its first token.
     pub first_token_us: Option<u64>,
-    /// When its last token was there.
+    /// Time of its last token.
     pub finished_us: Option<u64>,
     /// Mean of the longest tenth of the times between its tokens, in microseconds (Mooncake, FAST '25); none before it has two tokens.
     pub tbt_us: Option<f64>,
@@ -28,24 +28,24 @@ pub struct Course {
     pub cached_tokens: u32,
     /// Blocks of its prompt that this was.
     pub cached_blocks: u32,
-    /// Who computed its prompt.
+    /// The worker that computed its prompt.
     pub prefill: Option<usize>,
-    /// Who wrote its answer.
+    /// The worker that wrote its answer.
     pub worker: Option<usize>,
-    /// How it ended.
+    /// Its end.
     pub end: End,
 }
 
-/// How a request ended.
+/// End of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Its last token was sent.
     Served,
     /// The router refused it, or a decode worker did.
     Rejected {
-        /// What the client was answered.
+        /// Status of the answer.
         status: u16,
-        /// Whether its prompt was computed before, in vain.
+        /// Whether its prompt was computed before and lost.
         computed: bool,
     },
     /// Its worker failed when the client had seen a token of it.
@@ -54,7 +54,7 @@ pub enum End {
     Unfinished,
 }
 
-/// What a worker did in a run.
+/// Use of a worker in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WorkerUse {
     /// Whether computing prompts is its role.
@@ -67,16 +67,16 @@ pub struct WorkerUse {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     /// In the trace's order.
-    pub courses: Vec<Course>,
+    pub courses: Vec<RequestOutcome>,
     /// By worker.
     pub workers: Vec<WorkerUse>,
-    /// What the routers did.
+    /// Counters of the routers.
     pub router: RouterCounts,
     /// The cluster at even distances, see [`crate::RunSpec::sample_every_us`].
     pub samples: Vec<Sample>,
 }
 
-impl Course {
+impl RequestOutcome {
     /// One that has come.
     #[must_use]
     pub fn arrived(at_us: u64) -> Self {

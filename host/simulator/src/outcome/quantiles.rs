@@ -1,4 +1,4 @@
-//! Some values in a few numbers.
+//! Quantiles of values.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Quantiles {
-    /// How many values.
+    /// Number of values.
     pub count: usize,
     /// Their mean.
     pub mean: f64,

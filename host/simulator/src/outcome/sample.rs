@@ -1,4 +1,4 @@
-//! The cluster at moments of a run.
+//! Samples of the cluster's state during a run.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Sample {
-    /// When, in microseconds of the run.
+    /// Time in microseconds of the run.
     pub at_us: u64,
     /// Requests that the router holds.
     pub held: usize,

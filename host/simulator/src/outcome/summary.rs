@@ -1,8 +1,8 @@
-//! A run in the figures that policies are compared by.
+//! Summary of a run: the figures by which policies are compared.
 
 use serde::Serialize;
 
-use super::{Course, End, Outcome, PoolLoads, Quantiles};
+use super::{End, Outcome, PoolLoads, Quantiles, RequestOutcome};
 use crate::request::Trace;
 
 /// What a served request has to keep to be of use: Mooncake's evaluation has 30 s, and 100, 200 or 300 ms.
@@ -35,7 +35,7 @@ pub struct Summary {
     pub rejected: usize,
     /// Of these, those that were refused before anything was computed.
     pub rejected_early: usize,
-    /// And those whose prompts were computed in vain.
+    /// Requests whose prompts were computed and lost.
     pub rejected_after_prefill: usize,
     /// Those that failed with a worker.
     pub lost: usize,
@@ -61,7 +61,7 @@ pub struct Summary {
     pub wasted_prefill_tokens: u64,
     /// The same as a share of all prompt tokens that were computed.
     pub wasted_prefill_share: f64,
-    /// How busy the pools were while requests came.
+    /// Load of the pools while requests arrived.
     pub loads: PoolLoads,
     /// Share of the decisions that the policy failed to make.
     pub faults: f64,
@@ -76,7 +76,7 @@ impl Summary {
         let requests = courses.len();
         let share = |number: usize| number as f64 / requests as f64;
         let within = |limit_us: u64| {
-            let in_time = |course: &&Course| course.ttft_us().is_some_and(|ttft| ttft <= limit_us);
+            let in_time = |course: &&RequestOutcome| course.ttft_us().is_some_and(|ttft| ttft <= limit_us);
             courses.iter().filter(in_time).count()
         };
         let effective = courses
@@ -96,7 +96,7 @@ impl Summary {
             ttft_s: Quantiles::of(
                 courses
                     .iter()
-                    .filter_map(Course::ttft_us)
+                    .filter_map(RequestOutcome::ttft_us)
                     .map(|us| us as f64 / 1e6),
             ),
             tbt_ms: Quantiles::of(
@@ -123,14 +123,14 @@ impl Summary {
     }
 }
 
-fn is_effective(course: &Course, limits: &Limits) -> bool {
+fn is_effective(course: &RequestOutcome, limits: &Limits) -> bool {
     course.end == End::Served
         && course.ttft_us().is_some_and(|ttft| ttft <= limits.ttft_us)
         && course.tbt_us.is_none_or(|tbt| tbt <= limits.tbt_us as f64)
 }
 
 /// Of blocks and of tokens, over the requests whose prompts were placed.
-fn hit_ratios(trace: &Trace, courses: &[Course]) -> [f64; 2] {
+fn hit_ratios(trace: &Trace, courses: &[RequestOutcome]) -> [f64; 2] {
     let placed = || {
         let both = trace.requests.iter().zip(courses);
         both.filter(|(_, course)| course.dispatched_us.is_some())
@@ -193,23 +193,23 @@ mod tests {
     }
 
     /// Its first token after so many seconds, its longest tenth of times in milliseconds.
-    fn served(at_s: u64, ttft_s: u64, tbt_ms: f64) -> Course {
+    fn served(at_s: u64, ttft_s: u64, tbt_ms: f64) -> RequestOutcome {
         let arrived_us = at_s * 1_000_000;
-        Course {
+        RequestOutcome {
             dispatched_us: Some(arrived_us),
             first_token_us: Some(arrived_us + ttft_s * 1_000_000),
             finished_us: Some(arrived_us + ttft_s * 1_000_000 + 1),
             tbt_us: Some(tbt_ms * 1e3),
             end: End::Served,
-            ..Course::arrived(arrived_us)
+            ..RequestOutcome::arrived(arrived_us)
         }
     }
 
     #[test]
     fn only_what_is_served_in_time_counts() {
-        let refused = |end| Course {
+        let refused = |end| RequestOutcome {
             end,
-            ..Course::arrived(3_000_000)
+            ..RequestOutcome::arrived(3_000_000)
         };
         let outcome = Outcome {
             courses: vec![
@@ -238,7 +238,7 @@ mod tests {
         let mut hit = served(0, 1, 1.0);
         (hit.cached_blocks, hit.cached_tokens) = (1, 512);
         let outcome = Outcome {
-            courses: vec![hit, served(1, 1, 1.0), Course::arrived(2_000_000)],
+            courses: vec![hit, served(1, 1, 1.0), RequestOutcome::arrived(2_000_000)],
             ..Outcome::default()
         };
         let summary = Summary::of(&trace(3), &outcome, &Limits::default());
@@ -248,12 +248,12 @@ mod tests {
 
     #[test]
     fn what_was_computed_for_nobody_is_wasted() {
-        let in_vain = Course {
+        let in_vain = RequestOutcome {
             end: End::Rejected {
                 status: 429,
                 computed: true,
             },
-            ..Course::arrived(1_000_000)
+            ..RequestOutcome::arrived(1_000_000)
         };
         let outcome = Outcome {
             courses: vec![served(0, 1, 1.0), in_vain],

@@ -1,4 +1,4 @@
-//! What work costs on a worker of a kind: prompts, copies of cached blocks, steps of a batch. Pure arithmetic; knows no queue.
+//! Cost profiles of workers: prompts, copies of cached blocks, steps of a batch. Pure arithmetic; knows no queue.
 //!
 //! Times are microseconds of a worker of speed 1 whose link is as fast as the profile says.
 
@@ -13,7 +13,7 @@ pub use self::fit::{Fit, FitFrom, FitQuality, TooFew};
 /// A model of costs, by where its figures come from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Profile {
-    /// LLaMA3-70B on a node of eight A800, as the Mooncake paper's figures tell.
+    /// LLaMA3-70B on a node of eight A800, by the Mooncake paper's figures.
     Paper(PaperProfile),
     /// The polynomials of Dynamo's mocker.
     Mocker(MockerProfile),
@@ -28,15 +28,15 @@ pub struct PaperProfile {
     pub layers: u32,
     /// Width of a layer (FAST '25, table 1: `d`).
     pub width: u32,
-    /// What the node's accelerators could compute in a second, in floating point operations.
+    /// Peak compute of the node's accelerators, in floating point operations a second.
     pub flops: f64,
     /// The share of it that a prompt reaches.
     pub utilisation: f64,
     /// Spent on every prompt, in microseconds.
     pub fixed_us: f64,
-    /// What the keys and values of a token take, in bytes.
+    /// Size of a token's keys and values, in bytes.
     pub kv_bytes: f64,
-    /// What the link to other nodes carries, in bytes a second.
+    /// Bandwidth of the link to other nodes, in bytes a second.
     pub link: f64,
     /// From host memory to the device, in bytes a second.
     pub host: f64,
@@ -44,7 +44,7 @@ pub struct PaperProfile {
     pub disk: f64,
     /// A decode step that reads no keys and values, in microseconds.
     pub step_us: f64,
-    /// What a resident token adds to a step, in nanoseconds.
+    /// Cost of a resident token in a step, in nanoseconds.
     pub step_ns_per_token: f64,
     /// Tokens whose keys and values fit beside the weights.
     pub kv_tokens: u64,
@@ -143,7 +143,7 @@ impl Profile {
         whole(self.prefill_fixed_us() + self.piece_us(start, prompt, true))
     }
 
-    /// To bring so many tokens from another worker over a link that nobody else uses.
+    /// To bring so many tokens from another worker over a link without other transfers.
     #[must_use]
     pub fn transfer_us(&self, tokens: u32) -> u64 {
         let tokens = f64::from(tokens);
@@ -205,7 +205,7 @@ impl Profile {
         }
     }
 
-    /// The link that [`Self::transfer_us`] is told of, in gigabits a second.
+    /// Returns the link of [`Self::transfer_us`], in gigabits a second.
     #[must_use]
     pub fn link_gbps(&self) -> f64 {
         match self {

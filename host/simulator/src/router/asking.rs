@@ -6,11 +6,11 @@ use placement::{
     AttemptState, DecisionContext, EligibleSet, HoldTerms, NoCandidate, PlacementOutcome, PlacementPart,
 };
 
+use super::index::TracePrompt;
 use super::placement::{Placement, Refusal, refused};
 use super::router_view::RouterView;
 use super::single::Router;
 use super::state::{PlacedRequest, RequestAttempts};
-use super::view::AskedPrompt;
 use crate::request::Request;
 
 impl Router {
@@ -28,7 +28,7 @@ impl Router {
         let placement = if attempts.is_held && left_us == 0 {
             refused(503, Refusal::QueueTimeout)
         } else {
-            let prompt = Arc::new(AskedPrompt::of(request));
+            let prompt = Arc::new(TracePrompt::of(request));
             let placed = PlacedRequest {
                 number,
                 request,

@@ -1,19 +1,19 @@
-//! How long a worker is still busy with the prompts that were sent to it, by what each was predicted to take.
+//! Backlog of a worker: the predicted time until the prompts that were sent to it are computed.
 
 use std::collections::VecDeque;
 
-/// Of one worker that computes one prompt after the other.
+/// Backlog of a worker that computes one prompt after the other.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// Requests and the microseconds each was predicted to take, in the order of their dispatch.
     waiting: VecDeque<(usize, u64)>,
     sum_us: u64,
-    /// When it began with the first of them.
+    /// Start of the first of them.
     since_us: u64,
 }
 
 impl Backlog {
-    /// One more prompt goes there.
+    /// Adds a prompt.
     pub(super) fn add(&mut self, request: usize, predicted_us: u64, now_us: u64) {
         if self.waiting.is_empty() {
             self.since_us = now_us;
@@ -22,7 +22,7 @@ impl Backlog {
         self.sum_us += predicted_us;
     }
 
-    /// A prompt is computed, or gone.
+    /// Removes a prompt that is computed, or gone.
     pub(super) fn remove(&mut self, request: usize, now_us: u64) {
         let Some(at) = self.waiting.iter().position(|(waits, _)| *waits == request) else {
             return;
@@ -35,7 +35,7 @@ impl Backlog {
         }
     }
 
-    /// Microseconds until it is free. What the first prompt takes longer than predicted does not shorten the others.
+    /// Returns the microseconds until it is free. What the first prompt takes longer than predicted does not shorten the others.
     pub(super) fn left_us(&self, now_us: u64) -> u64 {
         let begun = self.waiting.front().map_or(0, |(_, predicted_us)| {
             now_us.saturating_sub(self.since_us).min(*predicted_us)

@@ -1,20 +1,20 @@
-//! What each request in flight takes of its workers, booked in the server's own leases and in virtual time.
+//! Bookings of requests in flight: the server's own leases, in virtual time.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use routing::LoadLease;
 
-/// One worker's share of a request.
+/// WorkerShare of a request at one worker.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct WorkerShare {
     pub(super) worker: usize,
     lease: LoadLease,
     pub(super) dispatched_us: u64,
     first_us: Option<u64>,
 }
 
-impl Share {
+impl WorkerShare {
     pub(super) fn new(worker: usize, lease: LoadLease, dispatched_us: u64) -> Self {
         Self {
             worker,
@@ -24,7 +24,7 @@ impl Share {
         }
     }
 
-    /// Its first token came, or its prefill leg ended. Milliseconds since the dispatch; none where that was told before.
+    /// Its first token came, or its prefill leg ended. Milliseconds since the dispatch; none where that is known already.
     pub(super) fn first_token(&mut self, now_us: u64) -> Option<f64> {
         if self.first_us.replace(now_us).is_some() {
             return None;
@@ -48,15 +48,15 @@ impl Share {
     }
 }
 
-/// A request in flight.
+/// Booking of a request in flight.
 #[derive(Debug)]
 pub(super) struct Booking {
     pub(super) prompt_tokens: u32,
     pub(super) session: Option<u64>,
     /// Of the worker that answers.
-    pub(super) answers: Share,
+    pub(super) answers: WorkerShare,
     /// Of the one that computes the prompt for it, until it has.
-    pub(super) prefills: Option<Share>,
+    pub(super) prefills: Option<WorkerShare>,
 }
 
 /// All of them, by the request's place in the trace. Looked up only: nothing depends on their order.

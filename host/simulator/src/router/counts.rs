@@ -1,4 +1,4 @@
-//! What a router did, in numbers.
+//! Counters of a router.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -20,7 +20,7 @@ pub struct RouterCounts {
     pub fallbacks: u64,
     /// Calls that failed, by [`FaultKind::as_str`].
     pub faults: BTreeMap<&'static str, u64>,
-    /// What the first of them said, with the policy's name.
+    /// Text of the first of them, with the policy's name.
     pub first_fault: Option<String>,
     /// Calls of policies' event handlers and ticks that failed.
     pub listener_faults: u64,

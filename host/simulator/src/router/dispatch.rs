@@ -1,18 +1,17 @@
-//! What a placement takes of its workers: leases, what is expected of caches and of the time they will be busy; how it is given back;
-//! and the notes of what happened.
+//! Dispatch of a placement: leases, expected cache contents and backlog; their return; and the events of it.
 
 use std::sync::Arc;
 
 use placement::{PrefixMatches, WorkerPlacement};
 use routing::{EventKind, Role};
 
-use super::bookings::{Booking, Share};
-use super::ears::Note;
+use super::bookings::{Booking, WorkerShare};
+use super::events::RouterEvent;
+use super::index::TracePrompt;
 use super::placement::Placement;
-use super::prices::Lengths;
+use super::prices::PromptLengths;
 use super::single::{Router, session_hash};
 use super::state::RouterState;
-use super::view::AskedPrompt;
 use crate::engine::Fetch;
 use crate::request::Request;
 
@@ -23,25 +22,25 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (prompt, workers): (&Arc<AskedPrompt>, WorkerPlacement),
+        (prompt, workers): (&Arc<TracePrompt>, WorkerPlacement),
     ) -> Placement {
         let tokens = request.prompt_tokens;
         let begins = workers.prefills.unwrap_or(workers.answers);
         let fetch = self.foresee(now_us, number, begins.member, (tokens, prompt));
         let uncached = tokens.saturating_sub(begins.matched.unwrap_or(0));
         let computed = self.worker(begins.member).load().book(tokens, uncached);
-        let computes = Share::new(begins.member, computed, now_us);
+        let computes = WorkerShare::new(begins.member, computed, now_us);
         let (answers, prefills) = match workers.prefills {
             None => (computes, None),
-            // Booked before the prefill leg is sent, so that nobody else takes this worker for idle meanwhile.
+            // Booked before the prefill leg is sent, so that no other request sees this worker idle meanwhile.
             Some(_) => {
                 let answers = workers.answers.member;
                 let fetched = self.worker(answers).load().book_fetched(tokens);
-                (Share::new(answers, fetched, now_us), Some(computes))
+                (WorkerShare::new(answers, fetched, now_us), Some(computes))
             }
         };
         for choice in workers.choices() {
-            self.state.view.expect(choice.member, prompt);
+            self.state.index.expect(choice.member, prompt);
         }
         self.book(now_us, number, request, (answers, prefills));
         Placement::Dispatch {
@@ -59,16 +58,16 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (prompt, workers): (&Arc<AskedPrompt>, WorkerPlacement),
+        (prompt, workers): (&Arc<TracePrompt>, WorkerPlacement),
     ) -> Placement {
         let (worker, tokens) = (workers.answers.member, request.prompt_tokens);
         let fetched = self.worker(worker).load().book_fetched(tokens);
-        self.state.view.expect(worker, prompt);
+        self.state.index.expect(worker, prompt);
         self.book(
             now_us,
             number,
             request,
-            (Share::new(worker, fetched, now_us), None),
+            (WorkerShare::new(worker, fetched, now_us), None),
         );
         Placement::Dispatch {
             worker,
@@ -85,7 +84,7 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (answers, prefills): (Share, Option<Share>),
+        (answers, prefills): (WorkerShare, Option<WorkerShare>),
     ) {
         let (session, tokens) = (request.session.map(session_hash), request.prompt_tokens);
         let begins = prefills.as_ref().unwrap_or(&answers).worker;
@@ -100,19 +99,19 @@ impl Router {
         self.note(now_us, EventKind::Dispatched, of, begins, tokens.into());
     }
 
-    /// What the worker fetches before it computes the prompt, and how long it is then busy with it. Only where prices are told or
-    /// prefixes are fetched.
+    /// Returns what the worker fetches before it computes the prompt, and adds the prompt to its backlog. Only where prices are given
+    /// or prefixes are fetched.
     fn foresee(
         &mut self,
         now_us: u64,
         number: usize,
         worker: usize,
-        (tokens, prompt): (u32, &AskedPrompt),
+        (tokens, prompt): (u32, &TracePrompt),
     ) -> Option<Fetch> {
         let RouterState {
-            fleet, view, prices, ..
+            fleet, index, prices, ..
         } = &self.state;
-        if !prices.are_told() && !prices.may_fetch() {
+        if !prices.are_given() && !prices.may_fetch() {
             return None;
         }
         let workers = fleet.workers();
@@ -121,15 +120,15 @@ impl Router {
         let rows: Vec<usize> = (0..workers.len()).filter(has_cache).collect();
         let ids: Vec<_> = rows.iter().map(|at| workers[*at].id()).collect();
         let mut matches = PrefixMatches::default();
-        view.reader().find_matches(prompt, &ids, &mut matches);
+        index.reader().find_matches(prompt, &ids, &mut matches);
         let own = rows.iter().position(|at| *at == worker);
         let own = own.and_then(|row| matches.get(row));
         let best = best_holder(&rows, &matches);
-        let lengths = Lengths::new(tokens, own, best.map(|(_, tokens)| tokens));
+        let lengths = PromptLengths::new(tokens, own, best.map(|(_, tokens)| tokens));
         let fetched = best.filter(|_| prices.fetches(worker, lengths));
         let fetch = fetched.map(|(from, held)| Fetch {
             from,
-            blocks: view.reader().blocks(held),
+            blocks: index.reader().blocks(held),
         });
         if let Some(us) = prices.prefill_us(number, worker, lengths) {
             self.state.backlogs[worker].add(number, us as u64, now_us);
@@ -148,7 +147,7 @@ impl Router {
         let Some(booking) = self.bookings.remove(&number) else {
             return;
         };
-        // A decode leg that was not sent yet is nothing to tell of.
+        // A decode leg that was not sent yet has no event.
         let shares = match &booking.prefills {
             Some(leg) if failed != Some(booking.answers.worker) => [Some(leg), None],
             Some(leg) => [Some(leg), Some(&booking.answers)],
@@ -176,7 +175,7 @@ impl Router {
         said: f64,
     ) {
         let seq = self.seq(number);
-        self.ears.note(&Note {
+        self.events.note(&RouterEvent {
             kind,
             at_us,
             seq,
@@ -188,7 +187,7 @@ impl Router {
 
     /// Notes what happened to a worker.
     pub(super) fn note_worker(&mut self, at_us: u64, kind: EventKind, worker: usize) {
-        self.ears.note(&Note {
+        self.events.note(&RouterEvent {
             kind,
             at_us,
             seq: 0,
@@ -199,7 +198,7 @@ impl Router {
     }
 }
 
-/// Who holds most of a prompt; of several, the first.
+/// Returns the worker that holds most of a prompt; of several, the first.
 fn best_holder(rows: &[usize], matches: &PrefixMatches) -> Option<(usize, u32)> {
     let held = rows.iter().enumerate();
     let held = held.filter_map(|(row, at)| Some((*at, matches.get(row)?.any_tokens)));

@@ -1,5 +1,5 @@
-//! Policies that want to know are told what becomes of requests and workers: the server's thread does so within 50 ms; here it is
-//! done before the next decision.
+//! Event dispatcher: delivers events of requests and workers to policies. The server's thread does so within 50 ms; here it is done
+//! before the next decision.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ const AGAIN_US: u64 = 1_000_000;
 /// Shortest time between two ticks, in microseconds: as often as the server's thread looks.
 const PACE_US: u64 = 50_000;
 
-/// Most events told at a time, as in the server.
+/// Most events in a batch, as in the server.
 const BATCH: usize = 256;
 
-/// Those who are told.
+/// The receivers of events.
 #[derive(Debug)]
-pub(super) struct Ears {
-    ears: Vec<Ear>,
+pub(super) struct EventDispatcher {
+    subscribers: Vec<EventSubscriber>,
     wanted: EventKinds,
-    /// Not told yet.
+    /// Not delivered yet.
     pending: Vec<Event>,
     faults: u64,
 }
 
 #[derive(Debug)]
-struct Ear {
+struct EventSubscriber {
     listener: Arc<dyn EventListener>,
     /// None where it does not work by the clock.
     next_tick_us: Option<u64>,
@@ -32,7 +32,7 @@ struct Ear {
 
 /// Something that happened to a worker, or to a request there.
 #[derive(Debug)]
-pub(super) struct Note<'a> {
+pub(super) struct RouterEvent<'a> {
     pub(super) kind: EventKind,
     pub(super) at_us: u64,
     /// 0 where a worker is all it is about.
@@ -42,24 +42,24 @@ pub(super) struct Note<'a> {
     pub(super) number: f64,
 }
 
-impl Ears {
-    /// All workers have joined at the start.
+impl EventDispatcher {
+    /// Returns a dispatcher for which all workers have joined at the start.
     pub(super) fn new(listeners: Vec<Arc<dyn EventListener>>, workers: &[Arc<Worker>]) -> Self {
         let wanted = EventKind::ALL
             .into_iter()
             .filter(|kind| listeners.iter().any(|listener| listener.kinds().has(*kind)));
-        let ear = |listener: Arc<dyn EventListener>| Ear {
+        let subscriber = |listener: Arc<dyn EventListener>| EventSubscriber {
             next_tick_us: listener.ticks().then_some(0),
             listener,
         };
-        let mut ears = Self {
+        let mut dispatcher = Self {
             wanted: wanted.collect(),
-            ears: listeners.into_iter().map(ear).collect(),
+            subscribers: listeners.into_iter().map(subscriber).collect(),
             pending: Vec::new(),
             faults: 0,
         };
         for worker in workers {
-            ears.note(&Note {
+            dispatcher.note(&RouterEvent {
                 kind: EventKind::Joined,
                 at_us: 0,
                 seq: 0,
@@ -68,16 +68,16 @@ impl Ears {
                 number: f64::NAN,
             });
         }
-        ears
+        dispatcher
     }
 
-    /// Calls of listeners that failed.
+    /// Returns how many calls of receivers failed.
     pub(super) fn faults(&self) -> u64 {
         self.faults
     }
 
-    /// Something happened.
-    pub(super) fn note(&mut self, note: &Note<'_>) {
+    /// Records an event.
+    pub(super) fn note(&mut self, note: &RouterEvent<'_>) {
         if self.wanted.has(note.kind) {
             self.pending.push(Event {
                 kind: note.kind,
@@ -90,33 +90,36 @@ impl Ears {
         }
     }
 
-    /// Tells everyone what happened since the last time, and has those tick whose time has come.
-    pub(super) fn tell(&mut self, now_us: u64) {
+    /// Delivers the pending events, and calls the ticks that are due.
+    pub(super) fn deliver(&mut self, now_us: u64) {
         let pending = std::mem::take(&mut self.pending);
-        for ear in &mut self.ears {
-            let kinds = ear.listener.kinds();
+        for subscriber in &mut self.subscribers {
+            let kinds = subscriber.listener.kinds();
             let wanted = pending.iter().filter(|event| kinds.has(event.kind));
             let batch: Vec<Event> = wanted.cloned().collect();
             for batch in batch.chunks(BATCH) {
-                if ear.listener.handle(batch, now_us).is_err() {
+                if subscriber.listener.handle(batch, now_us).is_err() {
                     self.faults += 1;
                 }
             }
-            if ear.next_tick_us.is_some_and(|due_us| due_us <= now_us) {
-                let pause_us = match ear.listener.tick(now_us) {
+            if subscriber.next_tick_us.is_some_and(|due_us| due_us <= now_us) {
+                let pause_us = match subscriber.listener.tick(now_us) {
                     Ok(pause) => u64::try_from(pause.as_micros()).unwrap_or(u64::MAX),
                     Err(_) => {
                         self.faults += 1;
                         AGAIN_US
                     }
                 };
-                ear.next_tick_us = Some(now_us.saturating_add(pause_us.max(PACE_US)));
+                subscriber.next_tick_us = Some(now_us.saturating_add(pause_us.max(PACE_US)));
             }
         }
     }
 
-    /// When the next one is to tick; none where nobody does.
+    /// Returns the time of the next tick; none where no policy ticks.
     pub(super) fn next_tick_us(&self) -> Option<u64> {
-        self.ears.iter().filter_map(|ear| ear.next_tick_us).min()
+        self.subscribers
+            .iter()
+            .filter_map(|subscriber| subscriber.next_tick_us)
+            .min()
     }
 }

@@ -1,4 +1,4 @@
-//! The workers as a router knows them: the server's own values with their loads, and who is there.
+//! Fleet of a router: the server's own workers with their loads, and their presence and health.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl SimFleet {
-    /// All are there from the beginning. Without a decode stage whoever prefills does the whole of a request, hence is a mixed
+    /// All are there from the beginning. Without a decode stage a prefill worker does the whole of a request, hence is a mixed
     /// worker.
     pub(super) fn new(cluster: &ClusterSpec, rest_us: u64) -> Self {
         let specs = cluster.workers.iter().enumerate().map(|(at, worker)| {
@@ -73,12 +73,12 @@ impl SimFleet {
         self.workers().iter().map(|worker| worker.id())
     }
 
-    /// Whether it is there, resting or not.
+    /// Returns whether it is there, resting or not.
     pub(super) fn is_there(&self, worker: usize) -> bool {
         !self.states[worker].is_gone
     }
 
-    /// Whether it is there and does not rest.
+    /// Returns whether it is there and does not rest.
     pub(super) fn is_awake(&self, worker: usize, now_us: u64) -> bool {
         self.is_there(worker) && self.states[worker].rests_until_us <= now_us
     }
@@ -93,7 +93,7 @@ impl SimFleet {
         self.states[worker].failures
     }
 
-    /// What its engine's load is in the words of a scrape.
+    /// Returns its engine's load as a scrape reports it.
     pub(super) fn said(&self, worker: usize, load: &EngineLoad) -> EngineSaid {
         let capacity = self.capacities[worker] as f64;
         EngineSaid {
@@ -104,7 +104,7 @@ impl SimFleet {
         }
     }
 
-    /// It failed at a request, and rests.
+    /// Ejects a worker that failed at a request.
     pub(super) fn failed(&mut self, worker: usize, now_us: u64) {
         let state = &mut self.states[worker];
         let doublings = state.failures.min(16);
@@ -113,19 +113,19 @@ impl SimFleet {
         state.rests_until_us = now_us.saturating_add(rest);
     }
 
-    /// It answered a request.
+    /// Records that it answered a request.
     pub(super) fn answered(&mut self, worker: usize) {
         let state = &mut self.states[worker];
         state.failures = 0;
         state.rests_until_us = 0;
     }
 
-    /// It is no longer there.
+    /// Removes it.
     pub(super) fn gone(&mut self, worker: usize) {
         self.states[worker].is_gone = true;
     }
 
-    /// It is there again, as one that has just joined.
+    /// Adds it again, as one that has just joined.
     pub(super) fn back(&mut self, worker: usize, now_us: u64) {
         self.states[worker] = State {
             joined_us: now_us,

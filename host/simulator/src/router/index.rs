@@ -1,8 +1,7 @@
-//! What a router believes of the workers' caches: the server's own index, fed with what the simulated engines tell, late and with
-//! losses.
+//! Index of a router: the server's own prefix index, fed with the events of the simulated engines, late and with losses.
 //!
 //! A block of the trace stands in it as one block of [`INDEX_BLOCK`] tokens made from its id; what the index answers is scaled
-//! back here, and nobody else sees it.
+//! back here, and no other module sees it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -21,19 +20,19 @@ use crate::spec::ClusterSpec;
 
 /// Tokens that stand for a block of the trace.
 const INDEX_BLOCK: u32 = Prompt::KEY_BLOCK;
-/// Most tokens expected at a worker whose events will tell soon: the server's 262,144 blocks of 16.
+/// Most tokens expected at a worker whose events arrive soon: the server's 262,144 blocks of 16.
 const SOON_TOLD_TOKENS: u64 = 262_144 * 16;
 /// Blocks that the index may hold besides those of all caches.
 const MORE_BLOCKS: usize = 1 << 20;
 
 /// A prompt to be looked up, shared by the calls about one request.
 #[derive(Debug)]
-pub(super) struct AskedPrompt {
+pub(super) struct TracePrompt {
     tokens: u32,
     prompt: Mutex<Prompt<'static>>,
 }
 
-impl AskedPrompt {
+impl TracePrompt {
     pub(super) fn of(request: &Request) -> Self {
         Self {
             tokens: request.prompt_tokens,
@@ -46,9 +45,9 @@ impl AskedPrompt {
     }
 }
 
-/// The part of the view that is asked; clones ask the same index.
+/// The part of the index that is read; clones read the same index.
 #[derive(Debug, Clone)]
-pub(super) struct Reader {
+pub(super) struct IndexReader {
     index: SharedPrefixIndex,
     /// Tokens of a block of the trace.
     block_tokens: u32,
@@ -56,9 +55,9 @@ pub(super) struct Reader {
     knowledge: CacheKnowledge,
 }
 
-impl Reader {
+impl IndexReader {
     /// Looks up a prompt for all candidates at once. Matches are in tokens of the trace.
-    pub(super) fn find_matches(&self, prompt: &AskedPrompt, ids: &[WorkerId], matches: &mut PrefixMatches) {
+    pub(super) fn find_matches(&self, prompt: &TracePrompt, ids: &[WorkerId], matches: &mut PrefixMatches) {
         let look_up = |found: &mut Vec<_>| {
             prompt.lend(|asked| self.index.matches(asked, ids, found));
             for found in found {
@@ -91,7 +90,7 @@ impl Reader {
 
     /// A hash of so many of a prompt's first tokens, in whole blocks of the trace; of all its blocks where it is shorter, for the last
     /// one has an id even if it is not full.
-    pub(super) fn key(&self, prompt: &AskedPrompt, tokens: u32) -> Option<u64> {
+    pub(super) fn key(&self, prompt: &TracePrompt, tokens: u32) -> Option<u64> {
         prompt.lend(|asked| {
             let known = asked.tokens().len();
             let blocks = (tokens / self.block_tokens) as usize;
@@ -112,23 +111,23 @@ impl Reader {
 /// The index and how it is fed.
 #[derive(Debug)]
 pub(super) struct IndexView {
-    reader: Reader,
+    reader: IndexReader,
     ids: Vec<WorkerId>,
     /// Blocks that each worker's device holds.
     capacities: Vec<u64>,
     lag_us: u64,
     loss: f64,
-    /// How long what was sent is expected; 0 for not at all.
+    /// Time that sent prompts are expected; 0 for not at all.
     expect_us: u64,
     aged_us: u64,
-    /// Told and not known yet, by the time they will be. As many as come within the lag.
+    /// Events on their way, by the time of their arrival. As many as come within the lag.
     late: VecDeque<(u64, usize, BlockEvent)>,
     random: SplitMix64,
     lost: u64,
 }
 
 impl IndexView {
-    /// An empty one. `replica` tells the losses of several routers apart.
+    /// An empty one. `replica` seeds the losses of each router.
     pub(super) fn new(
         cluster: &ClusterSpec,
         ids: impl Iterator<Item = WorkerId>,
@@ -145,7 +144,7 @@ impl IndexView {
             Knowledge::Events { lag_us, loss } => (lag_us, loss),
             Knowledge::None | Knowledge::Assumed { .. } => (0, 0.0),
         };
-        let reader = Reader {
+        let reader = IndexReader {
             index: SharedPrefixIndex::new(IndexLimits {
                 max_blocks: blocks.saturating_add(MORE_BLOCKS),
             }),
@@ -175,7 +174,7 @@ impl IndexView {
         }
     }
 
-    pub(super) fn reader(&self) -> &Reader {
+    pub(super) fn reader(&self) -> &IndexReader {
         &self.reader
     }
 
@@ -184,8 +183,8 @@ impl IndexView {
         self.lost
     }
 
-    /// A worker's cache has changed.
-    pub(super) fn told(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
+    /// Receives the change of a worker's cache.
+    pub(super) fn publish(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
         if self.reader.knowledge != CacheKnowledge::Live {
             return;
         }
@@ -201,7 +200,7 @@ impl IndexView {
         }
     }
 
-    /// Takes in what has come by now, and forgets what was expected in vain. To be called before the index is asked.
+    /// Applies the events that have arrived by now, and drops expectations that did not come true. Called before a lookup.
     pub(super) fn catch_up(&mut self, now_us: u64) {
         while let Some((_, worker, event)) = self.late.pop_front_if(|(due_us, ..)| *due_us <= now_us) {
             self.apply(worker, &event);
@@ -215,7 +214,7 @@ impl IndexView {
     }
 
     /// Expects a request's prompt at the worker it goes to.
-    pub(super) fn expect(&self, worker: usize, prompt: &AskedPrompt) {
+    pub(super) fn expect(&self, worker: usize, prompt: &TracePrompt) {
         if self.expect_us == 0 {
             return;
         }
@@ -233,7 +232,7 @@ impl IndexView {
         prompt.lend(|asked| self.reader.index.expect(&sent, asked));
     }
 
-    /// A worker has lost its cache, and what it told before means nothing.
+    /// Drops what is known of a worker that lost its cache.
     pub(super) fn forget(&mut self, worker: usize) {
         self.late.retain(|(_, told, _)| *told != worker);
         let id = self.ids[worker];

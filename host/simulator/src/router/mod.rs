@@ -1,16 +1,17 @@
 //! The router of a simulation: the server's own types and procedure, with virtual time and the numbers of a model.
 //!
-//! Bottom up: `spec` (its configuration) and `placement` (its answers); `fleet`, `view`, `prices`, `backlog` and `bookings` (workers,
+//! Bottom up: `spec` (its configuration) and `placement` (its answers); `fleet`, `index`, `prices`, `backlog` and `bookings` (workers,
 //! caches, costs and requests in flight); `state` (all of it); `router_view` (what the crate `placement` reads of it); `asking` (one
-//! request is placed or held); `ears` (events of policies); `single` with `dispatch` (one router); `replicas` (several).
+//! request is placed or held); `events` (events of policies); `single` with `dispatch` (one router); `replicas` (several).
 
 mod asking;
 mod backlog;
 mod bookings;
 mod counts;
 mod dispatch;
-mod ears;
+mod events;
 mod fleet;
+mod index;
 mod placement;
 mod prices;
 mod probe;
@@ -21,7 +22,6 @@ mod spec;
 mod state;
 #[cfg(test)]
 mod tests;
-mod view;
 
 pub use self::counts::RouterCounts;
 pub(crate) use self::placement::Placement;

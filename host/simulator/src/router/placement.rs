@@ -1,26 +1,26 @@
-//! What a router answers about a request.
+//! Answer of a router about a request.
 
 use routing::WorkerId;
 
 use crate::engine::Fetch;
 
-/// What becomes of a request now. Workers are named by their place in the cluster.
+/// Answer about a request. Workers are named by their place in the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Placement {
-    /// It goes out.
+    /// The request is sent.
     Dispatch {
-        /// Who answers.
+        /// The worker that answers.
         worker: usize,
-        /// Who computes the prompt for it, where another does.
+        /// The worker that computes the prompt for it, where another does.
         prefill: Option<usize>,
         /// The policy's figure of merit for where the request begins; NaN when it has none.
         score: f64,
-        /// Tokens of the prompt that the worker where it begins is known to hold; none where nobody asked, or nothing is known.
+        /// Tokens of the prompt that the worker where it begins is known to hold; none where the index was not looked up, or nothing is known.
         matched: Option<u32>,
-        /// What that worker fetches first, by the cluster's rule and as far as this router knows.
+        /// Prefix that the worker fetches first, by the cluster's rule and as far as this router knows.
         fetch: Option<Fetch>,
     },
-    /// It is held.
+    /// The request is held.
     Hold {
         /// Ascending order among those held.
         order: f64,
@@ -29,20 +29,20 @@ pub(crate) enum Placement {
         /// The worker it waits for in particular.
         waits_for: Option<WorkerId>,
     },
-    /// Nobody writes the answer to its computed prompt: it is to be placed anew, as a whole.
+    /// No worker takes its computed prompt over: it is placed again, as a whole.
     Forget,
-    /// It is refused.
+    /// The request is refused.
     Reject {
         /// HTTP status.
         status: u16,
         /// For `Retry-After`, in milliseconds; 0 for none.
         retry_after_ms: u32,
-        /// Who refuses it.
+        /// Reason of the refusal.
         why: Refusal,
     },
 }
 
-/// Why a request is refused.
+/// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Refusal {
     /// The policy says so.

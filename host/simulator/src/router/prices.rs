@@ -1,5 +1,5 @@
-//! What requests are predicted to cost, where that is not learnt: by a profile, exactly or with errors; and whether a prefix is
-//! fetched from the worker that holds most of it.
+//! Predicted costs of requests that are not learned: by a profile, exactly or with errors; and the decision to fetch a prefix from
+//! the worker that holds most of it.
 
 use kv_index::WorkerMatch;
 use routing::SplitMix64;
@@ -11,8 +11,8 @@ use crate::spec::{ClusterSpec, FetchRule};
 /// The prices of a cluster.
 #[derive(Debug)]
 pub(super) struct Prices {
-    oracle: Option<Oracle>,
-    /// What the engines really take.
+    oracle: Option<CostOracle>,
+    /// True costs of the engines.
     profile: Profile,
     fetch: FetchRule,
     /// Of each worker.
@@ -21,14 +21,14 @@ pub(super) struct Prices {
 }
 
 #[derive(Debug)]
-struct Oracle {
+struct CostOracle {
     profile: Profile,
     sigma: f64,
 }
 
 /// A prompt, and how much of it is cached, in tokens.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lengths {
+pub(super) struct PromptLengths {
     prompt: u32,
     /// At the worker itself: on the device, there or in host memory, on any tier.
     own: [u32; 3],
@@ -36,7 +36,7 @@ pub(super) struct Lengths {
     best: u32,
 }
 
-impl Lengths {
+impl PromptLengths {
     /// Of a worker whose match is this; none counts as nothing.
     pub(super) fn new(prompt: u32, own: Option<&WorkerMatch>, best: Option<u32>) -> Self {
         let own = own.map_or([0; 3], |own| [own.device_tokens, own.host_tokens, own.any_tokens]);
@@ -48,7 +48,7 @@ impl Lengths {
     }
 }
 
-/// What a prompt takes on a worker.
+/// Work of a prompt on a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Work {
     /// To the end of its computation, in microseconds.
@@ -66,7 +66,7 @@ impl Prices {
             CostSource::Wrong { sigma } => Some((profile.clone(), *sigma)),
         };
         Self {
-            oracle: oracle.map(|(profile, sigma)| Oracle { profile, sigma }),
+            oracle: oracle.map(|(profile, sigma)| CostOracle { profile, sigma }),
             profile,
             fetch: cluster.fetch,
             speeds: cluster.workers.iter().map(|worker| worker.speed).collect(),
@@ -74,23 +74,23 @@ impl Prices {
         }
     }
 
-    /// Whether costs are predicted here; else the workers' models are asked.
-    pub(super) fn are_told(&self) -> bool {
+    /// Returns whether costs are predicted here, and not by the workers' models.
+    pub(super) fn are_given(&self) -> bool {
         self.oracle.is_some()
     }
 
-    /// Whether a worker may fetch a prefix from another.
+    /// Returns whether a worker may fetch a prefix from another.
     pub(super) fn may_fetch(&self) -> bool {
         !matches!(self.fetch, FetchRule::Off)
     }
 
-    /// Whether the worker would fetch the prefix, by what that really takes.
-    pub(super) fn fetches(&self, worker: usize, lengths: Lengths) -> bool {
+    /// Returns whether the worker would fetch the prefix, by what that really takes.
+    pub(super) fn fetches(&self, worker: usize, lengths: PromptLengths) -> bool {
         self.work(&self.profile, worker, lengths).fetches
     }
 
-    /// Predicted microseconds of a request's prompt on a worker; none where the workers' models are asked.
-    pub(super) fn prefill_us(&self, request: usize, worker: usize, lengths: Lengths) -> Option<f64> {
+    /// Predicted microseconds of a request's prompt on a worker; none where the workers' models predict them.
+    pub(super) fn prefill_us(&self, request: usize, worker: usize, lengths: PromptLengths) -> Option<f64> {
         let oracle = self.oracle.as_ref()?;
         let work = self.work(&oracle.profile, worker, lengths);
         Some(work.us * self.error(request, oracle.sigma))
@@ -109,8 +109,8 @@ impl Prices {
         Some(step * self.error(request, oracle.sigma))
     }
 
-    fn work(&self, profile: &Profile, worker: usize, lengths: Lengths) -> Work {
-        let Lengths { prompt, own, best } = lengths;
+    fn work(&self, profile: &Profile, worker: usize, lengths: PromptLengths) -> Work {
+        let PromptLengths { prompt, own, best } = lengths;
         let [device, host, own] = own;
         let loaded = profile.load_us(host - device) + profile.disk_load_us(own - host);
         let computed =
@@ -134,7 +134,7 @@ impl Prices {
         }
     }
 
-    /// The factor by which a request's costs are mistaken: the same one wherever it is asked for.
+    /// The factor by which a request's costs are mistaken: the same one for every column.
     fn error(&self, request: usize, sigma: f64) -> f64 {
         if sigma == 0.0 {
             return 1.0;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use placement::{NoCandidate, PlacementOutcome, PlacementPart};
 use routing::{Tier, Worker, WorkerId};
 
+use super::index::TracePrompt;
 use super::single::{Replica, Router};
 use super::spec::{Policies, RouterSpec};
 use super::state::{PlacedRequest, RequestAttempts};
-use super::view::AskedPrompt;
 use crate::engine::CacheEvent;
 use crate::request::Request;
 use crate::spec::ClusterSpec;
@@ -67,7 +67,7 @@ impl RouterProbe {
 
     /// Expects a request's prompt at a worker that it was sent to.
     pub fn expect(&mut self, worker: usize, request: &Request) {
-        self.0.state.view.expect(worker, &AskedPrompt::of(request));
+        self.0.state.index.expect(worker, &TracePrompt::of(request));
     }
 
     /// Ejects a worker: it failed at a request.
@@ -93,7 +93,7 @@ impl RouterProbe {
         let placed = PlacedRequest {
             number: probed.number,
             request: probed.request,
-            prompt: &Arc::new(AskedPrompt::of(probed.request)),
+            prompt: &Arc::new(TracePrompt::of(probed.request)),
             attempts: &attempts,
             attempt: probed.attempt,
             now_us: probed.now_us,

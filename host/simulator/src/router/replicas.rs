@@ -1,9 +1,9 @@
 //! Several routers before one cluster: each has its own loads, index and queue, and knows of the others' requests only what engines
-//! tell.
+//! report.
 
 use std::sync::Arc;
 
-use routing::{LeastLoaded, Release};
+use routing::{CapacityEvent, LeastLoaded};
 
 use super::counts::RouterCounts;
 use super::placement::Placement;
@@ -21,7 +21,7 @@ pub(crate) struct Routers {
 
 impl Routers {
     /// One for each of these policies, the rest as in [`Router::new`]; without any, one that sends to the least loaded. Routers may share
-    /// policies that keep nothing: one that is told events hears of every worker from each.
+    /// policies that keep nothing: one that receives events has those of every worker from each.
     #[must_use]
     pub(crate) fn new(
         cluster: &ClusterSpec,
@@ -43,12 +43,12 @@ impl Routers {
         }
     }
 
-    /// What a release of capacity at that worker is to them.
-    pub(crate) fn release_at(&self, worker: usize) -> Release {
+    /// Returns the event of freed capacity at that worker.
+    pub(crate) fn release_at(&self, worker: usize) -> CapacityEvent {
         // All of them know the workers by the same numbers.
         let router = self.routers.first();
-        router.map_or_else(Release::anywhere, |router| {
-            Release::at(router.worker(worker).id())
+        router.map_or_else(CapacityEvent::anywhere, |router| {
+            CapacityEvent::at(router.worker(worker).id())
         })
     }
 
@@ -139,7 +139,7 @@ impl Routers {
         self.routers.iter().map(Router::held).sum()
     }
 
-    /// What they did so far, in all.
+    /// Returns the sum of their counters.
     #[must_use]
     pub(crate) fn counts(&self) -> RouterCounts {
         let mut counts = RouterCounts::default();

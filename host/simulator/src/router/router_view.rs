@@ -10,16 +10,16 @@ use placement::{
     RequestIdentity, RequestValues, RequestView, WorkerColumns,
 };
 use routing::{
-    Aims, Chosen, CircuitChange, Decision, LeastLoaded, Phase, PolicyVersions, Role, RunNumber, Worker,
-    WorkerId,
+    Chosen, CircuitChange, Decision, LeastLoaded, Phase, PolicyVersions, Role, RunNumber, WaitersByWorker,
+    Worker, WorkerId,
 };
 
 use super::counts::RouterCounts;
-use super::prices::Lengths;
+use super::index::{IndexReader, TracePrompt};
+use super::prices::PromptLengths;
 use super::single::session_hash;
 use super::spec::PolicyChains;
 use super::state::{PlacedRequest, RouterState};
-use super::view::{AskedPrompt, Reader};
 
 /// Bytes of a body for each token of its prompt. Where tokens are not known, the server takes a quarter of the bytes for their number.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -72,7 +72,7 @@ impl FleetView for RouterView<'_> {
     }
 
     fn columns<'a>(&'a self, members: &[usize], matches: Option<&PrefixMatches>) -> SimulatedColumns<'a> {
-        let matches = matches.filter(|_| self.state.prices.are_told());
+        let matches = matches.filter(|_| self.state.prices.are_given());
         SimulatedColumns {
             state: self.state,
             placed: self.placed,
@@ -110,7 +110,7 @@ impl WorkerColumns for SimulatedColumns<'_> {
 
     fn cache_blocks(&self, member: usize) -> Option<u64> {
         let worker = &self.state.fleet.workers()[member];
-        self.state.view.reader().held_blocks(worker.id())
+        self.state.index.reader().held_blocks(worker.id())
     }
 
     fn report_clock_ms(&self, _member: usize) -> u64 {
@@ -141,7 +141,7 @@ impl WorkerColumns for SimulatedColumns<'_> {
 
 impl SimulatedColumns<'_> {
     fn prefill_ms(&self, row: &CandidateRow<'_>) -> Option<f64> {
-        let lengths = Lengths::new(row.prompt_tokens, row.found, self.source);
+        let lengths = PromptLengths::new(row.prompt_tokens, row.found, self.source);
         let us = self
             .state
             .prices
@@ -165,10 +165,10 @@ impl SimulatedColumns<'_> {
 /// Queries of a policy about one request. A trace has no headers and no model.
 #[derive(Debug)]
 pub(super) struct TraceQueries {
-    reader: Reader,
-    prompt: Arc<AskedPrompt>,
+    reader: IndexReader,
+    prompt: Arc<TracePrompt>,
     workers: Arc<[Arc<Worker>]>,
-    aims: Arc<Mutex<Aims>>,
+    waiters: Arc<Mutex<WaitersByWorker>>,
 }
 
 impl QuerySource for TraceQueries {
@@ -181,8 +181,8 @@ impl QuerySource for TraceQueries {
     }
 
     fn ahead(&self, ids: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        let aims = self.aims.lock().unwrap_or_else(PoisonError::into_inner);
-        aims.ahead(ids, most)
+        let waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        waiters.ahead(ids, most)
     }
 
     fn header(&self, _name: &str) -> Option<String> {
@@ -218,7 +218,7 @@ impl RequestView for RouterView<'_> {
         }
     }
 
-    /// A trace does not record the longest answer and the priority that clients asked for.
+    /// A trace does not record the longest answer and the priority of its requests.
     fn values(&self) -> RequestValues {
         let tokens = self.placed.request.prompt_tokens;
         RequestValues {
@@ -237,15 +237,15 @@ impl RequestView for RouterView<'_> {
     }
 
     fn prefix_key(&self, tokens: u32) -> Option<u64> {
-        self.state.view.reader().key(self.placed.prompt, tokens)
+        self.state.index.reader().key(self.placed.prompt, tokens)
     }
 
     fn queries(&self) -> TraceQueries {
         TraceQueries {
-            reader: self.state.view.reader().clone(),
+            reader: self.state.index.reader().clone(),
             prompt: Arc::clone(self.placed.prompt),
             workers: self.state.fleet.shared_workers(),
-            aims: Arc::clone(&self.state.aims),
+            waiters: Arc::clone(&self.state.waiters),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One router: requests are placed and what becomes of them is told, in virtual time.
+//! Router: places requests and receives their events, in virtual time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use routing::{EventKind, LeastLoaded, RunNumber, SplitMix64, Worker};
 use super::backlog::Backlog;
 use super::bookings::Bookings;
 use super::counts::RouterCounts;
-use super::ears::Ears;
+use super::events::EventDispatcher;
 use super::fleet::SimFleet;
+use super::index::IndexView;
 use super::placement::Placement;
 use super::prices::Prices;
 use super::spec::{Policies, PolicyChains, RouterSpec};
 use super::state::{RequestAttempts, RouterState};
-use super::view::IndexView;
 use crate::engine::{CacheEvent, EngineLoad};
 use crate::request::Request;
 use crate::spec::ClusterSpec;
 
-/// One router.
+/// A router.
 #[derive(Debug)]
 pub(crate) struct Router {
     pub(super) policies: PolicyChains,
@@ -31,13 +31,13 @@ pub(crate) struct Router {
     pub(super) bookings: Bookings,
     /// Of requests that were held or tried. Looked up only.
     pub(super) attempts: HashMap<usize, RequestAttempts>,
-    pub(super) ears: Ears,
+    pub(super) events: EventDispatcher,
     pub(super) counts: RouterCounts,
     replica: Replica,
     pub(super) run: RunNumber,
 }
 
-/// One of several routers that requests go to in turn.
+/// Position among several routers that get the requests in rotation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replica {
     /// From 0.
@@ -71,16 +71,16 @@ impl Router {
         let listeners = policies.iter().flat_map(|policy| policy.listeners()).collect();
         let backlogs = fleet.workers().iter().map(|_| Backlog::default()).collect();
         Self {
-            ears: Ears::new(listeners, fleet.workers()),
+            events: EventDispatcher::new(listeners, fleet.workers()),
             candidates: Candidates::default(),
             state: RouterState {
-                view: IndexView::new(cluster, fleet.ids(), block_tokens, spec, replica.at),
+                index: IndexView::new(cluster, fleet.ids(), block_tokens, spec, replica.at),
                 fleet,
                 prices: Prices::new(cluster, &spec.costs, spec.seed),
                 backlogs,
                 queue: spec.queue,
                 held: 0,
-                aims: Arc::default(),
+                waiters: Arc::default(),
                 decode_alone: spec.decode_alone,
             },
             policies: PolicyChains::of(policies),
@@ -138,7 +138,7 @@ impl Router {
             return;
         };
         self.attempts.remove(&number);
-        // Of a prompt whose end nobody told.
+        // Of a prompt without an event of its end.
         for share in booking.prefills.iter().chain([&booking.answers]) {
             self.state.backlogs[share.worker].remove(number, now_us);
         }
@@ -156,13 +156,13 @@ impl Router {
         self.give_back(now_us, number, Some(worker));
     }
 
-    /// A decode worker refused the request, and that is what its client is told.
+    /// A decode worker refused the request, and its client receives the refusal.
     pub(crate) fn refused(&mut self, now_us: u64, number: usize, worker: usize) {
         self.attempts.remove(&number);
         self.give_back(now_us, number, Some(worker));
     }
 
-    /// Nobody waits for the request any more, wherever it is.
+    /// The client left; the request may be anywhere.
     pub(crate) fn left(&mut self, now_us: u64, number: usize) {
         if let Some(attempts) = self.attempts.remove(&number) {
             self.state.held -= usize::from(attempts.is_held);
@@ -173,19 +173,19 @@ impl Router {
 
     /// A worker's cache has changed.
     pub(crate) fn cache_event(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
-        self.state.view.told(now_us, worker, event);
+        self.state.index.publish(now_us, worker, event);
     }
 
-    /// An engine told its load.
+    /// An engine reported its load.
     pub(crate) fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
         let said = self.state.fleet.said(worker, load);
         self.worker(worker).load().engine_said(said, now_us / 1_000);
     }
 
-    /// It is known that a worker is no longer there. Requests that it had are to be told of as [`lost`](Self::lost) besides.
+    /// It is known that a worker is no longer there. Requests that it had are reported as [`lost`](Self::lost) besides.
     pub(crate) fn gone(&mut self, now_us: u64, worker: usize) {
         self.state.fleet.gone(worker);
-        self.state.view.forget(worker);
+        self.state.index.forget(worker);
         self.note_worker(now_us, EventKind::Left, worker);
     }
 
@@ -198,7 +198,7 @@ impl Router {
     /// Does what is due by the clock; gives the time at which something is again, if ever.
     pub(crate) fn tick(&mut self, now_us: u64) -> Option<u64> {
         self.catch_up(now_us);
-        self.ears.next_tick_us()
+        self.events.next_tick_us()
     }
 
     /// What this router has sent to a worker and not yet had back.
@@ -213,18 +213,18 @@ impl Router {
         self.state.held
     }
 
-    /// What it did so far.
+    /// Returns its counters.
     #[must_use]
     pub(crate) fn counts(&self) -> RouterCounts {
         RouterCounts {
-            listener_faults: self.ears.faults(),
-            events_lost: self.state.view.lost(),
+            listener_faults: self.events.faults(),
+            events_lost: self.state.index.lost(),
             ..self.counts.clone()
         }
     }
 }
 
-/// What the public half is made of.
+/// Internal parts of a router.
 impl Router {
     pub(super) fn worker(&self, worker: usize) -> &Arc<Worker> {
         &self.state.fleet.workers()[worker]
@@ -236,8 +236,8 @@ impl Router {
     }
 
     pub(super) fn catch_up(&mut self, now_us: u64) {
-        self.state.view.catch_up(now_us);
-        self.ears.tell(now_us);
+        self.state.index.catch_up(now_us);
+        self.events.deliver(now_us);
     }
 }
 

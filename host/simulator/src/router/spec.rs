@@ -1,4 +1,4 @@
-//! How a simulated router is set up. The defaults are the server's, but that events come at once and all of them.
+//! Specification of a simulated router. The defaults are the server's, except that all events arrive at once.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use routing::{Phase, Policy, PolicyVersions};
 
 use crate::profile::Profile;
 
-/// What a router knows of the workers' caches.
+/// Cache knowledge of a router.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Knowledge {
     /// Nothing: no engine publishes events, and none is assumed to keep anything. Every match is unknown.
@@ -15,20 +15,20 @@ pub enum Knowledge {
     Events {
         /// From the change of a cache until the router knows, in microseconds.
         lag_us: u64,
-        /// Share of the events that never come, 0 to 1.
+        /// WorkerShare of the events that never come, 0 to 1.
         loss: f64,
     },
     /// What was sent there lately, up to what the device holds: no engine publishes anything.
     Assumed {
-        /// How long a worker is taken to hold what nobody asks for again, in microseconds.
+        /// How long a worker is expected to hold what no request uses again, in microseconds.
         lifetime_us: u64,
     },
 }
 
-/// What stands in the columns `cost.*`.
+/// Source of the columns `cost.*`.
 #[derive(Debug, Clone)]
 pub enum CostSource {
-    /// What the server's own models learn from the requests of the run; NaN until they have.
+    /// The server's own models, which learn from the requests of the run; NaN until they have.
     Learnt,
     /// What this profile says. `cost.prefill-ms` is what the prompt takes there with what the cluster's rule has it fetch;
     /// `cost.token-ms` is such that times `load.prefill-tokens` it gives the time until the worker is free.
@@ -40,7 +40,7 @@ pub enum CostSource {
     },
 }
 
-/// How requests are held.
+/// Limits of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSpec {
     /// Most that are held at a time; with 0 none is.
@@ -52,14 +52,14 @@ pub struct QueueSpec {
 /// A router but for its policies.
 #[derive(Debug, Clone)]
 pub struct RouterSpec {
-    /// What it knows of caches.
+    /// Its cache knowledge.
     pub knowledge: Knowledge,
     /// How long a worker whose events come is expected to hold what it was just sent, in microseconds; 0 for not at all. The
     /// `expect-for` of `[index]`.
     pub expect_us: u64,
-    /// Where the predictions come from.
+    /// Source of the predictions.
     pub costs: CostSource,
-    /// How requests are held.
+    /// Limits of the queue.
     pub queue: QueueSpec,
     /// Whether a decode worker may do the whole of a request.
     pub decode_alone: bool,
@@ -87,7 +87,7 @@ impl Default for RouterSpec {
     }
 }
 
-/// Who decides for one router.
+/// Policies of one router.
 #[derive(Debug, Clone)]
 pub enum Policies {
     /// One policy for everything; where a request is to be split and it does not place both legs in one call, first the one, then
@@ -95,15 +95,15 @@ pub enum Policies {
     One(Arc<dyn Policy>),
     /// One for each leg. The first decides where a request begins, and so about whole ones as well.
     ByPhase {
-        /// Where the prompt is computed.
+        /// Policy of the prefill leg.
         prefill: Arc<dyn Policy>,
-        /// Where the answer is.
+        /// Policy of the decode leg.
         decode: Arc<dyn Policy>,
     },
 }
 
 impl Policies {
-    /// Who decides where a request begins.
+    /// Returns the policy that decides where a request begins.
     pub(super) fn first(&self) -> &Arc<dyn Policy> {
         match self {
             Self::One(policy) | Self::ByPhase { prefill: policy, .. } => policy,

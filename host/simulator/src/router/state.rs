@@ -2,20 +2,20 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use routing::{Aims, WorkerId};
+use routing::{WaitersByWorker, WorkerId};
 
 use super::backlog::Backlog;
 use super::fleet::SimFleet;
+use super::index::{IndexView, TracePrompt};
 use super::prices::Prices;
 use super::spec::QueueSpec;
-use super::view::{AskedPrompt, IndexView};
 use crate::request::Request;
 
 /// Everything that a decision reads but the request.
 #[derive(Debug)]
 pub(super) struct RouterState {
     pub(super) fleet: SimFleet,
-    pub(super) view: IndexView,
+    pub(super) index: IndexView,
     pub(super) prices: Prices,
     /// Of each worker; kept where the prices are given.
     pub(super) backlogs: Vec<Backlog>,
@@ -23,7 +23,7 @@ pub(super) struct RouterState {
     /// Number of requests that are held.
     pub(super) held: usize,
     /// The workers that they wait for. Shared with the queries of a call.
-    pub(super) aims: Arc<Mutex<Aims>>,
+    pub(super) waiters: Arc<Mutex<WaitersByWorker>>,
     pub(super) decode_alone: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct PlacedRequest<'a> {
     /// Its place in the trace.
     pub(super) number: usize,
     pub(super) request: &'a Request,
-    pub(super) prompt: &'a Arc<AskedPrompt>,
+    pub(super) prompt: &'a Arc<TracePrompt>,
     pub(super) attempts: &'a RequestAttempts,
     /// Number of decisions before this one.
     pub(super) attempt: u32,
@@ -62,15 +62,15 @@ impl RouterState {
 
     /// Records that a held request waits for a worker, and its work there.
     pub(super) fn waits(&self, number: usize, worker: WorkerId, work: u32) {
-        let mut aims = self.aims.lock().unwrap_or_else(PoisonError::into_inner);
-        aims.insert(worker, number as u64, work);
+        let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        waiters.insert(worker, number as u64, work);
     }
 
     /// Removes a request from those that wait for a worker.
     pub(super) fn waits_no_more(&self, number: usize, waits_for: Option<WorkerId>) {
         if let Some(worker) = waits_for {
-            let mut aims = self.aims.lock().unwrap_or_else(PoisonError::into_inner);
-            aims.remove(worker, number as u64);
+            let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+            waiters.remove(worker, number as u64);
         }
     }
 }

@@ -1,22 +1,22 @@
-//! What is to happen, in the order of time; at one time, in the order in which it was written down.
+//! Event queue of a run, in the order of time; at one time, in the order of insertion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Something that is to happen, other than at an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Due {
+pub(super) enum AgendaItem {
     /// A request comes.
     Arrives(usize),
-    /// A held request is asked again; the number says for which time of holding this is meant.
+    /// A held request is decided again; the number is that of the hold.
     Asked(usize, u32),
     /// A worker fails, and is away.
     Fails(usize),
-    /// It is there again.
+    /// A worker returns.
     Returns(usize),
     /// Policies that work by the clock are called.
     Tick,
-    /// Engines tell their load.
+    /// Engines report their load.
     Scrape,
     /// The cluster is looked at.
     Sample,
@@ -24,21 +24,21 @@ pub(super) enum Due {
 
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    heap: BinaryHeap<Reverse<(u64, u64, Due)>>,
+    heap: BinaryHeap<Reverse<(u64, u64, AgendaItem)>>,
     written: u64,
-    /// Of what is in it, [`Due::is_chore`] aside.
+    /// Of what is in it, [`AgendaItem::is_chore`] aside.
     events: usize,
 }
 
-impl Due {
-    /// Whether it comes again and again by itself, and ends no request.
+impl AgendaItem {
+    /// Returns whether it comes again and again by itself, and ends no request.
     fn is_chore(self) -> bool {
         matches!(self, Self::Tick | Self::Scrape | Self::Sample)
     }
 }
 
 impl Agenda {
-    pub(super) fn add(&mut self, at_us: u64, due: Due) {
+    pub(super) fn add(&mut self, at_us: u64, due: AgendaItem) {
         self.heap.push(Reverse((at_us, self.written, due)));
         self.written += 1;
         self.events += usize::from(!due.is_chore());
@@ -48,13 +48,13 @@ impl Agenda {
         self.heap.peek().map(|Reverse((at_us, _, _))| *at_us)
     }
 
-    pub(super) fn pop(&mut self) -> Option<(u64, Due)> {
+    pub(super) fn pop(&mut self) -> Option<(u64, AgendaItem)> {
         let Reverse((at_us, _, due)) = self.heap.pop()?;
         self.events -= usize::from(!due.is_chore());
         Some((at_us, due))
     }
 
-    /// Whether nothing in it can change what becomes of a request.
+    /// Returns whether nothing in it can change what becomes of a request.
     pub(super) fn has_only_chores(&self) -> bool {
         self.events == 0
     }

@@ -1,13 +1,13 @@
-//! Requests that the router holds, in the order that the policy gave them.
+//! Queue of held requests, in their policies' order.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use routing::WorkerId;
 
-/// Held requests, each with the worker it waits for in particular.
+/// Held requests, each with the worker that it waits for.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct HeldQueue {
     order: BTreeMap<Key, (usize, Option<WorkerId>)>,
     keys: HashMap<usize, Key>,
     held: u64,
@@ -20,7 +20,7 @@ struct Key {
     since: u64,
 }
 
-impl Line {
+impl HeldQueue {
     pub(super) fn hold(&mut self, request: usize, order: f64, waits_for: Option<WorkerId>) {
         let since = self.keys.get(&request).map_or(self.held, |key| key.since);
         self.held += 1;
@@ -40,7 +40,7 @@ impl Line {
         self.keys.contains_key(&request)
     }
 
-    /// All of them, as they stand now.
+    /// Returns all of them, in order.
     pub(super) fn in_order(&self) -> Vec<(usize, Option<WorkerId>)> {
         self.order.values().copied().collect()
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_least_comes_first_and_of_equals_the_one_that_waits_longer() {
-        let mut line = Line::default();
+        let mut line = HeldQueue::default();
         for (request, order) in [(1, 2.0), (2, 1.0), (3, 1.0), (2, 1.0)] {
             line.hold(request, order, None);
         }

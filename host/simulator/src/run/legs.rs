@@ -1,4 +1,4 @@
-//! What becomes of a request between its workers, and when one of them fails.
+//! Legs of a request: the hand-over between its workers, and the failure of one.
 
 use super::Run;
 use crate::engine::{Fetch, JobKind, Reuse, TokenGaps};
@@ -61,7 +61,7 @@ impl Run<'_> {
     pub(super) fn fail(&mut self, now_us: u64, worker: usize) {
         self.away[worker] = true;
         self.routers.gone(now_us, worker);
-        // Prompts that wait there to be taken over are gone with it: those requests begin anew.
+        // Prompts that wait there to be taken over are gone with it: those requests begin again.
         for tried in &mut self.tries {
             tried.kept.take_if(|kept| *kept == worker);
         }
@@ -70,7 +70,7 @@ impl Run<'_> {
         }
     }
 
-    /// A request's worker is gone. Where the one that answers has sent tokens, the answer breaks off; else the request begins anew, as
+    /// A request's worker is gone. Where the one that answers has sent tokens, the answer breaks off; else the request begins again, as
     /// in the server, whose clients have seen nothing then.
     pub(super) fn lose(&mut self, now_us: u64, number: usize, worker: usize) {
         self.routers.lost(now_us, number, worker);

@@ -1,19 +1,19 @@
-//! One run: requests come, policies place them, engines work, and all of it is written down.
+//! Run: requests arrive, policies place them, engines work, and the outcome is recorded.
 
 mod agenda;
+mod held_queue;
 mod legs;
-mod line;
 mod sample;
 mod spec;
 
-use routing::{Release, Role};
+use routing::{CapacityEvent, Role};
 
-use self::agenda::{Agenda, Due};
-use self::line::Line;
+use self::agenda::{Agenda, AgendaItem};
+use self::held_queue::HeldQueue;
 use self::sample::Sampler;
 pub use self::spec::{Failure, RunSpec};
 use crate::engine::{Cluster, EngineEvent, EngineEventKind, Fetch, Job, JobKind, TokenGaps};
-use crate::outcome::{Course, End, Outcome, WorkerUse};
+use crate::outcome::{End, Outcome, RequestOutcome, WorkerUse};
 use crate::request::Trace;
 use crate::router::{Placement, Policies, Routers};
 
@@ -32,10 +32,10 @@ struct Run<'r> {
     agenda: Agenda,
     cluster: Cluster,
     routers: Routers,
-    line: Line,
+    line: HeldQueue,
     /// By request: how often it was decided, and where it was sent last.
     tries: Vec<Try>,
-    /// By worker: whether it is away.
+    /// By worker, whether it is away.
     away: Vec<bool>,
     /// Requests that have not ended.
     open: usize,
@@ -46,9 +46,9 @@ struct Run<'r> {
 #[derive(Debug, Clone, Copy, Default)]
 struct Try {
     decisions: u32,
-    /// Who answers, and who computes the prompt for it.
+    /// The workers that answer, and that compute the prompt.
     legs: Option<(usize, Option<usize>)>,
-    /// Who has computed its prompt, while nobody takes that over.
+    /// The worker that computed its prompt, until another takes it over.
     kept: Option<usize>,
     /// The one that answers has sent a token.
     answers: bool,
@@ -64,7 +64,7 @@ impl<'r> Run<'r> {
             agenda: Agenda::default(),
             cluster: Cluster::new(&spec.cluster, trace.block_tokens),
             routers: Routers::new(&spec.cluster, trace.block_tokens, policies, &spec.router),
-            line: Line::default(),
+            line: HeldQueue::default(),
             tries: vec![Try::default(); requests],
             away: vec![false; workers.len()],
             open: requests,
@@ -73,7 +73,7 @@ impl<'r> Run<'r> {
                 courses: trace
                     .requests
                     .iter()
-                    .map(|request| Course::arrived(request.at_us))
+                    .map(|request| RequestOutcome::arrived(request.at_us))
                     .collect(),
                 workers: workers
                     .iter()
@@ -89,20 +89,20 @@ impl<'r> Run<'r> {
 
     fn begin(&mut self) {
         for (number, request) in self.trace.requests.iter().enumerate() {
-            self.agenda.add(request.at_us, Due::Arrives(number));
+            self.agenda.add(request.at_us, AgendaItem::Arrives(number));
         }
         for failure in &self.spec.failures {
-            self.agenda.add(failure.at_us, Due::Fails(failure.worker));
+            self.agenda.add(failure.at_us, AgendaItem::Fails(failure.worker));
             if let Some(back_us) = failure.back_us {
-                self.agenda.add(back_us, Due::Returns(failure.worker));
+                self.agenda.add(back_us, AgendaItem::Returns(failure.worker));
             }
         }
-        self.agenda.add(0, Due::Tick);
+        self.agenda.add(0, AgendaItem::Tick);
         if self.spec.scrape_every_us > 0 {
-            self.agenda.add(0, Due::Scrape);
+            self.agenda.add(0, AgendaItem::Scrape);
         }
         if self.spec.sample_every_us > 0 {
-            self.agenda.add(0, Due::Sample);
+            self.agenda.add(0, AgendaItem::Sample);
         }
     }
 
@@ -136,42 +136,44 @@ impl<'r> Run<'r> {
         self.outcome
     }
 
-    fn act(&mut self, now_us: u64, due: Due) {
+    fn act(&mut self, now_us: u64, due: AgendaItem) {
         match due {
-            Due::Arrives(number) => self.place(now_us, number),
-            Due::Asked(number, decisions) => {
-                // It may have been asked since because there was room.
+            AgendaItem::Arrives(number) => self.place(now_us, number),
+            AgendaItem::Asked(number, decisions) => {
+                // It may have been decided since because there was room.
                 if self.tries[number].decisions == decisions {
                     self.place(now_us, number);
                 }
             }
-            Due::Fails(worker) => self.fail(now_us, worker),
-            Due::Returns(worker) => {
+            AgendaItem::Fails(worker) => self.fail(now_us, worker),
+            AgendaItem::Returns(worker) => {
                 self.away[worker] = false;
                 self.routers.back(now_us, worker);
-                self.ask_held(now_us, Release::anywhere());
+                self.ask_held(now_us, CapacityEvent::anywhere());
             }
-            Due::Tick => {
+            AgendaItem::Tick => {
                 if let Some(next_us) = self.routers.tick(now_us) {
-                    self.agenda.add(next_us.max(now_us + 1), Due::Tick);
+                    self.agenda.add(next_us.max(now_us + 1), AgendaItem::Tick);
                 }
             }
-            Due::Scrape => {
+            AgendaItem::Scrape => {
                 for (worker, engine) in self.cluster.workers().iter().enumerate() {
                     if !self.away[worker] {
                         self.routers.engine_said(now_us, worker, &engine.load());
                     }
                 }
-                self.agenda.add(now_us + self.spec.scrape_every_us, Due::Scrape);
+                self.agenda
+                    .add(now_us + self.spec.scrape_every_us, AgendaItem::Scrape);
             }
-            Due::Sample => {
+            AgendaItem::Sample => {
                 self.sample(now_us);
-                self.agenda.add(now_us + self.sampler.every_us(), Due::Sample);
+                self.agenda
+                    .add(now_us + self.sampler.every_us(), AgendaItem::Sample);
             }
         }
     }
 
-    /// Asks where a request goes, or what is left of it, and does it.
+    /// Places a request, or what is left of it.
     fn place(&mut self, now_us: u64, number: usize) {
         let request = &self.trace.requests[number];
         let Try { decisions, kept, .. } = self.tries[number];
@@ -206,7 +208,7 @@ impl<'r> Run<'r> {
                 _,
             ) => {
                 self.line.hold(number, order, waits_for);
-                let due = Due::Asked(number, self.tries[number].decisions);
+                let due = AgendaItem::Asked(number, self.tries[number].decisions);
                 self.agenda.add(now_us + ask_again_us.max(1), due);
             }
             (Placement::Forget, _) => self.place(now_us, number),
@@ -263,7 +265,7 @@ impl<'r> Run<'r> {
     fn first_token(&mut self, now_us: u64, worker: usize, number: usize) {
         self.outcome.courses[number].first_token_us.get_or_insert(now_us);
         self.routers.first_token(now_us, number, worker);
-        // Where nothing is answered, that it ends is told next: nobody is to see it answered meanwhile.
+        // Without decoding, its end is reported next: it must not count as answered meanwhile.
         if self.spec.cluster.decode {
             self.ask_held(now_us, self.routers.release_at(worker));
         }
@@ -280,21 +282,23 @@ impl<'r> Run<'r> {
     }
 
     /// The end of a request is a release at the worker that answered it.
-    fn released_by(&self, number: usize) -> Release {
+    fn released_by(&self, number: usize) -> CapacityEvent {
         let legs = self.tries[number].legs;
-        legs.map_or_else(Release::anywhere, |(answers, _)| self.routers.release_at(answers))
+        legs.map_or_else(CapacityEvent::anywhere, |(answers, _)| {
+            self.routers.release_at(answers)
+        })
     }
 
-    /// There may be room: held requests are asked in their order, those that it is worth asking, as the server does.
-    fn ask_held(&mut self, now_us: u64, mut release: Release) {
+    /// Decides held requests again in their order after capacity was freed, within the wake budget, as the server does.
+    fn ask_held(&mut self, now_us: u64, mut release: CapacityEvent) {
         for (number, waits_for) in self.line.in_order() {
-            if !release.asks(waits_for) || !self.line.has(number) {
+            if !release.has_budget(waits_for) || !self.line.has(number) {
                 continue;
             }
             release.spend(waits_for);
             self.place(now_us, number);
             if !self.line.has(number) {
-                release = release.renewed();
+                release = release.reset();
             }
         }
     }

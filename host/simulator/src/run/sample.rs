@@ -1,4 +1,4 @@
-//! The cluster is looked at from time to time.
+//! Sampler of the cluster's state.
 
 use routing::Role;
 

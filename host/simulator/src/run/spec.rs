@@ -1,4 +1,4 @@
-//! What a run is made of, beside its trace and its policies.
+//! Specification of a run, beside its trace and its policies.
 
 use crate::outcome::Limits;
 use crate::router::RouterSpec;
@@ -9,24 +9,24 @@ use crate::spec::ClusterSpec;
 pub struct Failure {
     /// Which one.
     pub worker: usize,
-    /// When, in microseconds of the run.
+    /// Time in microseconds of the run.
     pub at_us: u64,
-    /// When it is there again, with an empty cache; none: never.
+    /// Time of its return with an empty cache; none: never.
     pub back_us: Option<u64>,
 }
 
-/// What a run is made of.
+/// Specification of a run.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
     /// The engines.
     pub cluster: ClusterSpec,
     /// Each of the routers.
     pub router: RouterSpec,
-    /// What is to be kept.
+    /// Limits that requests should meet.
     pub limits: Limits,
     /// Workers that fail.
     pub failures: Vec<Failure>,
-    /// How often engines tell their load, in microseconds; 0 for never. The server asks every 2 s.
+    /// Interval of the engines' load reports, in microseconds; 0 for none. The server scrapes every 2 s.
     pub scrape_every_us: u64,
     /// How often the cluster is looked at for [`crate::Outcome::samples`], in microseconds; 0 for never. Twice as seldom, and so on, where
     /// the samples would be too many.

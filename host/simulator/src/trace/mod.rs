@@ -1,5 +1,5 @@
-//! Where traces come from, and what is in them: Mooncake's files, generators that stand in for them, and the facts of either. No files are
-//! read here: who calls has the text.
+//! Traces: Mooncake's files, generators that stand in for them, recordings, and their facts. No files are read here: the caller has the
+//! text.
 
 mod facts;
 mod mix;

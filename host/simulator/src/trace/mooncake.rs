@@ -33,12 +33,12 @@ pub enum TraceError {
         name: String,
         /// The first of them, each with its number (the first line of the text is 1) and what is wrong.
         lines: Vec<(usize, LineError)>,
-        /// How many there are beyond those.
+        /// Number of further bad lines.
         more: usize,
     },
 }
 
-/// What is wrong with a line.
+/// Fault of a line.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// It is no JSON, or a field is missing or of another type.
@@ -46,7 +46,7 @@ pub enum LineError {
     Json {
         /// Serde's words.
         message: String,
-        /// Where in the line.
+        /// Place in the line.
         column: usize,
     },
     /// The time is too far away to be counted in microseconds.
@@ -57,13 +57,13 @@ pub enum LineError {
     Long {
         /// Which.
         name: &'static str,
-        /// What it is.
+        /// Its meaning.
         tokens: u32,
     },
     /// A length that must be at least 1 is 0.
     #[error("`{0}` is 0")]
     Nothing(&'static str),
-    /// The prompt's length asks for another number of blocks.
+    /// The prompt's length needs another number of blocks.
     #[error("`hash_ids` has {found} ids, and an `input_length` of {tokens} has {wanted} blocks")]
     Blocks {
         /// Length of `hash_ids`.
@@ -106,7 +106,7 @@ impl Trace {
     /// Reads a trace file's text. Empty lines are skipped; requests are put in the order of their arrival, and the first arrives at 0.
     ///
     /// # Errors
-    /// Where a line is no request, or there is none. Every bad line is counted, and the first ten are told.
+    /// Where a line is no request, or there is none. Every bad line is counted, and the first ten are reported.
     pub fn from_mooncake(name: &str, text: &str) -> Result<Self, TraceError> {
         let mut requests = Vec::new();
         let mut bad = Vec::new();

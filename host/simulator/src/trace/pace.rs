@@ -1,4 +1,4 @@
-//! When the requests of a trace arrive: faster, fewer, or spread where a recording rounded their times.
+//! Pace of a trace: faster, fewer, or spread arrivals where a recording rounded their times.
 
 use routing::SplitMix64;
 
@@ -33,7 +33,7 @@ impl Trace {
     /// get one each, drawn evenly between it and one step later, and keep their order. The step is the median distance between different
     /// arrivals; nothing passes the next arrival that was recorded. A trace all of whose requests arrive at once has no step and stays.
     ///
-    /// For traces whose arrivals are rounded only: [`crate::TraceFacts::distinct_arrivals`] tells them.
+    /// For traces whose arrivals are rounded only: [`crate::TraceFacts::distinct_arrivals`] shows them.
     pub fn spread(&mut self, seed: u64) {
         let Some(step_us) = self.step_us() else { return };
         let mut random = SplitMix64::of_decision(seed, STREAM);

@@ -1,7 +1,7 @@
-//! What a router recorded, as a trace and as the courses that its requests really took. Who calls has read the log.
+//! Recording of a router: its trace, and the measured outcomes of its requests. The caller has read the log.
 
 use super::mooncake::MOST_TOKENS;
-use crate::outcome::{Course, End, Outcome, WorkerUse};
+use crate::outcome::{End, Outcome, RequestOutcome, WorkerUse};
 use crate::request::{Request, Trace};
 
 /// Marks ids of blocks that are like no other.
@@ -10,13 +10,13 @@ const ALONE: u64 = 1 << 63;
 /// A request as a router recorded it. Times are microseconds of one clock, whenever that began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedRequest {
-    /// When it was first decided.
+    /// Time of its first decision.
     pub at_us: u64,
-    /// When the decision was made that led to its answer.
+    /// Time of the decision that led to its answer.
     pub dispatched_us: u64,
-    /// When the first byte of its answer came, where that was seen.
+    /// Time of the first byte of its answer, where that was seen.
     pub first_token_us: Option<u64>,
-    /// When the last one came.
+    /// Time of the last byte.
     pub finished_us: u64,
     /// Length of its prompt.
     pub prompt_tokens: u32,
@@ -26,9 +26,9 @@ pub struct RecordedRequest {
     pub blocks: Vec<u64>,
     /// Equal for requests of a conversation.
     pub session: Option<u64>,
-    /// Who answered, by the worker's index.
+    /// Index of the worker that answered.
     pub worker: usize,
-    /// Who computed the prompt for it, where that was another one.
+    /// Index of the worker that computed the prompt, where that was another one.
     pub prefill: Option<usize>,
     /// Tokens of the prompt that were not computed, where that is known.
     pub cached_tokens: Option<u32>,
@@ -129,9 +129,9 @@ impl RecordedRequest {
         }
     }
 
-    fn course(&self, start_us: u64, block_tokens: u32) -> Course {
+    fn course(&self, start_us: u64, block_tokens: u32) -> RequestOutcome {
         let cached_tokens = self.cached_tokens.unwrap_or_default();
-        Course {
+        RequestOutcome {
             dispatched_us: Some(self.dispatched_us - start_us),
             first_token_us: self.first_token_us.map(|first| first - start_us),
             finished_us: Some(self.finished_us - start_us),
@@ -140,7 +140,7 @@ impl RecordedRequest {
             prefill: Some(self.prefill.unwrap_or(self.worker)),
             worker: Some(self.worker),
             end: End::Served,
-            ..Course::arrived(self.at_us - start_us)
+            ..RequestOutcome::arrived(self.at_us - start_us)
         }
     }
 }

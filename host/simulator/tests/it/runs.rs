@@ -61,7 +61,7 @@ fn a_worker_that_fails_loses_only_answers_that_had_begun() {
     }
     assert!(count < 100, "{count}");
     // It serves again after it came back.
-    let late = |course: &&simulator::Course| course.arrived_us > trace.duration_us() * 7 / 8;
+    let late = |course: &&simulator::RequestOutcome| course.arrived_us > trace.duration_us() * 7 / 8;
     assert!(
         outcome
             .courses

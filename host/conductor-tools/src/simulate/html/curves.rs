@@ -1,6 +1,6 @@
 //! Curves of a run, with a bounded number of points.
 
-use simulator::{Course, Outcome, Sample};
+use simulator::{Outcome, RequestOutcome, Sample};
 
 /// Most points of a distribution.
 const MOST_OF_A_DISTRIBUTION: usize = 200;
@@ -69,8 +69,8 @@ impl Curves {
     }
 }
 
-fn distribution(courses: &[Course]) -> Points {
-    let mut ttft: Vec<u64> = courses.iter().filter_map(Course::ttft_us).collect();
+fn distribution(courses: &[RequestOutcome]) -> Points {
+    let mut ttft: Vec<u64> = courses.iter().filter_map(RequestOutcome::ttft_us).collect();
     ttft.sort_unstable();
     let points = ttft.len().min(MOST_OF_A_DISTRIBUTION);
     let point = |number: usize| {
@@ -100,9 +100,9 @@ mod tests {
     use super::*;
 
     fn outcome(requests: u64, samples: usize) -> Outcome {
-        let course = |number| Course {
+        let course = |number| RequestOutcome {
             first_token_us: (number % 10 != 0).then_some(number * 1_000),
-            ..Course::arrived(0)
+            ..RequestOutcome::arrived(0)
         };
         let sample = |number: usize| Sample {
             at_us: number as u64 * 1_000_000,

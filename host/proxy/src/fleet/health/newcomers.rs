@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use routing::{Release, WorkerId};
+use routing::{CapacityEvent, WorkerId};
 use tracing::{info, warn};
 
 use crate::request::snapshot::{Member, Snapshot};
@@ -37,7 +37,7 @@ impl Newcomers {
                         pool = &*pool.name,
                         "a worker was reached for the first time and is in service"
                     );
-                    pool.queue.release(Release::anywhere());
+                    pool.queue.release(CapacityEvent::anywhere());
                 }
             }
         }

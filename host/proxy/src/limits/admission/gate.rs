@@ -4,7 +4,7 @@
 //! whoever makes room: as many as fit, each with its permit in its hand, so that nobody who comes later takes it.
 //!
 //! One that a policy holds is asked again for a release of capacity. Whether that was of use only its policy can tell. One
-//! that is held again passes the release on to the next in order, while that is worth asking (see [`Release`]). One that is sent
+//! that is held again passes the release on to the next in order, while that is worth asking (see [`CapacityEvent`]). One that is sent
 //! does so too, since a release may have made room for more than one, and one that leaves; for those the count begins anew.
 //!
 //! The lock is taken for an operation on the line at a time and never held across a wait.
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use routing::{
-    Budget, BudgetLimits, BudgetUse, ClassCounts, DrainRate, Held, Release, WaitingLine, WorkerId,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, WorkerId,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ pub(crate) struct AdmissionController {
 
 #[derive(Debug, Default)]
 struct Line {
-    waiting: WaitingLine<Waiter>,
+    waiting: FairQueue<Waiter>,
     drain: DrainRate,
 }
 
@@ -75,7 +75,7 @@ pub(super) enum WakeReason {
     In {
         permit: Permit,
         /// The release that its policy is asked for.
-        release: Option<Release>,
+        release: Option<CapacityEvent>,
     },
     /// To go, since somebody more important has its place.
     Shed,
@@ -118,7 +118,7 @@ impl AdmissionController {
         (self.budget.used(), self.budget.limits())
     }
 
-    /// What waits for each worker: see [`WaitingLine::ahead`].
+    /// What waits for each worker: see [`FairQueue::ahead`].
     pub(crate) fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
         self.line().waiting.ahead(workers, most)
     }
@@ -140,7 +140,7 @@ impl AdmissionController {
     }
 
     /// Capacity was freed in the pool.
-    pub(crate) fn release(self: &Arc<Self>, release: Release) {
+    pub(crate) fn release(self: &Arc<Self>, release: CapacityEvent) {
         self.releases.fetch_add(1, Ordering::SeqCst);
         if self.len() > 0 {
             self.reckon_if_due();
@@ -205,7 +205,7 @@ impl AdmissionController {
         }
         // When the worker's load was given back, just before, the budget was what kept everybody out.
         if was_used && self.is_blocked.load(Ordering::SeqCst) {
-            self.release(Release::anywhere());
+            self.release(CapacityEvent::anywhere());
         } else if self.len() > 0 {
             self.admit_ready(None);
         }
@@ -308,7 +308,7 @@ impl AdmissionController {
     }
 
     /// Lets in whoever is next and fits. `release`: one of those that a policy holds may be among them.
-    pub(super) fn admit_ready(self: &Arc<Self>, mut release: Option<Release>) {
+    pub(super) fn admit_ready(self: &Arc<Self>, mut release: Option<CapacityEvent>) {
         let now = self.now_us();
         let mut undelivered = Vec::new();
         let mut line = self.line();
@@ -320,7 +320,7 @@ impl AdmissionController {
                 .first(now, step, self.releases(), release.as_ref());
             let Some((number, one)) = first else { break false };
             let asks = one.held.is_some_and(|held| held.asked_at.is_some());
-            let aim = one.aim();
+            let aim = one.awaited_worker();
             let Some(tokens) = self.take(one.tokens) else {
                 break true;
             };

@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use futures_util::poll;
 use placement::HoldTerms;
-use routing::{Release, WorkerId};
+use routing::{CapacityEvent, WorkerId};
 
 use super::gate::AdmissionController;
 use super::tests::{gate, hold, plain, tickets};
@@ -50,7 +50,7 @@ async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_tho
     };
     turn().await;
     for times in 1..4 {
-        gate.release(Release::at(WorkerId(1)));
+        gate.release(CapacityEvent::at(WorkerId(1)));
         turn().await;
         assert_eq!((here.get(), there.get()), (2 * times, 4 * times));
     }
@@ -77,7 +77,7 @@ async fn those_who_leave_do_not_use_a_release_up() {
     }
     let mut last = pin!(last.hold(one, aimed(1.0), 0, None));
     assert!(poll!(&mut last).is_pending());
-    gate.release(Release::at(WorkerId(1)));
+    gate.release(CapacityEvent::at(WorkerId(1)));
     for wait in &mut waits {
         assert!(poll!(wait).is_ready(), "asked when the one before it was gone");
     }
@@ -93,7 +93,7 @@ async fn one_that_is_asked_more_slowly_than_capacity_is_freed_waits_in_the_end()
     let mut rounds = 0;
     loop {
         let seen = gate.releases();
-        gate.release(Release::at(WorkerId(1)));
+        gate.release(CapacityEvent::at(WorkerId(1)));
         let mut waits = pin!(ticket.hold(&one, hold(0.0), seen, None));
         if poll!(&mut waits).is_pending() {
             break;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::poll;
 use placement::HoldTerms;
 use prometheus_client::metrics::histogram::Histogram;
-use routing::Release;
+use routing::CapacityEvent;
 use tokio::time::Instant;
 
 use super::capacity::Capacity;
@@ -84,11 +84,11 @@ async fn releases_wake_in_order_then_by_arrival() {
     assert!(poll!(&mut late).is_pending());
     assert!(poll!(&mut second).is_pending());
     assert!(poll!(&mut first).is_pending());
-    gate.release(Release::anywhere());
+    gate.release(CapacityEvent::anywhere());
     assert!(poll!(&mut late).is_pending());
     assert!(poll!(&mut second).is_pending());
     assert!(poll!(&mut first).is_ready());
-    gate.release(Release::anywhere());
+    gate.release(CapacityEvent::anywhere());
     assert!(poll!(&mut second).is_ready());
     assert!(poll!(&mut late).is_pending());
 }
@@ -97,7 +97,7 @@ async fn releases_wake_in_order_then_by_arrival() {
 async fn a_release_while_the_policy_was_asked_is_not_missed() {
     let gate = gate();
     let seen = gate.releases();
-    gate.release(Release::anywhere());
+    gate.release(CapacityEvent::anywhere());
     let [mut ticket] = tickets(&gate);
     assert!(ticket.hold(&plain(), hold(0.0), seen, None).await.is_ok());
     assert_eq!(gate.waiting(), 0);
@@ -113,7 +113,7 @@ async fn a_wake_of_one_who_left_goes_to_the_next() {
         let mut waits = pin!(gone.hold(&one, hold(0.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut next).is_pending());
-        gate.release(Release::anywhere());
+        gate.release(CapacityEvent::anywhere());
     }
     drop(gone);
     assert!(poll!(&mut next).is_ready());
@@ -132,7 +132,7 @@ async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
             assert!(poll!(&mut waits).is_pending());
             assert!(poll!(&mut other).is_pending());
             assert!(poll!(&mut third).is_pending());
-            gate.release(Release::anywhere());
+            gate.release(CapacityEvent::anywhere());
             assert!(poll!(&mut waits).is_ready());
         }
         assert!(poll!(&mut other).is_pending());
@@ -142,7 +142,7 @@ async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
     let mut again = pin!(second.hold(&one, hold(1.0), 1, None));
     assert!(poll!(&mut again).is_pending(), "it was asked since the release");
     assert!(poll!(&mut third).is_ready(), "the next may find room");
-    gate.release(Release::anywhere());
+    gate.release(CapacityEvent::anywhere());
     assert!(poll!(&mut again).is_ready(), "the next release begins anew");
 }
 
@@ -156,7 +156,7 @@ async fn a_wake_of_one_who_ends_unsent_goes_to_the_next() {
         let mut waits = pin!(woken.hold(&one, hold(0.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut next).is_pending());
-        gate.release(Release::anywhere());
+        gate.release(CapacityEvent::anywhere());
         assert!(poll!(&mut waits).is_ready());
     }
     assert!(poll!(&mut next).is_pending());
@@ -174,7 +174,7 @@ async fn a_wake_of_one_held_again_goes_round_once() {
         let mut other = pin!(second.hold(&one, hold(1.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut other).is_pending());
-        gate.release(Release::anywhere());
+        gate.release(CapacityEvent::anywhere());
         assert!(poll!(&mut waits).is_ready());
         assert!(poll!(&mut other).is_pending());
     }
@@ -183,7 +183,7 @@ async fn a_wake_of_one_held_again_goes_round_once() {
     let mut again = pin!(first.hold(&one, hold(2.0), 1, None));
     assert!(poll!(&mut again).is_pending());
     assert!(poll!(&mut other).is_pending(), "nobody is left to be asked");
-    gate.release(Release::anywhere());
+    gate.release(CapacityEvent::anywhere());
     assert!(poll!(&mut other).is_ready(), "the next release begins anew");
 }
 
@@ -289,7 +289,7 @@ async fn one_that_a_policy_holds_gives_its_room_to_others_and_gets_it_again() {
         panic!("the room of the one that is held is free")
     };
     used.begin();
-    gate.release(Release::anywhere());
+    gate.release(CapacityEvent::anywhere());
     assert!(poll!(&mut held).is_pending(), "the budget is full");
     drop(used);
     let std::task::Poll::Ready(Ok(Some(again))) = poll!(&mut held) else {
@@ -414,7 +414,7 @@ async fn a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind() {
                 assert!(gate.budget().0.requests <= LIMIT);
                 tokio::task::yield_now().await;
                 drop(permit);
-                gate.release(Release::anywhere());
+                gate.release(CapacityEvent::anywhere());
             }
         }
     };

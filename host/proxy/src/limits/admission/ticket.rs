@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use placement::HoldTerms;
-use routing::{Held, Release};
+use routing::{CapacityEvent, Held};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -30,7 +30,7 @@ pub(super) struct QueueEntry {
     turn: QueuePosition,
     since: Instant,
     /// What its policy is asked again for, and others may be.
-    release: Option<Release>,
+    release: Option<CapacityEvent>,
     /// How often in a row it did not have to wait.
     rounds: u8,
     /// Whether somebody else has its place now.
@@ -172,7 +172,7 @@ impl Drop for QueueEntry {
             .waited
             .observe(self.since.elapsed().as_secs_f64());
         // Sent or gone, it is not asked again: what was freed may be of use to as many as at first.
-        self.release = self.release.map(Release::renewed);
+        self.release = self.release.map(CapacityEvent::reset);
         self.pass_on();
     }
 }

@@ -1,4 +1,4 @@
-//! Whole pipelines, over scorers that do as they are told.
+//! Tests of whole pipelines, over scripted scorers.
 
 mod properties;
 
@@ -12,7 +12,7 @@ use crate::id::WorkerId;
 use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts, Scorer};
 use crate::random::RunNumber;
 
-/// Scores by its first column, and fails while it is told to.
+/// Scores by its first column, and fails on command.
 #[derive(Debug)]
 struct Scripted {
     plan: FeaturePlan,
@@ -72,7 +72,7 @@ impl Scorer for Scripted {
     }
 }
 
-/// Keeps what it is told, in one word each.
+/// Keeps each report as one word.
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<String>>);
 
@@ -339,7 +339,7 @@ fn a_scorer_that_fails_is_left_out_and_rests_after_a_while() {
             .take()
             .contains(&"0 failed by trap, opened: true".to_owned())
     );
-    // It rests: nobody asks it.
+    // Its circuit is open: it is not called.
     bad.fails.store(false, Ordering::Relaxed);
     stage.chooses(1, 1.0);
     assert_eq!(stage.heard.take(), ["0 left out"]);

@@ -1,4 +1,4 @@
-//! What holds of any pipeline.
+//! Properties of any pipeline.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

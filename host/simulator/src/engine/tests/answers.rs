@@ -1,4 +1,4 @@
-//! How answers are written.
+//! Tests of decoding.
 
 use super::*;
 use crate::engine::TokenGaps;

@@ -1,4 +1,4 @@
-//! What holds whatever a cluster is given.
+//! Invariants under any load.
 
 use std::collections::BTreeMap;
 

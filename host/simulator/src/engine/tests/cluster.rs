@@ -1,4 +1,4 @@
-//! What workers bring to each other, and what is lost with one.
+//! Tests of transfers between workers, and of the loss of a worker.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How prompts are computed.
+//! Tests of prefill.
 
 use super::*;
 

@@ -1,7 +1,7 @@
-//! One worker: prompts and answers, step after step.
+//! Worker: prompts and answers, step after step.
 //!
-//! A step computes prompts, or writes one token of every answer, or, where prompts are computed in chunks, both at once. What happens
-//! is kept until it is asked for, in the order of time.
+//! A step computes prompts, or writes one token of every answer, or, where prompts are computed in chunks, both at once. Events
+//! are kept in the order of time until they are read.
 
 mod plan;
 
@@ -47,13 +47,13 @@ impl SimWorker {
         }
     }
 
-    /// What it has cached.
+    /// Its cache.
     #[must_use]
     pub(crate) fn cache(&self) -> &BlockCache {
         &self.cache
     }
 
-    /// How busy it is. The tokens are those held when it told something last.
+    /// Returns its load. The tokens are those held at its last event.
     #[must_use]
     pub(crate) fn load(&self) -> EngineLoad {
         let begun = self.prompts.begun.iter();
@@ -66,14 +66,14 @@ impl SimWorker {
         }
     }
 
-    /// How long a step will take that writes a token of every answer it has and is given, with one more to a prompt of so many tokens,
+    /// Returns how long a step will take that writes a token of every answer it has and is given, with one more to a prompt of so many tokens,
     /// in microseconds.
     pub(super) fn step_us_with(&mut self, now_us: u64, prompt_tokens: u32) -> u64 {
         self.catch_up(now_us);
         self.answers_us(1, prompt_tokens.into())
     }
 
-    /// What it has before it.
+    /// Returns its remaining work.
     pub(super) fn gauge(&mut self, now_us: u64) -> Gauge {
         self.catch_up(now_us);
         let begun = self.prompts.begun.iter();
@@ -101,7 +101,7 @@ impl SimWorker {
         self.costs.took_us(parts)
     }
 
-    /// How long it will take to compute the prompts it has, in microseconds: exact where they are computed whole and in their
+    /// Returns how long it will take to compute the prompts it has, in microseconds: exact where they are computed whole and in their
     /// order and [`CacheTiming::Routed`], else as far as it was known when they came.
     #[must_use]
     pub(crate) fn backlog_us(&self, now_us: u64) -> u64 {
@@ -114,7 +114,7 @@ impl SimWorker {
         step + rest + self.prompts.backlog_us()
     }
 
-    /// Whether a job with a fetch begins only after [`Self::arrived`]: the fetch goes over a link, and does not hold this worker.
+    /// Returns whether a job with a fetch begins only after [`Self::arrived`]: the fetch goes over a link, and does not hold this worker.
     pub(super) fn awaits_fetch(&self, job: &Job) -> bool {
         let over_link =
             matches!(job.kind, JobKind::Decode { .. }) || self.transfers == Transfers::ShareSender;
@@ -179,13 +179,13 @@ impl SimWorker {
         false
     }
 
-    /// When it has something to tell next, or to do.
+    /// Returns the time of its next event or action.
     pub(super) fn next_at(&self) -> Option<u64> {
         let told = self.told.first().map(|event| event.at_us);
         told.or(self.step.map(|step| step.tells_us))
     }
 
-    /// Lets time pass, and tells what happened.
+    /// Advances the time. Returns the events.
     pub(super) fn advance(&mut self, now_us: u64, out: &mut Vec<EngineEvent>) {
         self.catch_up(now_us);
         out.append(&mut self.told);
@@ -242,7 +242,7 @@ impl SimWorker {
         self.tell(at_us, told);
     }
 
-    /// What of a prompt need not be computed, if it began now.
+    /// Returns the cached part of a prompt, if it began now.
     fn look_up(&self, job: &Job) -> Reuse {
         let matched = self.cache.matched(&job.blocks);
         let tokens = |blocks| self.costs.tokens(blocks, job.prompt_tokens);

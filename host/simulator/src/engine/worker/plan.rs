@@ -1,4 +1,4 @@
-//! What a worker's next step is made of.
+//! Plan of a worker's next step.
 
 use super::SimWorker;
 use crate::engine::decode::Answer;
@@ -41,7 +41,7 @@ impl SimWorker {
         });
     }
 
-    /// The least time that passes after a step of the batch alone, which takes `took_us`, until one ends that has something to tell.
+    /// The least time that passes after a step of the batch alone, which takes `took_us`, until one ends that has an event.
     fn quiet_us(&self, took_us: u64) -> u64 {
         let quiet = self.answers.quiet_steps();
         if quiet == 0 {

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Terms of a sample.
 pub(super) const TERMS: usize = 3;
 
-/// Residuals beyond so many standard deviations, as their median tells them, are left out once.
+/// Residuals beyond so many standard deviations, estimated by their median, are left out once.
 const OUTLYING: f64 = 5.0;
 /// Standard deviations in a median absolute residual of a normal distribution.
 const DEVIATIONS_IN_MEDIAN: f64 = 1.4826;
@@ -19,7 +19,7 @@ pub(super) struct Sample {
     pub(super) took: f64,
 }
 
-/// How well a fit tells what was measured.
+/// Quality of a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct FitQuality {
@@ -33,8 +33,8 @@ pub struct FitQuality {
     pub median_error: f64,
 }
 
-/// What each term takes, at least 0. Where the samples do not tell terms apart, the third is given up first, and `kept` last. None where
-/// there is nothing to be told.
+/// What each term takes, at least 0. Where the samples cannot separate terms, the third is given up first, and `kept` last. None where
+/// no term can be fitted.
 pub(super) fn fit(samples: &[Sample], kept: usize) -> Option<([f64; TERMS], FitQuality)> {
     let first = not_negative(samples, kept)?;
     let usual = usual(samples, &first);
@@ -71,7 +71,7 @@ fn told(sample: &Sample, factors: &[f64; TERMS]) -> f64 {
         .sum()
 }
 
-/// Those that are not far from what the factors tell.
+/// Returns the samples that are near the fit.
 fn usual(samples: &[Sample], factors: &[f64; TERMS]) -> Vec<Sample> {
     let residual = |sample: &Sample| (sample.took - told(sample, factors)).abs();
     let far = OUTLYING * DEVIATIONS_IN_MEDIAN * median(samples.iter().map(residual));
@@ -93,7 +93,7 @@ fn r2(samples: &[Sample], factors: &[f64; TERMS]) -> f64 {
     if all > 0.0 { 1.0 - rest / all } else { f64::NAN }
 }
 
-/// Gives up the most negative term, or one that cannot be told, until none is.
+/// Drops the most negative term, or one that cannot be fitted, until none is left.
 fn not_negative(samples: &[Sample], kept: usize) -> Option<[f64; TERMS]> {
     let mut scales = [0.0_f64; TERMS];
     for sample in samples {

@@ -19,7 +19,7 @@ const ENOUGH: usize = 30;
 /// Least measured times that anything is fitted to.
 const LEAST: usize = 10;
 
-/// Costs, and how well they tell what was measured.
+/// Fitted costs, and the quality of the fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
     /// The costs.
@@ -42,7 +42,7 @@ pub enum FitFrom {
     AfterWaiting,
 }
 
-/// Too little was measured to tell costs from it.
+/// Error of too few measurements for a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "fit costs: {found} prompts have a time to first token and tell how much was cached, and at least {LEAST} are needed"
@@ -60,7 +60,7 @@ struct Computed {
     first_token_us: Option<u64>,
     /// When the worker had nothing more to do for it.
     until_us: u64,
-    /// Uncached and cached tokens; unknown where the worker did not tell.
+    /// Uncached and cached tokens; unknown where the worker did not report them.
     tokens: Option<(f64, f64)>,
 }
 

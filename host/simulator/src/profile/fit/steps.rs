@@ -1,11 +1,11 @@
-//! What a step of a batch takes, told from the mean times between tokens.
+//! Fit of a batch step's cost to the mean times between tokens.
 
 use super::lines::{self, FitQuality, Sample, median};
-use crate::outcome::Course;
+use crate::outcome::RequestOutcome;
 use crate::request::Request;
 use crate::trace::Recording;
 
-/// Answers with fewer tokens tell little of a step.
+/// Answers with fewer tokens are no sample of a step.
 const LEAST_TOKENS: u32 = 4;
 
 /// An answer that a worker wrote. Times are microseconds.
@@ -90,7 +90,7 @@ fn of_worker(recording: &Recording, worker: usize, prefill_ms: [f64; 3]) -> Vec<
 fn answers(recording: &Recording, worker: usize) -> Vec<Answer> {
     let courses = recording.measured.courses.iter().zip(&recording.trace.requests);
     let here = courses.filter(|(course, _)| course.worker == Some(worker));
-    let answer = |(course, request): (&Course, &Request)| {
+    let answer = |(course, request): (&RequestOutcome, &Request)| {
         let (from_us, until_us) = (
             course.first_token_us.or(course.dispatched_us)?,
             course.finished_us?,

@@ -1,4 +1,4 @@
-//! Whatever becomes of requests, what was booked for them is given back.
+//! Bookings are returned at every end of a request.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What requests are predicted to take.
+//! Predicted costs.
 
 use routing::Tier;
 

@@ -1,4 +1,4 @@
-//! Policies that are told what happens.
+//! Policies that receive events.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the columns say.
+//! Feature columns of a simulation.
 
 use routing::{CANDIDATE_CATALOGUE, REQUEST_CATALOGUE, Tier};
 

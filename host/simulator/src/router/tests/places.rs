@@ -1,4 +1,4 @@
-//! Where requests go, are held or refused.
+//! Placements, holds and refusals.
 
 use routing::{FaultKind, Phase, Rejection};
 

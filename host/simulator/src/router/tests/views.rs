@@ -1,4 +1,4 @@
-//! What is believed of caches.
+//! Cache knowledge of a router.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

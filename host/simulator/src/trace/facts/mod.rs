@@ -1,4 +1,4 @@
-//! What is in a trace, counted: lengths, prefixes that repeat, and the hits that a cache without limits would have.
+//! Facts of a trace: lengths, prefixes that repeat, and the hits that a cache without limits would have.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::request::{Request, Trace};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TraceFacts {
-    /// How many.
+    /// Their number.
     pub requests: usize,
     /// Seconds from the first arrival to the last.
     pub duration_s: f64,
@@ -38,7 +38,7 @@ pub struct TraceFacts {
     pub ideal_token_hit: f64,
 }
 
-/// How long, in tokens. Percentiles are the smallest length that this share of requests does not exceed.
+/// Lengths in tokens. A percentile is the smallest length that this share of requests does not exceed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Lengths {

@@ -1,4 +1,4 @@
-//! Puts sessions in time.
+//! Calendar: start times of sessions.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::request::Request;
 /// Halvings of the interval between sessions; after these it is known to a part in 10^12.
 const HALVINGS: u32 = 40;
 
-/// The first `options.requests` requests of the sessions, whose starts are so far apart that these arrive at the rate asked for. A trace
+/// The first `options.requests` requests of the sessions, whose starts are so far apart that these arrive at the wanted rate. A trace
 /// begins without running sessions, as a recording of new ones does: its first minutes have fewer later turns.
 pub(super) fn arrange(sessions: Vec<Session>, options: &MixOptions) -> Vec<Request> {
     let duration_s = options.requests as f64 / options.rate_per_s;

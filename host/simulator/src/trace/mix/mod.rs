@@ -37,7 +37,7 @@ pub enum Mix {
     Bursts,
 }
 
-/// How much of a mix.
+/// Size of a mix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MixOptions {
     /// The same seed makes the same trace.
@@ -53,7 +53,7 @@ pub struct MixOptions {
 #[error("find a mix called `{0}`: there are {names}", names = Mix::ALL.map(Mix::name).join(", "))]
 pub struct UnknownMix(String);
 
-/// One user or program: what it asks, and when.
+/// A session: the requests of one user or program, and their times.
 #[derive(Debug)]
 struct Session {
     /// Between the start of the session before and this one's; 1 is the mean of a mix whose sessions arrive evenly.
@@ -88,7 +88,7 @@ impl Mix {
         Self::Bursts,
     ];
 
-    /// By which it is asked for.
+    /// Its name in the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -165,7 +165,7 @@ impl FromStr for Mix {
 }
 
 impl Turn {
-    /// What a session asks with all of `prompt`.
+    /// Returns a session's request with all of `prompt`.
     fn asking(prompt: &Text, output_tokens: u32, after_s: f64, ids: &mut BlockIds) -> Self {
         Self {
             after_s,

@@ -13,7 +13,7 @@ const SYSTEM_TOKENS: u32 = 700;
 /// Different documents.
 const DOCUMENTS: u32 = 4_000;
 
-/// Different topics, some asked about far more than others.
+/// Different topics, some far more frequent than others.
 const TOPICS: u32 = 2_500;
 
 /// Documents of a topic's ranking.

@@ -1,4 +1,4 @@
-//! Assistants with long instructions that answer single short questions: nearly all of a prompt is somebody else's too, and which worker
+//! Assistants with long instructions that answer single short questions: nearly all of a prompt is shared with others, and which worker
 //! holds which instructions is what matters.
 
 use super::draws::{Draws, Percentiles, Popularity};

@@ -64,7 +64,7 @@ impl Text {
         self
     }
 
-    /// How many are full.
+    /// Returns how many are full.
     pub(super) fn full_blocks(&self) -> usize {
         self.blocks.len()
     }
