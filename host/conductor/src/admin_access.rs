@@ -28,10 +28,10 @@ const OPEN: [&str; 2] = ["/health", "/readyz"];
 
 /// Current admin key, if any. The reload thread changes it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct AdminKey(Arc<RwLock<Access>>);
+pub(crate) struct AdminKey(Arc<RwLock<AdminAccess>>);
 
 #[derive(Debug, Default)]
-struct Access {
+struct AdminAccess {
     key: Option<ApiKey>,
     /// True if reads need the key too.
     for_reads: bool,
@@ -49,7 +49,7 @@ pub(crate) fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> 
 impl AdminKey {
     /// Replaces the key.
     pub(crate) fn set(&self, key: Option<Key>, server: &ServerConfig) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Access {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = AdminAccess {
             key: key.map(|key| key.to_sent()),
             for_reads: server.admin_key_for_reads,
             hosts: host_names(server.admin_listen, server),

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use crate::app::{App, RuntimeOptions};
 use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
-use crate::signals::{Asked, Signals};
+use crate::signals::{SignalRequest, Signals};
 use crate::start::CONFIG_FILE;
 use crate::telemetry::{self, LogFormat, LogLevel};
 use crate::{live_check, open_files, paint, reload};
@@ -103,12 +103,12 @@ pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Ex
         tokio::select! {
             exit = &mut router => return exit.context("the router's task failed"),
             asked = signals.next() => match asked {
-                Asked::Reload => reload.notify_one(),
-                Asked::Stop if shutdown.is_cancelled() => {
+                SignalRequest::Reload => reload.notify_one(),
+                SignalRequest::Stop if shutdown.is_cancelled() => {
                     info!("asked twice: not waiting for running requests");
                     return Ok(Exit::DrainCut);
                 }
-                Asked::Stop => {
+                SignalRequest::Stop => {
                     info!("draining; a second signal ends it at once");
                     shutdown.cancel();
                 }

@@ -18,7 +18,7 @@ use observability::error_chain;
 /// Every tokenizer of a configuration. Two are equal where the tokenizers are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tokenizers {
-    loaded: HashMap<Wanted, Loaded>,
+    loaded: HashMap<Wanted, LoadedTokenizers>,
     /// Base of relative paths.
     source: Option<ConfigSource>,
     /// Files of tokenizers that failed to load: watched for changes.
@@ -33,7 +33,7 @@ struct Wanted {
 }
 
 #[derive(Debug, Clone)]
-struct Loaded {
+struct LoadedTokenizers {
     stamp: Stamp,
     model: Arc<Model>,
 }
@@ -49,7 +49,7 @@ enum TokenizerError {
 
 impl PartialEq for Tokenizers {
     fn eq(&self, other: &Self) -> bool {
-        let is_same = |(wanted, loaded): (&Wanted, &Loaded)| {
+        let is_same = |(wanted, loaded): (&Wanted, &LoadedTokenizers)| {
             let other = other.loaded.get(wanted);
             other.is_some_and(|other| Arc::ptr_eq(&other.model, &loaded.model))
         };
@@ -107,7 +107,7 @@ impl Tokenizers {
         Self::read(None, config, source).err().unwrap_or_default()
     }
 
-    fn load(&self, wanted: &Wanted, kept: Option<&Loaded>) -> Result<Loaded, String> {
+    fn load(&self, wanted: &Wanted, kept: Option<&LoadedTokenizers>) -> Result<LoadedTokenizers, String> {
         let paths = wanted.paths();
         // Taken before the files are read, so that a concurrent change is noticed the next time.
         let stamp = paths.stamp();
@@ -122,7 +122,7 @@ impl Tokenizers {
             Ok(model) => {
                 refused.remove(wanted);
                 info!(tokenizer = %wanted.tokenizer.display(), "loaded a tokenizer");
-                Ok(Loaded {
+                Ok(LoadedTokenizers {
                     stamp,
                     model: Arc::new(model),
                 })

@@ -43,3 +43,39 @@ fn every_link_of_a_page_leads_to_a_file_that_exists() {
     assert!(checked > 100, "{checked} links were found");
     assert!(broken.is_empty(), "links to files that do not exist: {broken:#?}");
 }
+
+/// Returns the code spans of a line.
+fn code_spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn every_source_path_that_a_page_names_exists() {
+    let sources = files(&["rs", "md", "toml", "py", "sh", "wit"]);
+    let mut gone = Vec::new();
+    let mut checked = 0;
+    for page in files(&["md"]) {
+        if page.path == "CHANGELOG.md" {
+            continue;
+        }
+        for (number, line) in markdown_lines(&page.text) {
+            for span in code_spans(line) {
+                let is_path =
+                    span.contains('/') && span.ends_with(".rs") && !span.contains([' ', '*', '{', '<']);
+                if !is_path {
+                    continue;
+                }
+                checked += 1;
+                let suffix = format!("/{}", span.trim_start_matches("./"));
+                if !sources
+                    .iter()
+                    .any(|file| format!("/{}", file.path).ends_with(&suffix))
+                {
+                    gone.push(format!("{}:{number}: {span}", page.path));
+                }
+            }
+        }
+    }
+    assert!(checked > 20, "{checked} paths were found");
+    assert!(gone.is_empty(), "these files do not exist: {gone:#?}");
+}

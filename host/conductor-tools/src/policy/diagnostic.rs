@@ -36,7 +36,7 @@ pub(super) struct Diagnostic {
     pub(super) help: Option<String>,
     /// Place in a configuration file.
     #[serde(flatten)]
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<DiagnosticPlace>,
 }
 
 /// Name of a configuration file, and a policy in it.
@@ -44,7 +44,7 @@ pub(super) type ConfiguredPolicy = (String, PolicyConfig);
 
 /// Place in a configuration file.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Place {
+pub(super) struct DiagnosticPlace {
     /// The file.
     pub(super) config: String,
     /// From 1.
@@ -94,7 +94,8 @@ impl Diagnostic {
             return vec![Self::error("not-loadable", message)];
         }
         vec![Self {
-            place: configured.map(|(config, policy)| Place::new(config, policy.settings_at().location)),
+            place: configured
+                .map(|(config, policy)| DiagnosticPlace::new(config, policy.settings_at().location)),
             ..Self::error("settings-refused", message)
         }]
     }
@@ -124,12 +125,12 @@ impl Diagnostic {
             code: mistake.code.as_str().to_owned(),
             message: mistake.message.clone(),
             help: mistake.help.clone(),
-            place: Some(Place::new(config, mistake.primary.location)),
+            place: Some(DiagnosticPlace::new(config, mistake.primary.location)),
         }
     }
 }
 
-impl Place {
+impl DiagnosticPlace {
     fn new(config: &str, at: Location) -> Self {
         Self {
             config: config.to_owned(),
@@ -146,7 +147,7 @@ impl fmt::Display for Diagnostic {
             Severity::Warning => "warning",
         };
         write!(f, "{severity}[{}]: ", self.code)?;
-        if let Some(Place { config, line, column }) = &self.place {
+        if let Some(DiagnosticPlace { config, line, column }) = &self.place {
             write!(f, "{config}:{line}:{column}: ")?;
         }
         writeln!(f, "{}", self.message)?;

@@ -23,13 +23,13 @@ const LABEL: FeatureDoc = FeatureDoc {
 /// # Errors
 /// If standard output cannot be written.
 pub(super) fn run(args: &FeaturesArgs) -> anyhow::Result<Exit> {
-    print(&Report::new(), args.json)?;
+    print(&FeatureReport::new(), args.json)?;
     Ok(Exit::Success)
 }
 
 /// All features.
 #[derive(Debug, Serialize)]
-struct Report {
+struct FeatureReport {
     request: Vec<Feature>,
     candidate: Vec<Feature>,
 }
@@ -45,7 +45,7 @@ struct Feature {
     meaning: &'static str,
 }
 
-impl Report {
+impl FeatureReport {
     fn new() -> Self {
         let request = REQUEST_CATALOGUE.iter().map(|(_, doc)| {
             let plan = FeaturePlan::resolve(&[doc.name], &[]);
@@ -87,7 +87,7 @@ impl Feature {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for FeatureReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Numbers of the request (`request-features` of a plan)\n")?;
         self.request.iter().try_for_each(|feature| feature.fmt(f))?;

@@ -21,7 +21,7 @@ use crate::{Exit, UsageError};
 /// If the file or its settings cannot be read, the runtime cannot start, or the file is not WebAssembly.
 pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let subject = ComponentFile::find(&args.policy).map_err(UsageError::new)?;
-    let mut report = Report::of(&subject, subject.dissect()?);
+    let mut report = InspectReport::of(&subject, subject.dissect()?);
     match (
         report.layer,
         settings::read(&args.settings, &subject.name).map_err(UsageError::new)?,
@@ -50,7 +50,7 @@ pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
 /// Kind of a binary.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Report {
+struct InspectReport {
     file: String,
     layer: &'static str,
     bytes: usize,
@@ -104,7 +104,7 @@ struct Asked {
     ticks: bool,
 }
 
-impl Report {
+impl InspectReport {
     fn of(subject: &ComponentFile, anatomy: Anatomy) -> Self {
         let made_by = |is_language: bool| {
             let producers = anatomy.producers.iter();
@@ -214,7 +214,7 @@ impl From<Interview> for Asked {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for InspectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<(&str, String)> = vec![
             ("file", self.file.clone()),

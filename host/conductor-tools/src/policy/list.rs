@@ -28,7 +28,7 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
             .map(|builtin| Listed::new(&engine, &ComponentFile::of(builtin), Some(builtin.about)))
             .collect(),
     };
-    let report = Report { policies };
+    let report = ListReport { policies };
     print(&report, args.json)?;
     Ok(report.exit())
 }
@@ -64,7 +64,7 @@ fn in_folder(folder: &Path, engine: &PolicyEngine) -> anyhow::Result<Vec<Listed>
 /// The policies, sorted by name.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct Report {
+struct ListReport {
     policies: Vec<Listed>,
 }
 
@@ -115,7 +115,7 @@ impl Listed {
     }
 }
 
-impl Report {
+impl ListReport {
     fn exit(&self) -> Exit {
         if self.policies.iter().any(|policy| policy.problem.is_some()) {
             Exit::Failure
@@ -125,7 +125,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ListReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.policies.is_empty() {
             return writeln!(f, "no policies there: a policy is a file NAME.wasm");

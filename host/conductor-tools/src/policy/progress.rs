@@ -11,9 +11,9 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// Progress of one command; the spinner goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct Progress(Option<ProgressBar>);
+pub(super) struct CheckProgress(Option<ProgressBar>);
 
-impl Progress {
+impl CheckProgress {
     /// Begins.
     pub(super) fn begin() -> Self {
         Self(stderr().is_terminal().then(|| {
@@ -58,7 +58,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for CheckProgress {
     fn drop(&mut self) {
         if let Some(spinner) = &self.0 {
             spinner.finish_and_clear();

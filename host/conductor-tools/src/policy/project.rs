@@ -58,7 +58,7 @@ pub(super) fn run(args: &NewArgs) -> anyhow::Result<Exit> {
     let folder = args.dir.clone().unwrap_or_else(|| PathBuf::from(&args.name));
     let template = templates::of(args.lang);
     let written = write(&folder, &args.name, template)?;
-    let report = Report {
+    let report = ProjectReport {
         name: args.name.clone(),
         language: template.language,
         folder: folder.display().to_string(),
@@ -118,14 +118,14 @@ fn write_file(path: &Path, text: &str) -> Result<(), NewError> {
 
 /// Report on the new project, with the next steps.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ProjectReport {
     name: String,
     language: &'static str,
     folder: String,
     files: Vec<String>,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ProjectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             name,

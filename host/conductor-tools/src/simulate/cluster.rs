@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use routing::Role;
 use simulator::{ClusterSpec, Failure, FetchRule, FittedProfile, MockerProfile, Profile};
 
-use super::recorded::Recorded;
+use super::recorded::RecordedTrace;
 use crate::args::{Outage, ProfileName, SimulatedClusterArgs};
 
 /// Prompt tokens per step of a mixed worker: vLLM's default for online serving on large accelerators.
@@ -20,7 +20,7 @@ const SPEEDS: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
 /// With a log its workers.
 pub(super) fn spec(
     args: &SimulatedClusterArgs,
-    recorded: Option<&Recorded>,
+    recorded: Option<&RecordedTrace>,
     block_tokens: u32,
 ) -> anyhow::Result<ClusterSpec> {
     if args.prefill_only && args.decode > 0 {
@@ -89,7 +89,7 @@ fn set_speeds(cluster: &mut ClusterSpec, speeds: &[f64]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn profile(args: &SimulatedClusterArgs, recorded: Option<&Recorded>) -> anyhow::Result<Profile> {
+fn profile(args: &SimulatedClusterArgs, recorded: Option<&RecordedTrace>) -> anyhow::Result<Profile> {
     let path = match &args.profile {
         ProfileName::Log => return of_log(args, recorded),
         ProfileName::Paper => return Ok(Profile::default()),
@@ -109,8 +109,8 @@ fn profile(args: &SimulatedClusterArgs, recorded: Option<&Recorded>) -> anyhow::
 }
 
 /// A router sees neither what a transfer takes nor from where a cached block is loaded.
-fn of_log(args: &SimulatedClusterArgs, recorded: Option<&Recorded>) -> anyhow::Result<Profile> {
-    let Some(profile) = recorded.and_then(Recorded::profile) else {
+fn of_log(args: &SimulatedClusterArgs, recorded: Option<&RecordedTrace>) -> anyhow::Result<Profile> {
+    let Some(profile) = recorded.and_then(RecordedTrace::profile) else {
         bail!("failed to take --profile log: there is no --log");
     };
     if args.fetch.0 != FetchRule::Off || args.host_cache_tokens > 0 || args.disk_cache_tokens > 0 {

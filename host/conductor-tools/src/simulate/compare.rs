@@ -7,7 +7,7 @@ use simulator::Summary;
 
 use super::estimate::Estimate;
 use super::figures::{FIGURES, Figure, Unit};
-use super::grid::{Grid, Made, Run};
+use super::grid::{Grid, Made, SimulationRun};
 use super::verdict::{Verdict, judged};
 use crate::policy::table::{Side, Table};
 
@@ -62,7 +62,7 @@ impl Comparison {
                 continue;
             };
             for (other, runs) in others.iter().enumerate() {
-                let both: Vec<[&Run; 2]> = baseline
+                let both: Vec<[&SimulationRun; 2]> = baseline
                     .iter()
                     .zip(runs)
                     .filter_map(|(baseline, run)| Some([baseline.as_ref()?, run.as_ref()?]))
@@ -78,7 +78,7 @@ impl Comparison {
         all
     }
 
-    fn of([baseline, policy]: [&String; 2], speed: f64, both: &[[&Run; 2]]) -> Self {
+    fn of([baseline, policy]: [&String; 2], speed: f64, both: &[[&SimulationRun; 2]]) -> Self {
         let is_told = |figure: &&Figure| both.iter().flatten().any(|run| (figure.is_told)(&run.summary));
         let figures = FIGURES
             .iter()
@@ -156,7 +156,7 @@ impl Comparison {
 }
 
 impl Compared {
-    fn of(figure: &'static Figure, both: &[[&Run; 2]]) -> Self {
+    fn of(figure: &'static Figure, both: &[[&SimulationRun; 2]]) -> Self {
         let value = |summary: &Summary| (figure.of)(summary);
         let side = |side: usize| Estimate::of(both.iter().map(|both| value(&both[side].summary)));
         Self {
@@ -172,7 +172,7 @@ impl Compared {
 }
 
 impl Paired {
-    fn of(both: &[[&Run; 2]]) -> Self {
+    fn of(both: &[[&SimulationRun; 2]]) -> Self {
         let counted: Vec<[f64; 3]> = both
             .iter()
             .map(|[baseline, run]| paired(&baseline.ttft_us, &run.ttft_us))

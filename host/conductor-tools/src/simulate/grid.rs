@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::contestant::Contestant;
 use super::html::Curves;
-use super::progress::Progress;
+use super::progress::RunProgress;
 use super::setting::Setting;
 use super::watched::Watched;
 
@@ -41,7 +41,7 @@ pub(super) struct Keep {
 
 /// One run that was made.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct SimulationRun {
     pub(super) summary: Summary,
     /// Counters of the router, with the faults of its policy.
     pub(super) router: RouterCounts,
@@ -55,7 +55,7 @@ pub(super) struct Run {
 /// The runs that were made, by cell ([`Grid::cells`]) and seed.
 #[derive(Debug)]
 pub(super) struct Made {
-    pub(super) runs: Vec<Vec<Option<Run>>>,
+    pub(super) runs: Vec<Vec<Option<SimulationRun>>>,
     /// The user ended it before all were made.
     pub(super) stopped: bool,
 }
@@ -85,7 +85,7 @@ struct Work {
 }
 
 /// A cell, the number of a seed, and what became of the run.
-type Sent = (usize, usize, anyhow::Result<Run>);
+type Sent = (usize, usize, anyhow::Result<SimulationRun>);
 
 impl Grid {
     /// A policy at a speed: all policies at the first speed come first.
@@ -116,7 +116,7 @@ impl Grid {
     }
 }
 
-impl Run {
+impl SimulationRun {
     /// Problem of its policy.
     pub(super) fn fault(&self) -> Option<String> {
         let router = &self.router;
@@ -164,8 +164,8 @@ async fn gather(grid: &Arc<Grid>) -> anyhow::Result<Made> {
     drop(sender);
     let cells = grid.contestants.len() * grid.speeds.len();
     let none = || grid.seeds.iter().map(|_| None).collect();
-    let mut runs: Vec<Vec<Option<Run>>> = (0..cells).map(|_| none()).collect();
-    let progress = Progress::of(total);
+    let mut runs: Vec<Vec<Option<SimulationRun>>> = (0..cells).map(|_| none()).collect();
+    let progress = RunProgress::of(total);
     let mut look = tokio::time::interval(LOOK);
     let stopped = loop {
         tokio::select! {
@@ -198,7 +198,7 @@ impl Work {
         }
     }
 
-    fn one(&self, thread: usize, job: &Job) -> anyhow::Result<Run> {
+    fn one(&self, thread: usize, job: &Job) -> anyhow::Result<SimulationRun> {
         let Grid { setting, keep, .. } = &*self.grid;
         let (speed, contestant) = self.grid.cells()[job.cell];
         let seed = &*job.seed;
@@ -215,7 +215,7 @@ impl Work {
         let outcome = simulator::run(&trace, deciding, &spec);
         locked(&self.running)[thread].clear();
         let ttft_us = || outcome.courses.iter().map(|course| course.ttft_us()).collect();
-        Ok(Run {
+        Ok(SimulationRun {
             summary: Summary::of(&trace, &outcome, &spec.limits),
             given_up: policies.iter().find_map(|policy| policy.given_up()),
             ttft_us: if keep.ttft { ttft_us() } else { Vec::new() },

@@ -25,8 +25,8 @@ use anyhow::{Context as _, anyhow};
 use self::contestant::Contestant;
 use self::grid::{Grid, Keep};
 use self::html::Page;
-use self::recorded::Recorded;
-use self::report::Report;
+use self::recorded::RecordedTrace;
+use self::report::SimulationReport;
 use self::setting::Setting;
 use crate::args::SimulateArgs;
 use crate::print;
@@ -47,7 +47,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     if let Some(path) = &args.html {
         check(path).map_err(UsageError::new)?;
     }
-    let recorded = Recorded::read(args).map_err(UsageError::new)?;
+    let recorded = RecordedTrace::read(args).map_err(UsageError::new)?;
     let grid = Arc::new(Grid {
         setting: Setting::of(args, recorded.as_ref()).map_err(UsageError::new)?,
         contestants: match &recorded {
@@ -63,7 +63,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     });
     let made = grid::run(&grid)?;
     let recording = recorded.map(|recorded| recorded.report(&grid.contestants, &grid.setting.spec));
-    let report = Report::of(&grid, made, recording.transpose()?)?;
+    let report = SimulationReport::of(&grid, made, recording.transpose()?)?;
     print::print(&report, &report, args.json)?;
     if let Some(path) = &args.html {
         fs::write(path, Page::of(&report)?.to_string())

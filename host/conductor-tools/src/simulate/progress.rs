@@ -7,12 +7,12 @@ const STEPS: u64 = 1_000;
 
 /// The bar; it goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct RunProgress {
     bar: ProgressBar,
     runs: usize,
 }
 
-impl Progress {
+impl RunProgress {
     /// For so many runs.
     pub(super) fn of(runs: usize) -> Self {
         let bar =
@@ -32,7 +32,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for RunProgress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -9,7 +9,7 @@ use simulator::{Summary, TraceFacts};
 use super::compare::Comparison;
 use super::estimate::Estimate;
 use super::figures::{FIGURES, Figure};
-use super::grid::{Grid, Made, Run};
+use super::grid::{Grid, Made, SimulationRun};
 use super::html::Curves;
 use super::recorded::RecordedReport;
 use super::setting::SettingReport;
@@ -18,7 +18,7 @@ use crate::policy::table::{Side, Table};
 /// All runs, and what they had in common.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Report {
+pub(super) struct SimulationReport {
     pub(super) setting: SettingReport,
     pub(super) trace: String,
     /// Of the first seed's trace at the speed of its recording.
@@ -34,7 +34,7 @@ pub(super) struct Report {
     pub(super) complete: bool,
     pub(super) runs_made: usize,
     pub(super) runs_asked: usize,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ReportRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) comparisons: Vec<Comparison>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Report {
 /// A policy at a speed. In JSON each figure is its mean over the seeds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Row {
+pub(super) struct ReportRow {
     /// Position of its policy in the arguments.
     #[serde(skip)]
     pub(super) contestant: usize,
@@ -67,7 +67,7 @@ pub(super) struct Row {
     pub(super) curves: Option<Curves>,
 }
 
-impl Report {
+impl SimulationReport {
     pub(super) fn of(grid: &Grid, made: Made, recording: Option<RecordedReport>) -> anyhow::Result<Self> {
         let asked = made.runs.iter().map(Vec::len).sum();
         let done = made.runs.iter().flatten().flatten().count();
@@ -77,10 +77,10 @@ impl Report {
         };
         let mut rows = Vec::new();
         for (cell, ((speed, contestant), runs)) in grid.cells().into_iter().zip(made.runs).enumerate() {
-            let runs: Vec<Run> = runs.into_iter().flatten().collect();
+            let runs: Vec<SimulationRun> = runs.into_iter().flatten().collect();
             if !runs.is_empty() {
                 let number = cell % grid.contestants.len();
-                rows.push(Row::of(number, contestant.label.clone(), speed, runs)?);
+                rows.push(ReportRow::of(number, contestant.label.clone(), speed, runs)?);
             }
         }
         let setting = &grid.setting;
@@ -133,7 +133,7 @@ impl Report {
     pub(super) fn table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
         let figures = self.figures();
         let names = figures.iter().map(|figure| figure.name);
-        let cells = |row: &Row| {
+        let cells = |row: &ReportRow| {
             let told = figures
                 .iter()
                 .map(|figure| figure.unit.told(&row.estimate(figure), figure.is_main));
@@ -184,7 +184,7 @@ impl Report {
     }
 }
 
-impl Report {
+impl SimulationReport {
     /// Returns a note if runs are missing.
     fn what_was_made(&self) -> String {
         let (made, asked, seeds) = (self.runs_made, self.runs_asked, self.seeds.len());
@@ -200,8 +200,13 @@ impl Report {
     }
 }
 
-impl Row {
-    fn of(contestant: usize, policy: String, speed: f64, mut runs: Vec<Run>) -> anyhow::Result<Self> {
+impl ReportRow {
+    fn of(
+        contestant: usize,
+        policy: String,
+        speed: f64,
+        mut runs: Vec<SimulationRun>,
+    ) -> anyhow::Result<Self> {
         let summaries: Vec<Summary> = runs.iter().map(|run| run.summary.clone()).collect();
         let values: Vec<Value> = summaries
             .iter()
@@ -221,7 +226,7 @@ impl Row {
                 .then(|| merged(&values, &|_, estimate| estimate.half_width.into())),
             summaries,
             fallbacks: runs.iter().map(|run| run.router.fallbacks).sum(),
-            fault: runs.iter().find_map(Run::fault),
+            fault: runs.iter().find_map(SimulationRun::fault),
             curves: runs.first_mut().and_then(|run| run.curves.take()),
         })
     }
@@ -248,7 +253,7 @@ fn merged(values: &[&Value], leaf: &dyn Fn(Option<&Value>, Estimate) -> Value) -
     first.keys().map(of).collect::<Map<_, _>>().into()
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.opening())?;
         if let Some(recording) = &self.recording {

@@ -12,7 +12,7 @@ use simulator::{
 };
 
 use super::cluster;
-use super::recorded::Recorded;
+use super::recorded::RecordedTrace;
 use super::source::Source;
 use crate::args::{Costs, KnowledgeKind, OrderKind, SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};
 
@@ -59,7 +59,7 @@ pub(super) struct SettingReport {
 }
 
 impl Setting {
-    pub(super) fn of(args: &SimulateArgs, recorded: Option<&Recorded>) -> anyhow::Result<Self> {
+    pub(super) fn of(args: &SimulateArgs, recorded: Option<&RecordedTrace>) -> anyhow::Result<Self> {
         if let Some(bad) = args
             .speeds
             .iter()

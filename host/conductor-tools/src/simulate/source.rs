@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use simulator::{Mix, Trace};
 
-use super::recorded::Recorded;
+use super::recorded::RecordedTrace;
 use crate::args::SimulateArgs;
 
 /// The longest file that is read: some two million requests.
@@ -18,7 +18,7 @@ const MOST_BYTES: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) enum Source {
     /// A file, as it was read.
-    Recorded {
+    RecordedTrace {
         /// Its requests, at the times of the recording.
         trace: Arc<Trace>,
         /// True if rounded arrivals of the recording are drawn with each seed.
@@ -35,9 +35,9 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn of(args: &SimulateArgs, recorded: Option<&Recorded>) -> anyhow::Result<Self> {
+    pub(super) fn of(args: &SimulateArgs, recorded: Option<&RecordedTrace>) -> anyhow::Result<Self> {
         if let Some(recorded) = recorded {
-            return Ok(Self::Recorded {
+            return Ok(Self::RecordedTrace {
                 trace: Arc::new(recorded.recording.trace.clone()),
                 spread: false,
             });
@@ -55,7 +55,7 @@ impl Source {
             Some(requests) => trace.first(requests),
             None => trace,
         };
-        Ok(Self::Recorded {
+        Ok(Self::RecordedTrace {
             trace: Arc::new(trace),
             spread,
         })
@@ -64,8 +64,8 @@ impl Source {
     /// The requests that this seed gives.
     pub(super) fn trace(&self, seed: u64) -> Arc<Trace> {
         let (mut trace, spread) = match self {
-            Self::Recorded { trace, spread: false } => return Arc::clone(trace),
-            Self::Recorded { trace, spread: true } => (Trace::clone(trace), true),
+            Self::RecordedTrace { trace, spread: false } => return Arc::clone(trace),
+            Self::RecordedTrace { trace, spread: true } => (Trace::clone(trace), true),
             Self::Made {
                 mix,
                 requests,
@@ -86,10 +86,10 @@ impl Source {
     pub(super) fn varies(&self) -> &'static str {
         match self {
             Self::Made { .. } => "Each seed makes other requests of the mix, and draws other lots.",
-            Self::Recorded { spread: true, .. } => {
+            Self::RecordedTrace { spread: true, .. } => {
                 "Each seed spreads the arrivals anew and draws other lots; the requests are the same, so an interval says nothing of other traffic."
             }
-            Self::Recorded { spread: false, .. } => {
+            Self::RecordedTrace { spread: false, .. } => {
                 "Each seed draws other lots; the requests are the same, so an interval says nothing of other traffic."
             }
         }

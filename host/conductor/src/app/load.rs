@@ -13,7 +13,7 @@ use policy_store::{OVERRIDES, PolicyLibrary, PolicyMemory, policy_engine};
 use runtime_overrides::RouteOverrides;
 
 /// Loaded configuration, policies and memory.
-pub(super) struct Loaded {
+pub(super) struct LoadedPolicies {
     /// As it will be active.
     pub(super) active: ActiveConfig,
     pub(super) library: PolicyLibrary,
@@ -21,13 +21,16 @@ pub(super) struct Loaded {
 }
 
 /// Reads it, off the threads that serve.
-pub(super) async fn load(source: &ConfigSource, options: RuntimeOptions) -> Result<Loaded, BuildError> {
+pub(super) async fn load(
+    source: &ConfigSource,
+    options: RuntimeOptions,
+) -> Result<LoadedPolicies, BuildError> {
     let source = source.clone();
     let loaded = tokio::task::spawn_blocking(move || load_blocking(&source, &options)).await;
     loaded.map_err(BuildError::Load)?
 }
 
-fn load_blocking(source: &ConfigSource, options: &RuntimeOptions) -> Result<Loaded, BuildError> {
+fn load_blocking(source: &ConfigSource, options: &RuntimeOptions) -> Result<LoadedPolicies, BuildError> {
     let mut active = read(source)?;
     let engine = policy_engine(&active.config, source, &options.engine).map_err(BuildError::Engine)?;
     let memory = Arc::new(PolicyMemory::new(compose::state_folder(&active.config, source)));
@@ -45,7 +48,7 @@ fn load_blocking(source: &ConfigSource, options: &RuntimeOptions) -> Result<Load
         active.config = active.file.clone();
         load_policies(&mut library, &active, source).map_err(BuildError::Config)?;
     }
-    Ok(Loaded {
+    Ok(LoadedPolicies {
         active,
         library,
         memory,

@@ -13,7 +13,7 @@ const FORM: &str = r#"send for example {"type": "decode", "instance": "10.0.0.7:
 /// As it is sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct OverlayRequest {
     r#type: Option<String>,
     instance: String,
     pool: Option<String>,
@@ -58,7 +58,7 @@ pub(super) fn removal(body: &[u8]) -> Result<InstanceChange, Refusal> {
     }))
 }
 
-fn read(body: &[u8]) -> Result<Asked, Refusal> {
+fn read(body: &[u8]) -> Result<OverlayRequest, Refusal> {
     // A struct is also read from an array of its fields.
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(bad(

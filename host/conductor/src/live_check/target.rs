@@ -38,7 +38,7 @@ pub(super) struct WorkerTarget {
     /// Target of discovery, which decides the trusted sources, if the worker is queried.
     pub(super) asked: Option<Target>,
     pub(super) tokenizing: Tokenizing,
-    pub(super) access: Access,
+    pub(super) access: ProbeAccess,
 }
 
 /// Tokenization of prompts for a worker.
@@ -57,7 +57,7 @@ pub(super) struct LocalModel {
 }
 
 /// Connection to a worker.
-pub(super) struct Access {
+pub(super) struct ProbeAccess {
     pub(super) connections: ConnectionsSpec,
     pub(super) authorization: Authorization,
 }
@@ -110,7 +110,7 @@ pub(super) fn pools(config: &Config, resources: &ExternalResources) -> Vec<PoolT
                         of_pool: pool.tokenize,
                         local: Arc::clone(&local),
                     },
-                    access: Access {
+                    access: ProbeAccess {
                         connections: spec.connections.clone(),
                         authorization: spec.authorization.clone(),
                     },

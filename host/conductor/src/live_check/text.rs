@@ -49,7 +49,7 @@ impl Glyphs {
 /// The whole report.
 pub(super) fn render(report: &LiveReport, glyphs: Glyphs, paint: Paint) -> String {
     let mut out = String::new();
-    let page = Page { glyphs, paint };
+    let page = TextPage { glyphs, paint };
     for pool in &report.pools {
         page.pool(&mut out, pool);
     }
@@ -72,12 +72,12 @@ pub(super) fn render(report: &LiveReport, glyphs: Glyphs, paint: Paint) -> Strin
 }
 
 #[derive(Clone, Copy)]
-struct Page {
+struct TextPage {
     glyphs: Glyphs,
     paint: Paint,
 }
 
-impl Page {
+impl TextPage {
     fn pool(self, out: &mut String, pool: &PoolReport) {
         let title = match pool.dialect {
             Some(dialect) => format!("pool {} ({dialect})", pool.pool),

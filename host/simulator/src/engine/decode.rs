@@ -32,7 +32,7 @@ pub(super) struct Batch {
 
 #[derive(Debug)]
 struct Arriving {
-    answer: Answer,
+    answer: DecodeJob,
     /// Of its prompt.
     blocks: Box<[u64]>,
     /// Its prompt is there.
@@ -41,7 +41,7 @@ struct Arriving {
 
 /// An answer to be written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Answer {
+pub(super) struct DecodeJob {
     pub(super) request: usize,
     pub(super) prompt_tokens: u32,
     pub(super) output_tokens: u32,
@@ -51,7 +51,7 @@ pub(super) struct Answer {
 
 #[derive(Debug)]
 struct Running {
-    answer: Answer,
+    answer: DecodeJob,
     /// Number of its first step.
     from: u64,
 }
@@ -82,7 +82,7 @@ impl Steps {
     }
 }
 
-impl Answer {
+impl DecodeJob {
     /// Tokens that a job will write.
     pub(super) fn of(job: &Job, first_us: Option<u64>) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Batch {
     /// A prompt computed elsewhere comes here; `ready` if it is there already.
     pub(super) fn push(&mut self, job: Job, first_us: Option<u64>, ready: bool) {
         self.waiting.push_back(Arriving {
-            answer: Answer::of(&job, first_us),
+            answer: DecodeJob::of(&job, first_us),
             blocks: job.blocks,
             ready,
         });
@@ -193,7 +193,7 @@ impl Batch {
     }
 
     /// Begins to write an answer that room is kept for. One that has all its tokens is over with that.
-    pub(super) fn join(&mut self, answer: Answer, told: &mut Vec<EngineEventKind>) {
+    pub(super) fn join(&mut self, answer: DecodeJob, told: &mut Vec<EngineEventKind>) {
         let left = u64::from(answer.output_tokens) - answer.written();
         if left == 0 {
             self.reserved -= answer.tokens();

@@ -13,7 +13,7 @@ use thiserror::Error;
 use self::clock::{Bout, Timing, time_in_turns};
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
-use super::progress::Progress;
+use super::progress::CheckProgress;
 use super::table::{Side, Table};
 use super::{engine, print, settings};
 use crate::args::SubjectArgs;
@@ -47,7 +47,7 @@ pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
         Err(mistakes) => return Ok(not_loaded(&mistakes)),
     };
     let engine = engine()?;
-    let progress = Progress::begin();
+    let progress = CheckProgress::begin();
     progress.part(&format!("{}: compiling", subject.name));
     let settings = patient(given.settings.clone());
     let policy = match engine.load(&subject.name, &subject.bytes, &settings, Default::default()) {
@@ -64,13 +64,13 @@ pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
         contestants.push((format!("builtin {}", builtin.name), yardstick(&engine, builtin)?));
     }
     contestants.push(("native least-loaded".to_owned(), Box::new(LeastLoaded::default())));
-    let report = Report {
+    let report = BenchReport {
         policy: subject.label,
         optimised: !cfg!(debug_assertions),
         rows: (SIZES.into_iter())
             .map(|candidates| {
                 progress.part(&format!("timing decisions with {candidates} candidates"));
-                Row::of(candidates, &contestants)
+                BenchRow::of(candidates, &contestants)
             })
             .collect::<Result<_, _>>()?,
     };
@@ -104,16 +104,16 @@ fn yardstick(engine: &PolicyEngine, builtin: &Builtin) -> anyhow::Result<Box<dyn
 /// What was measured.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Report {
+struct BenchReport {
     policy: String,
     /// Whether this binary was built for speed; else the host's part of a call is not what a router's is.
     optimised: bool,
-    rows: Vec<Row>,
+    rows: Vec<BenchRow>,
 }
 
 /// One size of fleet.
 #[derive(Debug, Serialize)]
-struct Row {
+struct BenchRow {
     candidates: usize,
     timings: Vec<TimingReport>,
 }
@@ -131,7 +131,7 @@ struct TimingReport {
     times_native: f64,
 }
 
-impl Row {
+impl BenchRow {
     fn of(candidates: usize, contestants: &[(String, Box<dyn Policy>)]) -> Result<Self, NotTimed> {
         let mut bouts = Vec::new();
         for (name, policy) in contestants {
@@ -174,7 +174,7 @@ impl Row {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.optimised {
             writeln!(

@@ -84,7 +84,7 @@ pub(super) fn run(args: &BuildArgs) -> anyhow::Result<Exit> {
         write(&place, &subject.bytes)?;
         Written::New
     };
-    let report = Report {
+    let report = BuildReport {
         component: subject.label.clone(),
         bytes: subject.bytes.len(),
         outcome,
@@ -131,7 +131,7 @@ enum Written {
 /// What was built, and what a check says of it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Report {
+struct BuildReport {
     component: String,
     bytes: usize,
     outcome: Written,
@@ -140,7 +140,7 @@ struct Report {
     check: CheckReport,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for BuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "built {}, {}", self.component, size(self.bytes))?;
         if let Some(module) = &self.from_core_module {

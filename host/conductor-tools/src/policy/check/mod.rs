@@ -11,7 +11,7 @@ use routing::{FaultKind, Verdict};
 pub(crate) use self::report::CheckReport;
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
-use super::progress::Progress;
+use super::progress::CheckProgress;
 use super::table::{size, time};
 use super::{engine, print, settings};
 use crate::args::{GateArgs, IdleVerdict, PolicyCheckArgs, SettingsArgs};
@@ -50,7 +50,7 @@ pub(crate) fn check(
             return Ok(report);
         }
     };
-    let progress = Progress::begin();
+    let progress = CheckProgress::begin();
     let begins = |step| progress.rehearses(&subject.name, step);
     let rehearsed = engine()?.rehearse(&subject.name, &subject.bytes, &given.settings, begins);
     drop(progress);

@@ -3,17 +3,17 @@
 use decision_log::PolicyLine;
 use routing::{CandidateFeature, FeaturePlan, RequestFeature};
 
-use super::log::Recorded;
+use super::log::RecordedDecision;
 
 /// Positions of a plan's columns in the decisions of one policy line.
 pub(super) struct Columns {
-    request: Vec<Place>,
+    request: Vec<ColumnPlace>,
     candidate: Vec<CandidatePlace>,
 }
 
 /// Of a number.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum ColumnPlace {
     /// Among those the recorded policy got.
     Own(usize),
     /// Among those recorded besides.
@@ -24,7 +24,7 @@ enum Place {
 
 /// Of a column.
 enum CandidatePlace {
-    Recorded(Place),
+    RecordedDecision(ColumnPlace),
     Weight,
     Role,
     Label(Box<str>),
@@ -40,28 +40,28 @@ impl Columns {
         let mut missing = Vec::new();
         let request = plan.request().iter().map(|feature| {
             let place = match feature {
-                RequestFeature::Unknown => Some(Place::Unknown),
+                RequestFeature::Unknown => Some(ColumnPlace::Unknown),
                 known => place(own.request(), more.request(), known),
             };
             place.unwrap_or_else(|| {
                 missing.push(feature.name().to_owned());
-                Place::Unknown
+                ColumnPlace::Unknown
             })
         });
         let request = request.collect();
         let candidate = plan.candidate().iter().map(|feature| {
             let place = match feature {
-                CandidateFeature::Unknown => Some(Place::Unknown),
+                CandidateFeature::Unknown => Some(ColumnPlace::Unknown),
                 known => place(own.candidate(), more.candidate(), known),
             };
             match (place, feature) {
-                (Some(place), _) => CandidatePlace::Recorded(place),
+                (Some(place), _) => CandidatePlace::RecordedDecision(place),
                 (None, CandidateFeature::Weight) => CandidatePlace::Weight,
                 (None, CandidateFeature::Role) => CandidatePlace::Role,
                 (None, CandidateFeature::Label(key)) => CandidatePlace::Label(key.clone()),
                 (None, missed) => {
                     missing.push(missed.name().into_owned());
-                    CandidatePlace::Recorded(Place::Unknown)
+                    CandidatePlace::RecordedDecision(ColumnPlace::Unknown)
                 }
             }
         });
@@ -74,24 +74,24 @@ impl Columns {
     }
 
     /// Returns the plan's numbers in its layout.
-    pub(super) fn lay_out(&self, recorded: &Recorded) -> Vec<f64> {
+    pub(super) fn lay_out(&self, recorded: &RecordedDecision) -> Vec<f64> {
         let (line, policy) = (&recorded.line, &recorded.policy);
-        let request = |place: &Place| match *place {
-            Place::Own(at) => line.numbers.0[at],
-            Place::More(at) => line.more_numbers.0[at],
-            Place::Unknown => f64::NAN,
+        let request = |place: &ColumnPlace| match *place {
+            ColumnPlace::Own(at) => line.numbers.0[at],
+            ColumnPlace::More(at) => line.more_numbers.0[at],
+            ColumnPlace::Unknown => f64::NAN,
         };
         let mut numbers: Vec<f64> = self.request.iter().map(request).collect();
         for (row, worker) in recorded.workers.iter().enumerate() {
             numbers.extend(self.candidate.iter().map(|place| match place {
-                CandidatePlace::Recorded(Place::Own(at)) => {
+                CandidatePlace::RecordedDecision(ColumnPlace::Own(at)) => {
                     line.numbers.0[policy.request_columns.len() + row * policy.columns.len() + at]
                 }
-                CandidatePlace::Recorded(Place::More(at)) => {
+                CandidatePlace::RecordedDecision(ColumnPlace::More(at)) => {
                     line.more_numbers.0
                         [policy.more_request_columns.len() + row * policy.more_columns.len() + at]
                 }
-                CandidatePlace::Recorded(Place::Unknown) => f64::NAN,
+                CandidatePlace::RecordedDecision(ColumnPlace::Unknown) => f64::NAN,
                 CandidatePlace::Weight => worker.spec().weight,
                 CandidatePlace::Role => worker.spec().role.number(),
                 CandidatePlace::Label(key) => worker.label_number(key),
@@ -101,9 +101,11 @@ impl Columns {
     }
 }
 
-fn place<F: PartialEq>(own: &[F], more: &[F], feature: &F) -> Option<Place> {
+fn place<F: PartialEq>(own: &[F], more: &[F], feature: &F) -> Option<ColumnPlace> {
     let at = |features: &[F]| features.iter().position(|recorded| recorded == feature);
-    at(own).map(Place::Own).or_else(|| at(more).map(Place::More))
+    at(own)
+        .map(ColumnPlace::Own)
+        .or_else(|| at(more).map(ColumnPlace::More))
 }
 
 /// The features of recorded names; those of another version's are unknown.

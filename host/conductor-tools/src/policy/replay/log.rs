@@ -13,7 +13,7 @@ use thiserror::Error;
 use local_files::regular_file;
 
 /// A decision of the log.
-pub(super) struct Recorded {
+pub(super) struct RecordedDecision {
     pub(super) line: DecisionLine,
     /// The run it was made in.
     pub(super) run: RunNumber,
@@ -98,7 +98,7 @@ impl<'a> Log<'a> {
     }
 
     /// The next decision; none at the end of the last file.
-    pub(super) fn next(&mut self) -> Result<Option<Recorded>, LogError> {
+    pub(super) fn next(&mut self) -> Result<Option<RecordedDecision>, LogError> {
         while let Some(path) = self.next_line()? {
             let Ok(line) = serde_json::from_slice::<Line>(&self.text) else {
                 self.unreadable += 1;
@@ -137,14 +137,14 @@ impl<'a> Log<'a> {
     }
 
     /// Joins a decision with the lines that it refers to. Returns none if one is missing.
-    fn complete(&self, line: DecisionLine) -> Option<Recorded> {
+    fn complete(&self, line: DecisionLine) -> Option<RecordedDecision> {
         let policy = Arc::clone(self.policies.get(&line.policy)?);
         let workers: Option<Vec<_>> = line.ids.iter().map(|id| self.workers.get(id).cloned()).collect();
         let laid_out =
             |request: &[String], columns: &[String]| request.len() + columns.len() * line.ids.len();
         let is_whole = line.numbers.0.len() == laid_out(&policy.request_columns, &policy.columns)
             && line.more_numbers.0.len() == laid_out(&policy.more_request_columns, &policy.more_columns);
-        is_whole.then_some(Recorded {
+        is_whole.then_some(RecordedDecision {
             policy,
             workers: workers?,
             run: self.run,

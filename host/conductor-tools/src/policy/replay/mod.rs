@@ -20,7 +20,7 @@ use policy_runtime::{PolicySettings, PolicyState, WasmPolicy};
 use routing::{DecisionInput, DecisionQueries, RequestFacts, WorkerId};
 
 pub(crate) use self::log::{Lines, LogError};
-use self::log::{Log, Recorded};
+use self::log::{Log, RecordedDecision};
 use self::plan_part::part_of;
 use self::replay_with::Rival;
 use self::report::ReplayReport;
@@ -106,7 +106,7 @@ fn replay(
     Ok(report)
 }
 
-impl Recorded {
+impl RecordedDecision {
     fn facts(&self) -> RequestFacts {
         let line = &self.line;
         let session = line.session.as_deref();

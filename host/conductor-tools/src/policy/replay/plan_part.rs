@@ -10,14 +10,14 @@ use routing::{
 };
 
 use super::columns::{Columns, resolved};
-use super::log::Recorded;
+use super::log::RecordedDecision;
 use super::replay_same::{Again, is_of_its_moment};
 
 /// The part of a component with these parameters in a decision, and its place among the scorers.
 pub(super) fn part_of<'r>(
     policy: &WasmPolicy,
     params: &str,
-    recorded: &'r Recorded,
+    recorded: &'r RecordedDecision,
 ) -> Option<(usize, &'r ScoredLine)> {
     let mut scorers = recorded.line.weighing.as_ref()?.scorers.iter().enumerate();
     scorers.find(|(_, scored)| {
@@ -29,7 +29,7 @@ impl Again {
     pub(super) fn add_part(
         &mut self,
         policy: &WasmPolicy,
-        recorded: &Recorded,
+        recorded: &RecordedDecision,
         (at, scored): (usize, &ScoredLine),
     ) {
         self.decisions += 1;
@@ -89,7 +89,7 @@ fn is_same(recorded: &ScoredLine, replayed: &Result<Vec<f64>, PolicyFault>) -> b
 }
 
 /// Returns the pipeline's verdict with these scores of one scorer and the recorded scores of the others.
-fn weigh_again(recorded: &Recorded, at: usize, scores: Option<&[f64]>) -> Option<Weighed> {
+fn weigh_again(recorded: &RecordedDecision, at: usize, scores: Option<&[f64]>) -> Option<Weighed> {
     let spec: &PipelineLine = recorded.policy.pipeline.as_ref()?;
     let weighing = recorded.line.weighing.as_ref()?;
     let plan = resolved(&recorded.policy.request_columns, &recorded.policy.columns);

@@ -7,7 +7,7 @@ use policy_runtime::{Divergence, WasmPolicy};
 use routing::{DecisionQueries, FaultKind, NoAnswers, PolicyFault, Verdict};
 use serde::Serialize;
 
-use super::log::Recorded;
+use super::log::RecordedDecision;
 
 /// Results of repeated decisions.
 #[derive(Debug, Default, Serialize)]
@@ -39,7 +39,7 @@ pub(super) struct Difference {
 }
 
 impl Again {
-    pub(super) fn add(&mut self, policy: &WasmPolicy, recorded: &Recorded) {
+    pub(super) fn add(&mut self, policy: &WasmPolicy, recorded: &RecordedDecision) {
         self.decisions += 1;
         if is_of_its_moment(recorded.line.fault.as_ref()) {
             self.not_repeatable += 1;
@@ -74,7 +74,12 @@ impl Again {
     }
 
     /// Keeps a decision that came out otherwise, if it is the first.
-    pub(super) fn differs(&mut self, Recorded { line, .. }: &Recorded, recorded: String, replayed: String) {
+    pub(super) fn differs(
+        &mut self,
+        RecordedDecision { line, .. }: &RecordedDecision,
+        recorded: String,
+        replayed: String,
+    ) {
         self.first_difference.get_or_insert_with(|| Difference {
             request: line.request.clone(),
             seq: line.seq,
@@ -91,7 +96,7 @@ pub(super) fn is_of_its_moment(fault: Option<&FaultLine>) -> bool {
     fault.is_some_and(|fault| of_its_moment.contains(&&*fault.kind))
 }
 
-fn is_same(recorded: &Recorded, replayed: &Result<Verdict, PolicyFault>) -> bool {
+fn is_same(recorded: &RecordedDecision, replayed: &Result<Verdict, PolicyFault>) -> bool {
     match (&recorded.line.verdict, &recorded.line.fault, replayed) {
         (Some(recorded), None, Ok(replayed)) => *recorded == VerdictLine::from(replayed),
         (None, Some(recorded), Err(replayed)) => recorded.kind == replayed.kind.as_str(),

@@ -12,7 +12,7 @@ use routing::{
 use serde::Serialize;
 
 use super::columns::Columns;
-use super::log::Recorded;
+use super::log::RecordedDecision;
 
 /// Choices of the policy in decisions of others.
 #[derive(Debug, Default, Serialize)]
@@ -62,7 +62,7 @@ impl<'a> Rival<'a> {
         }
     }
 
-    pub(super) fn ask(&mut self, recorded: &Recorded, other: &mut Other) {
+    pub(super) fn ask(&mut self, recorded: &RecordedDecision, other: &mut Other) {
         other.decisions += 1;
         *other
             .recorded_policies
@@ -73,7 +73,7 @@ impl<'a> Rival<'a> {
         }
     }
 
-    fn try_ask(&mut self, recorded: &Recorded, other: &mut Other) -> Result<(), String> {
+    fn try_ask(&mut self, recorded: &RecordedDecision, other: &mut Other) -> Result<(), String> {
         self.is_asked_so(recorded)?;
         let numbers = match self.columns(&recorded.policy) {
             Ok(columns) => columns.lay_out(recorded),
@@ -108,7 +108,7 @@ impl<'a> Rival<'a> {
     }
 
     /// Whether the router would ask it about such a part of a request.
-    fn is_asked_so(&self, recorded: &Recorded) -> Result<(), String> {
+    fn is_asked_so(&self, recorded: &RecordedDecision) -> Result<(), String> {
         let pairs = self.policy.plan().pairs();
         match (recorded.line.pair_or_alone, recorded.line.phase) {
             (Some(_), _) if !pairs => {
@@ -138,7 +138,7 @@ impl<'a> Rival<'a> {
 impl Other {
     fn chose(
         &mut self,
-        recorded: &Recorded,
+        recorded: &RecordedDecision,
         queries: &LoggedQueries,
         (row, prefill): (usize, Option<usize>),
     ) {
@@ -180,7 +180,7 @@ struct LoggedQueries {
 }
 
 impl LoggedQueries {
-    fn of(recorded: &Recorded) -> Self {
+    fn of(recorded: &RecordedDecision) -> Self {
         let column = |feature: CandidateFeature| {
             let name = feature.name().into_owned();
             let plan = FeaturePlan::resolve(&[], &[name]).ok()?;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::compare::Comparison;
 use super::super::figures::Figure;
-use super::super::report::{Report, Row};
+use super::super::report::{ReportRow, SimulationReport};
 use super::plot::looks;
 use super::plots::{Shown, at_speed, goodput};
 use super::text::Escaped;
@@ -15,7 +15,7 @@ use super::text::Escaped;
 /// A report as HTML.
 #[derive(Debug)]
 pub(in super::super) struct Page<'r> {
-    report: &'r Report,
+    report: &'r SimulationReport,
     /// With what it was made.
     setting: Value,
     /// Policies by number, which selects their style.
@@ -23,7 +23,7 @@ pub(in super::super) struct Page<'r> {
 }
 
 impl<'r> Page<'r> {
-    pub(in super::super) fn of(report: &'r Report) -> anyhow::Result<Self> {
+    pub(in super::super) fn of(report: &'r SimulationReport) -> anyhow::Result<Self> {
         let numbered = report
             .rows
             .iter()
@@ -104,7 +104,7 @@ impl<'r> Page<'r> {
             )?;
         }
         for (number, speed) in speeds.iter().enumerate() {
-            let rows: Vec<&Row> = self
+            let rows: Vec<&ReportRow> = self
                 .report
                 .rows
                 .iter()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::estimate::Estimate;
-use super::super::report::{Report, Row};
+use super::super::report::{ReportRow, SimulationReport};
 use super::axis::{Axis, Scale};
 use super::curves::{Curves, Points, at, reaches};
 use super::plot::{Line, Plot};
@@ -72,7 +72,7 @@ const SERIES: [Series; 4] = [
 ];
 
 /// Plots of the runs at one speed with the first seed. `number` is the position of the speed.
-pub(super) fn at_speed<'r>(rows: &[&'r Row], number: usize) -> Vec<Shown<'r>> {
+pub(super) fn at_speed<'r>(rows: &[&'r ReportRow], number: usize) -> Vec<Shown<'r>> {
     let curves: Vec<(usize, &'r str, &'r Curves)> = rows
         .iter()
         .filter_map(|row| Some((row.contestant, row.policy.as_str(), row.curves.as_ref()?)))
@@ -191,9 +191,9 @@ fn over_time<'r>(
 }
 
 /// Effective requests a second at each speed, the means over the seeds.
-pub(super) fn goodput<'r>(report: &'r Report, policies: &BTreeMap<usize, &'r str>) -> Shown<'r> {
+pub(super) fn goodput<'r>(report: &'r SimulationReport, policies: &BTreeMap<usize, &'r str>) -> Shown<'r> {
     let line = |(policy, name): (&usize, &&'r str)| {
-        let mut rows: Vec<&Row> = report
+        let mut rows: Vec<&ReportRow> = report
             .rows
             .iter()
             .filter(|row| row.contestant == *policy)
@@ -255,6 +255,6 @@ pub(super) fn goodput<'r>(report: &'r Report, policies: &BTreeMap<usize, &'r str
     }
 }
 
-fn goodput_of(row: &Row) -> Estimate {
+fn goodput_of(row: &ReportRow) -> Estimate {
     Estimate::of(row.summaries.iter().map(|summary| summary.goodput_per_s))
 }

@@ -26,7 +26,7 @@ const LEAST_WITH_BLOCKS: f64 = 0.9;
 
 /// Recorded requests of one pool, and the costs of their work.
 #[derive(Debug)]
-pub(super) struct Recorded {
+pub(super) struct RecordedTrace {
     pub(super) recording: Recording,
     workers: Vec<LoggedWorker>,
     /// Fitted profile, if one was requested.
@@ -36,7 +36,7 @@ pub(super) struct Recorded {
     about: About,
 }
 
-impl Recorded {
+impl RecordedTrace {
     /// The log that the arguments name, if they do.
     pub(super) fn read(args: &SimulateArgs) -> anyhow::Result<Option<Self>> {
         let Some(first) = args.log.first() else {

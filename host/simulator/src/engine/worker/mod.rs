@@ -6,7 +6,7 @@
 mod plan;
 
 use super::cache::BlockCache;
-use super::decode::{Answer, Batch};
+use super::decode::{Batch, DecodeJob};
 use super::gaps::TokenGaps;
 use super::job::{EngineEvent, EngineEventKind, EngineLoad, Gauge, Job, JobKind, Reuse};
 use super::prefill::{Prompt, Prompts};
@@ -233,7 +233,7 @@ impl SimWorker {
         if job.kind == JobKind::Whole {
             told.push(EngineEventKind::FirstToken { request });
             if self.writes_answers {
-                self.answers.join(Answer::of(&job, Some(at_us)), &mut told);
+                self.answers.join(DecodeJob::of(&job, Some(at_us)), &mut told);
             } else {
                 let gaps = TokenGaps::default();
                 told.push(EngineEventKind::Finished { request, gaps });

@@ -1,7 +1,7 @@
 //! Plan of a worker's next step.
 
 use super::SimWorker;
-use crate::engine::decode::Answer;
+use crate::engine::decode::DecodeJob;
 use crate::engine::job::JobKind;
 use crate::engine::prefill::Prompt;
 use crate::engine::step::{Parts, Step};
@@ -80,7 +80,7 @@ impl SimWorker {
     fn next_prompt(&mut self, now_us: u64) -> Option<Prompt> {
         let (at, prompt) = self.prompts.next(now_us)?;
         if self.writes_answers && prompt.job.kind == JobKind::Whole {
-            let answer = Answer::of(&prompt.job, None);
+            let answer = DecodeJob::of(&prompt.job, None);
             if !self.answers.reserve(answer.tokens()) {
                 return None;
             }

@@ -12,9 +12,9 @@ const DEVIATIONS_IN_MEDIAN: f64 = 1.4826;
 /// A pivot below this share of its column's is taken for rounding.
 const LEAST_PIVOT: f64 = 1e-9;
 
-/// What something was made of, and what it took.
+/// Terms of a step, and its measured time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct MeasuredStep {
     pub(super) terms: [f64; TERMS],
     pub(super) took: f64,
 }
@@ -35,7 +35,7 @@ pub struct FitQuality {
 
 /// What each term takes, at least 0. Where the samples cannot separate terms, the third is given up first, and `kept` last. None where
 /// no term can be fitted.
-pub(super) fn fit(samples: &[Sample], kept: usize) -> Option<([f64; TERMS], FitQuality)> {
+pub(super) fn fit(samples: &[MeasuredStep], kept: usize) -> Option<([f64; TERMS], FitQuality)> {
     let first = not_negative(samples, kept)?;
     let usual = usual(samples, &first);
     let (factors, used) = match usual.len() * 2 > samples.len() {
@@ -62,7 +62,7 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn told(sample: &Sample, factors: &[f64; TERMS]) -> f64 {
+fn told(sample: &MeasuredStep, factors: &[f64; TERMS]) -> f64 {
     sample
         .terms
         .iter()
@@ -72,8 +72,8 @@ fn told(sample: &Sample, factors: &[f64; TERMS]) -> f64 {
 }
 
 /// Returns the samples that are near the fit.
-fn usual(samples: &[Sample], factors: &[f64; TERMS]) -> Vec<Sample> {
-    let residual = |sample: &Sample| (sample.took - told(sample, factors)).abs();
+fn usual(samples: &[MeasuredStep], factors: &[f64; TERMS]) -> Vec<MeasuredStep> {
+    let residual = |sample: &MeasuredStep| (sample.took - told(sample, factors)).abs();
     let far = OUTLYING * DEVIATIONS_IN_MEDIAN * median(samples.iter().map(residual));
     samples
         .iter()
@@ -82,9 +82,9 @@ fn usual(samples: &[Sample], factors: &[f64; TERMS]) -> Vec<Sample> {
         .collect()
 }
 
-fn r2(samples: &[Sample], factors: &[f64; TERMS]) -> f64 {
+fn r2(samples: &[MeasuredStep], factors: &[f64; TERMS]) -> f64 {
     let mean = samples.iter().map(|sample| sample.took).sum::<f64>() / samples.len() as f64;
-    let around = |sample: &Sample, of: f64| (sample.took - of).powi(2);
+    let around = |sample: &MeasuredStep, of: f64| (sample.took - of).powi(2);
     let rest: f64 = samples
         .iter()
         .map(|sample| around(sample, told(sample, factors)))
@@ -94,7 +94,7 @@ fn r2(samples: &[Sample], factors: &[f64; TERMS]) -> f64 {
 }
 
 /// Drops the most negative term, or one that cannot be fitted, until none is left.
-fn not_negative(samples: &[Sample], kept: usize) -> Option<[f64; TERMS]> {
+fn not_negative(samples: &[MeasuredStep], kept: usize) -> Option<[f64; TERMS]> {
     let mut scales = [0.0_f64; TERMS];
     for sample in samples {
         for (scale, term) in scales.iter_mut().zip(sample.terms) {
@@ -129,7 +129,7 @@ fn not_negative(samples: &[Sample], kept: usize) -> Option<[f64; TERMS]> {
 }
 
 /// The normal equations of these terms, each divided by its scale; none where they have no single solution.
-fn solve(samples: &[Sample], used: &[usize], scales: &[f64; TERMS]) -> Option<Vec<f64>> {
+fn solve(samples: &[MeasuredStep], used: &[usize], scales: &[f64; TERMS]) -> Option<Vec<f64>> {
     let size = used.len();
     let mut rows = vec![vec![0.0; size + 1]; size];
     for sample in samples {
@@ -162,14 +162,14 @@ fn solve(samples: &[Sample], used: &[usize], scales: &[f64; TERMS]) -> Option<Ve
 mod tests {
     use super::*;
 
-    fn sample(uncached: f64, cached: f64, took: f64) -> Sample {
-        Sample {
+    fn sample(uncached: f64, cached: f64, took: f64) -> MeasuredStep {
+        MeasuredStep {
             terms: [1.0, uncached, cached],
             took,
         }
     }
 
-    fn line(uncached: f64, cached: f64) -> Sample {
+    fn line(uncached: f64, cached: f64) -> MeasuredStep {
         sample(uncached, cached, 8.0 + 0.06 * uncached + 0.002 * cached)
     }
 
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_plane_is_found_again_and_what_lies_far_from_it_left_out() {
-        let mut samples: Vec<Sample> = (0..60)
+        let mut samples: Vec<MeasuredStep> = (0..60)
             .map(|n| line(f64::from(n * 37 % 500), f64::from(n * 101 % 900)))
             .collect();
         samples.push(sample(100.0, 0.0, 5_000.0));
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn nothing_takes_less_time_than_none() {
-        let falling: Vec<Sample> = (0..20)
+        let falling: Vec<MeasuredStep> = (0..20)
             .map(f64::from)
             .map(|n| sample(n, n * n, 10.0 + n - 0.01 * n * n))
             .collect();

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use self::lines::FitQuality;
-use self::lines::Sample;
+use self::lines::MeasuredStep;
 use super::FittedProfile;
 use crate::trace::Recording;
 
@@ -73,7 +73,7 @@ impl Fit {
     /// [`TooFew`] where fewer than ten prompts were measured.
     pub fn of(recording: &Recording, kv_tokens: u64) -> Result<Self, TooFew> {
         let by_worker = by_worker(recording);
-        let idle: Vec<Sample> = by_worker.iter().flat_map(|prompts| idle(prompts)).collect();
+        let idle: Vec<MeasuredStep> = by_worker.iter().flat_map(|prompts| idle(prompts)).collect();
         let (from, samples) = match idle.len() >= ENOUGH {
             true => (FitFrom::Idle, idle),
             false => {
@@ -143,7 +143,7 @@ fn by_worker(recording: &Recording) -> Vec<Vec<Computed>> {
 }
 
 /// Those of one worker that were alone on it until their first token.
-fn idle(prompts: &[Computed]) -> Vec<Sample> {
+fn idle(prompts: &[Computed]) -> Vec<MeasuredStep> {
     let mut busy_until_us = 0;
     let mut samples = Vec::new();
     for (at, prompt) in prompts.iter().enumerate() {
@@ -158,7 +158,7 @@ fn idle(prompts: &[Computed]) -> Vec<Sample> {
 }
 
 /// Those of one worker, without what they waited for the prompts before them.
-fn after_waiting(prompts: &[Computed]) -> Vec<Sample> {
+fn after_waiting(prompts: &[Computed]) -> Vec<MeasuredStep> {
     let mut computed_us = 0;
     let mut samples = Vec::new();
     for prompt in prompts {
@@ -171,13 +171,13 @@ fn after_waiting(prompts: &[Computed]) -> Vec<Sample> {
 
 impl Computed {
     /// What it took from then on, in milliseconds; none where that is not known, or it was overtaken.
-    fn sample(&self, from_us: u64) -> Option<Sample> {
+    fn sample(&self, from_us: u64) -> Option<MeasuredStep> {
         let (uncached, cached) = self.tokens?;
         let took_us = self
             .first_token_us?
             .checked_sub(from_us)
             .filter(|took| *took > 0)?;
-        Some(Sample {
+        Some(MeasuredStep {
             terms: [1.0, uncached, cached],
             took: took_us as f64 / 1e3,
         })

@@ -1,6 +1,6 @@
 //! Fit of a batch step's cost to the mean times between tokens.
 
-use super::lines::{self, FitQuality, Sample, median};
+use super::lines::{self, FitQuality, MeasuredStep, median};
 use crate::outcome::RequestOutcome;
 use crate::request::Request;
 use crate::trace::Recording;
@@ -9,7 +9,7 @@ use crate::trace::Recording;
 const LEAST_TOKENS: u32 = 4;
 
 /// An answer that a worker wrote. Times are microseconds.
-struct Answer {
+struct RecordedAnswer {
     from_us: u64,
     until_us: u64,
     /// Held for it in the mean.
@@ -50,7 +50,7 @@ pub(super) fn fit(
     }
 }
 
-fn of_worker(recording: &Recording, worker: usize, prefill_ms: [f64; 3]) -> Vec<Sample> {
+fn of_worker(recording: &Recording, worker: usize, prefill_ms: [f64; 3]) -> Vec<MeasuredStep> {
     let (answers, mut prompts) = (answers(recording, worker), Vec::new());
     let courses = recording.measured.courses.iter().zip(&recording.trace.requests);
     for (course, request) in courses.filter(|(course, _)| course.prefill == Some(worker)) {
@@ -70,12 +70,12 @@ fn of_worker(recording: &Recording, worker: usize, prefill_ms: [f64; 3]) -> Vec<
             .map(|answer| (answer.from_us, answer.until_us, answer.tokens)),
     );
     let computed = sums(prompts);
-    let sample = |answer: &Answer| {
+    let sample = |answer: &RecordedAnswer| {
         let (from_us, until_us) = (answer.from_us, answer.until_us);
         let span_us = (until_us - from_us) as f64;
         let prompts_ms = until(&computed, until_us) - until(&computed, from_us);
         let took = (span_us / 1e3 - prompts_ms) / answer.steps?;
-        (took > 0.0).then(|| Sample {
+        (took > 0.0).then(|| MeasuredStep {
             terms: [
                 1.0,
                 (batch.until(until_us) - batch.until(from_us)) / span_us,
@@ -87,7 +87,7 @@ fn of_worker(recording: &Recording, worker: usize, prefill_ms: [f64; 3]) -> Vec<
     answers.iter().filter_map(sample).collect()
 }
 
-fn answers(recording: &Recording, worker: usize) -> Vec<Answer> {
+fn answers(recording: &Recording, worker: usize) -> Vec<RecordedAnswer> {
     let courses = recording.measured.courses.iter().zip(&recording.trace.requests);
     let here = courses.filter(|(course, _)| course.worker == Some(worker));
     let answer = |(course, request): (&RequestOutcome, &Request)| {
@@ -96,7 +96,7 @@ fn answers(recording: &Recording, worker: usize) -> Vec<Answer> {
             course.finished_us?,
         );
         let is_told = course.first_token_us.is_some() && request.output_tokens >= LEAST_TOKENS;
-        Some(Answer {
+        Some(RecordedAnswer {
             from_us,
             until_us,
             tokens: f64::from(request.prompt_tokens) + f64::from(request.output_tokens) / 2.0,

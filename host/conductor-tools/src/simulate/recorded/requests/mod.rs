@@ -21,7 +21,7 @@ pub(super) struct LoggedRequests {
     pub(super) unreadable: u64,
     /// Requests that were recorded, and those that there were.
     numbers: (u64, u64),
-    run: Run,
+    run: RecordedProcess,
 }
 
 /// Requests of one pool.
@@ -70,7 +70,7 @@ pub(super) struct LeftOut {
 
 /// Lines of one run of a router.
 #[derive(Debug, Default)]
-struct Run {
+struct RecordedProcess {
     name: String,
     /// As the file being read names them.
     policies: HashMap<u32, LoggedPolicy>,
