@@ -3,11 +3,11 @@
 use std::cell::LazyCell;
 use std::time::Duration;
 
-use kv_index::WorkerMatch;
-use routing::{CandidateFeature, EngineSaid, FeaturePlan, LoadReading, RequestFeature, Worker, hash_number};
+use routing::{CandidateFeature, EngineSaid, FeaturePlan, RequestFeature, hash_number};
 
 use crate::candidates::AttemptState;
 use crate::matches::PrefixMatches;
+use crate::row::{CandidateRow, CostFeature};
 use crate::view::{PlacementView, RequestValues, WorkerColumns};
 
 /// The rows of a layout.
@@ -19,122 +19,6 @@ pub struct ColumnInput<'a> {
     pub matches: Option<&'a PrefixMatches>,
     /// State of the request.
     pub state: AttemptState<'a>,
-}
-
-/// A column of predicted costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CostFeature {
-    /// `cost.prefill-ms`
-    Prefill,
-    /// `cost.token-ms`
-    Token,
-    /// `cost.transfer-ms`
-    Transfer,
-    /// `cost.tbt-ms`
-    TimeBetweenTokens,
-}
-
-/// One candidate of a layout.
-#[derive(Debug, Clone, Copy)]
-pub struct CandidateRow<'a> {
-    /// Index of the pool's member.
-    pub member: usize,
-    /// The worker.
-    pub worker: &'a Worker,
-    /// Its load.
-    pub load: LoadReading,
-    /// Its prefix match, where its cache is known.
-    pub found: Option<&'a WorkerMatch>,
-    /// Length of the prompt in tokens, estimated where it is not known.
-    pub prompt_tokens: u32,
-}
-
-impl CandidateRow<'_> {
-    /// Returns how many of the prompt's tokens are cached there, as far as is known.
-    #[must_use]
-    pub fn cached_tokens(&self) -> u32 {
-        self.found
-            .map_or(0, |found| found.any_tokens)
-            .min(self.prompt_tokens)
-    }
-
-    /// Returns the size of the decode batch with this request, and the tokens that it holds.
-    #[must_use]
-    pub fn decode_batch(&self) -> (u32, u64) {
-        let resident = self.load.prompt_tokens + u64::from(self.prompt_tokens);
-        (self.load.decoding + 1, resident)
-    }
-
-    /// Returns a cost in milliseconds by what the worker's cost model has learned; NaN while it has not.
-    #[must_use]
-    pub fn learned_cost(&self, feature: CostFeature) -> f64 {
-        let model = self.worker.load().cost();
-        match feature {
-            CostFeature::Prefill => {
-                let cached = self.cached_tokens();
-                model.prefill_ms(self.prompt_tokens - cached, cached)
-            }
-            CostFeature::Token => model.token_ms(),
-            CostFeature::Transfer => model.transfer_ms(self.prompt_tokens),
-            CostFeature::TimeBetweenTokens => {
-                let (batch, resident) = self.decode_batch();
-                model.tbt_ms(batch, resident)
-            }
-        }
-    }
-
-    fn matched(&self, tokens: fn(&WorkerMatch) -> u32) -> f64 {
-        self.found.map_or(f64::NAN, |found| tokens(found).into())
-    }
-
-    fn lay_out(&self, plan: &FeaturePlan, columns: &impl WorkerColumns, numbers: &mut Vec<f64>) {
-        let Self {
-            member, worker, load, ..
-        } = self;
-        // Five more counters, which few plans have.
-        let report = LazyCell::new(|| worker.load().engine());
-        let reported = |number: fn(&EngineSaid) -> f64| report.map_or(f64::NAN, |(said, _)| number(&said));
-        for feature in plan.candidate() {
-            numbers.push(match feature {
-                CandidateFeature::Weight => worker.spec().weight,
-                CandidateFeature::Role => worker.spec().role.number(),
-                CandidateFeature::DpRank => worker.spec().rank.map_or(f64::NAN, |rank| rank.0.into()),
-                CandidateFeature::NameHash => worker.name_hash(),
-                CandidateFeature::AgeMs => millis(columns.age(*member)),
-                CandidateFeature::Failures => columns.failures(*member).into(),
-                CandidateFeature::Requests => load.requests.into(),
-                // The counters are read one after the other: between two of them a first token may come.
-                CandidateFeature::Queued => load.requests.saturating_sub(load.decoding).into(),
-                CandidateFeature::PrefillTokens => load.prefill_tokens as f64,
-                CandidateFeature::Decoding => load.decoding.into(),
-                CandidateFeature::DecodingTokens => load.decoding_tokens as f64,
-                CandidateFeature::PromptTokens => load.prompt_tokens as f64,
-                CandidateFeature::TtftEwmaMs => load.ttft_ewma_ms,
-                CandidateFeature::TtftP90Ms => worker.load().ttft_p90_ms(),
-                CandidateFeature::TbtEwmaMs => worker.load().tbt_ewma_ms(),
-                CandidateFeature::PrefixDevice => self.matched(|found| found.device_tokens),
-                CandidateFeature::PrefixHost => self.matched(|found| found.host_tokens),
-                CandidateFeature::PrefixAny => self.matched(|found| found.any_tokens),
-                CandidateFeature::CacheBlocks => {
-                    let blocks = columns.cache_blocks(*member);
-                    blocks.map_or(f64::NAN, |blocks| blocks as f64)
-                }
-                CandidateFeature::CostPrefill => columns.cost(CostFeature::Prefill, self),
-                CandidateFeature::CostToken => columns.cost(CostFeature::Token, self),
-                CandidateFeature::CostTransfer => columns.cost(CostFeature::Transfer, self),
-                CandidateFeature::CostTbt => columns.cost(CostFeature::TimeBetweenTokens, self),
-                CandidateFeature::EngineRunning => reported(|said| said.running),
-                CandidateFeature::EngineWaiting => reported(|said| said.waiting),
-                CandidateFeature::EngineKvUsage => reported(|said| said.kv_usage),
-                CandidateFeature::EngineKvTokens => reported(|said| said.kv_tokens),
-                CandidateFeature::EngineAgeMs => report.map_or(f64::NAN, |(_, at_ms)| {
-                    columns.report_clock_ms(*member).saturating_sub(at_ms) as f64
-                }),
-                CandidateFeature::Label(key) => worker.label_number(key),
-                CandidateFeature::Unknown => f64::NAN,
-            });
-        }
-    }
 }
 
 /// Lays out the numbers of a plan: the request's, then one row a candidate. A number that is not known is NaN.
@@ -169,7 +53,62 @@ pub fn lay_out<V: PlacementView>(
             found: matches.and_then(|matches| matches.get(row)),
             prompt_tokens: values.estimated_tokens,
         };
-        candidate.lay_out(plan, &columns, numbers);
+        lay_out_row(&candidate, plan, &columns, numbers);
+    }
+}
+
+/// Lays out one row.
+fn lay_out_row(
+    candidate: &CandidateRow<'_>,
+    plan: &FeaturePlan,
+    columns: &impl WorkerColumns,
+    numbers: &mut Vec<f64>,
+) {
+    let CandidateRow {
+        member, worker, load, ..
+    } = candidate;
+    // Five more counters, which few plans have.
+    let report = LazyCell::new(|| worker.load().engine());
+    let reported = |number: fn(&EngineSaid) -> f64| report.map_or(f64::NAN, |(said, _)| number(&said));
+    for feature in plan.candidate() {
+        numbers.push(match feature {
+            CandidateFeature::Weight => worker.spec().weight,
+            CandidateFeature::Role => worker.spec().role.number(),
+            CandidateFeature::DpRank => worker.spec().rank.map_or(f64::NAN, |rank| rank.0.into()),
+            CandidateFeature::NameHash => worker.name_hash(),
+            CandidateFeature::AgeMs => millis(columns.age(*member)),
+            CandidateFeature::Failures => columns.failures(*member).into(),
+            CandidateFeature::Requests => load.requests.into(),
+            // The counters are read one after the other: between two of them a first token may come.
+            CandidateFeature::Queued => load.requests.saturating_sub(load.decoding).into(),
+            CandidateFeature::PrefillTokens => load.prefill_tokens as f64,
+            CandidateFeature::Decoding => load.decoding.into(),
+            CandidateFeature::DecodingTokens => load.decoding_tokens as f64,
+            CandidateFeature::PromptTokens => load.prompt_tokens as f64,
+            CandidateFeature::TtftEwmaMs => load.ttft_ewma_ms,
+            CandidateFeature::TtftP90Ms => worker.load().ttft_p90_ms(),
+            CandidateFeature::TbtEwmaMs => worker.load().tbt_ewma_ms(),
+            CandidateFeature::PrefixDevice => candidate.matched(|found| found.device_tokens),
+            CandidateFeature::PrefixHost => candidate.matched(|found| found.host_tokens),
+            CandidateFeature::PrefixAny => candidate.matched(|found| found.any_tokens),
+            CandidateFeature::CacheBlocks => {
+                let blocks = columns.cache_blocks(*member);
+                blocks.map_or(f64::NAN, |blocks| blocks as f64)
+            }
+            CandidateFeature::CostPrefill => columns.cost(CostFeature::Prefill, candidate),
+            CandidateFeature::CostToken => columns.cost(CostFeature::Token, candidate),
+            CandidateFeature::CostTransfer => columns.cost(CostFeature::Transfer, candidate),
+            CandidateFeature::CostTbt => columns.cost(CostFeature::TimeBetweenTokens, candidate),
+            CandidateFeature::EngineRunning => reported(|said| said.running),
+            CandidateFeature::EngineWaiting => reported(|said| said.waiting),
+            CandidateFeature::EngineKvUsage => reported(|said| said.kv_usage),
+            CandidateFeature::EngineKvTokens => reported(|said| said.kv_tokens),
+            CandidateFeature::EngineAgeMs => report.map_or(f64::NAN, |(_, at_ms)| {
+                columns.report_clock_ms(*member).saturating_sub(at_ms) as f64
+            }),
+            CandidateFeature::Label(key) => worker.label_number(key),
+            CandidateFeature::Unknown => f64::NAN,
+        });
     }
 }
 

@@ -6,35 +6,13 @@ use routing::{Chosen, Decision, DecisionQueries, Offer, Phase, Policy, RequestFa
 
 use crate::call::PolicyCall;
 use crate::candidates::{AttemptState, Candidates};
-use crate::eligible::{AllowedShapes, EligibleSet};
+use crate::eligible::EligibleSet;
 use crate::observer::PlacementObserver;
 use crate::outcome::{PlacementOutcome, WorkerChoice, WorkerPlacement};
+use crate::part::PlacementPart;
 use crate::queries::CallQueries;
 use crate::roles::RoleSet;
-use crate::view::{PlacementView, RequestView};
-
-/// The part of a request that is placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlacementPart {
-    /// All of it, on one worker or two.
-    Request,
-    /// The decode leg of a prompt that is computed.
-    Decode,
-}
-
-impl PlacementPart {
-    /// Returns the ways in which this part may be placed.
-    pub(crate) fn allowed<V: RequestView>(self, view: &V) -> AllowedShapes {
-        match self {
-            Self::Request => view.allowed(),
-            Self::Decode => AllowedShapes {
-                mixed: false,
-                pair: false,
-                alone: true,
-            },
-        }
-    }
-}
+use crate::view::PlacementView;
 
 /// One decision: the view of the router, the request's state, and the buffers.
 #[derive(Debug)]

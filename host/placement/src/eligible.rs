@@ -2,31 +2,10 @@
 
 use routing::{Role, WorkerId};
 
-use crate::context::PlacementPart;
+use crate::part::PlacementPart;
 use crate::roles::RoleSet;
+use crate::shapes::{AllowedShapes, Eligibility};
 use crate::view::{FleetView, PlacementView};
-
-/// The ways in which a request may be placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AllowedShapes {
-    /// On one mixed worker.
-    pub mixed: bool,
-    /// On a prefill and a decode worker.
-    pub pair: bool,
-    /// On one decode worker.
-    pub alone: bool,
-}
-
-/// Health of a worker with regard to one request. The order is that of preference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Eligibility {
-    /// In service.
-    Healthy,
-    /// Back in service for a short time (slow start). It gets this request only where no worker of its role is healthy.
-    Returning,
-    /// Out of service: pending, ejected, busy or unhealthy.
-    OutOfService,
-}
 
 /// The eligible workers of a pool for one request, by role and health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,9 @@
 //! and policies, and a [`PlacementObserver`] for its metrics and records. Both are static: a decision has no dynamic dispatch but
 //! the call of the policy. No clock is read here and nothing waits. See `host/adr/0029-placement.md`.
 //!
-//! Bottom up: `roles` and `eligible` (who may be chosen), `candidates` (the rows of one call), `matches` and `queries` (what the
-//! prefix index knows of them), `columns` (their numbers), `call` (one call), `context` (one decision).
+//! Bottom up: values (`roles`, `shapes`, `matches`, `row`), traits above them (`query_source`, `view`), then the procedure:
+//! `eligible` (the workers that may be chosen), `candidates` (the rows of one call), `queries`
+//! (their prefix matches and other answers), `columns` (their numbers), `call` (one call), `context` (one decision).
 
 mod call;
 mod candidates;
@@ -15,20 +16,28 @@ mod eligible;
 mod matches;
 mod observer;
 mod outcome;
+mod part;
 mod queries;
+mod query_source;
 mod roles;
+mod row;
+mod shapes;
 mod view;
 
 pub use call::PolicyCall;
 pub use candidates::{AttemptState, Candidates};
-pub use columns::{CandidateRow, ColumnInput, CostFeature, lay_out};
-pub use context::{DecisionContext, PlacementPart};
-pub use eligible::{AllowedShapes, Eligibility, EligibleSet, NoCandidate};
+pub use columns::{ColumnInput, lay_out};
+pub use context::DecisionContext;
+pub use eligible::{EligibleSet, NoCandidate};
 pub use matches::{CacheKnowledge, PrefixMatches};
 pub use observer::{CallAnswer, CalledPolicy, PlacementObserver};
 pub use outcome::{CallFault, HoldTerms, PlacementOutcome, WorkerChoice, WorkerPlacement, check_answer};
-pub use queries::{CallQueries, QuerySource};
+pub use part::PlacementPart;
+pub use queries::CallQueries;
+pub use query_source::QuerySource;
 pub use roles::RoleSet;
+pub use row::{CandidateRow, CostFeature};
+pub use shapes::{AllowedShapes, Eligibility};
 pub use view::{
     FleetView, PlacementView, PolicyView, PoolView, RequestIdentity, RequestValues, RequestView,
     WorkerColumns,

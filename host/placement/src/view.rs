@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use routing::{LeastLoaded, LoadReading, Phase, PolicyVersions, RunNumber, Worker};
 
-use crate::columns::{CandidateRow, CostFeature};
-use crate::eligible::{AllowedShapes, Eligibility};
 use crate::matches::PrefixMatches;
-use crate::queries::QuerySource;
+use crate::query_source::QuerySource;
+use crate::row::{CandidateRow, CostFeature};
+use crate::shapes::{AllowedShapes, Eligibility};
 
 /// The workers of the request's pool, by their index in it, and their health.
 pub trait FleetView {

@@ -1,0 +1,72 @@
+//! Row of a layout: one candidate, its load and its prefix match.
+
+use kv_index::WorkerMatch;
+use routing::{LoadReading, Worker};
+
+/// A column of predicted costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CostFeature {
+    /// `cost.prefill-ms`
+    Prefill,
+    /// `cost.token-ms`
+    Token,
+    /// `cost.transfer-ms`
+    Transfer,
+    /// `cost.tbt-ms`
+    TimeBetweenTokens,
+}
+
+/// One candidate of a layout.
+#[derive(Debug, Clone, Copy)]
+pub struct CandidateRow<'a> {
+    /// Index of the pool's member.
+    pub member: usize,
+    /// The worker.
+    pub worker: &'a Worker,
+    /// Its load.
+    pub load: LoadReading,
+    /// Its prefix match, where its cache is known.
+    pub found: Option<&'a WorkerMatch>,
+    /// Length of the prompt in tokens, estimated where it is not known.
+    pub prompt_tokens: u32,
+}
+
+impl CandidateRow<'_> {
+    /// Returns how many of the prompt's tokens are cached there, as far as is known.
+    #[must_use]
+    pub fn cached_tokens(&self) -> u32 {
+        self.found
+            .map_or(0, |found| found.any_tokens)
+            .min(self.prompt_tokens)
+    }
+
+    /// Returns the size of the decode batch with this request, and the tokens that it holds.
+    #[must_use]
+    pub fn decode_batch(&self) -> (u32, u64) {
+        let resident = self.load.prompt_tokens + u64::from(self.prompt_tokens);
+        (self.load.decoding + 1, resident)
+    }
+
+    /// Returns a cost in milliseconds by what the worker's cost model has learned; NaN while it has not.
+    #[must_use]
+    pub fn learned_cost(&self, feature: CostFeature) -> f64 {
+        let model = self.worker.load().cost();
+        match feature {
+            CostFeature::Prefill => {
+                let cached = self.cached_tokens();
+                model.prefill_ms(self.prompt_tokens - cached, cached)
+            }
+            CostFeature::Token => model.token_ms(),
+            CostFeature::Transfer => model.transfer_ms(self.prompt_tokens),
+            CostFeature::TimeBetweenTokens => {
+                let (batch, resident) = self.decode_batch();
+                model.tbt_ms(batch, resident)
+            }
+        }
+    }
+
+    /// Returns a number of the prefix match; NaN where the cache is unknown.
+    pub(crate) fn matched(&self, tokens: fn(&WorkerMatch) -> u32) -> f64 {
+        self.found.map_or(f64::NAN, |found| tokens(found).into())
+    }
+}
