@@ -1,6 +1,5 @@
 //! Record of one policy call: filled on the request's thread, formatted by the writer thread.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,11 +8,13 @@ use routing::{
     PolicyFault, RequestFacts, Transcript, Verdict, Worker, WorkerId, WorkerSpec, check,
 };
 
-use crate::line::{DecidedLine, DecisionLine, FaultLine, PolicyLine, VerdictLine, WorkerLine};
+use crate::fault_line::FaultLine;
+use crate::line::{DecidedLine, DecisionLine, PolicyLine, VerdictLine, WorkerLine};
 use crate::note_line::{NoteLine, RoleName};
 use crate::number::{Number, Numbers};
 use crate::pipeline_line::{PipelineLine, WeighingLine};
-use crate::trace::Trace;
+use crate::request_note::RequestNote;
+use crate::text::unix_us;
 
 /// Inputs and result of one policy call.
 #[derive(Debug)]
@@ -105,7 +106,7 @@ impl Subject {
         Self {
             name: policy.name().to_owned(),
             origin: policy.origin().cloned(),
-            pipeline: policy.pipeline().map(|pipeline| Arc::clone(pipeline.spec())),
+            pipeline: policy.pipeline().map(Arc::clone),
             plan: plan.clone(),
             more: if all_columns {
                 plan.rest()
@@ -168,21 +169,21 @@ impl CallNote {
     }
 
     /// Formats the call. `policy` is the id of its policy line.
-    pub(crate) fn line(&self, trace: &Trace, policy: u32) -> DecisionLine {
+    pub(crate) fn line(&self, request: &RequestNote, policy: u32) -> DecisionLine {
         let facts = &self.facts;
         let (decided, refused) = self.outcome();
         DecisionLine {
-            request: trace.id.clone(),
+            request: request.id.clone(),
             seq: facts.seq,
             attempt: facts.attempt,
             phase: facts.phase.into(),
             session: facts.session.map(|session| format!("{session:016x}")),
             now_us: facts.now_us,
             unix_us: unix_us(self.at),
-            model: trace.model.clone(),
-            path: trace.path.to_string(),
-            pool: trace.pool.to_string(),
-            route: trace.route,
+            model: request.model.clone(),
+            path: request.path.to_string(),
+            pool: request.pool.to_string(),
+            route: request.route,
             policy,
             fallback: self.is_fallback,
             pair_or_alone: self.checked.pair_or_alone,
@@ -234,18 +235,6 @@ pub(crate) fn worker_line(worker: &NotedWorker) -> WorkerLine {
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
     }
-}
-
-/// Truncates a text to at most `max_bytes` bytes at a character boundary.
-pub(crate) fn cut(text: &str, max_bytes: usize) -> Cow<'_, str> {
-    text[..text.floor_char_boundary(max_bytes)].into()
-}
-
-/// Returns the microseconds since 1970.
-#[must_use]
-pub fn unix_us(at: SystemTime) -> u64 {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

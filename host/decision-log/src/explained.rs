@@ -46,11 +46,11 @@ impl Explained {
         let calls = calls.iter().zip(1..).map(|(record, number)| ExplainedCall {
             policy: record.call.subject.line(number),
             workers: record.call.workers.iter().map(worker_line).collect(),
-            decision: record.call.line(trace, number),
+            decision: record.call.line(&trace.request, number),
         });
         Self {
-            request: trace.id.clone(),
-            seq: trace.seq,
+            request: trace.request.id.clone(),
+            seq: trace.request.seq,
             calls: calls.collect(),
             left_out,
             outcome,

@@ -9,27 +9,33 @@
 
 mod call;
 mod explained;
+mod fault_line;
 mod file;
 mod line;
 mod memory;
+mod message;
 mod metrics;
 mod note_line;
 mod number;
 mod pipeline_line;
 mod prompt_blocks;
 mod recorder;
+mod request_note;
 mod selection;
 mod sender;
 mod shadow_line;
+mod text;
 mod trace;
+mod trace_start;
 mod writer;
 
-pub use call::{CallNote, Checked, NotedWorker, Subject, unix_us};
+pub use call::{CallNote, Checked, NotedWorker, Subject};
 pub use explained::{Explained, ExplainedCall};
+pub use fault_line::FaultLine;
 pub use file::FileSpec;
 pub use line::{
-    BLOCK_HASH_BYTES, DecidedLine, DecisionLine, FaultLine, Line, LogLine, OutcomeLine, PhaseName,
-    PolicyLine, SCHEMA, VerdictLine, WorkerLine,
+    BLOCK_HASH_BYTES, DecidedLine, DecisionLine, Line, LogLine, OutcomeLine, PhaseName, PolicyLine, SCHEMA,
+    VerdictLine, WorkerLine,
 };
 pub use note_line::{AboutLine, Bytes, NoteLine, RefusalName, RoleName, TierName};
 pub use number::{Number, Numbers};
@@ -38,4 +44,6 @@ pub use prompt_blocks::PromptBlocks;
 pub use recorder::{RecordFiles, RecordPlan, Recorder};
 pub use selection::{RecordSpec, Sampling};
 pub use shadow_line::{ChoiceLine, ShadowLine};
-pub use trace::{ResponseUsage, Trace, TraceStart};
+pub use text::unix_us;
+pub use trace::{ResponseUsage, Trace};
+pub use trace_start::TraceStart;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use routing::{RunNumber, Transcript};
 use serde::{Deserialize, Serialize};
 
-use crate::call::cut;
+use crate::fault_line::FaultLine;
 use crate::note_line::{Bytes, NoteLine, RoleName};
 use crate::number::{Number, Numbers};
 use crate::pipeline_line::{PipelineLine, WeighingLine};
@@ -15,9 +15,6 @@ pub const SCHEMA: u32 = 1;
 
 /// Recorded bytes of a block hash: enough to distinguish a million blocks.
 pub const BLOCK_HASH_BYTES: usize = 6;
-
-/// Maximum recorded length of a fault's message, in bytes.
-const MAX_DETAIL: usize = 512;
 
 /// Line of a decision log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -218,15 +215,6 @@ pub struct WaitsForLine {
     pub work: u32,
 }
 
-/// Fault of a policy call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FaultLine {
-    /// Kind, as in metrics.
-    pub kind: String,
-    /// Message in one line.
-    pub detail: String,
-}
-
 /// Executed decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case")]
@@ -297,15 +285,6 @@ impl DecisionLine {
     pub fn noted(&self) -> Transcript {
         let notes = self.transcript.iter().map(NoteLine::noted);
         Transcript::of(notes.collect(), self.truncated)
-    }
-}
-
-impl From<&routing::PolicyFault> for FaultLine {
-    fn from(fault: &routing::PolicyFault) -> Self {
-        Self {
-            kind: fault.kind.as_str().to_owned(),
-            detail: cut(&fault.detail, MAX_DETAIL).into_owned(),
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use routing::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::line::FaultLine;
+use crate::fault_line::FaultLine;
 use crate::note_line::NoteLine;
 use crate::number::{Number, Numbers};
 

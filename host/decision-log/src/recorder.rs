@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus_client::registry::Registry;
 use routing::RunNumber;
 
-use crate::call::cut;
 use crate::explained::Explained;
 use crate::file::FileSpec;
 use crate::memory::{MemoryBudget, MemoryShare};
+use crate::message::Message;
 use crate::metrics::RecordMetrics;
 use crate::sender::{LogSender, SenderPlan};
 use crate::shadow_line::ShadowLine;
-use crate::trace::{MAX_ID, Record, Trace};
-use crate::writer::{self, LogIdentity, Message};
+use crate::text::{MAX_ID, cut};
+use crate::trace::{Record, Trace, TraceSink};
+use crate::writer::{self, LogIdentity};
 
 /// Memory budget of all records in bytes, in the channel and in the list.
 const MEMORY: usize = 64 << 20;
@@ -115,7 +116,7 @@ impl Recorder {
         let trace = {
             let latest = self.latest();
             let mut newest_first = latest.iter().rev();
-            newest_first.find(|trace| trace.id == *id).cloned()
+            newest_first.find(|trace| trace.request.id == *id).cloned()
         };
         trace.map(|trace| Explained::of(&trace))
     }
@@ -135,8 +136,25 @@ impl Recorder {
         self.keep_latest(max);
     }
 
-    /// Takes memory from the budget. If it is used up, evicts the oldest quarter of the list first.
-    pub(crate) fn reserve(&self, bytes: usize) -> Option<MemoryShare> {
+    /// Returns whether the shadow log is configured.
+    pub fn writes_shadows(&self) -> bool {
+        self.shadows.has_target()
+    }
+
+    /// Writes a shadow's decision to the shadow log.
+    pub fn write_shadow(&self, mut line: ShadowLine) {
+        line.request = cut(&line.request, MAX_ID).into_owned();
+        self.shadows.send(Message::Shadow(Box::new(line)));
+    }
+
+    fn latest(&self) -> MutexGuard<'_, VecDeque<Arc<Trace>>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TraceSink for Recorder {
+    /// If the budget is used up, evicts the oldest quarter of the list first.
+    fn reserve(&self, bytes: usize) -> Option<MemoryShare> {
         let taken = self.budget.take(bytes).or_else(|| {
             let gone: Vec<_> = {
                 let mut latest = self.latest();
@@ -152,26 +170,11 @@ impl Recorder {
         taken
     }
 
-    pub(crate) fn write_call(&self, trace: &Arc<Trace>, record: Arc<Record>) {
+    fn write_call(&self, trace: &Arc<Trace>, record: Arc<Record>) {
         self.decisions.send(Message::Call(Arc::clone(trace), record));
     }
 
-    pub(crate) fn write_outcome(&self, trace: &Arc<Trace>) {
+    fn write_outcome(&self, trace: &Arc<Trace>) {
         self.decisions.send(Message::Outcome(Arc::clone(trace)));
-    }
-
-    /// Returns whether the shadow log is configured.
-    pub fn writes_shadows(&self) -> bool {
-        self.shadows.has_target()
-    }
-
-    /// Writes a shadow's decision to the shadow log.
-    pub fn write_shadow(&self, mut line: ShadowLine) {
-        line.request = cut(&line.request, MAX_ID).into_owned();
-        self.shadows.send(Message::Shadow(Box::new(line)));
-    }
-
-    fn latest(&self) -> MutexGuard<'_, VecDeque<Arc<Trace>>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use routing::hash_mix;
 
 use crate::recorder::Recorder;
+use crate::trace::Kept;
 
 /// Recording rules of one configuration.
 #[derive(Debug, Clone)]
@@ -29,13 +30,6 @@ pub struct RecordSpec {
 /// Share of all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling(u64);
-
-/// Destinations of a request's record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) in_file: bool,
-    pub(crate) in_memory: bool,
-}
 
 impl Sampling {
     /// No requests.

@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::file::FileSpec;
+use crate::message::Message;
 use crate::metrics::RecordMetrics;
-use crate::writer::{LogIdentity, Message, TargetFile, Writer};
+use crate::writer::{LogIdentity, TargetFile, Writer};
 
 /// Channel capacity in records.
 const QUEUE: usize = 4096;

@@ -1,48 +1,21 @@
 //! Record of one request: its policy calls and its outcome.
 
-use std::num::NonZeroU32;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use crate::call::{CallNote, cut, unix_us};
+use crate::call::CallNote;
 use crate::line::OutcomeLine;
 use crate::memory::MemoryShare;
+use crate::message::Message;
 use crate::note_line::Bytes;
 use crate::number::Number;
 use crate::prompt_blocks::PromptBlocks;
-use crate::recorder::Recorder;
-use crate::selection::{Kept, RecordSpec};
-use crate::writer::Message;
+use crate::request_note::RequestNote;
+use crate::text::unix_us;
 
-/// Maximum recorded length of a request id and of a model name, in bytes. Clients choose both.
-pub(crate) const MAX_ID: usize = 128;
-const MAX_MODEL: usize = 256;
 /// Maximum calls per request kept in memory. A held request is decided repeatedly.
 const MAX_CALLS: usize = 32;
-
-/// Estimated size of the names in an outcome, in bytes.
-const ENDING: usize = 512;
-
-/// Facts about a request at the start of its record.
-#[derive(Debug)]
-pub struct TraceStart<'a> {
-    /// Sequence number.
-    pub seq: u64,
-    /// Request id, as received.
-    pub id: &'a [u8],
-    /// Whether it asks to be explained.
-    pub asks: bool,
-    /// Model.
-    pub model: &'a str,
-    /// Path.
-    pub path: &'a str,
-    /// Name of the pool.
-    pub pool: &'a str,
-    /// Route, counted from 0.
-    pub route: usize,
-    /// Tokens of the prompt, if known.
-    pub prompt_tokens: Option<usize>,
-}
 
 /// Token counts that a worker reported with its response.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,21 +34,44 @@ pub struct ResponseUsage {
 #[derive(Debug)]
 pub struct Trace {
     /// Lives as long as the router.
-    recorder: Weak<Recorder>,
-    pub(crate) kept: Kept,
+    sink: Weak<dyn TraceSink>,
+    kept: Kept,
     all_columns: bool,
-    pub(crate) id: String,
-    pub(crate) seq: u64,
-    pub(crate) model: String,
-    pub(crate) path: Box<str>,
-    pub(crate) pool: Box<str>,
-    /// Route, counted from 1.
-    pub(crate) route: usize,
-    prompt_tokens: Option<u32>,
+    pub(crate) request: RequestNote,
     /// Block hashes, if the file contains them.
     blocks: Option<PromptBlocks>,
     progress: Mutex<Progress>,
     _share: MemoryShare,
+}
+
+/// Destination of traces: the recorder.
+pub(crate) trait TraceSink: Send + Sync + fmt::Debug {
+    /// Takes memory from the budget of all records.
+    fn reserve(&self, bytes: usize) -> Option<MemoryShare>;
+
+    /// Sends a call to the log file.
+    fn write_call(&self, trace: &Arc<Trace>, record: Arc<Record>);
+
+    /// Sends the outcome of a request to the log file.
+    fn write_outcome(&self, trace: &Arc<Trace>);
+}
+
+/// Destinations of a request's record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) in_file: bool,
+    pub(crate) in_memory: bool,
+}
+
+/// Recording rules of one request.
+#[derive(Debug)]
+pub(crate) struct TraceRules {
+    /// Destinations of the record.
+    pub(crate) kept: Kept,
+    /// Whether all known columns are recorded.
+    pub(crate) all_columns: bool,
+    /// Block hashes, if the file contains them.
+    pub(crate) blocks: Option<PromptBlocks>,
 }
 
 /// Events of the request so far.
@@ -118,40 +114,27 @@ struct ResponseNote {
 }
 
 impl Trace {
-    /// Starts the record of a request if the rules select it.
-    ///
-    /// `blocks` hashes the prompt's blocks of a size in tokens. It is called only if the file contains them.
-    pub fn begin(
-        spec: &RecordSpec,
-        start: TraceStart<'_>,
-        blocks: impl FnOnce(NonZeroU32) -> Option<PromptBlocks>,
-    ) -> Option<Arc<Self>> {
-        let kept = spec.choose(start.seq, start.asks)?;
-        let id = String::from_utf8_lossy(start.id);
-        let (id, model) = (cut(&id, MAX_ID), cut(start.model, MAX_MODEL));
-        let blocks = spec.prompt_blocks.filter(|_| kept.in_file).and_then(blocks);
-        let hashes = blocks.as_ref().map_or(0, |blocks| blocks.hashes.len());
-        let bytes = size_of::<Self>() + 2 * id.len() + model.len() + hashes + ENDING;
-        let share = spec.recorder.reserve(bytes)?;
-        let trace = Arc::new(Self {
-            recorder: Arc::downgrade(&spec.recorder),
+    /// Creates the record of a request, without calls.
+    pub(crate) fn new(
+        sink: Weak<dyn TraceSink>,
+        request: RequestNote,
+        rules: TraceRules,
+        share: MemoryShare,
+    ) -> Self {
+        let TraceRules {
             kept,
-            all_columns: spec.all_columns,
-            id: id.into_owned(),
-            seq: start.seq,
-            model: model.into_owned(),
-            path: start.path.into(),
-            pool: start.pool.into(),
-            route: start.route + 1,
-            prompt_tokens: start.prompt_tokens.and_then(|tokens| u32::try_from(tokens).ok()),
+            all_columns,
+            blocks,
+        } = rules;
+        Self {
+            sink,
+            kept,
+            all_columns,
+            request,
             blocks,
             progress: Mutex::default(),
             _share: share,
-        });
-        if kept.in_memory {
-            spec.recorder.remember(&trace, spec.explained);
         }
-        Some(trace)
     }
 
     /// Returns whether all known columns are recorded.
@@ -162,10 +145,10 @@ impl Trace {
 
     /// Records a call of a policy or of the fallback.
     pub fn called(self: &Arc<Self>, call: CallNote) {
-        let Some(recorder) = self.recorder.upgrade() else {
+        let Some(sink) = self.sink.upgrade() else {
             return;
         };
-        let Some(share) = recorder.reserve(Record::bytes(&call)) else {
+        let Some(share) = sink.reserve(Record::bytes(&call)) else {
             self.progress().left_out += 1;
             return;
         };
@@ -179,7 +162,7 @@ impl Trace {
             }
         }
         if self.kept.in_file {
-            recorder.write_call(self, record);
+            sink.write_call(self, record);
         }
     }
 
@@ -214,16 +197,16 @@ impl Trace {
     pub fn ended(self: &Arc<Self>, outcome: &str, after: Duration) {
         let line = self.outcome_line(outcome, after);
         self.progress().outcome = Some(line);
-        if let Some(recorder) = self.recorder.upgrade().filter(|_| self.kept.in_file) {
-            recorder.write_outcome(self);
+        if let Some(sink) = self.sink.upgrade().filter(|_| self.kept.in_file) {
+            sink.write_outcome(self);
         }
     }
 
     fn outcome_line(&self, outcome: &str, after: Duration) -> OutcomeLine {
         let response = std::mem::take(&mut self.progress().response);
         OutcomeLine {
-            request: self.id.clone(),
-            seq: self.seq,
+            request: self.request.id.clone(),
+            seq: self.request.seq,
             unix_us: unix_us(SystemTime::now()),
             outcome: outcome.to_owned(),
             status: response.status,
@@ -232,6 +215,7 @@ impl Trace {
             ttft_ms: response.first_token.map(milliseconds),
             duration_ms: milliseconds(after),
             prompt_tokens: self
+                .request
                 .prompt_tokens
                 .or_else(|| u32::try_from(response.prompt?).ok()),
             matched_tokens: response.matched,

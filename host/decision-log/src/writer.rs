@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,11 +13,13 @@ use routing::{RunNumber, WorkerId, WorkerSpec};
 use serde::Serialize;
 use tracing::{error, info};
 
-use crate::call::{NotedWorker, Subject, unix_us, worker_line};
+use crate::call::{NotedWorker, Subject, worker_line};
 use crate::file::{FileSpec, LogFile};
 use crate::line::{Line, LogLine, SCHEMA};
+use crate::message::Message;
 use crate::metrics::RecordMetrics;
-use crate::shadow_line::{ShadowLine, ShadowLogLine};
+use crate::shadow_line::ShadowLogLine;
+use crate::text::unix_us;
 use crate::trace::{Record, Trace};
 
 /// Pause before a failed file is tried again.
@@ -28,21 +30,6 @@ const CHUNK: usize = 64 << 10;
 const MIN_PURGE: usize = 1_024;
 /// Maximum number of described policies. Beyond it, all are described again.
 const MAX_POLICIES: usize = 256;
-
-/// Message to the writer thread.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// A policy call.
-    Call(Arc<Trace>, Arc<Record>),
-    /// The outcome of a request.
-    Outcome(Arc<Trace>),
-    /// A shadow's decision.
-    Shadow(Box<ShadowLine>),
-    /// The configured file changed.
-    TargetChanged,
-    /// Flush everything and confirm.
-    Close(SyncSender<()>),
-}
 
 /// The configured file.
 #[derive(Debug, Default)]
@@ -269,7 +256,7 @@ impl Writer {
         if is_new {
             self.line(&Line::Policy(call.subject.line(policy)));
         }
-        self.line(&Line::Decision(Box::new(call.line(trace, policy))));
+        self.line(&Line::Decision(Box::new(call.line(&trace.request, policy))));
     }
 
     fn outcome(&mut self, trace: &Trace) {

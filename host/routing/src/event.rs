@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policy::PolicyFault;
+use crate::fault::PolicyFault;
 use crate::worker::Worker;
 
 /// Kind of an event.

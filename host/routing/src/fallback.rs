@@ -1,8 +1,9 @@
 //! Fallback policy: the least loaded worker, by weight. Native, infallible and stateless, so that it works when all else fails.
 
 use crate::decision::{Choice, Verdict};
+use crate::fault::PolicyFault;
 use crate::feature::{CandidateFeature, FeaturePlan};
-use crate::policy::{DecisionInput, Policy, PolicyFault};
+use crate::policy::{DecisionInput, Policy};
 
 /// Chooses the candidate with the fewest requests in flight for its weight: those of this router, or those that its engine
 /// reported a moment ago where these are more, because other routers send to it as well. Among equals it picks one by the

@@ -12,11 +12,13 @@ mod decision;
 mod dialect;
 mod event;
 mod fallback;
+mod fault;
 mod feature;
 mod feature_name;
 mod fleet;
 mod id;
 mod load;
+mod origin;
 mod pipeline;
 mod policy;
 mod pool;
@@ -38,6 +40,7 @@ pub use decision::{Choice, Hold, Rejection, Verdict, WaitsFor};
 pub use dialect::Dialect;
 pub use event::{Event, EventKind, EventKinds, EventListener};
 pub use fallback::LeastLoaded;
+pub use fault::{FaultKind, PolicyFault};
 pub use feature::{
     CANDIDATE_CATALOGUE, CandidateFeature, FeatureDoc, FeaturePlan, REQUEST_CATALOGUE, RequestFeature,
     UnknownFeature,
@@ -45,13 +48,13 @@ pub use feature::{
 pub use fleet::{Fleet, FleetChange};
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
 pub use load::{EngineSaid, LoadLease, LoadReading, WorkerLoad};
+pub use origin::Origin;
 pub use pipeline::{
     Asked, Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,
     Term, TermSource, Unobserved, Weighed, Weigher, Weighing, highest, scores_singly,
 };
 pub use policy::{
-    DecisionInput, DecisionQueries, FaultKind, NoAnswers, Origin, Phase, Policy, PolicyFault, RequestFacts,
-    Scorer, is_secret_header,
+    DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, RequestFacts, Scorer, is_secret_header,
 };
 pub use pool::Pool;
 pub use random::{RunNumber, SplitMix64, hash_mix};

@@ -4,14 +4,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thiserror::Error;
-
 use crate::block::Tier;
 use crate::decision::Verdict;
 use crate::event::EventListener;
+use crate::fault::PolicyFault;
 use crate::feature::FeaturePlan;
 use crate::id::WorkerId;
-use crate::pipeline::Pipeline;
+use crate::origin::Origin;
+use crate::pipeline::PipelineSpec;
 use crate::random::RunNumber;
 use crate::transcript::Transcript;
 use crate::worker::Worker;
@@ -60,8 +60,8 @@ pub trait Policy: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns itself, where it is made of others.
-    fn pipeline(&self) -> Option<&Pipeline> {
+    /// Returns its specification, where it is made of others.
+    fn pipeline(&self) -> Option<&Arc<PipelineSpec>> {
         None
     }
 }
@@ -81,18 +81,6 @@ pub trait Scorer {
         input: &DecisionInput<'_>,
         scores: &mut [f64],
     ) -> (Result<(), PolicyFault>, Transcript);
-}
-
-/// Origin of a policy. Two policies of the same origin give the same verdict, bit for bit, for the same input and the same answers
-/// to their queries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    /// SHA-256 of the component's bytes, in hexadecimal.
-    pub sha256: Box<str>,
-    /// Its parameters as a JSON object.
-    pub params: Box<str>,
-    /// The version it gives itself.
-    pub version: Box<str>,
 }
 
 /// The part of a request that is placed.
@@ -229,57 +217,3 @@ pub fn is_secret_header(name: &str) -> bool {
 pub struct NoAnswers;
 
 impl DecisionQueries for NoAnswers {}
-
-/// Kind of a policy's failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FaultKind {
-    /// It trapped (a panic, an unreachable, a memory fault).
-    Trap,
-    /// It used up its time.
-    Deadline,
-    /// It ran out of stack.
-    StackOverflow,
-    /// It was refused memory and died of it.
-    OutOfMemory,
-    /// It answered something that makes no sense.
-    InvalidVerdict,
-    /// No instance could be had.
-    NoInstance,
-}
-
-impl FaultKind {
-    /// Every kind, for metrics.
-    pub const ALL: [Self; 6] = [
-        Self::Trap,
-        Self::Deadline,
-        Self::StackOverflow,
-        Self::OutOfMemory,
-        Self::InvalidVerdict,
-        Self::NoInstance,
-    ];
-
-    /// Its name in metrics and logs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Trap => "trap",
-            Self::Deadline => "deadline",
-            Self::StackOverflow => "stack-overflow",
-            Self::OutOfMemory => "out-of-memory",
-            Self::InvalidVerdict => "invalid-verdict",
-            Self::NoInstance => "no-instance",
-        }
-    }
-}
-
-/// Failure of a policy to decide.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("policy `{policy}` failed ({}): {detail}", kind.as_str())]
-pub struct PolicyFault {
-    /// The policy's name in the configuration.
-    pub policy: Arc<str>,
-    /// Kind of the failure.
-    pub kind: FaultKind,
-    /// One line for the log.
-    pub detail: String,
-}

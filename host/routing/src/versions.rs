@@ -126,8 +126,9 @@ mod tests {
     use super::*;
     use crate::decision::Verdict;
     use crate::fallback::LeastLoaded;
+    use crate::fault::PolicyFault;
     use crate::feature::FeaturePlan;
-    use crate::policy::{DecisionInput, PolicyFault};
+    use crate::policy::DecisionInput;
 
     fn version(id: &str) -> PolicyVersion {
         PolicyVersion {

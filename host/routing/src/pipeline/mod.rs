@@ -29,8 +29,9 @@ pub use self::weigher::{Room, Weighed, Weigher};
 use crate::circuit::CircuitChange;
 use crate::decision::Verdict;
 use crate::event::EventListener;
+use crate::fault::{FaultKind, PolicyFault};
 use crate::feature::{FeaturePlan, UnknownFeature};
-use crate::policy::{DecisionInput, FaultKind, Policy, PolicyFault};
+use crate::policy::{DecisionInput, Policy};
 use crate::transcript::Transcript;
 use crate::versions::{Chosen, PolicyVersion, PolicyVersions};
 
@@ -289,8 +290,8 @@ impl Policy for Pipeline {
         (Ok(verdict), Transcript::of_weighing(noted))
     }
 
-    fn pipeline(&self) -> Option<&Pipeline> {
-        Some(self)
+    fn pipeline(&self) -> Option<&Arc<PipelineSpec>> {
+        Some(&self.spec)
     }
 
     fn listeners(&self) -> Vec<Arc<dyn EventListener>> {

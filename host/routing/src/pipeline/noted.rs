@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::policy::{Origin, PolicyFault};
+use crate::fault::PolicyFault;
+use crate::origin::Origin;
 use crate::transcript::Transcript;
 
 /// One decision of a pipeline.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::circuit::CircuitChange;
-use crate::policy::{PolicyFault, RequestFacts};
+use crate::fault::PolicyFault;
+use crate::policy::RequestFacts;
 use crate::versions::PolicyVersion;
 
 /// Called on requests' threads; scorers and filters are counted from 0, each in the order of the specification.
