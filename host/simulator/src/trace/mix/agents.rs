@@ -5,8 +5,8 @@
 //! tool returned, seconds later.
 
 use super::draws::{Draws, Percentiles, Popularity};
+use super::session::{Author, Session, Turn};
 use super::text::{BlockIds, CONTEXT_TOKENS, Text};
-use super::{Author, Session, Turn};
 
 /// Different programs, of which the most popular one has a fifth of the tasks.
 const PROGRAMS: u32 = 80;

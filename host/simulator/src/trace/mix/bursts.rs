@@ -2,8 +2,8 @@
 
 use super::conversation::{self, Conversations};
 use super::draws::Draws;
+use super::session::{Author, Session};
 use super::text::{BlockIds, Text};
-use super::{Author, Session};
 
 /// Share of the other sessions that a crowd follows.
 const CROWDS: f64 = 0.015;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{MixOptions, Session};
+use super::kind::MixOptions;
+use super::session::Session;
 use crate::request::Request;
 
 /// Halvings of the interval between sessions; after these it is known to a part in 10^12.
@@ -79,7 +80,7 @@ fn number_blocks(requests: &mut [Request]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Turn;
+    use super::super::session::Turn;
     use super::*;
 
     fn sessions(count: usize, turns: usize) -> Vec<Session> {

@@ -4,8 +4,8 @@
 //! than the first, which all prompts have. Of those that continue, 85 % contain the whole former prompt, and 15 % begin like it.
 
 use super::draws::{Draws, Percentiles};
+use super::session::{Author, Session, Turn};
 use super::text::{BlockIds, CONTEXT_TOKENS, Text};
-use super::{Author, Session, Turn};
 
 /// The system prompt that all share: no prompt is shorter.
 const SYSTEM_TOKENS: u32 = 890;

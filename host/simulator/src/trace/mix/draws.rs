@@ -2,7 +2,7 @@
 
 use routing::SplitMix64;
 
-use super::Mix;
+use super::kind::Mix;
 
 /// The sequence of one trace.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 //! v3). Few prompts, each of them seconds of work: where one goes decides how long those behind it wait.
 
 use super::draws::{Draws, Percentiles};
+use super::session::{Author, Session, Turn};
 use super::text::{BlockIds, CONTEXT_TOKENS, Text};
-use super::{Author, Session, Turn};
 
 /// Tokens of a document: as many from 16,000 to 32,000 as from there to 64,000, and so on.
 const DOCUMENT: &Percentiles = &[

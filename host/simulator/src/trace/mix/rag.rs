@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::draws::{Draws, Percentiles, Popularity};
+use super::session::{Author, Session, Turn};
 use super::text::{BlockIds, Text};
-use super::{Author, Session, Turn};
 
 /// Tokens of the instructions that all questions begin with.
 const SYSTEM_TOKENS: u32 = 700;

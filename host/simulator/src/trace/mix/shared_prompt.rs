@@ -2,8 +2,8 @@
 //! holds which instructions is what matters.
 
 use super::draws::{Draws, Percentiles, Popularity};
+use super::session::{Author, Session, Turn};
 use super::text::{BlockIds, Text};
-use super::{Author, Session, Turn};
 
 /// Different assistants, of which the most popular one has over a fifth of the questions.
 const ASSISTANTS: u32 = 60;
