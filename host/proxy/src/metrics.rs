@@ -3,8 +3,6 @@
 //! Handles are resolved when a snapshot is built, so that a request only adds to atomics. What can be read off
 //! the running state (loads, queues, connections) is read when Prometheus asks, and costs a request nothing.
 
-use std::sync::Arc;
-
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,18 +15,16 @@ use crate::base::buckets::{decision_times, prompt_lengths, request_times};
 use crate::base::label::{
     FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind,
 };
-use crate::edge::{EdgeCollector, EdgeMetrics};
+use crate::edge::EdgeMetrics;
 use crate::fleet::catalog::{CatalogFamilies, CatalogMetrics};
 use crate::fleet::health::{HealthFamilies, HealthMetrics, RetryMetrics};
-use crate::limits::admission::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
+use crate::limits::admission::{AdmissionFamilies, AdmissionMetrics};
 use crate::limits::clients::ClientFamilies;
 use crate::observe::events::EventFamilies;
-use crate::observe::experiments::{ArmFamilies, TrialCollector};
+use crate::observe::experiments::ArmFamilies;
 use crate::observe::pipeline_parts::PipelineFamilies;
 use crate::observe::shadow::ShadowFamilies;
-use crate::request::fleet_collector::FleetCollector;
 use crate::request::responses::ResponseMetrics;
-use crate::request::snapshot::SnapshotCell;
 use crate::tokens::{TokenTries, TokensMetrics};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -289,16 +285,6 @@ impl ProxyMetrics {
             "From the dispatch of a prefill leg to the end of its answer",
             self.prefill_time.clone(),
         );
-    }
-
-    /// Reports what can be read off the running state: generation, loads, queues, connections.
-    pub fn watch(&self, registry: &mut Registry, cell: &Arc<SnapshotCell>) {
-        let collector = FleetCollector::new(Arc::clone(cell));
-        let registry = registry.sub_registry_with_prefix("conductor");
-        registry.register_collector(Box::new(collector));
-        registry.register_collector(Box::new(EdgeCollector(Arc::clone(cell))));
-        registry.register_collector(Box::new(TrialCollector::new(Arc::clone(cell))));
-        registry.register_collector(Box::new(AdmissionCollector::new(Arc::clone(cell))));
     }
 
     pub(crate) fn pool(&self, name: &str) -> PoolMetrics {

@@ -13,11 +13,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::base::readiness::Readiness;
 use crate::base::throttle::Throttle;
-use crate::edge::model_list::ModelList;
 use crate::fleet::feeds::LiveFeeds;
 use crate::metrics::ProxyMetrics;
 use crate::observe::events::EventHub;
 use crate::observe::shadow::ShadowQueue;
+use crate::request::model_list::ModelList;
 use crate::request::responses::ResponseTable;
 use crate::request::snapshot::SnapshotCell;
 

@@ -19,7 +19,7 @@ use crate::base::request_id::RequestId;
 use crate::base::timeouts::RequestLimits;
 use crate::fleet::health::AttemptToken;
 use crate::limits::retries;
-use crate::observe::events::LifecycleEvents;
+use crate::observe::events::{LifecycleEvents, RequestFacts};
 use crate::request::context::RequestContext;
 use crate::request::lifecycle::LoadGuard;
 use crate::request::snapshot::Member;
@@ -230,7 +230,11 @@ fn book(
 ) -> LoadGuard {
     let pool = request.pool();
     let member = &pool.members[seat.member];
-    let trail = LifecycleEvents::begin(request, member);
     let worker = &member.worker;
+    let trail = LifecycleEvents::begin(&request.snapshot.events, worker, || RequestFacts {
+        seq: request.seq,
+        session: request.session,
+        prompt_tokens: request.prompt_tokens(),
+    });
     LoadGuard::new(lease(worker.load()), worker.id(), Arc::clone(&pool.queue), trail)
 }

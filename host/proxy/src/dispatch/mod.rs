@@ -1,4 +1,4 @@
-//! AttemptToken: placement of a request, its attempts, and requests split over two workers.
+//! Placement of a request, its attempts, and requests split over two workers.
 
 pub(crate) mod attempt;
 pub(crate) mod call_observer;
@@ -8,6 +8,7 @@ pub(crate) mod matches;
 #[cfg(test)]
 mod parity_tests;
 pub(crate) mod queries;
+mod retry;
 pub(crate) mod router_view;
 pub(crate) mod speculative_insert;
 pub(crate) mod split;

@@ -1,7 +1,6 @@
 //! Edge: listeners, TLS, limits on heads, routing between inference and control endpoints, drain.
 
 mod accept;
-mod collector;
 mod connection;
 pub(crate) mod connections;
 pub(crate) mod control_routes;
@@ -11,7 +10,6 @@ mod framing;
 mod head;
 mod http2;
 mod metrics;
-pub(crate) mod model_list;
 pub(crate) mod openapi;
 pub(crate) mod own_pages;
 mod pages;
@@ -30,7 +28,6 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 pub use self::accept::{Door, DoorKey};
-pub(crate) use self::collector::EdgeCollector;
 pub use self::cors::CorsSpec;
 pub use self::http2::Http2Limits;
 pub(crate) use self::metrics::{CloseReason, EdgeMetrics};

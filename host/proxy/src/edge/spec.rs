@@ -78,7 +78,7 @@ impl ListenersSpec {
     }
 
     /// Each listener that has TLS, by its name in metrics.
-    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &ServerTls)> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &ServerTls)> {
         let all = [
             ("clients", &self.clients),
             (PagesListener::Admin.as_str(), &self.admin),

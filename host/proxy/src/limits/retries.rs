@@ -1,4 +1,4 @@
-//! Whether a request may be tried again on another worker, and after which pause.
+//! Budget and pauses of retries.
 //!
 //! A try that cannot have cost a worker anything (it was not reached, or refused the connection) is free. Any other is paid
 //! from the pool's budget, a share of its requests: when workers fail in rows, retries add that share to their load and no more.
@@ -9,11 +9,6 @@ use std::time::{Duration, Instant};
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
-
-use crate::base::label::RetryKind;
-use crate::dispatch::split::AttemptError;
-use crate::request::context::RequestContext;
-use crate::request::snapshot::PoolState;
 
 /// In which the budget is kept.
 const WINDOW_MS: u64 = 10_000;
@@ -89,7 +84,8 @@ impl RetryBudget {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn pay(&self, spec: &RetrySpec) -> bool {
+    /// Pays for another try. Returns whether the budget allows it.
+    pub(crate) fn pay(&self, spec: &RetrySpec) -> bool {
         let now_ms = self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
         let requests = self.requests.load(Ordering::Relaxed);
         // Plain numbers, whatever a panic elsewhere did.
@@ -117,40 +113,6 @@ impl Window {
         self.spent += u64::from(may);
         may
     }
-}
-
-impl PoolState {
-    /// Whether another try may follow one that ended so, and after which pause.
-    pub(crate) fn retry(&self, error: &AttemptError, tries: u32, seed: u64) -> Option<Duration> {
-        if error.cost_nothing() {
-            self.metrics.retries.count(RetryKind::Free);
-            return Some(Duration::ZERO);
-        }
-        // An answer that was not passed on for it was paid for then.
-        let is_paid = self.pd.is_none() && matches!(error, AttemptError::Refused(_));
-        (is_paid || self.pay_for_retry()).then(|| pause(&self.retries, tries, seed))
-    }
-
-    /// Pays for another try. Whether that was possible.
-    pub(crate) fn pay_for_retry(&self) -> bool {
-        let paid = self.budget.pay(&self.retries);
-        let kind = if paid {
-            RetryKind::Paid
-        } else {
-            RetryKind::OverBudget
-        };
-        self.metrics.retries.count(kind);
-        paid
-    }
-}
-
-/// Whether the answer of that status is not passed on, but another worker tried, where the request is not split. Paid then.
-pub(crate) fn is_worth_another(request: &RequestContext, status: StatusCode, tries: u32) -> bool {
-    let pool = request.pool();
-    pool.retries.statuses.contains(&status)
-        && tries < pool.limits.attempts
-        && pool.serving(&request.model).count() > tries as usize
-        && pool.pay_for_retry()
 }
 
 /// The pause before the next try of the request with that seed, of which so many were in vain: between half of what it could

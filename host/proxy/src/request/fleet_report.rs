@@ -183,7 +183,7 @@ fn report(pool: &PoolState, is_cache_aware: bool) -> PoolReport {
         dialect: pool.pd.as_ref().and_then(PdPool::dialect),
         dialect_report: pool.pd.as_ref().map(PdPool::dialect_report),
         queued: pool.queue.len(),
-        budget: BudgetReport::of(pool),
+        budget: pool.admission.as_ref().map(|_| BudgetReport::of(&pool.queue)),
         is_cache_aware,
         token_timeouts: pool.knowledge.timeouts.report(),
         token_failures: pool.knowledge.failures.report(),

@@ -2,13 +2,14 @@
 
 pub(crate) mod arrival;
 pub(crate) mod body_reader;
+mod collectors;
 pub(crate) mod context;
-pub(crate) mod fleet_collector;
 pub(crate) mod fleet_report;
 pub(crate) mod handle;
 pub(crate) mod isolation;
 pub(crate) mod keep_alive;
 pub(crate) mod lifecycle;
+pub(crate) mod model_list;
 mod prepare;
 pub(crate) mod realtime;
 pub(crate) mod response_body;

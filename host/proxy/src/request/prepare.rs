@@ -46,6 +46,11 @@ pub(super) fn claim(
     Ok(Claim { tokens, caller })
 }
 
+/// Returns the class that a request's body states, where the pool reads it.
+fn body_class(pool: &PoolState, peek: &Peek<'_>) -> Option<i64> {
+    pool.admission.as_ref()?.class_of_body(peek.priority)
+}
+
 /// Builds the context of a request: terms, headers, tokens and model.
 pub(super) async fn prepare(
     snapshot: Arc<Snapshot>,
@@ -55,11 +60,11 @@ pub(super) async fn prepare(
     body: Bytes,
 ) -> Result<RequestContext, Refusal> {
     let pool = snapshot.pool_of(route);
-    let terms = RequestTerms::read(pool, &arrival.headers, peek.priority);
+    let terms = RequestTerms::read(pool.admission.as_ref(), &arrival.headers, peek.priority);
     if let Some(caller) = &claim.caller {
         caller.check_fields(FieldCheck {
-            route: &snapshot.routes[route],
-            pool,
+            class: snapshot.routes[route].objectives.priority,
+            body_class: body_class(pool, peek),
             headers: &arrival.headers,
             peek,
         })?;
@@ -85,13 +90,13 @@ pub(super) async fn prepare(
     }
     let served = catalog::look_up(pool, &peek.model).await;
     let asker = PriorityHint {
-        route: &snapshot.routes[route],
-        pool,
+        route: snapshot.routes[route].objectives.priority,
         caller: claim.caller.as_deref(),
         terms: &terms,
     };
     // Rejected before tokenization, which is expensive.
-    asker.reject_if_full(&peek.model)?;
+    let is_served = || pool.serving(&peek.model).next().is_some();
+    asker.reject_if_full(&pool.queue, pool.queue_limit, is_served)?;
     let assignment = snapshot.routes[route].assign(session, arrival.run.seed(arrival.seq));
     let arm = assignment.map_or(0, |assignment| assignment.arm);
     let recorded = snapshot

@@ -137,7 +137,7 @@ impl Route {
         let RoutePlan {
             spec, pool, headers, ..
         } = plan;
-        let shadows = Shadows::next(&spec, &title(&spec), known, &metrics.shadows);
+        let shadows = Shadows::next(&spec.trials, (&spec.pool, &title(&spec)), known, &metrics.shadows);
         let decider = |policy| Decider::new(policy, metrics);
         let canaries = spec.trials.canaries.into_iter();
         Self {

@@ -27,7 +27,7 @@ use crate::base::label::TokensKind;
 use crate::base::timeouts::RequestLimits;
 use crate::edge::connections;
 use crate::limits::clients::Principal;
-use crate::request::snapshot::{PoolState, Snapshot};
+use crate::request::snapshot::PoolState;
 
 pub(crate) use self::cooldown::Cooldown;
 pub(crate) use self::latency::TokenizerLatency;
@@ -141,20 +141,5 @@ impl From<TokensKind> for Unlearnt {
             kind,
             error: error.map(str::to_owned),
         }
-    }
-}
-
-impl Snapshot {
-    /// Pools that ask a worker for the tokens of each prompt because no model has a table, where a policy wants them.
-    pub fn pools_without_tokenizer(&self) -> impl Iterator<Item = &str> {
-        let asks = |at: usize| {
-            let is_worker = matches!(self.pools[at].tokens, TokenSource::Worker { .. });
-            let wants = |number: usize| self.routes[number].needs_tokens(0);
-            let is_here = |number: &usize| self.routes[*number].pool == at;
-            is_worker && (0..self.routes.len()).filter(is_here).any(wants)
-        };
-        let pools = self.pools.iter().enumerate();
-        let pools = pools.filter(move |(at, _)| !self.tokenizing.has_models() && asks(*at));
-        pools.map(|(_, pool)| &*pool.name)
     }
 }

@@ -204,7 +204,7 @@ impl Tokenizing {
     }
 
     /// Whether anything is said of models.
-    pub(super) fn has_models(&self) -> bool {
+    pub(crate) fn has_models(&self) -> bool {
         !self.models.is_empty()
     }
 

@@ -9,12 +9,12 @@ use worker_client::SendTimeouts;
 
 use crate::base::idle_timeout::IdleTimeoutLimits;
 use crate::dispatch::attempt::{self, Answer, AttemptSpec};
+use crate::dispatch::retry;
 use crate::dispatch::split::concurrent::{self, Transfer};
 use crate::dispatch::split::leg::{self, AttemptError, AttemptFailure};
 use crate::dispatch::split::prefill::Prefilled;
 use crate::dispatch::split::sequential;
 use crate::dispatch::split::spec::{Handover, PdPool};
-use crate::limits::retries;
 use crate::proxy::Proxy;
 use crate::request::context::RequestContext;
 use crate::tasks::Guard;
@@ -153,7 +153,7 @@ async fn send_whole(
         Ok(answer) if is_not_served => Err(Box::pin(leg::refused(request, answer)).await),
         // What takes the place of a pair is tried elsewhere as a leg is.
         Ok(answer) if request.pool().pd.is_some() => leg::accept(request, answer).await,
-        Ok(answer) if retries::is_worth_another(request, answer.response.status(), tries) => {
+        Ok(answer) if retry::is_worth_another(request, answer.response.status(), tries) => {
             Err(Box::pin(leg::refused(request, answer)).await)
         }
         sent => sent.map_err(AttemptError::from),

@@ -7,7 +7,6 @@ use routing::{BudgetLimits, Role, Worker};
 
 use super::spec::{AdmissionSpec, BudgetSpec};
 use crate::fleet::worker::WorkerHandle;
-use crate::request::snapshot::PoolState;
 
 /// What the limits of a pool's budget are made of. The default has none.
 #[derive(Debug, Default)]
@@ -21,33 +20,20 @@ pub(crate) struct Capacity {
     workers: Vec<(Arc<Worker>, Arc<WorkerHandle>)>,
 }
 
-/// Puts the pools' budgets in force.
-pub(crate) fn open_gates(pools: &[Arc<PoolState>]) {
-    for pool in pools {
-        pool.queue.put_in_force(Capacity::of(pool));
-    }
-}
-
 impl Capacity {
-    fn of(pool: &PoolState) -> Self {
-        let Some(admission) = &pool.admission else {
-            return Self::default();
-        };
-        let AdmissionSpec {
-            requests,
-            tokens,
-            tbt_target,
-            ..
-        } = admission.spec;
-        let workers = pool.members.iter();
-        let answering = workers.filter(|member| member.worker.spec().role != Role::Prefill);
+    /// Creates the capacity of a pool with these workers.
+    pub(crate) fn new<'a>(
+        spec: &AdmissionSpec,
+        workers: impl Iterator<Item = (&'a Arc<Worker>, &'a Arc<WorkerHandle>)>,
+    ) -> Self {
+        let answering = workers.filter(|(worker, _)| worker.spec().role != Role::Prefill);
         Self {
             is_any: true,
-            requests,
-            tokens,
-            tbt_target,
+            requests: spec.requests,
+            tokens: spec.tokens,
+            tbt_target: spec.tbt_target,
             workers: answering
-                .map(|member| (Arc::clone(&member.worker), Arc::clone(&member.link)))
+                .map(|(worker, link)| (Arc::clone(worker), Arc::clone(link)))
                 .collect(),
         }
     }

@@ -1,18 +1,10 @@
 //! What is told of admission: who came in how, who waits, and how full the budgets are.
 
-use std::fmt;
-use std::sync::Arc;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-
-use crate::request::snapshot::SnapshotCell;
 
 /// How a request came in, or why it did not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,66 +93,6 @@ impl AdmissionFamilies {
 impl AdmissionMetrics {
     pub(super) fn count(&self, result: Admitted) {
         self.results[result as usize].inc();
-    }
-}
-
-/// Queues and budgets, read when Prometheus asks.
-#[derive(Debug)]
-pub(crate) struct AdmissionCollector {
-    cell: Arc<SnapshotCell>,
-}
-
-impl AdmissionCollector {
-    pub(crate) fn new(cell: Arc<SnapshotCell>) -> Self {
-        Self { cell }
-    }
-}
-
-impl Collector for AdmissionCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let snapshot = self.cell.load();
-        let mut waiting = encoder.encode_descriptor(
-            "queue_waiting",
-            "Requests that wait in a pool's queue, by class: sheddable (priority below 0), standard (0), preferred (above)",
-            None,
-            MetricType::Gauge,
-        )?;
-        for pool in &snapshot.pools {
-            for (class, count) in CLASSES.iter().zip(pool.queue.counts()) {
-                let labels = [("pool", &*pool.name), ("class", *class)];
-                ConstGauge::new(count as f64).encode(waiting.encode_family(&labels)?)?;
-            }
-        }
-        let budgets = || snapshot.pools.iter().filter(|pool| pool.admission.is_some());
-        let mut used = encoder.encode_descriptor(
-            "budget_used",
-            "What a pool has under way of its budgets",
-            None,
-            MetricType::Gauge,
-        )?;
-        for pool in budgets() {
-            let (of, _) = pool.queue.budget();
-            for (budget, amount) in [("requests", of.requests), ("tokens", of.tokens)] {
-                let labels = [("pool", &*pool.name), ("budget", budget)];
-                ConstGauge::new(amount as f64).encode(used.encode_family(&labels)?)?;
-            }
-        }
-        let mut limit = encoder.encode_descriptor(
-            "budget_limit",
-            "What it may have under way; absent where there is no limit",
-            None,
-            MetricType::Gauge,
-        )?;
-        for pool in budgets() {
-            let (_, of) = pool.queue.budget();
-            for (budget, amount) in [("requests", of.requests), ("tokens", of.tokens)] {
-                let labels = [("pool", &*pool.name), ("budget", budget)];
-                if let Some(amount) = amount {
-                    ConstGauge::new(amount as f64).encode(limit.encode_family(&labels)?)?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 

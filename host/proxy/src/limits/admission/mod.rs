@@ -17,14 +17,14 @@ mod wish;
 pub use report::BudgetReport;
 pub use spec::{AdmissionSpec, BudgetSpec, Objectives};
 
-pub(crate) use capacity::open_gates;
+pub(crate) use capacity::Capacity;
 pub(crate) use gate::AdmissionController;
-pub(crate) use metrics::{AdmissionCollector, AdmissionFamilies, AdmissionMetrics};
+pub(crate) use metrics::{AdmissionFamilies, AdmissionMetrics, CLASSES};
 pub(crate) use passage::AdmissionSession;
 pub(crate) use permit::Permit;
 pub(crate) use spec::Admission;
 pub(crate) use ticket::{QueuePosition, longest_hold};
-pub(crate) use wish::{PriorityHint, RequestTerms, class_of_body, deadline};
+pub(crate) use wish::{PriorityHint, RequestTerms, deadline};
 
 #[cfg(test)]
 mod release_tests;

@@ -145,15 +145,19 @@ impl AdmissionSession {
 }
 
 impl PriorityHint<'_> {
-    /// Refuses a request that is sure to be refused as soon as it asks to be let in.
-    pub(crate) fn reject_if_full(&self, model: &str) -> Result<(), Refusal> {
-        let (pool, gate) = (self.pool, &self.pool.queue);
-        if !gate.is_crowded(pool.queue_limit) {
+    /// Refuses a request that is sure to be refused at its admission. `is_served`: a worker serves its model.
+    pub(crate) fn reject_if_full(
+        &self,
+        gate: &AdmissionController,
+        queue_limit: usize,
+        is_served: impl FnOnce() -> bool,
+    ) -> Result<(), Refusal> {
+        if !gate.is_crowded(queue_limit) {
             return Ok(());
         }
         let class = self.class();
-        // What nobody serves is told so.
-        if gate.may_shed_for(class) || pool.serving(model).next().is_none() {
+        // A request for a model without workers is refused for that reason.
+        if gate.may_shed_for(class) || !is_served() {
             return Ok(());
         }
         Err(queue_full(gate, class))

@@ -1,9 +1,9 @@
-//! A pool's budget and who waits for it, for whoever shows it.
+//! Report of a pool's budget and of the requests that wait for it.
 
 use routing::{BudgetLimits, BudgetUse};
 
+use super::gate::AdmissionController;
 use super::metrics::CLASSES;
-use crate::request::snapshot::PoolState;
 
 /// The budget of a pool that has one.
 #[derive(Debug, Clone, Copy)]
@@ -17,14 +17,14 @@ pub struct BudgetReport {
 }
 
 impl BudgetReport {
-    pub(crate) fn of(pool: &PoolState) -> Option<Self> {
-        pool.admission.as_ref()?;
-        let (used, limits) = pool.queue.budget();
-        let counts = pool.queue.counts();
-        Some(Self {
+    /// Returns the report of a pool's budget and queue.
+    pub(crate) fn of(gate: &AdmissionController) -> Self {
+        let (used, limits) = gate.budget();
+        let counts = gate.counts();
+        Self {
             used,
             limits,
             waiting: std::array::from_fn(|at| (CLASSES[at], counts[at])),
-        })
+        }
     }
 }

@@ -11,8 +11,6 @@ use tokio::time::Instant;
 use super::spec::Admission;
 use crate::limits::clients::Principal;
 use crate::request::context::RequestContext;
-use crate::request::route::Route;
-use crate::request::snapshot::PoolState;
 
 /// Classes there are: more would only be told apart by those who abuse them.
 const CLASSES: std::ops::RangeInclusive<i64> = -100..=100;
@@ -106,8 +104,8 @@ pub(crate) struct RequestTerms {
 
 impl RequestTerms {
     /// Reads them as the pool's `[admission]` names them; `priority` is that of the body.
-    pub(crate) fn read(pool: &PoolState, headers: &HeaderMap, priority: Option<i64>) -> Self {
-        let Some(admission) = &pool.admission else {
+    pub(crate) fn read(admission: Option<&Admission>, headers: &HeaderMap, priority: Option<i64>) -> Self {
+        let Some(admission) = admission else {
             return Self::default();
         };
         let header = admission.priority_header.as_ref();
@@ -115,7 +113,7 @@ impl RequestTerms {
         let timeout = admission.timeout_header.as_ref();
         let timeout = timeout.and_then(|name| headers.get(name)?.to_str().ok());
         Self {
-            class: header.or_else(|| class_of_body(pool, priority)),
+            class: header.or_else(|| admission.class_of_body(priority)),
             tenant: tenant(headers, admission),
             timeout: timeout.and_then(seconds),
         }
@@ -127,17 +125,20 @@ impl RequestTerms {
     }
 }
 
-/// The class that the body's `priority` means, where the pool reads it. vLLM's is the other way round: the lower, the earlier.
-pub(crate) fn class_of_body(pool: &PoolState, priority: Option<i64>) -> Option<i64> {
-    let is_read = pool.admission.as_ref()?.spec.priority_in_body;
-    priority.filter(|_| is_read).map(i64::saturating_neg)
+impl Admission {
+    /// Returns the class that the body's `priority` means, where the pool reads it. vLLM's order is the reverse: the lower,
+    /// the earlier.
+    pub(crate) fn class_of_body(&self, priority: Option<i64>) -> Option<i64> {
+        let is_read = self.spec.priority_in_body;
+        priority.filter(|_| is_read).map(i64::saturating_neg)
+    }
 }
 
 /// What is known of a request's importance before anything is made of its prompt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PriorityHint<'a> {
-    pub(crate) route: &'a Route,
-    pub(crate) pool: &'a PoolState,
+    /// Class of its route.
+    pub(crate) route: Option<i32>,
     pub(crate) caller: Option<&'a Principal>,
     pub(crate) terms: &'a RequestTerms,
 }
@@ -147,7 +148,7 @@ impl PriorityHint<'_> {
     /// than those make it.
     pub(super) fn class(&self) -> i32 {
         let caller = self.caller.map(|caller| caller.priority);
-        let given = self.route.objectives.priority.or(caller).unwrap_or(0);
+        let given = self.route.or(caller).unwrap_or(0);
         let bounded = |class: i64| class.clamp(*CLASSES.start(), *CLASSES.end()) as i32;
         match self.terms.class.map(bounded) {
             Some(own) if caller.is_some() => own.min(given),
@@ -159,8 +160,7 @@ impl PriorityHint<'_> {
 
 fn class(request: &RequestContext) -> i32 {
     let asker = PriorityHint {
-        route: request.route(),
-        pool: request.pool(),
+        route: request.route().objectives.priority,
         caller: request.caller.as_deref(),
         terms: &request.terms,
     };

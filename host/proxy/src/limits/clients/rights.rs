@@ -6,9 +6,6 @@ use worker_client::X_DATA_PARALLEL_RANK;
 
 use super::Principal;
 use crate::base::reply::Refusal;
-use crate::limits::admission::class_of_body;
-use crate::request::route::Route;
-use crate::request::snapshot::PoolState;
 
 /// What a client may set of a request for an engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,8 +19,10 @@ pub struct EngineFields {
 /// What decides whether a request may set its fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FieldCheck<'a> {
-    pub(crate) route: &'a Route,
-    pub(crate) pool: &'a PoolState,
+    /// Class of the request's route.
+    pub(crate) class: Option<i32>,
+    /// Class that the body states, where the pool reads it.
+    pub(crate) body_class: Option<i64>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) peek: &'a Peek<'a>,
 }
@@ -58,9 +57,8 @@ impl Principal {
 
     /// Whether the pool reads the body's `priority`, and it is no sooner than the client's own class.
     fn is_within_class(&self, request: FieldCheck<'_>) -> bool {
-        let class = request.route.objectives.priority.unwrap_or(self.priority);
-        let of_body = class_of_body(request.pool, request.peek.priority);
-        of_body.is_some_and(|own| own <= class.into())
+        let class = request.class.unwrap_or(self.priority);
+        request.body_class.is_some_and(|own| own <= class.into())
     }
 
     /// An adapter that the request names beside its model and that does not exist for the client.

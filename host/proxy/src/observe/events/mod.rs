@@ -16,12 +16,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use routing::{CircuitState, Event, EventKind, EventKinds, EventListener, Worker, WorkerId};
+use routing::{CircuitState, Event, EventKind, EventKinds, EventListener, PolicyVersions, Worker, WorkerId};
 
 use self::inbox::Inbox;
 pub(crate) use self::metrics::EventFamilies;
-pub(crate) use self::trail::LifecycleEvents;
-use crate::request::snapshot::Snapshot;
+pub(crate) use self::trail::{LifecycleEvents, RequestFacts};
 
 /// What a policy that is told events has been told.
 #[derive(Debug, Clone)]
@@ -92,18 +91,23 @@ impl EventHub {
         }
     }
 
-    /// Another snapshot is about to be in force: its workers are told before requests to them, and its policies are those that are
-    /// told. A version takes over from the one before at one moment, so that what they keep together has each event once.
-    pub(crate) fn prepare(&self, before: Option<&Snapshot>, next: &Snapshot) {
-        let (were, are) = (before.map(workers).unwrap_or_default(), workers(next));
-        // Those that leave with it are still there.
+    /// Prepares for a snapshot with these workers, which becomes active next. Its new workers join before requests reach them,
+    /// and events go to its listeners from now on. A version takes over from the one before at one moment, so that their common
+    /// state has each event once.
+    pub(crate) fn prepare(
+        &self,
+        were: &EventWorkers<'_>,
+        are: &EventWorkers<'_>,
+        listeners: Vec<Arc<dyn EventListener>>,
+    ) {
+        // Workers that leave are still there.
         let mut there = were.clone();
-        there.extend(&are);
+        there.extend(are);
         let mut inboxes = self.inboxes.write().unwrap_or_else(PoisonError::into_inner);
         let known = std::mem::take(&mut *inboxes);
         let inbox_of = |listener| {
             if let Some(kept) = known.iter().find(|inbox| inbox.is_of(&listener)) {
-                self.tell_new(kept, &were, &are);
+                self.tell_new(kept, were, are);
                 return Arc::clone(kept);
             }
             let fresh = Inbox::new(listener, &self.families);
@@ -112,7 +116,7 @@ impl EventHub {
             }
             Arc::new(fresh)
         };
-        *inboxes = listeners(next).into_iter().map(inbox_of).collect();
+        *inboxes = listeners.into_iter().map(inbox_of).collect();
         let wanted = inboxes
             .iter()
             .fold(0, |wanted, inbox| wanted | inbox.kinds().bits());
@@ -122,16 +126,15 @@ impl EventHub {
         let _ = self.bell.try_send(());
     }
 
-    /// Another snapshot is in force: no request that comes goes to the workers that are gone.
-    pub(crate) fn part(&self, before: &Snapshot, next: &Snapshot) {
-        let are = workers(next);
-        for (_, worker) in workers(before).iter().filter(|(id, _)| !are.contains_key(id)) {
+    /// Records the workers that left with the snapshot before: no new request goes to them.
+    pub(crate) fn part(&self, were: &EventWorkers<'_>, are: &EventWorkers<'_>) {
+        for (_, worker) in were.iter().filter(|(id, _)| !are.contains_key(id)) {
             self.note(&Note::of_worker(EventKind::Left, worker, f64::NAN));
         }
     }
 
     /// Workers that come, and those that do something else.
-    fn tell_new(&self, inbox: &Inbox, were: &Workers<'_>, are: &Workers<'_>) {
+    fn tell_new(&self, inbox: &Inbox, were: &EventWorkers<'_>, are: &EventWorkers<'_>) {
         for (id, worker) in are {
             let role = worker.spec().role;
             let note = match were.get(id) {
@@ -196,25 +199,18 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-type Workers<'a> = BTreeMap<WorkerId, &'a Arc<Worker>>;
+/// Workers of all pools of a snapshot, once each.
+pub(crate) type EventWorkers<'a> = BTreeMap<WorkerId, &'a Arc<Worker>>;
 
-/// Those of all pools, once each.
-fn workers(snapshot: &Snapshot) -> Workers<'_> {
-    let members = snapshot.members();
-    members
-        .map(|member| (member.worker.id(), &member.worker))
-        .collect()
-}
-
-/// Those of every policy that is in force on a route or asked beside it, once each.
-fn listeners(snapshot: &Snapshot) -> Vec<Arc<dyn EventListener>> {
+/// Returns the listeners of the active versions of these policies, once each.
+pub(crate) fn listeners<'a>(
+    policies: impl Iterator<Item = &'a PolicyVersions>,
+) -> Vec<Arc<dyn EventListener>> {
     let mut found: Vec<Arc<dyn EventListener>> = Vec::new();
-    for route in &snapshot.routes {
-        for versions in route.policies() {
-            for listener in versions.in_force().policy.listeners() {
-                if !found.iter().any(|known| is_same(known, &listener)) {
-                    found.push(listener);
-                }
+    for versions in policies {
+        for listener in versions.in_force().policy.listeners() {
+            if !found.iter().any(|known| is_same(known, &listener)) {
+                found.push(listener);
             }
         }
     }

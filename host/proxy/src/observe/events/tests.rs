@@ -2,29 +2,12 @@
 
 use std::fmt;
 
-use prometheus_client::registry::Registry;
 use routing::{
-    DecisionInput, Event, FeaturePlan, Fleet, Generation, Policy, PolicyFault, PolicyVersions, Pool, Role,
-    Verdict, WorkerSpec,
+    DecisionInput, Event, FeaturePlan, Fleet, Policy, PolicyFault, PolicyVersions, Role, Verdict, WorkerSpec,
 };
 
 use super::inbox::{BATCH, QUEUE};
 use super::*;
-use crate::Authorization;
-use crate::Expectation;
-use crate::HealthSpec;
-use crate::PoolSpec;
-use crate::PoolTimeouts;
-use crate::ProxyMetrics;
-use crate::RequestLimits;
-use crate::RetrySpec;
-use crate::RouteSpec;
-use crate::SnapshotPlan;
-use crate::SnapshotSpec;
-use crate::TokenSource;
-use crate::limits::admission::Objectives;
-use crate::observe::experiments::TrialSpec;
-use crate::record::{RecordSpec, Recorder};
 
 /// Keeps the requests' numbers of what it is told.
 #[derive(Default)]
@@ -211,89 +194,33 @@ impl Policy for Listening {
     }
 }
 
-/// One pool of these workers, and one route that this policy decides on.
-fn snapshot(
-    before: Option<&Snapshot>,
-    fleet: &Fleet,
-    policy: &Listening,
-    metrics: &ProxyMetrics,
-) -> Snapshot {
-    let long = Duration::from_secs(1);
-    let spec = SnapshotSpec {
-        generation: Generation(1),
-        pools: vec![PoolSpec {
-            pool: Pool {
-                name: "main".into(),
-                workers: fleet.workers().into(),
-            },
-            tokens: TokenSource::Off,
-            expectation: Expectation::default(),
-            queue_limit: 1,
-            queue_timeout: long,
-            admission: None,
-            keep_alive: None,
-            adapters: vec![],
-            model_list: None,
-            authorization: Authorization::Pass,
-            connections: worker_client::ConnectionsSpec::default(),
-            accept_handover: false,
-            isolate_prefixes: false,
-            pd: None,
-            health: HealthSpec::default(),
-            scrape: None,
-            retries: RetrySpec::default(),
-            timeouts: PoolTimeouts::default(),
-        }],
-        routes: vec![RouteSpec {
-            models: vec![],
-            path: None,
-            headers: vec![],
-            pool: "main".to_owned(),
-            policy: PolicyVersions::only(Arc::new(policy.clone())),
-            prefill_policy: None,
-            decode_policy: None,
-            trials: TrialSpec::default(),
-            objectives: Objectives::default(),
-        }],
-        models: crate::tokens::ModelsSpec::default(),
-        limits: RequestLimits {
-            body_bytes: 1,
-            connect_timeout: long,
-            first_byte_timeout: long,
-            idle_timeout: long,
-            first_token_timeout: None,
-            request_timeout: None,
-            attempts: 1,
-        },
-        record: RecordSpec::nothing(Recorder::new(&mut Registry::default())),
-        decision_headers: false,
-        edge: crate::edge::EdgeSpec::default(),
-        clients: vec![],
-        metrics_on_listen: true,
-        policy_headers: vec![],
-    };
-    SnapshotPlan::new(before, spec).unwrap().build(before, metrics)
+fn workers(fleet: &Fleet) -> EventWorkers<'_> {
+    let workers = fleet.workers().iter();
+    workers.map(|worker| (worker.id(), worker)).collect()
+}
+
+/// The listeners of a route that this policy decides on.
+fn listeners_of(policy: &Listening) -> Vec<Arc<dyn EventListener>> {
+    let versions = PolicyVersions::only(Arc::new(policy.clone()));
+    listeners([&*versions, &*versions].into_iter())
 }
 
 #[test]
 fn a_worker_has_joined_before_its_first_request_and_leaves_after_its_last() {
-    let metrics = ProxyMetrics::new(&mut Registry::default());
+    let hub = &EventHub::new(EventFamilies::default());
     let policy = Listening::default();
     let (fleet, _) = Fleet::default().next(vec![spec("a")]);
-    let first = snapshot(None, &fleet, &policy, &metrics);
-    let hub = &first.events;
-    hub.prepare(None, &first);
+    hub.prepare(&EventWorkers::new(), &workers(&fleet), listeners_of(&policy));
     let (next_fleet, _) = fleet.next(vec![spec("b")]);
-    let next = snapshot(Some(&first), &next_fleet, &policy, &metrics);
     let dispatched = |fleet: &Fleet| {
         let note = Note::of_worker(EventKind::Dispatched, &fleet.workers()[0], 0.0);
         hub.note(&note);
     };
     // Requests of the snapshot before and of the next, while the one is put in the place of the other.
-    hub.prepare(Some(&first), &next);
+    hub.prepare(&workers(&fleet), &workers(&next_fleet), listeners_of(&policy));
     dispatched(&fleet);
     dispatched(&next_fleet);
-    hub.part(&first, &next);
+    hub.part(&workers(&fleet), &workers(&next_fleet));
     let told = [
         "worker.joined a",
         "worker.joined b",
@@ -305,9 +232,9 @@ fn a_worker_has_joined_before_its_first_request_and_leaves_after_its_last() {
 
     // Of two versions each event goes to one.
     let newer = Listening::default();
-    let last = snapshot(Some(&next), &next_fleet.next(vec![spec("b")]).0, &newer, &metrics);
+    let (last_fleet, _) = next_fleet.next(vec![spec("b")]);
     dispatched(&next_fleet);
-    hub.prepare(Some(&next), &last);
+    hub.prepare(&workers(&next_fleet), &workers(&last_fleet), listeners_of(&newer));
     dispatched(&next_fleet);
     assert_eq!(newer.told(hub), ["worker.joined b", "request.dispatched b"]);
 }

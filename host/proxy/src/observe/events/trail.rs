@@ -7,8 +7,15 @@ use std::time::{Duration, Instant};
 use routing::{EventKind, EventKinds, Worker};
 
 use super::{EventHub, Note, millis};
-use crate::request::context::RequestContext;
-use crate::request::snapshot::Member;
+
+/// Facts of a request that its events carry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestFacts {
+    pub(crate) seq: u64,
+    pub(crate) session: Option<u64>,
+    /// Prompt tokens, estimated where they are not known.
+    pub(crate) prompt_tokens: u32,
+}
 
 /// One worker's share of one try of a request. Each that was dispatched ends exactly once: dropped before it has finished or
 /// failed, it was abandoned.
@@ -24,16 +31,20 @@ pub(crate) struct LifecycleEvents {
 }
 
 impl LifecycleEvents {
-    /// Of a request that is booked there; none where nobody wants to know.
-    pub(crate) fn begin(request: &RequestContext, member: &Member) -> Option<Arc<Self>> {
-        let hub = &request.snapshot.events;
+    /// Begins the events of a request that is booked at a worker; none where no policy wants them.
+    pub(crate) fn begin(
+        hub: &Arc<EventHub>,
+        worker: &Arc<Worker>,
+        facts: impl FnOnce() -> RequestFacts,
+    ) -> Option<Arc<Self>> {
         hub.wants_any(EventKinds::REQUESTS).then(|| {
+            let facts = facts();
             Arc::new(Self {
                 hub: Arc::clone(hub),
-                worker: Arc::clone(&member.worker),
-                seq: request.seq,
-                session: request.session,
-                prompt: request.prompt_tokens(),
+                worker: Arc::clone(worker),
+                seq: facts.seq,
+                session: facts.session,
+                prompt: facts.prompt_tokens,
                 dispatched: OnceLock::new(),
                 is_over: AtomicBool::new(false),
             })

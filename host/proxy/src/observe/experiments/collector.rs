@@ -1,22 +1,13 @@
-//! Collector of arm metrics: reads the active snapshot at each scrape, so removed arms disappear.
+//! Gauges of arms, encoded at each scrape from the trials that are active then, so removed arms disappear.
 
 use std::fmt;
-use std::sync::Arc;
 
 use experiment::ARM_SHARES;
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::trial::{Arm, Trial};
-use crate::request::snapshot::SnapshotCell;
-
-/// Collector over the experiments of the active snapshot.
-#[derive(Debug)]
-pub(crate) struct TrialCollector {
-    cell: Arc<SnapshotCell>,
-}
 
 /// Gauge per arm.
 struct ArmGauge {
@@ -42,38 +33,32 @@ const GAUGES: [ArmGauge; 2] = [
     },
 ];
 
-impl TrialCollector {
-    /// Creates the collector.
-    pub(crate) fn new(cell: Arc<SnapshotCell>) -> Self {
-        Self { cell }
+/// Encodes the gauges of all trials. Of trials with the same pool and title only the first counts: the others receive no
+/// requests.
+pub(crate) fn encode_trials<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    all: impl Iterator<Item = &'a Trial>,
+) -> fmt::Result {
+    let mut trials: Vec<&Trial> = Vec::new();
+    for trial in all {
+        let is_known = |known: &&Trial| known.pool == trial.pool && known.route == trial.route;
+        if !trials.iter().any(is_known) {
+            trials.push(trial);
+        }
     }
-}
-
-impl Collector for TrialCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let snapshot = self.cell.load();
-        let mut trials: Vec<&Trial> = Vec::new();
-        for trial in snapshot.routes.iter().filter_map(|route| route.trial()) {
-            // Of routes with the same pool and matching rule only the first receives requests.
-            let is_known = |known: &&Trial| known.pool == trial.pool && known.route == trial.route;
-            if !trials.iter().any(is_known) {
-                trials.push(trial);
+    for arm_gauge in GAUGES {
+        let (name, help) = (arm_gauge.name, arm_gauge.help);
+        let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for trial in &trials {
+            for arm in trial.arms.iter().skip(arm_gauge.first_arm) {
+                let label = [
+                    ("pool", &*trial.pool),
+                    ("route", &*trial.route),
+                    ("policy", &*arm.policy),
+                ];
+                ConstGauge::new((arm_gauge.read)(arm)).encode(gauge.encode_family(&label)?)?;
             }
         }
-        for arm_gauge in GAUGES {
-            let (name, help) = (arm_gauge.name, arm_gauge.help);
-            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for trial in &trials {
-                for arm in trial.arms.iter().skip(arm_gauge.first_arm) {
-                    let label = [
-                        ("pool", &*trial.pool),
-                        ("route", &*trial.route),
-                        ("policy", &*arm.policy),
-                    ];
-                    ConstGauge::new((arm_gauge.read)(arm)).encode(gauge.encode_family(&label)?)?;
-                }
-            }
-        }
-        Ok(())
     }
+    Ok(())
 }

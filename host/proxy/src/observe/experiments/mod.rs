@@ -10,7 +10,7 @@ mod report;
 mod spec;
 mod trial;
 
-pub(crate) use self::collector::TrialCollector;
+pub(crate) use self::collector::encode_trials;
 pub(crate) use self::enrollment::Enrollment;
 pub(crate) use self::metrics::ArmFamilies;
 pub use self::spec::{CanarySpec, ShadowSpec, TrialSpec};

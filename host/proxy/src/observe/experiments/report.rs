@@ -1,36 +1,10 @@
-//! Reports of the experiments of a snapshot.
+//! Reports of experiments.
 
 use std::sync::Arc;
 
 use experiment::{ARM_SHARES, ArmReport, Finding, Look, Measure, StopCause, StopReport, TrialReport};
 
 use super::trial::{Arm, Stop, Trial};
-use crate::observe::shadow::ShadowReport;
-use crate::request::route::Route;
-use crate::request::snapshot::Snapshot;
-
-impl Snapshot {
-    /// Returns the reports of all experiments.
-    #[must_use]
-    pub fn trials(&self) -> Vec<TrialReport> {
-        let trials = self.routes.iter().filter_map(Route::trial);
-        trials.map(|trial| trial.report()).collect()
-    }
-
-    /// Returns the reports of all shadow policies.
-    #[must_use]
-    pub fn shadows(&self) -> Vec<ShadowReport> {
-        let shadows = self.routes.iter().filter_map(|route| route.shadows.as_ref());
-        shadows.flat_map(|shadows| shadows.report()).collect()
-    }
-
-    /// Resumes the stopped canaries of that name on every route. Returns their number.
-    #[must_use]
-    pub fn resume_canaries(&self, policy: &str) -> usize {
-        let trials = self.routes.iter().filter_map(Route::trial);
-        trials.map(|trial| trial.resume(policy)).sum()
-    }
-}
 
 impl Trial {
     /// Returns the report of the experiment.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use routing::{PolicyVersions, hash_mix};
 
-use crate::request::snapshot::RouteSpec;
+use crate::observe::experiments::TrialSpec;
 
 pub(crate) use self::captured::Captured;
 pub(crate) use self::metrics::ShadowFamilies;
@@ -46,15 +46,14 @@ struct Shadow {
 }
 
 impl Shadows {
-    /// Those of a route. What `before` knows of one of the same name is kept.
+    /// Returns the shadows of a route of this title to this pool. What `before` knows of one of the same name is kept.
     pub(crate) fn next(
-        spec: &RouteSpec,
-        title: &str,
+        spec: &TrialSpec,
+        (pool, title): (&str, &str),
         before: Option<&Self>,
         metrics: &ShadowFamilies,
     ) -> Option<Self> {
         let each: Box<[Shadow]> = spec
-            .trials
             .shadows
             .iter()
             .map(|shadow| {
@@ -63,7 +62,7 @@ impl Shadows {
                 let record = known.map(|known| Arc::clone(&known.record));
                 let fresh = || {
                     let label = ShadowLabel {
-                        pool: spec.pool.clone(),
+                        pool: pool.to_owned(),
                         route: title.to_owned(),
                         policy: shadow.name.clone(),
                     };
@@ -77,7 +76,7 @@ impl Shadows {
             .collect();
         (!each.is_empty()).then_some(Self {
             // A float becomes an integer within its bounds.
-            sample: (spec.trials.shadow_sample * u64::MAX as f64) as u64,
+            sample: (spec.shadow_sample * u64::MAX as f64) as u64,
             each,
         })
     }

@@ -6,9 +6,10 @@ use arc_swap::ArcSwap;
 
 use super::{Snapshot, SnapshotPlan};
 use crate::edge::Edge;
-use crate::limits::admission;
+use crate::limits::admission::Capacity;
 use crate::limits::memory::MemoryStage;
 use crate::metrics::ProxyMetrics;
+use crate::observe::events::EventWorkers;
 
 /// Holds the active snapshot. Readers load it without waiting; there is one writer, the composition root.
 #[derive(Debug)]
@@ -21,9 +22,12 @@ impl SnapshotCell {
     #[must_use]
     pub fn new(first: SnapshotPlan, metrics: &ProxyMetrics) -> Self {
         let first = first.build(None, metrics);
-        first.events.prepare(None, &first);
+        let workers = first.event_workers();
+        first
+            .events
+            .prepare(&EventWorkers::new(), &workers, first.event_listeners());
         first.set_rules();
-        admission::open_gates(&first.pools);
+        first.open_gates();
         Self {
             current: ArcSwap::from_pointee(first),
         }
@@ -45,11 +49,12 @@ impl SnapshotCell {
     pub fn store(&self, plan: SnapshotPlan) {
         let before = self.current.load_full();
         let next = Arc::new(plan.build(Some(&before), &before.metrics));
-        next.events.prepare(Some(&before), &next);
+        let (were, are) = (before.event_workers(), next.event_workers());
+        next.events.prepare(&were, &are, next.event_listeners());
         next.set_rules();
         self.current.store(Arc::clone(&next));
-        next.events.part(&before, &next);
-        admission::open_gates(&next.pools);
+        next.events.part(&were, &are);
+        next.open_gates();
         let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
         for gone in before.members().map(|member| &*member.worker.spec().name) {
             if !stays(gone) {
@@ -76,6 +81,18 @@ impl Snapshot {
         self.edge.bodies.set_limits(self.edge.totals);
         self.edge.memory.set_limit(self.edge.totals.memory);
         self.tokenizing.set_limits();
+    }
+
+    /// Activates the budgets of the pools.
+    fn open_gates(&self) {
+        for pool in &self.pools {
+            let capacity = pool.admission.as_ref().map(|admission| {
+                let members = pool.members.iter();
+                let workers = members.map(|member| (&member.worker, &member.link));
+                Capacity::new(&admission.spec, workers)
+            });
+            pool.queue.put_in_force(capacity.unwrap_or_default());
+        }
     }
 
     /// Leaves caches that can be made again what a stage leaves them.

@@ -6,6 +6,7 @@
 
 mod cell;
 mod plan;
+mod report;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,0 +1,59 @@
+//! Reports of a snapshot: experiments, shadow policies, listeners of events, sources of tokens.
+
+use std::sync::Arc;
+
+use experiment::TrialReport;
+use routing::EventListener;
+
+use super::Snapshot;
+use crate::observe::events::{self, EventWorkers};
+use crate::observe::shadow::ShadowReport;
+use crate::request::route::Route;
+use crate::tokens::TokenSource;
+
+impl Snapshot {
+    /// Returns the reports of all experiments.
+    #[must_use]
+    pub fn trials(&self) -> Vec<TrialReport> {
+        let trials = self.routes.iter().filter_map(Route::trial);
+        trials.map(|trial| trial.report()).collect()
+    }
+
+    /// Returns the reports of all shadow policies.
+    #[must_use]
+    pub fn shadows(&self) -> Vec<ShadowReport> {
+        let shadows = self.routes.iter().filter_map(|route| route.shadows.as_ref());
+        shadows.flat_map(|shadows| shadows.report()).collect()
+    }
+
+    /// Resumes the stopped canaries of that name on every route. Returns their number.
+    #[must_use]
+    pub fn resume_canaries(&self, policy: &str) -> usize {
+        let trials = self.routes.iter().filter_map(Route::trial);
+        trials.map(|trial| trial.resume(policy)).sum()
+    }
+
+    /// Returns the pools whose workers make the tokens of each prompt because no model has a table, where a policy wants them.
+    pub fn pools_without_tokenizer(&self) -> impl Iterator<Item = &str> {
+        let asks = |at: usize| {
+            let is_worker = matches!(self.pools[at].tokens, TokenSource::Worker { .. });
+            let wants = |number: usize| self.routes[number].needs_tokens(0);
+            let is_here = |number: &usize| self.routes[*number].pool == at;
+            is_worker && (0..self.routes.len()).filter(is_here).any(wants)
+        };
+        let pools = self.pools.iter().enumerate();
+        let pools = pools.filter(move |(at, _)| !self.tokenizing.has_models() && asks(*at));
+        pools.map(|(_, pool)| &*pool.name)
+    }
+
+    /// Returns the workers of all pools, once each.
+    pub(super) fn event_workers(&self) -> EventWorkers<'_> {
+        let workers = self.members().map(|member| &member.worker);
+        workers.map(|worker| (worker.id(), worker)).collect()
+    }
+
+    /// Returns the listeners of every active policy of a route, once each.
+    pub(super) fn event_listeners(&self) -> Vec<Arc<dyn EventListener>> {
+        events::listeners(self.routes.iter().flat_map(Route::policies))
+    }
+}
