@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::faults::FaultScript;
+use crate::fault_script::FaultScript;
 use crate::publisher::Publisher;
 use crate::scheduler::{Scheduler, Step};
 use crate::sequence::Submission;

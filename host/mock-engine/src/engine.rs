@@ -12,11 +12,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{InvalidConfig, MockConfig};
 use crate::core_loop::{COMMAND_QUEUE, CoreLoop};
-use crate::faults::{FaultScript, Faults};
+use crate::fault_script::FaultScript;
+use crate::faults::Faults;
+use crate::gate::Gate;
 use crate::power::Power;
 use crate::publisher::{Publisher, PublisherError};
 use crate::scheduler::Scheduler;
-use crate::serving::{Context, Gate, Listening, LoadedAdapters, Recorded, Recorder, Site};
+use crate::serving::{Context, Listening, LoadedAdapters, Recorded, Recorder, Site};
 use crate::stats::MockStats;
 use crate::transfer::{PdRole, Side};
 

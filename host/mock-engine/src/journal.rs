@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::config::{MockConfig, ReplayForm};
 use crate::event::CacheEvent;
 use crate::event_wire::EventWire;
-use crate::faults::BatchLoss;
+use crate::fault_script::BatchLoss;
 
 /// Batches by number.
 pub(crate) struct Journal {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::core_loop::Command;
-use crate::faults::EngineGone;
-use crate::serving::Gate;
+use crate::gate::{EngineGone, Gate};
 use crate::transfer::Side;
 
 /// Parts that are turned off together.

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::config::MockConfig;
 use crate::event::CacheEvent;
-use crate::faults::{BatchLoss, FaultScript};
+use crate::fault_script::{BatchLoss, FaultScript};
 use crate::journal::{Journal, replay_start};
 
 /// Most queued batches; more are dropped with a warning, as in vLLM's bounded queue.

@@ -3,15 +3,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-use http::StatusCode;
-use hyper::Response;
 use serde::Deserialize;
 
 use crate::config::MockConfig;
 use crate::event::Adapter;
-use crate::serving::ask::read;
-use crate::serving::body::{ReplyBody, reply};
+use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 
 /// The loaded adapters.
@@ -71,8 +67,8 @@ impl LoadedAdapters {
             .collect()
     }
 
-    /// Handles `POST /v1/load_lora_adapter`.
-    pub(super) fn load(&self, config: &MockConfig, body: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
+    /// Handles `POST /v1/load_lora_adapter`, and returns the text of the answer.
+    pub(super) fn load(&self, config: &MockConfig, body: &[u8]) -> Result<String, Refusal> {
         let body: LoadBody = read(body)?;
         let name = &*body.lora_name;
         if name.is_empty() || body.lora_path.is_empty() {
@@ -97,13 +93,11 @@ impl LoadedAdapters {
         };
         loaded.next_id += 1;
         loaded.adapters.push(adapter);
-        Ok(text_reply(format!(
-            "Success: LoRA adapter '{name}' added successfully."
-        )))
+        Ok(format!("Success: LoRA adapter '{name}' added successfully."))
     }
 
-    /// Handles `POST /v1/unload_lora_adapter`.
-    pub(super) fn unload(&self, body: &[u8]) -> Result<Response<ReplyBody>, Refusal> {
+    /// Handles `POST /v1/unload_lora_adapter`, and returns the text of the answer.
+    pub(super) fn unload(&self, body: &[u8]) -> Result<String, Refusal> {
         let body: UnloadBody = read(body)?;
         let name = &*body.lora_name;
         let mut loaded = self.loaded();
@@ -112,20 +106,10 @@ impl LoadedAdapters {
         if loaded.adapters.len() == before {
             return Err(Refusal::unknown_adapter(name));
         }
-        Ok(text_reply(format!(
-            "Success: LoRA adapter '{name}' removed successfully."
-        )))
+        Ok(format!("Success: LoRA adapter '{name}' removed successfully."))
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn text_reply(text: String) -> Response<ReplyBody> {
-    reply(
-        StatusCode::OK,
-        "text/plain; charset=utf-8",
-        ReplyBody::Whole(Bytes::from(text)),
-    )
 }

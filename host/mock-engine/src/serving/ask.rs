@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::config::MockConfig;
 use crate::event::{Adapter, Namespace};
-use crate::serving::Context;
 use crate::serving::audio::Recording;
+use crate::serving::context::Context;
+use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::Dialect;
 use crate::tokens::{Ending, Message, chat_segments, segment_tokens, tokenize};
@@ -175,11 +175,6 @@ impl From<ChatMessage> for Message {
             content,
         }
     }
-}
-
-/// Parses a body as this type.
-pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| Refusal::invalid(&error))
 }
 
 /// Returns the model and the adapter of a request; without a model, the one that is served.

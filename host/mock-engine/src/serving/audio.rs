@@ -6,8 +6,8 @@ use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use crate::sequence::{Finish, Output};
-use crate::serving::Context;
 use crate::serving::ask::InferenceRequest;
+use crate::serving::context::Context;
 use crate::serving::form::parts;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope};

@@ -15,7 +15,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::sequence::Finish;
-use crate::serving::Tokens;
+use crate::serving::context::Tokens;
 use crate::serving::stream::Stream;
 
 /// The body ends too early: the connection must be closed.

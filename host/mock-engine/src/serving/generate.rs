@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::sequence::{Finish, Submission};
 use crate::serving::ask::InferenceRequest;
 use crate::serving::body::{ReplyBody, json_reply, reply};
+use crate::serving::context::{Context, Tokens, unix_now};
 use crate::serving::refusal::Refusal;
 use crate::serving::routes::Head;
 use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope};
 use crate::serving::stream::Stream;
-use crate::serving::{Context, Tokens, unix_now};
 use crate::transfer::{Denied, Legs, Opening, Transfer};
 
 /// Tokens to generate, and the finish reason at that limit.

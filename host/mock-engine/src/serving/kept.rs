@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
-use crate::serving::ask::read;
+use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 
 /// Most stored responses.

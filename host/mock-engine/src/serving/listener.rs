@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Request;
@@ -12,13 +12,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::faults::EngineGone;
+use crate::gate::{Change, Gate};
+use crate::serving::body::HttpResult;
+use crate::serving::context::Context;
 use crate::serving::realtime::ConversationSlot;
-use crate::serving::{Context, HttpResult, routes};
-use crate::transfer::{Side, answer_bootstrap};
+use crate::serving::{bootstrap, routes};
+use crate::transfer::Side;
 
 /// Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
@@ -26,8 +27,6 @@ const MAX_CONNECTIONS: usize = 4096;
 const BACKLOG: u32 = 1024;
 /// Pause before the next attempt if the system has no more sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-
-type Change = (bool, oneshot::Sender<()>);
 
 /// Service of a listener.
 #[derive(Debug, Clone)]
@@ -42,49 +41,8 @@ impl Site {
     async fn answer(self, request: Request<Incoming>) -> HttpResult {
         match self {
             Self::Engine(context) => routes::answer(context, request).await,
-            Self::Bootstrap(side) => answer_bootstrap(&side, &request),
+            Self::Bootstrap(side) => bootstrap::answer(&side, &request),
         }
-    }
-}
-
-/// Opens and closes the listener from outside.
-#[derive(Debug)]
-pub(crate) struct Gate {
-    changes: mpsc::Sender<Change>,
-    stop: CancellationToken,
-    /// Cancels all open connections; replaced afterwards.
-    connections: Mutex<CancellationToken>,
-}
-
-impl Gate {
-    /// Creates a gate and its receiving end, for [`Listening::new`].
-    pub(crate) fn new(stop: &CancellationToken) -> (Arc<Self>, mpsc::Receiver<Change>) {
-        let (sender, changes) = mpsc::channel(1);
-        let gate = Self {
-            changes: sender,
-            stop: stop.clone(),
-            connections: Mutex::new(stop.child_token()),
-        };
-        (Arc::new(gate), changes)
-    }
-
-    /// Opens or closes, and waits until that is done.
-    pub(crate) async fn set_open(&self, open: bool) -> Result<(), EngineGone> {
-        let (done, wait) = oneshot::channel();
-        self.changes.send((open, done)).await.map_err(|_| EngineGone)?;
-        wait.await.map_err(|_| EngineGone)
-    }
-
-    /// Closes every open connection.
-    pub(crate) fn close_connections(&self) {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        connections.cancel();
-        *connections = self.stop.child_token();
-    }
-
-    fn connection(&self) -> CancellationToken {
-        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        connections.clone()
     }
 }
 

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::sequence::{Finish, Output};
-use crate::serving::Context;
-use crate::serving::ask::{InferenceRequest, read, resolve};
+use crate::serving::ask::{InferenceRequest, resolve};
+use crate::serving::context::Context;
+use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{AnswerSoFar, Envelope};
 use crate::tokens::{Ending, Message, chat_segments, segment_tokens};

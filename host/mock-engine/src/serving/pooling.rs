@@ -7,9 +7,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::event::Namespace;
 use crate::sequence::{Finish, Submission};
-use crate::serving::ask::{ChatMessage, Prompt, conversation, read, resolve};
+use crate::serving::ask::{ChatMessage, Prompt, conversation, resolve};
+use crate::serving::context::{Context, unix_now};
+use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
-use crate::serving::{Context, unix_now};
 use crate::tokens::tokenize;
 
 /// Numbers per vector.

@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::serving::body::{ReplyBody, empty_reply, json_reply};
-use crate::serving::{Context, unix_now};
+use crate::serving::context::{Context, unix_now};
 
 /// Slot of a conversation in the extensions of the upgrade response; the connection runs it.
 #[derive(Debug, Clone, Default)]

@@ -1,20 +1,16 @@
 //! Errors with vLLM's texts and shapes.
 
 use http::StatusCode;
-use http::header::{HeaderValue, RETRY_AFTER};
-use hyper::Response;
 use serde_json::{Value, json};
-
-use crate::serving::body::{ReplyBody, json_reply};
 
 /// An error: `{"error":{"message","type","param","code"}}`.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    status: StatusCode,
-    kind: &'static str,
+    pub(super) status: StatusCode,
+    pub(super) kind: &'static str,
     param: Option<String>,
-    message: String,
-    retry_after: Option<u32>,
+    pub(super) message: String,
+    pub(super) retry_after: Option<u32>,
 }
 
 impl Refusal {
@@ -214,27 +210,5 @@ impl Refusal {
             "param": self.param,
             "code": self.status.as_u16(),
         }})
-    }
-
-    /// Returns the response in OpenAI's shape.
-    pub(crate) fn into_reply(self) -> Response<ReplyBody> {
-        let error = self.error();
-        self.reply(&error)
-    }
-
-    /// Returns the response in Anthropic's shape.
-    pub(crate) fn into_anthropic_reply(self) -> Response<ReplyBody> {
-        let error = json!({"type": "error", "error": {"type": self.kind, "message": self.message}});
-        self.reply(&error)
-    }
-
-    fn reply(self, error: &Value) -> Response<ReplyBody> {
-        let mut reply = json_reply(self.status, error);
-        if let Some(seconds) = self.retry_after {
-            reply
-                .headers_mut()
-                .insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        reply
     }
 }

@@ -11,17 +11,19 @@ use hyper::{Request, Response};
 use serde_json::{Value, json};
 
 use crate::config::MockConfig;
-use crate::faults::RequestFault;
-use crate::serving::ask::{InferenceRequest, read};
+use crate::fault_script::RequestFault;
+use crate::serving::ask::InferenceRequest;
 use crate::serving::body::{HttpResult, ReplyBody, empty_reply, json_reply, reply};
+use crate::serving::context::{Context, unix_now};
 use crate::serving::generate::generate;
 use crate::serving::messages::count;
+use crate::serving::metrics;
 use crate::serving::paths::{Inference, Route, route};
 use crate::serving::pooling::pool;
+use crate::serving::reading::read;
 use crate::serving::realtime::open;
 use crate::serving::refusal::Refusal;
 use crate::serving::tokenize::{detokenize, tokenize};
-use crate::serving::{Context, metrics, unix_now};
 use crate::transfer::{PdDialect, PdRole};
 
 /// Largest body.
@@ -91,8 +93,14 @@ async fn serve(
             ok(count(context, &body)?)
         }
         Route::Realtime => realtime(context, request).await,
-        Route::LoadAdapter => context.adapters.load(&context.config, &read_body(request).await?),
-        Route::UnloadAdapter => context.adapters.unload(&read_body(request).await?),
+        Route::LoadAdapter => {
+            let body = read_body(request).await?;
+            context.adapters.load(&context.config, &body).map(text_reply)
+        }
+        Route::UnloadAdapter => {
+            let body = read_body(request).await?;
+            context.adapters.unload(&body).map(text_reply)
+        }
         Route::KeptResponse(id) if is_streamed(&request) => {
             let events = ReplyBody::Whole(context.kept.events(id)?);
             Ok(reply(StatusCode::OK, EVENT_STREAM, events))
@@ -102,6 +110,14 @@ async fn serve(
         Route::ResetPrefixCache => ok(json!({"success": context.reset_prefix_cache().await})),
         Route::Inference(path, kind) => infer(context, (path, kind), request).await,
     }
+}
+
+fn text_reply(text: String) -> Response<ReplyBody> {
+    reply(
+        StatusCode::OK,
+        "text/plain; charset=utf-8",
+        ReplyBody::Whole(Bytes::from(text)),
+    )
 }
 
 async fn realtime(

@@ -4,8 +4,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::sequence::{Finish, Output};
-use crate::serving::Context;
-use crate::serving::ask::{InferenceRequest, read};
+use crate::serving::ask::InferenceRequest;
+use crate::serving::context::Context;
+use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope};
 use crate::tokens::tokenize;

@@ -3,8 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::serving::Context;
-use crate::serving::ask::{ChatMessage, read, resolve};
+use crate::serving::ask::{ChatMessage, resolve};
+use crate::serving::context::Context;
+use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 use crate::tokens::{Ending, Message, Segment, chat_segments, segment_tokens};
 use crate::vocabulary::text_of;

@@ -1,22 +1,15 @@
-//! Bootstrap server of a prefill engine, and a decode engine's queries to it.
+//! Queries of a decode engine to the bootstrap server of a prefill engine.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Uri};
+use http::Uri;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::Request;
-use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-
-use crate::serving::{HttpResult, empty_reply, json_reply};
-use crate::transfer::PdDialect;
-use crate::transfer::side::Side;
 
 /// Timeout of a bootstrap query, in real time: the server is on this machine.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,36 +19,6 @@ const MAX_DIRECTORY: usize = 1 << 20;
 #[derive(Debug, Deserialize)]
 struct Entry {
     engine_id: String,
-}
-
-/// Answers `GET /query` of mooncake and `GET /health` of sglang.
-pub(crate) fn answer(side: &Side, request: &Request<Incoming>) -> HttpResult {
-    let is_get = request.method() == Method::GET;
-    Ok(match (side.config().dialect, request.uri().path()) {
-        (PdDialect::Mooncake, "/query") if is_get => json_reply(StatusCode::OK, &directory(side)),
-        (PdDialect::Sglang, "/health") if is_get => empty_reply(StatusCode::OK),
-        (PdDialect::Mooncake, "/query") | (PdDialect::Sglang, "/health") => json_reply(
-            StatusCode::METHOD_NOT_ALLOWED,
-            &json!({"detail": "Method Not Allowed"}),
-        ),
-        _ => json_reply(StatusCode::NOT_FOUND, &json!({"detail": "Not Found"})),
-    })
-}
-
-/// Returns the directory as recorded: by data-parallel rank, then tensor-parallel and pipeline-parallel rank.
-fn directory(side: &Side) -> Value {
-    let address = format!("tcp://127.0.0.1:{}", side.port());
-    let entry = |(rank, engine_id): (usize, String)| {
-        let entry = json!({"engine_id": engine_id, "worker_addr": {"0": {"0": address}}});
-        (rank.to_string(), entry)
-    };
-    Value::Object(
-        side.engine_ids()
-            .into_iter()
-            .enumerate()
-            .map(entry)
-            .collect::<Map<_, _>>(),
-    )
 }
 
 /// Returns `true` if the server at `base` (`http://host:port`) is up and has this engine.

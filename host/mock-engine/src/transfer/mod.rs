@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 
 use crate::cache::BlockId;
 
-pub(crate) use bootstrap::answer as answer_bootstrap;
 pub use fabric::Fabric;
 pub(crate) use handshake::Members;
 pub(crate) use prefill::Settling;

@@ -135,7 +135,7 @@ impl Side {
     }
 
     /// Returns the port of its HTTP service.
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
