@@ -12,12 +12,11 @@ use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
 use crate::base::buckets::{decision_times, prompt_lengths, request_times};
-use crate::base::label::{
-    FAILURES, FailureKind, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind,
-};
+use crate::base::label::{FAILURES, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};
 use crate::edge::EdgeMetrics;
-use crate::fleet::catalog::{CatalogFamilies, CatalogMetrics};
-use crate::fleet::health::{HealthFamilies, HealthMetrics, RetryMetrics};
+use crate::fleet::catalog::CatalogFamilies;
+use crate::fleet::health::{HealthFamilies, RetryMetrics};
+use crate::fleet::worker::WorkerMetrics;
 use crate::limits::admission::{AdmissionFamilies, AdmissionMetrics};
 use crate::limits::clients::ClientFamilies;
 use crate::observe::events::EventFamilies;
@@ -436,21 +435,6 @@ pub(crate) struct PdMetrics {
     pub(crate) handed_again: Counter,
     pub(crate) unhanded: Counter,
     pub(crate) prefill_time: Histogram,
-}
-
-/// Handles of one worker.
-#[derive(Debug)]
-pub(crate) struct WorkerMetrics {
-    pub(crate) attempts: Counter,
-    failures: [Counter; FAILURES.len()],
-    pub(crate) health: HealthMetrics,
-    pub(crate) catalog: CatalogMetrics,
-}
-
-impl WorkerMetrics {
-    pub(crate) fn failed(&self, kind: FailureKind) {
-        self.failures[kind as usize].inc();
-    }
 }
 
 /// Handles of one policy.

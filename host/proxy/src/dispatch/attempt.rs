@@ -18,11 +18,11 @@ use crate::base::label::FailureKind;
 use crate::base::request_id::RequestId;
 use crate::base::timeouts::RequestLimits;
 use crate::fleet::health::AttemptToken;
+use crate::fleet::pool::Member;
 use crate::limits::retries;
 use crate::observe::events::{LifecycleEvents, RequestFacts};
 use crate::request::context::RequestContext;
 use crate::request::lifecycle::LoadGuard;
-use crate::request::snapshot::Member;
 
 /// A worker's answer, with everything that lives as long as its body.
 #[derive(Debug)]
@@ -92,13 +92,13 @@ impl AttemptSpec {
 
 /// Where several ranks share a URL, the one that this worker is.
 pub(crate) fn pinned_rank(request: &RequestContext, seat: WorkerChoice) -> Option<u16> {
-    let worker = &request.pool().members[seat.member].worker;
+    let worker = &request.pool().workers.members[seat.member].worker;
     worker.spec().rank.map(|rank| rank.0)
 }
 
 /// Sends it and waits for the head of the answer.
 pub(crate) async fn send(request: &RequestContext, mut asking: AttemptSpec) -> Result<Answer, SendError> {
-    let member = &request.pool().members[asking.seat.member];
+    let member = &request.pool().workers.members[asking.seat.member];
     let link = &member.link;
     let outgoing = OutgoingRequest {
         method: &request.method,
@@ -133,7 +133,7 @@ pub(crate) async fn send(request: &RequestContext, mut asking: AttemptSpec) -> R
         Ok(response) => {
             let (status, headers) = (response.status(), response.headers());
             if status.is_server_error() {
-                request.pool().server_error(member, dispatch, status);
+                request.pool().workers.server_error(member, dispatch, status);
             }
             if let Some(after_ms) = retries::retry_after_ms(status, headers) {
                 link.health.note(&format!("it answered a request with {status}"));
@@ -160,7 +160,7 @@ pub(crate) async fn send(request: &RequestContext, mut asking: AttemptSpec) -> R
                 request.crashes.add(asking.seat.member, dispatch);
                 false
             } else {
-                !error.is_blameless() && request.pool().failed(member, dispatch, &error)
+                !error.is_blameless() && request.pool().workers.failed(member, dispatch, &error)
             };
             report(member, &request.id, &error, rests);
             Err(error)
@@ -229,7 +229,7 @@ fn book(
     lease: impl FnOnce(&Arc<WorkerLoad>) -> LoadLease,
 ) -> LoadGuard {
     let pool = request.pool();
-    let member = &pool.members[seat.member];
+    let member = &pool.workers.members[seat.member];
     let worker = &member.worker;
     let trail = LifecycleEvents::begin(&request.snapshot.events, worker, || RequestFacts {
         seq: request.seq,

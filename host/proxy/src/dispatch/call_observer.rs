@@ -164,7 +164,7 @@ impl CallObserver<'_> {
         } else {
             Vec::new()
         };
-        let members = &self.request.pool().members;
+        let members = &self.request.pool().workers.members;
         let rows = candidates.members.iter();
         trace.called(CallNote {
             facts: *call.facts(),

@@ -50,7 +50,7 @@ pub(crate) fn settle(request: &RequestContext, is_answered: bool) {
     let pool = request.pool();
     let is_theirs = is_answered || crashes.len() == 1;
     for Crash { member, dispatch } in crashes {
-        let member = &pool.members[member];
+        let member = &pool.workers.members[member];
         let worker = &*member.worker.spec().name;
         let id = RequestId(&request.id);
         if !is_theirs {
@@ -62,7 +62,7 @@ pub(crate) fn settle(request: &RequestContext, is_answered: bool) {
                     "a request makes workers close its connections: it is not sent again"
                 );
             }
-        } else if pool.failed(member, dispatch, &ClosedOnRequest) {
+        } else if pool.workers.failed(member, dispatch, &ClosedOnRequest) {
             warn!(worker, request = %id, "a worker closed the connection without an answer and rests");
         }
     }

@@ -41,7 +41,7 @@ impl QuerySource for RequestQueries {
     }
 
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
-        let mut members = self.request.pool().members.iter();
+        let mut members = self.request.pool().workers.members.iter();
         let member = members.find(|member| member.worker.id() == id)?;
         Some(Arc::clone(&member.worker))
     }

@@ -41,6 +41,6 @@ pub(crate) fn is_worth_another(request: &RequestContext, status: StatusCode, tri
     let pool = request.pool();
     pool.retries.statuses.contains(&status)
         && tries < pool.limits.attempts
-        && pool.serving(&request.model).count() > tries as usize
+        && pool.workers.serving(&request.model).count() > tries as usize
         && pool.pay_for_retry()
 }

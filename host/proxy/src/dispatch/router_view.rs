@@ -14,10 +14,11 @@ use routing::{LeastLoaded, Phase, PolicyVersions, Worker};
 use crate::dispatch::queries::RequestQueries;
 use crate::fleet::catalog::ServedModel;
 use crate::fleet::feeds::LiveNow;
+use crate::fleet::pool::Member;
 use crate::limits::admission::{QueuePosition, longest_hold};
 use crate::proxy::Proxy;
 use crate::request::context::{HashedPrompt, RequestContext};
-use crate::request::snapshot::{Member, PoolState};
+use crate::request::snapshot::PoolState;
 
 /// Limits of a request's time in the queue.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,11 +66,11 @@ impl FleetView for RouterView<'_> {
         Self: 'a;
 
     fn member_count(&self) -> usize {
-        self.pool.members.len()
+        self.pool.workers.members.len()
     }
 
     fn worker(&self, member: usize) -> &Arc<Worker> {
-        &self.pool.members[member].worker
+        &self.pool.workers.members[member].worker
     }
 
     fn serves(&self, member: usize) -> bool {
@@ -77,11 +78,11 @@ impl FleetView for RouterView<'_> {
     }
 
     fn is_draining(&self, member: usize) -> bool {
-        self.pool.members[member].link.health.is_draining()
+        self.pool.workers.members[member].link.health.is_draining()
     }
 
     fn eligibility(&self, member: usize, seed: u64) -> Eligibility {
-        let member = &self.pool.members[member];
+        let member = &self.pool.workers.members[member];
         if is_out_of_service(member) {
             Eligibility::OutOfService
         } else if member.link.admits(seed) {
@@ -92,7 +93,7 @@ impl FleetView for RouterView<'_> {
     }
 
     fn columns<'a>(&'a self, _members: &[usize], _matches: Option<&PrefixMatches>) -> Self::Columns<'a> {
-        MemberColumns::new(self.proxy, &self.pool.members)
+        MemberColumns::new(self.proxy, &self.pool.workers.members)
     }
 }
 
@@ -200,7 +201,7 @@ impl PoolView for RouterView<'_> {
     }
 
     fn serving_workers(&self) -> usize {
-        self.pool.serving(&self.request.model).count()
+        self.pool.workers.serving(&self.request.model).count()
     }
 }
 

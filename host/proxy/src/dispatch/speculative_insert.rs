@@ -77,7 +77,11 @@ impl Proxy {
         let snapshot = self.snapshots.load();
         let of_pool = |live: &LiveFeeds, pool: &crate::request::snapshot::PoolState| {
             let lifetime = |worker| (worker, pool.expectation.lifetime(live.is_live(worker)));
-            let members = pool.members.iter().map(|member| lifetime(member.worker.id()));
+            let members = pool
+                .workers
+                .members
+                .iter()
+                .map(|member| lifetime(member.worker.id()));
             members.collect::<Vec<_>>()
         };
         let pools = snapshot.pools.iter();

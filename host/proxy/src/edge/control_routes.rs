@@ -20,10 +20,10 @@ use crate::base::reply::{self, Refusal};
 use crate::base::timeouts::RequestLimits;
 use crate::edge::check_depth;
 use crate::edge::own_pages;
+use crate::fleet::pool::Member;
 use crate::proxy::Proxy;
 use crate::request::body_reader::{self, IntakeError};
 use crate::request::fleet_report::{Health, PoolReport, WorkerReport};
-use crate::request::snapshot::Member;
 use crate::tokens;
 
 /// Longest answer to `/tokenize` that is passed on, in bytes.
@@ -316,22 +316,22 @@ async fn tokenize_at_worker(
         .route(&peek.model, None, &head.headers)
         .ok_or_else(not_found)?;
     let pool = snapshot.pool_of(route);
-    if pool.members.is_empty() {
+    if pool.workers.members.is_empty() {
         return Err(Refusal::PoolEmpty {
-            pool: pool.name.clone(),
+            pool: pool.workers.name.clone(),
         });
     }
     let mut members: Vec<&Member> =
-        tokens::able(pool, &peek.model, proxy.run.seed(proxy.next_seq())).collect();
+        tokens::able(&pool.workers, &peek.model, proxy.run.seed(proxy.next_seq())).collect();
     if members.is_empty() {
         // When all are resting, all are tried rather than none.
-        members.extend(pool.serving(&peek.model));
+        members.extend(pool.workers.serving(&peek.model));
     }
     if members.is_empty() {
         return Err(not_found());
     }
     for_worker(&mut head.headers);
-    pool.authorization.apply(&mut head.headers);
+    pool.workers.authorization.apply(&mut head.headers);
     let target = head.uri.into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
     let outgoing = OutgoingRequest {

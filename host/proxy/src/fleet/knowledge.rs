@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::tokens::TokenizerLatency;
+use crate::fleet::latency::TokenizerLatency;
 
 /// A spell is over after so many successes in a row ...
 const CURED_AFTER: u32 = 32;

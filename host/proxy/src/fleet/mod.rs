@@ -1,7 +1,11 @@
 //! Fleet: each worker's state, health, models and cache knowledge.
 
+pub(crate) mod bootstrap;
 pub(crate) mod catalog;
+mod cooldown;
 pub(crate) mod feeds;
 pub(crate) mod health;
 pub(crate) mod knowledge;
+mod latency;
+pub(crate) mod pool;
 pub(crate) mod worker;

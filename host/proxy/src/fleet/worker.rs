@@ -3,14 +3,30 @@
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use prometheus_client::metrics::counter::Counter;
 use routing::Worker;
 use worker_client::ConnectionPool;
 
+use crate::base::label::{FAILURES, FailureKind};
 use crate::base::throttle::Throttle;
-use crate::fleet::catalog::LearnedModels;
-use crate::fleet::health::{AttemptToken, HealthStatus, WorkerHealth};
-use crate::metrics::{ProxyMetrics, WorkerMetrics};
-use crate::tokens::Cooldown;
+use crate::fleet::catalog::{CatalogMetrics, LearnedModels};
+use crate::fleet::cooldown::Cooldown;
+use crate::fleet::health::{AttemptToken, HealthMetrics, HealthStatus, WorkerHealth};
+
+/// Handles of one worker.
+#[derive(Debug)]
+pub(crate) struct WorkerMetrics {
+    pub(crate) attempts: Counter,
+    pub(crate) failures: [Counter; FAILURES.len()],
+    pub(crate) health: HealthMetrics,
+    pub(crate) catalog: CatalogMetrics,
+}
+
+impl WorkerMetrics {
+    pub(crate) fn failed(&self, kind: FailureKind) {
+        self.failures[kind as usize].inc();
+    }
+}
 
 /// Runtime state of one worker.
 #[derive(Debug)]
@@ -30,14 +46,14 @@ pub(crate) struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    pub(crate) fn new(worker: &Worker, upstream: ConnectionPool, metrics: &ProxyMetrics) -> Self {
+    pub(crate) fn new(worker: &Worker, upstream: ConnectionPool, metrics: WorkerMetrics) -> Self {
         let name = &worker.spec().name;
         Self {
             upstream,
             health: WorkerHealth::default(),
             tokenizer: Cooldown::default(),
             models: LearnedModels::default(),
-            metrics: metrics.worker(name),
+            metrics,
             failure_log: Throttle::default(),
             // A name that is no header value is not shown.
             label: HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("")),

@@ -9,8 +9,9 @@ use crate::dispatch::split::{DialectReport, PdPool};
 use crate::fleet::catalog::ModelsReport;
 use crate::fleet::health::{HealthStatus, StateReport};
 use crate::fleet::knowledge::SpellReport;
+use crate::fleet::pool::Member;
 use crate::limits::admission::BudgetReport;
-use crate::request::snapshot::{Member, PoolState, Snapshot};
+use crate::request::snapshot::{PoolState, Snapshot};
 
 /// A pool in force.
 #[derive(Debug)]
@@ -179,15 +180,15 @@ fn report(pool: &PoolState, is_cache_aware: bool) -> PoolReport {
         }
     };
     PoolReport {
-        name: pool.name.clone(),
+        name: pool.workers.name.clone(),
         dialect: pool.pd.as_ref().and_then(PdPool::dialect),
         dialect_report: pool.pd.as_ref().map(PdPool::dialect_report),
         queued: pool.queue.len(),
         budget: pool.admission.as_ref().map(|_| BudgetReport::of(&pool.queue)),
         is_cache_aware,
-        token_timeouts: pool.knowledge.timeouts.report(),
-        token_failures: pool.knowledge.failures.report(),
-        handover_failures: pool.knowledge.handovers.report(),
-        workers: pool.members.iter().map(worker).collect(),
+        token_timeouts: pool.workers.knowledge.timeouts.report(),
+        token_failures: pool.workers.knowledge.failures.report(),
+        handover_failures: pool.workers.knowledge.handovers.report(),
+        workers: pool.workers.members.iter().map(worker).collect(),
     }
 }

@@ -262,7 +262,11 @@ async fn place(
             PlacementOutcome::Dispatch(placement) => {
                 passage.send(&request, &placement, failures.tries == 0)?;
                 for choice in placement.choices() {
-                    speculative_insert::expect(proxy, &request, pool.members[choice.member].worker.id());
+                    speculative_insert::expect(
+                        proxy,
+                        &request,
+                        pool.workers.members[choice.member].worker.id(),
+                    );
                 }
                 match course.send(proxy, &request, placement).await {
                     Ok(answer) => return Ok((answer, passage.into_permit())),
@@ -270,7 +274,10 @@ async fn place(
                     Err(setback) if request.pinned.is_some() => return Err(setback.error.into()),
                     Err(setback) => {
                         if let (AttemptError::NotServed(_), Some(worker)) = (&setback.error, setback.blamed) {
-                            catalog::after_not_found(proxy, &request, worker, &failures.tried).await;
+                            let pool = &request.snapshot.pool_of(request.route).workers;
+                            let model = (&*request.model, &request.served);
+                            catalog::after_not_found(&proxy.background, pool, model, worker, &failures.tried)
+                                .await;
                         }
                         tokio::time::sleep(failures.add(setback, &request)?).await;
                     }
@@ -345,18 +352,18 @@ impl Failures {
     fn refusal(&mut self, none: NoCandidate, request: &RequestContext) -> Refusal {
         match (none, self.last.take()) {
             (NoCandidate::EmptyPool, _) => Refusal::PoolEmpty {
-                pool: request.pool().name.clone(),
+                pool: request.pool().workers.name.clone(),
             },
             (_, Some(said @ AttemptError::NotServed(_))) => said.into(),
             (NoCandidate::NotServed, _) => Refusal::not_served(&request.model),
             (NoCandidate::CannotSplit, _) if request.dialect_is_unknown() => Refusal::DialectUnknown {
-                pool: request.pool().name.clone(),
+                pool: request.pool().workers.name.clone(),
             },
             (NoCandidate::CannotSplit, _) => Refusal::CannotSplit {
-                pool: request.pool().name.clone(),
+                pool: request.pool().workers.name.clone(),
             },
             (NoCandidate::MissingRole { missing }, _) => Refusal::OneSided {
-                pool: request.pool().name.clone(),
+                pool: request.pool().workers.name.clone(),
                 missing,
             },
             (NoCandidate::AllTried, Some(error)) => error.into(),

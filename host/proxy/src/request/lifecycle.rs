@@ -13,12 +13,13 @@ use inference_api::Tail;
 use routing::{CapacityEvent, LoadLease, WorkerId};
 
 use crate::base::label::{OUTCOMES, Outcome};
+use crate::fleet::pool::Member;
 use crate::limits::admission::{AdmissionController, Permit};
 use crate::limits::clients::RateLimitGuard;
 use crate::observe::events::LifecycleEvents;
 use crate::observe::experiments::Enrollment;
 use crate::record::{ResponseUsage, Trace};
-use crate::request::snapshot::{Member, PoolState};
+use crate::request::snapshot::PoolState;
 
 /// Counts the request's outcome and duration. Dropped without an outcome, the client has left.
 #[derive(Debug)]
@@ -114,7 +115,7 @@ impl RequestLifecycle {
     }
 
     pub(crate) fn member(&self, at: usize) -> &Member {
-        &self.pool.members[at]
+        &self.pool.workers.members[at]
     }
 
     /// The client is answered with that status.

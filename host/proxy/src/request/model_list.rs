@@ -125,8 +125,8 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
         .collect();
     for pool in &snapshot.pools {
         let mut headers = credentials.clone();
-        pool.authorization.apply(&mut headers);
-        for member in &pool.members {
+        pool.workers.authorization.apply(&mut headers);
+        for member in &pool.workers.members {
             let id = member.worker.id();
             if links.iter().all(|(known, ..)| known.id() != id) {
                 links.push((
@@ -169,7 +169,10 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
 /// What the workers are declared to serve: there also where none of them lists it.
 fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
     let of_workers = snapshot.members().flat_map(|member| &member.worker.spec().models);
-    let of_pools = snapshot.pools.iter().flat_map(|pool| pool.catalog.adapters());
+    let of_pools = snapshot
+        .pools
+        .iter()
+        .flat_map(|pool| pool.workers.catalog.adapters());
     let of_pools = of_pools.map(|adapter| &adapter.name);
     of_workers.chain(of_pools).map(|model| &**model).collect()
 }

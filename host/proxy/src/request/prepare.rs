@@ -22,7 +22,7 @@ use crate::request::lifecycle::RequestLifecycle;
 use crate::request::realtime;
 use crate::request::snapshot::{PoolState, Snapshot};
 use crate::request::trace::asks_to_be_explained;
-use crate::tokens::{self, PromptSender};
+use crate::tokens::{self, PromptSender, TokenPool};
 
 /// Reservation of a request against its client's limits.
 pub(super) struct Claim {
@@ -78,7 +78,7 @@ pub(super) async fn prepare(
     let client = claim.caller.as_deref().map(|caller| &*caller.name);
     let session = context::session(client, &arrival.headers, peek);
     headers::for_worker(&mut arrival.headers);
-    pool.authorization.apply(&mut arrival.headers);
+    pool.workers.authorization.apply(&mut arrival.headers);
     if pool.pd.is_some() {
         headers::for_two_legs(&mut arrival.headers);
     }
@@ -88,14 +88,14 @@ pub(super) async fn prepare(
         // A compressed response can neither be read nor extended.
         arrival.headers.remove(ACCEPT_ENCODING);
     }
-    let served = catalog::look_up(pool, &peek.model).await;
+    let served = catalog::look_up(&pool.workers, &peek.model).await;
     let asker = PriorityHint {
         route: snapshot.routes[route].objectives.priority,
         caller: claim.caller.as_deref(),
         terms: &terms,
     };
     // Rejected before tokenization, which is expensive.
-    let is_served = || pool.serving(&peek.model).next().is_some();
+    let is_served = || pool.workers.serving(&peek.model).next().is_some();
     asker.reject_if_full(&pool.queue, pool.queue_limit, is_served)?;
     let assignment = snapshot.routes[route].assign(session, arrival.run.seed(arrival.seq));
     let arm = assignment.map_or(0, |assignment| assignment.arm);
@@ -112,7 +112,12 @@ pub(super) async fn prepare(
             seq: arrival.run.seed(arrival.seq),
             limits: &snapshot.limits,
         };
-        tokens::learn(&snapshot.tokenizing, pool, &question).await
+        let token_pool = TokenPool {
+            workers: &pool.workers,
+            metrics: &pool.metrics,
+            source: pool.tokens,
+        };
+        tokens::learn(&snapshot.tokenizing, token_pool, &question).await
     } else {
         None
     };

@@ -308,12 +308,14 @@ impl Snapshot {
         let mut only: Option<&str> = None;
         for route in self.routes.iter().filter(|route| route.takes_head(path, headers)) {
             let pool = &self.pools[route.pool];
-            for member in &pool.members {
+            for member in &pool.workers.members {
                 let models = &member.worker.spec().models;
                 if models.is_empty() {
                     return None;
                 }
-                let base = models.iter().filter(|model| !pool.catalog.is_configured(model));
+                let base = models
+                    .iter()
+                    .filter(|model| !pool.workers.catalog.is_configured(model));
                 for model in base.filter(|model| route.takes_model(model)) {
                     if *only.get_or_insert(model) != &**model {
                         return None;

@@ -314,7 +314,7 @@ impl Relay {
         let link = &member.link;
         link.metrics.failed(fault);
         let hung = fault == FailureKind::IdleTimeout && !self.silence.seen_first;
-        let rests = hung && self.exchange.pool().failed(member, self.dispatch, error);
+        let rests = hung && self.exchange.pool().workers.failed(member, self.dispatch, error);
         let worker = &*member.worker.spec().name;
         if let Some(held_back) = link.failure_log.pass() {
             let (id, error) = (RequestId(self.exchange.id()), error as &dyn std::error::Error);

@@ -17,7 +17,7 @@ pub(crate) fn begin_trace(request: &RequestContext) -> Option<Arc<Trace>> {
         asks: asks_to_be_explained(&request.headers),
         model: &request.model,
         path: request.target.path(),
-        pool: &request.pool().name,
+        pool: &request.pool().workers.name,
         route: request.route,
         prompt_tokens: request.prompt.as_ref().map(HashedPrompt::tokens),
     };

@@ -2,11 +2,9 @@
 //! A prompt whose tokens stay unknown is served all the same; its policy sees no matches.
 //!
 //! `local.rs` makes them in the router, with `threads.rs` for long prompts, of which clients take turns by `turns.rs`; `worker.rs` asks workers, in the tries of `tries.rs`, whose pace
-//! follows `latency.rs`; `text.rs` takes the text
-//! itself for them. `spec.rs` says which of these is meant for a model. `cooldown.rs` keeps away from a worker's tokeniser that failed.
+//! follows the pool's latencies; `text.rs` takes the text
+//! itself for them. `spec.rs` says which of these is meant for a model.
 
-mod cooldown;
-mod latency;
 mod local;
 mod metrics;
 mod spec;
@@ -26,11 +24,10 @@ use inference_api::{Endpoint, Peek};
 use crate::base::label::TokensKind;
 use crate::base::timeouts::RequestLimits;
 use crate::edge::connections;
+use crate::fleet::pool::WorkerPool;
 use crate::limits::clients::Principal;
-use crate::request::snapshot::PoolState;
+use crate::metrics::PoolMetrics;
 
-pub(crate) use self::cooldown::Cooldown;
-pub(crate) use self::latency::TokenizerLatency;
 pub(crate) use self::metrics::{TokenTries, TokensMetrics};
 use self::spec::Source;
 pub use self::spec::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
@@ -69,16 +66,25 @@ impl PromptSender {
     }
 }
 
+/// Pool whose prompts are tokenized.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TokenPool<'a> {
+    pub(crate) workers: &'a WorkerPool,
+    pub(crate) metrics: &'a PoolMetrics,
+    /// Source of the tokens of models without a table.
+    pub(crate) source: TokenSource,
+}
+
 /// The prompt's tokens, where they can be had in time.
 pub(crate) async fn learn(
     tokenizing: &Tokenizing,
-    pool: &PoolState,
+    pool: TokenPool<'_>,
     question: &Question<'_>,
 ) -> Option<Vec<u32>> {
     let peek = question.peek;
     let learnt = match peek.token_ids() {
         Some(tokens) => Ok((TokensKind::Given, tokens)),
-        None => match tokenizing.source(&peek.model, pool.tokens) {
+        None => match tokenizing.source(&peek.model, pool.source) {
             Source::Local(_) | Source::As(TokenSource::Text)
                 if question.body.len() > tokenizing.limits.longest =>
             {
@@ -99,15 +105,15 @@ pub(crate) async fn learn(
     };
     let (kind, tokens) = match learnt {
         Ok((kind, tokens)) => {
-            pool.knowledge.timeouts.succeeded(&peek.model);
-            pool.knowledge.failures.succeeded(&peek.model);
+            pool.workers.knowledge.timeouts.succeeded(&peek.model);
+            pool.workers.knowledge.failures.succeeded(&peek.model);
             (kind, Some(tokens))
         }
         Err(Unlearnt { kind, error }) => {
             if let Some(error) = error {
                 let spell = match kind {
-                    TokensKind::Timeout => &pool.knowledge.timeouts,
-                    _ => &pool.knowledge.failures,
+                    TokensKind::Timeout => &pool.workers.knowledge.timeouts,
+                    _ => &pool.workers.knowledge.failures,
                 };
                 spell.failed(&peek.model, &error);
             }

@@ -14,7 +14,8 @@ use tokio::time::{sleep_until, timeout};
 use super::worker::{Asked, LearnError};
 use crate::base::label::TokenTry;
 use crate::fleet::health::AttemptToken;
-use crate::request::snapshot::{Member, PoolState};
+use crate::fleet::pool::Member;
+use crate::tokens::TokenPool;
 
 /// Most workers that are tried for one prompt.
 const MOST_TRIES: usize = 3;
@@ -34,7 +35,7 @@ pub(super) enum Untold {
 
 /// Asks the members in turn until one answers with tokens, one refuses the prompt itself, or the deadline passes.
 pub(super) async fn first_tokens<'a>(
-    pool: &'a PoolState,
+    pool: TokenPool<'a>,
     members: impl Iterator<Item = &'a Member>,
     asked: &'a Asked<'a>,
     deadline: Duration,
@@ -42,7 +43,7 @@ pub(super) async fn first_tokens<'a>(
     let mut tries = Tries {
         pool,
         asked,
-        patience: pool.knowledge.latency.patience(deadline),
+        patience: pool.workers.knowledge.latency.patience(deadline),
         deadline,
         made: 0,
     };
@@ -54,7 +55,7 @@ pub(super) async fn first_tokens<'a>(
 }
 
 struct Tries<'a> {
-    pool: &'a PoolState,
+    pool: TokenPool<'a>,
     asked: &'a Asked<'a>,
     /// Until a further try begins beside the last one.
     patience: Duration,
@@ -125,7 +126,7 @@ async fn at(due: Option<Instant>) {
 
 /// A try that is under way, until dropped.
 struct RunningTry<'a> {
-    pool: &'a PoolState,
+    pool: TokenPool<'a>,
     member: &'a Member,
     dispatch: AttemptToken,
     began: Instant,
@@ -139,7 +140,7 @@ impl RunningTry<'_> {
         let link = &self.member.link;
         let end = match error {
             None => {
-                self.pool.knowledge.latency.answered(self.began.elapsed());
+                self.pool.workers.knowledge.latency.answered(self.began.elapsed());
                 link.tokenizer.succeeded();
                 TokenTry::Answered
             }

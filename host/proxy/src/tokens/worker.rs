@@ -12,12 +12,12 @@ use tracing::debug;
 use worker_client::{OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
 
 use super::tries::{self, Untold};
-use super::{Learnt, Question, Unlearnt};
+use super::{Learnt, Question, TokenPool, Unlearnt};
 use crate::base::error_chain::chain;
 use crate::base::headers::X_REQUEST_ID;
 use crate::base::label::TokensKind;
 use crate::fleet::health::HealthStatus;
-use crate::request::snapshot::{Member, PoolState};
+use crate::fleet::pool::{Member, WorkerPool};
 
 /// Longest answer that is read, in bytes: some four million tokens.
 const LONGEST_ANSWER: usize = 32 << 20;
@@ -63,7 +63,12 @@ impl Path {
 }
 
 /// Asks workers of the pool, one after another or side by side, until one answers or the deadline passes.
-pub(super) async fn ask(pool: &PoolState, question: &Question<'_>, path: Path, deadline: Duration) -> Learnt {
+pub(super) async fn ask(
+    pool: TokenPool<'_>,
+    question: &Question<'_>,
+    path: Path,
+    deadline: Duration,
+) -> Learnt {
     let (target, body) = path.question(question).ok_or(TokensKind::Unsupported)?;
     let asked = Asked {
         question,
@@ -71,7 +76,7 @@ pub(super) async fn ask(pool: &PoolState, question: &Question<'_>, path: Path, d
         target,
         body,
     };
-    let members = able(pool, &question.peek.model, question.seq);
+    let members = able(pool.workers, &question.peek.model, question.seq);
     let tokens = tries::first_tokens(pool, members, &asked, deadline).await;
     tokens.map(|tokens| (path.kind(), tokens)).map_err(|untold| {
         let (kind, error) = match untold {
@@ -95,7 +100,7 @@ pub(super) async fn ask(pool: &PoolState, question: &Question<'_>, path: Path, d
 
 /// The workers that serve the model and whose tokenizer is not known to be out, those in service before those that were never
 /// reached; another is first for each request.
-pub(crate) fn able<'a>(pool: &'a PoolState, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
+pub(crate) fn able<'a>(pool: &'a WorkerPool, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
     let able = move |is_wanted: fn(HealthStatus) -> bool| {
         let is_able =
             move |member: &&Member| is_wanted(member.link.stance()) && !member.link.tokenizer_is_resting();

@@ -48,7 +48,7 @@ impl TwoRouters {
 
     fn draw_worker(&mut self, state: &mut DrawnState, worker: usize) {
         let snapshot = self.proxy.snapshots.load();
-        let member = &snapshot.pools[0].members[worker];
+        let member = &snapshot.pools[0].workers.members[worker];
         let link = &member.link;
         let dispatch = link.begin();
         link.answered(dispatch);
@@ -288,7 +288,7 @@ pub(super) async fn server_request(proxy: &Proxy, state: &DrawnState, number: us
         body: vec![b'x'; 4 * state.request.prompt_tokens as usize].into(),
         estimated_tokens: 0,
         model: "m".into(),
-        served: RequestModel::new(pool.catalog.find("m")),
+        served: RequestModel::new(pool.workers.catalog.find("m")),
         stream: true,
         max_tokens: None,
         priority: None,

@@ -126,7 +126,7 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
 }
 
 async fn replaced(attempt: &Try<'_>, meeting: &HandshakeParams) {
-    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let member = &attempt.request.pool().workers.members[attempt.prefill.member];
     match (meeting, &member.bootstrap) {
         (HandshakeParams::Mooncake { engine_id, rank, .. }, Some(bootstrap)) => {
             bootstrap.replaced(*rank, engine_id).await
@@ -139,9 +139,9 @@ async fn replaced(attempt: &Try<'_>, meeting: &HandshakeParams) {
 fn too_late(attempt: &Try<'_>, patience: Duration) -> AttemptError {
     let error = SendError::FirstByteTimeout(patience);
     let pool = attempt.request.pool();
-    let member = &pool.members[attempt.decode.member];
+    let member = &pool.workers.members[attempt.decode.member];
     member.link.metrics.failed(FailureKind::from(&error));
-    pool.failed(member, AttemptToken::Plain, &error);
+    pool.workers.failed(member, AttemptToken::Plain, &error);
     error.into()
 }
 
@@ -199,7 +199,7 @@ async fn begin(attempt: &Try<'_>) -> Result<Transfer, Failed> {
 }
 
 async fn meet(attempt: &Try<'_>) -> Result<HandshakeParams, AttemptError> {
-    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let member = &attempt.request.pool().workers.members[attempt.prefill.member];
     let unknown = || AttemptError::EngineUnknown;
     let bootstrap = member.bootstrap.as_ref().ok_or_else(unknown)?;
     let seed = attempt.request.seed();
@@ -297,7 +297,7 @@ async fn maybe_restarted(attempt: &Try<'_>, meeting: &HandshakeParams, error: At
     if !has_moved {
         return attempt.decode_failed(error, None);
     }
-    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let member = &attempt.request.pool().workers.members[attempt.prefill.member];
     let worker = &*member.worker.spec().name;
     info!(
         worker,
@@ -308,7 +308,7 @@ async fn maybe_restarted(attempt: &Try<'_>, meeting: &HandshakeParams, error: At
 
 /// The engine ids of the prefill worker may be out of date.
 fn doubt(attempt: &Try<'_>) {
-    let member = &attempt.request.pool().members[attempt.prefill.member];
+    let member = &attempt.request.pool().workers.members[attempt.prefill.member];
     if let Some(bootstrap) = &member.bootstrap {
         bootstrap.doubt();
     }

@@ -137,7 +137,7 @@ async fn send_whole(
     seat: WorkerChoice,
     tries: u32,
 ) -> Result<UpstreamResponse, AttemptFailure> {
-    let worker = request.pool().members[seat.member].worker.id();
+    let worker = request.pool().workers.members[seat.member].worker.id();
     if let Some(pd) = &request.pool().pd {
         pd.metrics.whole.inc();
     }
@@ -173,7 +173,7 @@ async fn send_whole(
 
 impl Try<'_> {
     fn worker(&self, seat: WorkerChoice) -> WorkerId {
-        self.request.pool().members[seat.member].worker.id()
+        self.request.pool().workers.members[seat.member].worker.id()
     }
 
     pub(super) fn prefill_limits(&self) -> SendTimeouts {

@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use worker_client::{OutgoingRequest, SendTimeouts, read_body};
 
+use crate::fleet::pool::Member;
 use crate::fleet::worker::WorkerHandle;
 use crate::proxy::Proxy;
-use crate::request::snapshot::{Member, PoolState};
+use crate::request::snapshot::PoolState;
 use crate::tasks;
 
 /// How often workers are asked while the dialect is unknown, and once it is known.
@@ -178,14 +179,19 @@ impl Detection {
         match speaking {
             Some((member, dialect, evidence)) => {
                 let worker = &*member.worker.spec().name;
-                self.found(&pool.name, dialect, &format!("{evidence} of {worker}"));
+                self.found(&pool.workers.name, dialect, &format!("{evidence} of {worker}"));
                 self.warn_of_others(pool, dialect, shown);
             }
             None if self.dialect().is_none() => self.stays_unknown(pool, shown),
             // What was known of engines that are gone, or busy, stays.
             None => {}
         }
-        for bootstrap in pool.members.iter().filter_map(|member| member.bootstrap.as_ref()) {
+        for bootstrap in pool
+            .workers
+            .members
+            .iter()
+            .filter_map(|member| member.bootstrap.as_ref())
+        {
             bootstrap.speaks(self.dialect());
         }
         for (member, shown) in shown {
@@ -222,7 +228,7 @@ impl Detection {
             "requests that need two workers are refused"
         };
         warn!(
-            pool = &*pool.name,
+            pool = &*pool.workers.name,
             evidence,
             meanwhile,
             fix = FIX,
@@ -239,7 +245,7 @@ impl Detection {
             && self.may_warn()
         {
             warn!(
-                pool = &*pool.name,
+                pool = &*pool.workers.name,
                 dialect = dialect.as_str(),
                 worker = &*member.worker.spec().name,
                 speaks = other.as_str(),
@@ -285,7 +291,13 @@ pub(super) fn look(proxy: &Proxy, pools: &[Arc<PoolState>], stop: &CancellationT
 
 async fn look_at(detection: &Detection, pool: &PoolState) {
     let is_prefill = |member: &&Member| member.worker.spec().role == Role::Prefill;
-    let members: Vec<&Member> = pool.members.iter().filter(is_prefill).take(MOST_ASKED).collect();
+    let members: Vec<&Member> = pool
+        .workers
+        .members
+        .iter()
+        .filter(is_prefill)
+        .take(MOST_ASKED)
+        .collect();
     let shown = join_all(members.iter().map(|member| look_at_worker(member))).await;
     let shown: Vec<(&Member, Shown)> = members.into_iter().zip(shown).collect();
     detection.round(pool, &shown);

@@ -14,8 +14,8 @@ use crate::base::label::FailureKind;
 use crate::base::reply::{self, Refusal};
 use crate::dispatch::attempt::Answer;
 use crate::fleet::health::AttemptToken;
+use crate::fleet::pool::Member;
 use crate::request::context::RequestContext;
-use crate::request::snapshot::Member;
 use crate::request::stream;
 
 /// How long the body of an answer that may be of a model not served is waited for.
@@ -151,13 +151,13 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
     }
     let limit = answer.silence.first_byte;
     let deadline = tokio::time::Instant::from_std(answer.dispatched + limit);
-    let member = &request.pool().members[answer.member];
+    let member = &request.pool().workers.members[answer.member];
     let (link, dispatch) = (&member.link, answer.dispatch);
     let first = tokio::time::timeout_at(deadline, answer.response.body_mut().peek()).await;
     let failed = |error: SendError| {
         answer.booking.failed();
         link.metrics.failed(FailureKind::from(&error));
-        request.pool().failed(member, answer.dispatch, &error);
+        request.pool().workers.failed(member, answer.dispatch, &error);
         Err(error.into())
     };
     let begun = match first {
@@ -213,7 +213,7 @@ pub(crate) fn failed_in_stream(
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if status.is_server_error() {
         link.metrics.failed(FailureKind::ServerError);
-        request.pool().server_error(member, dispatch, status);
+        request.pool().workers.server_error(member, dispatch, status);
     } else {
         link.answered(dispatch);
     }
@@ -227,7 +227,7 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> Attempt
     if is_retryable_status(answer.response.status()) {
         answer.booking.failed();
     }
-    let member = &request.pool().members[answer.member];
+    let member = &request.pool().workers.members[answer.member];
     let dispatch = answer.dispatch;
     let (mut head, mut body) = answer.response.into_parts();
     if head.status.is_server_error() {

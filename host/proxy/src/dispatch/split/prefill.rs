@@ -39,7 +39,7 @@ pub(crate) async fn run(
     let trail = asking.booking.trail();
     // Has the same limit, and keeps away from a worker that exceeds it.
     let answer = attempt::send(&request, asking).await?;
-    let link = &request.pool().members[answer.member].link;
+    let link = &request.pool().workers.members[answer.member].link;
     let rest = limit.saturating_sub(started.elapsed());
     let read = tokio::time::timeout(rest, read(&request, answer, started)).await;
     let done = read.unwrap_or_else(|_| {
@@ -63,7 +63,7 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
     if !answer.response.status().is_success() {
         return Err(leg::refused(request, answer).await);
     }
-    let member = &request.pool().members[answer.member];
+    let member = &request.pool().workers.members[answer.member];
     let link = &member.link;
     let (booking, silence, dispatch) = (answer.booking, answer.silence, answer.dispatch);
     let is_stream = stream::is_event_stream(answer.response.headers());

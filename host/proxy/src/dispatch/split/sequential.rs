@@ -77,7 +77,7 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
     let done = prefill::run(Arc::clone(request), asking, attempt.pd.spec.prefill_timeout).await;
     let done = done.map_err(|error| attempt.prefill_failed(error))?;
     let Ok(told) = PrefillAnswer::read(&done.answer) else {
-        let link = &request.pool().members[attempt.prefill.member].link;
+        let link = &request.pool().workers.members[attempt.prefill.member].link;
         link.metrics.failed(FailureKind::BadAnswer);
         return Err(attempt.prefill_failed(AttemptError::NotHandedOver));
     };
@@ -85,12 +85,12 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
         if told.params.is_some()
             && let Some(detection) = &attempt.pd.detection
         {
-            let worker = &*attempt.request.pool().members[attempt.prefill.member]
+            let worker = &*attempt.request.pool().workers.members[attempt.prefill.member]
                 .worker
                 .spec()
                 .name;
             let evidence = format!("kv_transfer_params in an answer of {worker}");
-            detection.found(&attempt.request.pool().name, Dialect::Nixl, &evidence);
+            detection.found(&attempt.request.pool().workers.name, Dialect::Nixl, &evidence);
         }
     } else if attempt.handover.dialect == Dialect::Nixl && told.params.is_none() {
         unhanded(attempt);
@@ -99,8 +99,8 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
         }
     } else {
         let pool = request.pool();
-        let worker = &pool.members[attempt.prefill.member].worker;
-        pool.knowledge.handovers.succeeded(&worker.spec().name);
+        let worker = &pool.workers.members[attempt.prefill.member].worker;
+        pool.workers.knowledge.handovers.succeeded(&worker.spec().name);
     }
     Ok(done)
 }
@@ -108,9 +108,12 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
 fn unhanded(attempt: &Try<'_>) {
     attempt.pd.metrics.unhanded.inc();
     let pool = attempt.request.pool();
-    let member = &pool.members[attempt.prefill.member];
+    let member = &pool.workers.members[attempt.prefill.member];
     let error = "its prefill answer has no kv_transfer_params";
-    pool.knowledge.handovers.failed(&member.worker.spec().name, error);
+    pool.workers
+        .knowledge
+        .handovers
+        .failed(&member.worker.spec().name, error);
     if let Some(held_back) = member.link.failure_log.pass() {
         warn!(
             worker = &*member.worker.spec().name,

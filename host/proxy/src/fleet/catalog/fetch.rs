@@ -13,8 +13,8 @@ use tracing::{debug, info};
 use worker_client::{Authorization, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
 
 use super::metrics::RefreshResult;
+use crate::fleet::pool::{Member, WorkerPool};
 use crate::fleet::worker::WorkerHandle;
-use crate::request::snapshot::{Member, PoolState};
 
 /// Longest list that is read, in bytes; vLLM's has about 450 for each name.
 const LONGEST_LIST: usize = 4 << 20;
@@ -84,7 +84,7 @@ impl FetchError {
 
 /// Asks once at the URL that these members of the pool share, and keeps what it lists for each. Returns whether it is worth
 /// asking again soon.
-pub(crate) async fn refresh(pool: &PoolState, members: &[usize], spec: &ModelListSpec) -> bool {
+pub(crate) async fn refresh(pool: &WorkerPool, members: &[usize], spec: &ModelListSpec) -> bool {
     let members: Vec<&Member> = members.iter().filter_map(|at| pool.members.get(*at)).collect();
     let Some(first) = members.first() else {
         return false;

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use routing::WorkerId;
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
-use super::{ServedModel, refresh};
-use crate::proxy::Proxy;
-use crate::request::context::RequestContext;
-use crate::request::snapshot::{Member, PoolState};
+use super::{RequestModel, ServedModel, refresh};
+use crate::fleet::pool::{Member, WorkerPool};
 use crate::tasks;
 
 /// All members of a pool are asked because of requests at most this often.
@@ -23,7 +22,7 @@ const AT_ONCE: usize = 32;
 
 /// Who serves a model. Where no list has it, it may have been loaded a moment ago: all lists are asked for first, unless they
 /// just were.
-pub(crate) async fn look_up(pool: &Arc<PoolState>, model: &str) -> Arc<ServedModel> {
+pub(crate) async fn look_up(pool: &Arc<WorkerPool>, model: &str) -> Arc<ServedModel> {
     let served = pool.catalog.find(model);
     if !served.is_empty() || model.is_empty() || pool.model_list.is_none() {
         return served;
@@ -34,7 +33,7 @@ pub(crate) async fn look_up(pool: &Arc<PoolState>, model: &str) -> Arc<ServedMod
 }
 
 /// Asks for all lists, unless that was just done, and waits for those that come in time.
-async fn look_again(pool: Arc<PoolState>) {
+async fn look_again(pool: Arc<WorkerPool>) {
     let came = Instant::now();
     let asked = async {
         if let Ok(_turn) = pool.catalog.asking.acquire().await
@@ -47,7 +46,7 @@ async fn look_again(pool: Arc<PoolState>) {
     let _ = timeout(PATIENCE, asked).await;
 }
 
-async fn ask_all(pool: Arc<PoolState>) {
+async fn ask_all(pool: Arc<WorkerPool>) {
     let ask = |members: Vec<usize>| {
         let pool = Arc::clone(&pool);
         async move {
@@ -63,7 +62,7 @@ async fn ask_all(pool: Arc<PoolState>) {
 
 /// Whether all members are to be asked for a request that came then. One that waited for its turn has what was asked for
 /// another meanwhile.
-fn may_ask(pool: &PoolState, came: Instant) -> bool {
+fn may_ask(pool: &WorkerPool, came: Instant) -> bool {
     let mut asked = pool.catalog.asked.lock().unwrap_or_else(PoisonError::into_inner);
     let may = asked.is_none_or(|asked| asked < came && asked.elapsed() >= PAUSE);
     if may {
@@ -87,20 +86,20 @@ fn by_url(members: &[Member]) -> Vec<Vec<usize>> {
 /// A worker answered that it does not serve the request's model. Its list is asked for anew in the background; where no other
 /// worker is known to serve the model, all lists are asked for, and the request waits for them.
 pub(crate) async fn after_not_found(
-    proxy: &Proxy,
-    request: &RequestContext,
+    background: &TaskTracker,
+    pool: &Arc<WorkerPool>,
+    (model, served): (&str, &RequestModel),
     worker: WorkerId,
     tried: &[WorkerId],
 ) {
-    let pool = request.snapshot.pool_of(request.route);
     let is_other = |(at, member): (usize, &Member)| {
         let id = member.worker.id();
-        request.served.now().has(at) && id != worker && !tried.contains(&id)
+        served.now().has(at) && id != worker && !tried.contains(&id)
     };
     if !pool.members.iter().enumerate().any(is_other) {
         if pool.model_list.is_some() {
             Box::pin(look_again(Arc::clone(pool))).await;
-            request.served.renew(pool.catalog.find(&request.model));
+            served.renew(pool.catalog.find(model));
         }
         return;
     }
@@ -115,7 +114,7 @@ pub(crate) async fn after_not_found(
         return;
     };
     let pool = Arc::clone(pool);
-    tasks::spawn(&proxy.background, "models", async move {
+    tasks::spawn(background, "models", async move {
         if let Some(spec) = &pool.model_list {
             refresh(&pool, &[at], spec).await;
         }

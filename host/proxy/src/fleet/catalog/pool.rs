@@ -12,7 +12,7 @@ use inference_api::ModelNames;
 use tokio::sync::Semaphore;
 
 use super::served::ServedModel;
-use crate::request::snapshot::{Member, PoolState};
+use crate::fleet::pool::{Member, WorkerPool};
 
 /// A LoRA adapter that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl ModelCatalog {
     }
 }
 
-impl PoolState {
+impl WorkerPool {
     /// Takes what its members list by now into its catalog.
     pub(crate) fn renew_catalog(&self) {
         self.catalog.renew(&self.members);

@@ -7,9 +7,9 @@ use http::StatusCode;
 use super::AttemptToken;
 use crate::base::error_chain::chain;
 use crate::base::label::EjectionCause;
-use crate::request::snapshot::{Member, PoolState};
+use crate::fleet::pool::{Member, WorkerPool};
 
-impl PoolState {
+impl WorkerPool {
     /// Records that the member failed to answer, and why. Returns whether it begins to rest.
     pub(crate) fn failed(&self, member: &Member, dispatch: AttemptToken, why: &dyn Error) -> bool {
         let link = &member.link;

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use routing::{CapacityEvent, WorkerId};
 use tracing::{info, warn};
 
-use crate::request::snapshot::{Member, Snapshot};
+use crate::fleet::pool::Member;
+use crate::request::snapshot::Snapshot;
 
 /// The pending workers at the last look.
 #[derive(Debug, Default)]
@@ -24,7 +25,7 @@ impl Newcomers {
         }
         let mut pending = HashMap::new();
         for pool in &snapshot.pools {
-            for member in &pool.members {
+            for member in &pool.workers.members {
                 let id = member.worker.id();
                 if member.link.health.is_pending() {
                     let is_logged = pending.get(&id).or(self.pending.get(&id)).copied();
@@ -34,7 +35,7 @@ impl Newcomers {
                     let worker = &*member.worker.spec().name;
                     info!(
                         worker,
-                        pool = &*pool.name,
+                        pool = &*pool.workers.name,
                         "a worker was reached for the first time and is in service"
                     );
                     pool.queue.release(CapacityEvent::anywhere());

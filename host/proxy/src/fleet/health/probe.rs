@@ -9,8 +9,8 @@ use worker_client::{OutgoingRequest, SendError, SendTimeouts, read_body};
 use super::{Finding, ProbeSpec};
 use crate::base::error_chain::chain;
 use crate::base::label::{PROBES, ProbeResult};
+use crate::fleet::pool::Member;
 use crate::fleet::worker::WorkerHandle;
-use crate::request::snapshot::Member;
 
 /// Longest health page, in bytes; the connection of a longer one is not kept.
 const LONGEST_PAGE: usize = 64 << 10;

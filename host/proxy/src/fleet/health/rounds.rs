@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::newcomers::Newcomers;
 use super::{ProbeSpec, probe, scrape};
 use crate::fleet::catalog;
+use crate::fleet::pool::{Member, WorkerPool};
 use crate::proxy::Proxy;
-use crate::request::snapshot::{Member, PoolState, Snapshot};
+use crate::request::snapshot::Snapshot;
 use crate::tasks;
 
 /// How often it is looked who is due.
@@ -120,7 +121,7 @@ impl Rounds {
         if self.generation != Some(snapshot.generation) {
             self.follow(&snapshot);
         }
-        for (pool, by_url) in snapshot.pools.iter().zip(&self.by_url) {
+        for (pool, by_url) in snapshot.worker_pools().zip(&self.by_url) {
             for (at, member) in pool.members.iter().enumerate() {
                 let pace = Pace::of_checks(pool.health.probe.as_ref(), member.link.health.is_pending());
                 let Some(pace) = pace else { continue };
@@ -152,11 +153,11 @@ impl Rounds {
         self.generation = Some(snapshot.generation);
         let workers: HashSet<_> = snapshot.members().map(|member| member.worker.id()).collect();
         self.turns.turns.retain(|(id, _), _| workers.contains(id));
-        let urls = |pool: &Arc<PoolState>| {
+        let urls = |pool: &Arc<WorkerPool>| {
             let members = pool.members.iter();
             alike(members.map(|member| &*member.worker.spec().url))
         };
-        self.by_url = snapshot.pools.iter().map(urls).collect();
+        self.by_url = snapshot.worker_pools().map(urls).collect();
     }
 
     /// Closes connections that nobody is to use again.
@@ -239,7 +240,13 @@ impl Drop for Asked {
 }
 
 /// Asks at the URL of these members of the pool, of which there is at least one.
-fn ask(proxy: &Proxy, stop: &CancellationToken, pool: &Arc<PoolState>, members: &Arc<[usize]>, asked: Asked) {
+fn ask(
+    proxy: &Proxy,
+    stop: &CancellationToken,
+    pool: &Arc<WorkerPool>,
+    members: &Arc<[usize]>,
+    asked: Asked,
+) {
     let (pool, members, stop) = (Arc::clone(pool), Arc::clone(members), stop.clone());
     let name = match asked.question {
         Question::Health => "probe",

@@ -12,8 +12,8 @@ use routing::EngineSaid;
 use worker_client::{OutgoingRequest, SendTimeouts, read_body};
 
 use crate::base::label::ScrapeResult;
+use crate::fleet::pool::Member;
 use crate::fleet::worker::WorkerHandle;
-use crate::request::snapshot::Member;
 
 /// Longest page that is read, in bytes; vLLM's has 60 KB.
 const LONGEST_PAGE: usize = 4 << 20;

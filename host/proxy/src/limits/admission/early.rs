@@ -44,7 +44,7 @@ fn bearable(request: &RequestContext, target: Option<Duration>) -> Option<Durati
 
 /// Behind what waits at that worker.
 fn first_token(request: &RequestContext, seat: WorkerChoice) -> Option<Duration> {
-    let load = request.pool().members[seat.member].worker.load();
+    let load = request.pool().workers.members[seat.member].worker.load();
     let cached = seat.matched.unwrap_or(0);
     let own = load
         .cost()
@@ -53,7 +53,7 @@ fn first_token(request: &RequestContext, seat: WorkerChoice) -> Option<Duration>
 }
 
 fn between_tokens(request: &RequestContext, seat: WorkerChoice) -> Option<Duration> {
-    let load = request.pool().members[seat.member].worker.load();
+    let load = request.pool().workers.members[seat.member].worker.load();
     let reading = load.read();
     let resident = reading
         .prompt_tokens
@@ -64,7 +64,7 @@ fn between_tokens(request: &RequestContext, seat: WorkerChoice) -> Option<Durati
 /// The time to its first token on the worker of the pool that would be the fastest if it were idle; zero while unknown.
 pub(super) fn runs(request: &RequestContext) -> Duration {
     let prompt = request.prompt_tokens();
-    let workers = request.pool().serving(&request.model);
+    let workers = request.pool().workers.serving(&request.model);
     let each = workers.filter_map(|member| millis(member.worker.load().cost().prefill_ms(prompt, 0)));
     each.min().unwrap_or_default()
 }

@@ -58,7 +58,7 @@ impl AdmissionSession {
             Err(wish) => wish,
         };
         // What nobody serves is told so now, not after a wait.
-        if pool.serving(&request.model).next().is_none() {
+        if pool.workers.serving(&request.model).next().is_none() {
             return Ok(());
         }
         let wish = self.wish.insert(AdmissionRequest {

@@ -148,7 +148,7 @@ impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
 impl Captured {
     /// Returns a captured row for the report.
     pub(super) fn pick(&self, row: usize) -> Pick {
-        let member = &self.request.pool().members[self.rows.members[row]];
+        let member = &self.request.pool().workers.members[self.rows.members[row]];
         let matched = self.rows.matches.get(row).map(|found| found.any_tokens);
         let prompt = self.request.prompt_tokens();
         let cached = matched.unwrap_or(0).min(prompt);

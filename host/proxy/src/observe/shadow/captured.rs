@@ -80,7 +80,9 @@ impl CapturedRows {
             proxy.find_matches(request, &ids, &mut matches);
         }
         let pool = request.pool();
-        let loads = members.iter().map(|at| pool.members[*at].worker.load().read());
+        let loads = members
+            .iter()
+            .map(|at| pool.workers.members[*at].worker.load().read());
         Self {
             loads: loads.collect(),
             members,

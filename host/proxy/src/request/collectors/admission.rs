@@ -35,7 +35,7 @@ impl Collector for AdmissionCollector {
         )?;
         for pool in &snapshot.pools {
             for (class, count) in CLASSES.iter().zip(pool.queue.counts()) {
-                let labels = [("pool", &*pool.name), ("class", *class)];
+                let labels = [("pool", &*pool.workers.name), ("class", *class)];
                 ConstGauge::new(count as f64).encode(waiting.encode_family(&labels)?)?;
             }
         }
@@ -49,7 +49,7 @@ impl Collector for AdmissionCollector {
         for pool in budgets() {
             let (of, _) = pool.queue.budget();
             for (budget, amount) in [("requests", of.requests), ("tokens", of.tokens)] {
-                let labels = [("pool", &*pool.name), ("budget", budget)];
+                let labels = [("pool", &*pool.workers.name), ("budget", budget)];
                 ConstGauge::new(amount as f64).encode(used.encode_family(&labels)?)?;
             }
         }
@@ -62,7 +62,7 @@ impl Collector for AdmissionCollector {
         for pool in budgets() {
             let (_, of) = pool.queue.budget();
             for (budget, amount) in [("requests", of.requests), ("tokens", of.tokens)] {
-                let labels = [("pool", &*pool.name), ("budget", budget)];
+                let labels = [("pool", &*pool.workers.name), ("budget", budget)];
                 if let Some(amount) = amount {
                     ConstGauge::new(amount as f64).encode(limit.encode_family(&labels)?)?;
                 }

@@ -9,7 +9,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::fleet::health::HealthStatus;
-use crate::request::snapshot::{Member, PoolState, SnapshotCell};
+use crate::fleet::pool::Member;
+use crate::request::snapshot::{PoolState, SnapshotCell};
 
 #[derive(Debug)]
 pub(crate) struct FleetCollector {
@@ -104,7 +105,7 @@ impl Collector for FleetCollector {
             MetricType::Gauge,
         )?;
         for pool in &snapshot.pools {
-            let label = [("pool", &*pool.name)];
+            let label = [("pool", &*pool.workers.name)];
             ConstGauge::new(pool.queue.len() as f64).encode(queued.encode_family(&label)?)?;
         }
         let mut known = encoder.encode_descriptor(
@@ -118,7 +119,7 @@ impl Collector for FleetCollector {
             .iter()
             .filter_map(|pool| Some((pool, pool.pd.as_ref()?)))
         {
-            let label = [("pool", &*pool.name)];
+            let label = [("pool", &*pool.workers.name)];
             let is_known = u8::from(pd.dialect().is_some());
             ConstGauge::new(f64::from(is_known)).encode(known.encode_family(&label)?)?;
         }
@@ -148,7 +149,7 @@ impl Collector for FleetCollector {
 
 /// Each worker once, however many pools it is in.
 fn distinct(pools: &[Arc<PoolState>]) -> Vec<&Member> {
-    let mut members: Vec<&Member> = pools.iter().flat_map(|pool| &pool.members).collect();
+    let mut members: Vec<&Member> = pools.iter().flat_map(|pool| &pool.workers.members).collect();
     members.sort_by_key(|member| member.worker.id());
     members.dedup_by_key(|member| member.worker.id());
     members

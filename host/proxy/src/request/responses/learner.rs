@@ -28,7 +28,7 @@ pub(crate) fn learner(proxy: &Proxy, request: &RequestContext, member: usize) ->
         table: Arc::clone(&proxy.responses),
         limits,
         client: request.caller.as_ref().map(|caller| Arc::clone(&caller.name)),
-        worker: request.pool().members[member].worker.id(),
+        worker: request.pool().workers.members[member].worker.id(),
         finder: ResponseIdFinder::default(),
     })
 }

@@ -15,7 +15,8 @@ pub(crate) use self::pin::pinned;
 pub(crate) use self::retrieve::{RESPONSE_PAGES, ResponseCall, answer};
 pub(crate) use self::table::{ResponseKey, ResponseLimits, ResponseTable};
 use crate::base::reply::Refusal;
-use crate::request::snapshot::{Member, PoolState};
+use crate::fleet::pool::Member;
+use crate::request::snapshot::PoolState;
 
 /// Whether the worker of a response can serve what is asked of it now.
 fn check_in_service(member: &Member, id: &str) -> Result<(), Refusal> {
@@ -27,7 +28,8 @@ fn check_in_service(member: &Member, id: &str) -> Result<(), Refusal> {
 
 /// Returns the index of a worker among the members of a pool.
 fn member_of(pool: &PoolState, worker: routing::WorkerId) -> Option<usize> {
-    pool.members
+    pool.workers
+        .members
         .iter()
         .position(|member| member.worker.id() == worker)
 }

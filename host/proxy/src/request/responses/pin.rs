@@ -34,7 +34,7 @@ pub(crate) fn pinned(proxy: &Proxy, request: &RequestContext, id: &str) -> Resul
             Err(Refusal::ResponseLost { id: id.into() })
         };
     };
-    check_in_service(&request.pool().members[member], id).inspect_err(|_| {
+    check_in_service(&request.pool().workers.members[member], id).inspect_err(|_| {
         table.metrics.gone.inc();
     })?;
     table.metrics.found.inc();

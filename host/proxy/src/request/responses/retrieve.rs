@@ -139,11 +139,11 @@ async fn from_worker(
     let (pool, at) = place(proxy, snapshot, (client, call.id))?;
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
     let body = body_reader::collect_client(body, LONGEST_BODY, pace, slot).await?;
-    let member = &pool.members[at];
+    let member = &pool.workers.members[at];
     let mut headers = head.headers;
     headers::for_worker(&mut headers);
     headers.remove(ACCEPT_ENCODING);
-    pool.authorization.apply(&mut headers);
+    pool.workers.authorization.apply(&mut headers);
     let target = head.uri.into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(PREFIX));
     let outgoing = OutgoingRequest {
@@ -196,7 +196,7 @@ fn place<'a>(
     let found = pools.find_map(|pool| Some((pool, member_of(pool, worker)?)));
     let placed = match found {
         None => Err(Refusal::ResponseLost { id: id.into() }),
-        Some((pool, at)) => check_in_service(&pool.members[at], id).map(|()| (pool, at)),
+        Some((pool, at)) => check_in_service(&pool.workers.members[at], id).map(|()| (pool, at)),
     };
     match &placed {
         Ok(_) => table.metrics.found.inc(),
@@ -213,7 +213,7 @@ async fn send(
     outgoing: OutgoingRequest<'_>,
     (deadline, is_told): (Option<Instant>, bool),
 ) -> Result<UpstreamResponse, Refusal> {
-    let (member, limits) = (&pool.members[at], &pool.limits);
+    let (member, limits) = (&pool.workers.members[at], &pool.limits);
     let link = &member.link;
     link.metrics.attempts.inc();
     let dispatch = link.begin();
@@ -228,7 +228,7 @@ async fn send(
         .await
         .inspect_err(|error| {
             link.metrics.failed(FailureKind::from(error));
-            let rests = !error.is_blameless() && pool.failed(member, dispatch, error);
+            let rests = !error.is_blameless() && pool.workers.failed(member, dispatch, error);
             attempt::report(member, id, error, rests);
         })?;
     let answer = Answer {

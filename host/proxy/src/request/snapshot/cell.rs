@@ -72,10 +72,13 @@ impl Snapshot {
     /// clients, and the cache of the tokenizers.
     fn set_rules(&self) {
         for pool in &self.pools {
-            for member in &pool.members {
+            for member in &pool.workers.members {
                 let name = &member.worker.spec().name;
-                member.link.health.set_rules(&pool.health, name);
-                member.link.upstream.configure(&pool.connections, &self.edge.via);
+                member.link.health.set_rules(&pool.workers.health, name);
+                member
+                    .link
+                    .upstream
+                    .configure(&pool.workers.connections, &self.edge.via);
             }
         }
         self.edge.bodies.set_limits(self.edge.totals);
@@ -87,7 +90,7 @@ impl Snapshot {
     fn open_gates(&self) {
         for pool in &self.pools {
             let capacity = pool.admission.as_ref().map(|admission| {
-                let members = pool.members.iter();
+                let members = pool.workers.members.iter();
                 let workers = members.map(|member| (&member.worker, &member.link));
                 Capacity::new(&admission.spec, workers)
             });

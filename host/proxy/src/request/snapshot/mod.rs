@@ -13,19 +13,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use routing::{Generation, PolicyVersions, Pool, Worker, WorkerId};
+use routing::{Generation, PolicyVersions, Pool, WorkerId};
 use worker_client::{Authorization, ConnectionsSpec};
 
 pub use self::cell::SnapshotCell;
 pub use self::plan::{SnapshotError, SnapshotPlan};
 use crate::base::timeouts::{PoolTimeouts, RequestLimits};
 use crate::dispatch::speculative_insert::Expectation;
-use crate::dispatch::split::{Bootstrap, PdPool, PdSpec};
+use crate::dispatch::split::{PdPool, PdSpec};
 use crate::edge::{Edge, EdgeSpec};
-use crate::fleet::catalog::{AdapterSpec, ModelCatalog, ModelListSpec};
+use crate::fleet::catalog::{AdapterSpec, ModelListSpec};
 use crate::fleet::health::{HealthSpec, ScrapeSpec};
-use crate::fleet::knowledge::PoolKnowledge;
-use crate::fleet::worker::WorkerHandle;
+use crate::fleet::pool::{Member, WorkerPool};
 use crate::limits::admission::{Admission, AdmissionController, AdmissionSpec, Objectives};
 use crate::limits::clients::{ClientSpec, Clients};
 use crate::limits::memory::MemoryReport;
@@ -153,8 +152,7 @@ pub struct Snapshot {
 /// A pool of a snapshot.
 #[derive(Debug)]
 pub(crate) struct PoolState {
-    pub(crate) name: Box<str>,
-    pub(crate) members: Box<[Member]>,
+    pub(crate) workers: Arc<WorkerPool>,
     pub(crate) tokens: TokenSource,
     pub(crate) expectation: Expectation,
     pub(crate) queue: Arc<AdmissionController>,
@@ -162,41 +160,14 @@ pub(crate) struct PoolState {
     pub(crate) queue_timeout: Duration,
     pub(crate) admission: Option<Admission>,
     pub(crate) keep_alive: Option<KeepAlive>,
-    /// Who serves which model.
-    pub(crate) catalog: ModelCatalog,
-    pub(crate) model_list: Option<ModelListSpec>,
-    pub(crate) authorization: Authorization,
-    pub(crate) connections: ConnectionsSpec,
     pub(crate) accept_handover: bool,
     pub(crate) isolate_prefixes: bool,
     pub(crate) pd: Option<PdPool>,
-    pub(crate) health: HealthSpec,
-    pub(crate) scrape: Option<ScrapeSpec>,
     pub(crate) retries: RetrySpec,
     pub(crate) budget: Arc<RetryBudget>,
-    /// What it lacks of cache knowledge; it stays over all snapshots.
-    pub(crate) knowledge: Arc<PoolKnowledge>,
     /// What bounds its requests, once their bodies are read.
     pub(crate) limits: RequestLimits,
     pub(crate) metrics: PoolMetrics,
-}
-
-impl PoolState {
-    /// The members that serve a model.
-    pub(crate) fn serving<'a>(&'a self, model: &str) -> impl Iterator<Item = &'a Member> + Clone + use<'a> {
-        let served = self.catalog.find(model);
-        let serving = self.members.iter().enumerate();
-        serving.filter_map(move |(at, member)| served.has(at).then_some(member))
-    }
-}
-
-/// A worker of a pool.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) worker: Arc<Worker>,
-    pub(crate) link: Arc<WorkerHandle>,
-    /// Of a prefill worker whose dialect has one.
-    pub(crate) bootstrap: Option<Arc<Bootstrap>>,
 }
 
 impl Snapshot {
@@ -242,9 +213,14 @@ impl Snapshot {
         &self.pools[self.routes[route].pool]
     }
 
+    /// Returns the workers of every pool.
+    pub(crate) fn worker_pools(&self) -> impl Iterator<Item = &Arc<WorkerPool>> {
+        self.pools.iter().map(|pool| &pool.workers)
+    }
+
     /// Every member of every pool; a worker of two pools twice.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
-        self.pools.iter().flat_map(|pool| &pool.members)
+        self.pools.iter().flat_map(|pool| &pool.workers.members)
     }
 }
 

@@ -11,11 +11,13 @@ use routing::{Dialect, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
 use worker_client::{ConnectionPool, UrlError};
 
-use super::{Member, PoolSpec, PoolState, RouteSpec, Snapshot, SnapshotSpec};
+use super::{PoolSpec, PoolState, RouteSpec, Snapshot, SnapshotSpec};
 use crate::base::timeouts::RequestLimits;
-use crate::dispatch::split::{Bootstrap, Detection, PdPool, PdSpec};
+use crate::dispatch::split::{Detection, PdPool, PdSpec};
 use crate::edge::Edge;
+use crate::fleet::bootstrap::Bootstrap;
 use crate::fleet::catalog::ModelCatalog;
+use crate::fleet::pool::{Member, WorkerPool};
 use crate::fleet::worker::WorkerHandle;
 use crate::limits::admission::{Admission, AdmissionController};
 use crate::limits::clients::Clients;
@@ -99,7 +101,7 @@ impl SnapshotPlan {
         let mut pools = Vec::with_capacity(spec.pools.len());
         for pool in std::mem::take(&mut spec.pools) {
             let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
-            let before = before.find(|before| before.name == pool.pool.name);
+            let before = before.find(|before| before.workers.name == pool.pool.name);
             let detection = detection(pool.pd, before);
             let dialect = pool.pd.map(|pd| {
                 let detected = || detection.as_ref()?.dialect();
@@ -131,7 +133,7 @@ impl SnapshotPlan {
         let links: Vec<Arc<WorkerHandle>> = links.collect();
         let pools = self.pools.into_iter().map(|pool| {
             let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
-            let before = before.find(|before| before.name == pool.spec.pool.name);
+            let before = before.find(|before| before.workers.name == pool.spec.pool.name);
             Arc::new(pool.build(before, &links, (spec.limits, metrics)))
         });
         let before = previous.map_or(&[][..], |snapshot| &snapshot.routes);
@@ -203,20 +205,26 @@ impl PoolPlan {
         });
         let members: Box<[Member]> = members.collect();
         let queue = before.map(|before| Arc::clone(&before.queue));
-        PoolState {
+        let workers = WorkerPool {
             catalog: ModelCatalog::new(&members, spec.adapters, spec.model_list.is_some()),
             model_list: spec.model_list,
+            members,
+            authorization: spec.authorization,
+            connections: spec.connections,
+            health: spec.health,
+            scrape: spec.scrape,
+            knowledge: before.map_or_else(Arc::default, |before| Arc::clone(&before.workers.knowledge)),
+            name: name.clone(),
+        };
+        PoolState {
             queue: queue.unwrap_or_else(|| AdmissionController::new(metrics.gate(&name))),
             metrics: metrics.pool(&name),
-            members,
             tokens: spec.tokens,
             expectation: spec.expectation,
             queue_limit: spec.queue_limit,
             queue_timeout: spec.queue_timeout,
             admission: spec.admission.map(Admission::new),
             keep_alive: spec.keep_alive.map(|every| KeepAlive::new(every, metrics, &name)),
-            authorization: spec.authorization,
-            connections: spec.connections,
             accept_handover: spec.accept_handover,
             isolate_prefixes: spec.isolate_prefixes,
             pd: spec.pd.map(|spec| PdPool {
@@ -224,13 +232,10 @@ impl PoolPlan {
                 metrics: metrics.pd(&name),
                 detection,
             }),
-            health: spec.health,
-            scrape: spec.scrape,
             retries: spec.retries,
             budget: before.map_or_else(Arc::default, |before| Arc::clone(&before.budget)),
-            knowledge: before.map_or_else(Arc::default, |before| Arc::clone(&before.knowledge)),
             limits: spec.timeouts.over(limits),
-            name,
+            workers: Arc::new(workers),
         }
     }
 }
@@ -239,7 +244,11 @@ impl LinkPlan {
     fn build(self, metrics: &ProxyMetrics) -> Arc<WorkerHandle> {
         match self {
             Self::Kept(link) => link,
-            Self::New(worker, upstream) => Arc::new(WorkerHandle::new(&worker, *upstream, metrics)),
+            Self::New(worker, upstream) => Arc::new(WorkerHandle::new(
+                &worker,
+                *upstream,
+                metrics.worker(&worker.spec().name),
+            )),
         }
     }
 }

@@ -43,7 +43,7 @@ impl Snapshot {
         };
         let pools = self.pools.iter().enumerate();
         let pools = pools.filter(move |(at, _)| !self.tokenizing.has_models() && asks(*at));
-        pools.map(|(_, pool)| &*pool.name)
+        pools.map(|(_, pool)| &*pool.workers.name)
     }
 
     /// Returns the workers of all pools, once each.

@@ -1,4 +1,4 @@
-//! Who a prefill worker is to the decode workers: the engine ids its bootstrap server tells, which change whenever the
+//! Bootstrap server of a prefill worker: it names the engine ids that decode workers use, which change whenever the
 //! engine restarts (vLLM's `MooncakeConnector`: `GET /query`, an object by data-parallel rank).
 
 use std::collections::BTreeMap;
@@ -7,25 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method};
 use routing::Dialect;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use worker_client::{ConnectionPool, OutgoingRequest, SendTimeouts, UrlError, read_body};
 
 use crate::base::error_chain::chain;
-use crate::dispatch::split::detect;
-use crate::proxy::Proxy;
 
 /// How old ids may become before they are asked for again: so long may a restart stay unnoticed while nothing fails.
 const BOOTSTRAP_AGE: Duration = Duration::from_secs(1);
 /// The same while there are none.
 const UNKNOWN_AGE: Duration = Duration::from_millis(250);
-/// How soon a server is asked that is new, or in doubt.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest answer, in bytes: some ten thousand ranks.
@@ -101,13 +95,13 @@ impl Bootstrap {
     }
 
     /// Its pool's dialect is known by now, or is another: only mooncake's servers have engine ids.
-    pub(super) fn speaks(&self, dialect: Option<Dialect>) {
+    pub(crate) fn speaks(&self, dialect: Option<Dialect>) {
         self.has_ids
             .store(dialect == Some(Dialect::Mooncake), Ordering::Relaxed);
     }
 
     /// The engine names another port than the usual one.
-    pub(super) fn told_port(&self, port: u16) {
+    pub(crate) fn told_port(&self, port: u16) {
         // A port that was configured may be a mapped one: it stays.
         let _ = self
             .port
@@ -115,7 +109,7 @@ impl Bootstrap {
     }
 
     /// Whether it answers as a mooncake bootstrap server does.
-    pub(super) async fn answers(&self) -> bool {
+    pub(crate) async fn answers(&self) -> bool {
         tokio::time::timeout(PATIENCE, self.ask())
             .await
             .is_ok_and(|engines| engines.is_ok())
@@ -182,7 +176,7 @@ impl Bootstrap {
     }
 
     /// Whether it is to be asked now.
-    fn is_due(&self, now: Instant) -> bool {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         let known = self.known();
         let age = if known.engines.is_empty() {
             UNKNOWN_AGE
@@ -205,7 +199,7 @@ impl Bootstrap {
     }
 
     /// Asks, and keeps what it tells.
-    async fn renew(&self) {
+    pub(crate) async fn renew(&self) {
         let doubts = self.known().doubts;
         let asked = tokio::time::timeout(PATIENCE, self.ask()).await;
         let fresh = asked.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
@@ -295,22 +289,6 @@ impl Known {
             }
         };
         Some((*rank, Arc::clone(id)))
-    }
-}
-
-/// Asks the bootstrap servers of the snapshot in force whenever they are due, until `stop`.
-pub(crate) async fn keep_bootstraps(proxy: Arc<Proxy>, stop: CancellationToken) {
-    loop {
-        let snapshot = proxy.snapshots.load();
-        let servers = snapshot.members().filter_map(|member| member.bootstrap.as_ref());
-        detect::look(&proxy, &snapshot.pools, &stop);
-        let now = Instant::now();
-        let due = servers.filter(|server| server.is_due(now));
-        join_all(due.map(|server| server.renew())).await;
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
     }
 }
 

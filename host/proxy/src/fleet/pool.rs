@@ -1,0 +1,47 @@
+//! Workers of a pool in one snapshot, with everything that concerns them and no request.
+
+use std::sync::Arc;
+
+use routing::Worker;
+use worker_client::{Authorization, ConnectionsSpec};
+
+use crate::fleet::bootstrap::Bootstrap;
+use crate::fleet::catalog::{ModelCatalog, ModelListSpec};
+use crate::fleet::health::{HealthSpec, ScrapeSpec};
+use crate::fleet::knowledge::PoolKnowledge;
+use crate::fleet::worker::WorkerHandle;
+
+/// Workers of a pool.
+#[derive(Debug)]
+pub(crate) struct WorkerPool {
+    /// Name of the pool.
+    pub(crate) name: Box<str>,
+    pub(crate) members: Box<[Member]>,
+    /// Members by the models they serve.
+    pub(crate) catalog: ModelCatalog,
+    pub(crate) model_list: Option<ModelListSpec>,
+    pub(crate) authorization: Authorization,
+    pub(crate) connections: ConnectionsSpec,
+    pub(crate) health: HealthSpec,
+    pub(crate) scrape: Option<ScrapeSpec>,
+    /// Gaps in the cache knowledge, kept over all snapshots.
+    pub(crate) knowledge: Arc<PoolKnowledge>,
+}
+
+impl WorkerPool {
+    /// Returns the members that serve a model.
+    pub(crate) fn serving<'a>(&'a self, model: &str) -> impl Iterator<Item = &'a Member> + Clone + use<'a> {
+        let served = self.catalog.find(model);
+        let serving = self.members.iter().enumerate();
+        serving.filter_map(move |(at, member)| served.has(at).then_some(member))
+    }
+}
+
+/// A worker of a pool.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) link: Arc<WorkerHandle>,
+    /// Bootstrap server of a prefill worker whose dialect has one.
+    pub(crate) bootstrap: Option<Arc<Bootstrap>>,
+}
