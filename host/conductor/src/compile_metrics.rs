@@ -20,7 +20,7 @@ impl Collector for CompileCollector {
         if let Some(results) = self.engine.child_results() {
             page.counters(
                 "conductor_policy_compilations",
-                "Components that a process of their own compiled, by what came of it",
+                "Compiler processes, by result",
                 results
                     .into_iter()
                     .map(|(result, count)| ([("result", result)], count)),
@@ -29,15 +29,15 @@ impl Collector for CompileCollector {
         let Some(cache) = self.engine.cache_stats() else {
             return Ok(());
         };
-        let files = [("taken", cache.taken), ("written", cache.written)];
+        let files = [("read", cache.taken), ("written", cache.written)];
         page.counters(
             "conductor_policy_cache_files",
-            "Files of compiled code that were taken from `policy-cache`, and those that were written",
+            "Files of compiled code read from and written to `policy-cache`",
             files.into_iter().map(|(what, count)| ([("what", what)], count)),
         )?;
         page.counters(
             "conductor_policy_cache_rejected",
-            "Files of `policy-cache` that were not trusted and compiled anew, and times the whole folder was not",
+            "Files of `policy-cache` that were not trusted and recompiled, and rejections of the whole folder",
             cache
                 .rejected
                 .into_iter()

@@ -47,32 +47,37 @@ impl ControlMetrics {
         let metrics = Self::default();
         registry.register(
             "conductor_config_generation",
-            "Snapshots put in force since start",
+            "Snapshots activated since the start",
             metrics.generation.clone(),
         );
         registry.register(
+            "conductor_config_last_reload_successful",
+            "1 while the newest configuration file is active, 0 while it is refused",
+            metrics.valid.clone(),
+        );
+        registry.register(
             "conductor_config_valid",
-            "1 while the newest configuration file is the one in force, 0 while it is refused",
+            "Deprecated: use conductor_config_last_reload_successful",
             metrics.valid.clone(),
         );
         registry.register(
             "conductor_config_reloads",
-            "Configurations read",
+            "Configuration files read, by result",
             metrics.reloads.clone(),
         );
         registry.register(
             "conductor_policy_versions",
-            "Versions of policies that were put in force or refused",
+            "Policy versions activated or refused",
             metrics.policy_versions.clone(),
         );
         registry.register(
             "conductor_policy_rollbacks",
-            "Times a version before the one in force came to decide: since an operator said so, or since a circuit opened",
+            "Rollbacks to an earlier version of a policy, by cause: operator or circuit",
             metrics.policy_rollbacks.clone(),
         );
         registry.register(
             "conductor_instance_overlays",
-            "Instances that are other than the configuration file has them, by what was asked for",
+            "Instances that runtime overrides changed, by kind of change",
             metrics.overlays.clone(),
         );
         metrics.valid.set(1);
@@ -90,7 +95,7 @@ impl ControlMetrics {
         }
     }
 
-    pub(crate) fn in_force(&self, generation: Generation) {
+    pub(crate) fn activated(&self, generation: Generation) {
         self.generation
             .set(i64::try_from(generation.0).unwrap_or(i64::MAX));
     }

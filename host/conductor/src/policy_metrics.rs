@@ -12,6 +12,18 @@ use policy_store::{PolicyReport, VersionReport, VersionState};
 
 const STATES: [CircuitState; 3] = [CircuitState::Closed, CircuitState::Open, CircuitState::HalfOpen];
 
+/// Name and former name of one family.
+const ACTIVE_NAMES: [(&str, &str); 2] = [
+    (
+        "conductor_policy_active",
+        "1 for the active version of a policy, 0 for other kept versions",
+    ),
+    (
+        "conductor_policy_in_force",
+        "Deprecated: use conductor_policy_active",
+    ),
+];
+
 /// Collector of the reports that the reload thread keeps.
 #[derive(Debug)]
 pub(crate) struct PolicyCollector {
@@ -37,20 +49,21 @@ fn encode(policies: &[PolicyReport], page: &mut MetricPage<'_>) -> Result<(), fm
                 .map(|version| (policy.name.as_str(), version))
         })
     };
-    page.gauges(
-        "conductor_policy_in_force",
-        "1 for the version of a policy that is in force, 0 for others that are kept",
-        versions().map(|(policy, version)| {
-            (
-                labels(policy, version),
-                u64::from(version.state == VersionState::Active),
-            )
-        }),
-    )?;
+    for (name, help) in ACTIVE_NAMES {
+        page.gauges(
+            name,
+            help,
+            versions().map(|(policy, version)| {
+                (
+                    labels(policy, version),
+                    u64::from(version.state == VersionState::Active),
+                )
+            }),
+        )?;
+    }
     page.gauges(
         "conductor_policy_circuit_state",
-        "1 for the state that the circuit of a version is in: closed, it is asked; open, it rests; half-open, single calls show \
-         whether it has mended",
+        "1 for the state of a version's circuit: closed (called), open (not called) or half-open (test calls)",
         versions().flat_map(|(policy, version)| {
             STATES.map(|state| {
                 let [name, id] = labels(policy, version);
@@ -61,7 +74,7 @@ fn encode(policies: &[PolicyReport], page: &mut MetricPage<'_>) -> Result<(), fm
     )?;
     page.counters(
         "conductor_policy_circuit_openings",
-        "Times a version failed so often that it is not asked for a while",
+        "Openings of a version's circuit after repeated faults",
         versions().map(|(policy, version)| (labels(policy, version), version.circuit.openings)),
     )
 }

@@ -32,7 +32,7 @@ impl RecordMetrics {
             ),
             (
                 "conductor_record_dropped",
-                "Decisions and outcomes that were to be recorded and are not: there was no room, or the file could not be written",
+                "Lines of the decision log that were dropped: no room in the queue, or the file could not be written",
             ),
         )
     }
@@ -47,7 +47,7 @@ impl RecordMetrics {
             ),
             (
                 "conductor_shadow_log_dropped",
-                "Decisions of shadows that were to be written and are not: there was no room, or the file could not be written",
+                "Lines of the shadow log that were dropped: no room in the queue, or the file could not be written",
             ),
         )
     }

@@ -96,7 +96,7 @@ pub struct ProxyMetrics {
     gather_time: Times<PolicyLabel>,
     decision_time: Times<PolicyLabel>,
     placements: Family<PoolShapeLabel, Counter>,
-    unhanded: Family<PoolLabel, Counter>,
+    handover_failures: Family<PoolLabel, Counter>,
     prefill_time: Times<PoolLabel>,
     pub(crate) arms: ArmFamilies,
     pub(crate) shadows: ShadowFamilies,
@@ -147,7 +147,7 @@ impl ProxyMetrics {
             gather_time: Family::new_with_constructor(decision_times),
             decision_time: Family::new_with_constructor(decision_times),
             placements: Family::default(),
-            unhanded: Family::default(),
+            handover_failures: Family::default(),
             prefill_time: Family::new_with_constructor(request_times),
             arms: ArmFamilies::default(),
             shadows: ShadowFamilies::default(),
@@ -182,23 +182,27 @@ impl ProxyMetrics {
         let r = registry;
         r.register(
             "client_connections",
-            "Connections of clients",
+            "Open connections of clients",
             self.client_connections.clone(),
         );
         r.register(
             "client_connections_limit",
-            "Most connections of clients; at the limit, further ones wait",
+            "Limit of client connections; further ones wait",
             self.client_connections_limit.clone(),
         );
         r.register(
             "requests",
-            "Inference requests by how they ended; pool is empty where no route matched",
+            "Inference requests by outcome; pool is empty if no route matched",
             self.requests.clone(),
         );
-        r.register("worker_attempts", "Attempts by worker", self.attempts.clone());
+        r.register(
+            "worker_attempts",
+            "Attempts of requests, by worker",
+            self.attempts.clone(),
+        );
         r.register(
             "worker_failures",
-            "Attempts that failed, and answers with a status of 500 or more",
+            "Failed attempts, and answers with a status of 500 or more",
             self.failures.clone(),
         );
         r.register(
@@ -213,52 +217,52 @@ impl ProxyMetrics {
         );
         r.register(
             "queue_wait_seconds",
-            "Time spent in the queue, of requests that were held",
+            "Queue wait of held requests",
             self.queue_wait.clone(),
         );
         r.register(
             "prompt_tokens",
-            "Prompt tokens of routed requests whose tokens were known",
+            "Prompt tokens of routed requests with known tokens",
             self.prompt_tokens.clone(),
         );
         r.register(
             "matched_tokens",
-            "Of those, tokens the index said the chosen worker holds",
+            "Of those, tokens cached at the chosen worker according to the index",
             self.matched_tokens.clone(),
         );
         r.register(
             "matched_prompt_tokens",
-            "The same for each request: how long the prefix was that the chosen worker was said to hold",
+            "Cached prompt tokens at the chosen worker according to the index, per request",
             self.matched_lengths.clone(),
         );
         r.register(
             "index_queries",
-            "Times the prefix index was asked for all candidates of a decision",
+            "Queries of the prefix index, one for all candidates of a decision",
             self.index_queries.clone(),
         );
         r.register(
             "cached_tokens",
-            "Prompt tokens that workers reported as cached in their usage",
+            "Cached prompt tokens in the usage of workers' answers",
             self.cached_tokens.clone(),
         );
         r.register(
             "tokenized",
-            "Prompts by how their tokens came to be known",
+            "Prompts by the source of their tokens",
             self.tokenized.clone(),
         );
     }
 
     fn register_decisions(&self, r: &mut Registry) {
-        r.register("policy_decisions", "Answers of a policy", self.decisions.clone());
-        r.register("policy_faults", "Failures of a policy", self.faults.clone());
+        r.register("policy_decisions", "Verdicts of a policy", self.decisions.clone());
+        r.register("policy_faults", "Failed calls of a policy", self.faults.clone());
         r.register(
             "policy_fallbacks",
-            "Decisions made by the fallback in place of a policy",
+            "Decisions of the fallback in place of a policy",
             self.fallbacks.clone(),
         );
         r.register(
             "policy_gather_seconds",
-            "Time to find a call's candidates, ask the index and lay out the numbers",
+            "Time to find the candidates of a call, query the index and lay out the numbers",
             self.gather_time.clone(),
         );
         r.register(
@@ -271,13 +275,18 @@ impl ProxyMetrics {
     fn register_pd(&self, r: &mut Registry) {
         r.register(
             "pd_placements",
-            "Tries in a disaggregated pool: on a pair, on one worker whole, on another decode worker with a prompt that is computed",
+            "Attempts in a disaggregated pool by shape: a pair, one worker, or another decode worker for a computed prompt",
             self.placements.clone(),
         );
         r.register(
+            "pd_handover_failures",
+            "Prefill answers without handshake parameters: the decode worker computed the prompt",
+            self.handover_failures.clone(),
+        );
+        r.register(
             "pd_unhanded",
-            "Prefill answers without the parameters of a handshake: the decode worker computed the prompt itself",
-            self.unhanded.clone(),
+            "Deprecated: use conductor_pd_handover_failures_total",
+            self.handover_failures.clone(),
         );
         r.register(
             "pd_prefill_seconds",
@@ -328,7 +337,7 @@ impl ProxyMetrics {
             pairs: self.placements.get_or_create_owned(&shape("pair")),
             whole: self.placements.get_or_create_owned(&shape("whole")),
             handed_again: self.placements.get_or_create_owned(&shape("decode-again")),
-            unhanded: self.unhanded.get_or_create_owned(&pool),
+            handover_failures: self.handover_failures.get_or_create_owned(&pool),
             prefill_time: self.prefill_time.get_or_create_owned(&pool),
         }
     }
@@ -433,7 +442,7 @@ pub(crate) struct PdMetrics {
     pub(crate) pairs: Counter,
     pub(crate) whole: Counter,
     pub(crate) handed_again: Counter,
-    pub(crate) unhanded: Counter,
+    pub(crate) handover_failures: Counter,
     pub(crate) prefill_time: Histogram,
 }
 

@@ -107,7 +107,7 @@ impl Reloader {
 
     fn report_generation(&self) {
         let generation = self.active.generation;
-        self.metrics.in_force(generation);
+        self.metrics.activated(generation);
         self.status
             .change_config(|report| report.generation = generation.0);
     }

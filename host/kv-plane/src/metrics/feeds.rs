@@ -12,51 +12,56 @@ type OfFeed = fn(&FeedStatus) -> u64;
 const FEED_COUNTERS: &[(&str, &str, OfFeed)] = &[
     (
         "conductor_kv_feed_batches",
-        "Event batches passed on to the index",
+        "Event batches applied to the index",
         |feed| feed.batches,
     ),
     (
         "conductor_kv_feed_rejected_messages",
-        "Messages dropped whole: wrong frames, or a payload that is no batch",
+        "Messages dropped whole: wrong frames, or a payload that is not a batch",
         |feed| feed.rejected_messages,
     ),
     (
         "conductor_kv_feed_gaps",
-        "Gaps found in the sequence of batches",
+        "Gaps in the sequence of batches",
         |feed| feed.gaps,
     ),
-    ("conductor_kv_feed_replays", "Replays asked for", |feed| {
+    ("conductor_kv_feed_replays", "Requested replays", |feed| {
         feed.replays
     }),
     (
         "conductor_kv_feed_restarts",
-        "Times that the publisher was seen to have started anew",
+        "Detected restarts of the publisher",
         |feed| feed.restarts,
     ),
     (
         "conductor_kv_feed_resets",
-        "Times that what was known of one of the worker's caches was dropped",
+        "Invalidations of a cache of the worker",
         |feed| feed.resets,
     ),
     (
+        "conductor_kv_feed_resubscribes",
+        "Resubscriptions after a silence of a working engine",
+        |feed| feed.silences,
+    ),
+    (
         "conductor_kv_feed_silences",
-        "Times that the subscription brought nothing though the engine was at work, and was made anew",
+        "Deprecated: use conductor_kv_feed_resubscribes_total",
         |feed| feed.silences,
     ),
 ];
 
-/// None where nothing of the kind was seen yet.
+/// Time of a feed; `None` before its first batch.
 type TimeOfFeed = fn(&FeedStatus) -> Option<Duration>;
 
 const FEED_TIMES: &[(&str, &str, TimeOfFeed)] = &[
     (
         "conductor_kv_feed_last_event_age_seconds",
-        "Since the latest live batch",
+        "Time since the last live batch",
         |feed| feed.silent_for,
     ),
     (
         "conductor_kv_feed_lag_seconds",
-        "From the engine's making of the latest live batch, by its clock, to its being applied, by ours",
+        "From the creation of the last live batch (engine's clock) to its application (router's clock)",
         |feed| feed.lag,
     ),
 ];
@@ -64,22 +69,22 @@ const FEED_TIMES: &[(&str, &str, TimeOfFeed)] = &[
 const FEED_LEVELS: &[(&str, &str, OfFeed)] = &[
     (
         "conductor_kv_feed_live",
-        "1 while what the worker's event feed tells is current",
+        "1 while the worker's event feed is current",
         |feed| u64::from(feed.state == FeedState::Live),
     ),
     (
         "conductor_kv_feed_complete",
-        "1 while everything since the publisher's start was seen; else hits may be missed, never made up",
+        "1 if everything since the publisher's start was received; otherwise the index may lack blocks",
         |feed| u64::from(feed.complete),
     ),
     (
         "conductor_kv_feed_silent",
-        "1 while the feed is connected and its engine works, or does not answer, and no events come",
+        "1 while the feed is connected without events, and its engine works or does not answer",
         |feed| u64::from(feed.silent),
     ),
 ];
 
-/// Writes everything about these feeds.
+/// Writes the metrics of the feeds.
 pub(crate) fn encode(feeds: &[FeedStatus], page: &mut MetricPage<'_>) -> Result<(), Error> {
     for (name, help, count) in FEED_COUNTERS {
         page.counters(name, help, each(feeds, count))?;
@@ -93,12 +98,13 @@ pub(crate) fn encode(feeds: &[FeedStatus], page: &mut MetricPage<'_>) -> Result<
         ];
         kinds.map(|(kind, events)| ([worker.clone(), rank.clone(), ("kind", kind.to_owned())], events))
     });
-    let help = "Events passed on to the index, by kind";
+    let help = "Events applied to the index, by kind";
     page.counters("conductor_kv_feed_events", help, kinds)?;
-    let help = "Events skipped as undecodable or not understood, by reason; a reason never met has no series";
+    let help = "Undecodable or unknown events skipped, by reason; a reason that never occurred has no series";
     let reasons = by_reason(feeds, |feed| &feed.rejected);
     page.counters("conductor_kv_feed_rejected", help, reasons)?;
-    let help = "Connections closed for what the publisher sent, by reason; a reason never met has no series";
+    let help =
+        "Connections closed because of a violation, by reason; a reason that never occurred has no series";
     let reasons = by_reason(feeds, |feed| &feed.refused);
     page.counters("conductor_kv_feed_refused", help, reasons)?;
     for (name, help, level) in FEED_LEVELS {

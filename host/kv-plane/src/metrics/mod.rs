@@ -33,10 +33,10 @@ impl Collector for CacheCollector {
         feeds::encode(&feeds, &mut page)?;
         page.gauge(
             "conductor_kv_feed_held_bytes",
-            "Memory of messages between the feeds' sockets and the decoder, which `kv-events.total-buffer` bounds",
+            "Memory of messages between the feeds' sockets and the decoder, limited by `kv-events.total-buffer`",
             self.feeds.held_bytes(),
         )?;
-        let help = "Blocks that the index says the worker holds, over all its ranks";
+        let help = "Blocks of the worker in the index, over all its ranks";
         let workers: BTreeMap<&str, WorkerId> = feeds.iter().map(|feed| (&*feed.name, feed.worker)).collect();
         let held = workers
             .into_iter()
@@ -53,38 +53,34 @@ fn encode_index(stats: &IndexStats, page: &mut MetricPage<'_>) -> Result<(), std
     )?;
     page.gauge(
         "conductor_index_distinct_blocks",
-        "Different blocks in the prefix index, however many workers hold them: what `index.max-blocks` bounds",
+        "Distinct blocks in the prefix index, limited by `index.max-blocks`",
         stats.distinct_blocks,
     )?;
-    page.gauge(
-        "conductor_index_bytes",
-        "Memory the prefix index takes",
-        stats.bytes,
-    )?;
+    page.gauge("conductor_index_bytes", "Memory of the prefix index", stats.bytes)?;
     page.gauge(
         "conductor_index_expected_blocks",
-        "Blocks expected at workers because requests for them were just sent there",
+        "Speculative blocks of requests just sent to workers",
         stats.expected,
     )?;
     page.gauge(
         "conductor_index_leaving_blocks",
-        "Blocks of workers that left, in no answer any more, whose memory is not yet given back",
+        "Blocks of removed workers whose memory is not freed yet",
         stats.leaving,
     )?;
     page.gauge(
         "conductor_index_store_blocks",
-        "Blocks that stores have objects of",
+        "Blocks with objects in stores",
         stats.objects,
     )?;
     page.counters(
         "conductor_index_evicted_blocks",
-        "Blocks forgotten because `index.max-blocks` was reached",
+        "Blocks evicted at `index.max-blocks`",
         [([("why", "max-blocks")], stats.evicted)].into_iter(),
     )?;
     let outcomes = stats.applied.named().into_iter();
     page.counters(
         "conductor_index_events",
-        "Blocks that events told of, by what became of them",
+        "Blocks in events, by result",
         outcomes.map(|(what, blocks)| ([("what", what)], blocks)),
     )
 }
@@ -111,7 +107,7 @@ mod tests {
         }
     }
 
-    /// A page about one worker, whose feed is never reached and who removed a block that it did not have.
+    /// Returns the page of one worker with an unreachable feed that removed an absent block.
     fn page() -> String {
         let index = Arc::new(SharedPrefixIndex::new(IndexLimits { max_blocks: 8 }));
         let worker = WorkerId(1);

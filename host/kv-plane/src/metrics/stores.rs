@@ -21,12 +21,12 @@ type OfStore = fn(&StoreReport) -> Option<u64>;
 const LEVELS: &[(&str, &str, OfStore)] = &[
     (
         "conductor_store_feed_live",
-        "1 while what is known of the store's objects is current",
+        "1 while the store's event feed is current",
         |store| Some(u64::from(store.feed.state == FeedState::Live)),
     ),
     (
         "conductor_store_publishes",
-        "1 where the store's admin page says that it publishes events, 0 where it says that it does not",
+        "1 if the store's admin page reports that it publishes events, 0 if it reports that it does not",
         |store| Some(u64::from(store.told?.enabled)),
     ),
 ];
@@ -34,22 +34,22 @@ const LEVELS: &[(&str, &str, OfStore)] = &[
 const COUNTERS: &[(&str, &str, OfStore)] = &[
     (
         "conductor_store_feed_batches",
-        "Event batches of the store passed on to the index",
+        "Event batches of the store applied to the index",
         |store| Some(store.feed.batches),
     ),
     (
         "conductor_store_feed_stored",
-        "Objects that the store told to hold",
+        "Objects that the store reported as stored",
         |store| Some(store.feed.stored),
     ),
     (
         "conductor_store_feed_removed",
-        "Objects that the store told to be gone",
+        "Objects that the store reported as removed",
         |store| Some(store.feed.removed),
     ),
     (
         "conductor_store_feed_resets",
-        "Times that what was known of the store was dropped: events were lost, or the connection was",
+        "Invalidations of the store's blocks after lost events or a lost connection",
         |store| Some(store.feed.resets),
     ),
     (
@@ -59,7 +59,7 @@ const COUNTERS: &[(&str, &str, OfStore)] = &[
     ),
     (
         "conductor_store_dropped_events",
-        "Events that the store's own queue dropped, by its admin page",
+        "Events that the store's own queue dropped, according to its admin page",
         |store| store.told?.dropped_events,
     ),
 ];
@@ -95,14 +95,13 @@ impl Collector for StoreCollector {
                     .collect::<Vec<_>>()
             })
         };
-        let help = "Events of the store skipped as undecodable or not understood, by reason; one never met has no series";
+        let help = "Undecodable or unknown events of the store skipped, by reason; a reason that never occurred has no series";
         page.counters(
             "conductor_store_feed_rejected",
             help,
             by_reason(|store| &store.feed.rejected),
         )?;
-        let help =
-            "Connections closed for what the store's publisher sent, by reason; one never met has no series";
+        let help = "Connections to the store closed because of a violation, by reason; a reason that never occurred has no series";
         page.counters(
             "conductor_store_feed_refused",
             help,
@@ -111,12 +110,12 @@ impl Collector for StoreCollector {
         let ages = stores
             .iter()
             .filter_map(|store| Some((label(store), store.feed.silent_for?)));
-        let help = "Since the latest batch of the store";
+        let help = "Time since the store's last batch";
         page.seconds("conductor_store_feed_last_event_age_seconds", help, ages)?;
         let lags = stores
             .iter()
             .filter_map(|store| Some((label(store), store.feed.lag?)));
-        let help = "From the store's making of the latest batch, by its clock, to its being applied, by ours";
+        let help = "From the creation of the last batch (store's clock) to its application (router's clock)";
         page.seconds("conductor_store_feed_lag_seconds", help, lags)
     }
 }

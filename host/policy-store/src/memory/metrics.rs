@@ -45,29 +45,29 @@ impl Collector for MemoryCollector {
         )?;
         page.gauges(
             "conductor_policy_sessions",
-            "Sessions that a policy remembers, those included whose time is over and that were not asked for since",
+            "Sessions in a policy's state, including expired ones that are not removed yet",
             each().map(|(label, state)| (label, state.sessions().count() as u64)),
         )?;
         page.counters(
             "conductor_policy_sessions_evicted",
-            "Sessions that a policy forgot since there were too many",
+            "Sessions evicted at the limit of a policy's sessions",
             each().map(|(label, state)| (label, state.sessions().evicted())),
         )?;
         let memory = &self.memory;
         let counts = [
             (
                 "conductor_policy_state_written",
-                "Files written with what a policy remembers",
+                "State files of policies written",
                 &memory.written,
             ),
             (
                 "conductor_policy_state_failures",
-                "Files with what a policy remembers that could not be read or written",
+                "State files of policies that could not be read or written",
                 &memory.failures,
             ),
             (
                 "conductor_policy_state_damaged",
-                "Files with what a policy remembered that were damaged, and put aside",
+                "Damaged state files of policies, which were set aside",
                 &memory.damaged,
             ),
         ];

@@ -242,12 +242,12 @@ pub(crate) const PROBES: [(ProbeResult, &str); 6] = [
     (ProbeResult::Timeout, "timeout"),
 ];
 
-/// What came of asking a worker for its load.
+/// Result of a scrape of a worker's load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScrapeResult {
-    /// It told.
-    Told,
-    /// Its page has nothing of the kind.
+    /// The page has load values.
+    Reported,
+    /// The page has no load values.
     Nothing,
     /// It has no page.
     NoPage,
@@ -257,7 +257,7 @@ pub(crate) enum ScrapeResult {
 
 /// Every result in the order of its discriminant, with its label.
 pub(crate) const SCRAPES: [(ScrapeResult, &str); 4] = [
-    (ScrapeResult::Told, "told"),
+    (ScrapeResult::Reported, "reported"),
     (ScrapeResult::Nothing, "nothing"),
     (ScrapeResult::NoPage, "no-page"),
     (ScrapeResult::Failed, "failed"),

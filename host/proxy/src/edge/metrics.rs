@@ -1,4 +1,4 @@
-//! What is counted at the edge.
+//! Metrics of the edge.
 
 use std::sync::Arc;
 
@@ -60,12 +60,12 @@ const TURNED: [(CloseReason, &str); 21] = [
     (CloseReason::Loop, "loop"),
     (CloseReason::HeadTimeout, "head-timeout"),
     (CloseReason::KeepAlive, "keep-alive-timeout"),
-    (CloseReason::MadeRoom, "made-room"),
+    (CloseReason::MadeRoom, "evicted"),
     (CloseReason::AddressFull, "address-full"),
     (CloseReason::ConnectionsFull, "connections-full"),
     (CloseReason::BodyTooLarge, "body-too-large"),
     (CloseReason::BodyTimeout, "body-timeout"),
-    (CloseReason::BodyGaveWay, "body-gave-way"),
+    (CloseReason::BodyGaveWay, "body-evicted"),
     (CloseReason::BodiesFull, "bodies-full"),
     (CloseReason::MemoryFull, "memory-full"),
     (CloseReason::JsonTooDeep, "json-too-deep"),
@@ -170,32 +170,32 @@ impl EdgeMetrics {
         self.tunnels.register(registry);
         registry.register(
             "edge_turned_away",
-            "Connections and requests of clients that ended at the edge, by why",
+            "Rejected connections and requests of clients, by reason",
             self.family.clone(),
         );
         registry.register(
             "edge_connections",
-            "Connections that were accepted, by listener and protocol",
+            "Accepted connections, by listener and protocol",
             self.connections.clone(),
         );
         registry.register(
             "edge_http2_requests",
-            "Requests that came over HTTP/2, on any listener",
+            "Requests over HTTP/2, on any listener",
             self.http2_requests.clone(),
         );
         registry.register(
             "pages_turned_away",
-            "The same of the admin listener and the indexer",
+            "Rejected connections and requests of the admin listener and the indexer, by reason",
             self.of_pages.clone(),
         );
         registry.register(
             "edge_tls_handshakes",
-            "Connections of clients that began with TLS",
+            "TLS handshakes of clients",
             self.handshakes.clone(),
         );
         registry.register(
             "endpoint_requests",
-            "Requests to endpoints that workers serve, by the kind of endpoint",
+            "Requests to endpoints of workers, by class of the endpoint",
             self.endpoints.clone(),
         );
     }

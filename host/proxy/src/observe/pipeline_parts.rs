@@ -1,4 +1,4 @@
-//! What the parts of pipelines do, which their decisions do not show: counted, and logged where it is a fault.
+//! Metrics and logs of the parts of pipelines.
 
 use std::sync::{Arc, OnceLock};
 
@@ -36,12 +36,12 @@ impl PipelineFamilies {
     pub(crate) fn register(&self, r: &mut Registry) {
         r.register(
             "pipeline_scorers_left_out",
-            "Decisions of a pipeline that were made without one of its scorers, since it failed or rests",
+            "Decisions of a pipeline without one of its scorers: it failed, or its circuit is open",
             self.left_out.clone(),
         );
         r.register(
             "pipeline_filters_ignored",
-            "Decisions of a pipeline that one of its filters was ignored for, since it would have left nobody",
+            "Decisions of a pipeline that ignored one of its filters because it excluded every candidate",
             self.ignored.clone(),
         );
     }
@@ -149,7 +149,7 @@ impl PipelineObserver for PipelineWatch {
                 fault,
                 error,
                 ?rest,
-                "too many faults: this version of the scorer rests"
+                "the circuit of the scorer's version opened after repeated faults: it is not called"
             );
         }
         if let Some(held_back) = self.metrics.pipelines.faults.pass() {
@@ -171,7 +171,7 @@ impl PipelineObserver for PipelineWatch {
         let (pipeline, version) = (&*self.pipeline, &*version.id);
         info!(
             policy,
-            version, pipeline, "a version of the scorer is asked again"
+            version, pipeline, "the circuit of the scorer's version closed: it is called again"
         );
     }
 

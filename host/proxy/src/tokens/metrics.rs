@@ -1,4 +1,4 @@
-//! What tokenising in the router costs and saves.
+//! Metrics of tokenization.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -29,7 +29,7 @@ struct PoolOutcomeLabel {
     outcome: &'static str,
 }
 
-/// Counts of one pool's tries to learn tokens from workers.
+/// Counters of a pool's queries of workers' tokenizers.
 #[derive(Debug)]
 pub(crate) struct TokenTries([Counter; TOKEN_TRIES.len()]);
 
@@ -87,22 +87,22 @@ impl TokensMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "tokenize_tries",
-            "Tries to learn a prompt's tokens from a worker, by how they ended",
+            "Queries of workers' tokenizers, by outcome",
             self.tries.clone(),
         );
         registry.register(
             "tokenizer_tokens",
-            "Prompt tokens of the router's own tokenizers, known from earlier prompts or made of the text",
+            "Prompt tokens of the router's tokenizers, from the prefix cache or from the text",
             self.tokens.clone(),
         );
         registry.register(
             "tokenizer_seconds",
-            "Time to render, look up and tokenise a prompt, on the request's own thread or with one apart",
+            "Time to render, look up and tokenize a prompt, on the request's thread or on a tokenizer thread",
             self.times.clone(),
         );
         registry.register(
             "tokenizer_cache_bytes",
-            "Memory of the cache of prefixes and their tokens",
+            "Memory of the prefix cache of tokens",
             self.cache_bytes.clone(),
         );
     }

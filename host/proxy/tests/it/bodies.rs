@@ -126,7 +126,7 @@ async fn the_body_that_arrives_for_longest_gives_way_to_others() {
     .await;
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     let mut others = Vec::new();
-    while turned(&router, "body-gave-way") == 0.0 {
+    while turned(&router, "body-evicted") == 0.0 {
         assert!(std::time::Instant::now() < deadline, "none gives way");
         others.push(half(router.address, 1).await);
         tokio::time::sleep(Duration::from_millis(50)).await;

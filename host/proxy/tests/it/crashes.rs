@@ -42,7 +42,7 @@ fn delivered(workers: &[Worker]) -> usize {
 }
 
 fn resting(router: &Router) -> f64 {
-    let series = NAMES.map(|name| format!("conductor_worker_resting{{worker=\"{name}\"}}"));
+    let series = NAMES.map(|name| format!("conductor_worker_ejected{{worker=\"{name}\"}}"));
     series.iter().map(|series| router.metric(series)).sum()
 }
 
@@ -88,5 +88,5 @@ async fn a_worker_that_hangs_up_where_another_answers_rests() {
     let workers = [Worker::hanging_up().await, Worker::named("b").await];
     let router = over(&workers, |_| {}).await;
     assert_eq!(send(router.address, chat()).await.text().await, "b");
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
 }

@@ -54,7 +54,7 @@ async fn shown(router: Builder, told: &str, columns: &[&str]) -> Vec<f64> {
         .with(|builder| builder.scrape = Some(often()))
         .start()
         .await;
-    let scrapes = format!(r#"conductor_worker_scrapes_total{{worker="{told}",result="told"}}"#);
+    let scrapes = format!(r#"conductor_worker_scrapes_total{{worker="{told}",result="reported"}}"#);
     eventually("it told", || router.metric(&scrapes) > 0.0).await;
     send(router.address, chat()).await.text().await;
     policy.shown().swap_remove(0)
@@ -193,13 +193,13 @@ async fn a_worker_whose_connections_are_all_in_use_is_still_asked_how_it_is() {
         StatusCode::SERVICE_UNAVAILABLE
     );
     let passed = || router.metric(r#"conductor_worker_probes_total{worker="a",result="passed"}"#);
-    let told = || router.metric(r#"conductor_worker_scrapes_total{worker="a",result="told"}"#);
+    let told = || router.metric(r#"conductor_worker_scrapes_total{worker="a",result="reported"}"#);
     let (had_passed, had_told) = (passed(), told());
     eventually("it is asked on", || {
         passed() >= had_passed + 2.0 && told() >= had_told + 2.0
     })
     .await;
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 0.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 0.0);
     let failed = r#"conductor_worker_probes_total{worker="a",result="unreachable"}"#;
     assert_eq!(router.metric(failed), 0.0);
 }

@@ -50,7 +50,7 @@ async fn a_worker_never_reached_gets_no_requests_while_another_is_in_service() {
         0.0
     );
     assert_eq!(router.metric(r#"conductor_worker_pending{worker="a"}"#), 1.0);
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 0.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 0.0);
     assert_eq!(router.metric(r#"conductor_worker_pending{worker="b"}"#), 0.0);
 }
 

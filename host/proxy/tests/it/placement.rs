@@ -110,7 +110,7 @@ async fn a_refused_connection_goes_to_the_next_worker_and_the_first_rests() {
         router.metric(r#"conductor_worker_failures_total{worker="a",kind="connect"}"#),
         1.0
     );
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn a_worker_that_answers_no_http_is_passed_over_and_rests() {
         router.metric(r#"conductor_worker_failures_total{worker="a",kind="bad-answer"}"#),
         1.0
     );
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
     let warnings = log.lines("rests");
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].contains("request=first "), "{warnings:?}");
@@ -174,7 +174,7 @@ async fn a_kept_connection_that_was_closed_meanwhile_is_replaced_and_nobody_rest
         assert_eq!(send(router.address, chat()).await.text().await, "a");
     }
     assert_eq!(worker.received().len(), 5);
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 0.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 0.0);
 }
 
 #[tokio::test]
@@ -295,7 +295,7 @@ async fn a_rested_worker_is_tried_again_by_one_request() {
     send(router.address, chat()).await.text().await;
     assert_eq!(attempts(), 1.0);
     eventually("its rest is over", || {
-        router.metric(r#"conductor_worker_resting{worker="a"}"#) == 0.0
+        router.metric(r#"conductor_worker_ejected{worker="a"}"#) == 0.0
     })
     .await;
     for _ in 0..3 {

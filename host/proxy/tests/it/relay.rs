@@ -197,7 +197,7 @@ async fn a_worker_that_does_not_begin_in_time_is_given_up() {
         1,
         "it may be at work: nobody else is asked"
     );
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
     eventually("the worker's connection is closed", || worker.busy() == 0).await;
 }
 
@@ -219,7 +219,7 @@ async fn a_worker_that_sends_a_head_and_never_begins_rests() {
     let (text, end) = answer.rest().await;
     assert!(text.contains("\"code\":\"worker_timeout\""), "{text}");
     assert_eq!(end, End::Clean);
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 1.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
     let warnings = log.lines("broke off");
     assert!(warnings[0].contains("request=mine "), "{warnings:?}");
 }

@@ -187,9 +187,9 @@ async fn a_shadow_that_faults_rests_and_the_policy_in_force_knows_nothing_of_it(
         .start()
         .await;
     requests(&router, 30).await;
-    let asked = || result(&router, "fault") + result(&router, "resting");
+    let asked = || result(&router, "fault") + result(&router, "circuit-open");
     eventually("all were asked about", || asked() == 30).await;
-    assert!(result(&router, "fault") >= 5 && result(&router, "resting") > 0);
+    assert!(result(&router, "fault") >= 5 && result(&router, "circuit-open") > 0);
     assert_eq!(
         router.metric(r#"conductor_policy_faults_total{policy="shadow",kind="trap"}"#),
         0.0

@@ -44,7 +44,7 @@ async fn check_asked_again(status: u16, text: &'static str, asked_again: bool) {
     let paths = worker.paths();
     let asked = paths.iter().filter(|path| *path == "/tokenize").count();
     assert_eq!(asked, 1 + usize::from(asked_again), "{status} {text}");
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="a"}"#), 0.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 0.0);
 }
 
 #[tokio::test]

@@ -77,7 +77,10 @@ async fn a_broken_file_changes_nothing_and_says_where_it_is_broken() {
     assert_eq!(page["generation"], 1);
     assert_eq!(worker_of(&router).await, "w0");
     let metrics = router.admin.get("/metrics").await.unwrap().text();
-    assert!(metrics.contains("conductor_config_valid 0"), "{metrics}");
+    assert!(
+        metrics.contains("conductor_config_last_reload_successful 0"),
+        "{metrics}"
+    );
 
     router.save_config(&good).unwrap();
     router

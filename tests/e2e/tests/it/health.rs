@@ -322,7 +322,7 @@ async fn engines_report_their_own_load() {
     eventually("it has reported", || async {
         metric(
             &router,
-            r#"conductor_worker_scrapes_total{worker="w0",result="told"}"#,
+            r#"conductor_worker_scrapes_total{worker="w0",result="reported"}"#,
         )
         .await
             >= 2.0

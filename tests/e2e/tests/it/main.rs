@@ -20,6 +20,7 @@ mod indexer;
 mod instances;
 mod knowledge;
 mod messages;
+mod metrics;
 mod pd;
 mod policy;
 mod policy_folder;

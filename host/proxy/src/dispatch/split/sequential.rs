@@ -93,7 +93,7 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
             detection.found(&attempt.request.pool().workers.name, Dialect::Nixl, &evidence);
         }
     } else if attempt.handover.dialect == Dialect::Nixl && told.params.is_none() {
-        unhanded(attempt);
+        handover_failed(attempt);
         if !attempt.pd.spec.alone {
             return Err(attempt.prefill_failed(AttemptError::NotHandedOver));
         }
@@ -105,8 +105,8 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
     Ok(done)
 }
 
-fn unhanded(attempt: &Try<'_>) {
-    attempt.pd.metrics.unhanded.inc();
+fn handover_failed(attempt: &Try<'_>) {
+    attempt.pd.metrics.handover_failures.inc();
     let pool = attempt.request.pool();
     let member = &pool.workers.members[attempt.prefill.member];
     let error = "its prefill answer has no kv_transfer_params";

@@ -1,11 +1,11 @@
-//! Metrics of the questions for model lists.
+//! Metrics of the queries of model lists.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// What came of asking a worker for its models.
+/// Result of a query of a worker's model list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RefreshResult {
     /// A list other than the one before.
@@ -49,7 +49,7 @@ impl CatalogFamilies {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "worker_model_refreshes",
-            "Times a worker was asked for its models, by what came of it",
+            "Queries of a worker's model list, by result",
             self.refreshes.clone(),
         );
     }

@@ -1,4 +1,4 @@
-//! What is counted of workers' health, of what they are asked beside requests, and of retries.
+//! Metrics of workers' health, of probes and scrapes, and of retries.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -52,22 +52,22 @@ impl HealthFamilies {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "worker_ejections",
-            "Times a worker was taken out of service, by cause",
+            "Ejections of a worker, by cause",
             self.ejections.clone(),
         );
         registry.register(
             "worker_probes",
-            "Health probes of a worker by what came of them",
+            "Health probes of a worker, by result",
             self.probes.clone(),
         );
         registry.register(
             "worker_scrapes",
-            "Times a worker was asked for its load, by what came of it",
+            "Scrapes of the load of a worker's engine, by result",
             self.scrapes.clone(),
         );
         registry.register(
             "retries",
-            "Further tries of requests: free ones, those paid from the budget, and those it did not allow",
+            "Retries of requests: free, paid from the retry budget, and over budget (not made)",
             self.retries.clone(),
         );
     }
@@ -95,7 +95,7 @@ impl HealthFamilies {
         }))
     }
 
-    /// The worker is gone for good.
+    /// Removes the series of a removed worker.
     pub(crate) fn forget_worker(&self, name: &str) {
         for (_, cause) in EJECTIONS {
             let worker = name.to_owned();

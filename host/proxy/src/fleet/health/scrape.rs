@@ -50,7 +50,7 @@ pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec) -> bool {
     let asked = asked.unwrap_or(Err(ScrapeResult::Failed));
     let (result, loads) = match asked {
         Ok(loads) if loads.is_empty() => (ScrapeResult::Nothing, loads),
-        Ok(loads) => (ScrapeResult::Told, loads),
+        Ok(loads) => (ScrapeResult::Reported, loads),
         Err(result) => (result, BTreeMap::new()),
     };
     for member in members {

@@ -1,4 +1,4 @@
-//! What is told of admission: who came in how, who waits, and how full the budgets are.
+//! Metrics of admission: results, queue lengths, usage of budgets.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -61,13 +61,12 @@ impl AdmissionFamilies {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "admission",
-            "Requests by how they came in, or why they did not, in pools with budgets or held requests; those that were held are \
-             counted again where they were not let in",
+            "Requests by admission result, in pools with budgets or held requests; a held request that is not admitted counts twice",
             self.results.clone(),
         );
         registry.register(
             "keep_alive_comments",
-            "Comments sent to clients whose streams had nothing to say",
+            "Keep-alive comments on idle streams",
             self.comments.clone(),
         );
     }

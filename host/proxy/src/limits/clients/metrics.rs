@@ -1,4 +1,4 @@
-//! What clients do, by their names in the configuration, which bound how many there are.
+//! Metrics of clients. The configuration limits the number of label values.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -68,27 +68,27 @@ impl ClientFamilies {
     pub(crate) fn register(&self, r: &mut Registry) {
         r.register(
             "client_requests",
-            "Requests of a client that were let in",
+            "Accepted requests of a client",
             self.requests.clone(),
         );
         r.register(
             "client_requests_running",
-            "Requests of a client that are being answered",
+            "Requests of a client in progress",
             self.running.clone(),
         );
         r.register(
             "client_refusals",
-            "Requests that were refused by who sent them; client is empty where no client's key came with them",
+            "Refused requests by client and reason; client is empty for requests without a valid key",
             self.refusals.clone(),
         );
         r.register(
             "client_tokens",
-            "Tokens of a client's prompts and of their answers: as the worker told, else as estimated",
+            "Prompt and output tokens of a client: from the worker's usage, otherwise estimated",
             self.tokens.clone(),
         );
         r.register(
             "client_implausible_usage",
-            "Answers to a client whose usage states more tokens than there can be; the router's own count is used",
+            "Answers with an implausible usage, for which the router's own count is used",
             self.implausible.clone(),
         );
     }

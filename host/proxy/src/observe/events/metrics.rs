@@ -1,4 +1,4 @@
-//! The metrics of events.
+//! Metrics of events for policies.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -35,19 +35,15 @@ impl EventFamilies {
     pub(crate) fn register(&self, r: &mut Registry) {
         r.register(
             "policy_events",
-            "Events for a policy: delivered, or dropped, since too many waited, it rested, it failed at their batch, or was replaced before any",
+            "Events for a policy: delivered, or dropped because of a full queue, an open circuit, a failed batch or a replaced policy",
             self.events.clone(),
         );
         r.register(
             "policy_event_faults",
-            "Calls of a policy with a batch of events, or to tick, that failed",
+            "Failed event batches and ticks of a policy",
             self.faults.clone(),
         );
-        r.register(
-            "policy_ticks",
-            "Times a policy that works by the clock has done so",
-            self.ticks.clone(),
-        );
+        r.register("policy_ticks", "Ticks of a policy", self.ticks.clone());
     }
 
     pub(super) fn listener(&self, policy: &str) -> ListenerMetrics {

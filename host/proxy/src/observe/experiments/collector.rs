@@ -21,13 +21,13 @@ struct ArmGauge {
 const GAUGES: [ArmGauge; 2] = [
     ArmGauge {
         name: "arm_share",
-        help: "Share of the sessions that an arm is to have",
+        help: "Configured share of an arm's sessions",
         first_arm: 0,
         read: |arm| f64::from(arm.share) / f64::from(ARM_SHARES),
     },
     ArmGauge {
         name: "canary_stopped",
-        help: "1 while a canary is stopped for being worse than its control, which has its share meanwhile",
+        help: "1 while a canary is stopped; its control has its share meanwhile",
         first_arm: 1,
         read: |arm| f64::from(u8::from(arm.is_stopped())),
     },

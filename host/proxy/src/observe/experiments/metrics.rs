@@ -55,12 +55,12 @@ impl ArmFamilies {
     pub(crate) fn register(&self, r: &mut Registry) {
         r.register(
             "arm_requests",
-            "Requests of an arm by how they ended",
+            "Requests of an arm, by outcome",
             self.requests.clone(),
         );
         r.register(
             "arm_errors",
-            "Of those, the ones that count as failed: no answer, one that broke off, or a status of 429 or 500 and more",
+            "Failed requests of an arm: no answer, a broken one, or a status of 429 or 500 and more",
             self.errors.clone(),
         );
         r.register(
@@ -70,17 +70,17 @@ impl ArmFamilies {
         );
         r.register(
             "arm_time_between_tokens_seconds",
-            "From the first byte of a streamed answer to its end, divided by its tokens less one (its chunks, where no usage tells)",
+            "From the first byte of a streamed answer to its end, divided by its tokens (without usage: chunks) less one",
             self.between.clone(),
         );
         r.register(
             "arm_prompt_tokens",
-            "Prompt tokens of answers whose usage tells how many of them were cached",
+            "Prompt tokens of answers with cached tokens in their usage",
             self.prompt_tokens.clone(),
         );
         r.register(
             "arm_cached_tokens",
-            "Of those, cached ones",
+            "Of those, cached tokens",
             self.cached_tokens.clone(),
         );
     }

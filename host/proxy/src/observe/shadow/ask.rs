@@ -27,7 +27,7 @@ pub(super) fn all(proxy: &Proxy, captured: &Captured) {
             version: None,
             called: None,
             took: Duration::ZERO,
-            unanswered: Answer::Resting,
+            unanswered: Answer::CircuitOpen,
         };
         let answer = answer(&view, &mut observer, captured);
         let ShadowObserver { version, took, .. } = observer;
@@ -109,7 +109,7 @@ impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
         self.unanswered = match decision {
             Decision::Pass => Answer::Passed,
             // The circuit may be open when the other phase is decided.
-            _ => Answer::Resting,
+            _ => Answer::CircuitOpen,
         };
     }
 

@@ -1,4 +1,4 @@
-//! The metrics of shadows.
+//! Metrics of shadow policies.
 
 use std::sync::atomic::AtomicU64;
 
@@ -37,7 +37,7 @@ struct ShadowChoiceLabel {
 /// A sum of times.
 type Seconds = Counter<f64, AtomicU64>;
 
-/// What came of asking a shadow.
+/// Result of calling a shadow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResultKind {
     Agreed,
@@ -46,7 +46,7 @@ pub(super) enum ResultKind {
     Rejected,
     Passed,
     Fault,
-    Resting,
+    CircuitOpen,
 }
 
 /// Every kind in the order of its discriminant, with its label.
@@ -57,7 +57,7 @@ pub(super) const RESULTS: [(ResultKind, &str); 7] = [
     (ResultKind::Rejected, "rejected"),
     (ResultKind::Passed, "passed"),
     (ResultKind::Fault, "fault"),
-    (ResultKind::Resting, "resting"),
+    (ResultKind::CircuitOpen, "circuit-open"),
 ];
 
 impl ResultKind {
@@ -96,37 +96,37 @@ impl ShadowFamilies {
     pub(crate) fn register(&self, r: &mut Registry) {
         r.register(
             "shadow_decisions",
-            "Decisions of a shadow: agreed and differed are about the workers that were chosen",
+            "Decisions of a shadow, by result; agreed and differed compare the chosen workers",
             self.decisions.clone(),
         );
         r.register(
             "shadow_dropped",
-            "Requests a shadow was not asked about, since too many waited",
+            "Requests dropped because a shadow's queue was full",
             self.dropped.clone(),
         );
         r.register(
             "shadow_matched_tokens",
-            "Where both chose: prompt tokens that the index said the worker holds, of the shadow's choice and of the one in force",
+            "Cached prompt tokens at the worker that the shadow or the active policy chose, if both chose",
             self.matched.clone(),
         );
         r.register(
             "shadow_tokens_ahead",
-            "Where both chose: tokens the worker would compute before the request's first token, its own uncached ones included",
+            "Tokens to compute before the request's first token, including its own uncached ones, if both chose",
             self.ahead.clone(),
         );
         r.register(
             "shadow_predictions",
-            "Decisions where both chose and a time to first token is predicted for both choices",
+            "Decisions with a predicted time to first token for both choices",
             self.predictions.clone(),
         );
         r.register(
             "shadow_predicted_ttft_seconds",
-            "Sum of those times, of the shadow's choice and of the one in force",
+            "Sum of the predicted times to first token, of the shadow's and of the active policy's choice",
             self.predicted.clone(),
         );
         r.register(
             "shadow_decision_seconds",
-            "Time of the calls of one decision of a shadow",
+            "Time of one decision of a shadow",
             self.time.clone(),
         );
     }
@@ -162,7 +162,7 @@ impl ShadowFamilies {
 pub(crate) struct ShadowMetrics {
     decisions: [Counter; RESULTS.len()],
     pub(super) dropped: Counter,
-    /// Of the shadow's choice, of the one in force.
+    /// Of the shadow's and of the active policy's choice.
     pub(super) matched: [Counter; 2],
     /// The same.
     pub(super) ahead: [Counter; 2],

@@ -28,7 +28,7 @@ pub(super) enum Answer {
     Passed,
     Fault(FaultKind),
     /// Its circuit is open.
-    Resting,
+    CircuitOpen,
 }
 
 /// A worker that was chosen, as it was known when the request was placed.
@@ -129,7 +129,7 @@ impl ShadowRecord {
             Answer::Rejected => ResultKind::Rejected,
             Answer::Passed => ResultKind::Passed,
             Answer::Fault(_) => ResultKind::Fault,
-            Answer::Resting => ResultKind::Resting,
+            Answer::CircuitOpen => ResultKind::CircuitOpen,
         };
         self.metrics.decisions(result).inc();
         if !took.is_zero() {

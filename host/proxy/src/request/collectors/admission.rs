@@ -29,7 +29,7 @@ impl Collector for AdmissionCollector {
         let snapshot = self.cell.load();
         let mut waiting = encoder.encode_descriptor(
             "queue_waiting",
-            "Requests that wait in a pool's queue, by class: sheddable (priority below 0), standard (0), preferred (above)",
+            "Requests in a pool's queue by class: sheddable (priority below 0), standard (0), preferred (above 0)",
             None,
             MetricType::Gauge,
         )?;
@@ -42,7 +42,7 @@ impl Collector for AdmissionCollector {
         let budgets = || snapshot.pools.iter().filter(|pool| pool.admission.is_some());
         let mut used = encoder.encode_descriptor(
             "budget_used",
-            "What a pool has under way of its budgets",
+            "Usage of a pool's budget",
             None,
             MetricType::Gauge,
         )?;
@@ -55,7 +55,7 @@ impl Collector for AdmissionCollector {
         }
         let mut limit = encoder.encode_descriptor(
             "budget_limit",
-            "What it may have under way; absent where there is no limit",
+            "Limit of a pool's budget; absent without a limit",
             None,
             MetricType::Gauge,
         )?;

@@ -1,4 +1,4 @@
-//! What of the edge is read off the configuration in force when Prometheus asks.
+//! Collector of the edge's state at scrape time: bodies, memory, certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,19 +25,15 @@ impl Collector for EdgeCollector {
         let bodies = edge.bodies.report();
         memory(&mut encoder, &edge.memory.report())?;
         let gauges = [
-            (
-                "body_bytes",
-                "Bytes of request bodies that are held",
-                bodies.bytes,
-            ),
+            ("body_bytes", "Memory of request bodies", bodies.bytes),
             (
                 "body_bytes_limit",
-                "Most bytes of request bodies that are held at a time",
+                "Limit of the memory of request bodies",
                 bodies.limit,
             ),
             (
                 "unfinished_bodies",
-                "Request bodies that have begun to arrive and are not complete",
+                "Request bodies in transfer",
                 bodies.unfinished,
             ),
         ];
@@ -45,28 +41,45 @@ impl Collector for EdgeCollector {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value as f64).encode(gauge)?;
         }
-        let now = SystemTime::now();
         let ends = edge.listeners.named();
         let ends = ends.filter_map(|(listener, tls)| Some((listener, tls.not_after()?)));
         let ends: Vec<_> = ends.collect();
         if ends.is_empty() {
             return Ok(());
         }
-        let mut family = encoder.encode_descriptor(
-            "edge_tls_certificate_days_left",
-            "Days until the certificate that a listener shows is no longer good",
-            None,
-            MetricType::Gauge,
-        )?;
-        for (listener, end) in ends {
-            let gauge = ConstGauge::new(days(end, now));
-            gauge.encode(family.encode_family(&[("listener", listener)])?)?;
-        }
-        Ok(())
+        certificates(&mut encoder, &ends)
     }
 }
 
-/// What the process has of its memory; nothing is said of what is not known.
+/// Name, help and value of a family of certificates.
+type CertificateGauge = (&'static str, &'static str, fn(SystemTime) -> f64);
+
+const CERTIFICATE_GAUGES: [CertificateGauge; 2] = [
+    (
+        "edge_tls_certificate_expiry_timestamp_seconds",
+        "Unix time at which the certificate of a listener expires",
+        |end| seconds(end, SystemTime::UNIX_EPOCH),
+    ),
+    (
+        "edge_tls_certificate_days_left",
+        "Deprecated: use conductor_edge_tls_certificate_expiry_timestamp_seconds",
+        |end| seconds(end, SystemTime::now()) / SECONDS_PER_DAY,
+    ),
+];
+
+/// Writes the expiry of each listener's certificate.
+fn certificates(encoder: &mut DescriptorEncoder<'_>, ends: &[(&'static str, SystemTime)]) -> fmt::Result {
+    for (name, help, read) in CERTIFICATE_GAUGES {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for &(listener, end) in ends {
+            let gauge = ConstGauge::new(read(end));
+            gauge.encode(family.encode_family(&[("listener", listener)])?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the memory of the process; unknown values are absent.
 fn memory(encoder: &mut DescriptorEncoder<'_>, report: &MemoryReport) -> fmt::Result {
     let gauges = [
         (
@@ -76,12 +89,12 @@ fn memory(encoder: &mut DescriptorEncoder<'_>, report: &MemoryReport) -> fmt::Re
         ),
         (
             "memory_limit_bytes",
-            "Memory that the process may have; absent without a limit",
+            "Memory limit of the process; absent without a limit",
             report.limit.map(|bytes| bytes as f64),
         ),
         (
             "memory_stage",
-            "What is shed for want of memory: 0 nothing, 1 caches and idle connections, 2 requests, 3 bodies that are arriving",
+            "Shed load: 0 none, 1 caches and idle connections, 2 requests, 3 bodies in transfer",
             Some(f64::from(report.stage as u8)),
         ),
     ];
@@ -100,11 +113,10 @@ fn memory(encoder: &mut DescriptorEncoder<'_>, report: &MemoryReport) -> fmt::Re
     ConstCounter::new(report.changes).encode(changes)
 }
 
-/// Below 0 afterwards.
-fn days(end: SystemTime, now: SystemTime) -> f64 {
-    let seconds = match end.duration_since(now) {
+/// Returns the seconds from `start` to `end`; negative if `end` is earlier.
+fn seconds(end: SystemTime, start: SystemTime) -> f64 {
+    match end.duration_since(start) {
         Ok(left) => left.as_secs_f64(),
         Err(over) => -over.duration().as_secs_f64(),
-    };
-    seconds / SECONDS_PER_DAY
+    }
 }

@@ -1,4 +1,4 @@
-//! Metrics read off the running state at the moment Prometheus asks.
+//! Collector of the fleet's state at scrape time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ pub(crate) struct FleetCollector {
 /// A gauge of each worker: name, help, and how to read it.
 type WorkerGauge = (&'static str, &'static str, fn(&Member) -> f64);
 
-const WORKER_GAUGES: [WorkerGauge; 12] = [
+const WORKER_GAUGES: [WorkerGauge; 14] = [
     (
         "worker_requests_in_flight",
-        "Requests sent to a worker and not yet answered in full",
+        "Requests in flight at a worker",
         |member| f64::from(member.worker.load().read().requests),
     ),
     (
         "worker_requests_decoding",
-        "Of those, the ones past their first token, or past when it should have come where it is not seen",
+        "Of those, requests past their first token, which is estimated if it is not observable",
         |member| f64::from(member.worker.load().read().decoding),
     ),
     (
@@ -37,49 +37,56 @@ const WORKER_GAUGES: [WorkerGauge; 12] = [
         |member| member.worker.load().read().prefill_tokens as f64,
     ),
     (
-        "worker_ttft_ewma_milliseconds",
+        "worker_ttft_ewma_seconds",
         "Moving average of the time to first token; NaN before the first",
+        |member| member.worker.load().read().ttft_ewma_ms / 1e3,
+    ),
+    (
+        "worker_ttft_ewma_milliseconds",
+        "Deprecated: use conductor_worker_ttft_ewma_seconds",
         |member| member.worker.load().read().ttft_ewma_ms,
     ),
     (
         "worker_cost_prefill_error_ratio",
-        "How far off `cost.prefill-ms` with the wait before it was lately, as a share of what was measured; NaN before it predicts",
+        "Recent error of `cost.prefill-ms` with its queue, as a share of the measured time; NaN before the first prediction",
         |member| member.worker.load().cost().errors().prefill,
     ),
     (
         "worker_cost_transfer_error_ratio",
-        "The same of `cost.transfer-ms`",
+        "Recent error of `cost.transfer-ms`, as a share of the measured time; NaN before the first prediction",
         |member| member.worker.load().cost().errors().transfer,
     ),
     (
         "worker_cost_tbt_error_ratio",
-        "The same of `cost.tbt-ms`",
+        "Recent error of `cost.tbt-ms`, as a share of the measured time; NaN before the first prediction",
         |member| member.worker.load().cost().errors().tbt,
     ),
-    ("worker_connections", "Connections open to a worker", |member| {
+    ("worker_connections", "Open connections to a worker", |member| {
         member.link.upstream.open_connections() as f64
     }),
     (
+        "worker_ejected",
+        "1 while a worker is out of service: ejected, busy or unhealthy",
+        ejected,
+    ),
+    (
         "worker_resting",
-        "1 while a worker is kept away from: it failed requests or its probes, or asked to be passed over",
-        |member| {
-            let stance = member.link.stance();
-            f64::from(u8::from(stance.is_out() && stance != HealthStatus::Pending))
-        },
+        "Deprecated: use conductor_worker_ejected",
+        ejected,
     ),
     (
         "worker_pending",
-        "1 while a worker was never reached: it gets requests only where no worker in service is left",
+        "1 while a worker was never reached; it gets requests only if no worker is in service",
         |member| f64::from(u8::from(member.link.stance() == HealthStatus::Pending)),
     ),
     (
         "worker_returning",
-        "1 while a worker that came back gets a rising share of the requests",
+        "1 during the slow start of a worker that returned to service",
         |member| f64::from(u8::from(member.link.stance() == HealthStatus::Returning)),
     ),
     (
         "worker_load_age_seconds",
-        "Time since a worker's engine told its load; NaN before the first time",
+        "Age of the last load report of a worker's engine; NaN before the first",
         |member| {
             let told = member.worker.load().engine();
             told.map_or(f64::NAN, |(_, at)| {
@@ -88,6 +95,12 @@ const WORKER_GAUGES: [WorkerGauge; 12] = [
         },
     ),
 ];
+
+/// Returns 1 for a worker that was in service and is not now.
+fn ejected(member: &Member) -> f64 {
+    let stance = member.link.stance();
+    f64::from(u8::from(stance.is_out() && stance != HealthStatus::Pending))
+}
 
 impl FleetCollector {
     pub(crate) fn new(cell: Arc<SnapshotCell>) -> Self {
@@ -110,7 +123,7 @@ impl Collector for FleetCollector {
         }
         let mut known = encoder.encode_descriptor(
             "pd_dialect_known",
-            "Whether it is known how a pool's engines hand prompts over: 0 where it was not detected",
+            "1 if the handover dialect of a pool's engines is known, 0 while it is undetected",
             None,
             MetricType::Gauge,
         )?;
@@ -132,7 +145,7 @@ impl Collector for FleetCollector {
         }
         let mut engines = encoder.encode_descriptor(
             "pd_bootstrap_engines",
-            "Engine ids a prefill worker's bootstrap server has told; 0 while none is known",
+            "Known engine ids of a prefill worker's bootstrap server",
             None,
             MetricType::Gauge,
         )?;

@@ -43,12 +43,12 @@ impl TunnelMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "realtime_connections",
-            "WebSockets between clients and workers that are open",
+            "Open WebSockets between clients and workers",
             self.open.clone(),
         );
         registry.register(
             "realtime_bytes",
-            "Bytes relayed over WebSockets, by where they went",
+            "Bytes relayed over WebSockets, by direction",
             self.bytes.clone(),
         );
     }

@@ -39,12 +39,12 @@ impl ResponseMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "response_ids",
-            "Responses whose worker is known",
+            "Response ids with a known worker",
             self.size.clone(),
         );
         registry.register(
             "response_id_lookups",
-            "Requests for a response by its id: its worker is there, it is unknown, or its worker is not in service",
+            "Requests by response id: worker found, id unknown, or worker gone (not in service)",
             self.lookups.clone(),
         );
     }

@@ -247,7 +247,7 @@ async fn slow_bodies_end_one_by_one_and_count_as_unfinished() {
         assert!([408, 503].contains(&status.as_u16()), "{status}");
     }
     let refused = turned(&router, "body-timeout") + turned(&router, "bodies-full");
-    assert_eq!(refused + turned(&router, "body-gave-way"), 3.0);
+    assert_eq!(refused + turned(&router, "body-evicted"), 3.0);
     eventually("none arrives", || {
         router.metric("conductor_unfinished_bodies") == 0.0
     })

@@ -165,7 +165,12 @@ async fn a_prefill_answer_without_parameters_is_counted_and_decode_computes_the_
     let answer = send(router.address, request()).await;
     assert_eq!(answer.text().await, "e");
     assert_eq!(second.received()[0].body, BODY);
-    assert_eq!(router.metric(r#"conductor_pd_unhanded_total{pool="main"}"#), 1.0);
+    for name in [
+        "conductor_pd_handover_failures_total",
+        "conductor_pd_unhanded_total",
+    ] {
+        assert_eq!(router.metric(&format!(r#"{name}{{pool="main"}}"#)), 1.0, "{name}");
+    }
 }
 
 #[tokio::test]
@@ -181,7 +186,7 @@ async fn a_prefill_leg_that_takes_too_long_is_a_timeout_and_its_worker_rests() {
     assert!(answer.text().await.contains("\"code\":\"worker_timeout\""));
     assert!(decode.received().is_empty());
     assert_eq!(ended(&router, "first-byte-timeout"), 1.0);
-    assert_eq!(router.metric(r#"conductor_worker_resting{worker="p"}"#), 1.0);
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="p"}"#), 1.0);
     assert_eq!((router.in_flight("p"), router.in_flight("d")), (0, 0));
     eventually("the prefill leg is closed", || prefill.busy() == 0).await;
 }

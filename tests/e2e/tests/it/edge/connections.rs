@@ -46,7 +46,7 @@ async fn half_open_clients_keep_no_one_from_being_served_and_are_given_up() {
     for mut client in slow {
         assert!(client.is_closed().await);
     }
-    let given_up = turned(&router, "head-timeout").await + turned(&router, "made-room").await;
+    let given_up = turned(&router, "head-timeout").await + turned(&router, "evicted").await;
     assert!(given_up >= 200.0, "{given_up}");
 }
 
@@ -90,7 +90,7 @@ async fn who_is_idle_for_longest_makes_room_for_who_waits() {
     }
     check_served(&router).await;
     assert!(clients.remove(0).is_closed().await);
-    assert_eq!(turned(&router, "made-room").await, 1.0);
+    assert_eq!(turned(&router, "evicted").await, 1.0);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! TLS from clients: certificates presented, requested, replaced under load, and broken.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use harness::{TestRouter, eventually, eventually_ok, route_all};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -119,6 +120,9 @@ async fn a_certificate_is_exchanged_while_requests_run_and_a_broken_one_is_not_t
     assert_eq!(early.answer().await.unwrap().status, 200);
     let days = metric(&router, "conductor_edge_tls_certificate_days_left").await;
     assert!(days > 1.0);
+    let expiry = metric(&router, "conductor_edge_tls_certificate_expiry_timestamp_seconds").await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    assert!((days - (expiry - now.as_secs_f64()) / 86_400.0).abs() < 0.01);
 
     let second = Authority::new();
     save(&router, &second.vouch("router.test"));

@@ -179,7 +179,7 @@ async fn a_request_without_a_connection_gets_an_error_and_the_worker_is_not_blam
     assert_eq!(answer.json().unwrap()["error"]["code"], "no_worker_reachable");
     let page = router.admin.get("/metrics").await.unwrap().text();
     assert!(
-        page.contains("conductor_worker_resting{worker=\"w0\"} 0"),
+        page.contains("conductor_worker_ejected{worker=\"w0\"} 0"),
         "{page}"
     );
     busy.abort_all();

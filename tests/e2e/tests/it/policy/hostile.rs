@@ -46,7 +46,7 @@ async fn the_last_good_version_decides_while_a_bad_one_rests_until_good_bytes_co
     );
     assert_eq!(
         stage
-            .metric(&format!("conductor_policy_in_force{{{labels}}}"))
+            .metric(&format!("conductor_policy_active{{{labels}}}"))
             .await,
         1.0
     );
