@@ -7,36 +7,36 @@ use clap::{Args, ValueEnum};
 /// Arguments of `block-hashes`.
 #[derive(Debug, Args)]
 pub struct BlockHashesArgs {
-    /// vLLM's --prefix-caching-hash-algo; or rfc1527 (rolling XXH3); or xxh64 (Mooncake's first conductors).
+    /// Hash algorithm: vLLM's --prefix-caching-hash-algo, rfc1527 (rolling XXH3), or xxh64 (Mooncake's first conductors).
     #[arg(long, value_enum)]
     pub scheme: HashScheme,
 
-    /// Tokens a block.
+    /// Tokens of a block.
     #[arg(long, default_value = "16")]
     pub block_size: NonZeroU32,
 
-    /// vLLM's PYTHONHASHSEED; the number that rfc1527 (1337) or the first xxh64 conductor starts with.
+    /// Seed: vLLM's PYTHONHASHSEED, or the initial value of rfc1527 (1337) or xxh64.
     #[arg(long)]
     pub seed: Option<String>,
 
-    /// The adapter's name.
+    /// Name of the LoRA adapter.
     #[arg(long, value_name = "NAME")]
     pub lora: Option<String>,
 
-    /// Where vLLM loaded the adapter from; without it the adapter's key is its bare name, as in older versions.
+    /// Path of the adapter in vLLM; without it, the adapter's key is its bare name, as in older versions.
     #[arg(long, value_name = "PATH", requires = "lora")]
     pub lora_path: Option<String>,
 
-    /// The request's cache salt; with xxh64 the additional salt.
+    /// Cache salt of the request; with xxh64, the additional salt.
     #[arg(long, value_name = "SALT")]
     pub cache_salt: Option<String>,
 
-    /// The salt's key is the bare salt, as in older versions of vLLM.
+    /// Use the bare salt as the salt's key, as older versions of vLLM do.
     #[arg(long)]
     pub untagged: bool,
 }
 
-/// Ways to name blocks.
+/// Hash algorithms of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum HashScheme {

@@ -9,7 +9,7 @@ use super::{ChangePolicyArgs, DeployArgs, PromoteArgs, StatusArgs};
 /// Arguments of `policy`.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: PolicyCommand,
 }
@@ -17,52 +17,51 @@ pub struct PolicyArgs {
 /// The subcommands of `policy`.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Start a policy of your own: a folder with a small one that builds.
+    /// Create a policy project: a folder with a small policy that builds.
     New(NewArgs),
-    /// Build a policy's folder into a component, or turn a core module into one, and check it. The component that is there is replaced
-    /// only when the check passes.
+    /// Build a component from a policy's folder or a core module, and check it. An existing component is replaced only if the check
+    /// passes.
     Build(BuildArgs),
-    /// Have a policy decide built-in scenarios, everyday and hostile. Exits with 0 when it does, 1 when it fails one, turns a request
-    /// of an idle fleet away or cannot be loaded, 2 when it cannot be read.
+    /// Check a policy with built-in scenarios, ordinary and hostile. Exit codes: 0 if it passes, 1 if it fails one, rejects a request
+    /// of an idle fleet or cannot be loaded, 2 if it cannot be read.
     Check(PolicyCheckArgs),
-    /// Time decisions by the number of candidates, against built-in policies and the native fallback.
+    /// Benchmark decisions by the number of candidates, compared with built-in policies and the native fallback.
     Bench(SubjectArgs),
-    /// Show what a component wants and offers, what made it, and what it asks for.
+    /// Show the imports, exports, toolchain and plan of a component.
     Inspect(InspectArgs),
-    /// List every number a policy can ask for, with its unit, freshness and cost.
+    /// List the features that a policy can request, with unit, freshness and cost.
     Features(FeaturesArgs),
     /// List the built-in policies, or those of a folder.
     List(ListArgs),
-    /// Have a policy decide again what a router recorded. Its own decisions are repeated bit for bit, exit code 1 where one comes out
-    /// otherwise; for those of other policies its choice is compared with theirs.
+    /// Replay a decision log with a policy. Its own decisions are compared bit for bit, with exit code 1 if one differs; its choice is
+    /// compared with the decisions of other policies.
     Replay(ReplayArgs),
-    /// Show the policies of a running router: their versions, what each did, and which decides.
+    /// Show the policies of a running router: versions, results, and the active version.
     Status(StatusArgs),
-    /// Have a running router put a policy's version before in force. The bytes that were are held back until other bytes come, they are
-    /// resumed, or the router is started again.
+    /// Roll a policy of a running router back to its previous version. The current file is ignored until it changes, it is resumed, or
+    /// the router restarts.
     Rollback(ChangePolicyArgs),
-    /// Check a component, put it into the policy folder of a running router and have it tried out beside a route's policy: asked only, or
-    /// with a share of the sessions.
+    /// Check a component, copy it into the policy folder of a running router, and run it as a shadow or a canary of a route.
     Deploy(Box<DeployArgs>),
-    /// Have a running router make a shadow or a canary the policy of its route.
+    /// Promote a shadow or a canary of a running router to the policy of its route.
     Promote(PromoteArgs),
-    /// Have a running router end what `deploy` and `promote` did with a policy.
+    /// Undo `deploy` and `promote` of a policy at a running router.
     Retract(PromoteArgs),
-    /// Have a running router take what a policy's file holds again, rolled back or not, and ask every version of it again.
+    /// Resume a policy of a running router: use its file after a rollback, and close the circuits of all its versions.
     Resume(ChangePolicyArgs),
 }
 
 /// Arguments of `policy new`.
 #[derive(Debug, Args)]
 pub struct NewArgs {
-    /// Its name: of the policy, of its folder and of the component that it is built into.
+    /// Name of the policy, its folder and its component.
     pub name: String,
 
-    /// The language to write it in.
+    /// Programming language.
     #[arg(long, value_enum)]
     pub lang: Language,
 
-    /// The folder to make; it must not exist or be empty. Its name here unless told.
+    /// Folder to create, which must not exist or be empty [default: NAME in the working directory].
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
 
@@ -71,7 +70,7 @@ pub struct NewArgs {
     pub json: bool,
 }
 
-/// Languages that there is a project for.
+/// Languages with a project template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Language {
     /// Rust.
@@ -99,23 +98,23 @@ pub enum Language {
 /// Arguments of `policy build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// The folder of a policy, with a build.sh or a Cargo.toml; or a core module or component that was built already.
+    /// Folder of a policy with a build.sh or a Cargo.toml, or a built core module or component.
     #[arg(default_value = ".", value_name = "FOLDER|FILE")]
     pub path: PathBuf,
 
-    /// Where to write the component that is made of a core module: NAME.component.wasm beside it unless told.
+    /// Output file for the component of a core module [default: NAME.component.wasm beside it].
     #[arg(long, short, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
-    /// How it is checked once it is built.
+    /// Settings of the check after the build.
     #[command(flatten)]
     pub settings: SettingsArgs,
 
-    /// What it may do.
+    /// Allowed verdicts.
     #[command(flatten)]
     pub gate: GateArgs,
 
-    /// Let build.sh install the compilers that it pins and that are not there: sets CONDUCTOR_INSTALL=1 for it.
+    /// Allow build.sh to install its pinned compilers if they are missing (CONDUCTOR_INSTALL=1).
     #[arg(long)]
     pub install: bool,
 
@@ -124,10 +123,10 @@ pub struct BuildArgs {
     pub json: bool,
 }
 
-/// Under which parameters and limits a policy is loaded.
+/// Parameters and limits of a policy.
 #[derive(Debug, Default, Clone, Args)]
 pub struct SettingsArgs {
-    /// Its `params`, as a JSON object.
+    /// `params` of the policy, as a JSON object.
     #[arg(long, value_name = "JSON", conflicts_with = "config")]
     pub params: Option<String>,
 
@@ -135,17 +134,17 @@ pub struct SettingsArgs {
     #[arg(long, value_name = "CONDUCTOR.TOML")]
     pub config: Option<PathBuf>,
 
-    /// CPU time that a decision may take, in milliseconds; 1 unless told, as `limits.cpu` is.
+    /// CPU time limit of a decision (`limits.cpu`), in milliseconds [default: 1].
     #[arg(long, value_name = "MS", conflicts_with = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub cpu_ms: Option<u32>,
 
-    /// Memory that an instance may have, in MiB; 16 unless told, as `limits.memory` is.
+    /// Memory limit of an instance (`limits.memory`), in MiB [default: 16].
     #[arg(long, value_name = "MIB", conflicts_with = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     pub memory_mib: Option<u32>,
 
-    /// Its name in that file; the component's file name unless told.
+    /// Name of the policy in that file [default: the component's file name].
     #[arg(long, value_name = "NAME", requires = "config")]
     pub name: Option<String>,
 }
@@ -153,48 +152,48 @@ pub struct SettingsArgs {
 /// Arguments of `policy check`.
 #[derive(Debug, Args)]
 pub struct PolicyCheckArgs {
-    /// Which policy.
+    /// Policy.
     #[command(flatten)]
     pub subject: SubjectArgs,
 
-    /// What it may do.
+    /// Allowed verdicts.
     #[command(flatten)]
     pub gate: GateArgs,
 }
 
-/// Verdicts on an idle fleet that fail no check.
+/// Verdicts on an idle fleet that the check allows.
 #[derive(Debug, Default, Clone, Args)]
 pub struct GateArgs {
-    /// Let it turn requests of an idle fleet away like this, which fails the check otherwise.
+    /// Allow this verdict for requests of an idle fleet, which otherwise fails the check.
     #[arg(long, value_enum, value_name = "VERDICT", value_delimiter = ',')]
     pub allow: Vec<IdleVerdict>,
 }
 
-/// Verdicts that no policy should have for an idle fleet.
+/// Undesired verdicts on an idle fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum IdleVerdict {
-    /// The fallback decides.
+    /// Pass: the fallback decides.
     Pass,
-    /// The client is refused.
+    /// Reject: the client gets an error.
     Reject,
 }
 
 impl GateArgs {
-    /// Returns whether this verdict fails no check.
+    /// Returns true if the check allows this verdict.
     #[must_use]
     pub fn allows(&self, verdict: IdleVerdict) -> bool {
         self.allow.contains(&verdict)
     }
 }
 
-/// Which policy `policy check` and `policy bench` look at.
+/// Policy to check or benchmark.
 #[derive(Debug, Args)]
 pub struct SubjectArgs {
     /// The component, or the name of a built-in policy.
     #[arg(value_name = "FILE|BUILTIN")]
     pub policy: PathBuf,
 
-    /// Under which settings.
+    /// Settings.
     #[command(flatten)]
     pub settings: SettingsArgs,
 
@@ -210,11 +209,11 @@ pub struct ReplayArgs {
     #[arg(value_name = "FILE|BUILTIN")]
     pub policy: PathBuf,
 
-    /// The decision log; several files in the order in which they were written.
+    /// Decision log; several files in the order of writing.
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
     pub log: Vec<PathBuf>,
 
-    /// Under which settings; without any, the parameters that the log has for this component.
+    /// Settings [default: the parameters that the log has for this component].
     #[command(flatten)]
     pub settings: SettingsArgs,
 
@@ -230,7 +229,7 @@ pub struct InspectArgs {
     #[arg(value_name = "FILE|BUILTIN")]
     pub policy: PathBuf,
 
-    /// Under which settings its plan is asked for.
+    /// Settings for its plan.
     #[command(flatten)]
     pub settings: SettingsArgs,
 
@@ -250,7 +249,7 @@ pub struct FeaturesArgs {
 /// Arguments of `policy list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// List the components of this folder instead, as a router with it as its `policy-dir` sees them.
+    /// List the components of this folder instead, like a router with this `policy-dir`.
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
 

@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::GateArgs;
 
-/// Which router, and how its answer is printed.
+/// Address of the router, and the output format.
 #[derive(Debug, Args)]
 pub struct RouterArgs {
-    /// Its admin listener. Where an admin key is set, ADMIN_API_KEY must hold it.
+    /// Admin listener of the router. If it needs an admin key, set ADMIN_API_KEY.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     pub admin: String,
 
@@ -21,10 +21,10 @@ pub struct RouterArgs {
 /// Arguments of `policy status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The policy, by its name in the configuration; all of them unless told.
+    /// Name of the policy in the configuration [default: all].
     pub name: Option<String>,
 
-    /// Which router.
+    /// Router.
     #[command(flatten)]
     pub router: RouterArgs,
 }
@@ -32,11 +32,11 @@ pub struct StatusArgs {
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The request's id: its `x-request-id`, which every answer carries.
+    /// Request id: the `x-request-id` header of the answer.
     #[arg(value_name = "REQUEST-ID")]
     pub request: String,
 
-    /// Which router.
+    /// Router.
     #[command(flatten)]
     pub router: RouterArgs,
 }
@@ -44,10 +44,10 @@ pub struct ExplainArgs {
 /// Arguments of `policy rollback` and `policy resume`.
 #[derive(Debug, Args)]
 pub struct ChangePolicyArgs {
-    /// The policy, by its name in the configuration.
+    /// Name of the policy in the configuration.
     pub name: String,
 
-    /// Which router.
+    /// Router.
     #[command(flatten)]
     pub router: RouterArgs,
 }
@@ -55,27 +55,27 @@ pub struct ChangePolicyArgs {
 /// Arguments of `policy promote` and `policy retract`.
 #[derive(Debug, Args)]
 pub struct PromoteArgs {
-    /// The policy, by its name in the configuration.
+    /// Name of the policy in the configuration.
     pub name: String,
 
-    /// The number of the route, from 1; needed only where it may be one of several.
+    /// Number of the route, from 1; needed only if it is ambiguous.
     #[arg(long, value_name = "N")]
     pub route: Option<usize>,
 
-    /// Which router.
+    /// Router.
     #[command(flatten)]
     pub router: RouterArgs,
 }
 
-/// How a policy is tried out.
+/// Kind of trial.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct TrialArgs {
-    /// Ask it beside the route's policy; it decides nothing.
+    /// Run the policy as a shadow: it is called but decides nothing.
     #[arg(long)]
     pub shadow: bool,
 
-    /// Let it decide so many percent of the sessions.
+    /// Run the policy as a canary for this percentage of the sessions.
     #[arg(long, value_name = "PERCENT")]
     pub canary: Option<f64>,
 }
@@ -83,26 +83,26 @@ pub struct TrialArgs {
 /// Arguments of `policy deploy`.
 #[derive(Debug, Args)]
 pub struct DeployArgs {
-    /// The component.
+    /// Component file.
     pub file: PathBuf,
 
-    /// How it is tried out.
+    /// Kind of trial.
     #[command(flatten)]
     pub trial: TrialArgs,
 
-    /// Share of the requests that a shadow is asked about, up to 1; the route's `shadow-sample` unless given.
+    /// Share of the requests for which a shadow is called, up to 1 [default: the route's `shadow-sample`].
     #[arg(long, value_name = "SHARE", requires = "shadow")]
     pub sample: Option<f64>,
 
-    /// Its name at the router; the file's name unless given.
+    /// Name of the policy at the router [default: the file's name].
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// The number of the route, from 1; needed only where there are several.
+    /// Number of the route, from 1; needed only if there are several.
     #[arg(long, value_name = "N")]
     pub route: Option<usize>,
 
-    /// The router's policy folder, where this machine has it elsewhere than the router says.
+    /// The router's policy folder, if its path on this machine differs from the router's.
     #[arg(long, value_name = "FOLDER")]
     pub policy_dir: Option<PathBuf>,
 
@@ -110,11 +110,11 @@ pub struct DeployArgs {
     #[arg(long, value_name = "CONDUCTOR.TOML")]
     pub config: Option<PathBuf>,
 
-    /// What it may do.
+    /// Allowed verdicts.
     #[command(flatten)]
     pub gate: GateArgs,
 
-    /// Which router.
+    /// Router.
     #[command(flatten)]
     pub router: RouterArgs,
 }

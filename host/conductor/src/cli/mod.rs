@@ -9,8 +9,8 @@ use mooncake_compat::fleet_flags::{FLEET_GROUP, FleetArgs};
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
-/// Without arguments it serves the `conductor.toml` of the working directory. Where there is none it runs `conductor demo`: a router over
-/// four mock engines, with things to try.
+/// Without arguments it serves the `conductor.toml` of the working directory. Without that file it runs `conductor demo`: a router over
+/// four mock engines, with commands to try.
 #[derive(Debug, Parser)]
 #[command(
     name = "conductor",
@@ -19,7 +19,7 @@ use mooncake_compat::fleet_flags::{FLEET_GROUP, FleetArgs};
     subcommand_negates_reqs = true
 )]
 pub struct Cli {
-    /// What to do; without it, `serve` where there are arguments or a `conductor.toml`, else `demo`.
+    /// Subcommand [default: `serve` if there are arguments or a `conductor.toml`, otherwise `demo`].
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -31,35 +31,35 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the router: by a file, by flags, or by the `conductor.toml` of the working directory.
+    /// Run the router, configured by a file, by flags, or by the `conductor.toml` of the working directory.
     Serve(Box<ServeArgs>),
-    /// Check a configuration, offline; with --live, also the workers it names.
+    /// Check a configuration offline; with --live, check its workers too.
     ///
-    /// Exits with 0 when it is valid and no check failed (warnings do not count), 1 otherwise, 2 when it cannot be read.
+    /// Exit codes: 0 if it is valid and no check failed (warnings do not count), 1 otherwise, 2 if it cannot be read.
     Check(Box<CheckArgs>),
-    /// Translate a configuration of Mooncake's old conductor: prints the TOML, and on stderr what it leaves out.
+    /// Translate a configuration of Mooncake's old conductor: prints the TOML, and the ignored keys on stderr.
     ///
-    /// CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE are taken in as the old conductor did; CONDUCTOR_SEED and NONE_HASH mean
-    /// nothing here. `conductor serve` without a configuration runs the file that CONDUCTOR_CONFIG_PATH names, imported so.
+    /// CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE have the meaning of the old conductor; CONDUCTOR_SEED and NONE_HASH are
+    /// ignored. `conductor serve` without a configuration imports and runs the file in CONDUCTOR_CONFIG_PATH.
     Import(ImportArgs),
-    /// Print the hash of each block of a prompt, as an engine or an indexer names it: to find out whether a hash profile is the
-    /// engine's. The prompt is a JSON array of token ids on standard input.
+    /// Print the hash of each block of a prompt, to compare a hash profile with an engine's. The prompt is a JSON array of token ids
+    /// on standard input.
     BlockHashes(BlockHashesArgs),
     /// Run the router over a fleet of mock engines in this process: no GPU, no files.
     Demo(DemoArgs),
-    /// Write, build, check, time and look into scheduling policies.
+    /// Create, build, check, benchmark and inspect scheduling policies.
     Policy(PolicyArgs),
-    /// Ask a running router why a request went where it went: each candidate with its numbers, who decided, and how it ended.
+    /// Explain a routing decision of a running router: the candidates with their numbers, the policy, and the outcome.
     ///
-    /// It knows the latest requests that it recorded, and those that came with the header `x-conductor-explain: 1`.
+    /// Available for the last recorded requests and for requests with the header `x-conductor-explain: 1`.
     Explain(ExplainArgs),
-    /// Have policies place a trace of requests on a model of a cluster, and compare what became of them.
+    /// Simulate policies on a trace of requests and a model of a cluster, and compare the results.
     Simulate(Box<SimulateArgs>),
-    /// Make a key for a client: prints it, and its hash for `key-sha256` of `[clients.NAME]`.
+    /// Generate an API key for a client: prints the key, and its hash for `key-sha256` of `[clients.NAME]`.
     ClientKey,
-    /// Print the version and what it was built with.
+    /// Print the version and the build information.
     Version,
-    /// Compile a component from standard input to machine code on standard output, within limits: the router runs this itself.
+    /// Compile a component from standard input to machine code on standard output, within limits. The router runs it as a child process.
     #[command(hide = true)]
     CompilePolicy(CompilePolicyArgs),
 }
@@ -77,19 +77,19 @@ pub struct CompilePolicyArgs {
 /// Source of the configuration: a file, or a few flags that stand for one.
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
-    /// The configuration file, watched while running.
+    /// Configuration file, reloaded when it changes.
     #[arg(long, short, value_name = "FILE", conflicts_with = FLEET_GROUP)]
     pub config: Option<PathBuf>,
 
-    /// What to log: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs. Overrides `level` of [log], reloads included.
+    /// Log level: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs. Overrides `level` of [log], after reloads too.
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     pub log_level: Option<String>,
 
-    /// Print the configuration that the flags mean and exit.
+    /// Print the configuration equivalent to the flags, and exit.
     #[arg(long, requires = FLEET_GROUP)]
     pub print_config: bool,
 
-    /// A fleet without a file.
+    /// Fleet configured by flags.
     #[command(flatten)]
     pub fleet: FleetArgs,
 }
@@ -105,24 +105,24 @@ impl ServeArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The file to check; the `conductor.toml` of the working directory unless given.
+    /// File to check [default: the `conductor.toml` of the working directory].
     #[arg(conflicts_with = FLEET_GROUP)]
     pub file: Option<PathBuf>,
 
-    /// Also reach every worker: models, tokenizer, KV events, prefill/decode connector, clock and version.
+    /// Check every worker too: models, tokenizer, KV events, prefill/decode connector, clock and version.
     #[arg(long)]
     pub live: bool,
 
-    /// How to print what was found.
+    /// Output format.
     #[arg(long, short = 'o', visible_alias = "output", value_enum, default_value_t = CheckFormat::Text)]
     pub format: CheckFormat,
 
-    /// A fleet without a file.
+    /// Fleet configured by flags.
     #[command(flatten)]
     pub fleet: FleetArgs,
 }
 
-/// A log level, or why it is none.
+/// Parses a log level.
 fn log_level(text: &str) -> Result<String, String> {
     crate::telemetry::check_level(text)?;
     Ok(text.to_owned())
@@ -131,31 +131,31 @@ fn log_level(text: &str) -> Result<String, String> {
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The old file, usually `conductor_config.json`.
+    /// File of the old conductor, usually `conductor_config.json`.
     pub file: PathBuf,
 }
 
 /// Output format of `check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CheckFormat {
-    /// With the lines concerned, for people.
+    /// Text with the lines concerned.
     Text,
-    /// One JSON array, for tools.
+    /// One JSON array.
     Json,
 }
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Where to listen; the admin pages are on the next port.
+    /// Address to listen on; the admin listener has the next port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
 
-    /// How many mock engines.
+    /// Number of mock engines.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: u16,
 
-    /// Instead of serving: run one multi-turn workload against round-robin, cache-aware and the default policy and compare them.
+    /// Compare round-robin, cache-aware and the default policy under one multi-turn workload, instead of serving.
     #[arg(long)]
     pub compare: bool,
 
@@ -163,7 +163,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 
-    /// What to log: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs.
+    /// Log level: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs.
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     pub log_level: Option<String>,
 }

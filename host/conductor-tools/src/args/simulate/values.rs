@@ -9,17 +9,17 @@ use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 use simulator::FetchRule;
 
-/// The widest errors of predicted costs: one request in six is then mistaken by a factor of 20.
+/// Largest error of predicted costs: one request in six is off by a factor of 20.
 const WIDEST_SIGMA: f64 = 3.0;
 
 /// `--costs`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Costs {
-    /// By the server's models.
+    /// Learned by the server's models.
     Learnt,
-    /// By the cluster's profile.
+    /// Exact, by the cluster's profile.
     Exact,
-    /// The same with errors: the standard deviation of their logarithm.
+    /// Exact with errors: the standard deviation of their logarithm.
     Wrong(f64),
 }
 
@@ -31,9 +31,9 @@ pub struct Fetch(pub FetchRule);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KnowledgeKind {
-    /// What engines publish.
+    /// Events of the engines.
     Events,
-    /// What was sent there in the last two minutes.
+    /// Requests sent to a worker in the last two minutes.
     Assumed,
     /// Nothing.
     None,
@@ -43,39 +43,39 @@ pub enum KnowledgeKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OrderKind {
-    /// The one that came first.
+    /// First come, first served.
     Fifo,
-    /// The one that takes the least time.
+    /// Shortest first.
     Shortest,
-    /// The shortest, unless another would miss --ttft-limit-s by that; those that will miss it anyway go last.
+    /// Shortest first, unless another would miss --ttft-limit-s; those that miss it anyway go last.
     SlackGuarded,
 }
 
 /// `--profile`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProfileName {
-    /// LLaMA3-70B on 8 A800, as Mooncake's paper has it.
+    /// LLaMA3-70B on 8 A800, of Mooncake's paper.
     Paper,
     /// Dynamo's mocker.
     Mocker,
     /// Fitted to a decision log.
     Log,
-    /// A file with a fitted profile.
+    /// File with a fitted profile.
     File(PathBuf),
 }
 
 /// `--fail`. Times are seconds after the first arrival.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outage {
-    /// From 0.
+    /// Number of the worker, from 0.
     pub worker: usize,
-    /// When it fails.
+    /// Time of the failure.
     pub at_s: f64,
-    /// When it is back, if ever.
+    /// Time of the return, if any.
     pub back_s: Option<f64>,
 }
 
-/// Why a value is none.
+/// Parse error of a value.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
     /// Of `--costs`.
@@ -205,7 +205,7 @@ impl fmt::Display for Outage {
     }
 }
 
-/// As it was typed.
+/// Formats the value like its argument.
 macro_rules! serialize_as_typed {
     ($($value:ty),*) => {$(
         impl Serialize for $value {
