@@ -59,7 +59,7 @@ const PAGES: &[AdminPage] = &[
     page(
         "POST",
         "/admin/policies/{policy}/shadow",
-        "has a policy asked beside a route's policy",
+        "runs a policy as a shadow of a route",
     ),
     page(
         "POST",

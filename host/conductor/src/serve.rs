@@ -105,7 +105,7 @@ pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Ex
             asked = signals.next() => match asked {
                 SignalRequest::Reload => reload.notify_one(),
                 SignalRequest::Stop if shutdown.is_cancelled() => {
-                    info!("asked twice: not waiting for running requests");
+                    info!("second signal: not waiting for running requests");
                     return Ok(Exit::DrainCut);
                 }
                 SignalRequest::Stop => {

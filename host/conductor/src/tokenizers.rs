@@ -91,7 +91,7 @@ impl Tokenizers {
                     Code::TokenizerUnavailable,
                     &local.at,
                     format!("model `{}`: {problem}", model.name),
-                    Some("mend its files, which are looked at again when they change; or say tokenize = \"worker\"".to_owned()),
+                    Some("correct its files, which are checked again when they change, or set tokenize = \"worker\"".to_owned()),
                 )),
             }
         }

@@ -25,7 +25,7 @@ pub(super) fn parts(policy: &PolicyLine, line: &DecisionLine) -> Vec<String> {
     let ignored = weighing.ignored_filters.iter().filter_map(|filter| {
         let filter = spec.filters.get(*filter as usize)?;
         Some(format!(
-            "the filter \"{filter}\" would have left nobody and was ignored"
+            "the filter \"{filter}\" excluded every candidate and was ignored"
         ))
     });
     let weighed = spec.terms.iter().map(|term| format!("weighed {term}"));
@@ -36,11 +36,13 @@ pub(super) fn parts(policy: &PolicyLine, line: &DecisionLine) -> Vec<String> {
 fn scorer(scored: &ScoredLine) -> Vec<String> {
     let name = &scored.policy;
     let Some(version) = &scored.version else {
-        return vec![format!("{name} was left out: every version of it rests")];
+        return vec![format!(
+            "{name} was left out: the circuits of all its versions are open"
+        )];
     };
     let fault = scored.fault.iter();
     let fault = fault.map(|fault| format!("{name}@{version} was left out: {}: {}", fault.kind, fault.detail));
     let notes = scored.transcript.iter().map(|note| note.noted());
-    let asked = notes.map(|noted| format!("{name}@{version} asked {}: {:?}", noted.question, noted.answer));
+    let asked = notes.map(|noted| format!("{name}@{version} queried {}: {:?}", noted.question, noted.answer));
     fault.chain(asked).collect()
 }

@@ -83,7 +83,7 @@ impl fmt::Display for CallPage {
         }
         let asked = self.asked.iter().map(|note| note.noted());
         for noted in asked {
-            writeln!(f, "   asked {}: {:?}", noted.question, noted.answer)?;
+            writeln!(f, "   queried {}: {:?}", noted.question, noted.answer)?;
         }
         Ok(())
     }

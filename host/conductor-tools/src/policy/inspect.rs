@@ -221,8 +221,8 @@ impl fmt::Display for InspectReport {
             ("layer", self.layer.to_owned()),
             ("size", format!("{} ({} bytes)", size(self.bytes), self.bytes)),
             ("sha256", self.sha256.clone()),
-            ("language", or_none(&self.languages, "not told")),
-            ("made by", or_none(&self.made_by, "not told")),
+            ("language", or_none(&self.languages, "unknown")),
+            ("made by", or_none(&self.made_by, "unknown")),
         ];
         lines.extend(headed("exports", &self.exports));
         lines.extend(headed("imports", &self.imports));
@@ -266,10 +266,7 @@ impl Asked {
             ),
             (
                 "index",
-                yes(
-                    self.needs_prefix_index,
-                    "whether the prefix index is asked for it",
-                ),
+                yes(self.needs_prefix_index, "queries of the prefix index"),
             ),
             (
                 "pairs",
@@ -284,7 +281,7 @@ impl Asked {
             ),
             (
                 "events",
-                or_none(self.events.as_deref().unwrap_or_default(), "is told none"),
+                or_none(self.events.as_deref().unwrap_or_default(), "none"),
             ),
             ("tick", yes(self.ticks, "whether it works by the clock")),
         ]

@@ -151,7 +151,7 @@ impl SimulationReport {
     /// Returns a sentence about the seeds.
     pub(super) fn about_seeds(&self) -> String {
         match self.seeds.len() {
-            1 => "One seed: how much of a difference is chance cannot be told, see --seeds.".to_owned(),
+            1 => "One seed: the share of chance in a difference is unknown, see --seeds.".to_owned(),
             _ if !self.complete => format!(
                 "Means over the seeds with their 95 % confidence intervals. {}",
                 self.seeds_vary
@@ -196,7 +196,7 @@ impl SimulationReport {
             (Some(all), _) if seeds > 1 => format!(", with {all} of {seeds} seeds for each row"),
             _ => String::new(),
         };
-        format!("Ended before it was done: {made} of {asked} runs were made{each}, and this is of them alone")
+        format!("Ended before it was done: only {made} of {asked} runs were made{each}")
     }
 }
 

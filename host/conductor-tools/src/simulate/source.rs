@@ -87,7 +87,7 @@ impl Source {
         match self {
             Self::Made { .. } => "Each seed makes other requests of the mix, and draws other lots.",
             Self::RecordedTrace { spread: true, .. } => {
-                "Each seed spreads the arrivals anew and draws other lots; the requests are the same, so an interval says nothing of other traffic."
+                "Each seed spreads the arrivals differently; the requests are the same, so an interval does not cover other traffic."
             }
             Self::RecordedTrace { spread: false, .. } => {
                 "Each seed draws other lots; the requests are the same, so an interval says nothing of other traffic."

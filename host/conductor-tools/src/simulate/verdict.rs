@@ -39,7 +39,7 @@ pub(super) fn judged(
         return (Verdict::None, "no verdict: nothing was answered".to_owned());
     }
     if effective.half_width.is_none() {
-        let told = format!("one seed: {both}; whether that is more than chance cannot be told, see --seeds");
+        let told = format!("one seed: {both}; the share of chance is unknown, see --seeds");
         return (Verdict::OneSeed, told);
     }
     // Less time and more requests are better.
@@ -63,7 +63,7 @@ pub(super) fn judged(
         ),
         (false, false) => (
             Verdict::NoDifference,
-            format!("no difference can be told between {policy} and {baseline}: {both}"),
+            format!("no significant difference between {policy} and {baseline}: {both}"),
         ),
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     fn a_difference_within_its_interval_is_none_that_can_be_told() {
         let (verdict, told) = judge(estimate(-0.5, 0.6), estimate(0.1, 0.2));
         assert_eq!(verdict, Verdict::NoDifference);
-        assert!(told.starts_with("no difference can be told"), "{told}");
+        assert!(told.starts_with("no significant difference"), "{told}");
         assert_eq!(
             judge(estimate(0.0, 0.0), estimate(0.0, 0.0)).0,
             Verdict::NoDifference

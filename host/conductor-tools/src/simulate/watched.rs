@@ -40,7 +40,7 @@ impl Watched {
         }
         let is_over = self.calls_left.load(Ordering::Relaxed) == 0;
         is_over
-            .then(|| format!("it was asked {MOST_CALLS} times for each request: it holds them without end"))
+            .then(|| format!("it was called {MOST_CALLS} times for each request: it holds them without end"))
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveChec
     let reached = match &observed.reached {
         Some(Ok(reached)) => reached,
         Some(Err(why)) => return vec![unreachable(target, why)],
-        None => return vec![unreachable(target, "it was not asked")],
+        None => return vec![unreachable(target, "it was not queried")],
     };
     let mut checks = vec![reachable(target, reached)];
     checks.extend(observed.models.as_ref().map(|page| models(target, page)));
@@ -210,7 +210,7 @@ fn no_publisher(events: &Events) -> Option<LiveCheck> {
         ),
         Events::NotAsked => LiveCheck::warn(
             KV_EVENTS,
-            "workers behind https:// are not asked for them",
+            "workers behind https:// are not queried for them",
             "write `kv-events` and `kv-replay` of the worker down",
         ),
         Events::Endpoints(_) => return None,

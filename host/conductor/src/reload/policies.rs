@@ -34,7 +34,7 @@ pub(crate) enum RefusedPolicyChange {
     Rollback(#[from] RollbackError),
     /// The policy is resumed, but its file is invalid.
     #[error(
-        "the policy `{policy}` is resumed, but what its file holds cannot be put in force, and what was in force goes on: {problem}"
+        "the policy `{policy}` is resumed, but its file cannot be activated; the active version is kept: {problem}"
     )]
     Unavailable {
         /// Name of the policy.
@@ -113,7 +113,7 @@ impl Reloader {
             let (version, held) = (report.version.as_deref(), report.held_back.join(", "));
             warn!(
                 policy = name,
-                version, held, "an operator rolled the policy back: the version before is in force"
+                version, held, "an operator rolled the policy back: the previous version is active"
             );
         }
         Ok(Some(report))

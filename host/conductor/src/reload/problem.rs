@@ -142,7 +142,7 @@ fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy
         }
     };
     let message = format!("policy `{}`: {problem}", policy.name);
-    let help = "mend the component or its settings; both are looked at again when a file changes";
+    let help = "correct the component or its settings; both are checked again when a file changes";
     vec![Diagnostic::new(
         Code::PolicyUnavailable,
         place,

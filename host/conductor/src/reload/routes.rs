@@ -139,7 +139,7 @@ fn sentence(change: &RouteChange, route: usize) -> String {
     let policy = &change.policy;
     match change.action {
         RouteAction::Promote => format!("`{policy}` is the policy of route {route}"),
-        RouteAction::Shadow(_) => format!("`{policy}` is asked beside the policy of route {route}"),
+        RouteAction::Shadow(_) => format!("`{policy}` is a shadow of route {route}"),
         RouteAction::Canary(parts) => {
             let percent = f64::from(parts) / 100.0;
             format!("`{policy}` decides {percent} percent of the sessions of route {route}")

@@ -93,7 +93,7 @@ async fn decisions_of_a_pipeline_repeat_bit_for_bit_for_each_of_its_scorers_and_
         "score of lora-affinity",
         "figure",
         "weighed tier-weight x 2",
-        "the filter \"label zone is nowhere\" would have left nobody and was ignored",
+        "the filter \"label zone is nowhere\" excluded every candidate and was ignored",
         "asked inspect.model()",
     ] {
         assert!(run.stdout.contains(told), "{told}: {run:?}");

@@ -32,7 +32,7 @@ pub enum RollbackError {
     Pipeline(String, String),
     /// There is no version before the active one.
     #[error(
-        "the policy `{0}` has no version before the one in force: the last three that worked are kept, while the router runs"
+        "the policy `{0}` has no previous version: the last three working versions are kept while the router runs"
     )]
     NothingBefore(String),
 }

@@ -472,7 +472,7 @@ impl PolicyCommit {
             decided_256_in,
         } in &self.swapped
         {
-            info!(policy, version = &**version, "policy in force");
+            info!(policy, version = &**version, "policy version activated");
             if *decided_256_in > SLOW {
                 warn!(
                     policy,

@@ -23,7 +23,7 @@ impl PolicyLibrary {
                 info!(
                     policy = wanted.name,
                     held = entry.barred.len(),
-                    "a rollback of the last run is in force again; `conductor policy resume` ends it"
+                    "a rollback of the last run is active again; `conductor policy resume` ends it"
                 );
                 self.entries.insert(wanted.name.clone(), entry);
             }

@@ -188,7 +188,7 @@ pub(crate) fn report(member: &Member, id: &HeaderValue, error: &SendError, rests
     let held_back = || member.link.failure_log.pass();
     let (id, chain) = (RequestId(id), error as &dyn std::error::Error);
     if rests {
-        warn!(worker, request = %id, error = chain, "a worker failed to answer and rests");
+        warn!(worker, request = %id, error = chain, "a worker failed to answer and is ejected");
     } else if !error.may_go_elsewhere()
         && let Some(held_back) = held_back()
     {

@@ -122,7 +122,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
                 fault = kind.as_str(),
                 error,
                 ?rest,
-                "too many faults: this version of the policy rests"
+                "the circuit of the policy's version opened after repeated faults: it is not called"
             );
         }
         if let Some(held_back) = self.proxy.fault_log.pass() {

@@ -63,7 +63,7 @@ pub(crate) fn settle(request: &RequestContext, is_answered: bool) {
                 );
             }
         } else if pool.workers.failed(member, dispatch, &ClosedOnRequest) {
-            warn!(worker, request = %id, "a worker closed the connection without an answer and rests");
+            warn!(worker, request = %id, "a worker closed the connection without an answer and is ejected");
         }
     }
 }

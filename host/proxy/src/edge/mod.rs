@@ -163,14 +163,14 @@ fn begin(proxy: &Arc<Proxy>, background: CancellationToken) {
         let error = &error as &dyn std::error::Error;
         warn!(
             error,
-            "failed to start the thread that asks shadows: none is asked"
+            "failed to start the thread of shadows: no shadow is called"
         );
     }
     if let Err(error) = proxy.events.tell() {
         let error = &error as &dyn std::error::Error;
         warn!(
             error,
-            "failed to start the thread that tells policies of events: none is told any"
+            "failed to start the thread of events: policies receive none"
         );
     }
 }

@@ -138,7 +138,7 @@ impl Bootstrap {
         let known = self.known();
         let trouble = known.trouble.as_deref().unwrap_or("it lists none");
         format!(
-            "its bootstrap server {} tells no engine id: {trouble}",
+            "its bootstrap server {} reports no engine id: {trouble}",
             self.address
         )
     }
@@ -211,7 +211,7 @@ impl Bootstrap {
                 info!(
                     bootstrap = &*self.address,
                     engines = fresh.len(),
-                    "a bootstrap server told engine ids"
+                    "a bootstrap server reported engine ids"
                 );
                 known.engines = fresh;
             }

@@ -132,7 +132,7 @@ fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Diagnostic> {
             "it holds a request although no worker has any load: {}",
             held.join(", ")
         );
-        let help = "nothing ends on an idle fleet, so that a held request waits until it asks again";
+        let help = "nothing ends on an idle fleet, so a held request waits until its next evaluation";
         findings.push(Diagnostic::warning("holds-idle", message).help(help));
     }
     findings
@@ -203,7 +203,7 @@ fn tired(endurance: &Endurance) -> Option<Diagnostic> {
     Some(Diagnostic::error(
         "fails-later",
         format!(
-            "asked about one request after the other, it failed call {call}: {}: {}",
+            "called with one request after the other, it failed call {call}: {}: {}",
             fault.kind().as_str(),
             fault.what()
         ),

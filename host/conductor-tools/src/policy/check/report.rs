@@ -296,7 +296,7 @@ impl fmt::Display for Rehearsed {
             .collect();
         writeln!(
             f,
-            "asks for {}\n",
+            "requests {}\n",
             if asked.is_empty() {
                 "nothing".into()
             } else {

@@ -129,7 +129,7 @@ impl fmt::Display for Again {
         let share = percent(self.identical, repeatable);
         writeln!(f, "  identical bit for bit  {} ({share})", self.identical)?;
         writeln!(f, "  different              {}", self.different)?;
-        writeln!(f, "  asked other questions  {}", self.diverged)?;
+        writeln!(f, "  other queries          {}", self.diverged)?;
         writeln!(f, "  cannot be repeated     {}", self.not_repeatable)?;
         if let Some(first) = &self.first_difference {
             let super::replay_same::Difference {

@@ -89,7 +89,7 @@ impl fmt::Display for RecordedReport {
             Some(measured) => write!(f, "\n{measured}"),
             None => writeln!(
                 f,
-                "What was measured is not held against a simulation: the policy that decided is not at hand, or --workers asks for others than the log has."
+                "The measurements are not compared with a simulation: the recorded policy is not available, or --workers differs from the log."
             ),
         }
     }

@@ -77,7 +77,7 @@ pub(crate) enum Refusal {
         "`{path}` is a WebSocket: send an HTTP/1.1 GET with `Connection: Upgrade` and `Upgrade: websocket`"
     )]
     UpgradeRequired { path: &'static str },
-    #[error("a request that asks for a WebSocket has no body")]
+    #[error("a WebSocket request has no body")]
     UpgradeWithBody,
     #[error("the model `{model}` does not exist")]
     ModelNotFound { model: Box<str> },
@@ -99,7 +99,7 @@ pub(crate) enum Refusal {
     WorkerBrokeOff(#[source] ReadError<hyper::Error>),
     #[error("the prefill worker did not hand the prompt over")]
     NotHandedOver(#[source] Cause),
-    #[error("no prefill worker told its engine id")]
+    #[error("no prefill worker reported its engine id")]
     EngineUnknown(#[source] Cause),
     /// Response of the last attempted worker.
     #[error("the worker refused the request")]
@@ -115,7 +115,7 @@ pub(crate) enum Refusal {
     DialectUnknown { pool: Box<str> },
     #[error("the router does not {0}")]
     Handshake(HandshakeError),
-    #[error("no worker told its models")]
+    #[error("no worker reported its models")]
     NoModels,
     #[error("too many requests are waiting for a worker")]
     QueueFull { after: Duration },

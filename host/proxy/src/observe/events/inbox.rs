@@ -127,7 +127,10 @@ impl Inbox {
         match act(hub.now_us()) {
             Ok(answer) => {
                 if self.circuit.succeeded(admission, hub.now_us()) == CircuitChange::Closed {
-                    info!(policy = self.listener.policy(), "a policy is told events again");
+                    info!(
+                        policy = self.listener.policy(),
+                        "the circuit closed: the policy receives events again"
+                    );
                 }
                 Some(answer)
             }
@@ -139,7 +142,7 @@ impl Inbox {
                         policy,
                         fault = kind,
                         ?rest,
-                        "too many faults: this policy is told no events and does not tick for a while"
+                        "the circuit opened after repeated faults: the policy receives no events and no ticks"
                     );
                 }
                 self.log(&fault);

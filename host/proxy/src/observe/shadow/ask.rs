@@ -136,7 +136,7 @@ impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
                 fault = kind.as_str(),
                 error,
                 ?rest,
-                "too many faults: this shadow rests"
+                "the circuit of the shadow opened after repeated faults: it is not called"
             );
         }
         self.unanswered = Answer::Fault(kind);

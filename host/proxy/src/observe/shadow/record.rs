@@ -122,7 +122,7 @@ impl ShadowRecord {
 
     pub(super) fn add(&self, captured: &Captured, answer: &Answer, took: Duration) -> ResultKind {
         let (policy, request) = (&*self.label.policy, RequestId(&captured.request.id));
-        debug!(policy, %request, ?answer, "a shadow was asked");
+        debug!(policy, %request, ?answer, "shadow decision");
         let result = match answer {
             Answer::Placed { answers, prefills } => self.placed(captured, *answers, *prefills),
             Answer::Held => ResultKind::Held,
