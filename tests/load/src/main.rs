@@ -33,13 +33,13 @@ enum Command {
     Generate(GenerateArgs),
     /// Compare the CPU per request of no proxy, nginx and Conductor in one run.
     ProxyCpu(proxy_cpu::Options),
-    /// Everything a router is measured by, of Conductor and its peers, in one run and one table.
+    /// Measure Conductor and its peers in one run, and print one table.
     Figures(figures::Options),
-    /// Random faults; reports the clients' view.
+    /// Inject random faults, and report the clients' view.
     Chaos(soak::Options),
-    /// Everything comes and goes, and memory is watched.
+    /// Change workers, policies and clients continuously, and check memory.
     Churn(soak::Options),
-    /// Every known attack at once beside ordinary requests: memory, latency, failures and `/health` are checked.
+    /// Run every known attack beside ordinary requests, and check memory, latency, failures and `/health`.
     Hostile(soak::hostile::HostileOptions),
     /// Write the bench's tokenizer to a folder.
     Tokenizer {

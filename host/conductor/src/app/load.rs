@@ -42,7 +42,7 @@ fn load_blocking(source: &ConfigSource, options: &RuntimeOptions) -> Result<Load
         }
         error!(
             error = error_chain(&refused),
-            "what was changed of routes over HTTP in the last run cannot be applied: the file decides"
+            "the route overrides of the last run cannot be applied: the configuration file is used"
         );
         active.overlays = active.overlays.with_routes(RouteOverrides::default());
         active.config = active.file.clone();
@@ -84,7 +84,7 @@ fn restore_routes(active: &mut ActiveConfig, memory: &PolicyMemory, source: &Con
         Err(why) => {
             error!(
                 why,
-                "what was changed of routes over HTTP in the last run is not restored: the file decides"
+                "the route overrides of the last run are not restored: the configuration file is used"
             );
             return;
         }
@@ -93,12 +93,12 @@ fn restore_routes(active: &mut ActiveConfig, memory: &PolicyMemory, source: &Con
     for policy in ended {
         warn!(
             policy,
-            "the file changed a route whose policies were changed over HTTP: the file's word counts again"
+            "the file changed a route with a route override: the override is removed"
         );
     }
     if compose::policy_folder(&active.file, source).is_none() && left.needs_folder(&active.file) {
         error!(
-            "what was changed of routes over HTTP in the last run needs `policy-dir`, which is gone: the file decides"
+            "the route overrides of the last run need `policy-dir`, which is not set: the configuration file is used"
         );
         return;
     }

@@ -34,7 +34,7 @@ pub(super) enum StartError {
     Reload(#[source] io::Error),
     #[error("failed to start the maintenance of the index")]
     IndexMaintenance(#[source] io::Error),
-    #[error("failed to start writing down what policies remember")]
+    #[error("failed to start the writer of policy state")]
     MemoryWriter(#[source] io::Error),
 }
 

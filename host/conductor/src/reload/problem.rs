@@ -27,8 +27,8 @@ pub enum RefusedConfig {
     /// It has mistakes.
     #[error("the configuration has {} mistakes:\n{}", .0.error_count(), .0.render(Paint::Plain))]
     Invalid(Diagnostics),
-    /// It needs policies that cannot be had.
-    #[error("the configuration needs policies that cannot be had:\n{}", .0.render(Paint::Plain))]
+    /// It needs unavailable policies.
+    #[error("the configuration needs unavailable policies:\n{}", .0.render(Paint::Plain))]
     Policies(Diagnostics),
     /// A key that it names cannot be had.
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub enum RefusedConfig {
     #[error(transparent)]
     Certificate(CertificateError),
     /// Tokenizers that it names cannot be had.
-    #[error("the configuration needs tokenizers that cannot be had:\n{}", .0.render(Paint::Plain))]
+    #[error("the configuration needs unavailable tokenizers:\n{}", .0.render(Paint::Plain))]
     Tokenizers(Diagnostics),
     /// Its log level is none.
     #[error(transparent)]

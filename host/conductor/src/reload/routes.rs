@@ -114,7 +114,7 @@ impl Reloader {
         for policy in self.active.overlays.ended_routes() {
             warn!(
                 policy,
-                "the file changed a route whose policies were changed over HTTP: the file's word counts again"
+                "the file changed a route with a route override: the override is removed"
             );
         }
     }
@@ -129,7 +129,7 @@ fn keep(folder: &StateFolder, routes: &RouteOverrides) -> bool {
     if let Err(error) = &done {
         error!(
             error = error_chain(error),
-            "failed to write what was changed of routes over HTTP: a restart would not find it as it is"
+            "failed to write the route overrides: a restart would lose them"
         );
     }
     done.is_ok()

@@ -22,15 +22,15 @@ const DIALECTS: [&str; 6] = [
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Instead of a file", group = ArgGroup::new(FLEET_GROUP).multiple(true))]
 pub struct FleetArgs {
-    /// A worker that does whole requests; repeat for more. `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`; Conductor queries the worker for absent ones.
+    /// Worker for prefill and decode; may be given several times. `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`; Conductor queries the worker for absent endpoints.
     #[arg(long, value_name = "URL", group = FLEET_GROUP)]
     pub worker: Vec<String>,
 
-    /// Workers that do whole requests, beside prefill and decode workers or without them.
+    /// Workers for prefill and decode, with or without separate prefill and decode workers.
     #[arg(long, value_name = "URL", num_args = 1.., group = FLEET_GROUP)]
     pub mixed: Vec<String>,
 
-    /// Prefill workers, each followed by the port of its bootstrap server or `none` where that is not 8998.
+    /// Prefill workers. Each may be followed by the port of its bootstrap server or `none` [default: 8998].
     #[arg(long, value_names = ["URL", "BOOTSTRAP_PORT"], num_args = 1.., group = FLEET_GROUP)]
     pub prefill: Vec<String>,
 
@@ -38,7 +38,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "URL", num_args = 1.., group = FLEET_GROUP)]
     pub decode: Vec<String>,
 
-    /// Dialect between prefill and decode workers. Detected unless given; `store` cannot be detected.
+    /// Handover dialect between prefill and decode workers [default: detected]. `store` cannot be detected.
     #[arg(long, value_parser = PossibleValuesParser::new(DIALECTS), requires = FLEET_GROUP)]
     pub dialect: Option<String>,
 
@@ -46,15 +46,15 @@ pub struct FleetArgs {
     #[arg(long, value_name = "NAME", requires = FLEET_GROUP)]
     pub policy: Option<String>,
 
-    /// The policy for prefill workers, instead.
+    /// Policy for prefill workers.
     #[arg(long, value_name = "NAME", alias = "prefill_policy", requires = FLEET_GROUP)]
     pub prefill_policy: Option<String>,
 
-    /// The policy for decode workers, instead.
+    /// Policy for decode workers.
     #[arg(long, value_name = "NAME", alias = "decode_policy", requires = FLEET_GROUP)]
     pub decode_policy: Option<String>,
 
-    /// Where to listen. The admin pages are on the next free port of 127.0.0.1.
+    /// Address to listen on. The admin listener has the next free port of 127.0.0.1.
     #[arg(long, value_name = "ADDR", requires = FLEET_GROUP)]
     pub listen: Option<SocketAddr>,
 
@@ -87,7 +87,7 @@ pub struct MooncakeProxyArgs {
     #[arg(aliases = ["decoder-ports", "decoder_port", "decoder-port"])]
     pub decoder_ports: Option<String>,
 
-    /// Hosts of workers that do whole requests.
+    /// Hosts of workers for prefill and decode.
     #[arg(long = "mixed_hosts", value_name = "HOSTS", group = FLEET_GROUP, requires = "mixed_ports")]
     #[arg(aliases = ["mixed-hosts", "both_hosts", "both-hosts"])]
     pub mixed_hosts: Option<String>,

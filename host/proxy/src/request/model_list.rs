@@ -142,7 +142,10 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
         async move {
             let list = timeout(PATIENCE, ask_one(&link, &headers, &limits)).await;
             let Some(list) = list.ok().flatten() else {
-                debug!(worker = &*worker.spec().name, "a worker did not tell its models");
+                debug!(
+                    worker = &*worker.spec().name,
+                    "a worker did not report its models"
+                );
                 return None;
             };
             // What the configuration leaves out is not served, whatever the worker lists.

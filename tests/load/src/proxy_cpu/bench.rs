@@ -45,7 +45,7 @@ pub struct Setting {
     /// Keep-alive connections.
     #[arg(long, default_value_t = 64)]
     pub(crate) connections: usize,
-    /// Streams that `held` opens; fewer where the limit of open files is too low for a proxy of them.
+    /// Number of streams of `held`; fewer if the limit of open files is too low.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) held: usize,
     /// Number of backends.

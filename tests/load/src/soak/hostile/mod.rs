@@ -78,7 +78,7 @@ pub struct HostileOptions {
     /// Maximum ratio of the attacked run's p99 to the quiet run's.
     #[arg(long, default_value_t = 2.0)]
     slower: f64,
-    /// Attacks to leave out, to find which of them does what.
+    /// Attacks to leave out.
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Attack>,
     /// Conductor's binary, built with `cargo build --release -p conductor`.
