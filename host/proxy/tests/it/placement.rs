@@ -142,7 +142,7 @@ async fn a_worker_that_answers_no_http_is_passed_over_and_rests() {
         1.0
     );
     assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
-    let warnings = log.lines("rests");
+    let warnings = log.lines("is ejected");
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].contains("request=first "), "{warnings:?}");
 }

@@ -40,12 +40,8 @@ impl Collector for AdmissionCollector {
             }
         }
         let budgets = || snapshot.pools.iter().filter(|pool| pool.admission.is_some());
-        let mut used = encoder.encode_descriptor(
-            "budget_used",
-            "Usage of a pool's budget",
-            None,
-            MetricType::Gauge,
-        )?;
+        let mut used =
+            encoder.encode_descriptor("budget_used", "Usage of a pool's budget", None, MetricType::Gauge)?;
         for pool in budgets() {
             let (of, _) = pool.queue.budget();
             for (budget, amount) in [("requests", of.requests), ("tokens", of.tokens)] {

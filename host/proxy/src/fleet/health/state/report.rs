@@ -72,7 +72,7 @@ impl State {
             }
             HealthStatus::Serving => match self.stage {
                 Stage::Resting { .. } => with_last(format!(
-                    "{}; the ejection time is over and the next request is a trial",
+                    "{}; the ejection time is over and the next request tries it",
                     self.cause()
                 )),
                 _ if self.failures > 0 || self.server_errors > 0 => {
