@@ -1,5 +1,5 @@
 //! Every file of `cases/` against what is said about it and what it means, as snapshots.
-//! `INSTA_UPDATE=always cargo test -p conductor-config` writes them anew: read what changed.
+//! `INSTA_UPDATE=always cargo test -p conductor-config` writes them again: read what changed.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -49,7 +49,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// What the engine would report: it always computes the last token anew, so at least that block.
+    /// What the engine would report: it always computes the last token again, so at least that block.
     fn predicted(&self, request: &Value, prompts: &[Vec<u32>]) -> u64 {
         let model = request["model"].as_str().unwrap();
         let query = |prompt: &[u32]| {

@@ -335,7 +335,7 @@ mod tests {
             now += 1;
         }
         assert_eq!(circuit.state(), CircuitState::Closed);
-        assert_eq!(fail(&circuit, now), CircuitChange::None, "counted anew");
+        assert_eq!(fail(&circuit, now), CircuitChange::None, "counted again");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Cache {
     /// count; where those came first, or a group with shorter blocks comes late, all blocks are forgotten. The groups are not.
     pub(crate) fn admit(&mut self, group: u32, shape: Shape, cleared: &mut u64) -> bool {
         let size = shape.block_size;
-        let anew = match self.groups.get(&group) {
+        let again = match self.groups.get(&group) {
             Some(known) if known == &shape => return true,
             Some(known) if known.attention != shape.attention || known.block_size > size => return false,
             Some(_) => true,
@@ -57,10 +57,10 @@ impl Cache {
             None if self.base.is_multiple_of(size) => true,
             None => return false,
         };
-        if anew && self.held.len() > BEGINNING {
+        if again && self.held.len() > BEGINNING {
             return false;
         }
-        if anew {
+        if again {
             *cleared += self.held.len() as u64;
             let mut groups = std::mem::take(&mut self.groups);
             groups.retain(|&other, shape| other != group && shape.block_size.is_multiple_of(size));

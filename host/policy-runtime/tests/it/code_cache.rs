@@ -68,7 +68,7 @@ impl Kept {
         self.folder.join("key")
     }
 
-    /// A router that starts now compiles anew, says why, and the next one takes what it has written.
+    /// A router that starts now compiles again, says why, and the next one takes what it has written.
     #[track_caller]
     fn is_compiled_anew(&self, reason: &str) {
         let engine = caching(&self.folder);
@@ -119,7 +119,7 @@ fn a_damaged_file_is_compiled_again() {
     ] {
         fs::write(&kept.code, damaged).unwrap();
         kept.is_compiled_anew(reason);
-        assert!(fs::read(&kept.code).unwrap() == whole, "it was mended");
+        assert!(fs::read(&kept.code).unwrap() == whole, "it was repaired");
     }
 }
 

@@ -60,7 +60,7 @@ fn a_session_follows_its_worker_through_other_rows_until_its_time_is_over() {
     assert_eq!(row(&policy, &at(0), &[7, 8, 9]), (1, 0.0));
     assert_eq!(row(&policy, &at(1), &[9, 7, 8]), (2, 1.0));
     assert_eq!(row(&policy, &at(59), &[8]), (0, 1.0));
-    assert_eq!(row(&policy, &at(60), &[7, 8]), (1, 0.0), "remembered anew");
+    assert_eq!(row(&policy, &at(60), &[7, 8]), (1, 0.0), "remembered again");
     // Its worker is no candidate.
     assert_eq!(row(&policy, &at(61), &[7, 9]), (1, 0.0));
     assert_eq!(row(&policy, &at(61), &[9, 7, 8]), (0, 1.0));

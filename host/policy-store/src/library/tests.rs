@@ -106,7 +106,7 @@ fn bytes_that_come_back_are_the_version_that_was_kept() {
     assert!(Arc::ptr_eq(&first, &policy(&library)), "not compiled again");
     assert!(Arc::ptr_eq(&circuit, &entry(&library).chain[0].circuit));
     assert_eq!(in_chain(&library), [A, B]);
-    assert!(!apply(&mut library, wanted(A)), "it is in force");
+    assert!(!apply(&mut library, wanted(A)), "it is active");
 }
 
 #[test]

@@ -100,12 +100,12 @@ async fn fifty_swaps_and_fifty_edits_fail_no_request() {
         } else {
             router.save_config(&config("mine", round)).unwrap();
             router
-                .admin_shows("/admin/config", "the edit is in force", |page| {
+                .admin_shows("/admin/config", "the edit is active", |page| {
                     page["pools"].to_string().contains(&format!("spare{round}\""))
                 })
                 .await;
         }
-        harness::eventually("the swap is in force", || async {
+        harness::eventually("the swap is active", || async {
             swaps().await == Some(round as u64 + 2)
         })
         .await;

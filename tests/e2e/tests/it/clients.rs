@@ -127,7 +127,7 @@ async fn a_key_file_that_changes_alone_is_noticed() {
 
     replace(&folder, "search.key", "two");
     let is_in = async |key: &str| chat_with(&router.client, Some(key)).await.status == StatusCode::OK;
-    eventually("the new key is in force", || is_in("two")).await;
+    eventually("the new key is active", || is_in("two")).await;
     assert!(!is_in("one").await, "the old one is not");
 
     replace(&folder, "admin.key", "admin-two");
@@ -141,7 +141,7 @@ async fn a_key_file_that_changes_alone_is_noticed() {
         )
         .await
     };
-    eventually("the new admin key is in force", || async {
+    eventually("the new admin key is active", || async {
         reload("admin-two").await.status == StatusCode::OK
     })
     .await;
@@ -157,7 +157,7 @@ async fn a_key_file_that_changes_alone_is_noticed() {
     assert_eq!(problem["problems"][0]["code"], "key-unreadable");
     assert!(is_in("two").await);
     replace(&folder, "search.key", "three");
-    eventually("it is mended", || is_in("three")).await;
+    eventually("it is repaired", || is_in("three")).await;
     router
         .admin_shows("/admin/config", "no problem is left", |page| {
             page["problems"] == Value::Array(vec![])

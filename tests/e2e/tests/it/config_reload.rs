@@ -336,7 +336,7 @@ async fn of_a_refused_edit_nothing_is_applied() {
     assert_eq!(
         tuned_state(&page)["swaps"],
         1,
-        "the new params are not in force: {page}"
+        "the new params are not active: {page}"
     );
     assert_eq!(router.admin("/admin/config").await.unwrap()["generation"], 1);
 
@@ -344,12 +344,12 @@ async fn of_a_refused_edit_nothing_is_applied() {
         .save_policy("broken", conductor::builtin::find("round-robin").unwrap().bytes)
         .unwrap();
     router
-        .admin_shows("/admin/config", "all of it is in force", |page| {
+        .admin_shows("/admin/config", "all of it is active", |page| {
             page["problems"].as_array().is_some_and(Vec::is_empty) && page["generation"].as_u64() > Some(1)
         })
         .await;
     router
-        .admin_shows("/admin/policies", "the new params are in force", |page| {
+        .admin_shows("/admin/policies", "the new params are active", |page| {
             tuned_state(page)["swaps"] == 2
         })
         .await;

@@ -199,7 +199,7 @@ async fn a_reload_keeps_what_was_requested_until_the_file_says_otherwise() {
         .save_config(&format!("{toml}[index]\nexpect-for = \"1s\"\n"))
         .unwrap();
     let page = router
-        .admin_shows("/admin/config", "the edit is in force", |page| {
+        .admin_shows("/admin/config", "the edit is active", |page| {
             page["reloads_applied"] == 1
         })
         .await;

@@ -42,7 +42,7 @@ async fn a_file_dropped_into_the_folder_becomes_a_policy_that_a_route_can_name()
         .save_config(&format!("{workers}{}", route_all("mine")))
         .unwrap();
     router
-        .admin_shows("/admin/config", "the route is in force", |page| {
+        .admin_shows("/admin/config", "the route is active", |page| {
             page["generation"].as_u64() >= Some(2)
         })
         .await;
@@ -72,7 +72,7 @@ async fn a_route_may_name_a_policy_whose_file_comes_later() {
     serves(&router).await;
     router.save_policy("later", builtin("round-robin")).unwrap();
     router
-        .admin_shows("/admin/config", "the edit is in force", |page| {
+        .admin_shows("/admin/config", "the edit is active", |page| {
             page["generation"].as_u64() >= Some(2) && page["problems"].as_array().is_some_and(Vec::is_empty)
         })
         .await;
@@ -116,7 +116,7 @@ async fn a_broken_or_half_written_file_leaves_the_last_good_version_deciding() {
     }
     router.save_policy("mine", bytes).unwrap();
     router
-        .admin_shows("/admin/policies", "the whole file is in force", |page| {
+        .admin_shows("/admin/policies", "the whole file is active", |page| {
             policy(page, "mine")
                 .is_some_and(|policy| policy["problem"].is_null() && policy["sha256"] != sha256)
         })
@@ -138,7 +138,7 @@ async fn a_policy_whose_file_is_deleted_goes_on_and_is_well_again_when_it_is_put
         .save_config(&format!("{}{}", fleet.workers_toml(), route_all("mine")))
         .unwrap();
     router
-        .admin_shows("/admin/config", "the route is in force", |page| {
+        .admin_shows("/admin/config", "the route is active", |page| {
             page["generation"] == 2
         })
         .await;

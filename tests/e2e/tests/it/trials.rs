@@ -52,7 +52,7 @@ async fn in_force(router: &TestRouter, config: &str, generation: u64) {
     router.save_config(config).unwrap();
     let is_there = |page: &Value| page["generation"].as_u64() >= Some(generation);
     router
-        .admin_shows("/admin/config", "the edit is in force", is_there)
+        .admin_shows("/admin/config", "the edit is active", is_there)
         .await;
 }
 

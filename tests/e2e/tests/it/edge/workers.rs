@@ -111,7 +111,7 @@ async fn a_worker_behind_tls_is_used_once_both_sides_trust_each_other() {
         let generation = router.admin("/admin/config").await.unwrap()["generation"].as_u64();
         router.save_config(&toml(port, &bad)).unwrap();
         router
-            .admin_shows("/admin/config", "it is in force", |page| {
+            .admin_shows("/admin/config", "it is active", |page| {
                 page["generation"].as_u64() > generation
             })
             .await;

@@ -131,7 +131,7 @@ async fn roles_change_with_the_file_while_requests_run() {
             router.save_config(&toml(roles)).unwrap();
             let applied = |page: &Value| page["reloads_applied"] == at;
             router
-                .admin_shows("/admin/config", "the roles are in force", applied)
+                .admin_shows("/admin/config", "the roles are active", applied)
                 .await;
             let mut text = Vec::new();
             while let Some(chunk) = before.chunk().await.unwrap() {

@@ -23,7 +23,7 @@ async fn the_last_good_version_decides_while_a_bad_one_rests_until_good_bytes_co
         .await;
     assert_eq!(
         mine["version"], bad,
-        "the bad one is still the one in force: {mine}"
+        "the bad one is still the one active: {mine}"
     );
     assert_eq!(mine["versions"][0]["circuit"]["state"], "open", "{mine}");
     traffic.goes_on(20).await;

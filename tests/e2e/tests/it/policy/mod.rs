@@ -78,7 +78,7 @@ impl Stage {
     async fn swap(&self, bytes: &[u8]) -> Value {
         let before = self.mine().await["swaps"].clone();
         self.router.save_policy("mine", bytes).unwrap();
-        self.shows("the swap is in force", |mine| mine["swaps"] != before)
+        self.shows("the swap is active", |mine| mine["swaps"] != before)
             .await
     }
 

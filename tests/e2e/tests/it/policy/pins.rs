@@ -32,7 +32,7 @@ async fn other_bytes_than_the_pinned_ones_are_refused_with_their_hash() {
         .configure(&format!("sha256 = \"{}\"", found.trim_end_matches(',')))
         .await;
     stage
-        .shows("it is in force", |mine| mine["problem"].is_null())
+        .shows("it is active", |mine| mine["problem"].is_null())
         .await;
     stage.all_by("w1").await;
 }
@@ -110,7 +110,7 @@ async fn a_file_that_is_not_on_the_folders_list_is_refused_with_its_hash() {
 
     listing(&[&first, found.trim_end_matches(',')]);
     stage
-        .shows("it is in force", |mine| {
+        .shows("it is active", |mine| {
             mine["problem"].is_null() && mine["sha256"] != first.as_str()
         })
         .await;

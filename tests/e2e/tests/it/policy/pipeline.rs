@@ -67,7 +67,7 @@ impl Mixed {
     async fn swap(&self, name: &str, bytes: &[u8]) {
         let before = self.policy(name).await["swaps"].clone();
         self.router.save_policy(name, bytes).unwrap();
-        self.shows(name, "the swap is in force", |policy| policy["swaps"] != before)
+        self.shows(name, "the swap is active", |policy| policy["swaps"] != before)
             .await;
     }
 
