@@ -1,0 +1,154 @@
+//! The language of comments, messages and pages: standard terms, doc comments that open with a noun or a verb, short lines.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use tidy::files;
+use tidy::idioms::{EMPTY_OPENINGS, idioms, words};
+use tidy::prose::{markdown_lines, prose};
+
+/// Longest line of a Markdown file, in characters.
+const MAX_COLUMNS: usize = 120;
+
+/// Uses of avoided words that are left, by path prefix, until those files are rewritten. Numbers may only fall.
+const IDIOMS_LEFT: &[(&str, usize)] = &[
+    ("Cargo.toml", 2),
+    ("host/conductor-config/", 1),
+    ("host/conductor-tools/", 27),
+    ("host/conductor/", 42),
+    ("host/decision-log/", 2),
+    ("host/inference-api/", 1),
+    ("host/kv-events/", 3),
+    ("host/kv-feed/", 8),
+    ("host/kv-index/", 19),
+    ("host/kv-plane/", 4),
+    ("host/local-files/", 1),
+    ("host/mock-engine/", 2),
+    ("host/placement/", 1),
+    ("host/policy-component/", 1),
+    ("host/policy-runtime/", 8),
+    ("host/proxy/", 431),
+    ("host/routing/", 3),
+    ("host/simulator/", 18),
+    ("host/tokenize/", 2),
+    ("tests/e2e/", 1),
+    ("tests/instructions/", 1),
+    ("tests/load/", 1),
+    ("wit/policy.wit", 9),
+];
+
+/// Doc comments with an empty opening that are left, by path prefix. Numbers may only fall.
+const OPENINGS_LEFT: &[(&str, usize)] = &[
+    ("host/block-hash/", 2),
+    ("host/conductor-config/", 1),
+    ("host/conductor-tools/", 34),
+    ("host/conductor/", 35),
+    ("host/decision-log/", 9),
+    ("host/experiment/", 6),
+    ("host/inference-api/", 4),
+    ("host/kv-events/", 10),
+    ("host/kv-feed/", 3),
+    ("host/kv-index/", 30),
+    ("host/kv-plane/", 1),
+    ("host/mock-engine/", 8),
+    ("host/placement/", 8),
+    ("host/policy-component/", 1),
+    ("host/policy-runtime/", 3),
+    ("host/proxy/", 442),
+    ("host/routing/", 16),
+    ("host/runtime-overrides/", 4),
+    ("host/simulator/", 34),
+    ("host/tokenize/", 5),
+    ("host/worker-client/", 9),
+    ("tests/e2e/", 2),
+    ("tests/load/", 2),
+    ("tests/tidy/", 2),
+];
+
+/// Files that name the avoided words in order to avoid them.
+const ABOUT_WORDS: [&str; 2] = ["tests/tidy/", "CONTRIBUTING.md"];
+
+/// Compares what was found by file with what may be left by path prefix.
+#[track_caller]
+fn check(rule: &str, found: &BTreeMap<String, Vec<String>>, left: &[(&str, usize)]) {
+    let allowance = |path: &str| left.iter().find(|(prefix, _)| path.starts_with(prefix));
+    let mut sums: BTreeMap<&str, usize> = left.iter().map(|(prefix, _)| (*prefix, 0)).collect();
+    let mut report = String::new();
+    for (path, places) in found {
+        match allowance(path) {
+            Some((prefix, _)) => *sums.entry(prefix).or_default() += places.len(),
+            None => {
+                for place in places {
+                    let _ = writeln!(report, "  {path}:{place}");
+                }
+            }
+        }
+    }
+    for (prefix, most) in left {
+        let sum = sums[prefix];
+        if sum > *most {
+            let _ = writeln!(report, "  {prefix}: {sum}, and {most} were left");
+        } else if sum == 0 {
+            let _ = writeln!(report, "  {prefix}: none is left, remove the entry");
+        }
+    }
+    assert!(report.is_empty(), "{rule}\n{report}");
+}
+
+#[test]
+fn comments_messages_and_pages_use_standard_terms() {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in prose() {
+        if ABOUT_WORDS.iter().any(|prefix| line.file.starts_with(prefix)) {
+            continue;
+        }
+        for (idiom, instead) in idioms(&line.text) {
+            let place = format!("{}: `{idiom}`: write {instead}", line.line);
+            found.entry(line.file.clone()).or_default().push(place);
+        }
+    }
+    check("write the field's term:", &found, IDIOMS_LEFT);
+}
+
+#[test]
+fn doc_comments_open_with_a_noun_or_a_verb() {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in files(&["rs"]) {
+        let mut is_first = true;
+        for (at, line) in file.text.lines().enumerate() {
+            let trimmed = line.trim_start();
+            let doc = trimmed
+                .strip_prefix("///")
+                .or_else(|| trimmed.strip_prefix("//!"));
+            let Some(text) = doc else {
+                is_first = true;
+                continue;
+            };
+            let opening = words(text).next().unwrap_or_default();
+            if is_first && EMPTY_OPENINGS.contains(&opening.as_str()) {
+                let place = format!("{}:{text}", at + 1);
+                found.entry(file.path.clone()).or_default().push(place);
+            }
+            is_first = false;
+        }
+    }
+    check(
+        "open these comments with what the thing is or does:",
+        &found,
+        OPENINGS_LEFT,
+    );
+}
+
+#[test]
+fn lines_of_pages_have_at_most_120_columns() {
+    let mut found = Vec::new();
+    for page in files(&["md"]) {
+        for (number, line) in markdown_lines(&page.text) {
+            let columns = line.chars().count();
+            if columns > MAX_COLUMNS {
+                found.push(format!("{}:{number}: {columns}", page.path));
+            }
+        }
+    }
+    assert!(found.is_empty(), "break these lines: {found:#?}");
+}
