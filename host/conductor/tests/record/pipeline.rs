@@ -94,7 +94,7 @@ async fn decisions_of_a_pipeline_repeat_bit_for_bit_for_each_of_its_scorers_and_
         "figure",
         "weighed tier-weight x 2",
         "the filter \"label zone is nowhere\" excluded every candidate and was ignored",
-        "asked inspect.model()",
+        "queried inspect.model()",
     ] {
         assert!(run.stdout.contains(told), "{told}: {run:?}");
     }
