@@ -1,4 +1,4 @@
-//! Accepting connections, on whichever listener is the present one.
+//! Listener that can be rebound to another address while the server accepts connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,17 +9,17 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-/// Pause after an accept that failed for want of file descriptors or the like.
+/// Pause after a failed accept, for example for lack of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// A listener that may be replaced by another while it is waited for.
+/// Rebindable listener: it can be replaced while the server waits for a connection.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
     next: mpsc::Receiver<TcpListener>,
 }
 
-/// Replaces a door's listener. Connections that were accepted go on.
+/// Handle that replaces a door's listener. Accepted connections are kept.
 #[derive(Debug, Clone)]
 pub struct DoorKey {
     next: mpsc::Sender<TcpListener>,
@@ -27,7 +27,7 @@ pub struct DoorKey {
 }
 
 impl Door {
-    /// A door with its first listener.
+    /// Creates a door with its first listener.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -41,7 +41,7 @@ impl Door {
         (Self { listener, next }, key)
     }
 
-    /// The next connection. It is cancel safe.
+    /// Accepts the next connection. Cancel safe.
     pub(super) async fn next(&mut self) -> TcpStream {
         loop {
             tokio::select! {
@@ -70,7 +70,7 @@ impl DoorKey {
     /// Listens on an address.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The error of the system call.
     ///
     /// # Panics
     /// On a thread of the runtime.
@@ -78,12 +78,12 @@ impl DoorKey {
         self.runtime.block_on(TcpListener::bind(address))
     }
 
-    /// Puts another listener in place of the one there is; none is lost while the door is still there.
+    /// Replaces the current listener. None is lost while the door exists.
     ///
     /// # Panics
     /// On a thread of the runtime.
     pub fn replace(&self, listener: TcpListener) {
-        // A door that is gone needs none.
+        // A dropped door needs no listener.
         let _ = self.next.blocking_send(listener);
     }
 }

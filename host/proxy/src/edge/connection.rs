@@ -1,4 +1,4 @@
-//! One connection of any listener, from its first byte to its last.
+//! Lifetime of one connection of any listener: detection of TLS and HTTP/2, requests, and tunnels.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,11 +21,11 @@ use super::spec::EdgeLimits;
 use crate::edge::connections::ConnectionSlot;
 use crate::request::realtime::OpenedTunnel;
 
-/// Bytes of a connection's buffer besides those of the longest head: hyper answers what overflows it by itself, without a
-/// body.
+/// Bytes of a connection's buffer besides those of the longest head. Hyper itself answers an overflow of the buffer,
+/// without a body.
 pub(super) const BUFFER: usize = 64 << 10;
 
-/// Serves a connection until it ends, `stop` asks for that, or `cut` does at once.
+/// Serves a connection until it ends. `stop` ends it gracefully, and `cut` ends it at once.
 pub(super) async fn serve<R: Respond>(
     stream: TcpStream,
     listener: R,
@@ -44,7 +44,7 @@ pub(super) async fn serve<R: Respond>(
     let begun = tokio::select! {
         biased;
         begun = begun => begun,
-        // Nothing was asked yet.
+        // No request has come yet.
         () = seat.stopped() => return,
     };
     let turned = match begun {
@@ -54,7 +54,7 @@ pub(super) async fn serve<R: Respond>(
         }
         Ok((stream, Protocol::Http2)) => {
             metrics.connected(Protocol::Http2);
-            // On the heap: every connection would carry its room.
+            // On the heap: every connection would reserve this future's size.
             Box::pin(http2::converse(stream, listener.clone(), seat, cut, &terms)).await
         }
         Err(why) => why,
@@ -64,7 +64,7 @@ pub(super) async fn serve<R: Respond>(
     }
 }
 
-/// The stream after the handshake, and what is spoken on it; else why there is none, where that is to be counted.
+/// Detects the protocol and runs the TLS handshake. An error holds the reason to count, if there is one.
 async fn begin(
     stream: TcpStream,
     terms: &Terms,
@@ -104,7 +104,7 @@ fn protocol(is_http2: bool) -> Protocol {
     }
 }
 
-/// Requests and answers. Why it ended, where that was the router's doing.
+/// Serves HTTP requests. Returns the reason for the end if the router ended the connection.
 async fn converse<R: Respond>(
     stream: Stream,
     listener: &R,
@@ -148,7 +148,7 @@ async fn converse<R: Respond>(
     let Err(error) = served else {
         if opened.is_there() {
             let _turn = seat.turn();
-            // On the heap: every connection would carry its room.
+            // On the heap: every connection would reserve this future's size.
             Box::pin(opened.run(cut, &listener.metrics().tunnels)).await;
         }
         return None;
@@ -160,7 +160,7 @@ async fn converse<R: Respond>(
     why(&error)
 }
 
-/// As what a connection that ended early is counted; a client that left is not.
+/// Returns the reason to count for a connection that ended early, or `None` if the client left.
 fn why(error: &hyper::Error) -> Option<CloseReason> {
     if error.is_timeout() {
         Some(CloseReason::KeepAlive)

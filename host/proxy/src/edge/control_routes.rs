@@ -1,4 +1,4 @@
-//! Everything that is not inference: health, readiness, metrics, models, tokenisation.
+//! Control endpoints: health, readiness, metrics, models and tokenisation.
 
 use std::sync::Arc;
 
@@ -26,17 +26,17 @@ use crate::request::body_reader::{self, IntakeError};
 use crate::request::fleet_report::{Health, PoolReport, WorkerReport};
 use crate::tokens;
 
-/// Longest answer to `/tokenize` that is passed on, in bytes.
+/// Maximum length in bytes of a forwarded response of `/tokenize`.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// Why no traffic is welcome where memory is short.
+/// Reason of an unready router while memory is short.
 const MEMORY_FULL: &str = "memory is short";
-/// Most workers of a pool that `/readyz` names.
+/// Maximum of workers of a pool that `/readyz` names.
 const MOST_NAMED: usize = 32;
 
 type Shared = State<Arc<Proxy>>;
 
-/// `/health`, `/readyz` and `/metrics`: the same for clients and for operators.
+/// Builds `/health`, `/readyz` and `/metrics`, which clients and operators share.
 pub fn status_pages(proxy: Arc<Proxy>) -> Router {
     Router::new()
         .route("/health", takes_get(get(health)))
@@ -45,7 +45,7 @@ pub fn status_pages(proxy: Arc<Proxy>) -> Router {
         .with_state(proxy)
 }
 
-/// The cold routes, and `pages` of the composition root's own.
+/// Builds the control routes, with additional `pages` of the composition root.
 pub(crate) fn router(proxy: Arc<Proxy>, pages: Router) -> Router {
     let router = OWN_PAGES.iter().fold(Router::new(), |router, page| {
         router.route(page.path, page.methods())
@@ -53,26 +53,26 @@ pub(crate) fn router(proxy: Arc<Proxy>, pages: Router) -> Router {
     router.fallback(unknown_path).with_state(proxy).merge(pages)
 }
 
-/// A page that the router answers itself where clients connect: one row of the table of such pages.
+/// Table row: a page that the router itself answers on the clients' listener.
 pub(crate) struct OwnPage {
-    /// Its path, as axum matches it.
+    /// Path in the syntax of axum.
     pub(crate) path: &'static str,
-    /// The methods it takes, as `Allow` names them.
+    /// Allowed methods, in the form of the `Allow` header.
     pub(crate) allow: &'static str,
-    /// One line for people.
+    /// One-line summary.
     pub(crate) summary: &'static str,
     handlers: fn() -> MethodRouter<Arc<Proxy>>,
 }
 
 impl OwnPage {
-    /// The handlers by method; any other method is refused.
+    /// Returns the handlers by method. Any other method is refused.
     fn methods(&self) -> MethodRouter<Arc<Proxy>> {
         let allow = self.allow;
         (self.handlers)().fallback(async move |uri: Uri| refuse(&wrong_method(uri.path(), allow)))
     }
 }
 
-/// Every page of the router's own. What is placed on workers stands in [`Endpoint`]'s table.
+/// Table of the router's own pages. Endpoints that workers serve are in [`Endpoint`]'s table.
 pub(crate) const OWN_PAGES: &[OwnPage] = &[
     OwnPage {
         path: "/health",
@@ -143,7 +143,7 @@ async fn readyz(State(proxy): Shared) -> Response<Body> {
     readiness(&proxy, true)
 }
 
-/// Where there are clients, nobody without a key is told which pools there are.
+/// Answers `/readyz` to clients. If the API requires keys, a client without a key gets no names of pools.
 async fn clients_readyz(State(proxy): Shared) -> Response<Body> {
     let names_pools = !proxy.snapshots.load().clients.are_known();
     readiness(&proxy, names_pools)
@@ -155,7 +155,7 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
         let workers = pool.workers.iter();
         workers.filter(|worker| worker.health.is_in_service()).count()
     };
-    // Without pools it serves something else.
+    // A router without pools serves other functions.
     let nobody = !pools.is_empty() && pools.iter().all(|pool| in_service(pool) == 0);
     let nobody = nobody.then(|| nobody_in_service(&pools, names_pools));
     let is_full = proxy.snapshots.edge().memory.refuses();
@@ -187,7 +187,7 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
     reply::json(status, page.to_string()).map(Body::from)
 }
 
-/// Why no traffic is welcome, with the pending workers: by name where those may be named.
+/// Formats the reason of an unready router with its pending workers: by name if `names_workers`.
 fn nobody_in_service(pools: &[PoolReport], names_workers: bool) -> String {
     let workers = pools.iter().flat_map(|pool| &pool.workers);
     let pending = workers.filter(|worker| worker.health == Health::Pending);
@@ -206,7 +206,7 @@ fn nobody_in_service(pools: &[PoolReport], names_workers: bool) -> String {
     }
 }
 
-/// A worker that is not in service, and why.
+/// Describes a worker that is out of service, with the reason.
 fn out_of_service(report: &WorkerReport) -> serde_json::Value {
     let reason = &report.reason;
     serde_json::json!({
@@ -230,7 +230,7 @@ async fn metrics(State(proxy): Shared) -> Response<Body> {
     response
 }
 
-/// Where clients connect, `/metrics` may be none of their business.
+/// Answers `/metrics` on the clients' listener if the configuration allows it.
 async fn clients_metrics(proxy: Shared, uri: Uri) -> Response<Body> {
     if proxy.snapshots.load().metrics_on_listen {
         return metrics(proxy).await;
@@ -245,7 +245,7 @@ async fn models(State(proxy): Shared, headers: HeaderMap) -> Response<Body> {
     }
 }
 
-/// What a client may ask for.
+/// Lists the models that the client may use.
 async fn list_models(proxy: &Proxy, mut headers: HeaderMap) -> Result<Bytes, Refusal> {
     let snapshot = proxy.snapshots.load();
     let caller = snapshot.clients.identify(&mut headers)?;
@@ -253,7 +253,7 @@ async fn list_models(proxy: &Proxy, mut headers: HeaderMap) -> Result<Bytes, Ref
     let list = list.ok_or(Refusal::NoModels)?;
     let Some(caller) = caller else { return Ok(list) };
     let allowed = select_models(&list, |model| caller.may_ask_for(model));
-    // What was merged is a list.
+    // A merged response is a list.
     allowed.map(Bytes::from).map_err(|_| Refusal::NoModels)
 }
 
@@ -272,12 +272,12 @@ async fn model(
     };
     match find_model(&list, &id) {
         Ok(Some(model)) => reply::json(StatusCode::OK, model.to_owned()).map(Body::from),
-        // What was merged is a list.
+        // A merged response is a list.
         Ok(None) | Err(_) => refuse(&Refusal::not_served(&id)),
     }
 }
 
-/// Answers a request whose work is the tokenizer's alone.
+/// Answers a request that needs the tokenizer alone.
 pub(crate) async fn tokenize(proxy: &Proxy, endpoint: Endpoint, request: Request<Body>) -> Response<Body> {
     match tokenize_at_worker(proxy, endpoint, request).await {
         Ok(response) => response.map(Body::from),
@@ -288,7 +288,7 @@ pub(crate) async fn tokenize(proxy: &Proxy, endpoint: Endpoint, request: Request
     }
 }
 
-/// Passes the request to a worker of the pool its model is routed to, to another where one fails to answer.
+/// Forwards the request to a worker of the pool of its model, and to another one if the first fails.
 async fn tokenize_at_worker(
     proxy: &Proxy,
     endpoint: Endpoint,
@@ -297,7 +297,7 @@ async fn tokenize_at_worker(
     let snapshot = proxy.snapshots.load();
     let limits = &snapshot.limits;
     let (mut head, body) = request.into_parts();
-    // Held until the answer is read: it counts as a request of its client's.
+    // Held until the response is read: the request counts towards the client's limits.
     let visit = snapshot.clients.enter(&mut head.headers).visit?;
     let edge = &snapshot.edge.limits;
     let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
@@ -324,7 +324,7 @@ async fn tokenize_at_worker(
     let mut members: Vec<&Member> =
         tokens::able(&pool.workers, &peek.model, proxy.run.seed(proxy.next_seq())).collect();
     if members.is_empty() {
-        // When all are resting, all are tried rather than none.
+        // If all workers are ejected, all are tried rather than none.
         members.extend(pool.workers.serving(&peek.model));
     }
     if members.is_empty() {
@@ -415,7 +415,7 @@ async fn only_get(uri: Uri) -> Response<Body> {
     refuse(&wrong_method(uri.path(), "GET"))
 }
 
-/// For a path that exists, but not for this method.
+/// Returns the refusal of a method that the path does not allow.
 pub(crate) fn wrong_method(path: &str, allow: &'static str) -> Refusal {
     Refusal::WrongMethod {
         path: reply::cut(path),
@@ -427,7 +427,7 @@ fn refuse(refusal: &Refusal) -> Response<Body> {
     reply::refuse(refusal).map(Body::from)
 }
 
-/// A request for the cold routes.
+/// Converts a request for the control routes.
 pub(crate) fn request(request: Request<Incoming>) -> Request<Body> {
     request.map(Body::new)
 }

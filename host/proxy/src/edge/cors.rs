@@ -1,4 +1,4 @@
-//! Browsers that ask on behalf of pages of other origins: which pages may, and the answers to their preflights
+//! Cross-origin requests of browsers (CORS): allowed origins, and responses to preflights
 //! (<https://fetch.spec.whatwg.org/#http-cors-protocol>).
 
 use http::header::{
@@ -8,7 +8,7 @@ use http::header::{
 };
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 
-/// What clients of the API need beside what is always allowed.
+/// Response headers that API clients need besides those that are always exposed.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-request-id, retry-after, retry-after-ms, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
      x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
@@ -16,19 +16,19 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 );
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 
-/// Which pages may ask, and how. Credentials that browsers keep by themselves (cookies) are never allowed.
+/// Allowed origins, headers and preflight lifetime. Cookies and other credentials of the browser are never allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CorsSpec {
-    /// As `Origin` has them; none: any.
+    /// Allowed values of `Origin`; `None` allows any.
     pub origins: Option<Vec<HeaderValue>>,
-    /// Headers a page may send, as a preflight's answer lists them.
+    /// Request headers that a page may send, in the form of `Access-Control-Allow-Headers`.
     pub headers: HeaderValue,
-    /// Seconds for which a browser may remember a preflight's answer.
+    /// Lifetime of a preflight's response in seconds.
     pub max_age: HeaderValue,
 }
 
 impl CorsSpec {
-    /// The origin of a request, as its answer may name it.
+    /// Returns the origin to allow in the response, if the request's origin is allowed.
     pub(super) fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(ORIGIN)?;
         match &self.origins {
@@ -37,7 +37,7 @@ impl CorsSpec {
         }
     }
 
-    /// The answer to a preflight; none where the request is none.
+    /// Answers a preflight. Returns `None` if the request is not a preflight.
     pub(super) fn preflight<B, A: Default>(&self, request: &Request<B>) -> Option<Response<A>> {
         let headers = request.headers();
         let asks = *request.method() == Method::OPTIONS
@@ -49,7 +49,7 @@ impl CorsSpec {
         let mut answer = Response::new(A::default());
         *answer.status_mut() = StatusCode::NO_CONTENT;
         let told = answer.headers_mut();
-        // Without these headers a browser does not go on.
+        // A browser stops at a response without these headers.
         if let Some(origin) = self.allowed(headers) {
             told.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
             told.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
@@ -60,7 +60,7 @@ impl CorsSpec {
         Some(answer)
     }
 
-    /// Says in an answer that a page may read it. What a worker said of it does not count.
+    /// Adds the CORS headers of an allowed origin to a response. Those of a worker are removed.
     pub(super) fn mark(&self, origin: Option<HeaderValue>, answer: &mut HeaderMap) {
         match origin {
             Some(origin) => {
@@ -74,7 +74,7 @@ impl CorsSpec {
         self.vary(answer);
     }
 
-    /// Where the answer depends on who asks, caches must know.
+    /// Adds `Vary: Origin` if the response depends on the origin, so that caches keep the variants apart.
     fn vary(&self, answer: &mut HeaderMap) {
         if self.origins.is_some() {
             answer.append(VARY, HeaderValue::from_static("origin"));

@@ -1,5 +1,5 @@
-//! What a connection of any listener does besides its requests: it ends when its first head does not come, when an answer is
-//! not taken, when another connection needs its place, and when the listener closes.
+//! Timeouts and shutdown of a connection: first-head timeout, overdue responses, displacement by another connection,
+//! and close of the listener.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -15,38 +15,38 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::CloseReason;
 use crate::edge::connections::ConnectionSlot;
 
-/// How long streams that are cut may take to say so.
+/// Grace period in which streams that are cut may send an error.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
-/// How long an answer whose time is up may take to say so to a client that reads.
+/// Grace period in which an overdue response may send an error to a client that reads.
 const TO_SAY_SO: Duration = Duration::from_millis(500);
 
-/// A connection on which nothing has moved for so long is asked whether the client is still there.
+/// Idle time before the first TCP keep-alive probe.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
-/// Pause between two such questions.
+/// Interval of TCP keep-alive probes.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
-/// What ends a connection besides itself.
+/// External conditions that end a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Ends<'c> {
-    /// Whether a head has come.
+    /// `true` once a head has come.
     pub(super) heard: &'c AtomicBool,
-    /// For the first head.
+    /// Timeout of the first head.
     pub(super) head_timeout: Duration,
     pub(super) seat: &'c ConnectionSlot,
-    /// What has not ended by then is cut off.
+    /// Cancelled when connections still open are to be cut.
     pub(super) cut: &'c CancellationToken,
 }
 
-/// How it ended.
+/// Reason why a connection ended.
 pub(super) enum Ended {
-    /// By itself.
+    /// The connection ended by itself.
     Served(hyper::Result<()>),
     CloseReason(CloseReason),
-    /// It was cut off, or made room.
+    /// The connection was cut or displaced.
     Cut,
 }
 
-/// Drives a connection to its end; `shut_down` lets it end after the request that is under way.
+/// Drives a connection to its end. `shut_down` lets it end after the request in progress.
 pub(super) async fn drive<C>(
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
@@ -70,7 +70,7 @@ where
         if let Ok(served) = timeout(LAST_WORDS, connection.as_mut()).await {
             return Ended::Served(served);
         }
-        // A part of a head keeps no place.
+        // A partial head does not protect a displaced connection.
         if seat.is_given_up() {
             return Ended::Cut;
         }
@@ -87,7 +87,7 @@ where
     }
 }
 
-/// Ends when nothing was heard for `limit`, and never once something was.
+/// Resolves if no head has come within `limit`. Stays pending once a head has come.
 pub(super) async fn unheard(heard: &AtomicBool, limit: Duration) {
     let mut timer = pin!(tokio::time::sleep(limit));
     poll_fn(|cx| {
@@ -99,8 +99,8 @@ pub(super) async fn unheard(heard: &AtomicBool, limit: Duration) {
     .await;
 }
 
-/// Ends when an answer is not taken a while after its time: an answer that cannot be written is not polled, so no timer of
-/// its own could tell. It is polled whenever the connection is, so that it sees each deadline.
+/// Resolves when the response deadline plus a grace period has passed. A response that cannot be written is not polled,
+/// so its own timer would never fire. This future is polled whenever the connection is, so that it sees each deadline.
 pub(super) async fn overdue(deadline: impl Fn() -> Option<Instant>) {
     let mut timer: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
@@ -117,9 +117,9 @@ pub(super) async fn overdue(deadline: impl Fn() -> Option<Instant>) {
     .await;
 }
 
-/// Has the system end a connection on which the client takes nothing for `patience`, be it gone or just not
-/// reading. Nobody polls an answer that cannot be written, so no timer of its own could tell, and the worker
-/// would stay booked.
+/// Sets the TCP user timeout and keep-alive probes: the system closes a connection on which the client takes nothing
+/// for `patience`. The client may be gone or may just not read. Hyper does not poll a response that it cannot write, so
+/// a timer inside would not fire. The worker would stay booked.
 pub(super) fn set_options(stream: &TcpStream, patience: Duration) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -127,7 +127,7 @@ pub(super) fn set_options(stream: &TcpStream, patience: Duration) -> std::io::Re
         .with_time(PROBE_AFTER)
         .with_interval(PROBE_EVERY);
     socket.set_tcp_keepalive(&probes)?;
-    // Not known elsewhere, where the retransmission limit has to do.
+    // Other systems lack this option and use their retransmission limit.
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(patience))?;
     #[cfg(not(target_os = "linux"))]

@@ -1,7 +1,7 @@
-//! What is refused by its head alone: too much of it, what framing leaves ambiguous, and what has been here before.
+//! Validation of request heads: size limits, ambiguous framing, and routing loops.
 //!
-//! Hyper refuses folded lines, NUL and white space before a colon by itself, and `framing` whatever leaves open where a
-//! request ends. What is left of what workers might read otherwise is refused here.
+//! Hyper refuses folded lines, NUL and white space before a colon. `framing` refuses an ambiguous end of a request.
+//! This module refuses everything else that workers might read in another way.
 
 use http::header::{HOST, TRANSFER_ENCODING, VIA};
 use http::uri::PathAndQuery;
@@ -10,7 +10,7 @@ use http::{HeaderValue, Request, Uri, Version};
 use super::spec::EdgeLimits;
 use crate::base::reply::Refusal;
 
-/// Bytes of a header besides its name and value: colon, space and the line's end.
+/// Bytes of a header besides its name and value: colon, space and CRLF.
 const PER_HEADER: usize = 4;
 
 /// Removes a slash at the end of the path, as engines do.
@@ -22,13 +22,13 @@ pub(super) fn trim_slash(uri: &mut Uri) {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };
-    // What was a path and query without its slash is one.
+    // A valid target without its slash is valid too.
     if let Ok(target) = PathAndQuery::try_from(target) {
         *uri = Uri::from(target);
     }
 }
 
-/// Whether a request's head may pass. `via` is the router's own entry, where requests may come back to it.
+/// Checks a request's head. `via` is the router's own entry, for the detection of loops.
 pub(super) fn check<B>(
     request: &Request<B>,
     limits: &EdgeLimits,
@@ -56,7 +56,7 @@ pub(super) fn check<B>(
             }
         } else if *name == TRANSFER_ENCODING {
             codings += 1;
-            // Hyper undoes `chunked` only; what is left would be taken for the body.
+            // Hyper decodes `chunked` only; any other coding would be taken for the body.
             if codings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
                 return Err(Refusal::TransferCoding);
             }
@@ -76,13 +76,13 @@ pub(super) fn check<B>(
     Ok(())
 }
 
-/// Whether the value is one host with at most a port: `a, b` is read as either by some.
+/// Returns `true` if the value is one host with an optional port. Parsers disagree on `a, b`.
 fn is_host(value: &HeaderValue) -> bool {
     let is_of_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%[]:".contains(byte);
     !value.is_empty() && value.as_bytes().iter().all(is_of_host)
 }
 
-/// Whether this `Via` has our own entry. All of it is compared: the pseudonym is like no other text.
+/// Returns `true` if this `Via` has the router's own entry. The whole entry is compared: its pseudonym is unique.
 fn names(value: &HeaderValue, own: &HeaderValue) -> bool {
     let mut entries = value.as_bytes().split(|byte| *byte == b',');
     entries.any(|entry| entry.trim_ascii() == own.as_bytes())

@@ -12,44 +12,44 @@ use super::spec::PagesListener;
 use crate::base::reply::Refusal;
 use crate::request::realtime::TunnelMetrics;
 
-/// Why a connection or a request got no further than the edge.
+/// Reason why the edge closed a connection or refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// Too many bytes of headers, or too many headers.
     HeadTooLarge,
     UrlTooLong,
-    /// What is no HTTP/1.1 that can be read in one way only.
+    /// Malformed or ambiguous HTTP/1.1.
     Malformed,
-    /// It came from this router.
+    /// Routing loop: the request came from this router.
     Loop,
     /// The first head did not come in time.
     HeadTimeout,
-    /// The next one did not, or none was meant to.
+    /// The next head did not come in time, or the client announced no further one.
     KeepAlive,
-    /// Its seat was needed for somebody who waited.
+    /// Closed while idle to free its slot for another connection.
     MadeRoom,
-    /// Its address had as many connections as it may.
+    /// The address reached its limit of connections.
     AddressFull,
-    /// It waited for a seat, and there was none.
+    /// No slot was freed within the wait.
     ConnectionsFull,
     BodyTooLarge,
     BodyTimeout,
-    /// It arrived for longest when another one's turn came.
+    /// Body that had been arriving for longest, dropped for one that waited.
     BodyGaveWay,
-    /// There was no room for it.
+    /// No room in the memory for bodies.
     BodiesFull,
     /// The process was short of memory.
     MemoryFull,
     JsonTooDeep,
     TlsFailed,
     TlsTimeout,
-    /// The client did not take its answer in the request's time.
+    /// The client did not read its response within the request's time.
     Overdue,
-    /// It reset more streams of HTTP/2 than it may.
+    /// The client exceeded its budget of HTTP/2 resets.
     ResetFlood,
-    /// Resets, CONTINUATION frames or errors of HTTP/2 beyond their bounds.
+    /// Resets, CONTINUATION frames or errors of HTTP/2 beyond their limits.
     Http2Flood,
-    /// It gave no sign of life over HTTP/2.
+    /// No reply to an HTTP/2 PING.
     PingTimeout,
 }
 
@@ -88,7 +88,7 @@ struct PagesReasonLabel {
     reason: &'static str,
 }
 
-/// What a connection speaks.
+/// Protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
@@ -115,15 +115,15 @@ pub(crate) struct EdgeMetrics {
     of_pages: Family<PagesReasonLabel, Counter>,
     turned: Arc<[Counter; TURNED.len()]>,
     connections: Family<ProtocolLabel, Counter>,
-    /// By the discriminant of the protocol.
+    /// Connections, indexed by the discriminant of the protocol.
     connected: Arc<[Counter; PROTOCOLS.len()]>,
     /// Requests over HTTP/2.
     http2_requests: Counter,
-    /// Connections that began with TLS.
+    /// TLS handshakes completed.
     handshakes: Counter,
     pub(super) tunnels: TunnelMetrics,
     endpoints: Family<EndpointLabel, Counter>,
-    /// By the discriminant of the class.
+    /// Requests, indexed by the discriminant of the class.
     came_for: Arc<[Counter; EndpointClass::ALL.len()]>,
 }
 
@@ -151,7 +151,7 @@ impl Default for EdgeMetrics {
 }
 
 impl EdgeMetrics {
-    /// The same of a listener of pages: its connections are counted apart from those of clients.
+    /// Returns the metrics of a listener of pages: its connections are counted apart from those of clients.
     pub(super) fn pages(&self, listener: PagesListener) -> Self {
         let listener = listener.as_str();
         let turned = TURNED.map(|(_, reason)| {
@@ -223,7 +223,7 @@ impl EdgeMetrics {
         self.handshakes.inc();
     }
 
-    /// Counts a refusal of the edge's; others are not its affair.
+    /// Counts a refusal of the edge. Ignores all others.
     pub(crate) fn refused(&self, refusal: &Refusal) {
         let why = match refusal {
             Refusal::UrlTooLong { .. } => CloseReason::UrlTooLong,

@@ -44,28 +44,28 @@ use crate::limits::memory;
 use crate::proxy::Proxy;
 use crate::tasks;
 
-/// How a server ended.
+/// Result of a server's shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainOutcome {
-    /// Connections that were still busy when the time was up, and were cut.
+    /// Connections that were still busy at the end of the drain period, and were cut.
     pub cut: usize,
 }
 
-/// How a server ends, and how much it takes on.
+/// Shutdown periods and connection limit of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeLimits {
-    /// From the word that no more should come to the moment nobody is accepted any more.
+    /// Time from the start of draining until the listener stops accepting.
     pub delay: Duration,
-    /// How long what is under way may take from then on.
+    /// Time from then on in which requests in progress may finish.
     pub drain: Duration,
-    /// Most connections at a time.
+    /// Maximum of concurrent connections.
     pub connections: usize,
 }
 
-/// Serves a door until `shutdown`, then says that no more should come, stops accepting and lets what is under way finish.
-/// What is cut after that is told so, where nothing or a stream of events was being answered. Of more connections than may be, further ones
-/// wait, and those that were idle for longest are closed to make room; `/health` and `/readyz` are answered all the same. `pages` are served beside the router's own; they have
-/// no fallback.
+/// Serves a door until `shutdown`. Then `/readyz` reports draining, the listener stops accepting, and requests in
+/// progress may finish. A request that is cut after that gets an error if its response has not begun or is a stream of
+/// events. Connections beyond the limit wait, and those that have been idle for longest are closed to make room.
+/// `/health` and `/readyz` are always answered. `pages` are served beside the router's own; they have no fallback.
 pub async fn serve(
     mut door: Door,
     proxy: Arc<Proxy>,
@@ -102,7 +102,7 @@ pub async fn serve(
     };
     let over = async {
         shutdown.cancelled().await;
-        // Whoever asks shall hear of it before being refused.
+        // `/readyz` must report draining before connections are refused.
         proxy.readiness.mark_draining();
         tokio::time::sleep(limits.delay).await;
     };
@@ -122,14 +122,14 @@ pub async fn serve(
     }
     let left = connections.len();
     warn!(connections = left, "cutting what did not finish in time");
-    // First the word, then the wake-up: whoever wakes shall find it.
+    // The flag comes before the wake-up, so that every woken task sees it.
     proxy.readiness.mark_cutting();
     cut.cancel();
     connections.wait().await;
     DrainOutcome { cut: left }
 }
 
-/// ConnectionLimiter for so many clients.
+/// Builds the connection limiter of the clients' listener.
 fn room(limit: usize, proxy: &Proxy, stop: &CancellationToken) -> Arc<ConnectionLimiter> {
     let metrics = &proxy.metrics;
     let shown = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -144,7 +144,7 @@ fn room(limit: usize, proxy: &Proxy, stop: &CancellationToken) -> Arc<Connection
     })
 }
 
-/// Whether what a body holds may be parsed.
+/// Checks the nesting depth of a JSON body before it is parsed.
 pub(crate) fn check_depth(peek: &Peek<'_>, limits: &EdgeLimits) -> Result<(), Refusal> {
     let limit = limits.json_depth;
     if peek.is_deeper_than(limit) {
@@ -153,7 +153,7 @@ pub(crate) fn check_depth(peek: &Peek<'_>, limits: &EdgeLimits) -> Result<(), Re
     Ok(())
 }
 
-/// Starts what goes on beside the requests.
+/// Starts the background tasks.
 fn begin(proxy: &Arc<Proxy>, background: CancellationToken) {
     let bootstraps = keep_bootstraps(Arc::clone(proxy), background.clone());
     tasks::spawn(&proxy.background, "bootstraps", bootstraps);

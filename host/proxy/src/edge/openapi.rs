@@ -1,4 +1,4 @@
-//! `/openapi.json`: OpenAPI 3.1, written from the tables that requests are dispatched by.
+//! `/openapi.json`: an OpenAPI 3.1 document, generated from the tables of the dispatcher.
 
 use inference_api::{Endpoint, EndpointSpec, ModelField};
 use serde_json::{Map, Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use crate::edge::control_routes::OWN_PAGES;
 use crate::request::responses::RESPONSE_PAGES;
 
-/// Methods that a path of the configuration's own is described with; it takes any.
+/// Methods described for a configured path, which accepts any.
 const FORWARDED_METHODS: [&str; 2] = ["get", "post"];
 
-/// Every path with its methods, as they are served now.
+/// Builds the document of all served paths and methods.
 pub(crate) fn document(forward: &[Box<str>]) -> Value {
     let served = Endpoint::ALL.iter().map(|endpoint| {
         let (spec, method) = (endpoint.spec(), endpoint.method().to_ascii_lowercase());
@@ -50,7 +50,7 @@ pub(crate) fn document(forward: &[Box<str>]) -> Value {
     })
 }
 
-/// An endpoint that workers serve: the fields that the router reads; the engine reads the rest.
+/// Describes an endpoint that workers serve: the fields that the router reads. The engine reads the rest.
 fn operation(spec: &EndpointSpec, path: &str, method: &str) -> Value {
     let mut fields = Map::new();
     fields.insert(
@@ -94,7 +94,7 @@ fn operation(spec: &EndpointSpec, path: &str, method: &str) -> Value {
     operation
 }
 
-/// A page without a body of the client's, by its methods as `Allow` names them.
+/// Describes a page without a request body, by its methods in the form of `Allow`.
 fn operations(path: &str, allow: &str, summary: &str) -> Value {
     let parameters: Vec<Value> = parameter(path)
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
@@ -116,14 +116,14 @@ fn operations(path: &str, allow: &str, summary: &str) -> Value {
     Value::Object(operations)
 }
 
-/// The parameter of a path as axum matches it: `{id}`, or `{*id}` for one with slashes.
+/// Returns the parameter of a path in axum's syntax: `{id}`, or `{*id}` for one with slashes.
 fn parameter(path: &str) -> Option<&str> {
     let (_, rest) = path.split_once('{')?;
     let (name, _) = rest.split_once('}')?;
     Some(name.trim_start_matches('*'))
 }
 
-/// The path as OpenAPI writes it.
+/// Converts a path to OpenAPI's syntax.
 fn template(path: &str) -> String {
     path.replace("{*", "{")
 }
@@ -209,7 +209,7 @@ mod tests {
         );
     }
 
-    /// A row of the page.
+    /// Formats a row of the page.
     fn row(spec: &EndpointSpec) -> String {
         let prompt = match spec.prompt {
             _ if spec.work == EndpointWork::Tokenizer => "-",

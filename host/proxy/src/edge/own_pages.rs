@@ -1,4 +1,4 @@
-//! Pages as engines have them, answered by the router about itself: version, load, and the description of the API.
+//! Engine-compatible pages that describe the router itself: version, load, and the API's description.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::base::reply::{self, Refusal};
 use crate::edge::openapi;
 use crate::proxy::Proxy;
 
-/// The router's own version, in the shape of an engine's.
+/// Returns the router's version in the format of an engine.
 pub(crate) async fn version() -> Response<Body> {
     let version = json!({ "version": env!("CARGO_PKG_VERSION") });
     page(&version)
 }
 
-/// How much the router has under way: its workers' requests, and those that wait. Where clients have keys, only they read it.
+/// Returns the load: requests at workers and in queues. If the API requires keys, the page requires one too.
 pub(crate) async fn load(State(proxy): State<Arc<Proxy>>, mut headers: HeaderMap) -> Response<Body> {
     let snapshot = proxy.snapshots.load();
     if let Err(refusal) = snapshot.clients.identify(&mut headers) {
@@ -25,7 +25,7 @@ pub(crate) async fn load(State(proxy): State<Arc<Proxy>>, mut headers: HeaderMap
     }
     let report = snapshot.report();
     let mut workers: Vec<_> = report.iter().flat_map(|pool| &pool.workers).collect();
-    // A worker of two pools is one worker.
+    // A worker of two pools is counted once.
     workers.sort_unstable_by_key(|worker| worker.worker.id());
     workers.dedup_by_key(|worker| worker.worker.id());
     let running: u64 = workers
@@ -43,7 +43,7 @@ pub(crate) async fn load(State(proxy): State<Arc<Proxy>>, mut headers: HeaderMap
     }))
 }
 
-/// The API that clients find here.
+/// Returns the OpenAPI description of the API.
 pub(crate) async fn describe(State(proxy): State<Arc<Proxy>>) -> Response<Body> {
     let edge = proxy.snapshots.edge();
     page(&openapi::document(&edge.forward))

@@ -1,5 +1,5 @@
-//! Pages on a listener of their own, for operators and for callers of the index. Their connections are those of clients in all
-//! but what answers them: TLS, limits and what is done about silent and unwilling peers are the same code.
+//! HTTP server of the listeners for operators and for callers of the index. TLS, limits and timeouts are the same code
+//! as for clients; only the handlers differ.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,25 +27,25 @@ use crate::proxy::Proxy;
 use crate::request::realtime::OpenedTunnel;
 use crate::tasks;
 
-/// How long a peer may take for an answer.
+/// Write timeout of a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a listener of pages takes on.
+/// Parameters of a listener of pages.
 #[derive(Debug, Clone, Copy)]
 pub struct PagesSpec {
-    /// Whose pages they are.
+    /// Listener that serves the pages.
     pub listener: PagesListener,
-    /// The key of its address, for the log.
+    /// Configuration key of its address, for the log.
     pub key: &'static str,
-    /// Most connections at a time. Beyond them, `/health` and `/readyz` are answered and other requests wait.
+    /// Maximum of connections. Beyond it, `/health` and `/readyz` are answered and other requests wait.
     pub connections: usize,
 }
 
-/// What answers the requests of such a listener.
+/// Request handler of such a listener.
 #[derive(Clone)]
 struct Pages {
     router: Router,
-    /// The terms of connections that begin now: those of clients, with a certificate of their own.
+    /// Returns the settings of a new connection: those of clients, with the listener's own certificate.
     terms: Arc<dyn Fn() -> Terms + Send + Sync>,
     metrics: EdgeMetrics,
 }
@@ -56,7 +56,7 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// Serves pages until `stop`, and what is under way then to its end. Limits and certificates are those of the proxy's
+/// Serves pages until `stop`, then finishes the requests in progress. Limits and certificates come from the proxy's
 /// configuration.
 pub async fn serve_pages(
     door: Door,
@@ -87,10 +87,10 @@ async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: Cancellation
     let room = ConnectionLimiter::new(ConnectionLimiterSpec {
         limit: spec.connections,
         key: spec.key,
-        // The gauge is that of clients.
+        // The gauge is for the clients' listener only.
         taken: Gauge::default(),
         edge: pages.metrics.clone(),
-        // Operators are let in however little there is.
+        // Operators are admitted however short memory is.
         memory: Arc::default(),
         stop: stop.clone(),
     });
@@ -169,7 +169,7 @@ mod tests {
     use crate::edge::{EdgeLimits, Http2Limits};
 
     const GET: &[u8] = b"GET /page HTTP/1.1\r\nhost: r\r\n\r\n";
-    /// Long enough that only a mistake takes it.
+    /// Test timeout, reached only by a defect.
     const PATIENCE: Duration = Duration::from_secs(20);
 
     struct Served {
@@ -244,7 +244,7 @@ mod tests {
         let mut client = TcpStream::connect(served.address).await.unwrap();
         client.write_all(b"GET /page HTTP/1.1\r\n").await.unwrap();
         let mut heard = Vec::new();
-        // Closed with bytes unread, it may be a reset.
+        // The connection may be reset if it is closed with unread bytes.
         let _ = client.read_to_end(&mut heard).await;
         assert!(!heard.ends_with(b"here"));
     }
@@ -278,7 +278,7 @@ mod tests {
             0\r\n\r\nGET /page HTTP/1.1\r\nhost: r\r\n\r\n";
         client.write_all(smuggled).await.unwrap();
         let mut heard = Vec::new();
-        // Closed with bytes unread, it may be a reset.
+        // The connection may be reset if it is closed with unread bytes.
         let _ = timeout(PATIENCE, client.read_to_end(&mut heard))
             .await
             .expect("it is closed");

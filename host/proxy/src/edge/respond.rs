@@ -1,5 +1,5 @@
-//! What listeners differ in: how they answer a request, and what their connections go by. All else is the same code for clients,
-//! operators and callers of the index.
+//! Interface between connections and a listener's handlers: the settings of its connections, and its responses. All
+//! other code is shared by the listeners for clients, operators and callers of the index.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -20,29 +20,29 @@ use crate::edge::connections::{ConnectionSlot, Forwarded};
 use crate::edge::tls::ServerTls;
 use crate::request::realtime::OpenedTunnel;
 
-/// What a connection goes by, as it is configured when the connection begins.
+/// Settings of a connection, as configured when it begins.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) limits: EdgeLimits,
     pub(super) http2: Http2Limits,
-    /// What it begins with; none: it is plain.
+    /// TLS settings; `None` for plain connections.
     pub(super) tls: Option<Arc<ServerTls>>,
-    /// How long its peer may take nothing of what is sent.
+    /// Write timeout: time in which the peer must take some of the data sent.
     pub(super) patience: Duration,
 }
 
-/// The requests of one listener.
+/// Request handler of one listener.
 pub(super) trait Respond: Clone + Send + Sync + 'static {
-    /// What answers consist of.
+    /// Type of response bodies.
     type Body: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static;
 
-    /// The terms of a connection that begins now.
+    /// Returns the settings of a new connection.
     fn terms(&self) -> Terms;
 
-    /// Where connections that end early are counted.
+    /// Returns the counters of connections that end early.
     fn metrics(&self) -> &EdgeMetrics;
 
-    /// Whom a request is from, and what counts it until its turn is over.
+    /// Determines the sender of a request, and counts it until it ends.
     fn sender(
         &self,
         _request: &mut Request<Incoming>,
@@ -51,7 +51,8 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
         Ok((seat.peer(), None))
     }
 
-    /// Answers a request that has its place and is `from` somewhere. A tunnel is left in `opened` where the answer switches protocols.
+    /// Answers an admitted request of the sender `from`. If the response switches protocols, a tunnel is left in
+    /// `opened`.
     fn respond(
         &self,
         request: Request<Incoming>,
@@ -59,11 +60,11 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
         opened: &OpenedTunnel,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Answers a request to `path` that has no place.
+    /// Answers a request to `path` that got no slot.
     fn refuse(&self, path: &str, refusal: &Refusal) -> Response<Self::Body>;
 }
 
-/// Answers a request of an HTTP/1.1 connection, once that has a seat.
+/// Answers a request of an HTTP/1.1 connection once the connection has a slot.
 pub(super) async fn call<R: Respond>(
     listener: &R,
     mut request: Request<Incoming>,

@@ -1,5 +1,5 @@
-//! One request at the edge: whether its head may pass, whether it is for the hot path or a cold one, and what its answer
-//! tells browsers.
+//! Request dispatch at the edge: validation of heads, choice between inference and control endpoints, and CORS headers
+//! of responses.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -31,18 +31,18 @@ use crate::request::realtime::{self, OpenedTunnel, TunnelSlot};
 use crate::request::response_body::Body;
 use crate::request::responses::{self, ResponseCall};
 
-/// What answers the requests of a connection.
+/// Request handler of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Service {
     pub(super) proxy: Arc<Proxy>,
     pub(super) cold: Router,
 }
 
-/// In the extensions of an answer: when the client must have taken it.
+/// Response extension: time by which the client must have read the response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
 
-/// An answer's body; once it is gone, the connection is idle.
+/// Response body that keeps its connection marked as busy until it is dropped.
 #[derive(Debug)]
 pub(super) struct Held<B = Body> {
     body: B,
@@ -89,7 +89,7 @@ impl Respond for Service {
         from: Option<IpAddr>,
         opened: &OpenedTunnel,
     ) -> Response<Body> {
-        // Nothing comes of it unless the answer switches protocols.
+        // The upgrade resolves only if the response switches protocols.
         let client = hyper::upgrade::on(&mut request);
         let mut response = self.answer(request, from).await;
         if let Some(worker) = response.extensions_mut().remove::<TunnelSlot>() {
@@ -155,13 +155,13 @@ impl Service {
         }
     }
 
-    /// Whether the configuration adds the path to those that workers serve.
+    /// Returns `true` if the configuration forwards the path to workers.
     fn forwards(&self, path: &str) -> bool {
         let edge = self.proxy.snapshots.edge();
         edge.forward.iter().any(|added| **added == *path)
     }
 
-    /// Answers a request for a response that a worker keeps.
+    /// Answers a request for a stored response of a worker.
     async fn of_response(&self, allow: &'static str, request: Request<Incoming>) -> Response<Body> {
         if !allow
             .split(", ")
@@ -174,7 +174,7 @@ impl Service {
         self.unless_cut(Endpoint::Responses, answer).await
     }
 
-    /// Answers a request to an endpoint that is a WebSocket. Where its worker switches, the tunnel is in the answer's
+    /// Answers a request to a WebSocket endpoint. If its worker switches protocols, the tunnel is in the response's
     /// extensions.
     async fn open(
         &self,
@@ -189,7 +189,7 @@ impl Service {
         self.serve(endpoint, request, from).await
     }
 
-    /// Answers a request to an endpoint of the table, by the work it makes.
+    /// Answers a request to an endpoint of the table according to its kind of work.
     async fn serve(
         &self,
         endpoint: Endpoint,
@@ -199,7 +199,8 @@ impl Service {
         let spec = endpoint.spec();
         self.proxy.metrics.edge.came_for(spec.class);
         match spec.work {
-            // Hyper keeps the space of what it polls for as long as the connection lasts; this goes with the answer's head.
+            // Hyper keeps the memory of a polled future as long as the connection lasts; this is freed with the
+            // response's head.
             EndpointWork::Model => {
                 let answer = Box::pin(handle::infer(&self.proxy, endpoint, request, from));
                 self.unless_cut(endpoint, answer).await
@@ -215,8 +216,8 @@ impl Service {
         }
     }
 
-    /// The answer, or a word on why there is none: nothing has been sent of it when the time for draining is up. Whoever
-    /// cuts wakes the connection.
+    /// Returns the response, or an error if the drain period ends before any of it is sent. The code that cuts
+    /// connections also wakes them.
     async fn unless_cut(
         &self,
         endpoint: Endpoint,
@@ -233,7 +234,7 @@ impl Service {
     }
 }
 
-/// Whether a request may take memory: what has a body, or lasts, may not where that is short.
+/// Refuses requests with a body or a long life while memory is short.
 fn check_memory(request: &Request<Incoming>, edge: &Edge) -> Result<(), Refusal> {
     let is_small = request.method() == Method::GET && !request.headers().contains_key(UPGRADE);
     if edge.memory.refuses() && !is_small {

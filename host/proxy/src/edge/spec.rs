@@ -1,4 +1,4 @@
-//! What the edge is told: the limits of a client's requests, its certificate, and which pages may ask from a browser.
+//! Settings of the edge: request limits, certificates, trusted proxies, and CORS.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -18,49 +18,49 @@ use crate::limits::memory::Memory;
 use crate::request::body_reader::Pace;
 use crate::request::responses::ResponseLimits;
 
-/// Everything that is decided before a request is looked into.
+/// Settings that apply before a request is parsed.
 #[derive(Debug, Clone, Default)]
 pub struct EdgeSpec {
-    /// What bounds every request and connection.
+    /// Limits of every request and connection.
     pub limits: EdgeLimits,
-    /// What all of them may take together.
+    /// Limits of all request bodies together.
     pub bodies: BodyTotals,
-    /// What connections of each listener begin with.
+    /// TLS and HTTP/2 settings of each listener.
     pub listeners: ListenersSpec,
-    /// Most connections of one address; none: a quarter of all, and all for the router's own machine.
+    /// Maximum of connections of one address. `None`: a quarter of all, and all for the router's own machine.
     pub per_address: Option<usize>,
-    /// Who is believed what it says of a client's address.
+    /// Networks of the trusted proxies, whose forwarded addresses are used.
     pub fronts: Arc<[IpNet]>,
-    /// Pages of other origins that may ask; none: the router says nothing of it.
+    /// Cross-origin settings. `None`: the router sends no CORS headers.
     pub cors: Option<Arc<CorsSpec>>,
-    /// Paths besides the endpoints that are placed on workers too.
+    /// Additional paths that are forwarded to workers.
     pub forward: Arc<[Box<str>]>,
 }
 
-/// What connections of each listener begin with: TLS, or none where they are plain.
+/// TLS settings of each listener; `None` for plain connections.
 #[derive(Debug, Clone, Default)]
 pub struct ListenersSpec {
-    /// Where clients connect.
+    /// Listener of clients.
     pub clients: Option<Arc<ServerTls>>,
-    /// Where operators look.
+    /// Listener of operators.
     pub admin: Option<Arc<ServerTls>>,
-    /// The index as a service.
+    /// Listener of the index service.
     pub indexer: Option<Arc<ServerTls>>,
-    /// HTTP/2 on all of them.
+    /// HTTP/2 limits of all listeners.
     pub http2: Http2Limits,
 }
 
-/// A listener of pages: all but that of clients.
+/// Listener of pages: every listener but that of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PagesListener {
-    /// Where operators look.
+    /// Listener of operators.
     Admin,
-    /// The index as a service.
+    /// Listener of the index service.
     Indexer,
 }
 
 impl PagesListener {
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -77,7 +77,7 @@ impl ListenersSpec {
         }
     }
 
-    /// Each listener that has TLS, by its name in metrics.
+    /// Returns each listener that has TLS, with its name in metrics.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &ServerTls)> {
         let all = [
             ("clients", &self.clients),
@@ -89,26 +89,26 @@ impl ListenersSpec {
     }
 }
 
-/// The same as it is in force.
+/// Active settings of the edge.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) limits: EdgeLimits,
     pub(crate) totals: BodyTotals,
-    /// The same ones in every snapshot.
+    /// Memory budget of bodies, shared by all snapshots.
     pub(crate) bodies: Arc<Bodies>,
-    /// Likewise.
+    /// Memory monitor, shared by all snapshots.
     pub(crate) memory: Arc<Memory>,
     pub(crate) listeners: ListenersSpec,
     pub(crate) per_address: Option<usize>,
     pub(crate) fronts: Arc<[IpNet]>,
     pub(crate) cors: Option<Arc<CorsSpec>>,
     pub(crate) forward: Arc<[Box<str>]>,
-    /// The router's own entry in `Via` (RFC 9110, section 7.6.3), with a pseudonym that no other router has.
+    /// The router's own entry in `Via` (RFC 9110, section 7.6.3), with a unique pseudonym.
     pub(crate) via: HeaderValue,
 }
 
 impl Edge {
-    /// The router keeps its name and the bodies it holds.
+    /// Builds the settings after a reload. The `Via` pseudonym and the budget of bodies are kept.
     pub(crate) fn next(previous: Option<&Self>, spec: EdgeSpec) -> Self {
         let EdgeSpec {
             limits,
@@ -138,7 +138,7 @@ impl Edge {
 }
 
 impl Edge {
-    /// How many connections a peer may have.
+    /// Returns the limit on the connections of a peer.
     pub(crate) fn connections_of(&self, peer: Option<IpAddr>) -> AddressLimit {
         match peer {
             Some(peer) if is_front(&self.fronts, peer) => AddressLimit::Front,
@@ -146,12 +146,12 @@ impl Edge {
         }
     }
 
-    /// How many connections and requests an address may have that is no front's.
+    /// Returns the limit on connections and requests of an address that is not a trusted proxy's.
     pub(crate) fn address_limit(&self) -> AddressLimit {
         self.per_address.map_or(AddressLimit::Part, AddressLimit::Of)
     }
 
-    /// Returns the slot of a client's body.
+    /// Returns a slot for a client's body.
     pub(crate) fn slot(&self) -> BodySlot {
         self.bodies.begin(self.limits.body_grace)
     }
@@ -162,28 +162,28 @@ fn pseudonym() -> HeaderValue {
     HeaderValue::try_from(text).expect("letters, digits, a space and a dash make a header value")
 }
 
-/// What bounds every request and connection of a client. Sizes are in bytes.
+/// Limits of every request and connection of a client. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EdgeLimits {
-    /// Names and values of a request's headers together.
+    /// Maximum of a request's headers: names and values together.
     pub header_bytes: usize,
-    /// Headers of a request; at most 100 can be had.
+    /// Maximum number of a request's headers, at most 100.
     pub headers: usize,
-    /// Path and query.
+    /// Maximum of path and query.
     pub url_bytes: usize,
-    /// Arrays and objects within one another.
+    /// Maximum nesting of arrays and objects.
     pub json_depth: usize,
-    /// From the beginning of a connection to the end of the first head, TLS included.
+    /// Timeout from the beginning of a connection to the end of the first head, TLS included.
     pub head_timeout: Duration,
-    /// From the end of an answer to the end of the next head.
+    /// Keep-alive timeout from the end of a response to the end of the next head.
     pub keep_alive_timeout: Duration,
-    /// A body may take so long...
+    /// Time that any body may take.
     pub body_grace: Duration,
-    /// ...and one second more for each so many bytes; 0: for ever.
+    /// Minimum rate: one second is added for each so many bytes; 0 disables the timeout.
     pub body_rate: u64,
-    /// Most ids of responses whose worker is known; 0: none.
+    /// Maximum of response ids with a known worker; 0 keeps none.
     pub response_ids: usize,
-    /// How long such an id is known.
+    /// Lifetime of such an id.
     pub response_ttl: Duration,
 }
 
@@ -205,7 +205,7 @@ impl Default for EdgeLimits {
 }
 
 impl EdgeLimits {
-    /// How much of the responses' ids is kept.
+    /// Returns the limits of the table of response ids.
     pub(crate) fn responses(&self) -> ResponseLimits {
         ResponseLimits {
             most: self.response_ids,
@@ -213,7 +213,7 @@ impl EdgeLimits {
         }
     }
 
-    /// The pace of a client's body, whose pieces may be `idle` apart.
+    /// Returns the pace of a client's body, whose pieces may be `idle` apart.
     pub(crate) fn pace(&self, idle: Duration) -> Pace {
         Pace {
             idle,

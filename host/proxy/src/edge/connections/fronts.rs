@@ -1,5 +1,5 @@
-//! Clients behind a front that the configuration trusts: which address a request came from, and how many of them an address may have
-//! under way. Of anybody else, what it says of addresses counts for nothing.
+//! Trusted proxies (`Forwarded`, `X-Forwarded-For`): the client's address of a request, and the limit on concurrent
+//! requests of an address. Headers of an untrusted peer are ignored.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,19 +10,20 @@ use ipnet::IpNet;
 use super::ConnectionLimiter;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Passed on from fronts only. The others are not read: a front that does not know them leaves in them what its clients wrote.
+/// Headers that only trusted proxies may set. All others are removed: a proxy that does not know them passes on its
+/// clients' values.
 const NAMES: [HeaderName; 3] = [
     X_FORWARDED_FOR,
     http::header::FORWARDED,
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// Whom a request is from.
+/// Sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// The peer, or whoever a front does not name.
+    /// The peer itself, or a client that the trusted proxy does not name.
     Peer(Option<IpAddr>),
-    /// A client of a front.
+    /// A client behind a trusted proxy.
     Behind(IpAddr),
 }
 
@@ -35,7 +36,7 @@ impl Sender {
     }
 }
 
-/// Whom a request is from. What nobody who is trusted said is taken out of the headers.
+/// Determines the sender of a request. Removes the forwarding headers of an untrusted peer.
 pub(crate) fn sender(fronts: &[IpNet], peer: Option<IpAddr>, headers: &mut HeaderMap) -> Sender {
     if !peer.is_some_and(|peer| is_front(fronts, peer)) {
         for name in NAMES {
@@ -46,19 +47,20 @@ pub(crate) fn sender(fronts: &[IpNet], peer: Option<IpAddr>, headers: &mut Heade
     client(fronts, headers).map_or(Sender::Peer(peer), Sender::Behind)
 }
 
-/// Whether the word of that peer counts.
+/// Returns `true` if the peer is a trusted proxy.
 pub(crate) fn is_front(fronts: &[IpNet], peer: IpAddr) -> bool {
     let peer = peer.to_canonical();
     fronts.iter().any(|front| front.contains(&peer))
 }
 
-/// The last address that is no front's own, else the first: each front adds whom it was asked by at the end.
+/// Returns the last address that is not a trusted proxy's, or else the first. Each proxy appends the address of its
+/// peer.
 fn client(fronts: &[IpNet], headers: &HeaderMap) -> Option<IpAddr> {
     let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
     let addresses = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
     let mut first = None;
     for address in addresses {
-        // Beyond what is no address, anybody may have written it.
+        // Entries before an invalid address are not trustworthy.
         let address = parse(address.trim_ascii())?.to_canonical();
         first = Some(address);
         if !is_front(fronts, address) {
@@ -68,7 +70,7 @@ fn client(fronts: &[IpNet], headers: &HeaderMap) -> Option<IpAddr> {
     first
 }
 
-/// An address, which some fronts write with a port.
+/// Parses an address. Some proxies append a port.
 fn parse(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
@@ -76,7 +78,7 @@ fn parse(text: &[u8]) -> Option<IpAddr> {
     address.or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
 }
 
-/// A request of an address is under way until this is dropped.
+/// Concurrent request of a forwarded address. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     room: Arc<ConnectionLimiter>,
@@ -84,7 +86,7 @@ pub(crate) struct Forwarded {
 }
 
 impl Forwarded {
-    /// None where the address has as many connections and requests as `limit`.
+    /// Counts the request. Returns `None` if the address has reached `limit` connections and requests.
     pub(super) fn begin(room: &Arc<ConnectionLimiter>, client: IpAddr, limit: Option<usize>) -> Option<Self> {
         room.register.add(client, limit).then(|| Self {
             room: Arc::clone(room),
@@ -139,7 +141,7 @@ mod tests {
         check("10.0.0.1", &["192.0.2.7:4711"], Some("192.0.2.7"));
         check("10.0.0.1", &["[2001:dead::1]:80"], Some("2001:dead::1"));
         check("10.0.0.1", &["[2001:dead::1]"], Some("2001:dead::1"));
-        // All of them are the operator's own.
+        // All addresses belong to the operator.
         check("10.0.0.1", &["10.9.9.9, 10.2.3.4"], Some("10.9.9.9"));
     }
 

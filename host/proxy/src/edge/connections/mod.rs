@@ -1,8 +1,8 @@
-//! How many clients may be connected at a time, and from one address; who is, and which connection ends when another waits.
+//! Connection limiter: bounds all connections and those of one address, and closes idle ones for waiting ones.
 //!
-//! Beyond the limit a few more are accepted into a lobby: there `/health` and `/readyz` are answered at once, and every other
-//! request waits for a seat. A lobby that is full makes room for the next connection, so that the two are always answered. Where the
-//! process is short of memory, every new connection begins in the lobby.
+//! Beyond the limit, a few more connections are accepted into a lobby. There `/health` and `/readyz` are answered at
+//! once, and every other request waits for a connection slot. A full lobby makes room for the next connection, so that
+//! the two pages are always answered. While the process is short of memory, every new connection starts in the lobby.
 
 mod fronts;
 mod register;
@@ -28,32 +28,32 @@ use crate::base::throttle::Throttle;
 use crate::edge::{CloseReason, EdgeMetrics};
 use crate::limits::memory::Memory;
 
-/// While a connection waits, one that may end for it is looked for so often.
+/// Interval at which a waiting connection looks for an idle one to close.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Connections beyond the limit.
+/// Connections accepted beyond the limit.
 const LOBBY: usize = 64;
-/// One address has this part of all seats.
+/// Divisor: one address may have this fraction of all slots.
 const ADDRESS_PART: usize = 4;
-/// What is answered without a seat.
+/// Paths that are answered without a slot.
 const ALWAYS_ANSWERED: [&str; 2] = ["/health", "/readyz"];
 
-/// What a room is made of.
+/// Parameters of a connection limiter.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiterSpec {
-    /// Most connections.
+    /// Maximum of connections.
     pub(crate) limit: usize,
-    /// The key or listener that the limit is of, for the log.
+    /// Configuration key or listener of the limit, for the log.
     pub(crate) key: &'static str,
-    /// Shows how many seats are taken.
+    /// Gauge of the slots in use.
     pub(crate) taken: Gauge,
     pub(crate) edge: EdgeMetrics,
-    /// Where it is short, there is no seat for a new connection before it asks for something.
+    /// Memory monitor. While memory is short, a new connection gets no slot before its first request.
     pub(crate) memory: Arc<Memory>,
-    /// All connections end.
+    /// Cancelled when all connections are to end.
     pub(crate) stop: CancellationToken,
 }
 
-/// ConnectionLimiter for so many connections.
+/// Limiter of concurrent connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     spec: ConnectionLimiterSpec,
@@ -63,45 +63,45 @@ pub(crate) struct ConnectionLimiter {
     register: Register,
 }
 
-/// A connection's place, in the lobby or on a seat; free again when dropped.
+/// A connection's slot or its place in the lobby. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
-    /// Replaced when a seat is had.
+    /// Permit, replaced when the connection gets a slot.
     permit: Mutex<OwnedSemaphorePermit>,
     room: Arc<ConnectionLimiter>,
     standing: Arc<ConnectionState>,
     peer: Option<IpAddr>,
-    /// Most connections of its address, where they are bounded.
+    /// Maximum of connections of its address, if bounded.
     most_of_address: Option<usize>,
 }
 
-/// A seat of a further request on a connection that answers several at a time; free again when dropped.
+/// Slot of a further request on a multiplexed connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct SeatBeside {
-    /// None until there is one.
+    /// `None` until the slot is granted.
     permit: Option<OwnedSemaphorePermit>,
     connection: Arc<ConnectionSlot>,
 }
 
-/// How many connections one address may have.
+/// Limit on the connections of one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressLimit {
-    /// A quarter of all, and all where it is of the router's own machine.
+    /// A quarter of all, or all for an address of the router's own machine.
     Part,
     Of(usize),
-    /// All: it is a front, whose clients are counted by their own addresses.
+    /// All: the peer is a trusted proxy, and its clients are counted by their own addresses.
     Front,
 }
 
-/// A request is being answered on a connection until this is dropped.
+/// Request in progress on a connection, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     standing: Arc<ConnectionState>,
-    /// Of a client behind a front.
+    /// Count of a client behind a trusted proxy.
     forwarded: Option<Forwarded>,
 }
 
-/// There was no seat for a request.
+/// Reason why a request got no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum NoConnectionSlot {
     #[error("all connections are taken, and others wait")]
@@ -112,7 +112,7 @@ pub(crate) enum NoConnectionSlot {
     Closing,
 }
 
-/// Whether what is at that path is answered whatever is short.
+/// Returns `true` if the path is answered regardless of any shortage.
 pub(crate) fn is_always_answered(path: &str) -> bool {
     ALWAYS_ANSWERED.contains(&path)
 }
@@ -128,7 +128,7 @@ impl ConnectionLimiter {
         })
     }
 
-    /// Returns the place of a connection; none where its address has as many as it may.
+    /// Admits a connection. Returns `None` if its address has reached its limit.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         peer: Option<IpAddr>,
@@ -167,7 +167,7 @@ impl ConnectionLimiter {
         }
     }
 
-    /// A seat, or else a place in the lobby once there is one.
+    /// Takes a slot, or else waits for a place in the lobby.
     async fn place(&self) -> (OwnedSemaphorePermit, bool) {
         loop {
             if !self.spec.memory.refuses()
@@ -191,7 +191,7 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Ends every connection that is idle for long enough.
+    /// Closes every connection that has been idle for at least [`IDLE_FOR`].
     pub(crate) fn end_idle(&self) {
         for idle in self.register.all_idle(Instant::now()) {
             self.displace(&idle);
@@ -216,7 +216,7 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionSlot {
-    /// A request begins on this connection.
+    /// Marks the beginning of a request on this connection.
     pub(crate) fn turn(&self) -> Turn {
         self.standing.idle_since.store(0, Ordering::Relaxed);
         Turn {
@@ -225,24 +225,24 @@ impl ConnectionSlot {
         }
     }
 
-    /// Who is at the other end.
+    /// Returns the address of the peer.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
 
-    /// Counts a request of a client behind a front; none where its address has as many connections and requests as it may.
+    /// Counts a request of a client behind a trusted proxy. Returns `None` if its address has reached its limit.
     pub(crate) fn forwarded(&self, client: IpAddr, per_address: AddressLimit) -> Option<Forwarded> {
         let limit = self.room.limit_of(client, per_address);
         Forwarded::begin(&self.room, client, limit)
     }
 
-    /// Whether it is out of the lobby.
+    /// Returns `true` if the connection has a slot, i.e. has left the lobby.
     pub(crate) fn is_seated(&self) -> bool {
         self.standing.is_seated.load(Ordering::Relaxed)
     }
 
-    /// Waits for a seat where the connection has none and the request at `path` needs one. Meanwhile the connections that were
-    /// idle for longest end.
+    /// Waits for a slot if the connection has none and the request at `path` needs one. Meanwhile the connections that
+    /// have been idle for longest are closed.
     pub(crate) async fn sit(&self, path: &str) -> Result<(), NoConnectionSlot> {
         if self.is_seated() || is_always_answered(path) {
             return Ok(());
@@ -254,8 +254,8 @@ impl ConnectionSlot {
         Ok(())
     }
 
-    /// Waits for a seat beside the connection's own: of many requests at a time, each counts as a connection of its address. None
-    /// where the request at `path` needs no seat.
+    /// Waits for an additional slot: each concurrent request counts as a connection of its address. Returns `None` if
+    /// the request at `path` needs no slot.
     pub(crate) async fn sit_beside(
         self: &Arc<Self>,
         path: &str,
@@ -268,7 +268,7 @@ impl ConnectionSlot {
         {
             return Err(NoConnectionSlot::AddressFull);
         }
-        // Leaves again where the wait is given up.
+        // Dropping it leaves the queue if the wait is cancelled.
         let mut beside = SeatBeside {
             permit: None,
             connection: Arc::clone(self),
@@ -278,7 +278,7 @@ impl ConnectionSlot {
         Ok(Some(beside))
     }
 
-    /// Waits for a seat while the connections that were idle for longest end.
+    /// Waits for a slot and meanwhile closes the connections that have been idle for longest.
     async fn free_seat(&self) -> Result<OwnedSemaphorePermit, NoConnectionSlot> {
         let room = &self.room;
         let mut seat = pin!(Arc::clone(&room.seats).acquire_owned());
@@ -300,29 +300,29 @@ impl ConnectionSlot {
         }
     }
 
-    /// When the answer that is under way must have been taken, where it must.
+    /// Returns the time by which the client must have read the current response, if there is one.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.standing.deadline()
     }
 
-    /// Ends when the connection is to end, once it is idle.
+    /// Resolves when the connection is to end once it is idle.
     pub(crate) async fn stopped(&self) {
         self.standing.stop.cancelled().await;
     }
 
-    /// Whether it ends for another one, and nothing is asked on it.
+    /// Returns `true` if the connection is displaced by another and has no request in progress.
     pub(crate) fn is_given_up(&self) -> bool {
         self.standing.is_displaced.load(Ordering::Relaxed) && self.standing.is_idle()
     }
 }
 
 impl Turn {
-    /// It is that of a client behind a front.
+    /// Assigns the connection's current request to a client behind a trusted proxy.
     pub(crate) fn is_of(&mut self, forwarded: Option<Forwarded>) {
         self.forwarded = forwarded;
     }
 
-    /// The answer must have been taken by then.
+    /// Sets the time by which the client must have read the response.
     pub(crate) fn must_end(&self, deadline: Instant) {
         let ends = since(self.standing.epoch, deadline);
         self.standing.ends.store(ends, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Who is connected, from which address, and since when nothing is asked.
+//! Register of connections: address, idle time and slot of each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-/// Between two requests of a busy client there may be so much time; no such connection is closed.
+/// Idle timeout before a connection may be closed for another. A busy client may pause this long between two requests.
 pub(super) const IDLE_FOR: Duration = Duration::from_secs(1);
-/// A connection in the lobby has so much time for its first request.
+/// Time that a connection in the lobby has for its first request.
 pub(super) const SILENT_FOR: Duration = Duration::from_millis(100);
-/// Bits of an IPv6 address that one client cannot choose.
+/// Length of the IPv6 network prefix that a client cannot choose.
 const PREFIX: u32 = 64;
 
-/// Every connection.
+/// Register of all connections.
 #[derive(Debug)]
 pub(super) struct Register {
     epoch: Instant,
@@ -25,26 +25,26 @@ pub(super) struct Register {
 
 #[derive(Debug, Default)]
 struct Connected {
-    /// By their numbers: the first one came first.
+    /// Connections by number, in order of arrival.
     standings: BTreeMap<u64, Arc<ConnectionState>>,
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// One connection, as those that wait see it.
+/// Connection state that waiting connections see.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
     pub(super) epoch: Instant,
     number: u64,
     address: Option<IpAddr>,
-    /// Milliseconds from the epoch, counted from 1.
+    /// Time of arrival in milliseconds from the epoch, counted from 1.
     came: u64,
-    /// The same, since which nothing is asked on it; 0 while something is.
+    /// Start of the idle time in the same unit; 0 while a request is in progress.
     pub(super) idle_since: AtomicU64,
-    /// The same, when what is asked must be answered to its end; 0: whenever it is.
+    /// Deadline of the current response in the same unit; 0 without one.
     pub(super) ends: AtomicU64,
-    /// Whether it is out of the lobby.
+    /// `true` once the connection has left the lobby.
     pub(super) is_seated: AtomicBool,
-    /// Whether it ends for another one.
+    /// `true` once the connection is closed for another one.
     pub(super) is_displaced: AtomicBool,
     pub(super) stop: CancellationToken,
 }
@@ -94,7 +94,7 @@ impl Register {
         }
     }
 
-    /// Counts one more of an address that has no connection of its own, unless there are `limit`.
+    /// Counts one more request of a forwarded address. Returns `false` if `limit` is reached.
     pub(super) fn add(&self, client: IpAddr, limit: Option<usize>) -> bool {
         let mut connected = self.lock();
         let count = connected.by_address.entry(counted(client)).or_default();
@@ -103,34 +103,34 @@ impl Register {
         may
     }
 
-    /// One of those is over.
+    /// Removes one request of a forwarded address.
     pub(super) fn remove(&self, client: IpAddr) {
         self.lock().remove(counted(client));
     }
 
-    /// Connections of the peer's address.
+    /// Returns the number of connections of the peer's address.
     pub(super) fn count(&self, peer: Option<IpAddr>) -> usize {
         let connected = self.lock();
         let count = peer.and_then(|peer| connected.by_address.get(&counted(peer)));
         count.copied().unwrap_or(0)
     }
 
-    /// Returns the connection on a seat that was idle for longest, and long enough, and was not closed for another yet; among
-    /// equals, the one that came first.
+    /// Returns the connection with a slot that has been idle for longest, and for at least [`IDLE_FOR`]. Displaced
+    /// connections are skipped. Among equals, the first to arrive is returned.
     pub(super) fn longest_idle(&self, now: Instant) -> Option<Arc<ConnectionState>> {
         self.longest(now, IDLE_FOR, |standing| {
             standing.is_seated.load(Ordering::Relaxed)
         })
     }
 
-    /// The same of one address, in the lobby too.
+    /// Returns the longest idle connection of one address, the lobby included.
     pub(super) fn longest_idle_of(&self, peer: Option<IpAddr>, now: Instant) -> Option<Arc<ConnectionState>> {
         let address = peer.map(counted);
         self.longest(now, IDLE_FOR, |standing| standing.address == address)
     }
 
-    /// Returns the connection in the lobby that says nothing for longest; without any, the one that waits for a seat for
-    /// longest.
+    /// Returns the connection in the lobby that has been silent for longest. If there is none, returns the one that has
+    /// waited for a slot for longest.
     pub(super) fn longest_in_lobby(&self, now: Instant) -> Option<Arc<ConnectionState>> {
         let is_here = |standing: &ConnectionState| !standing.is_seated.load(Ordering::Relaxed);
         let silent = self.longest(now, SILENT_FOR, is_here);
@@ -145,7 +145,7 @@ impl Register {
         })
     }
 
-    /// Returns every connection that is idle, and long enough, and was not closed for another yet.
+    /// Returns every connection that has been idle for at least [`IDLE_FOR`] and is not displaced.
     pub(super) fn all_idle(&self, now: Instant) -> Vec<Arc<ConnectionState>> {
         let now = since(self.epoch, now);
         let connected = self.lock();
@@ -171,7 +171,7 @@ impl Register {
             let is_idle = since > 0 && now.saturating_sub(since) >= least;
             (is_idle && may_end(standing) && !standing.stop.is_cancelled()).then_some((since, standing))
         });
-        // The first of equals.
+        // Returns the first of equals.
         idle.min_by_key(|(since, _)| *since)
             .map(|(_, standing)| Arc::clone(standing))
     }
@@ -193,13 +193,13 @@ impl Connected {
 }
 
 impl ConnectionState {
-    /// Milliseconds since which nothing is asked on it; none while something is, and once it is closed for another.
+    /// Returns the milliseconds of idle time. `None` while a request is in progress, or if the connection is displaced.
     fn idle_for(&self, now: u64) -> Option<u64> {
         let since = self.idle_since.load(Ordering::Relaxed);
         (since > 0 && !self.stop.is_cancelled()).then(|| now.saturating_sub(since))
     }
 
-    /// Has it end for another one.
+    /// Closes the connection in favour of another one.
     pub(super) fn displace(&self) {
         self.is_displaced.store(true, Ordering::Relaxed);
         self.stop.cancel();
@@ -215,7 +215,8 @@ impl ConnectionState {
     }
 }
 
-/// What connections are counted by: an IPv4 address, or the network of an IPv6 one, whose other half its owner chooses.
+/// Maps an address to the key that connections are counted by: the IPv4 address, or the /64 network of an IPv6 address.
+/// A client chooses the other half of an IPv6 address freely.
 pub(crate) fn counted(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -226,7 +227,7 @@ pub(crate) fn counted(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Milliseconds, counted from 1.
+/// Returns milliseconds since the epoch, counted from 1.
 pub(super) fn since(epoch: Instant, now: Instant) -> u64 {
     millis(now.duration_since(epoch)).saturating_add(1)
 }

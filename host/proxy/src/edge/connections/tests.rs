@@ -1,4 +1,4 @@
-//! Who gets a place, and who ends for it.
+//! Tests of connection slots and of the closing of idle connections.
 
 use futures_util::FutureExt;
 
@@ -28,7 +28,7 @@ async fn where_memory_is_short_connections_begin_in_the_lobby_and_idle_ones_end(
     });
     let seat = placed(&short);
     assert!(!seat.is_seated());
-    // What may be asked for gets its seat.
+    // A request gets its slot.
     seat.sit("/v1/models").now_or_never().unwrap().unwrap();
     assert!(seat.is_seated());
 
@@ -41,7 +41,7 @@ async fn where_memory_is_short_connections_begin_in_the_lobby_and_idle_ones_end(
     assert!(ended.len() == 1 && Arc::ptr_eq(&ended[0], &idle.standing));
 }
 
-/// A place that is there at once.
+/// Admits a connection that needs no wait.
 fn placed(room: &Arc<ConnectionLimiter>) -> ConnectionSlot {
     room.admit(None, AddressLimit::Part)
         .now_or_never()
@@ -111,7 +111,7 @@ async fn a_full_lobby_makes_room_for_the_next_connection() {
     let room = room(1);
     let _first = placed(&room);
     let lobby: Vec<ConnectionSlot> = (0..LOBBY).map(|_| placed(&room)).collect();
-    // All but one ask for something.
+    // All connections but one have a request in progress.
     let turns: Vec<Turn> = lobby[1..].iter().map(ConnectionSlot::turn).collect();
     let later = Instant::now() + IDLE_FOR;
     let silent = room.register.longest_in_lobby(later).unwrap();
@@ -138,7 +138,7 @@ async fn an_address_has_its_part_and_the_own_machine_all_unless_a_limit_is_set()
     assert!(admit(Some("192.0.2.2".parse().unwrap()), part).is_some());
     let three: Vec<_> = (0..3).map(|_| admit(near, part).unwrap()).collect();
     assert!(admit(near, AddressLimit::Of(3)).is_none());
-    // One that is idle ends for a new one of its address.
+    // An idle connection is closed for a new one of its address.
     let past = Instant::now().checked_sub(2 * IDLE_FOR);
     if past.is_some_and(|past| past > room.register.epoch()) {
         unreachable!("the room is new");
@@ -159,7 +159,7 @@ async fn of_a_front_the_clients_are_limited_and_not_the_front() {
     let limit = AddressLimit::Of(2);
     let ask = |at: usize, limit| seats[at].forwarded(client, limit);
     let first = ask(0, limit).unwrap();
-    // A connection of its own counts among them.
+    // The client's own connection counts too.
     let own = admit(Some(client), limit).unwrap();
     assert!(ask(1, limit).is_none());
     assert!(seats[1].forwarded("192.0.2.2".parse().unwrap(), limit).is_some());
@@ -169,7 +169,7 @@ async fn of_a_front_the_clients_are_limited_and_not_the_front() {
     assert!(ask(3, limit).is_none());
     drop((turn, own));
     assert!(ask(3, limit).is_some());
-    // Without a limit of its own, it has its part.
+    // Without an explicit limit, an address has a quarter.
     let all: Vec<_> = (0..4).map(|_| ask(4, AddressLimit::Part).unwrap()).collect();
     assert!(ask(5, AddressLimit::Part).is_none());
     drop(all);

@@ -1,4 +1,4 @@
-//! The stream of a connection as hyper reads it: as it is, up to what can be read in two ways.
+//! Stream adapter that breaks hyper's input off at ambiguous framing.
 
 use std::io;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use tracing::debug;
 
 use super::{Ambiguity, RequestReader};
 
-/// Hyper refuses a head with it, wherever in the head it stands.
+/// Bytes that make hyper refuse a head, wherever in the head they are.
 const POISON: &[u8] = b"\0\r\n\r\n";
 
-/// A stream of requests that ends where one is ambiguous.
+/// Stream of requests that ends at the first ambiguous one.
 #[derive(Debug)]
 pub(in crate::edge) struct Guard<S> {
     stream: S,
@@ -23,21 +23,21 @@ pub(in crate::edge) struct Guard<S> {
     flags: GuardFlags,
 }
 
-/// What a connection and the guard of its stream let each other know.
+/// Flags shared by a connection and the guard of its stream.
 #[derive(Debug, Clone, Default)]
 pub(in crate::edge) struct GuardFlags {
-    /// Whether the connection is switched to another protocol: its bytes are no requests then.
+    /// Set if the connection has switched to another protocol: its bytes are then not requests.
     pub(in crate::edge) is_switched: Arc<AtomicBool>,
-    /// Whether a request was refused that can be read in two ways.
+    /// Set if an ambiguous request was refused.
     pub(in crate::edge) is_ambiguous: Arc<AtomicBool>,
 }
 
-/// What is read after an ambiguity.
+/// Input that hyper reads after an ambiguity.
 #[derive(Debug, Clone, Copy)]
 enum Broken {
-    /// Of a head: these bytes of [`POISON`].
+    /// In a head: these bytes of [`POISON`].
     Head(&'static [u8]),
-    /// Of a body: an error, as of any chunk that cannot be read.
+    /// In a body: an error, as of any malformed chunk.
     Body(Ambiguity),
 }
 
@@ -70,7 +70,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
             Some(Broken::Head(left)) => {
                 let read = left.len().min(buffer.remaining());
                 if read == 0 {
-                    // Hyper has what makes it answer and close: nothing more is read.
+                    // Hyper has the bytes that make it answer and close, so nothing more is read.
                     return Poll::Pending;
                 }
                 buffer.put_slice(&left[..read]);
@@ -97,7 +97,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         if kept > 0 {
             return Poll::Ready(Ok(()));
         }
-        // Nothing read would be the end of the stream.
+        // An empty read would mean the end of the stream.
         self.poll_read(context, buffer)
     }
 }

@@ -1,18 +1,18 @@
-//! A line of a head that may arrive in pieces.
+//! Buffer of one head line that may arrive in pieces.
 
 use memchr::memchr;
 
 use super::Ambiguity;
 
-/// Bytes of a line that are kept. Lines that say where a body ends are shorter; one that is longer and says so is refused as
-/// what its beginning reads like.
+/// Bytes of a line that are kept. Lines that define a body's length are shorter. A longer one that begins so is
+/// refused.
 const KEPT: usize = 256;
 
-/// The beginning of a line that has not ended yet.
+/// Beginning of an unfinished line.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     kept: Vec<u8>,
-    /// Whether the last byte was CR.
+    /// `true` if the last byte was CR.
     ends_with_cr: bool,
 }
 
@@ -46,7 +46,7 @@ impl Line {
         Ok(self.kept.strip_suffix(b"\r").unwrap_or(&self.kept))
     }
 
-    /// The same memory for the next line.
+    /// Clears the line and keeps its memory.
     pub(super) fn cleared(mut self) -> Self {
         self.kept.clear();
         self.ends_with_cr = false;

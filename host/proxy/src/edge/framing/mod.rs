@@ -1,10 +1,10 @@
-//! What hyper lets through of HTTP/1.1 framing although another reader may see other messages in it.
+//! Protection from request smuggling: refusal of ambiguous HTTP/1.1 framing that hyper accepts.
 //!
-//! Hyper ends lines at a bare LF, lets `Transfer-Encoding` win over `Content-Length`, and takes equal lengths given twice for
-//! one. RFC 9112 (sections 2.2, 6.1, 6.3 and 7.1) allows a server to refuse each of these, and a server behind another proxy should:
-//! where the two disagree on where a request ends, the rest of it becomes a request of somebody else's. [`Guard`] reads along
-//! with hyper and breaks the input off where the first such message begins to differ, so that hyper refuses it and closes the
-//! connection.
+//! Hyper ends lines at a bare LF, lets `Transfer-Encoding` win over `Content-Length`, and merges equal repeated
+//! lengths. RFC 9112 (sections 2.2, 6.1, 6.3 and 7.1) allows a server to refuse each of these. A server behind another
+//! proxy should: if the two disagree on the end of a request, its rest becomes a request of another client. [`Guard`]
+//! parses along with hyper and breaks the input off at the first ambiguous message. Hyper then refuses it and closes
+//! the connection.
 
 mod guard;
 mod line;
@@ -14,7 +14,7 @@ use memchr::memchr;
 pub(super) use self::guard::{Guard, GuardFlags};
 use self::line::Line;
 
-/// Why a request's framing is refused.
+/// Reason of a framing refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Ambiguity {
     #[error("a line ends with LF alone")]
@@ -37,31 +37,31 @@ pub(super) enum Ambiguity {
     Connect,
 }
 
-/// Where the bytes of a connection stand in its messages.
+/// Parser position within the messages of a connection.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     /// In a request line or header line, or before one.
     Head,
-    /// So many bytes of a body are to come.
+    /// In a body with this many bytes left.
     Body(u64),
     ChunkSize,
-    /// So many bytes of a chunk are to come, without the CRLF after it.
+    /// In a chunk with this many bytes left, without the CRLF after it.
     Chunk(u64),
     ChunkEnd,
     Trailer,
 }
 
-/// What the head read so far says of its body.
+/// Framing headers of the head read so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Framing {
-    /// Whether the request line was read.
+    /// `true` once the request line is read.
     is_begun: bool,
     is_old: bool,
     length: Option<u64>,
     is_chunked: Option<bool>,
 }
 
-/// Follows the requests of a connection, however its bytes are cut up.
+/// Incremental parser of message boundaries.
 #[derive(Debug)]
 pub(super) struct RequestReader {
     part: Part,
@@ -78,12 +78,12 @@ impl RequestReader {
         }
     }
 
-    /// Whether the next byte belongs to a head.
+    /// Returns `true` if the next byte belongs to a head.
     pub(super) fn is_in_head(&self) -> bool {
         matches!(self.part, Part::Head)
     }
 
-    /// Reads further bytes. An ambiguity comes with how many of them are before it.
+    /// Reads further bytes. An error holds the number of bytes before the ambiguity.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), (usize, Ambiguity)> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -93,7 +93,7 @@ impl RequestReader {
         Ok(())
     }
 
-    /// Reads a line, or what there is of a body; returns how many bytes that took.
+    /// Reads a line, or the available part of a body. Returns the number of bytes read.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, Ambiguity> {
         match &mut self.part {
             Part::Body(left) | Part::Chunk(left) => {
@@ -118,7 +118,7 @@ impl RequestReader {
         }
     }
 
-    /// Reads a line to its end, of which the bytes are the last.
+    /// Finishes a line with its last bytes.
     fn line_ends(&mut self, bytes: &[u8]) -> Result<(), Ambiguity> {
         let mut line = std::mem::take(&mut self.line);
         let text = line.end(bytes)?;
@@ -147,7 +147,7 @@ impl RequestReader {
 }
 
 impl Framing {
-    /// Reads a line of the head.
+    /// Reads a header line.
     fn read(&mut self, line: &[u8]) -> Result<(), Ambiguity> {
         if !self.is_begun {
             self.is_begun = true;
@@ -160,7 +160,7 @@ impl Framing {
             };
         }
         let Some(colon) = memchr(b':', line) else {
-            // Hyper refuses it.
+            // Hyper refuses such a line.
             return Ok(());
         };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
@@ -176,7 +176,7 @@ impl Framing {
         Ok(())
     }
 
-    /// The part that follows the head.
+    /// Returns the part after the head.
     fn body(self) -> Result<Part, Ambiguity> {
         match (self.is_chunked, self.length) {
             (Some(_), Some(_)) => Err(Ambiguity::TwoFramings),
@@ -189,7 +189,7 @@ impl Framing {
     }
 }
 
-/// A number of digits alone: neither signs nor lists.
+/// Parses a length of digits only: no sign and no list.
 fn length(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value)
@@ -199,7 +199,7 @@ fn length(value: &[u8]) -> Option<u64> {
         .filter(|_| is_number)
 }
 
-/// The size before a chunk's extensions (RFC 9112, section 7.1).
+/// Parses the size before a chunk's extensions (RFC 9112, section 7.1).
 fn chunk_size(line: &[u8]) -> Result<u64, Ambiguity> {
     let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
     let size = size.trim_ascii_end();

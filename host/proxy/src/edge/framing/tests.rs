@@ -1,10 +1,10 @@
-//! Requests as bytes, whole and cut up.
+//! Tests of framing with whole and split input.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What becomes of the bytes, read whole and byte by byte: it must be the same.
+/// Reads the bytes whole and byte by byte. Both results must be equal.
 #[track_caller]
 fn read(bytes: &[u8]) -> Result<(), Ambiguity> {
     let mut reader = RequestReader::new();

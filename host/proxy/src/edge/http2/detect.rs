@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-/// The beginning of the preface that tells it from HTTP/1.1: no method is called so (RFC 9113, section 3.4).
+/// Beginning of the HTTP/2 preface, which no HTTP/1.1 method equals (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI ";
-/// Pauses while only a part of it has come.
+/// First pause while only a part of the preface has come.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether a client begins with HTTP/2. Nothing is taken off the stream.
+/// Returns `true` if a client begins with HTTP/2. Only peeks: consumes nothing from the stream.
 pub(in crate::edge) async fn begins_with_http2(stream: &TcpStream) -> io::Result<bool> {
     let mut begin = [0; PREFACE.len()];
     let mut pause = FIRST_PAUSE;
@@ -24,7 +24,7 @@ pub(in crate::edge) async fn begins_with_http2(stream: &TcpStream) -> io::Result
         if read == PREFACE.len() {
             return Ok(true);
         }
-        // The bytes that are there keep the stream readable.
+        // Bytes already in the buffer keep the stream readable.
         sleep(pause).await;
         pause = (2 * pause).min(LONGEST_PAUSE);
     }

@@ -1,5 +1,5 @@
-//! Head of a request over HTTP/2 as that of HTTP/1.1, so that everything behind it sees one form. Connection-specific
-//! headers and other malformed heads (RFC 9113, sections 8.1 to 8.3) do not come this far: `h2` resets their streams.
+//! Conversion of an HTTP/2 head to HTTP/1.1 form, which all later stages use. `h2` resets streams with
+//! connection-specific headers or malformed heads (RFC 9113, sections 8.1 to 8.3) before this.
 
 use http::header::{COOKIE, HOST};
 use http::uri::PathAndQuery;
@@ -7,7 +7,8 @@ use http::{HeaderValue, Method, Request, Uri, Version};
 
 use crate::base::reply::Refusal;
 
-/// Puts `:authority` into `Host`, leaves path and query alone in the URL, and joins cookies (RFC 9113, sections 8.3.1 and 8.2.3).
+/// Moves `:authority` to `Host`, reduces the URL to path and query, and joins cookies (RFC 9113, sections 8.3.1 and
+/// 8.2.3).
 pub(super) fn to_http_1_1<B>(request: &mut Request<B>) -> Result<(), Refusal> {
     if *request.method() == Method::CONNECT {
         return Err(Refusal::WrongMethod {
@@ -38,7 +39,7 @@ fn join_cookies<B>(request: &mut Request<B>) {
         return;
     }
     let parts: Vec<&[u8]> = cookies.iter().map(HeaderValue::as_bytes).collect();
-    // Of values that are good, the whole is.
+    // Joined valid values are a valid value.
     if let Ok(joined) = HeaderValue::from_bytes(&parts.join(&b"; "[..])) {
         request.headers_mut().insert(COOKIE, joined);
     }

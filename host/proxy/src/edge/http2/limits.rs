@@ -1,29 +1,30 @@
-//! Bounds of HTTP/2 connections.
+//! Limits of HTTP/2 connections.
 
 use std::time::Duration;
 
-/// What an HTTP/2 connection may hold and do. Sizes are in bytes.
+/// Limits of an HTTP/2 connection. Sizes are in bytes.
 ///
-/// A connection holds at most `window` of request bodies that nothing has read, and for each stream its headers and
-/// twice `send_buffer` of its answer. Each stream beyond the first counts as a connection, so that all streams together are as
-/// many as connections may be.
+/// A connection holds at most `window` bytes of unread request bodies. Each stream holds its headers and twice
+/// `send_buffer` of its response. Each stream beyond the first counts as a connection, so the limit on connections
+/// bounds all streams together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Http2Limits {
-    /// Whether it is offered on listeners with TLS.
+    /// Set if HTTP/2 is offered on listeners with TLS.
     pub alpn: bool,
-    /// Whether listeners without TLS serve clients that begin with it.
+    /// Set if listeners without TLS accept clients that begin with HTTP/2.
     pub prior_knowledge: bool,
-    /// Streams of a connection at a time.
+    /// Maximum of concurrent streams of a connection.
     pub streams: u32,
-    /// Streams that a client may reset within a second of their beginning. Each answer gives one back, as does each second.
+    /// Budget of streams that a client resets within a second of their beginning. Each response and each second gives
+    /// one back.
     pub resets: u32,
-    /// Request bodies of a connection that were sent and are not read; one stream has half of it.
+    /// Flow-control window: unread request bodies of a connection. One stream has half of it.
     pub window: u32,
-    /// What is written ahead of what the client takes, of each stream.
+    /// Send buffer of each stream: bytes written ahead of the client.
     pub send_buffer: u32,
-    /// A client from which nothing came for so long is asked for a sign of life.
+    /// Time without input after which the client gets a PING.
     pub ping_interval: Duration,
-    /// It must come within this time.
+    /// Timeout of the PING's reply.
     pub ping_timeout: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! HTTP/2 from clients (RFC 9113): the same requests, limits and answers as over HTTP/1.1, several at a time on a connection.
+//! HTTP/2 server (RFC 9113): the same requests, limits and responses as over HTTP/1.1, multiplexed on a connection.
 //!
-//! `h2` reads frames and bounds header lists, CONTINUATION frames and streams. Here is what it does not know of: seats, times
-//! of streams, budgets of resets, and memory of answers. Each stream is a task, so that dropping it resets the stream,
-//! and a stream that the client resets drops the request at the worker.
+//! `h2` reads frames and bounds header lists, CONTINUATION frames and streams. This module adds connection slots,
+//! timeouts of streams, reset budgets, and memory limits of responses. Each stream is a task: dropping it resets the
+//! stream. A stream reset by the client drops the request at the worker.
 
 mod detect;
 mod head;
@@ -42,13 +42,13 @@ use crate::base::reply::Refusal;
 use crate::edge::connections::ConnectionSlot;
 use crate::request::realtime::OpenedTunnel;
 
-/// A connection that is to end and has no stream ends after so long, although its client does not answer.
+/// Grace period of a closing connection without streams whose client does not answer.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A body of at most so many bytes is sent without waiting for the router.
+/// Maximum length in bytes of a body that is sent at once.
 const SENT_AT_ONCE: u64 = 64 << 10;
 
-/// Serves a connection until it ends. Returns why it ended, where that was the router's doing.
+/// Serves a connection until it ends. Returns the reason if the router ended it.
 pub(super) async fn converse<R: Respond>(
     stream: Stream,
     listener: R,
@@ -102,7 +102,7 @@ fn builder(terms: &Terms, tasks: StreamTasks) -> Builder<StreamTasks> {
     builder
 }
 
-/// Answers a request, once it has a seat.
+/// Answers a request once it has a slot.
 async fn answer<R: Respond>(
     listener: R,
     mut entry: Entry,
@@ -131,7 +131,7 @@ async fn answer<R: Respond>(
     Ok(response.map(|body| StreamBody::new(body, piece, times, entry)))
 }
 
-/// Whom a request is from, once it has the form of HTTP/1.1 and a seat.
+/// Determines the sender of a request, after its conversion to HTTP/1.1 form and the wait for a slot.
 async fn admit<R: Respond>(
     listener: &R,
     entry: &mut Entry,
@@ -144,7 +144,7 @@ async fn admit<R: Respond>(
     Ok(from)
 }
 
-/// Drives a connection to its end: `shut_down` has it take no more streams.
+/// Drives a connection to its end. `shut_down` stops the acceptance of streams.
 async fn drive<C>(
     mut connection: Pin<&mut C>,
     traffic: &Traffic,
@@ -167,7 +167,7 @@ where
         biased;
         served = connection.as_mut() => return Ended::Served(served),
         why = turned.as_mut() => {
-            // Of a flood, nothing more is read.
+            // After a flood, nothing more is read.
             if why == CloseReason::KeepAlive {
                 shut_down(connection.as_mut());
                 let _ = timeout(LAST_WORDS, connection).await;
@@ -194,7 +194,7 @@ where
     }
 }
 
-/// As what a connection that ended early is counted; a client that left is not.
+/// Returns the reason to count for a connection that ended early, or `None` if the client left.
 fn why(error: &hyper::Error) -> Option<CloseReason> {
     if error.is_timeout() {
         return Some(CloseReason::PingTimeout);

@@ -1,15 +1,15 @@
-//! Budget of streams that a client opens and resets at once (CVE-2023-44487): each one costs a request, and the bound on
-//! concurrent streams does not see it.
+//! Token bucket for streams that a client opens and resets at once (CVE-2023-44487). Each one costs a request, but does
+//! not count towards the limit on concurrent streams.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A stream that was reset sooner after its beginning is counted.
+/// Age below which a reset stream is counted.
 const QUICK: Duration = Duration::from_secs(1);
-/// In which one reset is given back.
+/// Refill interval: time in which one token is added.
 const REFILL: Duration = Duration::from_secs(1);
 
-/// A token bucket: resets take, answers and time give back.
+/// Token bucket: resets take tokens; responses and time add them.
 #[derive(Debug)]
 pub(super) struct ResetBudget {
     most: u32,
@@ -34,13 +34,13 @@ impl ResetBudget {
         }
     }
 
-    /// Counts a stream that was answered to its end.
+    /// Adds a token for a stream that was answered completely.
     pub(super) fn answered(&self) {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         bucket.left = self.most.min(bucket.left + 1);
     }
 
-    /// Counts a stream that its client reset. Returns false where the client has used up its budget.
+    /// Takes a token for a stream that its client reset. Returns `false` if the budget is used up.
     pub(super) fn reset(&self, began: Instant, now: Instant) -> bool {
         if now.saturating_duration_since(began) >= QUICK {
             return true;

@@ -1,4 +1,4 @@
-//! One stream: its times, and the body of its answer.
+//! Timeouts of one HTTP/2 stream, and the body of its response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::traffic::Entry;
 
-/// When a stream ends besides by itself. Times are milliseconds from its beginning, counted from 1; 0: none.
+/// Deadlines of a stream. Times are in milliseconds from its beginning, counted from 1; 0 means none.
 #[derive(Debug)]
 pub(super) struct StreamTimes {
     pub(super) began: Instant,
-    /// How long its client may take nothing of what is ready for it.
+    /// Write timeout: time in which the client must take a piece that is ready.
     patience: Duration,
-    /// When the answer must have been taken.
+    /// Deadline of the whole response.
     ends: AtomicU64,
-    /// Since when a piece of the answer waits for the client.
+    /// Time since which a piece of the response waits for the client.
     waits: AtomicU64,
-    /// Whether all of the answer was made.
+    /// `true` once the response is complete.
     is_answered: AtomicBool,
-    /// Whether the client may be sending on although it is answered.
+    /// `true` if the client may still be sending after its response.
     lingers: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ impl StreamTimes {
         })
     }
 
-    /// The client may not see its answer when it is stopped at once.
+    /// Delays the end of the stream: the client may not see its response if it is reset at once.
     pub(super) fn linger(&self) {
         self.lingers.store(true, Ordering::Relaxed);
     }
@@ -52,12 +52,12 @@ impl StreamTimes {
         self.ends.store(self.since(deadline), Ordering::Relaxed);
     }
 
-    /// Whether the router has nothing more to say: what ends the stream then is no reset of the client's.
+    /// Returns `true` if the response is complete: a reset after that is not counted against the client.
     pub(super) fn is_answered(&self) -> bool {
         self.is_answered.load(Ordering::Relaxed)
     }
 
-    /// When the stream ends although its answer goes on.
+    /// Returns the time at which the stream is cut although its response goes on.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let at = |time: &AtomicU64, after: Duration| {
             let time = time.load(Ordering::Relaxed).checked_sub(1)?;
@@ -77,11 +77,11 @@ impl StreamTimes {
     }
 }
 
-/// Body of an answer, in pieces of a bounded size: `h2` holds a piece that the client does not take yet.
+/// Response body in pieces of bounded size: `h2` buffers a piece until the client takes it.
 #[derive(Debug)]
 pub(in crate::edge) struct StreamBody<B> {
     body: B,
-    /// Of a frame that is too long for one piece.
+    /// Rest of a frame that exceeds the size of a piece.
     rest: Bytes,
     piece: usize,
     times: Arc<StreamTimes>,
@@ -126,7 +126,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for StreamBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let stream = &mut *self;
-        // The client has taken what it had.
+        // The client has taken the previous piece.
         stream.times.waits.store(0, Ordering::Relaxed);
         if !stream.rest.is_empty() {
             return Poll::Ready(Some(Ok(stream.hand_out())));

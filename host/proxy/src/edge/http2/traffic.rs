@@ -1,5 +1,4 @@
-//! All streams of one connection: how many are open, on which seats, since when there is none, and what their client may
-//! still reset.
+//! State of all streams of one connection: their number, their connection slots, the idle time, and the reset budget.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,39 +18,39 @@ use crate::edge::drive::overdue;
 use crate::edge::metrics::{CloseReason, EdgeMetrics};
 use crate::tasks;
 
-/// A refused request whose body was not read is reset so long after its answer: some clients (curl 7.88) do not see an answer that
+/// Delay of the reset after a refusal whose request body was not read. Some clients (curl 7.88) miss a response that
 /// comes with the reset.
 const LINGER: Duration = Duration::from_millis(200);
 
 tokio::task_local! {
-    /// The stream that a task answers.
+    /// Stream that the current task answers.
     static STREAM: Arc<StreamTimes>;
 }
 
-/// The streams of a connection.
+/// Streams of a connection.
 #[derive(Debug)]
 pub(super) struct Traffic {
     pub(super) seat: Arc<ConnectionSlot>,
-    /// Whether a head has come.
+    /// `true` once a head has come.
     pub(super) heard: AtomicBool,
-    /// How long a client may take nothing of an answer.
+    /// Write timeout of a response.
     patience: Duration,
     open: Mutex<Open>,
     became_idle: Notify,
     own_seat_left: Notify,
     resets: ResetBudget,
-    /// Cancelled once the client has reset more than it may.
+    /// Cancelled once the client has exceeded its reset budget.
     flooded: CancellationToken,
     metrics: EdgeMetrics,
     ends: TrafficEnds,
 }
 
-/// What ends streams from outside.
+/// Cancellation tokens of streams.
 #[derive(Debug)]
 pub(super) struct TrafficEnds {
-    /// All answers are to end at once, and say so.
+    /// Cancelled when all responses are to end at once with an error.
     pub(super) cut: CancellationToken,
-    /// The connection is gone.
+    /// Cancelled when the connection is gone.
     pub(super) over: CancellationToken,
     pub(super) tasks: TaskTracker,
 }
@@ -59,21 +58,21 @@ pub(super) struct TrafficEnds {
 #[derive(Debug)]
 struct Open {
     count: usize,
-    /// While there are any.
+    /// Present while any stream is open.
     turn: Option<Turn>,
-    /// Whether one of them is on the connection's own seat.
+    /// `true` while a stream uses the connection's own slot.
     is_own_seat_taken: bool,
     idle_since: Instant,
 }
 
-/// An open stream, until this is dropped.
+/// Open stream, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Entry {
     traffic: Arc<Traffic>,
     has_own_seat: bool,
-    /// Where another stream is on the connection's own.
+    /// Additional slot, if another stream uses the connection's own.
     beside: Option<SeatBeside>,
-    /// Of a client behind a front.
+    /// Count of a client behind a trusted proxy.
     forwarded: Option<Forwarded>,
 }
 
@@ -108,7 +107,7 @@ impl Traffic {
         })
     }
 
-    /// A stream begins.
+    /// Registers a new stream.
     pub(super) fn enter(self: &Arc<Self>) -> Entry {
         self.heard.store(true, Ordering::Relaxed);
         self.metrics.came_over_http2();
@@ -126,7 +125,7 @@ impl Traffic {
         }
     }
 
-    /// Ends once no stream was open for `limit`.
+    /// Resolves once no stream has been open for `limit`.
     pub(super) async fn idle(&self, limit: Duration) {
         loop {
             let Some(since) = self.idle_since() else {
@@ -140,12 +139,12 @@ impl Traffic {
         }
     }
 
-    /// Ends once the client has reset more streams than it may.
+    /// Resolves once the client has exceeded its reset budget.
     pub(super) async fn flooded(&self) {
         self.flooded.cancelled().await;
     }
 
-    /// Ends the streams of a connection that is gone.
+    /// Ends the streams of a closed connection.
     pub(super) async fn end(&self) {
         self.ends.over.cancel();
         self.ends.tasks.close();
@@ -161,14 +160,14 @@ impl Traffic {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a stream to its end, or as far as its client lets it come.
+    /// Answers a stream until the response ends or the client resets it.
     async fn run(self: Arc<Self>, times: Arc<StreamTimes>, answer: impl Future<Output = ()>) {
         let mut answer = pin!(answer);
         let ended_itself = self.finish(answer.as_mut(), &times).await;
         if times.is_answered() {
             self.resets.answered();
             if ended_itself && times.lingers() {
-                // The stream is reset when `answer` is dropped.
+                // Dropping `answer` resets the stream.
                 tokio::select! {
                     () = sleep(LINGER) => {}
                     () = self.ends.over.cancelled() => {}
@@ -179,7 +178,7 @@ impl Traffic {
         }
     }
 
-    /// Returns whether the answer ended by itself.
+    /// Drives the answer. Returns `true` if it ended by itself.
     async fn finish(&self, mut answer: Pin<&mut impl Future<Output = ()>>, times: &StreamTimes) -> bool {
         tokio::select! {
             biased;
@@ -189,7 +188,7 @@ impl Traffic {
                 self.metrics.turned(CloseReason::Overdue);
                 return false;
             }
-            // It is woken to say so.
+            // The wake-up lets the response end with an error.
             () = self.ends.cut.cancelled() => {}
         }
         tokio::select! {
@@ -201,9 +200,9 @@ impl Traffic {
 }
 
 impl Entry {
-    /// The times of the stream that the calling task answers.
+    /// Returns the times of the stream that the calling task answers.
     pub(super) fn times(&self) -> Arc<StreamTimes> {
-        // Hyper gives every stream to the executor below.
+        // Hyper passes every stream to the executor below.
         let unknown = || StreamTimes::new(Instant::now(), self.traffic.patience);
         STREAM.try_with(Arc::clone).unwrap_or_else(|_| unknown())
     }
@@ -212,12 +211,12 @@ impl Entry {
         &self.traffic.seat
     }
 
-    /// It is that of a client behind a front.
+    /// Assigns the stream to a client behind a trusted proxy.
     pub(super) fn is_of(&mut self, forwarded: Option<Forwarded>) {
         self.forwarded = forwarded;
     }
 
-    /// Waits for a seat, where the request at `path` needs one: the connection's own, or one beside it.
+    /// Waits for a slot if the request at `path` needs one: the connection's own, or an additional one.
     pub(super) async fn sit(&mut self, path: &str) -> Result<(), NoConnectionSlot> {
         let traffic = Arc::clone(&self.traffic);
         let mut beside = pin!(traffic.seat.sit_beside(path));
@@ -254,7 +253,7 @@ impl Drop for Entry {
     }
 }
 
-/// Runs each stream as a task of its own.
+/// Executor that runs each stream as a task of its own.
 #[derive(Debug, Clone)]
 pub(super) struct StreamTasks(pub(super) Arc<Traffic>);
 

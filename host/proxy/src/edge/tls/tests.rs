@@ -10,7 +10,7 @@ use worker_client::tls::{WorkerTls, WorkerTlsParts, pem, provider, server_name};
 
 use super::*;
 
-/// An authority, and what it vouches for: PEM of certificate and key.
+/// Certificate authority with an issued certificate and key as PEM.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -29,7 +29,7 @@ impl Authority {
     }
 }
 
-/// One byte there and back.
+/// Sends one byte in each direction.
 async fn talk(server: &ServerTls, worker: &WorkerTls, host: &str) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
