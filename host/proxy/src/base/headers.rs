@@ -6,26 +6,26 @@ use http::header::{
 };
 use worker_client::X_DATA_PARALLEL_RANK;
 
-/// Names a request from end to end; made by the router where the client sent none.
+/// Request id, end to end. The router creates one if the client sent none.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The same, as clients of Anthropic's API look for it in an answer.
+/// Request id in the response, as clients of Anthropic's API expect it.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
-/// Names the worker that answered.
+/// Worker that answered.
 pub(crate) const X_CONDUCTOR_WORKER: HeaderName = HeaderName::from_static("x-conductor-worker");
-/// Tokens of the prompt that the index says this worker holds, where a policy asked for that.
+/// Prompt tokens that the index knows this worker to hold, if a policy queried that.
 pub(crate) const X_CONDUCTOR_MATCHED_TOKENS: HeaderName =
     HeaderName::from_static("x-conductor-matched-tokens");
-/// The prefill worker that computed the prompt for the one that answered.
+/// Prefill worker that computed the prompt for the worker that answered.
 pub(crate) const X_CONDUCTOR_PREFILL_WORKER: HeaderName =
     HeaderName::from_static("x-conductor-prefill-worker");
-/// Names the policy that chose it, with its version.
+/// Policy that chose the worker, with its version.
 pub(crate) const X_CONDUCTOR_POLICY: HeaderName = HeaderName::from_static("x-conductor-policy");
-/// Of a request with the value `1`: how it is decided is kept, to be explained.
+/// Request header with the value `1`: its decision is kept for an explanation.
 pub(crate) const X_CONDUCTOR_EXPLAIN: HeaderName = HeaderName::from_static("x-conductor-explain");
 /// A client's session, for policies with affinity.
 pub(crate) const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
-/// RFC 9110, section 7.6.1.
+/// Hop-by-hop headers (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -37,8 +37,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// Leaves of a request's headers what is meant for the worker. The body was read in full, so its length is
-/// written anew and nobody is left to expect a `100 Continue`.
+/// Keeps the request headers that are meant for the worker. Removes `Content-Length` and `Expect`: the body was read in
+/// full, so its length is written again and no `100 Continue` is due.
 pub(crate) fn for_worker(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
@@ -46,21 +46,23 @@ pub(crate) fn for_worker(headers: &mut HeaderMap) {
     }
 }
 
-/// Names the worker in an answer, where the file wants decisions shown. A label that is no header value is empty.
+/// Names the worker in a response if the configuration shows decisions. A label that is not a valid header value is
+/// empty.
 pub(crate) fn name_worker(headers: &mut HeaderMap, label: &HeaderValue, is_shown: bool) {
     if is_shown && !label.is_empty() {
         headers.insert(X_CONDUCTOR_WORKER, label.clone());
     }
 }
 
-/// Besides: a rank is the router's to choose where legs meet, and what a leg answers must be legible.
+/// Removes two more headers of a split request: the router chooses the rank, and it must be able to parse the legs'
+/// responses.
 pub(crate) fn for_two_legs(headers: &mut HeaderMap) {
     for name in [X_DATA_PARALLEL_RANK, ACCEPT_ENCODING] {
         headers.remove(name);
     }
 }
 
-/// Removes what belongs to one connection, as the `Connection` header and the standard name it.
+/// Removes the hop-by-hop headers: the standard ones, and those named in `Connection`.
 pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         for name in named_by_connection(headers) {
@@ -77,10 +79,10 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     headers
         .get_all(CONNECTION)
         .iter()
-        // Of a value with bytes beyond ASCII, the other options hold.
+        // If an option has bytes beyond ASCII, the other options still hold.
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
-        // The usual options, which name no header.
+        // The usual options, which are not header names.
         .filter(|option| {
             !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")
         })

@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-/// How long an answer may be silent, and when it must be over.
+/// Idle timeouts and deadline of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IdleTimeoutLimits {
-    /// From the dispatch to the first byte of the body.
+    /// Time limit from the dispatch to the first byte of the body.
     pub(crate) first_byte: Duration,
-    /// In the middle of it.
+    /// Idle timeout within the body.
     pub(crate) idle: Duration,
-    /// The end of the whole request's time.
+    /// Deadline of the whole request.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// What is too long.
+/// Kind of an expired timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TooLong {
-    /// Nothing came for so long.
+    /// No data came for this time.
     Silent(Duration),
-    /// The whole request.
+    /// The deadline of the whole request passed.
     Whole,
 }
 
-/// How long nothing has come, with one timer for the whole answer: it is set for the end of the first silence
-/// and, when it fires, moved on to the end of the one that is under way.
+/// Idle timeout with one timer for the whole response. The timer is not reset by data: when it fires, it is moved to
+/// the end of the current idle time.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout {
     pub(crate) dispatched: Instant,
@@ -38,7 +38,7 @@ pub(crate) struct IdleTimeout {
 }
 
 impl IdleTimeout {
-    /// From the dispatch of the request, whose answer's head has come.
+    /// Starts at the dispatch of the request whose response head has come.
     pub(crate) fn since(dispatched: Instant, limits: IdleTimeoutLimits) -> Self {
         Self {
             dispatched,
@@ -49,13 +49,13 @@ impl IdleTimeout {
         }
     }
 
-    /// Something came.
+    /// Records that data came.
     pub(crate) fn broken(&mut self) {
         self.seen_first = true;
         self.since = None;
     }
 
-    /// Ready when nothing has come for too long, or the request's time is up.
+    /// Returns `Ready` when the idle timeout has expired or the deadline has passed.
     pub(crate) fn poll_too_long(&mut self, cx: &mut Context<'_>) -> Poll<TooLong> {
         let (since, limit) = if self.seen_first {
             (*self.since.get_or_insert_with(Instant::now), self.limits.idle)

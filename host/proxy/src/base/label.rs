@@ -2,42 +2,42 @@
 
 use worker_client::SendError;
 
-/// What became of a request. Each is counted exactly once.
+/// Outcome of a request. Each request is counted exactly once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The worker's answer was relayed to its end, whatever its status.
+    /// The worker's response was relayed completely, whatever its status.
     Complete,
-    /// The client went away first.
+    /// The client closed the connection first.
     ClientLeft,
-    /// The worker broke off, or answered no HTTP.
+    /// The worker broke off, or its response was not HTTP.
     UpstreamError,
     /// The router shut down in the middle of a stream.
     ShutDown,
-    /// The worker fell silent in the middle of its answer.
+    /// The worker sent nothing for too long in the middle of its response.
     IdleTimeout,
-    /// The worker did not begin to answer in time.
+    /// The worker's response did not begin in time.
     FirstByteTimeout,
-    /// No worker could be reached.
+    /// No worker was reachable.
     Unreachable,
-    /// The policy refused it.
+    /// The policy rejected the request.
     Rejected,
-    /// It found the queue full.
+    /// The queue was full.
     QueueFull,
-    /// It waited in the queue for too long.
+    /// The request waited in the queue for too long.
     QueueTimeout,
-    /// The request was at fault.
+    /// The request was invalid.
     Invalid,
-    /// It came with no client's key.
+    /// The request had no client's key.
     Unauthorized,
-    /// Its client has used what it may.
+    /// The client exceeded one of its limits.
     Limited,
-    /// Its whole time was up.
+    /// The timeout of the whole request expired.
     RequestTimeout,
-    /// It made room in the queue for a more important one.
+    /// Shed from the queue for a more important request.
     Shed,
-    /// It would have been answered too slowly.
+    /// Rejected early: the predicted latency missed its target.
     TooSlow,
-    /// There was no room for its body.
+    /// The memory for bodies was full.
     BodiesFull,
 }
 
@@ -62,22 +62,22 @@ pub(crate) const OUTCOMES: [(Outcome, &str); 17] = [
     (Outcome::BodiesFull, "bodies-full"),
 ];
 
-/// How an attempt on a worker failed.
+/// Kind of a failed attempt on a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// No connection.
+    /// No connection was made.
     Connect,
-    /// The connection ended before any byte of an answer.
+    /// The connection closed before the first byte of a response.
     Closed,
-    /// No answer in time.
+    /// No response came in time.
     FirstByteTimeout,
-    /// What came was not HTTP.
+    /// The response was not HTTP.
     BadAnswer,
-    /// The answer broke off.
+    /// The response broke off.
     BrokenOff,
-    /// The answer stopped flowing.
+    /// The response stalled.
     IdleTimeout,
-    /// An answer with a status of 500 or more (relayed as it is).
+    /// Status of 500 or more (the response is relayed unchanged).
     ServerError,
 }
 
@@ -105,30 +105,30 @@ pub(crate) const FAILURES: [(FailureKind, &str); 7] = [
     (FailureKind::ServerError, "server-error"),
 ];
 
-/// How a prompt's tokens came to be known, or not.
+/// Source of a prompt's tokens, or the reason for their absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokensKind {
-    /// The client sent token ids.
+    /// Token ids sent by the client.
     Given,
     /// The model's own tokenizer, in the router.
     Local,
-    /// A worker's `/tokenize` told.
+    /// A worker's `/tokenize`.
     Worker,
-    /// A worker's path that renders told.
+    /// A worker's render endpoint.
     Render,
-    /// Its text stands for them.
+    /// Text blocks in place of tokens.
     Text,
-    /// They were not there in time.
+    /// The tokens did not come in time.
     Timeout,
-    /// It is longer than what is tokenised in the router.
+    /// The prompt exceeds the length limit of tokenisation in the router.
     TooLong,
-    /// Making them costs more than a prompt may.
+    /// Tokenisation costs more than a prompt may.
     TooCostly,
-    /// Too many waited for a thread.
+    /// The queue for a thread was full.
     QueueFull,
-    /// A worker could not be asked, or did not answer with tokens; or the tokenizer broke.
+    /// A worker was not reachable or its response had no tokens, or the tokenizer failed.
     Failed,
-    /// There is no way to ask for this kind of prompt.
+    /// No source supports this kind of prompt.
     Unsupported,
     /// The pool does not tokenise.
     Off,
@@ -150,24 +150,24 @@ pub(crate) const TOKENS: [(TokensKind, &str); 12] = [
     (TokensKind::Off, "off"),
 ];
 
-/// How one try to learn a prompt's tokens from a worker ended.
+/// Result of one attempt to get a prompt's tokens from a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenTry {
-    /// With tokens.
+    /// The response had tokens.
     Answered,
     /// The worker refused this prompt.
     Refused,
-    /// The worker has no such path.
+    /// The worker has no such endpoint.
     Absent,
-    /// The worker failed to answer, or not with tokens.
+    /// The worker did not respond, or its response had no tokens.
     Failed,
-    /// It was given up after its time without an answer.
+    /// Abandoned after its time without a response.
     Unanswered,
-    /// It was given up within its time, since another try answered or the client left.
+    /// Abandoned within its time, because another attempt succeeded or the client left.
     Superseded,
 }
 
-/// Every end in the order of its discriminant, with its label.
+/// Every result in the order of its discriminant, with its label.
 pub(crate) const TOKEN_TRIES: [(TokenTry, &str); 6] = [
     (TokenTry::Answered, "answered"),
     (TokenTry::Refused, "refused"),
@@ -177,7 +177,7 @@ pub(crate) const TOKEN_TRIES: [(TokenTry, &str); 6] = [
     (TokenTry::Superseded, "superseded"),
 ];
 
-/// What a policy answered.
+/// Kind of a policy's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VerdictKind {
     Route,
@@ -215,20 +215,20 @@ pub(crate) const EJECTIONS: [(EjectionCause, &str); 4] = [
     (EjectionCause::Probe, "probe"),
 ];
 
-/// What came of a health probe.
+/// Result of a health probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProbeResult {
-    /// A good answer.
+    /// A successful response.
     Passed,
-    /// The worker has no such page, or shows it to others: it is there.
+    /// The worker has no such page or denies access: it is up.
     NoPage,
-    /// It has no time for such questions (429), which tells nothing.
+    /// The worker is too busy for probes (429). Says nothing about its health.
     Busy,
     /// A status of 500 or more.
     Refused,
-    /// No answer.
+    /// No response.
     Unreachable,
-    /// None in time.
+    /// No response in time.
     Timeout,
 }
 
@@ -249,9 +249,9 @@ pub(crate) enum ScrapeResult {
     Reported,
     /// The page has no load values.
     Nothing,
-    /// It has no page.
+    /// The worker has no such page.
     NoPage,
-    /// It did not answer in time, or with an error.
+    /// The worker did not respond in time, or returned an error.
     Failed,
 }
 
@@ -263,14 +263,14 @@ pub(crate) const SCRAPES: [(ScrapeResult, &str); 4] = [
     (ScrapeResult::Failed, "failed"),
 ];
 
-/// How a further try of a request was paid for.
+/// Cost of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryKind {
-    /// It cost no worker anything.
+    /// Free: the failed attempt cost no worker anything.
     Free,
-    /// From the budget.
+    /// Paid from the retry budget.
     Paid,
-    /// Not at all: it was not made.
+    /// Not made: the budget was used up.
     OverBudget,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the router should be sent traffic, as `/readyz` tells.
+//! Readiness of the router, as `/readyz` reports it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,36 +8,36 @@ const READY: u8 = 1;
 const DRAINING: u8 = 2;
 const CUTTING: u8 = 3;
 
-/// Shared by the composition root, which changes it, and the server, which reports it. Starts as not ready.
+/// Readiness state. The composition root changes it, and the server reports it. Starts as not ready.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<AtomicU8>);
 
 impl Readiness {
-    /// Traffic is welcome, unless draining has begun already.
+    /// Marks the router as ready, unless draining has begun.
     pub fn mark_ready(&self) {
-        // Nothing else is published with it, and a failed exchange means draining came first.
+        // No other data is published with it. A failed exchange means that draining came first.
         let _ = self
             .0
             .compare_exchange(STARTING, READY, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// No new traffic, please. There is no way back. [`serve`](crate::serve) does it on shutdown; doing it
-    /// earlier gives load balancers time to look elsewhere.
+    /// Marks the router as draining, for good. [`serve`](crate::serve) does so on shutdown. An earlier call gives load
+    /// balancers time to react.
     pub fn mark_draining(&self) {
         self.0.fetch_max(DRAINING, Ordering::Relaxed);
     }
 
-    /// The time for draining is up: what is still under way shall end now.
+    /// Marks the end of the drain period: requests still in progress are to end now.
     pub(crate) fn mark_cutting(&self) {
         self.0.fetch_max(CUTTING, Ordering::Relaxed);
     }
 
-    /// Whether what is under way shall end now. Cheap enough to ask for every chunk.
+    /// Returns `true` if requests in progress are to end now. Cheap enough to be called per chunk.
     pub(crate) fn is_cutting(&self) -> bool {
         self.0.load(Ordering::Relaxed) == CUTTING
     }
 
-    /// Why traffic is not welcome; none when it is.
+    /// Returns the reason why the router is not ready, or `None` if it is.
     #[must_use]
     pub fn objection(&self) -> Option<&'static str> {
         match self.0.load(Ordering::Relaxed) {

@@ -1,13 +1,13 @@
-//! A request's id as a log line shows it.
+//! Request id in log lines.
 
 use std::fmt::{self, Display, Formatter, Write};
 
 use http::HeaderValue;
 
-/// Most characters shown of an id: clients choose them.
+/// Maximum of characters logged: clients choose the id.
 const LONGEST: usize = 64;
 
-/// An `x-request-id` that is written only when a log line is.
+/// Lazily formatted `x-request-id`: formatted only if the log line is written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestId<'a>(pub(crate) &'a HeaderValue);
 

@@ -1,15 +1,15 @@
-//! Keeps one kind of warning from flooding the log.
+//! Rate limiter for warnings of one kind in the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const PERIOD_MS: u64 = 1_000;
 
-/// Lets one event a second through and counts the others.
+/// Passes one event per second and counts the others.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     since: Instant,
-    /// Milliseconds from `since` at which the next may pass.
+    /// Time in milliseconds from `since` at which the next event may pass.
     next_ms: AtomicU64,
     held_back: AtomicU64,
 }
@@ -25,7 +25,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// If this one may pass: how many were held back since the last that did.
+    /// Returns the number of events suppressed since the last one that passed, or `None` if this one is suppressed too.
     pub(crate) fn pass(&self) -> Option<u64> {
         self.pass_at(self.since.elapsed())
     }

@@ -21,23 +21,23 @@ pub struct RequestLimits {
     pub attempts: u32,
 }
 
-/// What is other for one pool; none: as for all of them.
+/// Timeouts that a pool overrides. `None` keeps the general limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolTimeouts {
-    /// For a connection to a worker.
+    /// Time limit to connect to a worker.
     pub connect: Option<Duration>,
-    /// From the dispatch to the head of the worker's answer.
+    /// Time limit from the dispatch to the response head.
     pub first_byte: Option<Duration>,
-    /// From the dispatch to the first byte of a streamed answer's body; none: as long as for its head.
+    /// Time limit from the dispatch to the first byte of a streamed body. `None`: the limit of the head.
     pub first_token: Option<Duration>,
-    /// Longest silence in the middle of an answer.
+    /// Idle timeout within a response.
     pub idle: Option<Duration>,
-    /// From the request's head to the end of its answer; none within: for ever.
+    /// Time limit from the request head to the end of the response. An inner `None` means unlimited.
     pub request: Option<Option<Duration>>,
 }
 
 impl PoolTimeouts {
-    /// The limits with these laid over them.
+    /// Applies the overrides to the general limits.
     pub(crate) fn over(self, limits: RequestLimits) -> RequestLimits {
         RequestLimits {
             connect_timeout: self.connect.unwrap_or(limits.connect_timeout),

@@ -1,7 +1,8 @@
-//! Budget and pauses of retries.
+//! Retry budget of a pool, and exponential backoff with jitter.
 //!
-//! A try that cannot have cost a worker anything (it was not reached, or refused the connection) is free. Any other is paid
-//! from the pool's budget, a share of its requests: when workers fail in rows, retries add that share to their load and no more.
+//! A retry is free if the failed attempt cannot have cost a worker anything (not reached, or connection refused). Any
+//! other retry is paid from the pool's budget, which is a share of its requests. If many workers fail, retries add at
+//! most that share to the load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,23 +11,23 @@ use std::time::{Duration, Instant};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
-/// In which the budget is kept.
+/// Window of the budget.
 const WINDOW_MS: u64 = 10_000;
 
-/// How requests of a pool are tried again.
+/// Retry settings of a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetrySpec {
-    /// Retries for each request, taken over ten seconds.
+    /// Retries per request, as a share over ten seconds.
     pub share: f64,
-    /// Retries a second that are allowed besides, however few the requests.
+    /// Additional retries per second, regardless of the number of requests.
     pub per_second: f64,
-    /// The first pause; each further one is twice as long.
+    /// First backoff; each further one doubles it.
     pub backoff: Duration,
-    /// The longest.
+    /// Maximum backoff.
     pub longest_backoff: Duration,
-    /// Answers after which another worker is tried, where requests are not split.
+    /// Statuses after which another worker is tried, for requests that are not split.
     pub statuses: Vec<StatusCode>,
-    /// Most workers that may close the connection on one request, where it is not split; at least 1.
+    /// Maximum of workers that may close the connection on one unsplit request; at least 1.
     pub crashes: u32,
 }
 
@@ -49,21 +50,21 @@ impl Default for RetrySpec {
     }
 }
 
-/// What a pool has to spend on retries; kept over reloads.
+/// Retry budget of a pool, kept over reloads.
 #[derive(Debug)]
 pub(crate) struct RetryBudget {
     since: Instant,
     requests: AtomicU64,
-    /// Held for some additions.
+    /// Locked for a few additions only.
     window: Mutex<Window>,
 }
 
 #[derive(Debug, Default)]
 struct Window {
     since_ms: u64,
-    /// Requests before it.
+    /// Requests before the window.
     before: u64,
-    /// Requests that came in as long a time before it.
+    /// Requests of an equally long time before the window.
     carried: f64,
     spent: u64,
 }
@@ -79,16 +80,16 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// A request came.
+    /// Counts a request.
     pub(crate) fn earn(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Pays for another try. Returns whether the budget allows it.
+    /// Pays for a retry. Returns `true` if the budget allows it.
     pub(crate) fn pay(&self, spec: &RetrySpec) -> bool {
         let now_ms = self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
         let requests = self.requests.load(Ordering::Relaxed);
-        // Plain numbers, whatever a panic elsewhere did.
+        // The data are plain numbers, valid after any panic.
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         window.pay(spec, now_ms, requests)
     }
@@ -115,8 +116,8 @@ impl Window {
     }
 }
 
-/// The pause before the next try of the request with that seed, of which so many were in vain: between half of what it could
-/// be and all of it.
+/// Returns the backoff before the next attempt, after `tries` failed ones. Jitter derived from `seed` picks a value
+/// between half of the backoff and all of it.
 pub(crate) fn pause(spec: &RetrySpec, tries: u32, seed: u64) -> Duration {
     let doubled = spec.backoff.saturating_mul(1 << tries.saturating_sub(1).min(16));
     let mixed = (seed ^ u64::from(tries) << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -124,7 +125,7 @@ pub(crate) fn pause(spec: &RetrySpec, tries: u32, seed: u64) -> Duration {
     doubled.min(spec.longest_backoff).mul_f64(0.5 + 0.5 * share)
 }
 
-/// How long a worker asks not to be asked again, where it says so in seconds.
+/// Returns a worker's `Retry-After` in milliseconds, if it is given in seconds.
 pub(crate) fn retry_after_ms(status: StatusCode, headers: &HeaderMap) -> Option<u64> {
     let asks = matches!(
         status,
@@ -146,7 +147,7 @@ mod tests {
             ..RetrySpec::default()
         };
         let mut window = Window::default();
-        // A thousand requests a second that fail again and again, for a minute.
+        // A thousand requests per second fail repeatedly for a minute.
         let mut retried = 0;
         for request in 0..60_000_u64 {
             for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Tokens made in the router, by the model's own tokenizer.
+//! Tokenisation in the router by the model's own tokenizer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,12 +16,14 @@ use super::threads::NoTurn;
 use super::{Learnt, PromptSender, Question};
 use crate::base::label::TokensKind;
 
-/// Bodies up to this many bytes are rendered, and looked up, where they came in.
+/// Maximum size in bytes of bodies that are rendered and looked up on the request's own thread.
 const SHORT_BODY: usize = 64 << 10;
-/// Steps of a prompt for each millisecond of its time: ten nanoseconds each, where four million spaces took twenty.
+/// Work limit: steps of a prompt per millisecond of its timeout. A step took ten nanoseconds for the prompt whose four
+/// million spaces took twenty.
 const STEPS_PER_MS: u64 = 100_000;
 
-/// What is known of a short prompt is looked up where it came in, and so is little that is new; all else is left to a thread.
+/// Tokenises a prompt. Short prompts that are cached or have few new bytes stay on the request's thread; all others go
+/// to the thread pool.
 pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>) -> Learnt {
     let began = Instant::now();
     let metrics = &tokenizing.metrics;
@@ -57,7 +59,7 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
 
 type Made<T> = Result<T, TokensKind>;
 
-/// Leaves it to a thread.
+/// Tokenises on the thread pool.
 async fn apart(
     (local, sender): (&Local, PromptSender),
     work: Work,
@@ -79,25 +81,26 @@ async fn apart(
     Ok(made)
 }
 
-/// The steps from a prompt to its tokens. A prompt's length is bounded, so is the work on its tokens, and the time is looked at between steps.
+/// Steps from a prompt to its tokens. The length of a prompt and the work on its tokens are bounded, and the time is
+/// checked between steps.
 struct Work {
     model: Arc<Model>,
     cache: Arc<PrefixCache>,
-    /// Bytes of a prompt.
+    /// Maximum bytes of a prompt.
     longest: usize,
-    /// Of work, on its tokens.
+    /// Maximum steps of tokenisation.
     steps: u64,
     deadline: Instant,
 }
 
-/// The steps that a prompt may cost: it may cost its time, on a machine that is not fast.
+/// Returns the maximum steps of a prompt: about its timeout's worth on a slow machine.
 fn steps(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_millis()).map_or(u64::MAX, |ms| ms.saturating_mul(STEPS_PER_MS))
 }
 
 impl Work {
     fn whole(&self, endpoint: Endpoint, body: &[u8]) -> Made<Tokens> {
-        // It was read before.
+        // The body was parsed before.
         let peek = inference_api::peek(endpoint, body).map_err(|_| TokensKind::Failed)?;
         let prepared = self.prepare(&peek)?;
         if Instant::now() >= self.deadline {
@@ -108,7 +111,7 @@ impl Work {
 
     fn prepare(&self, peek: &Peek<'_>) -> Made<Prepared> {
         let rendered = rendered(&self.model, peek).ok_or(TokensKind::Unsupported)?;
-        // A template may say a thing twice.
+        // A template may repeat parts of the prompt.
         if rendered.as_str().len() > self.longest {
             return Err(TokensKind::TooLong);
         }
@@ -132,13 +135,13 @@ impl Work {
     }
 }
 
-/// A tokenizer that panics costs the request its tokens, and nobody a thread. What it leaves behind is whole: the cache
-/// keeps only what was finished.
+/// Catches a panic of the tokenizer: it costs the request its tokens, but no thread. The cache stays consistent,
+/// because it keeps only finished entries.
 fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// The prompt as the tokenizer gets it; none where only an engine could tell.
+/// Renders the prompt for the tokenizer. Returns `None` if only the engine knows how.
 fn rendered(model: &Model, peek: &Peek<'_>) -> Option<Rendered> {
     let chat = match peek.prompt_parts()? {
         PromptParts::Text {
@@ -161,14 +164,14 @@ fn rendered(model: &Model, peek: &Peek<'_>) -> Option<Rendered> {
     match guarded(|| model.render(&chat, SystemTime::now()))? {
         Ok(rendered) => Some(rendered),
         Err(error) => {
-            // Not its source: a template's error may quote the prompt.
+            // Without its source: a template's error may quote the prompt.
             debug!(%error, "a chat is not rendered here");
             None
         }
     }
 }
 
-/// How the engine of that model converts Messages requests.
+/// Returns the rules by which the model's engine converts Messages requests.
 fn rules(facts: TemplateFacts) -> TemplateRules {
     TemplateRules {
         merges_system: facts.refuses_inline_system,
@@ -195,7 +198,7 @@ mod tests {
         "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
 
-    /// What comes of a chat whose only message is so many "a", where no thread takes anything.
+    /// Tokenises a chat whose only message is `words` times "a", on a pool whose threads take no jobs.
     async fn asked(words: usize, longest: usize) -> Learnt {
         let files = Files {
             tokenizer: TOKENIZER.into(),

@@ -39,7 +39,7 @@ impl TokenTries {
     }
 }
 
-/// Handles; a clone is another to the same numbers.
+/// Handles of the tokenisation metrics. A clone refers to the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct TokensMetrics {
     cached: Counter,
@@ -69,13 +69,13 @@ impl Default for TokensMetrics {
     }
 }
 
-/// 4 us to 0.13 s.
+/// Returns a histogram of 4 us to 0.13 s.
 fn times() -> Histogram {
     Histogram::new(exponential_buckets(4e-6, 2.0, 16))
 }
 
 impl TokensMetrics {
-    /// The counts of a pool's tries.
+    /// Returns the counters of a pool's queries.
     pub(crate) fn tries(&self, pool: &str) -> TokenTries {
         let label = |outcome| PoolOutcomeLabel {
             pool: pool.to_owned(),

@@ -1,9 +1,9 @@
-//! Learning a prompt's tokens: given by the client, made here by the model's own tokenizer, told by a worker, or not at all.
-//! A prompt whose tokens stay unknown is served all the same; its policy sees no matches.
+//! Tokenisation of prompts: by the client, by the model's own tokenizer in the router, or by a worker. A prompt without
+//! tokens is served too; its policy sees no matches.
 //!
-//! `local.rs` makes them in the router, with `threads.rs` for long prompts, of which clients take turns by `turns.rs`; `worker.rs` asks workers, in the tries of `tries.rs`, whose pace
-//! follows the pool's latencies; `text.rs` takes the text
-//! itself for them. `spec.rs` says which of these is meant for a model.
+//! `local.rs` tokenises in the router. Long prompts use the thread pool of `threads.rs`, where clients take turns
+//! (`turns.rs`). `worker.rs` queries workers, with the hedged attempts of `tries.rs`, whose pace follows the pool's
+//! latencies. `text.rs` uses blocks of text in place of tokens. `spec.rs` configures the source of each model.
 
 mod local;
 mod metrics;
@@ -35,20 +35,20 @@ pub(crate) use self::spec::{Tokenizing, TokenizingPlan};
 use self::worker::Path;
 pub(crate) use self::worker::able;
 
-/// A prompt, and what a worker is asked about it with.
+/// Prompt, with the inputs for a query of a worker.
 pub(crate) struct Question<'a> {
     pub(crate) peek: &'a Peek<'a>,
-    /// The client's, whole.
+    /// Whole body of the client.
     pub(crate) body: &'a Bytes,
     pub(crate) endpoint: Endpoint,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) sender: PromptSender,
-    /// The request's seed, by which workers take turns.
+    /// Seed of the request, which selects the first worker.
     pub(crate) seq: u64,
     pub(crate) limits: &'a RequestLimits,
 }
 
-/// By whom clients take turns: those of a tenant count as one, and so do those of an address without keys.
+/// Key by which clients take turns: all clients of a tenant count as one. Without keys, all clients of an address do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum PromptSender {
     Tenant(Arc<str>),
@@ -75,7 +75,7 @@ pub(crate) struct TokenPool<'a> {
     pub(crate) source: TokenSource,
 }
 
-/// The prompt's tokens, where they can be had in time.
+/// Determines the prompt's tokens if that is possible in time.
 pub(crate) async fn learn(
     tokenizing: &Tokenizing,
     pool: TokenPool<'_>,
@@ -124,14 +124,14 @@ pub(crate) async fn learn(
     tokens
 }
 
-/// The tokens and how they were had, or why there are none.
+/// The tokens and their source, or the reason for their absence.
 type Learnt = Result<(TokensKind, Vec<u32>), Unlearnt>;
 
-/// A prompt whose tokens stay unknown.
+/// Reason why a prompt has no tokens.
 #[derive(Debug, PartialEq, Eq)]
 struct Unlearnt {
     kind: TokensKind,
-    /// The fault, where it is one of the router or of a worker; none where it lies in the prompt or in the configuration.
+    /// Fault of the router or of a worker. `None` if the prompt or the configuration is the reason.
     error: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Where the tokens of a model's prompts come from, and what is kept for that from one snapshot to the next.
+//! Token sources of models, and the tokenisation state that snapshots share.
 
 use std::io;
 use std::sync::Arc;
@@ -11,60 +11,60 @@ use super::metrics::TokensMetrics;
 use super::threads::Threads;
 use crate::limits::memory::MemoryStage;
 
-/// How the tokens of a text prompt become known, where the router has no tokenizer for it.
+/// Source of a text prompt's tokens for models without a tokenizer in the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenSource {
-    /// A worker's `/tokenize` is asked, for at most so long.
+    /// A worker's `/tokenize`.
     Worker {
-        /// Over it, the prompt's tokens are unknown.
+        /// Time limit, after which the prompt's tokens are unknown.
         timeout: Duration,
     },
-    /// A worker's `/v1/chat/completions/render` or `/v1/completions/render` is, likewise.
+    /// A worker's `/v1/chat/completions/render` or `/v1/completions/render`.
     Render {
-        /// Over it, the prompt's tokens are unknown.
+        /// Time limit, after which the prompt's tokens are unknown.
         timeout: Duration,
     },
-    /// Each four bytes of the text count as a token: of use where caches are assumed, not told of.
+    /// Each four bytes of the text count as a token. Useful if caches are assumed rather than reported.
     Text,
-    /// They do not: a policy sees no matches.
+    /// No source: a policy sees no matches.
     Off,
 }
 
-/// How the tokens of a model's prompts become known.
+/// Source of the tokens of a model's prompts.
 #[derive(Debug, Clone)]
 pub enum ModelTokens {
-    /// By its own tokenizer.
+    /// Its own tokenizer, in the router.
     Local {
         /// The tokenizer.
         model: Arc<Model>,
-        /// How long a prompt may wait for a thread and be tokenised there.
+        /// Time limit of the wait for a thread and of the tokenisation there.
         timeout: Duration,
     },
-    /// Otherwise.
+    /// Another source.
     As(TokenSource),
 }
 
-/// A model and its tokens. The first whose name fits counts.
+/// Model with its token source. The first spec whose name matches applies.
 #[derive(Debug, Clone)]
 pub struct ModelSpec {
-    /// Globs (`*`, `?`), one of which the name must match that a request carries.
+    /// Globs (`*`, `?`), one of which must match the model's name in a request.
     pub names: Vec<String>,
-    /// Where its tokens come from.
+    /// Source of its tokens.
     pub tokens: ModelTokens,
 }
 
-/// What tokenising may take of the router.
+/// Limits of tokenisation in the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenizingLimits {
-    /// Memory of the cache of prefixes, in bytes.
+    /// Memory of the prefix cache, in bytes.
     pub cache: usize,
-    /// Longest body of which tokens are made in the router, and longest prompt, in bytes.
+    /// Maximum size in bytes of a body, and of a prompt, that is tokenised in the router.
     pub longest: usize,
-    /// Most bytes that are tokenised on the request's own thread.
+    /// Maximum bytes tokenised on the request's own thread.
     pub in_place: usize,
     /// Threads for all longer prompts.
     pub threads: usize,
-    /// Most prompts that wait for them.
+    /// Maximum of prompts in the threads' queue.
     pub queue: usize,
 }
 
@@ -80,23 +80,23 @@ impl Default for TokenizingLimits {
     }
 }
 
-/// Everything that is told of models.
+/// Settings of models.
 #[derive(Debug, Clone, Default)]
 pub struct ModelsSpec {
-    /// In the order in which they are tried; for other models the pool says where tokens come from.
+    /// Models in the order of matching. For other models, the pool's source applies.
     pub models: Vec<ModelSpec>,
-    /// What they may take.
+    /// Limits of their tokenisation.
     pub limits: TokenizingLimits,
 }
 
-/// What a snapshot knows of tokens.
+/// Tokenisation state of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Tokenizing {
     models: Box<[(Box<[WildMatch]>, Known)]>,
     pub(super) limits: TokenizingLimits,
-    /// The same one in every snapshot.
+    /// Prefix cache, shared by all snapshots.
     pub(super) cache: Arc<PrefixCache>,
-    /// Those of the snapshot before, unless their number is another; none where no model has a tokenizer.
+    /// Thread pool, kept from the previous snapshot unless its size changes. `None` if no model has a tokenizer.
     threads: Option<Arc<Threads>>,
     pub(super) metrics: TokensMetrics,
 }
@@ -107,7 +107,7 @@ enum Known {
     As(TokenSource),
 }
 
-/// A tokenizer in the router.
+/// Tokenizer in the router.
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) model: Arc<Model>,
@@ -115,14 +115,14 @@ pub(super) struct Local {
     pub(super) threads: Arc<Threads>,
 }
 
-/// Where a prompt's tokens come from.
+/// Source of a prompt's tokens.
 #[derive(Debug)]
 pub(super) enum Source<'a> {
     Local(&'a Local),
     As(TokenSource),
 }
 
-/// A checked [`ModelsSpec`], with the threads that it needs.
+/// Checked [`ModelsSpec`], with the threads that it needs.
 #[derive(Debug)]
 pub(crate) struct TokenizingPlan {
     spec: ModelsSpec,
@@ -130,10 +130,10 @@ pub(crate) struct TokenizingPlan {
 }
 
 impl TokenizingPlan {
-    /// Plans what is to follow `before`, whose threads are kept unless their number or their queue changes.
+    /// Plans the successor of `before`. Its threads are kept unless their number or their queue changes.
     ///
     /// # Errors
-    /// Where the system gives no threads.
+    /// The system cannot start the threads.
     pub(crate) fn new(before: Option<&Tokenizing>, spec: ModelsSpec) -> io::Result<Self> {
         let limits = spec.limits;
         let is_local = |model: &ModelSpec| matches!(model.tokens, ModelTokens::Local { .. });
@@ -156,7 +156,7 @@ impl TokenizingPlan {
 }
 
 impl Tokenizing {
-    /// What follows `before`, whose cache it shares.
+    /// Creates the successor of `before`, whose cache it shares.
     pub(crate) fn new(plan: TokenizingPlan, before: Option<&Self>, metrics: &TokensMetrics) -> Self {
         let TokenizingPlan { spec, threads } = plan;
         let limits = spec.limits;
@@ -186,13 +186,13 @@ impl Tokenizing {
         }
     }
 
-    /// Resizes the cache, which all snapshots share, to this one's limit.
+    /// Resizes the shared cache to this snapshot's limit.
     pub(crate) fn set_limits(&self) {
         self.cache.set_limit(self.limits.cache);
         self.metrics.cache_bytes(&self.cache);
     }
 
-    /// Leaves the cache what a stage of scarce memory leaves it.
+    /// Shrinks the cache to its size in a stage of memory pressure.
     pub(crate) fn shrink(&self, stage: MemoryStage) {
         let limit = match stage {
             MemoryStage::Calm => self.limits.cache,
@@ -203,12 +203,12 @@ impl Tokenizing {
         self.metrics.cache_bytes(&self.cache);
     }
 
-    /// Whether anything is said of models.
+    /// Returns `true` if any model is configured.
     pub(crate) fn has_models(&self) -> bool {
         !self.models.is_empty()
     }
 
-    /// The first whose name fits, else what the pool says.
+    /// Returns the source of the first matching model, or else that of the pool.
     pub(super) fn source(&self, model: &str, pool: TokenSource) -> Source<'_> {
         let mut models = self.models.iter();
         let found = models.find(|(names, _)| names.iter().any(|name| name.matches(model)));

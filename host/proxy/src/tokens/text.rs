@@ -1,12 +1,12 @@
-//! Text in place of tokens: each four bytes count as one. Enough to see that two prompts begin the same way, without a
-//! tokenizer; the workers' own blocks are never found by it.
+//! Text blocks in place of tokens: each four bytes count as one token. They show that two prompts begin alike, without
+//! a tokenizer. They never match the blocks that workers report.
 
 use inference_api::{Peek, PromptParts, Raw};
 
 const BYTES: usize = 4;
 
-/// The prompt as its client wrote it, tools first as templates have them. A conversation's next turn begins with the
-/// same bytes.
+/// Returns the prompt as its client wrote it, with tools first as in templates. The next turn of a conversation begins
+/// with the same bytes.
 pub(super) fn tokens(peek: &Peek<'_>) -> Option<Vec<u32>> {
     Some(match peek.prompt_parts()? {
         PromptParts::Text { text, .. } => words(text.as_bytes()),
@@ -24,7 +24,7 @@ pub(super) fn tokens(peek: &Peek<'_>) -> Option<Vec<u32>> {
     })
 }
 
-/// Messages without what follows the last one: it is not said again in the next turn.
+/// Returns the messages without the text after the last one, which the next turn does not repeat.
 fn without_end(messages: &str) -> &str {
     messages.trim_end().trim_end_matches(']').trim_end()
 }

@@ -1,5 +1,5 @@
-//! Threads for prompts that would hold up others where they came in: a few, with a queue that has an end, in which clients take turns
-//! (`turns.rs`). Who waits for an answer no more is not served.
+//! Thread pool for long prompts, with a bounded queue in which clients take turns (`turns.rs`). A job is skipped if its
+//! requester no longer waits.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::PromptSender;
 use super::turns::{Queued, Turns};
 
-/// The threads; they end when it is dropped.
+/// Thread pool. Dropping it ends the threads.
 #[derive(Debug)]
 pub(super) struct Threads {
     shared: Arc<Shared>,
@@ -20,7 +20,7 @@ pub(super) struct Threads {
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Rung for each job, and at the end.
+    /// Notified for each job, and at the end.
     bell: Condvar,
 }
 
@@ -31,24 +31,24 @@ struct Queue {
 }
 
 struct Job {
-    /// Later it is of no use.
+    /// Time after which the result is useless.
     deadline: Instant,
     work: Box<dyn FnOnce(Turn) + Send>,
 }
 
-/// Whether a job is to be done when its turn has come.
+/// State of a job when its turn comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Now,
     Never(NoTurn),
 }
 
-/// Why a job is not done.
+/// Reason why a job is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoTurn {
-    /// Its time was up before.
+    /// Its deadline passed before its turn.
     TooLate,
-    /// It made room for another client's.
+    /// Removed from the queue for another client's job.
     GaveWay,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// As many wait as may.
+/// Error: the queue is full.
 #[derive(Debug)]
 pub(super) struct QueueFull;
 
@@ -78,13 +78,13 @@ impl Threads {
         for number in 0..count {
             let shared = Arc::clone(&threads.shared);
             let thread = thread::Builder::new().name(format!("tokenize-{number}"));
-            // Ended by the drop of what is returned, also where a later one cannot be had.
+            // Dropping the result ends the threads already started, also if a later one cannot be started.
             drop(thread.spawn(move || shared.run())?);
         }
         Ok(threads)
     }
 
-    /// Does `work` on one of them, when its client's turn has come. No answer comes where `work` panicked.
+    /// Runs `work` on a thread when its client's turn comes. No result arrives if `work` panics.
     pub(super) fn do_by<T: Send + 'static>(
         &self,
         (sender, deadline): (PromptSender, Instant),
@@ -170,7 +170,7 @@ mod tests {
 
     type Held = (Arc<Threads>, oneshot::Receiver<Result<(), NoTurn>>, Arc<Barrier>);
 
-    /// One thread, which works until the barrier is reached.
+    /// Creates a pool of one thread, which is busy until the barrier is reached.
     fn held_up(limit: usize) -> Held {
         let threads = Threads::start(1, limit).unwrap();
         let (begun, barrier) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
@@ -212,7 +212,7 @@ mod tests {
         barrier.wait();
         last.blocking_recv().unwrap().unwrap();
         let done = done.lock().unwrap();
-        // One of the flood was before it.
+        // One job of the flood was before it.
         assert_eq!(done[..3], ["flood", "other", "flood"]);
         drop(other);
     }

@@ -1,8 +1,8 @@
-//! Tries to learn one prompt's tokens from workers, within one deadline.
+//! Hedged requests for one prompt's tokens to workers, within one deadline.
 //!
-//! A worker that has not answered after the time that its pool's tokenizers usually take gets company: another worker is tried
-//! beside it, and the first answer counts (a hedged request). A worker that fails is replaced by another at once. Only tries
-//! that outlived their time count against a tokenizer, and one of them alone does not.
+//! If a worker has not answered after the usual time of its pool's tokenizers, a second worker is queried beside it.
+//! The first response counts. A failed worker is replaced by another at once. Only attempts that exceed their time
+//! count against a tokenizer, and a single one does not.
 
 use std::future::pending;
 use std::time::{Duration, Instant};
@@ -17,23 +17,23 @@ use crate::fleet::health::AttemptToken;
 use crate::fleet::pool::Member;
 use crate::tokens::TokenPool;
 
-/// Most workers that are tried for one prompt.
+/// Maximum of workers queried for one prompt.
 const MOST_TRIES: usize = 3;
-/// A worker without the path is not asked again for so long, in milliseconds: it may be replaced by one with.
+/// Time in milliseconds before a worker without the endpoint is queried again: another version may have replaced it.
 const ABSENT_MS: u64 = 5 * 60 * 1_000;
 
-/// Why no worker made the tokens known.
+/// Reason why no worker returned the tokens.
 #[derive(Debug)]
 pub(super) enum Untold {
-    /// There is none whose tokenizer is in use.
+    /// No worker has a tokenizer in use.
     NoWorker,
     /// The deadline passed.
     Timeout { tries: usize },
-    /// The worker of that name failed last.
+    /// The last failure, with the worker's name.
     Failed { worker: Box<str>, error: LearnError },
 }
 
-/// Asks the members in turn until one answers with tokens, one refuses the prompt itself, or the deadline passes.
+/// Queries the members in turn. Ends when one returns tokens, one refuses the prompt itself, or the deadline passes.
 pub(super) async fn first_tokens<'a>(
     pool: TokenPool<'a>,
     members: impl Iterator<Item = &'a Member>,
@@ -57,7 +57,7 @@ pub(super) async fn first_tokens<'a>(
 struct Tries<'a> {
     pool: TokenPool<'a>,
     asked: &'a Asked<'a>,
-    /// Until a further try begins beside the last one.
+    /// Delay until the next hedged attempt.
     patience: Duration,
     deadline: Duration,
     made: usize,
@@ -94,7 +94,7 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// One try, which settles what is known of the tokenizer whether it ends or is dropped.
+    /// Makes one attempt. Updates the tokenizer's state, also when dropped.
     fn one(
         &mut self,
         member: &'a Member,
@@ -124,7 +124,7 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-/// A try that is under way, until dropped.
+/// Attempt in progress, until dropped.
 struct RunningTry<'a> {
     pool: TokenPool<'a>,
     member: &'a Member,
@@ -148,7 +148,7 @@ impl RunningTry<'_> {
                 link.tokenizer.absent(link.now_ms(), ABSENT_MS);
                 TokenTry::Absent
             }
-            // It answers; what it refuses is the affair of this one prompt.
+            // The worker responds; its refusal concerns this prompt only.
             Some(LearnError::Refused(status)) if !matches!(status.as_u16(), 502..=504) => {
                 link.tokenizer.succeeded();
                 TokenTry::Refused

@@ -1,27 +1,27 @@
-//! Clients take turns, whoever came first: the prompts of one wait for one another and not those of others for them. Where all places
-//! are taken, whoever has most of them makes room. Pure: jobs are anything.
+//! Round-robin queue of clients' jobs: a client's jobs wait for each other, not for all those of others. When the queue
+//! is full, the client with the most jobs loses one. Pure: jobs have any type.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// The jobs of all clients, so many at most.
+/// Bounded queue of all clients' jobs.
 #[derive(Debug)]
 pub(super) struct Turns<C, J> {
-    /// Whose turn is next; each client that has a job is in it once.
+    /// Clients in round-robin order; each client that has a job is in it once.
     order: VecDeque<C>,
     jobs: HashMap<C, VecDeque<J>>,
     count: usize,
     limit: usize,
 }
 
-/// What came of a job.
+/// Result of an enqueue.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Queued<J> {
-    /// It waits.
+    /// The job waits.
     Waits,
-    /// It waits in place of another client's, which came last of that client's.
+    /// The job waits and replaces the newest job of another client.
     InPlaceOf(J),
-    /// Nobody has more jobs here than its client.
+    /// The queue is full, and no client has more jobs in it.
     Full(J),
 }
 
@@ -52,7 +52,7 @@ impl<C: Clone + Eq + Hash, J> Turns<C, J> {
         gave_way.map_or(Queued::Waits, Queued::InPlaceOf)
     }
 
-    /// The next job of the client whose turn it is.
+    /// Dequeues the next job of the client whose turn it is.
     pub(super) fn pop(&mut self) -> Option<J> {
         let client = self.order.pop_front()?;
         let jobs = self.jobs.get_mut(&client)?;
@@ -66,7 +66,7 @@ impl<C: Clone + Eq + Hash, J> Turns<C, J> {
         job
     }
 
-    /// Takes the last job of the client with most, if it has more than that one with one more would.
+    /// Removes the last job of the client with the most jobs, if it has more than `client` would have with one more.
     fn make_room(&mut self, client: &C) -> Option<J> {
         let own = self.jobs.get(client).map_or(0, VecDeque::len);
         let fullest = self.jobs.values_mut().max_by_key(|jobs| jobs.len())?;
@@ -110,7 +110,7 @@ mod tests {
         }
         assert_eq!(turns.push('a', ('a', 3)), Queued::Full(('a', 3)));
         assert_eq!(turns.push('b', ('b', 0)), Queued::InPlaceOf(('a', 2)));
-        // Neither would have less than the other then.
+        // A replacement would not leave either with fewer jobs than the other.
         assert_eq!(turns.push('b', ('b', 1)), Queued::Full(('b', 1)));
         assert_eq!(turns.push('c', ('c', 0)), Queued::InPlaceOf(('a', 1)));
         assert_eq!(turns.push('d', ('d', 0)), Queued::Full(('d', 0)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, a client waits for at most one job of each other between two of its own.
+        /// In any sequence, a client waits for at most one job of each other client between two of its own.
         #[test]
         fn nobody_waits_for_two_jobs_of_another(clients in prop::collection::vec(0_u8..5, 1..100), limit in 1_usize..40) {
             let mut turns = Turns::new(limit);
@@ -132,7 +132,7 @@ mod tests {
                 let others: Vec<u8> = order[..at].iter().rev().map(|job| job.0).take_while(|other| other != client).collect();
                 let distinct: HashSet<u8> = others.iter().copied().collect();
                 prop_assert_eq!(others.len(), distinct.len());
-                // A client's own jobs stay in their order.
+                // A client's own jobs stay in order.
                 prop_assert!(order[..at].iter().filter(|job| job.0 == *client).all(|job| job.1 < *number));
             }
         }

@@ -1,4 +1,4 @@
-//! Tokens told by a worker: by its `/tokenize`, or by the path that renders a request without answering it.
+//! Tokens from a worker: by its `/tokenize`, or by its render endpoint, which converts a request without answering it.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ use crate::base::label::TokensKind;
 use crate::fleet::health::HealthStatus;
 use crate::fleet::pool::{Member, WorkerPool};
 
-/// Longest answer that is read, in bytes: some four million tokens.
+/// Maximum length of a response in bytes: about four million tokens.
 const LONGEST_ANSWER: usize = 32 << 20;
 
-/// Which of a worker's paths is asked.
+/// Endpoint of a worker that returns tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Path {
-    /// `/tokenize`, with a body made of the request's.
+    /// `/tokenize`, with a body derived from the request's.
     Tokenize,
     /// `/v1/chat/completions/render` and the like, with the request's own body.
     Render,
 }
 
 impl Path {
-    /// What is sent where; none where the path does not take such prompts.
+    /// Returns the path and body of the query. `None` if the endpoint does not take such prompts.
     fn question(self, question: &Question<'_>) -> Option<(PathAndQuery, Bytes)> {
         let peek = question.peek;
         match self {
@@ -62,7 +62,7 @@ impl Path {
     }
 }
 
-/// Asks workers of the pool, one after another or side by side, until one answers or the deadline passes.
+/// Queries workers of the pool, in turn or concurrently, until one responds or the deadline passes.
 pub(super) async fn ask(
     pool: TokenPool<'_>,
     question: &Question<'_>,
@@ -98,8 +98,8 @@ pub(super) async fn ask(
     })
 }
 
-/// The workers that serve the model and whose tokenizer is not known to be out, those in service before those that were never
-/// reached; another is first for each request.
+/// Returns the workers that serve the model and whose tokenizer is not known to fail. Workers in service come before
+/// those that were never reached. The first one rotates by request.
 pub(crate) fn able<'a>(pool: &'a WorkerPool, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
     let able = move |is_wanted: fn(HealthStatus) -> bool| {
         let is_able =
@@ -112,7 +112,7 @@ pub(crate) fn able<'a>(pool: &'a WorkerPool, model: &'a str, seq: u64) -> impl I
     able(|stance| !stance.is_out()).chain(able(|stance| stance == HealthStatus::Pending))
 }
 
-/// A worker did not tell a prompt's tokens.
+/// Reason why a worker did not return a prompt's tokens.
 #[derive(Debug, Error)]
 pub(super) enum LearnError {
     #[error("ask for tokens")]
@@ -128,7 +128,7 @@ pub(super) enum LearnError {
 }
 
 impl LearnError {
-    /// Whether the prompt itself was refused: another worker would say the same.
+    /// Returns `true` if the prompt itself was refused: another worker would refuse it too.
     pub(super) fn is_of_the_prompt(&self) -> bool {
         match self {
             Self::Refused(status) => {
@@ -143,7 +143,7 @@ impl LearnError {
     }
 }
 
-/// The request that workers get for a prompt's tokens.
+/// Request to workers for a prompt's tokens.
 pub(super) struct Asked<'a> {
     question: &'a Question<'a>,
     path: Path,
@@ -152,7 +152,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Sends it to one worker and reads the tokens.
+    /// Sends the request to one worker and parses the tokens.
     pub(super) async fn ask(&self, member: &Member, deadline: Duration) -> Result<Vec<u32>, LearnError> {
         let question = self.question;
         let mut headers = HeaderMap::new();
@@ -197,11 +197,12 @@ impl Asked<'_> {
     }
 }
 
-/// Whether an answer says that there is no such path, rather than no such model: then it would name the model,
-/// as vLLM does. Else a client could put a tokeniser out of use by asking for a model that does not exist.
+/// Returns `true` if a response means that the endpoint does not exist. A response for an unknown model names the
+/// model, as vLLM's does. Without this check, a client could disable a tokeniser by requests for a model that does not
+/// exist.
 fn is_absence(status: StatusCode, answer: &[u8], model: &str) -> bool {
     match status {
-        // vLLM forbids the path that renders unless it is started with `--enable-scale-out`.
+        // vLLM forbids the render endpoint unless it is started with `--enable-scale-out`.
         StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::FORBIDDEN => true,
         StatusCode::NOT_FOUND => {
             let model = serde_json::Value::from(model).to_string();

@@ -1,4 +1,4 @@
-//! The shapes of refusals, and the page that lists their codes.
+//! Tests of error responses, and of the page that lists their codes.
 
 use std::collections::BTreeSet;
 
@@ -92,7 +92,7 @@ fn what_a_client_wrote_is_said_back_in_short() {
     check(&odd, &format!("x{}…", "é".repeat(MAX_ECHO / 2 - 1)));
 }
 
-/// Codes with the names of their statuses, as `class` has them; where those are others', "".
+/// Collects codes with the names of their statuses, as `class` has them; "" for a status of another's.
 fn codes() -> BTreeSet<(String, String)> {
     let source = include_str!("refusal.rs");
     let from = source.find("fn class(").unwrap();

@@ -1,5 +1,5 @@
-//! Trusted proxies (`Forwarded`, `X-Forwarded-For`): the client's address of a request, and the limit on concurrent
-//! requests of an address. Headers of an untrusted peer are ignored.
+//! Trusted proxies (`X-Forwarded-For`): the client's address of a request, and the limit on concurrent requests of an
+//! address. Forwarding headers of an untrusted peer are removed.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::ConnectionLimiter;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Headers that only trusted proxies may set. All others are removed: a proxy that does not know them passes on its
+/// Headers accepted from trusted proxies only. The others are not read: a proxy that does not know them passes on its
 /// clients' values.
 const NAMES: [HeaderName; 3] = [
     X_FORWARDED_FOR,

@@ -1,4 +1,4 @@
-//! How much a pool may have under way, where that follows the workers in service.
+//! Limits of a pool's budget, recomputed from the workers in service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use routing::{BudgetLimits, Role, Worker};
 use super::spec::{AdmissionSpec, BudgetSpec};
 use crate::fleet::worker::WorkerHandle;
 
-/// What the limits of a pool's budget are made of. The default has none.
+/// Inputs of a pool's budget limits. The default has none.
 #[derive(Debug, Default)]
 pub(crate) struct Capacity {
-    /// Whether anything is counted.
+    /// Set if any budget is configured.
     is_any: bool,
     requests: BudgetSpec,
     tokens: BudgetSpec,
     tbt_target: Option<Duration>,
-    /// Those who answer.
+    /// Workers that answer clients.
     workers: Vec<(Arc<Worker>, Arc<WorkerHandle>)>,
 }
 
@@ -49,18 +49,18 @@ impl Capacity {
         }
     }
 
-    /// Whether there is anything to count.
+    /// Returns `true` if any budget is configured.
     pub(super) fn is_any(&self) -> bool {
         self.is_any
     }
 
-    /// Whether the limits change with the workers.
+    /// Returns `true` if the limits change with the workers.
     pub(super) fn follows_workers(&self) -> bool {
         let follows = |budget: BudgetSpec| matches!(budget, BudgetSpec::Auto { .. });
         follows(self.requests) || follows(self.tokens)
     }
 
-    /// The limits as things are.
+    /// Computes the current limits.
     pub(super) fn limits(&self) -> BudgetLimits {
         BudgetLimits {
             requests: self.limit(self.requests, |worker, per_worker| {
@@ -81,23 +81,23 @@ impl Capacity {
         };
         let in_service = self.workers.iter().filter(|(_, link)| !link.is_out());
         let some: Vec<_> = in_service.map(|(worker, _)| worker).collect();
-        // When all rest, all are asked rather than none.
+        // If all workers are ejected, all are counted rather than none.
         let all = || self.workers.iter().map(|(worker, _)| worker).collect();
         let workers: Vec<_> = if some.is_empty() { all() } else { some };
         let sum: Option<u64> = workers.into_iter().map(|worker| of(worker, per_worker)).sum();
-        // A pool without workers refuses by itself.
+        // A pool without workers is refused elsewhere.
         sum.map(|sum| sum.max(1))
     }
 }
 
-/// Tokens that a worker's cache holds, where it told.
+/// Returns the tokens that a worker's cache holds, if the worker reported it.
 fn cache(worker: &Worker) -> Option<u64> {
     let (said, _) = worker.load().engine()?;
     (said.kv_tokens >= 1.0).then_some(said.kv_tokens as u64)
 }
 
-/// The most requests that decode on a worker at no more than the time between tokens that is aimed at, as its past tells; none
-/// while that is unknown.
+/// Returns the maximum of decoding requests of a worker that meets the target time between tokens, by its cost model.
+/// `None` while the model has no data.
 fn bearable(worker: &Worker, target: Duration, most: u64) -> Option<u64> {
     let load = worker.load();
     let reading = load.read();
@@ -110,7 +110,7 @@ fn bearable(worker: &Worker, target: Duration, most: u64) -> Option<u64> {
     if predicted(1).is_nan() {
         return None;
     }
-    // It only grows with the requests.
+    // Binary search: the time between tokens only grows with the requests.
     let (mut least, mut over) = (1, u32::try_from(most).unwrap_or(u32::MAX).saturating_add(1));
     while over - least > 1 {
         let middle = least.midpoint(over);

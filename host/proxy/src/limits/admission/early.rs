@@ -1,4 +1,4 @@
-//! Refusing at once what would come too late anyway: by the time to the first token, or between tokens, that is predicted.
+//! Early rejection of requests whose predicted time to the first token or between tokens is too long.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::wish::{AdmissionRequest, tbt_target, ttft_target};
 use crate::base::reply::TooSlow;
 use crate::request::context::RequestContext;
 
-/// Whether too long a wait before its turn is to be expected of a request that has to wait: `wait` in the queue, and then the time
-/// to its first token on an idle worker.
+/// Checks the predicted time to the first token of a request that has to wait: its age, `wait` in the queue, and the
+/// prefill time on an idle worker.
 pub(super) fn in_queue(
     request: &RequestContext,
     wish: &AdmissionRequest,
@@ -20,7 +20,7 @@ pub(super) fn in_queue(
     (expected > most).then_some(TooSlow::FirstToken)
 }
 
-/// Whether it would be too slow where it is placed. What is not known yet is never too slow.
+/// Checks the predicted times of a placed request. An unknown prediction never rejects.
 pub(super) fn placed(request: &RequestContext, placement: &WorkerPlacement) -> Option<TooSlow> {
     request.pool().admission.as_ref()?.spec.early_rejection?;
     let begins = placement.prefills.unwrap_or(placement.answers);
@@ -36,13 +36,13 @@ pub(super) fn placed(request: &RequestContext, placement: &WorkerPlacement) -> O
     (between > most).then_some(TooSlow::Tokens)
 }
 
-/// The target times what may be missed of it; none where nothing is refused.
+/// Returns the target multiplied by the tolerance factor. `None` if early rejection is off.
 fn bearable(request: &RequestContext, target: Option<Duration>) -> Option<Duration> {
     let factor = request.pool().admission.as_ref()?.spec.early_rejection?;
     Some(target?.mul_f64(factor))
 }
 
-/// Behind what waits at that worker.
+/// Predicts the time to the first token behind the prompts that wait at the worker.
 fn first_token(request: &RequestContext, seat: WorkerChoice) -> Option<Duration> {
     let load = request.pool().workers.members[seat.member].worker.load();
     let cached = seat.matched.unwrap_or(0);
@@ -61,7 +61,7 @@ fn between_tokens(request: &RequestContext, seat: WorkerChoice) -> Option<Durati
     millis(load.cost().tbt_ms(reading.decoding + 1, resident))
 }
 
-/// The time to its first token on the worker of the pool that would be the fastest if it were idle; zero while unknown.
+/// Returns the time to the first token on the pool's fastest idle worker; zero while unknown.
 pub(super) fn runs(request: &RequestContext) -> Duration {
     let prompt = request.prompt_tokens();
     let workers = request.pool().workers.serving(&request.model);

@@ -1,13 +1,14 @@
-//! A pool's budget and its queue.
+//! Admission controller of a pool: its budget and its queue.
 //!
-//! Whoever finds room goes in at the cost of the budget's atomics. Whoever does not gets a place in the line, and is let in by
-//! whoever makes room: as many as fit, each with its permit in its hand, so that nobody who comes later takes it.
+//! A request that finds room costs only the budget's atomics. Any other request is queued. When room is freed, as many
+//! queued requests as fit are admitted in queue order. Each gets its permit at that moment, so that no later request
+//! takes the room.
 //!
-//! One that a policy holds is asked again for a release of capacity. Whether that was of use only its policy can tell. One
-//! that is held again passes the release on to the next in order, while that is worth asking (see [`CapacityEvent`]). One that is sent
-//! does so too, since a release may have made room for more than one, and one that leaves; for those the count begins anew.
+//! When capacity is freed, held requests are re-evaluated in queue order. If the policy holds a request again, the
+//! notification moves to the next one until its wake budget is used up (see [`CapacityEvent`]). If a request is
+//! dispatched or cancelled, the budget is reset, because one release can free room for several requests.
 //!
-//! The lock is taken for an operation on the line at a time and never held across a wait.
+//! The lock is taken for one operation on the queue at a time, and never held across a wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,30 +26,30 @@ use super::permit::{Charge, Permit};
 use super::ticket::{QueueEntry, QueuePosition};
 use super::wish::AdmissionRequest;
 
-/// Bounds of `Retry-After`.
+/// Minimum and maximum of `Retry-After`.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// How often a budget that follows the workers is reckoned anew, in microseconds.
+/// Interval in microseconds at which limits that depend on the workers are recomputed.
 const RECKON_EVERY_US: u64 = 500_000;
 
-/// The budget and the queue of a pool. It stays over all snapshots.
+/// Admission controller of a pool. It outlives snapshots.
 #[derive(Debug)]
 pub(crate) struct AdmissionController {
     budget: Budget,
-    /// Whether anything is counted at all.
+    /// Set if any budget is configured.
     counts: AtomicBool,
-    /// Whether somebody in the line is before whoever comes.
+    /// `true` while a queued request goes before new ones.
     is_blocked: AtomicBool,
     line: Mutex<Line>,
-    /// Tickets out, waiting or just being asked again.
+    /// Queue entries, waiting or being re-evaluated.
     held: AtomicUsize,
     arrivals: AtomicU64,
-    /// Counts releases, so that one between a policy's answer and the wait for the next is not missed.
+    /// Counter of releases, which detects a release between a policy's verdict and the next wait.
     releases: AtomicU64,
-    /// Whether tenants are told apart.
+    /// Set if usage is counted by tenant.
     has_tenants: AtomicBool,
-    /// What the limits are made of.
+    /// Inputs of the limits.
     capacity: Mutex<Capacity>,
-    /// When to make them anew; never, where they do not follow the workers.
+    /// Time of the next recomputation; never, if the limits do not depend on the workers.
     reckon_at_us: AtomicU64,
     started: Instant,
     pub(super) metrics: AdmissionMetrics,
@@ -60,7 +61,7 @@ struct Line {
     drain: DrainRate,
 }
 
-/// What somebody who waits is told with.
+/// Waker of a queued request.
 #[derive(Debug)]
 struct Waiter {
     wake: oneshot::Sender<WakeReason>,
@@ -68,20 +69,20 @@ struct Waiter {
     weight: f64,
 }
 
-/// What somebody who waits is told.
+/// Reason of a wake-up.
 #[derive(Debug)]
 pub(super) enum WakeReason {
-    /// To go in.
+    /// Admitted, or to be re-evaluated.
     In {
         permit: Permit,
-        /// The release that its policy is asked for.
+        /// Release for which the policy is called again.
         release: Option<CapacityEvent>,
     },
-    /// To go, since somebody more important has its place.
+    /// Shed: a more important request takes the place.
     Shed,
 }
 
-/// The queue has no room.
+/// Error: the queue has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
@@ -103,32 +104,32 @@ impl AdmissionController {
         })
     }
 
-    /// How many are held.
+    /// Returns the number of queue entries.
     pub(crate) fn len(&self) -> usize {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// To be noted before the policy is asked and handed to [`QueueEntry::hold`].
+    /// Returns the counter of releases. Read it before the policy is called and pass it to [`QueueEntry::hold`].
     pub(crate) fn releases(&self) -> u64 {
         self.releases.load(Ordering::SeqCst)
     }
 
-    /// What is taken of the budget, and what may be.
+    /// Returns the usage of the budget, and its limits.
     pub(crate) fn budget(&self) -> (BudgetUse, BudgetLimits) {
         (self.budget.used(), self.budget.limits())
     }
 
-    /// What waits for each worker: see [`FairQueue::ahead`].
+    /// Returns the waiting requests per worker: see [`FairQueue::ahead`].
     pub(crate) fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
         self.line().waiting.ahead(workers, most)
     }
 
-    /// How many wait by kind of class.
+    /// Returns the number of waiting requests by kind of class.
     pub(crate) fn counts(&self) -> ClassCounts {
         self.line().waiting.counts()
     }
 
-    /// Puts budgets in force; whoever has room then is let in. Those that a policy holds keep the workers they came to.
+    /// Activates budgets and admits the requests that have room then. Held requests keep the workers they target.
     pub(crate) fn put_in_force(self: &Arc<Self>, capacity: Capacity) {
         let follows = capacity.follows_workers();
         self.counts.store(capacity.is_any(), Ordering::SeqCst);
@@ -139,7 +140,7 @@ impl AdmissionController {
         self.admit_ready(None);
     }
 
-    /// Capacity was freed in the pool.
+    /// Notifies the queue of freed capacity.
     pub(crate) fn release(self: &Arc<Self>, release: CapacityEvent) {
         self.releases.fetch_add(1, Ordering::SeqCst);
         if self.len() > 0 {
@@ -148,7 +149,7 @@ impl AdmissionController {
         }
     }
 
-    /// The turn of a request that waits for the first time, at most until then.
+    /// Returns the queue position of a request that waits for the first time, at most until `deadline`.
     pub(super) fn turn(&self, deadline: Instant) -> QueuePosition {
         QueuePosition {
             number: self.arrivals.fetch_add(1, Ordering::Relaxed),
@@ -156,7 +157,8 @@ impl AdmissionController {
         }
     }
 
-    /// Lets a request in that has not waited, where there is room and nobody before it. None is taken where nothing is counted.
+    /// Admits a request that has not waited, if there is room and no queued request goes first. Takes no permit if no
+    /// budget is configured.
     pub(super) fn pass(
         self: &Arc<Self>,
         wish: impl FnOnce() -> AdmissionRequest,
@@ -179,7 +181,7 @@ impl AdmissionController {
         }))
     }
 
-    /// Tenants are only counted once there is one.
+    /// Tenants are only counted once one exists.
     fn charge(&self, wish: &AdmissionRequest) -> Option<Charge> {
         if wish.tenant.is_empty() && !self.has_tenants.load(Ordering::Relaxed) {
             return None;
@@ -197,13 +199,13 @@ impl AdmissionController {
         self.line().waiting.correct(tenant, share);
     }
 
-    /// A permit is over. One that was of no use frees nothing that a policy could not have had already.
+    /// Returns a permit's share of the budget. An unused permit frees nothing that a policy could not have had before.
     pub(super) fn give_back(self: &Arc<Self>, tokens: u64, was_used: bool) {
         self.untake(tokens);
         if tokens == UNCOUNTED {
             return;
         }
-        // When the worker's load was given back, just before, the budget was what kept everybody out.
+        // The worker's load was released just before, when only the budget blocked requests.
         if was_used && self.is_blocked.load(Ordering::SeqCst) {
             self.release(CapacityEvent::anywhere());
         } else if self.len() > 0 {
@@ -211,7 +213,7 @@ impl AdmissionController {
         }
     }
 
-    /// A place for one of that class, if fewer than `limit` are held or one may be shed for it.
+    /// Takes a queue entry if fewer than `limit` are in use, or if a less important request can be shed.
     pub(super) fn enter(
         self: &Arc<Self>,
         turn: QueuePosition,
@@ -221,38 +223,38 @@ impl AdmissionController {
         let more = |held: usize| (held < limit).then_some(held + 1);
         let counted = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
         if counted.is_err() && !self.shed_for(class) {
-            // Its look at the budget may have kept somebody from going in.
+            // The check of the budget may have blocked another request.
             self.admit_ready(None);
             return Err(QueueFull);
         }
         Ok(QueueEntry::new(Arc::clone(self), turn))
     }
 
-    /// Whether a newcomer has to wait, and as many wait as may.
+    /// Returns `true` if a new request has to wait and the queue is full.
     pub(super) fn is_crowded(&self, limit: usize) -> bool {
         self.counts.load(Ordering::Relaxed) && self.is_blocked.load(Ordering::SeqCst) && self.len() >= limit
     }
 
-    /// Whether somebody would give its place up for one of that class.
+    /// Returns `true` if a queued request would be shed for one of this class.
     pub(super) fn may_shed_for(&self, class: i32) -> bool {
         self.line().waiting.victim(class).is_some()
     }
 
-    /// Has somebody less important give its place up. Whether there was somebody.
+    /// Sheds a less important request. Returns `true` if there was one.
     fn shed_for(&self, class: i32) -> bool {
         let mut line = self.line();
         let victim = line.waiting.victim(class);
         let shed = victim.and_then(|number| line.waiting.remove(number));
-        // One whose wait is over already has given up its entry, so what it is told always lands.
+        // A request whose wait is over has given up its entry, so the message always arrives.
         shed.is_some_and(|(_, tell)| tell.wake.send(WakeReason::Shed).is_ok())
     }
 
-    /// A ticket is over.
+    /// Releases a queue entry.
     pub(super) fn leave(&self) {
         self.held.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Into the line; none, where there was a release after a policy was asked.
+    /// Enqueues a request. Returns `None` if capacity was freed after the policy was called.
     pub(super) fn enqueue(
         &self,
         turn: QueuePosition,
@@ -282,7 +284,7 @@ impl AdmissionController {
         Some(woken)
     }
 
-    /// It does not wait any more. Whether it still did.
+    /// Removes a request from the queue. Returns `true` if it was still waiting.
     pub(super) fn dequeue(self: &Arc<Self>, turn: QueuePosition) -> bool {
         let gone = self.line().waiting.remove(turn.number);
         if gone.is_some() {
@@ -291,13 +293,13 @@ impl AdmissionController {
         gone.is_some()
     }
 
-    /// One that a policy holds is to be asked again now.
+    /// Marks a held request for re-evaluation now.
     pub(super) fn ask_again(self: &Arc<Self>, turn: QueuePosition) {
         self.line().waiting.make_due(turn.number);
         self.admit_ready(None);
     }
 
-    /// One of those that waited goes to a worker.
+    /// Records that a queued request goes to a worker.
     pub(super) fn sent(&self) {
         let now = self.now_us();
         let mut line = self.line();
@@ -307,7 +309,7 @@ impl AdmissionController {
         }
     }
 
-    /// Lets in whoever is next and fits. `release`: one of those that a policy holds may be among them.
+    /// Admits the next requests that fit. With a `release`, a held request may be among them.
     pub(super) fn admit_ready(self: &Arc<Self>, mut release: Option<CapacityEvent>) {
         let now = self.now_us();
         let mut undelivered = Vec::new();
@@ -344,8 +346,8 @@ impl AdmissionController {
             if let Some(release) = &mut asked_for {
                 release.spend(aim);
             }
-            // One whose wait is over has given up its entry, so this always lands; were it not to, the permit must not be
-            // dropped under the lock.
+            // A request whose wait is over has given up its entry, so the message always arrives. If it did not, the
+            // permit must not be dropped under the lock.
             let wake = WakeReason::In {
                 permit,
                 release: asked_for,
@@ -357,7 +359,7 @@ impl AdmissionController {
         drop(undelivered);
     }
 
-    /// What was taken for one of so many tokens, as its permit gives it back.
+    /// Returns the tokens taken for a request, in the form that its permit gives back.
     fn take(&self, tokens: u64) -> Option<u64> {
         if !self.counts.load(Ordering::SeqCst) {
             return Some(UNCOUNTED);
@@ -371,7 +373,7 @@ impl AdmissionController {
         }
     }
 
-    /// How many are before one of that class, and how long it will be until those have left, where that is known.
+    /// Returns the number of requests before one of this class, and the predicted time until they have left.
     pub(super) fn outlook(&self, class: i32) -> (usize, Option<Duration>) {
         let line = self.line();
         let ahead = line.waiting.ahead_of(class);
@@ -379,7 +381,8 @@ impl AdmissionController {
         (ahead, wait.map(Duration::from_micros))
     }
 
-    /// When one of that class that is sent away may come back: when those who wait are gone, at the pace they go.
+    /// Returns the value of `Retry-After` for this class: the time until the waiting requests are gone, at the current
+    /// pace.
     pub(super) fn retry_after(&self, class: i32) -> Duration {
         let (_, wait) = self.outlook(class);
         wait.unwrap_or_default().clamp(RETRY_AFTER[0], RETRY_AFTER[1])
@@ -392,12 +395,12 @@ impl AdmissionController {
         }
     }
 
-    /// Makes the limits of what is known of the workers now.
+    /// Recomputes the limits from the current state of the workers.
     fn recompute_limits(&self) {
         let limits = self.capacity().limits();
         self.budget.set_limits(limits);
         let next = self.now_us().saturating_add(RECKON_EVERY_US);
-        // What does not follow the workers stays so.
+        // Limits that do not depend on the workers keep this value.
         let later = |at: u64| (at != u64::MAX).then_some(next);
         let _ = self
             .reckon_at_us
@@ -427,5 +430,5 @@ impl AdmissionController {
     }
 }
 
-/// The tokens of a permit for which nothing was taken.
+/// Marker of a permit that took no tokens.
 const UNCOUNTED: u64 = u64::MAX;

@@ -6,11 +6,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// How a request came in, or why it did not.
+/// Admission result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admitted {
     AtOnce,
-    /// It had to wait for the budget; how that ended is counted as well, unless it was let in.
+    /// Queued for the budget. Unless it is admitted then, its end is counted as well.
     AfterWaiting,
     QueueFull,
     TimedOut,
@@ -53,7 +53,7 @@ pub(crate) struct AdmissionFamilies {
 #[derive(Debug)]
 pub(crate) struct AdmissionMetrics {
     results: [Counter; RESULTS.len()],
-    /// Seconds from a ticket's taking to its end.
+    /// Lifetime of a queue entry in seconds.
     pub(super) waited: Histogram,
 }
 
@@ -82,7 +82,7 @@ impl AdmissionFamilies {
         }
     }
 
-    /// The comments of one pool.
+    /// Returns the counter of one pool's comments.
     pub(crate) fn comments(&self, pool: &str) -> Counter {
         let pool = pool.to_owned();
         self.comments.get_or_create_owned(&PoolLabel { pool })

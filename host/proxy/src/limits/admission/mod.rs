@@ -1,7 +1,8 @@
-//! Who may go in: a pool's budgets, and its queue for those who have to wait, for the budget or because a policy holds them.
+//! Admission control: a pool's budgets, and its queue of requests that wait for the budget or are held by a policy.
 //!
-//! The rules are `routing`'s (`routing/src/admission/`); here are the waits. `AdmissionController` is a pool's, over all snapshots;
-//! `AdmissionSession` is one request's way through it; a `Permit` is what it takes of the budget until its answer ends.
+//! The queueing rules are in `routing` (`routing/src/admission/`); this module adds the waits. `AdmissionController`
+//! belongs to a pool and outlives snapshots. `AdmissionSession` is one request's admission. A `Permit` is its share of
+//! the budget until its response ends.
 
 mod capacity;
 mod early;

@@ -1,4 +1,4 @@
-//! One request's way into its pool: at once, or through the queue, as often as its policy holds it.
+//! Admission of one request: at once or through the queue, with any number of holds by its policy.
 
 use placement::{HoldTerms, WorkerPlacement};
 use tokio::time::Instant;
@@ -12,21 +12,21 @@ use super::wish::{AdmissionRequest, PriorityHint};
 use crate::base::reply::Refusal;
 use crate::request::context::RequestContext;
 
-/// How far a request has come.
+/// Admission state of a request.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionSession {
-    /// Known once it has to wait.
+    /// `None` until it has to wait.
     wish: Option<AdmissionRequest>,
-    /// Since it waited first.
+    /// Queue position, from the first wait on.
     turn: Option<QueuePosition>,
     ticket: Option<QueueEntry>,
     permit: Option<Permit>,
-    /// By when its answer must have begun.
+    /// Time by which its response must have begun.
     deadline: Option<Instant>,
 }
 
 impl AdmissionSession {
-    /// For a request whose answer must have begun by `deadline`.
+    /// Creates the state of a request whose response must have begun by `deadline`.
     pub(crate) fn new(deadline: Option<Instant>) -> Self {
         Self {
             deadline,
@@ -34,17 +34,17 @@ impl AdmissionSession {
         }
     }
 
-    /// Since it waited first.
+    /// Returns the queue position, from the first wait on.
     pub(crate) fn turn(&self) -> Option<QueuePosition> {
         self.turn
     }
 
-    /// Whether it has a place in the queue now.
+    /// Returns `true` while the request has a queue entry.
     pub(crate) fn is_held(&self) -> bool {
         self.ticket.is_some()
     }
 
-    /// Goes in, and waits for room in the budget where there is none.
+    /// Takes a permit, or waits until the budget has room.
     pub(crate) async fn enter(&mut self, request: &RequestContext) -> Result<(), Refusal> {
         let pool = request.pool();
         let wish = match pool.queue.pass(|| AdmissionRequest::of(request)) {
@@ -57,7 +57,7 @@ impl AdmissionSession {
             }
             Err(wish) => wish,
         };
-        // What nobody serves is told so now, not after a wait.
+        // A model without workers is refused before any wait.
         if pool.workers.serving(&request.model).next().is_none() {
             return Ok(());
         }
@@ -80,7 +80,8 @@ impl AdmissionSession {
         Ok(())
     }
 
-    /// Its policy holds it: waits until it is to be asked again. `seen` as in `AdmissionController::releases`.
+    /// Waits after a policy's hold until the request is to be re-evaluated. `seen` is as in
+    /// `AdmissionController::releases`.
     pub(crate) async fn hold(
         &mut self,
         request: &RequestContext,
@@ -98,8 +99,8 @@ impl AdmissionSession {
         Ok(())
     }
 
-    /// It is to go to these workers, unless that would take too long. A request that goes on after a worker failed is not
-    /// refused any more.
+    /// Admits a placed request unless its predicted times are too long. A request that is retried after a worker's
+    /// failure is not rejected any more.
     pub(crate) fn send(
         &mut self,
         request: &RequestContext,
@@ -125,12 +126,12 @@ impl AdmissionSession {
         Ok(())
     }
 
-    /// What it takes of the pool until its answer ends.
+    /// Returns the permit, which is held until the response ends.
     pub(crate) fn into_permit(self) -> Option<Permit> {
         self.permit
     }
 
-    /// A place in the queue.
+    /// Takes a queue entry.
     fn ticket(&mut self, request: &RequestContext) -> Result<QueueEntry, Refusal> {
         let pool = request.pool();
         let turn = *self.turn.get_or_insert_with(|| {
@@ -145,7 +146,7 @@ impl AdmissionSession {
 }
 
 impl PriorityHint<'_> {
-    /// Refuses a request that is sure to be refused at its admission. `is_served`: a worker serves its model.
+    /// Rejects a request early if its admission is certain to fail. `is_served`: a worker serves its model.
     pub(crate) fn reject_if_full(
         &self,
         gate: &AdmissionController,

@@ -1,4 +1,4 @@
-//! What one request takes of its pool, until its answer ends.
+//! Permit: one request's share of its pool's budget, until its response ends.
 
 use std::sync::Arc;
 
@@ -6,36 +6,36 @@ use routing::weighted_tokens;
 
 use super::gate::AdmissionController;
 
-/// ConnectionLimiter in the budget, and a charge on the tenant's account. Dropped, the room is given back and whoever waits is let in; what
-/// was never made use of is not charged either.
+/// Share of the budget, and a charge on the tenant's account. Dropping it returns the share and admits waiting
+/// requests. The charge of an unused permit is returned too.
 #[derive(Debug)]
 pub(crate) struct Permit {
     pub(super) gate: Arc<AdmissionController>,
-    /// What it takes of the budget of tokens.
+    /// Tokens taken of the budget.
     pub(super) tokens: u64,
-    /// Of those, the output that is expected.
+    /// Expected output within these tokens.
     pub(super) output: u64,
-    /// Who was charged, and how much.
+    /// Charged tenant and amount.
     pub(super) charged: Option<Charge>,
     pub(super) is_used: bool,
 }
 
-/// On a tenant's account.
+/// Charge on a tenant's account.
 #[derive(Debug)]
 pub(super) struct Charge {
     pub(super) tenant: Arc<str>,
     pub(super) weight: f64,
-    /// Weighted tokens over the weight.
+    /// Weighted tokens divided by the tenant's weight.
     pub(super) share: f64,
 }
 
 impl Permit {
-    /// The request goes to a worker.
+    /// Marks the permit as used: the request goes to a worker.
     pub(super) fn begin(&mut self) {
         self.is_used = true;
     }
 
-    /// The answer is complete, with so many tokens: the tenant is charged those.
+    /// Charges the tenant for the output tokens of a complete response.
     pub(crate) fn served(&self, output: u64) {
         if let Some(charge) = &self.charged {
             let more = weighted_tokens(0, output) - weighted_tokens(0, self.output);

@@ -1,4 +1,4 @@
-//! Who is asked again for a release, and how often at most.
+//! Tests of re-evaluations after a release: their order and their maximum.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use super::gate::AdmissionController;
 use super::tests::{gate, hold, plain, tickets};
 use super::ticket::QueueEntry;
 
-/// Asked in vain whenever it is: counts how often.
+/// Holds a request for good. Counts its unsuccessful re-evaluations.
 async fn held_for_good(
     gate: &AdmissionController,
     mut ticket: QueueEntry,

@@ -5,14 +5,15 @@ use routing::{BudgetLimits, BudgetUse};
 use super::gate::AdmissionController;
 use super::metrics::CLASSES;
 
-/// The budget of a pool that has one.
+/// Budget of a pool that has one.
 #[derive(Debug, Clone, Copy)]
 pub struct BudgetReport {
-    /// What is under way.
+    /// Current usage.
     pub used: BudgetUse,
-    /// What may be.
+    /// Current limits.
     pub limits: BudgetLimits,
-    /// How many wait, by kind of class: `sheddable` (priority below 0), `standard` (0), `preferred` (above).
+    /// Number of waiting requests by kind of class: `sheddable` (priority below 0), `standard` (0), `preferred`
+    /// (above).
     pub waiting: [(&'static str, usize); CLASSES.len()],
 }
 

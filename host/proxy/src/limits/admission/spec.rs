@@ -1,63 +1,64 @@
-//! What is configured of admission: for a pool, and for a route.
+//! Admission settings of pools and routes.
 
 use std::time::Duration;
 
 use http::HeaderName;
 
-/// What a pool lets in, and whom first.
+/// Admission settings of a pool: budgets, targets and priorities.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AdmissionSpec {
-    /// Most requests under way.
+    /// Maximum of requests in progress.
     pub requests: BudgetSpec,
-    /// Most prompt and expected output tokens under way.
+    /// Maximum of prompt tokens and expected output tokens in progress.
     pub tokens: BudgetSpec,
-    /// Output tokens expected of a request, or fewer where it says how many it wants at most.
+    /// Expected output tokens of a request. A lower maximum in the request itself takes precedence.
     pub expected_output: u64,
-    /// What first tokens should come within, where the route says nothing.
+    /// Target time to the first token, unless the route sets one.
     pub ttft_target: Option<Duration>,
-    /// The time there should be between tokens, where the route says nothing; it also bounds requests that are `Auto`.
+    /// Target time between tokens, unless the route sets one. It also limits the budget of requests if that is `Auto`.
     pub tbt_target: Option<Duration>,
-    /// A request is refused at once where more than this many times its route's target is predicted; none: never.
+    /// Early rejection: a request is refused if its prediction exceeds its target by more than this factor. `None`
+    /// disables it.
     pub early_rejection: Option<f64>,
-    /// The header that names a request's class.
+    /// Header with a request's class.
     pub priority_header: Option<String>,
-    /// Whether `priority` of the body does, too.
+    /// Set if `priority` of the body is read as the class too.
     pub priority_in_body: bool,
-    /// The header that names a request's tenant, where it has no key that does.
+    /// Header with a request's tenant, for requests whose key has none.
     pub tenant_header: Option<String>,
-    /// The header that tells how long a client waits for the beginning of an answer.
+    /// Header with the time that a client waits for the beginning of a response.
     pub timeout_header: Option<String>,
 }
 
-/// How large a budget is.
+/// Size of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BudgetSpec {
-    /// Without limit.
+    /// Unlimited.
     #[default]
     Off,
-    /// So much.
+    /// Fixed limit.
     Fixed(u64),
-    /// The sum of what the workers in service take.
+    /// Sum of the capacities of the workers in service.
     Auto {
-        /// What one takes where nothing more is known of it; none: without limit.
+        /// Capacity of a worker about which nothing more is known. `None`: unlimited.
         per_worker: Option<u64>,
     },
 }
 
-/// What a route asks for its requests.
+/// Objectives of a route for its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Objectives {
-    /// Their class; none: that of the client's key, else 0.
+    /// Class of its requests. `None`: that of the client's key, else 0.
     pub priority: Option<i32>,
-    /// What first tokens should come within, from the request's arrival.
+    /// Target time to the first token, from the request's arrival.
     pub ttft_target: Option<Duration>,
-    /// The time there should be between tokens.
+    /// Target time between tokens.
     pub tbt_target: Option<Duration>,
-    /// How long the beginning of an answer is waited for.
+    /// Time limit for the beginning of the response.
     pub start_timeout: Option<Duration>,
 }
 
-/// The same, ready for use.
+/// Admission settings with parsed header names.
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) spec: AdmissionSpec,
@@ -67,7 +68,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// A name that no header can have is not looked for.
+    /// Parses the header names. An invalid name is ignored.
     pub(crate) fn new(spec: AdmissionSpec) -> Self {
         let header = |name: &Option<String>| HeaderName::try_from(name.as_deref()?).ok();
         Self {

@@ -1,4 +1,4 @@
-//! Who is let in when, what the queue is bounded by, and that a budget is neither exceeded nor leaked.
+//! Tests of admission: its order, the bounds of the queue, and that a budget is neither exceeded nor leaked.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) fn gate() -> Arc<AdmissionController> {
     AdmissionController::new(AdmissionFamilies::default().pool("main", Histogram::new([1.0])))
 }
 
-/// A gate that lets so many in.
+/// Creates an admission controller with these limits.
 fn budget(requests: Option<u64>, tokens: Option<u64>) -> Arc<AdmissionController> {
     let gate = gate();
     gate.put_in_force(Capacity::fixed(requests, tokens));
@@ -51,7 +51,7 @@ fn pass(gate: &Arc<AdmissionController>, wish: AdmissionRequest) -> Option<Permi
     passed.ok().map(|permit| permit.expect("it is counted"))
 }
 
-/// A place for at most `patience`, among `limit`.
+/// Enters a queue of at most `limit` entries, for at most `patience`.
 fn enter(
     gate: &Arc<AdmissionController>,
     limit: usize,
@@ -385,7 +385,7 @@ async fn tenants_take_turns_by_what_they_were_served() {
     assert_eq!(order, ["light", "light", "heavy", "heavy"]);
 }
 
-/// Many tasks on several threads that come, wait, are held, leave and end, on a budget of a few.
+/// Runs many tasks on several threads that arrive, wait, are held, leave and end, on a small budget.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind() {
     const LIMIT: u64 = 3;

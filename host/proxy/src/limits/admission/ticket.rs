@@ -1,4 +1,4 @@
-//! One request's place in a pool's queue.
+//! Entry of one request in a pool's queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,54 +12,55 @@ use super::gate::{AdmissionController, WakeReason};
 use super::permit::Permit;
 use super::wish::AdmissionRequest;
 
-/// When a request waited first, and until when it may; the same however often it enters the queue.
+/// Time of a request's first wait, and the deadline of its waits. It is kept when the request enters the queue again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueuePosition {
     pub(super) number: u64,
     pub(super) deadline: Instant,
 }
 
-/// How often in a row a request is asked again at once, because of releases while it was asked. A router that decides more slowly
-/// than capacity is freed would ask the same one for ever.
+/// Maximum of consecutive re-evaluations due to releases during an evaluation. Without it, a router that decides more
+/// slowly than capacity is freed would re-evaluate the same request for ever.
 const MOST_ROUNDS: u8 = 8;
 
-/// Kept over all waits of a request. Its end is the end of the time in the queue, for whatever reason.
+/// Queue entry, kept over all waits of a request. Its drop ends the time in the queue, for whatever reason.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
     gate: Arc<AdmissionController>,
     turn: QueuePosition,
     since: Instant,
-    /// What its policy is asked again for, and others may be.
+    /// Release for which its policy is called again, and which is passed on afterwards.
     release: Option<CapacityEvent>,
-    /// How often in a row it did not have to wait.
+    /// Consecutive re-evaluations without a wait.
     rounds: u8,
-    /// Whether somebody else has its place now.
+    /// `true` once another request has its place.
     is_shed: bool,
 }
 
-/// Why a wait was in vain.
+/// Reason why a wait ended without admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unserved {
-    /// The time in the queue is up.
+    /// The time in the queue is used up.
     Timeout,
-    /// Somebody more important has its place.
+    /// A more important request has its place.
     Shed,
 }
 
-/// A ticket's entry in the line, for one wait.
+/// Entry in the queue for one wait.
 struct Entry<'a> {
     ticket: &'a mut QueueEntry,
     woken: oneshot::Receiver<WakeReason>,
 }
 
-/// How long a request that was not held yet may be held in all: as the pool has it, and while its answer may still begin in time.
+/// Returns the maximum time in the queue of a request that was not held yet: the pool's limit, or the time left until
+/// `deadline`.
 pub(crate) fn longest_hold(timeout: Duration, deadline: Option<Instant>) -> Duration {
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     deadline.map_or(timeout, |deadline| left(deadline).min(timeout))
 }
 
 impl QueuePosition {
-    /// How much longer it may be held.
+    /// Returns the remaining time in the queue.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -91,8 +92,9 @@ impl QueueEntry {
         }
     }
 
-    /// Waits until it is time to ask the policy again: capacity was freed (also since `seen`, see [`AdmissionController::releases`]) and this
-    /// request is the next in order, or `ask_again` has passed. Its permit is given back meanwhile.
+    /// Waits until the policy is to be called again: capacity was freed and this request is the next in order, or
+    /// `ask_again` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The permit is
+    /// given back meanwhile.
     pub(super) async fn hold(
         &mut self,
         wish: &AdmissionRequest,
@@ -149,12 +151,12 @@ impl QueueEntry {
         }
     }
 
-    /// The request has found a worker.
+    /// Records that the request has found a worker.
     pub(super) fn sent(self) {
         self.gate.sent();
     }
 
-    /// The next may be asked.
+    /// Passes the release on to the next request in the queue.
     fn pass_on(&mut self) {
         if let Some(release) = self.release.take() {
             self.gate.admit_ready(Some(release));
@@ -171,7 +173,7 @@ impl Drop for QueueEntry {
             .metrics
             .waited
             .observe(self.since.elapsed().as_secs_f64());
-        // Sent or gone, it is not asked again: what was freed may be of use to as many as at first.
+        // A request that was sent or has left is not re-evaluated. The release may fit as many requests as at first.
         self.release = self.release.map(CapacityEvent::reset);
         self.pass_on();
     }
@@ -183,7 +185,7 @@ impl Drop for Entry<'_> {
         if ticket.gate.dequeue(ticket.turn) {
             return;
         }
-        // Told while it was leaving, it has been told all the same; the permit is given back here.
+        // A wake-up may have arrived during the drop; its permit is given back here.
         if let Ok(wake) = self.woken.try_recv() {
             let _ = ticket.woken(wake);
         }

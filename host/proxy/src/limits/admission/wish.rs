@@ -1,4 +1,4 @@
-//! What one request asks of its pool, as its key, its route, its headers and its body say.
+//! Cost, class, tenant and deadline of one request, from its key, route, headers and body.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use super::spec::Admission;
 use crate::limits::clients::Principal;
 use crate::request::context::RequestContext;
 
-/// Classes there are: more would only be told apart by those who abuse them.
+/// Range of classes. It is bounded against abuse.
 const CLASSES: std::ops::RangeInclusive<i64> = -100..=100;
-/// Longest name of a tenant in a header.
+/// Maximum length of a tenant's name in a header.
 const LONGEST_NAME: usize = 128;
-/// Output tokens expected where nothing is configured.
+/// Default of the expected output tokens.
 const EXPECTED_OUTPUT: u64 = 256;
 
-/// What a request takes, whose it is and how important.
+/// Cost, tenant and importance of a request.
 #[derive(Debug, Clone)]
 pub(super) struct AdmissionRequest {
     pub(super) class: i32,
-    /// Empty for those of no tenant.
+    /// Empty for a request without a tenant.
     pub(super) tenant: Arc<str>,
     pub(super) weight: f64,
     /// Prompt tokens.
     pub(super) input: u64,
-    /// Output tokens expected.
+    /// Expected output tokens.
     pub(super) output: u64,
-    /// When its first token should come.
+    /// Deadline of its first token.
     pub(super) first_token_by: Option<Instant>,
-    /// The time to its first token on an idle worker; zero while unknown.
+    /// Time to its first token on an idle worker; zero while unknown.
     pub(super) runs: Duration,
 }
 
 impl AdmissionRequest {
-    /// Without the time it takes, which only those who wait need.
+    /// Collects everything but `runs`, which only waiting requests need.
     pub(super) fn of(request: &RequestContext) -> Self {
         let admission = request.pool().admission.as_ref();
         let caller = request.caller.as_deref();
@@ -56,18 +56,18 @@ impl AdmissionRequest {
         }
     }
 
-    /// What it takes of the budget of tokens.
+    /// Returns its cost in the budget of tokens.
     pub(super) fn tokens(&self) -> u64 {
-        // The highest number stands for what is not counted.
+        // The maximum of `u64` marks a permit that took no tokens.
         self.input.saturating_add(self.output).min(u64::MAX - 1)
     }
 
-    /// What its tenant is charged.
+    /// Returns the charge of its tenant.
     pub(super) fn share(&self) -> f64 {
         weighted_tokens(self.input, self.output) / self.weight
     }
 
-    /// When it has to leave the queue to make its target; never before `started`.
+    /// Returns the time at which it must leave the queue to meet its target; never before `started`.
     pub(super) fn start_by(&self, started: Instant) -> Instant {
         const FAR: Duration = Duration::from_secs(30 * 86_400);
         match self.first_token_by {
@@ -96,14 +96,14 @@ impl AdmissionRequest {
 /// trusted front set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestTerms {
-    /// Of the header, else of the body where the pool reads it; higher is sooner.
+    /// Class of the header, or of the body if the pool reads that. A higher class is served sooner.
     class: Option<i64>,
     tenant: Option<Arc<str>>,
     timeout: Option<Duration>,
 }
 
 impl RequestTerms {
-    /// Reads them as the pool's `[admission]` names them; `priority` is that of the body.
+    /// Reads the headers that the pool's `[admission]` names. `priority` is the body's field.
     pub(crate) fn read(admission: Option<&Admission>, headers: &HeaderMap, priority: Option<i64>) -> Self {
         let Some(admission) = admission else {
             return Self::default();
@@ -119,22 +119,22 @@ impl RequestTerms {
         }
     }
 
-    /// The tenant of a header; empty for none.
+    /// Returns the tenant of a header; empty if there is none.
     pub(crate) fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or_default()
     }
 }
 
 impl Admission {
-    /// Returns the class that the body's `priority` means, where the pool reads it. vLLM's order is the reverse: the lower,
-    /// the earlier.
+    /// Converts the body's `priority` to a class, if the pool reads it. vLLM's order is the reverse: lower values are
+    /// served earlier.
     pub(crate) fn class_of_body(&self, priority: Option<i64>) -> Option<i64> {
         let is_read = self.spec.priority_in_body;
         priority.filter(|_| is_read).map(i64::saturating_neg)
     }
 }
 
-/// What is known of a request's importance before anything is made of its prompt.
+/// Priority inputs that are known before tokenisation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PriorityHint<'a> {
     /// Class of its route.
@@ -144,8 +144,8 @@ pub(crate) struct PriorityHint<'a> {
 }
 
 impl PriorityHint<'_> {
-    /// What the request says of itself, else its route, else its key. One with a key may not make itself more important
-    /// than those make it.
+    /// Returns the class that the request states, else its route's, else its key's. A request with a key cannot exceed
+    /// the class of its route or key.
     pub(super) fn class(&self) -> i32 {
         let caller = self.caller.map(|caller| caller.priority);
         let given = self.route.or(caller).unwrap_or(0);
@@ -176,26 +176,26 @@ fn parsed<T: FromStr>(headers: &HeaderMap, name: &HeaderName) -> Option<T> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// What the first token of a request should come within, from its arrival.
+/// Returns the target time to the first token, from the request's arrival.
 pub(super) fn ttft_target(request: &RequestContext) -> Option<Duration> {
     let of_pool = || request.pool().admission.as_ref()?.spec.ttft_target;
     request.route().objectives.ttft_target.or_else(of_pool)
 }
 
-/// The time there should be between its tokens.
+/// Returns the target time between tokens.
 pub(super) fn tbt_target(request: &RequestContext) -> Option<Duration> {
     let of_pool = || request.pool().admission.as_ref()?.spec.tbt_target;
     request.route().objectives.tbt_target.or_else(of_pool)
 }
 
-/// By when the answer must have begun: the client may ask for less than the route, not for more.
+/// Returns the time by which the response must have begun. The client may shorten the route's limit, but not extend it.
 pub(crate) fn deadline(request: &RequestContext) -> Option<Instant> {
     let of_route = request.route().objectives.start_timeout;
     let within = of_route.into_iter().chain(request.terms.timeout).min()?;
     Instant::from_std(request.arrived).checked_add(within)
 }
 
-/// `30`, `1.5`, `30s`, `500ms` or `2m`; what cannot be read is no timeout.
+/// Parses `30`, `1.5`, `30s`, `500ms` or `2m`. An invalid text sets no timeout.
 fn seconds(text: &str) -> Option<Duration> {
     const LONGEST: f64 = 86_400.0;
     let text = text.trim();

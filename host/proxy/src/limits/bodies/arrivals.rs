@@ -1,5 +1,5 @@
-//! Bodies whose clients are waited for. There is room for so many; beyond it, the body that has been arriving for longest
-//! gives way to one that begins, so that the pace a body must keep rises with scarcity.
+//! Limiter of bodies in arrival. At the limit, the body that has been arriving for longest is dropped for a new one, so
+//! the pace that a body must keep rises with scarcity.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use tokio::sync::Notify;
 
 use super::{BodiesFull, BodyTotals, haste};
 
-/// A body has so much time whoever else waits.
+/// Minimum time of a body before it may be dropped for another.
 const LEAST_TIME: Duration = Duration::from_secs(1);
-/// Where memory is short, one of so many ends at a time.
+/// Divisor: while memory is short, this fraction of the bodies is dropped at a time.
 const ENDED_PART: usize = 4;
 
-/// The bodies that are arriving, by their numbers.
+/// Bodies in arrival, by number.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     limit: AtomicUsize,
@@ -29,26 +29,26 @@ struct Arriving {
     shared: Arc<Shared>,
 }
 
-/// What a body and who ends it both see.
+/// State shared by a body and the code that drops it.
 #[derive(Debug, Default)]
 struct Shared {
     ends: Notify,
-    /// Whether it ends for want of memory.
+    /// Set if the body is dropped for lack of memory.
     is_for_memory: AtomicBool,
-    /// Bytes that it has taken.
+    /// Bytes taken by the body.
     held: AtomicUsize,
 }
 
-/// Why a body ends before it is complete.
+/// Reason why a body is dropped before it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GivesWay {
-    /// Another one needs its place.
+    /// Another body needs its place.
     ToAnother,
     /// The process needs its memory.
     ToAll,
 }
 
-/// A body is arriving until this is dropped.
+/// Body in arrival, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     arrivals: Arc<Arrivals>,
@@ -103,7 +103,7 @@ impl Arrivals {
         haste(self.count(), self.limit.load(Ordering::Relaxed))
     }
 
-    /// Ends a quarter of the bodies, those that hold most.
+    /// Drops the quarter of the bodies that hold most bytes.
     pub(super) fn end_largest(&self) {
         let mut arriving = self.lock();
         let held = |body: &Arriving| body.shared.held.load(Ordering::Relaxed);
@@ -130,12 +130,12 @@ impl Arrivals {
 }
 
 impl Arrival {
-    /// The body has taken so many bytes.
+    /// Records the bytes that the body has taken.
     pub(crate) fn holds(&self, bytes: usize) {
         self.shared.held.store(bytes, Ordering::Relaxed);
     }
 
-    /// Ends when the body must give way.
+    /// Resolves when the body must be dropped.
     pub(crate) async fn gives_way(&self) -> GivesWay {
         self.shared.ends.notified().await;
         match self.shared.is_for_memory.load(Ordering::Relaxed) {

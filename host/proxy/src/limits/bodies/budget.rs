@@ -1,8 +1,8 @@
-//! The bytes of request bodies that are held at a time. A body takes bytes as they come and gives them back when it is dropped.
+//! Memory budget of request bodies. A body takes bytes as they arrive and returns them when it is dropped.
 //!
-//! While there is room, that is an addition to an atomic. Beyond it a body waits, and the oldest one is served first. Bodies that
-//! hold parts cannot block each other for good: where only bodies that wait hold bytes, and where the oldest one's time is
-//! up, the youngest ones fail and give theirs back.
+//! While there is room, taking bytes is one atomic addition. Otherwise a body waits, and the oldest is served first.
+//! Partial bodies cannot deadlock: if only waiting bodies hold bytes, or the oldest one's time is up, the youngest fail
+//! and return theirs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,30 +14,30 @@ use tokio::time::timeout;
 
 use super::{BodiesFull, BodyTotals, haste};
 
-/// Bodies that have failed give their bytes back within this time.
+/// Time within which failed bodies return their bytes.
 const TO_GIVE_BACK: Duration = Duration::from_secs(1);
-/// Bodies of at most so many bytes, and of at most this share of the limit, are small.
+/// Maximum size of a small body. A small body also stays below a share of the limit.
 const SMALL: usize = 64 << 10;
 const SMALL_SHARE: usize = 1 << 10;
-/// Beyond the limit, this part of it is kept for them.
+/// Divisor: this fraction of the limit is reserved beyond the limit for small bodies.
 const KEPT_PART: usize = 16;
 
-/// All bytes of bodies.
+/// Bytes of all bodies.
 #[derive(Debug)]
 pub(super) struct BodyBudget {
     limit: AtomicUsize,
     held: AtomicUsize,
-    /// How many wait: while none does, nothing else is looked at.
+    /// Number of waiting bodies. While it is 0, the lock is not taken.
     waiters: AtomicUsize,
     queue: Mutex<Queue>,
 }
 
-/// The bodies that wait.
+/// Queue of waiting bodies.
 #[derive(Debug, Default)]
 struct Queue {
-    /// By their numbers.
+    /// Waiting bodies by number.
     bodies: BTreeMap<u64, Waiter>,
-    /// Bytes that they hold together.
+    /// Bytes that the waiting bodies hold.
     held: usize,
 }
 
@@ -50,23 +50,23 @@ struct Waiter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// The bytes are the body's.
+    /// The body gets its bytes.
     Granted,
-    /// The body fails, for an older one.
+    /// The body fails, in favour of an older one.
     GiveWay,
 }
 
-/// What one body holds.
+/// Bytes held by one body.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Arc<BodyBudget>,
     number: u64,
     held: usize,
-    /// How long it may still wait.
+    /// Remaining time that it may wait.
     patience: Duration,
 }
 
-/// A body waits until this is dropped.
+/// Wait of a body, until this is dropped.
 struct Wait<'b> {
     budget: &'b BodyBudget,
     number: u64,
@@ -104,7 +104,7 @@ impl BodyBudget {
         self.add_within(bytes, self.limit.load(Ordering::SeqCst))
     }
 
-    /// Takes bytes for a body that stays small, if need be of what is kept for such bodies. Large ones that wait do not hold them up.
+    /// Takes bytes for a small body, from the reserve if necessary. Waiting large bodies do not block it.
     fn add_small(&self, held: usize, bytes: usize) -> bool {
         let limit = self.limit.load(Ordering::SeqCst);
         let is_small = held.saturating_add(bytes) <= SMALL.min(limit / SMALL_SHARE);
@@ -123,7 +123,7 @@ impl BodyBudget {
     }
 
     fn serve_waiters(&self) {
-        // One that begins to wait is counted before it looks at what is held, so it is seen here or sees the change.
+        // A new waiter is counted before it reads the usage. So either it is seen here, or it sees the change.
         if self.waiters.load(Ordering::SeqCst) > 0 {
             self.settle(&mut self.lock());
         }
@@ -145,7 +145,7 @@ impl BodyBudget {
         }
     }
 
-    /// Serves the oldest bodies as far as there is room. Where no byte would ever come back, the youngest body fails.
+    /// Serves the oldest bodies while there is room. If no byte would ever be returned, the youngest body fails.
     fn settle(&self, queue: &mut Queue) {
         while let Some((&oldest, waiter)) = queue.bodies.first_key_value() {
             if self.add(waiter.needed) {
@@ -154,7 +154,7 @@ impl BodyBudget {
             }
             if queue.held >= self.held.load(Ordering::SeqCst) {
                 let mut holders = queue.bodies.iter().rev().filter(|(_, body)| body.held > 0);
-                // Without any, the oldest needs more than there is at all.
+                // If there is none, the oldest body needs more than the whole limit.
                 let youngest = holders.next().map_or(oldest, |(number, _)| *number);
                 self.answer(queue, youngest, Answer::GiveWay);
             }
@@ -171,7 +171,7 @@ impl BodyBudget {
         }
     }
 
-    /// Makes bodies younger than that one fail, if that makes room for it. Whether it does.
+    /// Fails bodies younger than `number` if that makes room for it. Returns `true` if it does.
     fn displace_younger(&self, number: u64, needed: usize) -> bool {
         let mut queue = self.lock();
         let wanted = self.held.load(Ordering::SeqCst).saturating_add(needed);
@@ -209,7 +209,7 @@ impl Drop for Wait<'_> {
             self.budget.settle(&mut queue);
         } else if self.answer.try_recv() == Ok(Answer::Granted) {
             drop(queue);
-            // The client left before it heard of it.
+            // The client left before the grant arrived.
             self.budget.release(self.needed);
         }
     }
@@ -233,7 +233,7 @@ impl Share {
         haste(self.budget.held(), self.budget.limit())
     }
 
-    /// Takes more bytes, once there is room for them.
+    /// Takes more bytes, and waits until there is room for them.
     pub(super) async fn take(&mut self, bytes: usize) -> Result<(), BodiesFull> {
         let is_free = self.budget.waiters.load(Ordering::SeqCst) == 0;
         let is_there = is_free && self.budget.add(bytes) || self.budget.add_small(self.held, bytes);
@@ -246,7 +246,7 @@ impl Share {
 
     async fn wait(&mut self, bytes: usize) -> Result<(), BodiesFull> {
         if self.held.saturating_add(bytes) > self.budget.limit() {
-            // However long it waited.
+            // The request exceeds the limit, so no wait helps.
             return Err(BodiesFull);
         }
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Bodies that take more than there is, in every order.
+//! Tests of bodies that exceed the budget, in every order.
 
 use futures_util::FutureExt;
 
@@ -16,7 +16,7 @@ fn share(budget: &Arc<BodyBudget>, number: u64) -> Share {
     Share::new(Arc::clone(budget), number, LONG)
 }
 
-/// A share that was taken at once.
+/// Takes a share that needs no wait.
 fn taken(budget: &Arc<BodyBudget>, number: u64, bytes: usize) -> Share {
     let mut share = share(budget, number);
     share.take(bytes).now_or_never().unwrap().unwrap();

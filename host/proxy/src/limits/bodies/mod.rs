@@ -1,5 +1,5 @@
-//! Bodies of clients' requests in memory, taken together: how many bytes of them are held (`budget.rs`), and how many are
-//! arriving at a time (`arrivals.rs`).
+//! Limits on all request bodies in memory: the bytes they hold (`budget.rs`), and the number in arrival
+//! (`arrivals.rs`).
 
 mod arrivals;
 mod budget;
@@ -15,17 +15,17 @@ use self::arrivals::Arrivals;
 pub(crate) use self::arrivals::{Arrival, GivesWay};
 use self::budget::{BodyBudget, Share};
 
-/// A body need not come faster than this many times the configured pace.
+/// Maximum factor by which scarcity raises the required pace of a body.
 const MOST_HASTE: u32 = 64;
 
-/// What all clients may take together.
+/// Limits of all clients together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyTotals {
-    /// Bytes of all bodies that are held.
+    /// Maximum bytes of all bodies held.
     pub bytes: usize,
-    /// Bodies that have begun to arrive and are not complete.
+    /// Maximum of incomplete bodies in arrival.
     pub unfinished: usize,
-    /// Bytes of the whole process, at shares of which load is shed; none: without limit.
+    /// Memory limit of the process in bytes, at shares of which load is shed. `None`: unlimited.
     pub memory: Option<u64>,
 }
 
@@ -39,12 +39,12 @@ impl Default for BodyTotals {
     }
 }
 
-/// All bodies take as much as they may.
+/// Error: the limits of all bodies together are reached.
 #[derive(Debug, Error)]
 #[error("the requests under way take all the room for request bodies")]
 pub(crate) struct BodiesFull;
 
-/// The bodies of all requests. It outlives snapshots.
+/// Request bodies of all clients. It outlives snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Bodies {
     budget: Arc<BodyBudget>,
@@ -52,7 +52,7 @@ pub(crate) struct Bodies {
     numbers: AtomicU64,
 }
 
-/// What a collector of metrics reads.
+/// Values for a collector of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BodiesReport {
     pub(crate) bytes: usize,
@@ -60,7 +60,7 @@ pub(crate) struct BodiesReport {
     pub(crate) unfinished: usize,
 }
 
-/// One body, while it arrives.
+/// Slot of one body in arrival.
 #[derive(Debug)]
 pub(crate) struct BodySlot {
     number: u64,
@@ -68,20 +68,20 @@ pub(crate) struct BodySlot {
     arrivals: Arc<Arrivals>,
 }
 
-/// A complete body, and its share of the bytes.
+/// Complete body with its share of the bytes.
 struct HeldBody {
     bytes: Bytes,
     _share: Share,
 }
 
 impl Bodies {
-    /// Applies limits. Bodies that are held stay.
+    /// Applies limits. Bodies already held are kept.
     pub(crate) fn set_limits(&self, totals: BodyTotals) {
         self.arrivals.set_limit(totals.unfinished);
         self.budget.set_limit(totals.bytes);
     }
 
-    /// Returns the slot of a body that has come later than every other one. It may wait for room for `patience` in all.
+    /// Creates the slot of the youngest body. The body may wait for room for `patience` in total.
     pub(crate) fn begin(&self, patience: Duration) -> BodySlot {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         BodySlot {
@@ -91,7 +91,7 @@ impl Bodies {
         }
     }
 
-    /// Has a part of the bodies that are arriving fail for want of memory, those that hold most.
+    /// Drops the quarter of the bodies in arrival that hold most bytes, for lack of memory.
     pub(crate) fn end_largest(&self) {
         self.arrivals.end_largest();
     }
@@ -106,29 +106,29 @@ impl Bodies {
 }
 
 impl BodySlot {
-    /// Takes bytes that came, once there is room for them.
+    /// Takes bytes that arrived, and waits until there is room for them.
     pub(crate) async fn take(&mut self, bytes: usize) -> Result<(), BodiesFull> {
         self.share.take(bytes).await
     }
 
-    /// Counts the body among those that are arriving, until the arrival is dropped.
+    /// Counts the body as in arrival until the result is dropped.
     pub(crate) fn arrive(&self) -> Result<Arrival, BodiesFull> {
         let arrival = Arrivals::begin(&self.arrivals, self.number)?;
         arrival.holds(self.share.held());
         Ok(arrival)
     }
 
-    /// How many times faster than else a body must come: 1 while half of the room for bodies is free, then more the less is.
+    /// Returns the factor on the required pace: 1 while half of the room for bodies is free, and more as it shrinks.
     pub(crate) fn haste(&self) -> u32 {
         self.arrivals.haste().max(self.share.haste())
     }
 
-    /// Bytes that the body has taken.
+    /// Returns the bytes taken by the body.
     pub(crate) fn held(&self) -> usize {
         self.share.held()
     }
 
-    /// Returns the complete body. Its share is given back when the last handle to it is dropped.
+    /// Returns the complete body. Its share is returned when the last handle is dropped.
     pub(crate) fn keep(self, bytes: Bytes) -> Bytes {
         if bytes.is_empty() {
             return bytes;
@@ -140,7 +140,7 @@ impl BodySlot {
     }
 }
 
-/// The haste where `taken` of `limit` is: twice as much of it free is half the haste.
+/// Computes the factor for `taken` of `limit`: twice as much free room halves it.
 fn haste(taken: usize, limit: usize) -> u32 {
     let free = limit.saturating_sub(taken).max(1);
     u32::try_from(limit / 2 / free)

@@ -1,4 +1,4 @@
-//! One client: who it is, what it may ask for, and what it has used.
+//! Authenticated API client: its identity, allowed models, and usage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,16 +13,16 @@ use super::visit::RateLimitGuard;
 use super::{ClientSpec, EngineFields, told};
 use crate::base::reply::Limited;
 
-/// A client that showed a key of the configuration.
+/// Client that sent a configured key.
 #[derive(Debug)]
 pub(crate) struct Principal {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub(crate) name: Arc<str>,
-    /// Whom its share of a pool is counted for; clients may share one.
+    /// Tenant for fair sharing of a pool; clients may share one.
     pub(crate) tenant: Arc<str>,
-    /// The class of its requests unless they say so themselves; higher goes first.
+    /// Default class of its requests; higher classes are served first.
     pub(crate) priority: i32,
-    /// Its tenant's share beside others, above 0.
+    /// Weight of its tenant's share, above 0.
     pub(crate) weight: f64,
     models: Box<[WildMatch]>,
     pub(super) may_set: EngineFields,
@@ -33,7 +33,7 @@ pub(crate) struct Principal {
     pub(super) ledger: Arc<Ledger>,
 }
 
-/// What a client has used. It stays over reloads.
+/// Usage counters of a client. They are kept over reloads.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(super) requests: Bucket,
@@ -52,7 +52,7 @@ impl Ledger {
         }
     }
 
-    /// A request more, unless there are `most`.
+    /// Counts a request. Returns `false` if `most` are in progress.
     fn begin(&self, most: u32) -> bool {
         let begun = self
             .running
@@ -65,7 +65,7 @@ impl Ledger {
         begun.is_ok()
     }
 
-    /// One of those that began is over.
+    /// Ends a counted request.
     pub(super) fn end(&self) {
         self.running.fetch_sub(1, Ordering::Relaxed);
         self.metrics.running.dec();
@@ -103,22 +103,22 @@ impl Principal {
         Arc::clone(&self.ledger)
     }
 
-    /// Whether that model exists for it.
+    /// Returns `true` if the client may use the model.
     pub(crate) fn may_ask_for(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model))
     }
 
-    /// Whether every model exists for it.
+    /// Returns `true` if the client may use every model.
     pub(super) fn may_ask_for_all(&self) -> bool {
         self.models.is_empty()
     }
 
-    /// Whether its tokens are limited, and so answers to be read.
+    /// Returns `true` if the client has a token limit, so that responses must be parsed.
     pub(crate) fn counts_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// Lets a request in, if its client has not as many or has not sent as many as it may.
+    /// Admits a request, unless its client has reached its limit of concurrent requests or its rate limit.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<RateLimitGuard, Limited> {
         let metrics = &self.ledger.metrics;
         if !self.ledger.begin(self.concurrent.unwrap_or(u32::MAX)) {
@@ -142,7 +142,7 @@ impl Principal {
         Ok(visit)
     }
 
-    /// Tells the client what it has left.
+    /// Sets the `x-ratelimit-*` headers of a response.
     pub(crate) fn tell_limits(&self, headers: &mut HeaderMap) {
         let now = self.now();
         let level = |rate: Option<Rate>, bucket: &Bucket| -> Option<(u32, Level)> {
@@ -156,7 +156,7 @@ impl Principal {
         }
     }
 
-    /// On the clock of the limits, in nanoseconds.
+    /// Returns the time on the clock of the limits, in nanoseconds.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

@@ -1,4 +1,4 @@
-//! Keys as clients send them, and their hashes.
+//! API keys in request headers, and their hashes.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-/// Where clients that do not speak `Authorization` put their key.
+/// Header for the key of clients that do not use `Authorization`.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The SHA-256 of a key.
+/// SHA-256 hash of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// Of that key.
+    /// Hashes a key.
     #[must_use]
     pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
@@ -33,16 +33,16 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// What a request showed.
+/// Credentials found in a request.
 pub(super) struct Shown<T> {
-    /// Whose key was among it.
+    /// Client of the key, if it is known.
     pub(super) caller: Option<T>,
-    /// Whether there was anything.
+    /// Set if there were any credentials.
     pub(super) any: bool,
 }
 
-/// Looks up what `x-api-key`, else `Authorization`, shows, and takes out of the headers what was found to be a key, and
-/// `x-api-key` in any case. An `Authorization` that is no key of a client's stays: it may be for the workers.
+/// Looks up the key in `x-api-key`, else in `Authorization`. Removes a known key and always `x-api-key` from the
+/// headers. An `Authorization` that is not a client's key stays: it may be for the workers.
 pub(super) fn take<T>(headers: &mut HeaderMap, find: impl Fn(&KeyHash) -> Option<T>) -> Shown<T> {
     let found = |value: &HeaderValue| find(&KeyHash::of(secret(value)));
     let of_header = |name: &HeaderName| headers.get_all(name).iter().find_map(found);
@@ -58,7 +58,8 @@ pub(super) fn take<T>(headers: &mut HeaderMap, find: impl Fn(&KeyHash) -> Option
     }
 }
 
-/// The key in a header's value: what follows `Bearer`, in any case (RFC 9110, section 11.1), or all of it.
+/// Returns the key of a header's value: the part after `Bearer` in any case (RFC 9110, section 11.1), or the whole
+/// value.
 fn secret(value: &HeaderValue) -> &[u8] {
     const SCHEME: &[u8] = b"bearer ";
     let value = value.as_bytes();
@@ -72,7 +73,7 @@ fn secret(value: &HeaderValue) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// What is found, and which of `authorization` and `x-api-key` are left.
+    /// Checks the result, and which of `authorization` and `x-api-key` are left.
     #[track_caller]
     fn check(sent: &[(HeaderName, &'static str)], found: bool, any: bool, left: &[&str]) {
         let mut headers = HeaderMap::new();
@@ -112,7 +113,7 @@ mod tests {
     fn the_workers_own_key_may_come_beside_it() {
         let sent = [(X_API_KEY, "sk-known"), (AUTHORIZATION, "Bearer theirs")];
         check(&sent, true, true, &["authorization"]);
-        // Whichever of several it is, none of them goes on.
+        // Of several values, none is forwarded, whichever is the key.
         let twice = [(AUTHORIZATION, "Bearer x"), (AUTHORIZATION, "Bearer sk-known")];
         check(&twice, true, true, &[]);
         let both = [(X_API_KEY, "sk-known"), (AUTHORIZATION, "Bearer sk-known")];

@@ -1,7 +1,7 @@
-//! How much of something a client may use a minute: a bucket that holds a minute's worth and is refilled all the time.
+//! Rate limiter: a token bucket per quantity that holds one minute's amount and is refilled continuously.
 //!
-//! The generic cell rate algorithm (ITU-T I.371, annex A): the bucket is one number, the time at which it will be full
-//! again. Pure: the time is told, in nanoseconds from any beginning.
+//! Implements the generic cell rate algorithm (ITU-T I.371, annex A): the state is one number, the time at which the
+//! bucket will be full. Pure: the time is passed in, in nanoseconds from any epoch.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,52 +9,52 @@ use std::time::Duration;
 
 const MINUTE: u64 = 60_000_000_000;
 
-/// A bucket is never further than this from being full: an answer that was wildly longer than it could be is forgiven.
+/// Maximum time until a bucket is full. It caps the debt of an implausibly long response.
 const LONGEST_DEBT: u64 = 60 * MINUTE;
 
-/// So much a minute.
+/// Amount per minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate(pub(super) NonZeroU32);
 
 impl Rate {
-    /// The time that it takes to refill so much.
+    /// Returns the refill time of an amount.
     fn cost(self, amount: u64) -> u64 {
         let cost = u128::from(amount) * u128::from(MINUTE) / u128::from(self.0.get());
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
 
-    /// What is refilled in that time.
+    /// Returns the amount that is refilled in a time.
     fn amount(self, time: u64) -> u64 {
         let amount = u128::from(time) * u128::from(self.0.get()) / u128::from(MINUTE);
         u64::try_from(amount).unwrap_or(u64::MAX)
     }
 
-    /// How much a minute.
+    /// Returns the amount per minute.
     pub(crate) fn per_minute(self) -> u32 {
         self.0.get()
     }
 }
 
-/// What is left of a bucket.
+/// Level of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) left: u64,
-    /// Until it is full, if nobody takes any more.
+    /// Time until it is full if nothing more is taken.
     pub(crate) full_in: Duration,
 }
 
-/// What was taken of a bucket, and no more than that may be put back: the time that it takes to refill it.
+/// Amount taken from a bucket, as its refill time. It is the maximum that can be put back.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken(u64);
 
-/// A bucket; a new one is full.
+/// Token bucket; a new one is full.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     full_at: AtomicU64,
 }
 
 impl Bucket {
-    /// Takes an amount, of more than a minute's worth that much; or tells after which time there will be as much.
+    /// Takes an amount, at most one minute's worth. An error holds the time after which it is available.
     pub(crate) fn take(&self, rate: Rate, amount: u64, now: u64) -> Result<Taken, Duration> {
         let needed = rate.cost(amount).min(MINUTE);
         let taken = self.change(|full_at| {
@@ -67,8 +67,8 @@ impl Bucket {
         })
     }
 
-    /// Makes what was taken so much, whether it is there or not. What it adds is bounded by the longest debt, and what it
-    /// puts back by what was taken.
+    /// Changes the amount taken, even beyond the available level. The longest debt bounds an increase, and the amount
+    /// taken bounds a decrease.
     pub(crate) fn settle(&self, taken: &mut Taken, rate: Rate, amount: u64, now: u64) {
         let cost = rate.cost(amount);
         if cost <= taken.0 {
@@ -88,12 +88,12 @@ impl Bucket {
         }
     }
 
-    /// Puts back what was taken in vain.
+    /// Returns an unused amount.
     pub(crate) fn give_back(&self, mut taken: Taken, rate: Rate, now: u64) {
         self.settle(&mut taken, rate, 0, now);
     }
 
-    /// What is left.
+    /// Returns the current level.
     pub(crate) fn level(&self, rate: Rate, now: u64) -> Level {
         let debt = self.full_at.load(Ordering::Relaxed).saturating_sub(now);
         Level {
@@ -102,7 +102,7 @@ impl Bucket {
         }
     }
 
-    /// What was there before. Nothing else is published with it.
+    /// Applies a change and returns the previous value. No other data is published with it.
     fn change(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
         self.full_at
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
@@ -121,7 +121,7 @@ mod tests {
 
     const SECOND: u64 = MINUTE / 60;
 
-    /// What is left of a bucket of so much a minute.
+    /// Returns the level of a bucket with this rate per minute.
     fn left(bucket: &Bucket, rate: Rate) -> u64 {
         bucket.level(rate, 0).left
     }
@@ -174,7 +174,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any time, no more passes than a full bucket and what was refilled; and whoever waits as told gets in.
+        /// Over any time, at most a full bucket and the refill pass. A client that waits for the returned time is
+        /// admitted.
         #[test]
         fn never_more_than_the_rate_passes(
             per_minute in 1_u32..1_000_000,
@@ -194,14 +195,14 @@ mod tests {
                         prop_assert!(debt + rate.cost(amount) <= MINUTE);
                     }
                 }
-                // Costs are rounded down to a nanosecond each.
+                // Each cost is rounded down to a nanosecond.
                 let most = rate.amount(MINUTE + now + 200) + 1;
                 prop_assert!(given <= most, "{given} of {most} within {now} ns");
                 prop_assert!(bucket.level(rate, now).left <= per_minute.into());
             }
         }
 
-        /// Whatever is claimed and put right later, what is kept of it stays taken.
+        /// Whatever is claimed and corrected later, the amount kept stays taken.
         #[test]
         fn nothing_is_put_back_that_was_not_taken(
             claims in prop::collection::vec((0_u64..2 * MINUTE, 0_u64..10_000_000, 0_u64..100_000), 1..50),
@@ -223,12 +224,12 @@ mod tests {
                     bucket.settle(&mut taken, rate, truth, now);
                     kept += taken.0;
                 }
-                // The bucket is full at the earliest when all of it is refilled.
+                // The bucket is full at the earliest when the whole amount is refilled.
                 prop_assert!(bucket.full_at.load(Ordering::Relaxed) >= kept);
             }
         }
 
-        /// A claim that is put right later costs what it should have cost.
+        /// A corrected claim costs the same as a correct one.
         #[test]
         fn corrections_leave_what_the_truth_would_have_left(
             claims in prop::collection::vec((0_u64..100, 0_u64..100), 1..50),

@@ -36,14 +36,14 @@ pub(crate) struct ClientFamilies {
     implausible: Family<ClientLabel, Counter>,
 }
 
-/// Of requests that came with no client's key.
+/// Metrics of requests without a client's key.
 #[derive(Debug)]
 pub(super) struct Unknown {
     pub(super) no_key: Counter,
     pub(super) wrong_key: Counter,
 }
 
-/// Of one client.
+/// Metrics of one client.
 #[derive(Debug)]
 pub(super) struct ClientMetrics {
     pub(super) requests: Counter,
@@ -54,7 +54,7 @@ pub(super) struct ClientMetrics {
     pub(super) implausible: Counter,
 }
 
-/// Of one client, by what it asked too much of.
+/// Refusals of one client, by the exceeded limit.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) model: Counter,
@@ -129,7 +129,7 @@ impl ClientFamilies {
         self.refusals.get_or_create_owned(&for_reason(name, reason))
     }
 
-    /// A client is gone for good: its name is not reported any more.
+    /// Removes the metrics of a client that no longer exists.
     pub(crate) fn forget(&self, name: &str) {
         let client = ClientLabel {
             client: name.to_owned(),

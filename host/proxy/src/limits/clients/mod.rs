@@ -1,8 +1,8 @@
-//! Who asks: the clients that have keys, what each of them may ask for, and how much.
+//! API clients: authentication by key, allowed models, and rate limits.
 //!
-//! A key is hashed once and looked up by its hash; neither the file nor the memory holds a key. Comparing hashes takes as
-//! long as it takes, which tells nothing: nobody can choose a key by the beginning of its SHA-256. It knows nothing of
-//! where keys are read from.
+//! A key is hashed once and looked up by its hash; neither the file nor the memory holds a key. The comparison of
+//! hashes is not constant-time, which reveals nothing: a key cannot be chosen by the beginning of its SHA-256. This
+//! module does not depend on the source of the keys.
 
 mod caller;
 mod key;
@@ -28,58 +28,58 @@ pub(crate) use self::rights::FieldCheck;
 pub(crate) use self::visit::{RateLimitGuard, UsageBound};
 use crate::base::reply::Refusal;
 
-/// A client as configured.
+/// Configured client.
 #[derive(Debug, Clone)]
 pub struct ClientSpec {
-    /// Unique.
+    /// Unique name.
     pub name: Arc<str>,
-    /// The hashes of its keys; no other client has one of them.
+    /// Hashes of its keys, unique among all clients.
     pub keys: Vec<KeyHash>,
-    /// Globs (`*`, `?`), one of which the model must match; empty for any.
+    /// Globs (`*`, `?`) of allowed models; empty allows any.
     pub models: Vec<String>,
-    /// Whom its share of a pool is counted for.
+    /// Tenant for fair sharing of a pool.
     pub tenant: Arc<str>,
-    /// The class of its requests; higher goes first.
+    /// Class of its requests; higher classes are served first.
     pub priority: i32,
-    /// Its tenant's share beside others, above 0.
+    /// Weight of its tenant's share, above 0.
     pub weight: f64,
-    /// Fields of engines that it may set.
+    /// Engine fields that it may set.
     pub may_set: EngineFields,
-    /// How much it may use.
+    /// Usage limits.
     pub limits: ClientLimits,
 }
 
-/// How much a client may use; none: any amount.
+/// Usage limits of a client; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Requests a minute, above 0.
+    /// Requests per minute, above 0.
     pub requests: Option<std::num::NonZeroU32>,
-    /// Tokens a minute, of prompts and answers.
+    /// Tokens of prompts and responses per minute.
     pub tokens: Option<std::num::NonZeroU32>,
-    /// Requests at a time.
+    /// Concurrent requests.
     pub concurrent: Option<std::num::NonZeroU32>,
 }
 
-/// The clients of a snapshot; none: nobody needs a key.
+/// Clients of a snapshot. If there are none, no key is required.
 #[derive(Debug)]
 pub(crate) struct Clients {
     by_key: HashMap<KeyHash, Arc<Principal>>,
     by_name: HashMap<Arc<str>, Arc<Principal>>,
     unknown: Unknown,
-    /// Where the clock of the limits begins.
+    /// Epoch of the limits' clock.
     epoch: Instant,
 }
 
-/// What a request's key comes to.
+/// Result of a request's authentication and rate limits.
 pub(crate) struct Entry {
-    /// Whose it is; none where it is nobody's, or nobody needs one.
+    /// Authenticated client. `None` for an unknown key, or if no key is required.
     pub(crate) caller: Option<Arc<Principal>>,
-    /// Its stay, where clients are known; or why it must leave.
+    /// Rate-limit guard if clients are configured, or the refusal.
     pub(crate) visit: Result<Option<RateLimitGuard>, Refusal>,
 }
 
 impl Clients {
-    /// The clients that follow `previous`: what one of the same name has used stays used.
+    /// Builds the clients after a reload. A client of the same name keeps its usage.
     pub(crate) fn next(previous: Option<&Self>, specs: Vec<ClientSpec>, metrics: &ClientFamilies) -> Self {
         let epoch = previous.map_or_else(Instant::now, |previous| previous.epoch);
         let mut clients = Self {
@@ -101,12 +101,12 @@ impl Clients {
         clients
     }
 
-    /// Whether there are any, who then must show a key.
+    /// Returns `true` if clients are configured, so that a key is required.
     pub(crate) fn are_known(&self) -> bool {
         !self.by_name.is_empty()
     }
 
-    /// Names of clients of `self` that `next` has not.
+    /// Returns the names of clients that `next` does not have.
     pub(crate) fn gone<'a>(&'a self, next: &'a Self) -> impl Iterator<Item = &'a str> {
         let gone = self
             .by_name
@@ -115,7 +115,7 @@ impl Clients {
         gone.map(|name| &**name)
     }
 
-    /// Lets a request in. Its key is taken out of the headers, so that nobody after this sees it.
+    /// Authenticates and admits a request. Removes the key from the headers, so that no later stage sees it.
     pub(crate) fn enter(&self, headers: &mut HeaderMap) -> Entry {
         match self.identify(headers) {
             Ok(caller) => Entry {
@@ -133,7 +133,7 @@ impl Clients {
         }
     }
 
-    /// Whose key the headers have; none where nobody needs one. The key is taken out of them.
+    /// Authenticates a request. Returns `None` if no key is required. Removes the key from the headers.
     pub(crate) fn identify(&self, headers: &mut HeaderMap) -> Result<Option<Arc<Principal>>, Refusal> {
         if !self.are_known() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Fields of engines that take from other clients, and which of them a client may set.
+//! Permissions for engine fields that affect other clients.
 
 use http::HeaderMap;
 use inference_api::Peek;
@@ -7,7 +7,7 @@ use worker_client::X_DATA_PARALLEL_RANK;
 use super::Principal;
 use crate::base::reply::Refusal;
 
-/// What a client may set of a request for an engine.
+/// Engine fields that a client may set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineFields {
     /// `priority`: an engine's scheduler serves the request before those of others.
@@ -16,19 +16,19 @@ pub struct EngineFields {
     pub rank: bool,
 }
 
-/// What decides whether a request may set its fields.
+/// Inputs of the check of a request's engine fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FieldCheck<'a> {
     /// Class of the request's route.
     pub(crate) class: Option<i32>,
-    /// Class that the body states, where the pool reads it.
+    /// Class that the body states, if the pool reads it.
     pub(crate) body_class: Option<i64>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) peek: &'a Peek<'a>,
 }
 
 impl Principal {
-    /// Checks the fields of engines that a request sets against the client's rights.
+    /// Checks a request's engine fields against the client's permissions.
     pub(crate) fn check_fields(&self, request: FieldCheck<'_>) -> Result<(), Refusal> {
         let field = self.forbidden_field(request);
         if let Some(field) = field {
@@ -55,20 +55,20 @@ impl Principal {
             .or_else(|| request.peek.rank_field())
     }
 
-    /// Whether the pool reads the body's `priority`, and it is no sooner than the client's own class.
+    /// Returns `true` if the pool reads the body's `priority`, and it does not exceed the client's own class.
     fn is_within_class(&self, request: FieldCheck<'_>) -> bool {
         let class = request.class.unwrap_or(self.priority);
         request.body_class.is_some_and(|own| own <= class.into())
     }
 
-    /// An adapter that the request names beside its model and that does not exist for the client.
+    /// Returns an adapter named beside the model that the client may not use.
     fn forbidden_adapter(&self, peek: &Peek<'_>) -> Option<String> {
         match peek.adapters() {
             Ok(names) => names
                 .into_iter()
                 .find(|name| !self.may_ask_for(name))
                 .map(|name| name.into_owned()),
-            // What cannot be read may name any.
+            // An unreadable body may name any adapter.
             Err(_) => (!self.may_ask_for_all()).then(|| "lora_path".to_owned()),
         }
     }

@@ -1,4 +1,4 @@
-//! Clients over reloads, and what their requests leave behind.
+//! Tests of clients over reloads, and of the usage that requests leave behind.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn limits(requests: u32, tokens: u32, concurrent: u32) -> ClientLimits {
     }
 }
 
-/// Clients whose clock stands still: it begins tomorrow.
+/// Creates clients whose clock stands still: its epoch is tomorrow.
 fn clients(previous: Option<&Clients>, specs: Vec<ClientSpec>) -> Clients {
     let metrics = ClientFamilies::default();
     let mut nobody = Clients::next(None, vec![], &metrics);
@@ -109,14 +109,14 @@ fn a_seat_is_free_again_when_its_request_is_over() {
     visit(&clients, "a");
 }
 
-/// Of a short body that sets `max_tokens` to 70,000.
+/// Returns the bound of a short body that sets `max_tokens` to 70,000.
 fn bound() -> UsageBound {
     let body = br#"{"model":"llama-8b","prompt":"hi","max_tokens":35000,"n":2}"#;
     let peek = inference_api::peek(inference_api::Endpoint::Completions, body).unwrap();
     UsageBound::of(&peek, body)
 }
 
-/// Tokens that are left of 1,000 after a request did `what` with its 100 estimated ones.
+/// Returns the tokens left of 1,000 after a request with 100 estimated tokens did `what`.
 #[track_caller]
 fn left(what: impl FnOnce(RateLimitGuard)) -> u64 {
     let clients = clients(None, vec![spec("a", limits(0, 1_000, 0))]);
@@ -185,7 +185,7 @@ fn a_worker_that_states_impossible_usage_costs_its_client_what_was_seen() {
         let (left, expected) = answer(usage);
         assert_eq!(left, expected, "{usage}");
     }
-    // As much as the body asks for may be used.
+    // The client may use as much as the body requests.
     let (left, _) = answer("\"prompt_tokens\":7,\"completion_tokens\":70000");
     assert_eq!(left, 0);
 }

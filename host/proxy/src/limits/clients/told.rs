@@ -1,4 +1,4 @@
-//! The headers that tell a client what is left of its limits, as OpenAI names and writes them.
+//! Rate-limit headers (`x-ratelimit-*`) in OpenAI's names and formats.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::limits::Level;
 
-/// The limit, what is left of it, and when it will be there in full again.
+/// Names of the limit, the remaining amount, and the time until it is full again.
 pub(super) type Names = [HeaderName; 3];
 
 pub(super) const REQUESTS: Names = [
@@ -29,7 +29,7 @@ pub(super) fn tell(names: &Names, headers: &mut HeaderMap, limit: u32, level: Le
     headers.insert(reset, reset_in.expect("digits and letters make a header value"));
 }
 
-/// As in `6m0s`, `1s`, `20ms`.
+/// Formats a time as in `6m0s`, `1s`, `20ms`.
 fn time(time: Duration) -> String {
     let ms = time.as_millis();
     if ms < 1_000 {

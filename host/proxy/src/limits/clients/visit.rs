@@ -1,7 +1,7 @@
-//! One request of a client, from its key to the end of its answer: what it uses of the client's limits.
+//! Rate-limit reservation of one request, from its key to the end of its response.
 //!
-//! Its tokens are claimed by an estimate before anybody works on it, put right when the prompt's length is known, and
-//! settled when it is over: by what the worker says it used, or by what was seen of the answer.
+//! Tokens are reserved by an estimate before any work. The reservation is adjusted when the prompt's length is known.
+//! It is settled at the end by the worker's reported usage, or by the observed length of the response.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use super::limits::Taken;
 use crate::base::label::Outcome;
 use crate::base::reply::{Limited, Refusal};
 
-/// Most tokens that the `usage` of a request's answer can state: a worker that states more is not believed, since its client
-/// would pay for them.
+/// Maximum of tokens that a response's `usage` may state. Higher values are ignored, because the client would be
+/// charged for them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageBound {
     prompt: u64,
-    /// `max_tokens` of the body for each of its `n` answers; 0 where it sets none.
+    /// `max_tokens` of the body, for each of its `n` choices; 0 if it sets none.
     output: u64,
 }
 
-/// Tokens that are in no byte of a body or an answer: a chat template's, an image's behind a URL, hidden reasoning.
+/// Tokens without a byte in the body or response: a chat template's, an image's behind a URL, hidden reasoning.
 const UNSEEN_TOKENS: u64 = 64 << 10;
 
 impl UsageBound {
-    /// A token has at least one byte of the body.
+    /// Derives the bound: a token has at least one byte of the body.
     pub(crate) fn of(peek: &Peek<'_>, body: &[u8]) -> Self {
         Self {
             prompt: (body.len() as u64).saturating_add(UNSEEN_TOKENS),
@@ -35,31 +35,31 @@ impl UsageBound {
         }
     }
 
-    /// Whether an answer of so much as is in `tail` can have used what it states.
+    /// Returns `true` if the usage stated in `tail` is plausible for the response's length.
     fn allows(self, tail: &Tail) -> bool {
         let output = self.output.max(tail.length().saturating_add(UNSEEN_TOKENS));
         tail.prompt_tokens().is_none_or(|told| told <= self.prompt) && tail.tokens_so_far() <= output
     }
 }
 
-/// A request under way. Dropped, it is over.
+/// Rate-limit guard of a request in progress. Dropping it ends the request.
 #[derive(Debug)]
 pub(crate) struct RateLimitGuard {
     caller: Arc<Principal>,
-    /// Tokens of its prompt, as far as they are known.
+    /// Tokens of its prompt, as far as known.
     prompt: u64,
-    /// Of its client's tokens.
+    /// Reservation in the client's token bucket.
     taken: Taken,
-    /// Of its client's requests.
+    /// Reservation in the client's request bucket.
     place: Taken,
-    /// Whether a worker did what was asked; none where nobody answered yet.
+    /// `true` if a worker served the request; `None` before any response.
     served: Option<bool>,
-    /// Tokens of the answer so far.
+    /// Tokens of the response so far.
     output: u64,
-    /// Whether it is at a worker, or was.
+    /// `true` once the request was sent to a worker.
     is_sent: bool,
     bound: Option<UsageBound>,
-    /// Whether its worker stated more than there can be.
+    /// `true` if its worker stated an implausible usage.
     is_implausible: bool,
 }
 
@@ -78,27 +78,27 @@ impl RateLimitGuard {
         }
     }
 
-    /// It is one of the client's requests.
+    /// Stores the reservation in the client's request bucket.
     pub(super) fn took_place(&mut self, place: Taken) {
         self.place = place;
     }
 
-    /// Whose it is.
+    /// Returns the client.
     pub(crate) fn caller(&self) -> &Arc<Principal> {
         &self.caller
     }
 
-    /// Whether that model exists for the client.
+    /// Checks that the client may use the model.
     pub(crate) fn check_model(&self, model: &str) -> Result<(), Refusal> {
         if self.caller.may_ask_for(model) {
             return Ok(());
         }
         self.caller.ledger.metrics.refused.model.inc();
-        // The same as for a model that nobody serves: what others have is not told.
+        // The same refusal as for an unknown model, so that other clients' models are not revealed.
         Err(Refusal::not_served(model))
     }
 
-    /// Takes what the prompt is estimated to have; its answer states no more than `bound`.
+    /// Reserves the estimated tokens of the prompt. The response's stated usage is limited to `bound`.
     pub(crate) fn claim(&mut self, tokens: u64, bound: UsageBound) -> Result<(), Limited> {
         self.prompt = tokens;
         self.bound = Some(bound);
@@ -110,7 +110,7 @@ impl RateLimitGuard {
             Ok(taken) => self.taken = taken,
             Err(wait) => {
                 ledger.metrics.refused.tokens.inc();
-                // It was not used.
+                // The request was not used.
                 if let Some(requests) = self.caller.requests {
                     ledger.requests.give_back(take(&mut self.place), requests, now);
                 }
@@ -123,13 +123,13 @@ impl RateLimitGuard {
         Ok(())
     }
 
-    /// The prompt's length is known.
+    /// Adjusts the reservation to the known length of the prompt.
     pub(crate) fn reconcile(&mut self, tokens: u64) {
         self.prompt = tokens;
         self.settle(tokens);
     }
 
-    /// So much is used in all.
+    /// Sets the total usage.
     fn settle(&mut self, tokens: u64) {
         if let Some(rate) = self.caller.tokens {
             let bucket = &self.caller.ledger.tokens;
@@ -137,17 +137,17 @@ impl RateLimitGuard {
         }
     }
 
-    /// A worker answers with that status.
+    /// Records the status of a worker's response.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         self.served = Some(status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS);
     }
 
-    /// A worker was asked.
+    /// Records that the request was sent to a worker.
     pub(crate) fn sent(&mut self) {
         self.is_sent = true;
     }
 
-    /// So much of the answer passed by now.
+    /// Updates the usage by the response so far.
     pub(crate) fn seen(&mut self, tail: &Tail) {
         if self.bound.is_some_and(|bound| !bound.allows(tail)) {
             if !std::mem::replace(&mut self.is_implausible, true) {
@@ -162,7 +162,8 @@ impl RateLimitGuard {
         }
     }
 
-    /// It is over. Who leaves before the answer begins, or gives it no time, has had a worker read the prompt all the same.
+    /// Ends the request. After a client's departure or a timeout, the prompt counts as used, because a worker has read
+    /// it.
     pub(crate) fn end(mut self, outcome: Outcome) {
         let is_worked_on = match outcome {
             Outcome::ClientLeft => true,

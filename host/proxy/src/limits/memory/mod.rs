@@ -1,7 +1,7 @@
-//! How much memory the process has, of how much it may have, and what is shed before the kernel ends the process.
+//! Memory monitor of the process: stages of load shedding before the kernel ends it.
 //!
-//! `stage.rs` says from which share of the limit on what is shed; `resident.rs` reads what the process has; `relief.rs` looks at
-//! intervals and sheds. A request costs one relaxed load.
+//! `stage.rs` maps shares of the limit to stages; `resident.rs` reads the resident memory; `relief.rs` checks it
+//! periodically and sheds load. A request costs one relaxed load.
 
 mod relief;
 mod resident;
@@ -14,30 +14,30 @@ use self::resident::resident;
 pub use self::stage::MemoryStage;
 use self::stage::next;
 
-/// What is known of the process' memory. It outlives snapshots.
+/// Memory state of the process. It outlives snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// By its discriminant.
+    /// Stage by its discriminant.
     stage: AtomicU8,
-    /// In bytes; 0: none.
+    /// Limit in bytes; 0 means none.
     limit: AtomicU64,
     changes: AtomicU64,
 }
 
-/// The process' memory at one moment.
+/// Memory of the process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryReport {
-    /// What is shed.
+    /// Current stage of load shedding.
     pub stage: MemoryStage,
-    /// In bytes; none where the system does not tell.
+    /// Resident memory in bytes; `None` if the system does not report it.
     pub resident: Option<u64>,
-    /// In bytes; none: without limit.
+    /// Limit in bytes; `None` means unlimited.
     pub limit: Option<u64>,
-    /// How often the stage has changed.
+    /// Number of changes of the stage.
     pub changes: u64,
 }
 
-/// Another stage than before.
+/// Change of the stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     was: MemoryStage,
@@ -45,7 +45,7 @@ struct Change {
 }
 
 impl Memory {
-    /// Applies a limit from the next look on.
+    /// Sets the limit, from the next check on.
     pub(crate) fn set_limit(&self, limit: Option<u64>) {
         self.limit.store(limit.unwrap_or(0), Ordering::Relaxed);
     }
@@ -54,7 +54,7 @@ impl Memory {
         MemoryStage::of(self.stage.load(Ordering::Relaxed))
     }
 
-    /// Whether no more is taken on.
+    /// Returns `true` if new work is refused.
     pub(crate) fn refuses(&self) -> bool {
         self.stage() >= MemoryStage::Refusing
     }
@@ -72,7 +72,7 @@ impl Memory {
         Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
     }
 
-    /// Takes a reading; without one, or without a limit, nothing is shed.
+    /// Applies a reading. Without a reading or a limit, nothing is shed.
     fn look(&self, resident: Option<u64>) -> Option<Change> {
         let was = self.stage();
         let is = match (resident, self.limit()) {
@@ -90,7 +90,7 @@ impl Memory {
 
 #[cfg(test)]
 impl Memory {
-    /// As a reading of so many percent of a limit leaves it.
+    /// Creates the state after a reading of this percentage of a limit.
     pub(crate) fn at(percent: u64) -> Self {
         let memory = Self::default();
         memory.set_limit(Some(100));

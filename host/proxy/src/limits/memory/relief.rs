@@ -1,4 +1,4 @@
-//! Looks at the process' memory, and gives back what can be given back.
+//! Periodic memory check, and load shedding.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::{Change, MemoryStage};
 use crate::edge::connections::ConnectionLimiter;
 use crate::proxy::Proxy;
 
-/// Between two looks. What comes in between is bounded by `buffered-bodies`.
+/// Interval of checks. `buffered-bodies` bounds the growth in between.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Looks until `stop`.
+/// Runs the checks until `stop`.
 pub(crate) async fn keep_watch(proxy: Arc<Proxy>, room: Arc<ConnectionLimiter>, stop: CancellationToken) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -30,7 +30,7 @@ pub(crate) async fn keep_watch(proxy: Arc<Proxy>, room: Arc<ConnectionLimiter>, 
 fn look(proxy: &Proxy, room: &ConnectionLimiter) {
     let edge = proxy.snapshots.edge();
     let limit = edge.memory.limit();
-    // Where nothing follows from it, it is not read.
+    // The memory is only read if the result is used.
     let reading = limit.and_then(|_| resident());
     let change = edge.memory.look(reading);
     if let Some(change) = change {
@@ -38,7 +38,7 @@ fn look(proxy: &Proxy, room: &ConnectionLimiter) {
     }
     let stage = edge.memory.stage();
     if change.is_some() || stage > MemoryStage::Calm {
-        // A reload in the meantime has given them their whole limits back.
+        // A reload in the meantime has reset them to their full limits.
         proxy.snapshots.load().shrink_caches(stage);
     }
     if stage >= MemoryStage::Saving {

@@ -1,6 +1,6 @@
-//! The memory that the process has at the moment.
+//! Resident memory of the process.
 
-/// Resident memory in bytes; none where the system does not tell. It takes some microseconds.
+/// Returns the resident memory in bytes; `None` if the system does not report it. Takes some microseconds.
 #[cfg(target_os = "linux")]
 pub(super) fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -8,13 +8,13 @@ pub(super) fn resident() -> Option<u64> {
     pages(&text)?.checked_mul(page)
 }
 
-/// Not told elsewhere.
+/// Not available on other systems.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn resident() -> Option<u64> {
     None
 }
 
-/// The second field of `statm` (proc_pid_statm(5)).
+/// Parses the second field of `statm` (proc_pid_statm(5)).
 #[cfg(target_os = "linux")]
 fn pages(statm: &str) -> Option<u64> {
     statm.split_ascii_whitespace().nth(1)?.parse().ok()

@@ -1,20 +1,20 @@
-//! Stages of scarcity, by the share of the limit that is taken. Pure: the reading is passed in.
+//! Stages of memory pressure by the used share of the limit. Pure: the reading is passed in.
 
-/// What is shed. Each stage sheds what the ones before it do.
+/// Stage of load shedding. Each stage includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum MemoryStage {
-    /// Nothing.
+    /// Sheds nothing.
     Calm,
-    /// Caches that can be made again, and connections that are idle.
+    /// Sheds caches that can be rebuilt, and idle connections.
     Saving,
-    /// Requests that have a body or open a WebSocket, and connections beyond the lobby.
+    /// Refuses requests that have a body or open a WebSocket, and connections beyond the lobby.
     Refusing,
-    /// Bodies that are arriving, the largest first.
+    /// Drops bodies in arrival, the largest first.
     Ending,
 }
 
-/// Every stage with its name and the percentage of the limit from which on it holds.
+/// Stages with their names and the percentage of the limit at which they begin.
 const STAGES: [(MemoryStage, &str, u64); 4] = [
     (MemoryStage::Calm, "calm", 0),
     (MemoryStage::Saving, "saving", 80),
@@ -22,11 +22,11 @@ const STAGES: [(MemoryStage, &str, u64); 4] = [
     (MemoryStage::Ending, "ending", 95),
 ];
 
-/// So many percent below its beginning a stage ends.
+/// Hysteresis: a stage ends this many percent below its beginning.
 const SLACK: u64 = 5;
 
 impl MemoryStage {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         STAGES[self as usize].1
@@ -39,7 +39,7 @@ impl MemoryStage {
     }
 }
 
-/// The stage that follows `now` with so many bytes of `limit` taken.
+/// Returns the stage after `now` for `resident` bytes of `limit`.
 pub(super) fn next(now: MemoryStage, resident: u64, limit: u64) -> MemoryStage {
     let percent = u128::from(resident) * 100 / u128::from(limit.max(1));
     let holds = |(stage, _, from): &&(MemoryStage, &str, u64)| {
@@ -54,7 +54,7 @@ pub(super) fn next(now: MemoryStage, resident: u64, limit: u64) -> MemoryStage {
 mod tests {
     use super::*;
 
-    /// The stages that readings of 100 lead to, one after another.
+    /// Checks the stages of consecutive readings with a limit of 100.
     #[track_caller]
     fn check(readings: &[u64], expected: &[&str]) {
         let mut stage = MemoryStage::Calm;
