@@ -37,8 +37,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// Keeps the request headers that are meant for the worker. Removes `Content-Length` and `Expect`: the body was read in
-/// full, so its length is written again and no `100 Continue` is due.
+/// Keeps the request headers that are meant for the worker. Removes `Host`, `Content-Length` and `Expect` too: the body
+/// was read in full, so its length is written again and no `100 Continue` is due.
 pub(crate) fn for_worker(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {

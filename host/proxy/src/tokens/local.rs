@@ -18,8 +18,8 @@ use crate::base::label::TokensKind;
 
 /// Maximum size in bytes of bodies that are rendered and looked up on the request's own thread.
 const SHORT_BODY: usize = 64 << 10;
-/// Work limit: steps of a prompt per millisecond of its timeout. A step took ten nanoseconds for the prompt whose four
-/// million spaces took twenty.
+/// Work limit: steps of a prompt per millisecond of its timeout, i.e. ten nanoseconds each. In a prompt of four million
+/// spaces, a step took twenty.
 const STEPS_PER_MS: u64 = 100_000;
 
 /// Tokenises a prompt. Short prompts that are cached or have few new bytes stay on the request's thread; all others go

@@ -1,4 +1,4 @@
-//! Bodies of many clients at a time: what they take together, and who makes room.
+//! Tests of limits on all request bodies together.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -22,11 +22,11 @@ pub(crate) fn turned(router: &Router, reason: &str) -> f64 {
     ))
 }
 
-/// A client that sends a part of a body, and stays.
+/// Opens a connection, sends a part of a body, and keeps it open.
 pub(crate) async fn half(router: SocketAddr, bytes: usize) -> TcpStream {
     let mut client = TcpStream::connect(router).await.unwrap();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 100000\r\n\r\n";
-    // It may be refused before it has sent all.
+    // The router may refuse it before everything is sent.
     let _ = client
         .write_all(format!("{head}{}", " ".repeat(bytes)).as_bytes())
         .await;
@@ -35,7 +35,7 @@ pub(crate) async fn half(router: SocketAddr, bytes: usize) -> TcpStream {
 
 pub(crate) async fn said(mut client: TcpStream) -> String {
     let mut seen = Vec::new();
-    // A refused client that was still sending may see a reset after its answer.
+    // A refused client that was still sending may see a reset after its response.
     while client.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {}
     String::from_utf8(seen).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Which worker serves which model: what workers list, what they deny, and what the configuration says.
+//! Tests of the model catalogue: lists of workers, refusals of models, and configured models.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::pair::prefilled;
 use crate::router::{Builder, Router, router};
 use crate::worker::{Received, Worker, json, whole};
 
-/// What a worker lists and serves, which a test changes.
+/// Models that a worker lists and serves; a test changes them.
 #[derive(Clone, Default)]
 struct Models {
     listed: Arc<Mutex<BTreeSet<&'static str>>>,
@@ -32,7 +32,7 @@ impl Models {
         *self.listed.lock().unwrap() = names.iter().copied().collect();
     }
 
-    /// The base model is `m`; what else is listed is an adapter of it.
+    /// Returns the list. The base model is `m`; all others are its adapters.
     fn page(&self) -> String {
         let model = |name: &&str| match *name {
             "m" => r#"{"id":"m","parent":null}"#.to_owned(),
@@ -44,7 +44,7 @@ impl Models {
     }
 }
 
-/// A worker that says its own name to what it serves, and 404 to the rest, as vLLM does.
+/// Starts a worker that answers served models with its name, and others with 404, as vLLM does.
 async fn serving(name: &'static str, names: &[&'static str]) -> (Worker, Models) {
     let models = Models::default();
     models.set(names);
@@ -80,7 +80,7 @@ fn chat(model: &str) -> Request<bytes::Bytes> {
     )
 }
 
-/// Lists are asked for at the start, and by requests only then.
+/// Queries lists at the start, and later only on requests.
 fn once(builder: Builder) -> Builder {
     listing(builder, Duration::from_secs(3_600))
 }
@@ -100,7 +100,7 @@ fn refreshes(router: &Router, worker: &str, result: &str) -> f64 {
     router.metric(&format!("conductor_worker_model_refreshes_total{{{labels}}}"))
 }
 
-/// Waits until the lists of these workers are known, and in use.
+/// Waits until the lists of these workers are known and used.
 async fn learned(router: &Router, workers: &[&str]) {
     eventually("the lists are learned", || {
         workers
@@ -206,7 +206,7 @@ async fn the_404_of_the_only_worker_is_relayed_as_it_is() {
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
     assert_eq!(answer.header("x-conductor-worker"), Some("a"));
     assert_eq!(answer.text().await, not_found("a", "sql"));
-    // It was asked once, and its list is known by now.
+    // The worker was queried once, and its list is known by now.
     let (status, body) = says(&router, "sql").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(body.contains("model_not_found"), "{body}");
@@ -279,7 +279,7 @@ async fn what_the_configuration_names_counts_before_any_list() {
     let router = builder.start().await;
     learned(&router, &["a", "b"]).await;
     assert_eq!(says(&router, "sql").await.0, StatusCode::NOT_FOUND);
-    // Served although it is not listed: the worker's own word is relayed.
+    // Served although it is not listed: the worker's response is relayed.
     assert_eq!(
         says(&router, "resolved").await,
         (StatusCode::NOT_FOUND, not_found("b", "resolved"))

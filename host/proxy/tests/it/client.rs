@@ -1,4 +1,4 @@
-//! A client with one connection a request, closed when its answer is dropped.
+//! HTTP client with one connection per request, closed when its response is dropped.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Long enough that only a mistake takes it.
+/// Test timeout, reached only by a defect.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Answer {
@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     _connection: JoinSet<()>,
 }
 
-/// How a body ended.
+/// End of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Clean,
@@ -67,7 +67,7 @@ pub(crate) fn get(path: &str) -> Request<Bytes> {
         .unwrap()
 }
 
-/// A small chat request.
+/// Creates a small chat request.
 pub(crate) fn chat() -> Request<Bytes> {
     post(
         "/v1/chat/completions",
@@ -80,7 +80,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// The next piece of the body.
+    /// Reads the next piece of the body.
     pub(crate) async fn piece(&mut self) -> Option<Result<Bytes, hyper::Error>> {
         let frame = tokio::time::timeout(PATIENCE, self.body.frame())
             .await
@@ -94,7 +94,7 @@ impl Answer {
         text
     }
 
-    /// The rest of the body, and how it ended.
+    /// Reads the rest of the body. Returns it and how it ended.
     pub(crate) async fn rest(mut self) -> (String, End) {
         let mut text = Vec::new();
         let end = loop {

@@ -1,4 +1,4 @@
-//! Clients with keys: who comes in, what workers and others see of the keys, and what each may use.
+//! Tests of clients with keys: authentication, removal of keys, and limits.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ fn with(mut request: Request<Bytes>, headers: &[(&'static str, &str)]) -> Reques
     request
 }
 
-/// With the key of a client.
+/// Adds the key of a client.
 fn of(name: &str, request: Request<Bytes>) -> Request<Bytes> {
     with(request, &[("authorization", &format!("Bearer sk-{name}"))])
 }
@@ -393,7 +393,7 @@ async fn fields_that_take_from_other_clients_need_the_right_to_set_them() {
     }
     let count = "conductor_client_refusals_total{client=\"x\",reason=\"field\"}";
     assert_eq!(router.metric(count), 6.0);
-    // Nobody's own key, nobody's right.
+    // Without configured clients, no permissions apply.
     let open = over(&worker, vec![]).await;
     let answer = send(open.address, post("/v1/completions", body(",\"priority\":-1"))).await;
     assert_eq!(answer.status, StatusCode::OK);
@@ -457,7 +457,7 @@ async fn a_salt_of_the_clients_own_stays_as_it_is_where_tenants_are_not_kept_apa
     assert_eq!(received.last().unwrap().body, body);
 }
 
-/// `cache_salt` of the last request, as an engine reads it.
+/// Returns `cache_salt` of the last request, as an engine parses it.
 fn last_salt(worker: &Worker) -> String {
     let received = worker.received();
     let inference = received

@@ -1,4 +1,4 @@
-//! Requests that make workers close their connections, and workers that do so by themselves.
+//! Tests of requests that make workers close their connections, and of workers that do so by themselves.
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
@@ -13,7 +13,7 @@ fn poison() -> Request<Bytes> {
     post("/v1/chat/completions", r#"{"model":"m","poison":true}"#)
 }
 
-/// Workers that answer everything but the poison, on which they hang up.
+/// Starts workers that answer everything but the poison, on which they hang up.
 async fn fleet() -> Vec<Worker> {
     let mut workers = Vec::new();
     for name in NAMES {
@@ -58,7 +58,7 @@ async fn a_request_on_which_two_workers_hang_up_goes_no_further_and_nobody_rests
     let router = over(&workers, |builder| builder.limits.attempts = 4).await;
     check_refused(&router).await;
     assert_eq!((delivered(&workers), resting(&router)), (2, 0.0));
-    // Once more, over connections that are kept.
+    // Once more, over kept connections.
     assert_eq!(send(router.address, chat()).await.text().await, "a");
     check_refused(&router).await;
     let most = 2 + 1 + 3;
@@ -77,7 +77,7 @@ async fn how_many_workers_a_request_may_take_down_is_configured() {
         .await;
         check_refused(&router).await;
         assert_eq!(delivered(&workers), expected);
-        // Where only one hung up, nothing speaks for it.
+        // If only one worker hung up, the failure is attributed to that worker.
         let expected = if expected == 1 { 1.0 } else { 0.0 };
         assert_eq!(resting(&router), expected);
     }

@@ -1,4 +1,4 @@
-//! Every endpoint of the table, the router's own pages, paths that the configuration adds, and what is never forwarded.
+//! Tests of every endpoint of the table, the router's own pages, configured paths, and paths that are never forwarded.
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
@@ -13,7 +13,7 @@ use crate::worker::{Worker, whole};
 
 const FORM: &str = "multipart/form-data; boundary=\"x y\"";
 
-/// A form with a file that is no text.
+/// Creates a multipart form with a binary file.
 fn form(path: &str, model: &str) -> Request<Bytes> {
     let disposition = "Content-Disposition: form-data; name=";
     let body = [
@@ -33,7 +33,7 @@ fn form(path: &str, model: &str) -> Request<Bytes> {
     request
 }
 
-/// The handshake of a WebSocket.
+/// Creates the handshake of a WebSocket.
 fn websocket(target: &str) -> Request<Bytes> {
     let mut request = get(target);
     for (name, value) in [
@@ -133,7 +133,7 @@ async fn a_client_has_its_models_on_every_endpoint_and_no_others() {
         .start()
         .await;
     for endpoint in Endpoint::ALL.iter().copied() {
-        // Without a name it would be the only model, which is not the client's.
+        // A request without a model would get the only model, which the client may not use.
         for model in ["theirs", ""] {
             let mut request = ask(endpoint, model);
             let unknown = send(router.address, request.clone()).await;
@@ -180,7 +180,7 @@ async fn an_answer_that_is_no_text_comes_back_untouched() {
     .await;
     let router = router()
         .worker("a", &worker.url())
-        // Comments belong into streams of events alone, whatever a body calls them.
+        // Comments belong in event streams only, whatever a body names itself.
         .with(|with| with.keep_alive = Some(std::time::Duration::from_millis(1)))
         .start()
         .await;
@@ -205,7 +205,7 @@ async fn a_request_without_a_model_means_the_only_one_there_is() {
         })
         .start()
         .await;
-    // The route takes one of the two.
+    // The route sends all requests to one of the two.
     assert_eq!(send(single.address, request()).await.text().await, "one");
     let tokenizer = send(single.address, post("/detokenize", r#"{"tokens":[1]}"#)).await;
     assert_eq!(tokenizer.text().await, "one");

@@ -1,4 +1,4 @@
-//! What is expected of a worker's cache once a request went there.
+//! Tests of the blocks expected in a worker's cache after a request.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::worker::Worker;
 
 const BODY: &str = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
 
-/// Two workers `a` and `b`; every request goes to `a`.
+/// Starts two workers `a` and `b`; every request goes to `a`.
 async fn start(expectation: Expectation, policy: std::sync::Arc<Scripted>) -> (Router, [Worker; 2]) {
     let workers = [Worker::named("a").await, Worker::named("b").await];
     let router = router()
@@ -35,7 +35,7 @@ async fn ask(router: &Router) {
         .await;
 }
 
-/// A block of 4 tokens that is no part of the prompt: it tells the index the block size.
+/// Stores a block of 4 tokens that is not part of the prompt, so that the index learns the block size.
 fn tell_block_size(router: &Router, worker: &str) {
     let stored = StoredBlocks {
         hashes: vec![EngineBlockHash(1)],
@@ -96,7 +96,7 @@ async fn a_pool_may_assume_what_a_worker_without_events_has_cached() {
     ask(&router).await;
     ask(&router).await;
     assert_eq!(policy.shown(), [[0.0, 0.0], [10.0, 0.0]]);
-    // What its events say counts instead as soon as there are any.
+    // Once the worker has events, they count instead.
     router.feeds.set(router.id("b"), true);
     ask(&router).await;
     assert_eq!(policy.shown()[2], [10.0, 0.0]);

@@ -1,4 +1,4 @@
-//! Numbers that policies are shown, against what happened.
+//! Tests of the numbers that policies see, against the actual events.
 
 use futures_util::future::join;
 use http::StatusCode;
@@ -33,7 +33,7 @@ async fn what_is_tried_in_vain_is_counted_for_the_request_and_for_the_worker() {
     assert_ne!(shown[0][4], shown[0][7], "hashes of two names");
     assert_eq!(shown[1][..2], [1.0, 2.0], "the other is tried");
 
-    // Both rest, and are offered for want of others.
+    // Both are ejected, and are candidates for lack of others.
     send(router.address, chat()).await;
     assert_eq!(policy.shown()[2][..3], [0.0, 2.0, 1.0]);
 }
@@ -108,7 +108,7 @@ async fn who_is_held_sees_the_others_and_the_time_that_is_left() {
         .await;
         drop(pen);
         first.text().await;
-        // The others go one after the other.
+        // The other requests are dispatched one after the other.
         drop(pens.recv().await.unwrap());
     };
     let ((second, third), ()) = join(others, release).await;

@@ -1,4 +1,4 @@
-//! Clients behind a front, which is believed only where the configuration says so.
+//! Tests of clients behind a proxy, which is trusted only if configured.
 
 use std::future::pending;
 
@@ -70,7 +70,7 @@ async fn an_address_behind_a_front_has_as_many_requests_as_it_may_and_others_go_
     assert!(refused.text().await.contains("address_full"));
     assert_eq!(turned(&router, "address-full"), 1.0);
     assert_eq!(send(address, from("192.0.2.1", get("/health"))).await.status, 200);
-    // What stands before it, the client may have written itself.
+    // The client may have written the entries before it.
     assert_eq!(
         send(address, from("192.0.2.1, 192.0.2.2", chat())).await.status,
         200

@@ -1,4 +1,4 @@
-//! What workers are asked beside requests, and what their answers do.
+//! Tests of queries of workers besides requests, and of the effects of their responses.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn often() -> ScrapeSpec {
     }
 }
 
-/// A worker with that page of metrics, or with SGLang's page of loads.
+/// Starts a worker with this metrics page, or with SGLang's page of loads.
 async fn telling(path: &'static str, page: &'static str) -> Worker {
     Worker::start(move |request: Received| async move {
         match request.uri.path() {
@@ -46,7 +46,7 @@ const COLUMNS: [&str; 5] = [
     "engine.age-ms",
 ];
 
-/// What a policy sees in these columns once the worker of that name has told its load.
+/// Returns the values of these columns once the named worker has reported its load.
 async fn shown(router: Builder, told: &str, columns: &[&str]) -> Vec<f64> {
     let policy = Scripted::first(&[], columns);
     let router = router

@@ -1,4 +1,4 @@
-//! Workers that speak HTTP/2: connections that requests share, and what one stream's end means for the others.
+//! Tests of HTTP/2 workers: connections shared by requests, and the effect of one stream's end on the others.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ async fn over(worker: &Worker) -> Router {
     router.with(|with| with.connections = http2()).start().await
 }
 
-/// A worker whose answers are written by the test.
+/// Starts a worker whose responses are written by the test.
 async fn streaming(tls: Option<TlsAcceptor>) -> (Worker, mpsc::Receiver<Pen>) {
     let (pens, taken) = mpsc::channel(64);
     let script = move |_| {
@@ -40,7 +40,7 @@ async fn streaming(tls: Option<TlsAcceptor>) -> (Worker, mpsc::Receiver<Pen>) {
     (Worker::start_http2(tls, script).await, taken)
 }
 
-/// Begins so many answers, one after the other.
+/// Begins `count` responses, one after the other.
 async fn begin(router: &Router, pens: &mut mpsc::Receiver<Pen>, count: usize) -> Vec<(Answer, Pen)> {
     let mut begun = Vec::new();
     for _ in 0..count {
@@ -109,7 +109,7 @@ async fn a_worker_that_does_not_speak_http2_is_a_bad_answer_and_not_a_hang() {
     assert!(answer.status.is_server_error(), "{}", answer.status);
 }
 
-/// TLS for `worker.test`, which offers these protocols, and whom to trust for it.
+/// Creates a TLS acceptor for `worker.test` with these protocols, and a client configuration that trusts it.
 fn tls(protocols: &[&[u8]]) -> (TlsAcceptor, Arc<WorkerTls>) {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(vec!["worker.test".to_owned()]).unwrap();

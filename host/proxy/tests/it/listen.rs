@@ -1,4 +1,4 @@
-//! Policies that are told what becomes of requests and workers, off the way of requests.
+//! Tests of policies that receive events of requests and workers, outside the request path.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,14 +19,14 @@ use crate::worker::{Leaving, Worker, json, streaming, written};
 
 const FIRST: &str = "data: {\"n\":1}\n\n";
 
-/// Takes the first candidate, and listens.
+/// Policy that takes the first candidate and receives events.
 #[derive(Debug, Clone)]
 struct Listening {
     ear: Arc<Ear>,
     plan: FeaturePlan,
 }
 
-/// Hears of everything, and ticks.
+/// Event listener that subscribes to everything and to ticks.
 struct Ear {
     policy: &'static str,
     told: Mutex<Vec<Event>>,
@@ -53,7 +53,7 @@ impl Listening {
         Arc::new(self.clone())
     }
 
-    /// What it was told, as `kind request worker`.
+    /// Returns the received events as `kind request worker`.
     fn told(&self) -> Vec<String> {
         let told = self.ear.told.lock().unwrap();
         let line = |event: &Event| {
@@ -63,7 +63,7 @@ impl Listening {
         told.iter().map(line).collect()
     }
 
-    /// Waits until it was told all of this, and nothing else.
+    /// Waits until exactly these events were received.
     async fn hears(&self, expected: &[&str]) {
         eventually(&format!("it is told {expected:?}"), || {
             self.told().len() >= expected.len()
@@ -374,13 +374,13 @@ async fn a_listener_that_fails_fails_no_request_is_counted_and_rests() {
     assert_eq!(report().delivered, 0);
     let faults = router.metric("conductor_policy_event_faults_total{policy=\"listening\",kind=\"trap\"}");
     assert!(faults >= 5.0, "{faults}");
-    // While it rests it is told nothing.
+    // While its circuit is open, it receives no events.
     assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
     eventually("all its events are dropped", || {
         report().waiting == 0 && counted(&router, "dropped") >= 5.0
     })
     .await;
-    // It has mended, and is told again by itself.
+    // The policy works again, and receives events without intervention.
     policy.ear.is_failing.store(false, Ordering::Relaxed);
     loop {
         assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);

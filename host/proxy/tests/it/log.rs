@@ -1,4 +1,4 @@
-//! The log of a test, whose tasks all run on its thread.
+//! Log of a test whose tasks all run on its thread.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, Subscriber, set_default};
 use tracing::{Event, Level, Metadata};
 
-/// Warnings since it began, one a line: message and fields as they come.
+/// Captured warnings, one per line: message and fields in order.
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<String>>>,
     _guard: DefaultGuard,
@@ -21,7 +21,7 @@ impl Log {
         Self { lines, _guard }
     }
 
-    /// The lines that contain `part`.
+    /// Returns the lines that contain `part`.
     pub(crate) fn lines(&self, part: &str) -> Vec<String> {
         let lines = self.lines.lock().unwrap();
         lines.iter().filter(|line| line.contains(part)).cloned().collect()

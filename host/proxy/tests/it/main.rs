@@ -1,4 +1,4 @@
-//! The proxy in a process of its own, between real sockets: tiny workers behind it, a plain client before it.
+//! Integration tests of the proxy over real sockets: small workers behind it, and a plain client in front.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ mod worker;
 
 use std::time::{Duration, Instant};
 
-/// Waits until something is so, which must be within seconds.
+/// Waits until a condition holds, which must be within seconds.
 async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !is_so() {

@@ -1,4 +1,4 @@
-//! A process that has more memory than it may.
+//! Tests of a process above its memory limit.
 
 use crate::bodies::{half, said, turned};
 use crate::client::{chat, get, send};
@@ -6,7 +6,7 @@ use crate::eventually;
 use crate::router::{Builder, router};
 use crate::worker::Worker;
 
-/// Any process has more.
+/// Limit that any process exceeds.
 const TOO_LITTLE: u64 = 1 << 20;
 const STAGE: &str = "conductor_memory_stage";
 

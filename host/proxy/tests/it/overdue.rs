@@ -1,4 +1,4 @@
-//! Clients that do not take their answers in the request's time, and workers that never get to theirs.
+//! Tests of clients that do not read their responses within the request's time, and of workers that never send one.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_client_that_reads_slowly_keeps_nothing_beyond_the_requests_time() {
     let mut client = socket.connect(router.address).await.unwrap();
     client.write_all(REQUEST.as_bytes()).await.unwrap();
     let pen = pens.recv().await.unwrap();
-    // More than all buffers on the way hold.
+    // The body exceeds all buffers on the way.
     let mut worker_side = JoinSet::new();
     worker_side.spawn(async move {
         let piece = Bytes::from(format!("data: {}\n\n", "x".repeat(64 << 10)));
@@ -79,7 +79,7 @@ async fn a_worker_that_says_continue_without_end_holds_nobody_beyond_the_request
         let hints = "HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n".repeat(1_000);
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            // The router's bare check brings nothing.
+            // The router's connection check sends nothing.
             let has_request = stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0);
             while has_request && stream.write_all(hints.as_bytes()).await.is_ok() {}
         }

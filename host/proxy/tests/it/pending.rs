@@ -1,4 +1,4 @@
-//! Workers that were never reached: who gets requests meanwhile, and how they enter service.
+//! Tests of pending workers: requests in the meantime, and the entry into service.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn health(router: &Router, name: &str) -> Health {
     found.unwrap().health
 }
 
-/// Probes that are answered only by what they are for.
+/// Configures frequent probes whose timeout exceeds any test.
 fn probed(builder: &mut Builder) {
     builder.health.probe = Some(ProbeSpec {
         interval: Duration::from_millis(10),
@@ -84,7 +84,7 @@ async fn an_answer_of_500_leaves_a_worker_pending() {
     assert_eq!(health(&router, "a"), Health::Pending);
 }
 
-/// Whether a worker that comes up later enters service without any request.
+/// Checks that a worker that starts later enters service without any request.
 async fn check_comes_up_later(change: impl FnOnce(&mut Builder)) {
     let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = place.local_addr().unwrap();
@@ -116,7 +116,7 @@ async fn check_comes_up_later(change: impl FnOnce(&mut Builder)) {
 async fn a_worker_that_comes_up_later_enters_service_with_its_first_good_probe() {
     check_comes_up_later(|builder| {
         builder.health.probe = Some(ProbeSpec {
-            // Were it asked at this interval, nobody would wait for it.
+            // With probes at this interval, the test would time out.
             interval: Duration::from_secs(3_600),
             ..ProbeSpec::default()
         });

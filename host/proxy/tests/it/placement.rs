@@ -1,5 +1,4 @@
-//! Which worker gets a request: the policy's choice, the fallback's, the next one's after a failure; and what a
-//! reload changes about it.
+//! Tests of placement: by the policy, by the fallback, after a failure, and after a reload.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A native policy that answers as its script says and keeps what it was shown.
+//! Scripted native policy that records its inputs.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ pub(crate) struct Scripted {
     name: &'static str,
     plan: FeaturePlan,
     script: Script,
-    /// The numbers of every call.
+    /// Numbers of every call.
     pub(crate) shown: Mutex<Vec<Vec<f64>>>,
     phases: Mutex<Vec<Phase>>,
 }
@@ -31,7 +31,7 @@ impl Scripted {
         Self::named("scripted", request, candidate, script)
     }
 
-    /// Called so in the configuration.
+    /// Creates a policy with this name in the configuration.
     pub(crate) fn named(
         name: &'static str,
         request: &[&str],
@@ -47,7 +47,7 @@ impl Scripted {
         })
     }
 
-    /// Always takes the first candidate.
+    /// Creates a policy that always takes the first candidate.
     pub(crate) fn first(request: &[&str], candidate: &[&str]) -> Arc<Self> {
         Self::seeing(request, candidate, |_| Ok(route(0)))
     }
@@ -56,7 +56,7 @@ impl Scripted {
         self.shown.lock().unwrap().clone()
     }
 
-    /// What was asked for in every call.
+    /// Returns the phase of every call.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         self.phases.lock().unwrap().clone()
     }
@@ -92,7 +92,7 @@ pub(crate) fn route(row: u32) -> Verdict {
     })
 }
 
-/// Row `row` answers the client, row `prefill` computes its prompt.
+/// Creates a verdict: row `row` answers the client, row `prefill` computes its prompt.
 pub(crate) fn pair(row: u32, prefill: u32) -> Verdict {
     Verdict::Route(Choice {
         row,

@@ -1,4 +1,4 @@
-//! Requests that have to wait: until another ends, or until their time is up.
+//! Tests of queued requests, until another ends or their time is up.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::policy::{Scripted, route};
 use crate::router::{Router, router};
 use crate::worker::{Worker, asking, json, streaming};
 
-/// To be asked again when something ends; if nothing does, later than any of these tests lasts.
+/// Creates a hold with a re-evaluation on a release. Without one, the time exceeds that of any test.
 fn hold(order: f64, waits_for: Option<WaitsFor>) -> Verdict {
     Verdict::Queue(Hold {
         order,
@@ -22,7 +22,7 @@ fn hold(order: f64, waits_for: Option<WaitsFor>) -> Verdict {
     })
 }
 
-/// Holds whatever comes while a request is in flight.
+/// Creates a policy that holds every request while another is in flight.
 fn one_at_a_time() -> Arc<Scripted> {
     Scripted::seeing(&[], &["load.requests"], |input| {
         Ok(if input.numbers[0] >= 1.0 {
@@ -33,7 +33,7 @@ fn one_at_a_time() -> Arc<Scripted> {
     })
 }
 
-/// Waits until so many are held.
+/// Waits until `count` requests are held.
 async fn held(router: &Router, count: f64) {
     eventually("they are held", || {
         router.metric(r#"conductor_queue_length{pool="main"}"#) == count
@@ -67,7 +67,8 @@ async fn a_held_request_goes_when_another_ends() {
     );
 }
 
-/// A router that holds whatever comes while a prompt is to be computed, and gives it up before it would be asked again anyway.
+/// Starts a router that holds requests while a prompt is being computed. Their time in the queue ends before a timed
+/// re-evaluation.
 async fn one_prompt_at_a_time(worker: &Worker) -> Router {
     let policy = Scripted::seeing(&[], &["load.prefill-tokens"], |input| {
         Ok(if input.numbers[0] > 0.0 {
@@ -107,8 +108,8 @@ async fn a_request_that_waits_for_a_prompt_goes_when_it_should_be_computed_and_t
     let (worker, mut answers) = asking().await;
     let router = one_prompt_at_a_time(&worker).await;
     let address = router.address;
-    // 40,000 bytes are some 10,000 tokens: taken to need a second. Of the second request too, so that it is still to be
-    // computed when it is looked at.
+    // 40,000 bytes are about 10,000 tokens, estimated at a second. The second request has the same length, so that its
+    // prompt is still being computed when it is checked.
     let long = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(40_000));
     let first = send(address, post("/v1/completions", long.clone()));
     let rest = async {
@@ -135,7 +136,7 @@ async fn a_request_that_waits_for_a_prompt_goes_when_it_should_be_computed_and_t
 #[tokio::test]
 async fn a_release_that_one_request_cannot_use_serves_the_next() {
     let (worker, mut pens) = streaming().await;
-    // The second request is never content; the third waits behind it for the first to end.
+    // The second request is always held again; the third waits behind it for the first to end.
     let policy = Scripted::seeing(&[], &["load.requests"], |input| {
         let seq = input.request.seq;
         Ok(if seq == 2 || input.numbers[0] >= 1.0 {
@@ -174,7 +175,7 @@ async fn a_policy_sees_what_waits_for_each_worker_while_it_waits() {
     let (other, mut other_pens) = streaming().await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let seeing = Arc::clone(&seen);
-    // The second and third wait for the first worker; the last goes to the other, and looks.
+    // The second and third wait for the first worker; the last goes to the other and reads the queue.
     let policy = Scripted::seeing(&[], &["load.requests"], move |input| {
         let seq = input.request.seq;
         let waits = |row, work| hold(seq as f64, Some(WaitsFor { row, work }));

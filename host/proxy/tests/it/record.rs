@@ -1,4 +1,4 @@
-//! What is written down of requests, and what is kept to be explained.
+//! Tests of recorded requests and of decisions kept for an explanation.
 
 mod blocks;
 
@@ -23,17 +23,17 @@ use crate::router::{Builder, router};
 use crate::tokens::asking_worker;
 use crate::worker::{Worker, json};
 
-/// The run number of every router here.
+/// Run number of every router in these tests.
 const RUN: RunNumber = RunNumber(0xfeed_0000_0000_0007);
 
-/// A recorder that writes to a file of its own, and everything under its configuration.
+/// Recorder with a file of its own, and its configuration.
 struct Recording {
     folder: TempDir,
     registry: Registry,
     recorder: Arc<Recorder>,
 }
 
-/// Has decisions written to a file.
+/// Writes decisions to a file.
 fn write_to(recorder: &Recorder, file: FileSpec) {
     let files = RecordFiles {
         decisions: Some(file),
@@ -71,7 +71,7 @@ impl Recording {
         self.folder.path().join("decisions.jsonl")
     }
 
-    /// Every request is written down.
+    /// Returns a configuration that records every request.
     fn everything(&self) -> RecordSpec {
         RecordSpec {
             file: Sampling::share(1.0),
@@ -79,7 +79,7 @@ impl Recording {
         }
     }
 
-    /// What is written once everything on its way is.
+    /// Returns the recorded lines once all pending ones are written.
     fn lines(&self) -> Vec<Line> {
         self.recorder.close();
         lines(&self.file())
@@ -356,13 +356,13 @@ async fn a_file_that_another_program_moves_away_is_begun_anew_without_a_loss() {
     .await;
     let moved = recording.folder.path().join("moved");
     fs::rename(recording.file(), &moved).unwrap();
-    // It is looked for once a second.
+    // The file is checked once a second.
     let mut sent = 1;
     while !recording.file().exists() {
         send(router.address, chat()).await.text().await;
         sent += 1;
     }
-    // The new file may have begun with an outcome alone.
+    // The new file may begin with an outcome alone.
     send(router.address, chat()).await.text().await;
     sent += 1;
     eventually("all is written", || {
@@ -376,7 +376,7 @@ async fn a_file_that_another_program_moves_away_is_begun_anew_without_a_loss() {
     assert_eq!(decided as u64, sent);
 }
 
-/// A request is answered while its two lines cannot be written to `path`.
+/// Answers a request while its two lines cannot be written to `path`.
 async fn is_lost(path: &str) {
     let recording = Recording::start();
     let path = recording.folder.path().join(path);

@@ -1,4 +1,4 @@
-//! Answers on their way back: chunk by chunk, to the last, and what happens when either side goes.
+//! Tests of relayed responses: chunk by chunk, complete, and with the departure of either side.
 
 use std::time::Duration;
 

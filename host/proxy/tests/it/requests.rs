@@ -1,4 +1,4 @@
-//! What reaches the worker, what comes back, and what the router refuses by itself.
+//! Tests of forwarded requests, of their responses, and of the router's own refusals.
 
 use http::StatusCode;
 

@@ -1,5 +1,5 @@
-//! A whole router on a port of its own. A test states what differs from the plain one: a pool `main` whose
-//! workers take everything, decided by the first-candidate policy.
+//! Test router on a port of its own. A test states its difference from the default: a pool `main` whose workers take
+//! everything, with the first-candidate policy.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,10 +32,10 @@ pub(crate) struct Builder {
     policy: Arc<dyn Policy>,
     pub(crate) prefill_policy: Option<Arc<dyn Policy>>,
     pub(crate) decode_policy: Option<Arc<dyn Policy>>,
-    /// With their shares, of 10,000 parts.
+    /// Canaries with their shares of 10,000.
     pub(crate) canaries: Vec<(Arc<dyn Policy>, u32)>,
     pub(crate) rule: StopRule,
-    /// Asked about every request.
+    /// Shadows, called for every request.
     pub(crate) shadows: Vec<Arc<dyn Policy>>,
     pub(crate) accept_handover: bool,
     pub(crate) isolate_prefixes: bool,
@@ -129,12 +129,12 @@ pub(crate) fn router() -> Builder {
     }
 }
 
-/// Records nothing, in the run of that number.
+/// Creates a configuration that records nothing, for this run number.
 pub(crate) fn of_run(run: RunNumber) -> RecordSpec {
     RecordSpec::nothing(Recorder::of_run(&mut Registry::default(), run))
 }
 
-/// A plain worker.
+/// Creates a plain worker.
 pub(crate) fn spec(role: Role, name: &str, url: &str) -> WorkerSpec {
     WorkerSpec {
         name: name.into(),
@@ -173,7 +173,7 @@ impl Builder {
         self
     }
 
-    /// Splits requests; decode workers do whole ones where the dialect allows that.
+    /// Splits requests. Decode workers take whole requests if the dialect allows that.
     pub(crate) fn pd(mut self, dialect: Dialect) -> Self {
         let ample = Duration::from_secs(10);
         self.pd = Some(PdSpec {
@@ -187,7 +187,7 @@ impl Builder {
         self
     }
 
-    /// Changes how requests are split.
+    /// Changes the settings of split requests.
     pub(crate) fn with_pd(mut self, change: impl FnOnce(&mut PdSpec)) -> Self {
         change(self.pd.as_mut().unwrap());
         self
@@ -268,14 +268,14 @@ impl Builder {
         }
     }
 
-    /// Starts it, and waits until each worker was reached or found to be unreachable.
+    /// Starts the router, and waits until the first check of each worker has ended.
     pub(crate) async fn start(self) -> Router {
         let router = self.start_at_once().await;
         eventually("every worker was checked once", || router.has_checked_all()).await;
         router
     }
 
-    /// Starts it; its workers are pending.
+    /// Starts the router; its workers are pending.
     pub(crate) async fn start_at_once(self) -> Router {
         let mut registry = Registry::default();
         let metrics = ProxyMetrics::new(&mut registry);
@@ -325,14 +325,14 @@ impl Builder {
 }
 
 impl Router {
-    /// Whether a first check of each worker has ended.
+    /// Returns `true` if the first check of each worker has ended.
     pub(crate) fn has_checked_all(&self) -> bool {
         let pools = self.cell.load().report();
         let mut workers = pools.iter().flat_map(|pool| &pool.workers);
         workers.all(|worker| worker.reason.is_checked)
     }
 
-    /// Puts another configuration in force.
+    /// Activates another configuration.
     pub(crate) fn change(&mut self, to: Builder) {
         let (fleet, _) = self.fleet.next(to.workers.clone());
         let before = self.cell.load();
@@ -341,12 +341,12 @@ impl Router {
         self.fleet = fleet;
     }
 
-    /// The configuration in force.
+    /// Returns the active configuration.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.cell.load()
     }
 
-    /// The worker of that name.
+    /// Returns the worker of that name.
     pub(crate) fn worker(&self, name: &str) -> &routing::Worker {
         let mut workers = self.fleet.workers().iter();
         workers.find(|worker| &*worker.spec().name == name).unwrap()
@@ -356,12 +356,12 @@ impl Router {
         self.worker(name).id()
     }
 
-    /// Requests in flight at a worker.
+    /// Returns the requests in flight at a worker.
     pub(crate) fn in_flight(&self, name: &str) -> u32 {
         self.worker(name).load().read().requests
     }
 
-    /// A metric's value by its whole name, labels included; 0 where it is not there.
+    /// Returns a metric's value by its whole name, labels included; 0 if it is absent.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();

@@ -1,4 +1,4 @@
-//! Health, readiness, and connections.
+//! Tests of health, readiness, and connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -136,7 +136,7 @@ async fn whose_answer_had_not_begun_when_the_drain_is_over_is_told_so() {
     assert_eq!(router.ended().await.cut, 1);
 }
 
-/// A connection whose request is never complete, so that it is always busy.
+/// Opens a connection whose request is never complete, so that it is always busy.
 async fn busy(router: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(router).await.unwrap();
     let head = b"POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 9\r\n\r\n{";
@@ -148,7 +148,7 @@ async fn busy(router: SocketAddr) -> TcpStream {
 async fn health_is_answered_although_every_connection_is_taken() {
     let router = router().with(|builder| builder.max_connections = 4).start().await;
     let mut attackers = Vec::new();
-    // More than the lobby holds.
+    // The number exceeds the lobby.
     for _ in 0..100 {
         attackers.push(busy(router.address).await);
     }

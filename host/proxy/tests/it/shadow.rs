@@ -1,4 +1,4 @@
-//! Policies that are only asked: what is told of them, and that requests do not notice.
+//! Tests of shadow policies: their reports, and that they do not affect requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -78,7 +78,7 @@ async fn agreement_is_counted_and_disagreements_are_told() {
 #[tokio::test]
 async fn a_shadow_sees_the_loads_as_they_were_before_the_request_was_booked() {
     let (_workers, built) = two_workers().await;
-    // The control's twin: were the request's own booking seen, it would choose the other worker.
+    // Copy of the control: if it saw the request's own booking, it would choose the other worker.
     let router = built
         .policy(Arc::new(LeastLoaded::default()))
         .with(|builder| builder.shadows = vec![Arc::new(LeastLoaded::default())])
@@ -92,7 +92,8 @@ async fn a_shadow_sees_the_loads_as_they_were_before_the_request_was_booked() {
     assert_eq!(result(&router, "agreed"), 50);
 }
 
-/// A shadow is shown what is cached as it was before the request was expected at its worker, whatever the policy in force asks.
+/// Checks that a shadow sees the cache before the request is expected at its worker, whatever the active policy
+/// queries.
 async fn check_matches(active: Arc<Scripted>) {
     let seeing = shadow(|_| Ok(route(0)));
     let router = asked_twice(active, Arc::clone(&seeing)).await;
@@ -107,7 +108,8 @@ async fn check_matches(active: Arc<Scripted>) {
     );
 }
 
-/// A router whose shadow was asked about two requests of the same prompt, which are expected at the first of two workers.
+/// Starts a router and sends two requests of the same prompt, which are expected at the first of two workers. The
+/// shadow is called for both.
 async fn asked_twice(active: Arc<Scripted>, seeing: Arc<Scripted>) -> Router {
     let (_workers, built) = two_workers().await;
     let assumed = AssumedCache {
@@ -157,7 +159,7 @@ async fn a_shadow_that_asks_by_an_import_sees_the_same_matches() {
 #[tokio::test]
 async fn a_spinning_shadow_delays_no_request_and_what_does_not_fit_is_dropped_and_counted() {
     let (_workers, built) = two_workers().await;
-    // It spins at the first request until all were answered: had one waited for it, the test would not end.
+    // The shadow blocks on the first request until all are answered. If one waited for it, the test would not end.
     let unanswered = Arc::new(AtomicBool::new(true));
     let until = Arc::clone(&unanswered);
     let spinning = shadow(move |_| {
@@ -171,7 +173,7 @@ async fn a_spinning_shadow_delays_no_request_and_what_does_not_fit_is_dropped_an
         .start()
         .await;
     requests(&router, 300).await;
-    // 256 wait, and the thread has taken a few of those that came.
+    // The queue holds 256, and the thread has taken a few of the requests.
     let asked = result(&router, "agreed");
     let dropped = report(&router).dropped;
     unanswered.store(false, Ordering::Relaxed);
@@ -225,7 +227,7 @@ async fn what_is_known_of_a_shadow_outlives_a_reload() {
     assert_eq!(result(&router, "agreed"), 2);
 }
 
-/// Splits a request between the two workers, while both are there.
+/// Splits a request between the two workers, while both are candidates.
 fn first_pair(input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
     Ok(if input.ids.len() == 2 {
         pair(1, 0)
@@ -291,7 +293,7 @@ async fn every_decision_is_a_line_of_the_file_that_is_wished_for() {
         ["agreed", "differed", "fault"].map(|wanted| result(&router, wanted)) == [1; 3]
     })
     .await;
-    // The last is counted before it is handed over.
+    // The last line is counted before it is handed over.
     let lines = || {
         recorder.close();
         let text = std::fs::read_to_string(&path).unwrap();

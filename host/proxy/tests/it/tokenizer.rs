@@ -1,4 +1,4 @@
-//! `/tokenize`: passed on for clients, and left alone where it is out.
+//! Tests of `/tokenize`: forwarded for clients, and avoided while it fails.
 
 use futures_util::future::join;
 
@@ -21,7 +21,7 @@ async fn a_tokenize_request_goes_to_a_worker_of_the_models_pool() {
     assert_eq!(unknown.status, 404);
 }
 
-/// Whether a second request asks for tokens after `/tokenize` has answered the first with a status and a text.
+/// Checks whether a second request queries tokens after `/tokenize` has answered the first with a status and a text.
 async fn check_asked_again(status: u16, text: &'static str, asked_again: bool) {
     let worker = Worker::start(move |request| async move {
         if request.uri.path() == "/tokenize" {
@@ -112,7 +112,7 @@ async fn a_tokenize_answer_that_breaks_off_is_told_as_such() {
     assert!(answer.text().await.contains("\"code\":\"worker_broke_off\""));
 }
 
-/// A router over a worker whose `/tokenize` hangs and one that answers.
+/// Starts a router over a worker whose `/tokenize` hangs and one that answers.
 async fn with_one_hung_tokenizer(
     policy: std::sync::Arc<Scripted>,
 ) -> (Worker, Worker, crate::router::Router) {

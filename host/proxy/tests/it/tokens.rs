@@ -1,4 +1,4 @@
-//! Prompt tokens: where they come from, and what a policy sees of the index once they are known.
+//! Tests of prompt tokens: their source, and the matches that a policy sees with them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const COLUMNS: [&str; 4] = [
     "cache.blocks",
 ];
 
-/// Block size 4: the worker holds the first two blocks of 1, 2, 3, ...
+/// Stores the first two blocks of 1, 2, 3, ... at the worker, with block size 4.
 fn hold_two_blocks(router: &Router, worker: &str) {
     let stored = StoredBlocks {
         hashes: vec![EngineBlockHash(11), EngineBlockHash(12)],
@@ -76,7 +76,8 @@ async fn a_prompt_of_token_ids_is_matched_without_asking_anyone() {
     );
 }
 
-/// Block size 4, two blocks held, whose feed is not live: `columns` decides whether the index is asked at once.
+/// Stores two blocks of size 4 at a worker whose feed is not live. `columns` decides whether the index is queried at
+/// once.
 async fn check_feed_not_live(columns: &[&str]) {
     let (worker, mut pens) = streaming().await;
     let policy = Scripted::seeing(&["request.prompt-tokens"], columns, |input| {
@@ -258,7 +259,7 @@ async fn a_request_is_served_without_tokens_when_they_cannot_be_had() {
     })
     .await;
     check_unknown(slow, soon, "timeout").await;
-    // Its answer to everything is `a`, which no tokeniser says.
+    // The worker answers everything with `a`, which is not a tokeniser's response.
     check_unknown(Worker::named("a").await, late, "failed").await;
     check_unknown(Worker::named("a").await, TokenSource::Off, "off").await;
 }

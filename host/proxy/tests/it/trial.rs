@@ -1,4 +1,4 @@
-//! Canaries: who is in which arm, what is told of the arms, and when one is stopped.
+//! Tests of canaries: assignment to arms, reports of arms, and the stop of a canary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::policy::{Scripted, route};
 use crate::router::{Builder, Router, of_run, router};
 use crate::worker::{Leaving, Received, Worker, json, written};
 
-/// A policy of that name that always takes that row.
+/// Creates a policy of that name that always takes that row.
 fn always(name: &'static str, row: u32) -> Arc<Scripted> {
     Scripted::named(name, &[], &[], move |_| Ok(route(row)))
 }
 
-/// Two workers; the control sends to `a`, the canary has a share and sends to `b`.
+/// Builds a router with two workers: the control sends to `a`, and the canary sends its share to `b`.
 fn arms(a: &Worker, b: &Worker, share: u32) -> Builder {
     router()
         .worker("a", &a.url())
@@ -26,7 +26,7 @@ fn arms(a: &Worker, b: &Worker, share: u32) -> Builder {
         .policy(always("control", 0))
         .with(|builder| {
             builder.canaries = vec![(always("canary", 1), share)];
-            // Whoever fails is to be met again and again.
+            // Ejection by failure rate is off, so that failing workers keep getting requests.
             builder.health.failure_min_requests = 0;
             builder.retries.statuses.clear();
         })
@@ -39,7 +39,7 @@ fn of_session(session: usize) -> Request<Bytes> {
     request
 }
 
-/// The worker that answers a request of that session.
+/// Returns the worker that answers a request of that session.
 async fn worker_of(router: &Router, session: usize) -> String {
     let answer = send(router.address, of_session(session)).await;
     let worker = answer.header("x-conductor-worker").unwrap().to_owned();
@@ -47,7 +47,7 @@ async fn worker_of(router: &Router, session: usize) -> String {
     worker
 }
 
-/// For each of many sessions, whether the canary has it.
+/// Returns for each of many sessions whether it belongs to the canary.
 async fn canary_has(router: &Router) -> Vec<bool> {
     let mut has = Vec::new();
     for session in 0..100 {
@@ -62,7 +62,7 @@ fn arm(router: &Router, arm: usize) -> ArmReport {
 
 const STREAM: &str = "data: {\"n\":1}\n\ndata: {\"usage\":{\"prompt_tokens\":96,\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":64}}}\n\ndata: [DONE]\n\n";
 
-/// Streams, after that long.
+/// Starts a worker that streams after a pause.
 async fn streaming_after(pause: Duration) -> Worker {
     Worker::start(move |_: Received| async move {
         tokio::time::sleep(pause).await;
@@ -198,7 +198,7 @@ async fn what_becomes_of_requests_is_told_by_arm() {
     assert!(arm(&router, 0).is_control);
 }
 
-/// Requests of many sessions, some at a time, until the canary is stopped.
+/// Sends requests of many sessions, some concurrently, until the canary is stopped.
 async fn until_stopped(router: &Router, most: usize) -> ArmReport {
     for session in 0..most {
         send(router.address, of_session(session)).await.rest().await;
@@ -270,7 +270,7 @@ async fn a_canary_is_not_stopped_for_failures_of_all_workers() {
         Worker::start(|_| async { json(500, "no") }).await,
     ];
     let router = arms(&a, &b, 5_000).start().await;
-    // The control goes first.
+    // The control gets the first request.
     while a.received().is_empty() {
         send(router.address, chat()).await.rest().await;
     }

@@ -1,4 +1,4 @@
-//! A tiny worker: answers as its script says and remembers what it was asked.
+//! Small scripted worker that records its requests.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// A body that may break off.
+/// Body that may break off.
 pub(crate) type WorkerBody = BoxBody<Bytes, BrokenOff>;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl std::fmt::Display for BrokenOff {
 
 impl std::error::Error for BrokenOff {}
 
-/// In an answer's extensions: the connection is closed in its place.
+/// Response extension: the connection is closed instead of a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HangUp;
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for HangUp {
 
 impl std::error::Error for HangUp {}
 
-/// A request as it came.
+/// Received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) method: Method,
@@ -59,7 +59,7 @@ type Script = Arc<dyn Fn(Received) -> BoxFuture<'static, Response<WorkerBody>> +
 pub(crate) struct Worker {
     pub(crate) address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
-    /// Answers under way: from the request's arrival until its body was sent or given up.
+    /// Responses in progress, from the request's arrival until the body was sent or dropped.
     busy: Arc<AtomicUsize>,
     connections: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
@@ -73,7 +73,7 @@ impl Worker {
         Self::run(script, Wire::Http1 { keep_alive: true }).await
     }
 
-    /// Closes every connection after its first answer, without having said so.
+    /// Starts a worker that closes every connection after its first response, without announcing that.
     pub(crate) async fn start_closing<F>(script: impl Fn(Received) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response<WorkerBody>> + Send + 'static,
@@ -81,7 +81,7 @@ impl Worker {
         Self::run(script, Wire::Http1 { keep_alive: false }).await
     }
 
-    /// Speaks HTTP/2 alone: behind TLS, or with prior knowledge.
+    /// Starts a worker that speaks HTTP/2 only, behind TLS or with prior knowledge.
     pub(crate) async fn start_http2<F>(
         tls: Option<TlsAcceptor>,
         script: impl Fn(Received) -> F + Send + Sync + 'static,
@@ -117,18 +117,18 @@ impl Worker {
         }
     }
 
-    /// Answers 200 with its name.
+    /// Starts a worker that answers 200 with its name.
     pub(crate) async fn named(name: &'static str) -> Self {
         Self::start(move |_| async move { json(200, name) }).await
     }
 
-    /// A URL where nobody listens, and nobody ever did.
+    /// Returns a URL without a listener.
     pub(crate) async fn nobody() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     }
 
-    /// Takes connections and requests and hangs up on them.
+    /// Starts a worker that accepts connections and requests, and hangs up on them.
     pub(crate) async fn hanging_up() -> Self {
         Self::saying(b"").await
     }
@@ -158,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// Answers the first request on each connection with what is no HTTP.
+    /// Starts a worker that answers the first request on each connection with bytes that are not HTTP.
     pub(crate) async fn babbling() -> Self {
         Self::saying(b"what?\r\n\r\n").await
     }
@@ -182,13 +182,13 @@ impl Worker {
         self.busy.load(Ordering::SeqCst)
     }
 
-    /// Those that brought anything; the router's bare checks do not.
+    /// Returns the connections that carried any data; the router's connection checks carry none.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
-/// A worker that is there to be reached, until it goes: then nobody listens at its URL.
+/// Worker that is reachable until it leaves; then its URL has no listener.
 pub(crate) struct Leaving {
     pub(crate) url: String,
     listening: JoinSet<()>,
@@ -207,13 +207,13 @@ impl Leaving {
         Self { url, listening }
     }
 
-    /// Nobody listens any more.
+    /// Closes the listener.
     pub(crate) async fn leave(mut self) {
         self.listening.shutdown().await;
     }
 }
 
-/// How a worker's connections speak.
+/// Transport of a worker's connections.
 #[derive(Clone)]
 enum Wire {
     Http1 { keep_alive: bool },
@@ -281,7 +281,7 @@ async fn accept(listener: TcpListener, scene: Scene, connections: Arc<AtomicUsiz
                 tokio::select! {
                     _ = connection.as_mut() => {}
                     () = done.notified() => {
-                        // The answer is handed over; a few more polls send it.
+                        // The response is handed over; a few more polls send it.
                         let _ = tokio::time::timeout(std::time::Duration::from_millis(20), connection).await;
                     }
                 }
@@ -329,10 +329,10 @@ pub(crate) fn json(status: u16, body: impl Into<Bytes>) -> Response<WorkerBody> 
     whole(status, "application/json", body)
 }
 
-/// What an answer still under way is to send. It ends when all senders are gone.
+/// Sender of a response's pieces. The response ends when all senders are dropped.
 pub(crate) type Pen = mpsc::Sender<Result<Bytes, BrokenOff>>;
 
-/// An answer written piece by piece.
+/// Creates a response written piece by piece.
 pub(crate) fn written(content_type: &str) -> (Pen, Response<WorkerBody>) {
     let (pen, paper) = mpsc::channel::<Result<Bytes, BrokenOff>>(16);
     let pieces = stream::unfold(paper, async |mut paper| Some((paper.recv().await?, paper)));
@@ -344,12 +344,12 @@ pub(crate) fn written(content_type: &str) -> (Pen, Response<WorkerBody>) {
     (pen, response)
 }
 
-/// A worker that streams events, and the pen of each of its answers.
+/// Starts a worker that streams events, with the pen of each response.
 pub(crate) async fn streaming() -> (Worker, mpsc::Receiver<Pen>) {
     writing("text/event-stream; charset=utf-8").await
 }
 
-/// A worker whose answers are written by the test.
+/// Starts a worker whose responses are written by the test.
 pub(crate) async fn writing(content_type: &'static str) -> (Worker, mpsc::Receiver<Pen>) {
     let (pens, taken) = mpsc::channel(16);
     let worker = Worker::start(move |_| {
@@ -364,10 +364,10 @@ pub(crate) async fn writing(content_type: &'static str) -> (Worker, mpsc::Receiv
     (worker, taken)
 }
 
-/// What is to be answered to a request that waits for it.
+/// Sender of the response to a waiting request.
 pub(crate) type Say = oneshot::Sender<Response<WorkerBody>>;
 
-/// A worker whose answers are given by the test, head and all. One that is never given is never answered.
+/// Starts a worker whose whole responses are given by the test. A request without one is never answered.
 pub(crate) async fn asking() -> (Worker, mpsc::Receiver<Say>) {
     let (asked, answers) = mpsc::channel(16);
     let worker = Worker::start(move |_| {
@@ -385,7 +385,7 @@ pub(crate) async fn asking() -> (Worker, mpsc::Receiver<Say>) {
     (worker, answers)
 }
 
-/// A worker with a tokeniser that knows one prompt.
+/// Starts a worker with a tokeniser that knows one prompt.
 pub(crate) async fn tokenizing() -> Worker {
     Worker::start(|request| async move {
         if request.uri.path() == "/tokenize" {

@@ -92,7 +92,7 @@ fn what_a_client_wrote_is_said_back_in_short() {
     check(&odd, &format!("x{}…", "é".repeat(MAX_ECHO / 2 - 1)));
 }
 
-/// Collects codes with the names of their statuses, as `class` has them; "" for a status of another's.
+/// Collects codes with the names of their statuses, as `class` has them; "" if a policy or a worker chooses the status.
 fn codes() -> BTreeSet<(String, String)> {
     let source = include_str!("refusal.rs");
     let from = source.find("fn class(").unwrap();

@@ -1,4 +1,4 @@
-//! Limiter of bodies in arrival. At the limit, the body that has been arriving for longest is dropped for a new one, so
+//! Limiter of bodies in arrival. At the limit, the body that has been arriving for longest is dropped for a new one. So
 //! the pace that a body must keep rises with scarcity.
 
 use std::cmp::Reverse;

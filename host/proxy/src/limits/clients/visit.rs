@@ -1,7 +1,7 @@
 //! Rate-limit reservation of one request, from its key to the end of its response.
 //!
 //! Tokens are reserved by an estimate before any work. The reservation is adjusted when the prompt's length is known.
-//! It is settled at the end by the worker's reported usage, or by the observed length of the response.
+//! At the end it is settled by the worker's reported usage, or by the observed length of the response.
 
 use std::mem::take;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Attacks in small: each is bounded, counted, and keeps nobody else out.
+//! Tests of attacks on a small scale: each is bounded and counted, and blocks no other client.
 
 use std::future::pending;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::worker::{Worker, json, streaming};
 const ENHANCE_YOUR_CALM: u32 = 11;
 const REFUSED_STREAM: u32 = 7;
 
-/// A client behind a front counts by its own address, whatever the front's connection.
+/// Streams of a trusted proxy's connection count by the address of their client.
 #[tokio::test]
 async fn streams_of_a_front_count_by_their_clients() {
     let worker = silent().await;
@@ -45,7 +45,7 @@ async fn streams_of_a_front_count_by_their_clients() {
     assert!(answer.text().await.contains("address_full"));
 }
 
-/// A worker that never answers completions.
+/// Starts a worker that never answers completions.
 async fn silent() -> Worker {
     Worker::start(|asked| async move {
         if asked.uri.path() == "/v1/completions" {
@@ -144,7 +144,7 @@ async fn continuations_without_end_close_the_connection() {
     let mut client = RawClient::connect(router.address).await;
     let mut frames = frame(HEADERS, END_STREAM, 1, &block("GET", "/health", &[]));
     for _ in 0..1_000 {
-        // A header of one byte without a value, or nothing at all.
+        // A header of one byte without a value, or no header at all.
         frames.extend(frame(CONTINUATION, 0, 1, &[0, 1, b'x', 0]));
         frames.extend(frame(CONTINUATION, 0, 1, &[]));
     }
@@ -188,7 +188,7 @@ async fn each_stream_takes_the_place_of_a_connection() {
     assert_eq!(router.metric("conductor_client_connections"), 2.0);
     let (waiting, mut body) = client.open(post("/v1/completions"), false).await;
     body.send_data(Bytes::from(COMPLETION), true).unwrap();
-    // It waits, while the router is seen to be well, on the same connection and another.
+    // The stream waits, while the router reports its health on the same connection and on another.
     assert_eq!(client.get("/health").await.status, 200);
     assert_eq!(
         client::send(router.address, client::get("/health")).await.status,
@@ -261,7 +261,7 @@ async fn a_stream_whose_client_takes_nothing_ends_alone() {
     let router = router().worker("a", &worker.url());
     let router = router.with(|builder| builder.limits.idle_timeout = Duration::from_millis(300));
     let router = router.start().await;
-    // Nothing may be sent to it until it says so.
+    // The window is closed, so the router may send no data until the client opens it.
     let mut client = Client::with(router.address, Builder::new().initial_window_size(0)).await;
     let (answer, mut body) = client.open(post("/v1/completions"), false).await;
     body.send_data(Bytes::from(COMPLETION), true).unwrap();
@@ -302,7 +302,7 @@ async fn a_client_that_sends_no_head_is_closed() {
     let router = router.with(|builder| builder.edge.limits.head_timeout = Duration::from_millis(50));
     let router = router.start().await;
     let mut client = RawClient::connect(router.address).await;
-    // A head that does not end.
+    // An endless head.
     client
         .say(&frame(HEADERS, END_STREAM, 1, &block("GET", "/health", &[])))
         .await;

@@ -1,4 +1,4 @@
-//! Clients that speak HTTP/2: the same requests as over HTTP/1.1, and what a hostile one cannot do.
+//! Tests of HTTP/2 clients: the same requests as over HTTP/1.1, and limits on hostile ones.
 
 mod attacks;
 mod raw;
@@ -18,14 +18,14 @@ use tokio::time::timeout;
 use crate::router;
 use crate::router::Router;
 
-/// Long enough that only a mistake takes it.
+/// Test timeout, reached only by a defect.
 const PATIENCE: Duration = Duration::from_secs(20);
 const COMPLETION: &str = r#"{"model":"m","prompt":"hi"}"#;
 
-/// A connection with prior knowledge.
+/// Connection with prior knowledge.
 struct Client {
     sender: SendRequest<Bytes>,
-    /// How the connection ended.
+    /// Task that yields the end of the connection.
     connection: JoinSet<Result<(), h2::Error>>,
 }
 
@@ -48,7 +48,7 @@ impl Client {
         Self { sender, connection }
     }
 
-    /// A request whose body is to be written, unless it ends here.
+    /// Opens a stream. Unless `ends`, its body is yet to be written.
     async fn open(&mut self, request: Request<()>, ends: bool) -> (ResponseFuture, SendStream<Bytes>) {
         self.sender = self.sender.clone().ready().await.unwrap();
         self.sender.send_request(request, ends).unwrap()
@@ -83,7 +83,7 @@ async fn answered(answer: ResponseFuture) -> Answer {
 }
 
 impl Answer {
-    /// The next piece of the body; none at its end.
+    /// Reads the next piece of the body, or `None` at its end.
     async fn piece(&mut self) -> Option<Result<Bytes, h2::Error>> {
         let piece = timeout(PATIENCE, self.body.data())
             .await
@@ -113,7 +113,7 @@ fn post(path: &str) -> Request<()> {
         .unwrap()
 }
 
-/// A router that takes HTTP/2 on its plain listener.
+/// Builds a router with HTTP/2 on its plain listener.
 fn router() -> router::Builder {
     router::router().with(|builder| builder.edge.listeners.http2.prior_knowledge = true)
 }

@@ -1,4 +1,4 @@
-//! A client that writes whatever frames it is told to.
+//! HTTP/2 client that writes arbitrary frames.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub(super) const CONTINUATION: u8 = 9;
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 
-/// A frame that came.
+/// Received frame.
 #[derive(Debug)]
 pub(super) struct RawFrame {
     pub(super) kind: u8,
@@ -27,7 +27,7 @@ pub(super) struct RawFrame {
 }
 
 impl RawFrame {
-    /// The code of a frame that resets its stream or ends the connection.
+    /// Returns the error code of RST_STREAM or GOAWAY.
     pub(super) fn code(&self) -> u32 {
         let at = if self.kind == GO_AWAY { 4 } else { 0 };
         let code = self.payload[at..at + 4].try_into().unwrap();
@@ -35,7 +35,7 @@ impl RawFrame {
     }
 }
 
-/// A connection after the preface and empty settings.
+/// Connection after the preface and empty settings.
 pub(super) struct RawClient(TcpStream);
 
 impl RawClient {
@@ -47,12 +47,12 @@ impl RawClient {
         Self(stream)
     }
 
-    /// Writes frames. Returns false where the router has closed the connection.
+    /// Writes frames. Returns `false` if the router has closed the connection.
     pub(super) async fn say(&mut self, frames: &[u8]) -> bool {
         self.0.write_all(frames).await.is_ok()
     }
 
-    /// The next frame; none once the connection is closed.
+    /// Reads the next frame, or `None` once the connection is closed.
     pub(super) async fn frame(&mut self) -> Option<RawFrame> {
         let mut head = [0; 9];
         let read = timeout(PATIENCE, self.0.read_exact(&mut head)).await;
@@ -67,7 +67,7 @@ impl RawClient {
         })
     }
 
-    /// Reads on to a frame of this kind; none where the connection is closed before.
+    /// Reads up to the next frame of this kind. Returns `None` if the connection is closed before.
     pub(super) async fn until(&mut self, kind: u8) -> Option<RawFrame> {
         loop {
             let frame = self.frame().await?;
@@ -86,7 +86,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// A block of `:method`, `:scheme`, `:path`, `:authority` and further headers, none of them indexed (RFC 7541).
+/// Encodes `:method`, `:scheme`, `:path`, `:authority` and further headers, without indexing (RFC 7541).
 pub(super) fn block(method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     let pseudo = [
@@ -110,13 +110,13 @@ pub(super) fn block(method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u
     block
 }
 
-/// A whole request without a body.
+/// Encodes a whole request without a body.
 pub(super) fn request(stream: u32, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     let flags = END_STREAM | END_HEADERS;
     frame(HEADERS, flags, stream, &block("GET", path, headers))
 }
 
-/// The head of a request with a body.
+/// Encodes the head of a request with a body.
 pub(super) fn head(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block("POST", path, &[]))
 }

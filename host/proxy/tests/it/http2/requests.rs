@@ -1,4 +1,4 @@
-//! Requests as HTTP/1.1 has them, several at a time.
+//! Tests of multiplexed requests with the features of HTTP/1.1.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn a_request_reaches_its_worker_as_over_http_1_1() {
     assert!(!received.headers.contains_key("te"));
     let cookies: Vec<_> = received.headers.get_all("cookie").iter().collect();
     assert_eq!(cookies, ["a=1; b=2"]);
-    // HTTP/1.1 is spoken on the same listener.
+    // The same listener accepts HTTP/1.1.
     assert_eq!(client::send(router.address, client::chat()).await.status, 200);
     let count = |protocol: &str| {
         let labels = format!("listener=\"clients\",protocol=\"{protocol}\"");
@@ -54,7 +54,7 @@ async fn a_request_reaches_its_worker_as_over_http_1_1() {
 async fn without_prior_knowledge_allowed_a_plain_listener_speaks_http_1_1_only() {
     let router = router::router().start().await;
     let mut client = RawClient::connect(router.address).await;
-    // What comes back, if anything, is no frame that ends a connection of HTTP/2.
+    // The response, if any, is not a frame that ends an HTTP/2 connection.
     client.say(&request(1, "/health", &[])).await;
     while let Some(frame) = client.frame().await {
         assert_eq!(frame.kind, b"HTTP/1.1 "[3], "it is HTTP/1.1: {frame:?}");

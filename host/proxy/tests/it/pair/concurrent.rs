@@ -1,4 +1,4 @@
-//! Both legs at once, found by an engine id: mooncake.
+//! Tests of concurrent legs that meet by an engine id: mooncake.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::pair::{
 use crate::router::{Builder, router, spec};
 use crate::worker::{Leaving, Worker, asking, json};
 
-/// What a bootstrap server tells; none for an error.
+/// Response of a bootstrap server; `None` is an error.
 pub(super) type Told = Arc<Mutex<Option<&'static str>>>;
 
 pub(super) const E1: &str = r#"{"0":{"engine_id":"e1","worker_addr":{}}}"#;
@@ -35,7 +35,7 @@ pub(super) fn prefill(builder: Builder, name: &str, url: &str, bootstrap: &str) 
     builder.specified(worker)
 }
 
-/// `p` and `d`; decode does not do anything alone.
+/// Builds a pool of `p` and `d`; decode workers take no whole requests.
 pub(super) fn one_pair(prefill_worker: &Worker, bootstrap: &Worker, decode: &Worker) -> Builder {
     let builder = router()
         .pd(Dialect::Mooncake)
@@ -53,7 +53,7 @@ async fn both_legs_go_out_before_either_answers_and_name_the_same_transfer() {
     let answered = async {
         let (p, d) = (prefills.recv().await.unwrap(), decodes.recv().await.unwrap());
         assert_eq!((router.in_flight("p"), router.in_flight("d")), (1, 1));
-        // The decode worker's answer waits for the prefill worker's word.
+        // The decode worker's response waits for the result of the prefill worker.
         d.send(json(200, r#"{"cached_tokens":170}"#)).unwrap();
         p.send(prefilled()).unwrap();
     };
@@ -146,7 +146,7 @@ async fn a_decode_worker_that_cannot_have_begun_gives_the_same_transfer_to_anoth
 async fn a_prefill_leg_that_no_decode_worker_waits_for_is_closed() {
     let (prefill, mut prefills) = asking().await;
     let (bootstrap, _) = bootstrap(E1).await;
-    // It says what it has to say when the prefill leg is under way.
+    // The decode worker responds while the prefill leg is in progress.
     for (status, words) in [(503, "busy"), (404, "no such model")] {
         let (decode, mut decodes) = asking().await;
         let router = one_pair(&prefill, &bootstrap, &decode).start().await;

@@ -1,4 +1,4 @@
-//! A dialect that nothing names and no page shows: read off the answer to a trial, which costs no client anything.
+//! Tests of the detection of an unnamed dialect by a trial request, which is not part of a client's request.
 
 use http::StatusCode;
 use routing::Dialect;
@@ -7,7 +7,7 @@ use crate::client::send;
 use crate::pair::{BODY, one_pair, parsed, prefill_answer, prefilled, request};
 use crate::worker::{Received, Worker, json};
 
-/// A prefill worker that has no page of its own.
+/// Starts a prefill worker without pages of its own.
 async fn without_pages(
     answer: impl Fn() -> http::Response<crate::worker::WorkerBody> + Clone + Send + Sync + 'static,
 ) -> Worker {
@@ -23,7 +23,7 @@ async fn without_pages(
     .await
 }
 
-/// The legs that a worker got.
+/// Returns the legs that a worker received.
 fn legs(worker: &Worker) -> Vec<Received> {
     let received = worker.received().into_iter();
     received

@@ -1,4 +1,4 @@
-//! Engine ids: told by bootstrap servers, out of date after a restart, unknown while a server is down.
+//! Tests of engine ids: from bootstrap servers, outdated after a restart, and unknown while a server is down.
 
 use http::StatusCode;
 use routing::{Dialect, DpRank, Role};

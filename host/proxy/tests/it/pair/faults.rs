@@ -1,4 +1,4 @@
-//! First the prefill leg, then the decode leg, and one of them fails: who is tried next, and what the client sees.
+//! Tests of failures of sequential legs: the next worker tried, and the response to the client.
 
 use http::StatusCode;
 use routing::Dialect;
@@ -41,7 +41,7 @@ async fn a_prefill_worker_in_trouble_is_passed_over() {
     check_gone_is_passed_over().await;
     check_passed_over(&Worker::hanging_up().await.url()).await;
     check_passed_over(&Worker::babbling().await.url()).await;
-    // A good status over what is no answer.
+    // A success status with an invalid body.
     check_passed_over(&Worker::named("garbage").await.url()).await;
 }
 
@@ -55,7 +55,7 @@ async fn check_gone_is_passed_over() {
     check_second_is_taken(&url, first.leave()).await;
 }
 
-/// `leave` happens when the router has started.
+/// Checks that the second worker takes over. `leave` runs once the router has started.
 async fn check_second_is_taken(first: &str, leave: impl Future<Output = ()>) {
     let (second, decode) = (prefilling().await, Worker::named("d").await);
     let router = router()
@@ -126,7 +126,7 @@ async fn without_prefill_workers_decode_does_all_where_it_may() {
             .start()
             .await;
         prefill.leave().await;
-        // The second finds the prefill worker resting.
+        // The second request finds the prefill worker ejected.
         for _ in 0..2 {
             let answer = send(router.address, request()).await;
             if alone {
@@ -165,7 +165,7 @@ async fn a_decode_worker_that_cannot_have_begun_gives_the_same_prompt_to_another
     }
 }
 
-/// `leave` happens when the router has started.
+/// Checks that the prompt is handed over again. `leave` runs once the router has started.
 async fn check_handed_again(dialect: Dialect, first: &str, leave: impl Future<Output = ()>) {
     let (prefill, second) = (prefilling().await, Worker::named("e").await);
     let router = router()

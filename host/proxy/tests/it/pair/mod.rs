@@ -1,4 +1,4 @@
-//! Requests that two workers answer: the claims of `host/adr/0009-prefill-decode.md`, between scripted workers.
+//! Tests of split requests: the claims of `host/adr/0009-prefill-decode.md`, between scripted workers.
 
 mod concurrent;
 mod detect;
@@ -18,9 +18,9 @@ use crate::client::post;
 use crate::router::{Builder, Router, router};
 use crate::worker::{Pen, Received, Worker, WorkerBody, json, whole, written};
 
-/// A prompt of more than one token, which any dialect can split.
+/// Prompt of more than one token, which any dialect can split.
 const BODY: &str = r#"{"model":"m", "prompt":"hello, world","max_tokens":9}"#;
-/// What a prefill worker hands over; unusual in what the router must not touch.
+/// Handover parameters of a prefill worker, unusual in the parts that the router must not change.
 const PARAMS: &str =
     r#"{"do_remote_prefill": true,"remote_engine_id":"e","remote_block_ids":[[1, 2]],"x":"\u00e9"}"#;
 
@@ -33,7 +33,7 @@ fn with_header(mut request: Request<Bytes>, name: &'static str, value: &str) -> 
     request
 }
 
-/// The answer of a prefill leg: 64 of 170 tokens were cached.
+/// Creates the response of a prefill leg: 64 of 170 tokens were cached.
 pub(crate) fn prefilled() -> Response<WorkerBody> {
     prefill_answer("length", PARAMS)
 }
@@ -47,15 +47,15 @@ fn prefill_answer(finish_reason: &str, params: &str) -> Response<WorkerBody> {
     )
 }
 
-/// A prefill worker that does what it is there for.
+/// Starts a prefill worker that answers with [`prefilled`].
 pub(crate) async fn prefilling() -> Worker {
     Worker::start(|_| async { prefilled() }).await
 }
 
-/// What a worker that streams begins with.
+/// First event of a streaming worker.
 const FIRST: &str = "data: {\"n\":1}\n\n";
 
-/// A worker whose streams have begun, and the pen of each.
+/// Starts a worker whose streams have begun, with the pen of each.
 async fn begun() -> (Worker, mpsc::Receiver<Pen>) {
     let (pens, taken) = mpsc::channel(16);
     let worker = Worker::start(move |_| {
@@ -71,7 +71,7 @@ async fn begun() -> (Worker, mpsc::Receiver<Pen>) {
     (worker, taken)
 }
 
-/// A worker in trouble, in its own words.
+/// Starts a worker that answers with this error status and a text of its own.
 async fn troubled(status: u16) -> Worker {
     Worker::start(move |_| async move {
         let mut response = whole(status, "text/x-trouble", format!("trouble {status}"));
@@ -96,7 +96,7 @@ fn header<'a>(received: &'a Received, name: &str) -> Option<&'a str> {
     received.headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// How many requests of the pool ended so.
+/// Returns the number of the pool's requests with this outcome.
 fn ended(router: &Router, outcome: &str) -> f64 {
     router.metric(&format!(
         "conductor_requests_total{{pool=\"main\",outcome=\"{outcome}\"}}"

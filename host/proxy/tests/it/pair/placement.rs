@@ -1,4 +1,4 @@
-//! Which workers a request gets: both in one decision or one after the other, and what cannot be split.
+//! Tests of the workers that a split request gets: both in one decision or in turn, and requests that cannot be split.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::policy::{Scripted, pair, route};
 use crate::router::{Builder, router};
 use crate::worker::{Worker, asking, json};
 
-/// Two of each role, in the order m, p, d, n, q, e; each that answers a client answers with its name.
+/// Two workers of each role, in the order m, p, d, n, q, e. Each one that answers clients answers with its name.
 struct Six(Vec<(&'static str, Worker)>);
 
 impl Six {
@@ -39,7 +39,7 @@ impl Six {
         )
     }
 
-    /// Who was asked something.
+    /// Returns the workers that received a request.
     fn asked(&self) -> Vec<&'static str> {
         let asked = self.0.iter().filter(|(_, worker)| !worker.received().is_empty());
         asked.map(|(name, _)| *name).collect()
@@ -75,7 +75,7 @@ async fn a_pairing_policy_may_give_all_to_one_worker() {
 
 #[tokio::test]
 async fn a_pair_that_makes_no_sense_is_a_fault_and_the_fallback_makes_one_that_does() {
-    // p, d, q: roles swapped, no decode worker, prefill alone, itself, nobody.
+    // p, d, q: roles swapped, no decode worker, prefill alone, the worker itself, no such worker.
     for verdict in [pair(0, 1), pair(2, 0), route(0), pair(1, 1), pair(1, 9)] {
         let (p, d, q) = (prefilling().await, Worker::named("d").await, prefilling().await);
         let said = verdict.clone();

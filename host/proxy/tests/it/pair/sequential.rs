@@ -1,4 +1,4 @@
-//! First the prefill leg, then the decode leg: nixl and stores, where nothing or nobody is in the way.
+//! Tests of sequential legs (nixl and stores) without failures.
 
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ async fn a_decode_stream_that_breaks_ends_with_an_error_event() {
 #[tokio::test]
 async fn a_prefill_answer_without_parameters_is_counted_and_decode_computes_the_prompt_itself() {
     let prefill = Worker::start(|_| async { prefill_answer("length", "null") }).await;
-    // Tried on two workers, it is still one answer.
+    // After attempts on two workers, there is still one response.
     let (first, second) = (super::troubled(503).await, Worker::named("e").await);
     let router = one_pair(Dialect::Nixl, &prefill, &first)
         .decode("e", &second.url())

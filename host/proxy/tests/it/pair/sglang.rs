@@ -1,4 +1,4 @@
-//! Both legs at once with the same body, meeting in a bootstrap room: SGLang.
+//! Tests of concurrent legs with the same body that meet in a bootstrap room: SGLang.
 
 use routing::{Dialect, DpRank, Role};
 use serde_json::json as value;

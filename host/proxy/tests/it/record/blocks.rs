@@ -1,4 +1,4 @@
-//! The blocks of recorded prompts.
+//! Tests of the blocks of recorded prompts.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +11,7 @@ use crate::router::router;
 use crate::tokens::asking_worker;
 use crate::worker::Worker;
 
-/// Has two prompts answered that differ after their tenth token, and tells their outcomes.
+/// Sends two prompts that differ after their tenth token. Returns their outcomes.
 async fn outcomes_of_two(change: impl FnOnce(RecordSpec) -> RecordSpec) -> Vec<OutcomeLine> {
     let recording = Recording::start();
     let worker = Worker::named("a").await;
