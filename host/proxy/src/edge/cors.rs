@@ -60,7 +60,8 @@ impl CorsSpec {
         Some(answer)
     }
 
-    /// Adds the CORS headers of an allowed origin to a response. Those of a worker are removed.
+    /// Adds the CORS headers of an allowed origin to a response. A worker's own `Access-Control-Allow-Origin` is
+    /// replaced or removed.
     pub(super) fn mark(&self, origin: Option<HeaderValue>, answer: &mut HeaderMap) {
         match origin {
             Some(origin) => {

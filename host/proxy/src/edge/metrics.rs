@@ -24,7 +24,7 @@ pub(crate) enum CloseReason {
     Loop,
     /// The first head did not come in time.
     HeadTimeout,
-    /// The next head did not come in time, or the client announced no further one.
+    /// Keep-alive timeout: the next head did not come in time, or none was to come.
     KeepAlive,
     /// Closed while idle to free its slot for another connection.
     MadeRoom,

@@ -21,7 +21,7 @@ pub(super) enum Queued<J> {
     Waits,
     /// The job waits and replaces the newest job of another client.
     InPlaceOf(J),
-    /// The queue is full, and no client has more jobs in it.
+    /// The queue is full, and no client has enough more jobs in it than this one.
     Full(J),
 }
 

@@ -191,7 +191,7 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Closes every connection that has been idle for at least [`IDLE_FOR`].
+    /// Closes every connection that has been idle for at least a second.
     pub(crate) fn end_idle(&self) {
         for idle in self.register.all_idle(Instant::now()) {
             self.displace(&idle);
