@@ -1,7 +1,7 @@
-//! Every metric of the request path, declared here and nowhere else.
+//! Metrics of the request path: every metric is declared in this file and nowhere else.
 //!
-//! Handles are resolved when a snapshot is built, so that a request only adds to atomics. What can be read off
-//! the running state (loads, queues, connections) is read when Prometheus asks, and costs a request nothing.
+//! Handles are resolved when a snapshot is built, so that a request only adds to atomics. Values of the running state
+//! (loads, queues, connections) are read when Prometheus scrapes. Reading them costs a request nothing.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -116,7 +116,7 @@ pub struct ProxyMetrics {
 pub struct Decisions([Counter; VERDICTS.len()]);
 
 impl Decisions {
-    /// Answers so far.
+    /// Returns the number of answers so far.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().map(Counter::get).sum()
@@ -318,7 +318,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// Of a pool's budget and queue.
+    /// Returns the metrics of a pool's budget and queue.
     pub(crate) fn gate(&self, pool: &str) -> AdmissionMetrics {
         let name = pool.to_owned();
         let waited = self.queue_wait.get_or_create_owned(&PoolLabel { pool: name });
@@ -358,7 +358,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// The answers of a policy.
+    /// Returns the counters of a policy's answers.
     #[must_use]
     pub fn decisions_of(&self, policy: &str) -> Decisions {
         let verdict = |verdict| PolicyVerdictLabel {
@@ -385,7 +385,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// A request that no route matched.
+    /// Counts a request that no route matched.
     pub(crate) fn unrouted(&self, outcome: Outcome) {
         let label = PoolOutcomeLabel {
             pool: String::new(),
@@ -394,7 +394,7 @@ impl ProxyMetrics {
         self.requests.get_or_create(&label).inc();
     }
 
-    /// A worker is gone for good: its name is not reported any more.
+    /// Removes the metrics of a worker that is gone for good.
     pub(crate) fn forget_worker(&self, name: &str) {
         self.health.forget_worker(name);
         self.catalog.forget_worker(name);
@@ -410,7 +410,7 @@ impl ProxyMetrics {
     }
 }
 
-/// Handles of one pool.
+/// Metric handles of one pool.
 #[derive(Debug)]
 pub(crate) struct PoolMetrics {
     requests: [Counter; OUTCOMES.len()],
@@ -436,7 +436,7 @@ impl PoolMetrics {
     }
 }
 
-/// Handles of one pool's pairs.
+/// Metric handles of one pool's pairs.
 #[derive(Debug)]
 pub(crate) struct PdMetrics {
     pub(crate) pairs: Counter,
@@ -446,7 +446,7 @@ pub(crate) struct PdMetrics {
     pub(crate) prefill_time: Histogram,
 }
 
-/// Handles of one policy.
+/// Metric handles of one policy.
 #[derive(Debug)]
 pub(crate) struct PolicyMetrics {
     decisions: Decisions,

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State that all requests share.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -21,20 +21,20 @@ use crate::request::model_list::ModelList;
 use crate::request::responses::ResponseTable;
 use crate::request::snapshot::SnapshotCell;
 
-/// What a proxy is put together from.
+/// Parts that a proxy is built from.
 #[derive(Debug)]
 pub struct ProxyParts {
-    /// The configuration in force.
+    /// The active configuration.
     pub snapshots: Arc<SnapshotCell>,
-    /// Who holds which prefix.
+    /// Index of the prefixes that each worker holds.
     pub index: Arc<SharedPrefixIndex>,
-    /// Whose events the index knows.
+    /// Workers whose events the index receives.
     pub live: Arc<LiveFeeds>,
-    /// Registered in `registry`.
+    /// Metrics, registered in `registry`.
     pub metrics: ProxyMetrics,
-    /// What `/metrics` shows, complete.
+    /// The complete registry that `/metrics` shows.
     pub registry: Arc<Registry>,
-    /// What `/readyz` tells.
+    /// Readiness that `/readyz` reports.
     pub readiness: Readiness,
 }
 
@@ -51,21 +51,21 @@ pub struct Proxy {
     pub(crate) fault_log: Throttle,
     pub(crate) models: ModelList,
     pub(crate) shadows: ShadowQueue,
-    /// Which worker made which response.
+    /// Table of response ids: the worker that made each response.
     pub(crate) responses: Arc<ResponseTable>,
     pub(crate) events: Arc<EventHub>,
-    /// What goes on although no client waits for it.
+    /// Tasks that continue although no client waits for them.
     pub(crate) background: TaskTracker,
-    /// Makes up numbers that no other router makes up.
+    /// Source of numbers that no other router makes up.
     random: RandomState,
-    /// Tells this run's request ids and lots from those of others.
+    /// Number that distinguishes this run's request ids and lots from those of other runs.
     pub(crate) run: RunNumber,
     requests: AtomicU64,
     transfers: AtomicU64,
 }
 
 impl Proxy {
-    /// A proxy that serves nobody yet.
+    /// Creates a proxy that serves no request yet.
     #[must_use]
     pub fn new(parts: ProxyParts) -> Arc<Self> {
         let first = parts.snapshots.load();
@@ -90,30 +90,30 @@ impl Proxy {
         })
     }
 
-    /// The number of a request that has just come, from 1.
+    /// Returns the number of a new request, from 1.
     pub(crate) fn next_seq(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// An id for a request that came without one.
+    /// Makes an id for a request that came without one.
     pub(crate) fn request_id(&self, seq: u64) -> HeaderValue {
         let id = format!("req-{:08x}-{seq:x}", self.run.0 as u32);
         HeaderValue::try_from(id).expect("hexadecimal digits and dashes make a header value")
     }
 
-    /// A name for a transfer of KV cache.
+    /// Makes a name for a transfer of KV cache.
     pub(crate) fn transfer_id(&self) -> String {
         let number = self.transfers.fetch_add(1, Ordering::Relaxed);
         format!("xfer-{:016x}-{number:x}", self.random.hash_one(0))
     }
 
-    /// A number under which two workers meet; the next few are free as well.
+    /// Returns a number under which two workers meet. The next few numbers are free as well.
     pub(crate) fn room(&self) -> u64 {
         let number = self.transfers.fetch_add(1, Ordering::Relaxed);
         self.random.hash_one(number) >> 1
     }
 
-    /// Microseconds since the start, on the clock of the policies.
+    /// Returns the microseconds since the start, on the clock of the policies.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.events.now_us()

@@ -1,5 +1,5 @@
-//! The only place that spawns. Every task is tracked, carries its name in its span, and ends by itself when its
-//! token is cancelled.
+//! Task spawning: the only place that spawns tasks. Every task is tracked and carries its name in its span. It ends by
+//! itself when its token is cancelled.
 
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
@@ -13,7 +13,7 @@ where
     drop(tracker.spawn(task.instrument(tracing::debug_span!("task", name))));
 }
 
-/// The same, for as long as the guard that is returned is held or was let go.
+/// Spawns a task as above. The task runs for as long as the returned guard is held or was let go.
 pub(crate) fn spawn_guarded<F>(tracker: &TaskTracker, name: &'static str, task: F) -> Guard
 where
     F: Future<Output = ()> + Send + 'static,
@@ -22,12 +22,12 @@ where
     Guard(Some(task.abort_handle()))
 }
 
-/// Aborts its task when dropped.
+/// Guard that aborts its task when dropped.
 #[derive(Debug)]
 pub(crate) struct Guard(Option<AbortHandle>);
 
 impl Guard {
-    /// Lets the task go on by itself.
+    /// Lets the task go on without the guard.
     pub(crate) fn let_go(mut self) {
         self.0 = None;
     }

@@ -31,38 +31,39 @@ pub(crate) struct Answer {
     pub(crate) booking: LoadGuard,
     /// Index into the pool's members.
     pub(crate) member: usize,
-    /// What the request was to the worker, whose health shows with the first byte of the body.
+    /// Token of this attempt for the worker's health. The worker's health changes with the first byte of the body.
     pub(crate) dispatch: AttemptToken,
     pub(crate) dispatched: Instant,
-    /// Tokens of the prompt the index says the worker holds; none where the tokens or the matches are unknown.
+    /// Tokens of the prompt that the worker holds according to the index. `None` where the tokens or the matches are
+    /// unknown.
     pub(crate) matched: Option<u32>,
-    /// Whether the answer tells of the decision.
+    /// Set if the response reports the decision in its headers.
     pub(crate) is_told: bool,
-    /// Who made it, where that is told.
+    /// Header value that names the deciding policy, where it is reported.
     pub(crate) decided_by: Option<HeaderValue>,
-    /// How silent the rest of it may be.
+    /// Idle timeouts of the rest of the request.
     pub(crate) silence: IdleTimeoutLimits,
 }
 
-/// What one worker is asked.
+/// Parameters of one upstream attempt.
 #[derive(Debug)]
 pub(crate) struct AttemptSpec {
     pub(crate) seat: WorkerChoice,
     pub(crate) booking: LoadGuard,
     pub(crate) body: Bytes,
-    /// The data-parallel rank it is pinned to.
+    /// Data-parallel rank that the request is pinned to.
     pub(crate) rank: Option<u16>,
-    /// Whether it is a leg, whose handshake serves once.
+    /// `true` for a leg, whose handshake serves once.
     pub(crate) once: bool,
     pub(crate) limits: SendTimeouts,
     pub(crate) silence: IdleTimeoutLimits,
 }
 
 impl AttemptSpec {
-    /// For the whole of a request.
+    /// Makes the parameters for the whole of a request.
     pub(crate) fn whole(request: &RequestContext, seat: WorkerChoice) -> Self {
         let limits = match &request.pool().pd {
-            // One worker does what is otherwise limited leg by leg.
+            // One worker runs both legs, which are otherwise limited leg by leg.
             Some(pd) => RequestLimits {
                 connect_timeout: pd.spec.connect_timeout,
                 first_byte_timeout: pd.spec.prefill_timeout + pd.spec.first_token_timeout,
@@ -90,13 +91,13 @@ impl AttemptSpec {
     }
 }
 
-/// Where several ranks share a URL, the one that this worker is.
+/// Returns the worker's rank, where several ranks share a URL.
 pub(crate) fn pinned_rank(request: &RequestContext, seat: WorkerChoice) -> Option<u16> {
     let worker = &request.pool().workers.members[seat.member].worker;
     worker.spec().rank.map(|rank| rank.0)
 }
 
-/// Sends it and waits for the head of the answer.
+/// Sends the request and waits for the head of the answer.
 pub(crate) async fn send(request: &RequestContext, mut asking: AttemptSpec) -> Result<Answer, SendError> {
     let member = &request.pool().workers.members[asking.seat.member];
     let link = &member.link;
@@ -168,7 +169,7 @@ pub(crate) async fn send(request: &RequestContext, mut asking: AttemptSpec) -> R
     }
 }
 
-/// Waits for an answer whose first token cannot be seen: its prompt is taken for computed once that is to be expected.
+/// Waits for an answer whose first token cannot be seen. Its prompt is taken for computed at the expected time.
 async fn wait_with_assumed_prefill<T>(
     answer: impl Future<Output = T>,
     expected: Duration,

@@ -1,8 +1,8 @@
-//! Workers that closed a fresh connection on a request that they had, without a word: is it they that failed, or is it the request
-//! that makes them?
+//! Poison-request detection: workers that closed a fresh connection on a request without an answer.
 //!
-//! Where another answers it, they failed. Where that one closes as well, the request is at fault as far as anybody can tell, and
-//! must not be shown to the rest of the pool; nor must its clients have the pool rest by sending it again.
+//! If another worker answers the request, the earlier workers failed. If the next worker closes its connection as well,
+//! the request is taken to be at fault. Such a request is not sent to the rest of the pool. Its clients must not get
+//! the pool ejected by sending it again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::base::request_id::RequestId;
 use crate::fleet::health::AttemptToken;
 use crate::request::context::RequestContext;
 
-/// Those of one request.
+/// Closed connections of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Crashes(Mutex<Vec<Crash>>);
 
@@ -24,13 +24,13 @@ struct Crash {
     dispatch: AttemptToken,
 }
 
-/// A worker closed the connection on a request that is not to blame.
+/// Error of a worker that closed the connection on a request that is not at fault.
 #[derive(Debug, Error)]
 #[error("get an answer: the worker closed the connection before its first byte")]
 struct ClosedOnRequest;
 
 impl Crashes {
-    /// A worker closed the connection.
+    /// Records that a worker closed the connection.
     pub(crate) fn add(&self, member: usize, dispatch: AttemptToken) {
         self.lock().push(Crash { member, dispatch });
     }
@@ -44,7 +44,8 @@ impl Crashes {
     }
 }
 
-/// What is placed of a request is settled: blames those that closed the connection, unless it is the request.
+/// Settles the blame once a request's placement has ended: the workers that closed the connection failed, unless the
+/// request is at fault.
 pub(crate) fn settle(request: &RequestContext, is_answered: bool) {
     let crashes = std::mem::take(&mut *request.crashes.lock());
     let pool = request.pool();

@@ -1,5 +1,5 @@
-//! Lookup of a request's prompt in the prefix index. No other file queries the index about prefixes, so that a column, an import, a
-//! booking and a header have the same matches.
+//! Lookup of a request's prompt in the prefix index. No other file queries the index about prefixes. A column, an
+//! import, a booking and a header therefore have the same matches.
 
 use kv_index::SharedPrefixIndex;
 use placement::{CacheKnowledge, PrefixMatches};

@@ -1,4 +1,4 @@
-//! Decision on another try of a request, which the budget of its pool pays for.
+//! Retry decision: whether a request is tried again, paid for by the retry budget of its pool.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl PoolState {
         (is_paid || self.pay_for_retry()).then(|| pause(&self.retries, tries, seed))
     }
 
-    /// Pays for another try. Returns whether that was possible.
+    /// Charges the retry budget for another attempt. Returns `true` if the budget allows it.
     pub(crate) fn pay_for_retry(&self) -> bool {
         let paid = self.budget.pay(&self.retries);
         let kind = if paid {
@@ -35,8 +35,8 @@ impl PoolState {
     }
 }
 
-/// Returns whether another worker is tried instead of a response of this status, where the request is not split. The retry is
-/// paid then.
+/// Returns `true` if another worker is tried instead of a response of this status, where the request is not split. In
+/// that case the retry is charged to the budget.
 pub(crate) fn is_worth_another(request: &RequestContext, status: StatusCode, tries: u32) -> bool {
     let pool = request.pool();
     pool.retries.statuses.contains(&status)

@@ -23,7 +23,7 @@ use crate::request::snapshot::PoolState;
 /// Limits of a request's time in the queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HoldWindow {
-    /// Its turn, once it was held.
+    /// Queue position of the request, once it was held.
     pub(crate) turn: Option<QueuePosition>,
     /// Time by which its answer must have begun.
     pub(crate) deadline: Option<tokio::time::Instant>,
@@ -97,7 +97,8 @@ impl FleetView for RouterView<'_> {
     }
 }
 
-/// Returns whether a worker is out of service, or its bootstrap server has no engine, so that no leg can meet another there.
+/// Returns `true` if a worker is out of service, or if its bootstrap server has no engine. Without an engine no leg can
+/// meet another there.
 fn is_out_of_service(member: &Member) -> bool {
     let engines = member.bootstrap.as_ref().and_then(|server| server.engines());
     member.link.is_out() || engines == Some(0)

@@ -1,5 +1,7 @@
-//! Once a request is sent, its worker is expected to hold its prompt: before the engine's events say so, for as long as
-//! the pool says, and where an engine publishes no events, in their place.
+//! Speculative insert: once a request is sent, its worker is expected to hold its prompt before the engine's events
+//! confirm it.
+//!
+//! The expectation lasts as long as the pool configures. Where an engine publishes no events, it takes their place.
 
 use std::time::Duration;
 
@@ -10,31 +12,31 @@ use crate::fleet::feeds::LiveFeeds;
 use crate::proxy::Proxy;
 use crate::request::context::RequestContext;
 
-/// Most blocks expected at a worker whose events will tell soon: those of some hundred long prompts.
+/// Most blocks expected at a worker whose events will soon confirm them: those of some hundred long prompts.
 const SOON_TOLD: u64 = 262_144;
 
-/// What a pool expects of its workers' caches.
+/// Expectations that a pool has of its workers' caches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expectation {
-    /// How long a worker with live events is expected to hold what it was just sent; zero for not at all.
+    /// Time for which a worker with live events is expected to hold a prompt it was just sent. Zero: no expectation.
     pub until_told: Duration,
-    /// The same for workers without; none: nothing is known of those.
+    /// Assumed caches of workers without events. `None`: nothing is known of those.
     pub assumed: Option<AssumedCache>,
 }
 
-/// A cache that publishes nothing, as the operator describes it.
+/// Cache that publishes no events, as the operator describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssumedCache {
-    /// Tokens it holds.
+    /// Tokens that the cache holds.
     pub tokens: u64,
-    /// Tokens a block, above 0: matches are counted in these.
+    /// Tokens of a block, above 0: the unit of matches.
     pub block_size: u32,
-    /// How long it holds what nobody asks for again.
+    /// How long an expected block that no request uses again is kept.
     pub lifetime: Duration,
 }
 
 impl Expectation {
-    /// How long blocks are expected at a worker; zero for not at all.
+    /// Returns the time for which blocks are expected at a worker. Zero: no expectation.
     fn lifetime(&self, is_live: bool) -> Duration {
         match self.assumed {
             Some(assumed) if !is_live => assumed.lifetime,
@@ -42,7 +44,7 @@ impl Expectation {
         }
     }
 
-    /// What to tell the index of a request that goes to a worker.
+    /// Returns the update of the index for a request that goes to a worker.
     fn sent(&self, worker: WorkerId, is_live: bool) -> Option<Sent> {
         let (block_size, capacity) = match self.assumed {
             Some(assumed) if !is_live => (
@@ -61,7 +63,7 @@ impl Expectation {
     }
 }
 
-/// Expects the request's prompt at the worker it goes to.
+/// Records in the index that the request's prompt is expected at its worker.
 pub(crate) fn expect(proxy: &Proxy, request: &RequestContext, worker: WorkerId) {
     let Some(prompt) = &request.prompt else { return };
     let is_live = proxy.live.is_live(worker);
@@ -71,7 +73,7 @@ pub(crate) fn expect(proxy: &Proxy, request: &RequestContext, worker: WorkerId) 
 }
 
 impl Proxy {
-    /// How long blocks are expected at each worker of the fleet: for the index to forget them by.
+    /// Returns the time for which blocks are expected at each worker of the fleet. The index forgets them by it.
     #[must_use]
     pub fn expectations(&self) -> Vec<(WorkerId, Duration)> {
         let snapshot = self.snapshots.load();

@@ -1,5 +1,7 @@
-//! Bootstrap server of a prefill worker: it names the engine ids that decode workers use, which change whenever the
-//! engine restarts (vLLM's `MooncakeConnector`: `GET /query`, an object by data-parallel rank).
+//! Bootstrap server of a prefill worker: the source of the engine ids that decode workers use.
+//!
+//! The ids change whenever the engine restarts (vLLM's `MooncakeConnector`: `GET /query`, an object by data-parallel
+//! rank).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -16,22 +18,23 @@ use worker_client::{ConnectionPool, OutgoingRequest, SendTimeouts, UrlError, rea
 
 use crate::base::error_chain::chain;
 
-/// How old ids may become before they are asked for again: so long may a restart stay unnoticed while nothing fails.
+/// Oldest age of engine ids before they are queried again. While nothing fails, a restart may stay unnoticed for so
+/// long.
 const BOOTSTRAP_AGE: Duration = Duration::from_secs(1);
 /// The same while there are none.
 const UNKNOWN_AGE: Duration = Duration::from_millis(250);
-/// How long one answer may take.
+/// Timeout for one answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest answer, in bytes: some ten thousand ranks.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// Where a bootstrap server is unless configured: mooncake's and SGLang's own default.
+/// Default port of a bootstrap server: mooncake's and SGLang's own default.
 const USUAL_PORT: u16 = 8998;
 
 const QUERY_PATH: &str = "/query";
 const QUERY: PathAndQuery = PathAndQuery::from_static(QUERY_PATH);
 
-/// One bootstrap server.
+/// Client of one bootstrap server.
 #[derive(Debug)]
 pub(crate) struct Bootstrap {
     upstream: ConnectionPool,
@@ -41,24 +44,24 @@ pub(crate) struct Bootstrap {
     host: Box<str>,
     /// As configured; 0: none.
     port: AtomicU16,
-    /// Whether it is asked for engine ids at all.
+    /// Set if the server is queried for engine ids at all.
     has_ids: AtomicBool,
     known: Mutex<Known>,
-    /// They were asked for.
+    /// Notified when an answer with engine ids has been received.
     told: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By rank; empty while unknown.
+    /// Engine ids by rank. Empty while unknown.
     engines: BTreeMap<u16, Arc<str>>,
-    /// How often something failed that a restart of the engine would explain.
+    /// Number of failures that a restart of the engine would explain.
     doubts: u64,
-    /// How many of these the server has been asked about since.
+    /// Number of these doubts that a later query has covered.
     settled: u64,
-    /// When it was asked last.
+    /// Time of the last query.
     asked: Option<Instant>,
-    /// Why the last question brought no engine id.
+    /// Reason why the last query brought no engine id.
     trouble: Option<String>,
 }
 
@@ -80,12 +83,12 @@ impl Bootstrap {
         })
     }
 
-    /// Whether it is the server at that address, asked for the same.
+    /// Returns `true` if this is the server at that address, and queried for the same.
     pub(crate) fn is(&self, url: &str, has_ids: bool) -> bool {
         self.is_at(url) && self.has_ids() == has_ids
     }
 
-    /// Whether it is the server at that address.
+    /// Returns `true` if this is the server at that address.
     pub(crate) fn is_at(&self, url: &str) -> bool {
         *self.address == *url.trim_end_matches('/')
     }
@@ -94,21 +97,21 @@ impl Bootstrap {
         self.has_ids.load(Ordering::Relaxed)
     }
 
-    /// Its pool's dialect is known by now, or is another: only mooncake's servers have engine ids.
+    /// Records the pool's dialect, once it is known or has changed. Only mooncake's servers have engine ids.
     pub(crate) fn speaks(&self, dialect: Option<Dialect>) {
         self.has_ids
             .store(dialect == Some(Dialect::Mooncake), Ordering::Relaxed);
     }
 
-    /// The engine names another port than the usual one.
+    /// Records a port that the engine names in place of the default one.
     pub(crate) fn told_port(&self, port: u16) {
-        // A port that was configured may be a mapped one: it stays.
+        // A configured port may be a mapped one, so it stays.
         let _ = self
             .port
             .compare_exchange(USUAL_PORT, port, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Whether it answers as a mooncake bootstrap server does.
+    /// Returns `true` if the server answers as a Mooncake bootstrap server does.
     pub(crate) async fn answers(&self) -> bool {
         tokio::time::timeout(PATIENCE, self.ask())
             .await
@@ -127,13 +130,13 @@ impl Bootstrap {
         Some(self.port.load(Ordering::Relaxed)).filter(|port| *port > 0)
     }
 
-    /// How many engines it told of, 0 while unknown; none where it is not asked, or was not yet.
+    /// Returns the number of engines it reported, 0 while unknown. `None` where it is not queried, or was not yet.
     pub(crate) fn engines(&self) -> Option<usize> {
         let known = self.known();
         (self.has_ids() && known.asked.is_some()).then_some(known.engines.len())
     }
 
-    /// Why no engine id is known.
+    /// Returns the reason why no engine id is known.
     pub(crate) fn trouble(&self) -> String {
         let known = self.known();
         let trouble = known.trouble.as_deref().unwrap_or("it lists none");
@@ -143,7 +146,7 @@ impl Bootstrap {
         )
     }
 
-    /// Until it is asked again while no engine id is known.
+    /// Returns the time until the next query while no engine id is known.
     pub(crate) fn next_try(&self) -> Duration {
         let asked = self.known().asked;
         asked.map_or(Duration::ZERO, |asked| {
@@ -151,20 +154,20 @@ impl Bootstrap {
         })
     }
 
-    /// Something failed that a restart of the engine would explain.
+    /// Counts a failure that a restart of the engine would explain.
     pub(crate) fn doubt(&self) {
         self.known().doubts += 1;
     }
 
-    /// A rank and its engine id: the pinned one's, else of all of them in turn. Waits for an answer for at most `patience`
-    /// where they are unknown or in doubt.
+    /// Returns a rank and its engine id: the pinned rank's, else of all ranks in turn. Waits for an answer for at most
+    /// `patience` where they are unknown or in doubt.
     pub(crate) async fn engine(
         &self,
         pinned: Option<u16>,
         turn: u64,
         patience: Duration,
     ) -> Option<(u16, Arc<str>)> {
-        // The first answer may be one that was asked for before.
+        // The first answer may belong to an earlier query.
         for _ in 0..2 {
             let told = self.told.notified();
             if let Some(engine) = self.known().engine(pinned, turn) {
@@ -175,7 +178,7 @@ impl Bootstrap {
         self.known().engine(pinned, turn)
     }
 
-    /// Whether it is to be asked now.
+    /// Returns `true` if the next query is due.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         let known = self.known();
         let age = if known.engines.is_empty() {
@@ -187,7 +190,7 @@ impl Bootstrap {
         self.has_ids() && (known.is_in_doubt() || known.asked.is_none_or(is_old))
     }
 
-    /// Ends when that rank goes by another id.
+    /// Resolves when that rank has another id.
     pub(crate) async fn replaced(&self, rank: u16, id: &str) {
         loop {
             tokio::time::sleep(UNKNOWN_AGE).await;
@@ -198,7 +201,7 @@ impl Bootstrap {
         }
     }
 
-    /// Asks, and keeps what it tells.
+    /// Queries the server and stores the answer.
     pub(crate) async fn renew(&self) {
         let doubts = self.known().doubts;
         let asked = tokio::time::timeout(PATIENCE, self.ask()).await;
@@ -216,22 +219,22 @@ impl Bootstrap {
                 known.engines = fresh;
             }
             Ok(_) => {}
-            // Whoever comes back does so under another id.
+            // An engine that comes back has another id.
             Err(_) if known.is_in_doubt() => known.engines.clear(),
             Err(_) => {}
         }
-        // What failed while it was being asked is not settled by what it said.
+        // This answer does not settle a failure that occurred during the query.
         known.settled = doubts;
         drop(known);
         self.told.notify_waiters();
     }
 
-    /// As [`ConnectionPool::trim`].
+    /// Closes idle connections, as [`ConnectionPool::trim`].
     pub(crate) fn trim(&self, now: Instant) {
         self.upstream.trim(now);
     }
 
-    /// The engine ids, or why there are none.
+    /// Fetches the engine ids. Returns the reason if there are none.
     async fn ask(&self) -> Result<BTreeMap<u16, Arc<str>>, String> {
         let outgoing = OutgoingRequest {
             method: &Method::GET,

@@ -1,8 +1,8 @@
-//! Keeping away from a worker's tokeniser that failed to answer. Pure: time is passed in.
+//! Circuit breaker for a worker's tokenizer, with exponential backoff. Pure: time is passed in.
 //!
-//! After a failure it rests for 1 s, doubled by each further failure up to 30 s. When the rest is over, one
-//! request tries it (half-open) while the others still keep away; its success ends the story, its failure
-//! starts the next, longer rest.
+//! A failure opens the circuit for 1 s. Each further failure doubles the time, up to 30 s. After that, one trial
+//! request is sent (half-open) while the others still avoid the tokenizer. If the trial succeeds, the circuit closes.
+//! If it fails, the next, longer pause begins.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,48 +10,48 @@ use crate::fleet::health::AttemptToken;
 
 const FIRST_REST_MS: u64 = 1_000;
 const LONGEST_REST_MS: u64 = 30_000;
-/// Tries in a row that brought no answer in their time after which it rests: one slow answer says nothing.
+/// Consecutive tries without an answer in time after which a pause begins. One slow answer proves nothing.
 const MOST_UNANSWERED: u32 = 3;
 
-/// Relaxed atomics: two requests that race may both try a resting tokeniser, which does no harm.
+/// Circuit breaker of relaxed atomics. Two concurrent requests may both try a resting tokenizer, which does no harm.
 #[derive(Debug, Default)]
 pub(crate) struct Cooldown {
     /// End of the rest; 0 while healthy.
     until_ms: AtomicU64,
-    /// Failed tries in a row.
+    /// Consecutive failed tries.
     failures: AtomicU32,
-    /// Tries in a row that were given up without an answer.
+    /// Consecutive tries that were given up without an answer.
     unanswered: AtomicU32,
 }
 
 impl Cooldown {
-    /// Whether it failed and has not answered since.
+    /// Returns `true` if it failed and has not answered since.
     pub(crate) fn has_failed(&self) -> bool {
         self.failures() != 0
     }
 
-    /// Failed tries in a row.
+    /// Returns the number of consecutive failed tries.
     pub(crate) fn failures(&self) -> u32 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Whether to keep away.
+    /// Returns `true` while the tokenizer is to be avoided.
     pub(crate) fn is_resting(&self, now_ms: u64) -> bool {
         self.until_ms.load(Ordering::Relaxed) > now_ms
     }
 
-    /// A request is about to be sent.
+    /// Records that a request is about to be sent.
     pub(crate) fn begin(&self, now_ms: u64) -> AttemptToken {
         let failures = self.failures.load(Ordering::Relaxed);
         if failures == 0 || self.is_resting(now_ms) {
             return AttemptToken::Plain;
         }
-        // Should the trial hang, another may follow after as long again.
+        // If the trial hangs, another may follow after the same time.
         self.until_ms.store(now_ms + rest(failures), Ordering::Relaxed);
         AttemptToken::Trial
     }
 
-    /// It answered, whatever it said.
+    /// Records an answer, whatever its content.
     pub(crate) fn succeeded(&self) {
         if self.unanswered.load(Ordering::Relaxed) != 0 {
             self.unanswered.store(0, Ordering::Relaxed);
@@ -62,8 +62,8 @@ impl Cooldown {
         }
     }
 
-    /// It failed to answer. True when it begins to rest now; the requests that were under way when
-    /// it failed count as one failure.
+    /// Records a failure to answer. Returns `true` if a pause begins now. The requests that were under way at a failure
+    /// count as one failure.
     pub(crate) fn failed(&self, dispatch: AttemptToken, now_ms: u64) -> bool {
         if dispatch == AttemptToken::Plain && self.is_resting(now_ms) {
             return false;
@@ -74,7 +74,8 @@ impl Cooldown {
         true
     }
 
-    /// It was given up before it answered. It rests after some of these in a row, and at once after a trial.
+    /// Records an attempt that was given up before an answer came. A pause begins after some of these in a row, and at
+    /// once after a trial.
     pub(crate) fn unanswered(&self, dispatch: AttemptToken, now_ms: u64) {
         let in_a_row = self.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
         if in_a_row >= MOST_UNANSWERED || dispatch == AttemptToken::Trial {
@@ -83,7 +84,7 @@ impl Cooldown {
         }
     }
 
-    /// What is asked for is not there at all: it rests for `rest_ms`, as after one failure.
+    /// Records that the worker has no such endpoint. The pause is `rest_ms`, as after one failure.
     pub(crate) fn absent(&self, now_ms: u64, rest_ms: u64) {
         self.failures.store(1, Ordering::Relaxed);
         self.until_ms

@@ -1,4 +1,5 @@
-//! Which workers' KV-cache events are flowing: what tells "holds nothing" (0) from "not known" (NaN).
+//! Live feeds: the workers whose KV-cache events are flowing. They distinguish "holds nothing" (0) from "not known"
+//! (NaN).
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -10,12 +11,12 @@ use routing::WorkerId;
 #[derive(Debug, Default)]
 pub struct LiveFeeds(RwLock<Vec<u64>>);
 
-/// The set at one moment.
+/// Set of live feeds at one moment.
 #[derive(Debug)]
 pub(crate) struct LiveNow<'a>(RwLockReadGuard<'a, Vec<u64>>);
 
 impl LiveFeeds {
-    /// Says whether a worker's feed is live from now on.
+    /// Sets whether a worker's feed is live from now on.
     pub fn set(&self, worker: WorkerId, live: bool) {
         let (word, bit) = place(worker);
         let mut words = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -27,13 +28,13 @@ impl LiveFeeds {
         }
     }
 
-    /// Whether a worker's feed is live.
+    /// Returns `true` if a worker's feed is live.
     #[must_use]
     pub fn is_live(&self, worker: WorkerId) -> bool {
         self.now().contains(worker)
     }
 
-    /// Holds changes off while it lives: keep it for one decision only.
+    /// Locks the set for reading. Changes wait while the result lives: keep it for one decision only.
     pub(crate) fn now(&self) -> LiveNow<'_> {
         LiveNow(self.0.read().unwrap_or_else(PoisonError::into_inner))
     }

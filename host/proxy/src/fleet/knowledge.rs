@@ -1,5 +1,5 @@
-//! Cache knowledge that is missing: spells of failures that cost policies what they could know of caches, each with its last
-//! error, for the log and the status page.
+//! Spells of missing cache knowledge: failures that cost policies what they could know of caches. Each spell has its
+//! last error, for the log and the status page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Longest error and name that are kept, in bytes.
 const LONGEST_TEXT: usize = 256;
 
-/// What a pool keeps of this over all snapshots.
+/// Failure spells and latencies of a pool, over all snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct PoolKnowledge {
     /// Answers of the tokenizers.
@@ -27,10 +27,10 @@ pub(crate) struct PoolKnowledge {
     pub(crate) handovers: FailureSpell,
 }
 
-/// Failures of one kind that go on.
+/// Spell of failures of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct FailureSpell {
-    /// Whether there is one; else a success needs no look.
+    /// `true` while a spell goes on. Without one a success needs no look.
     is_active: AtomicBool,
     spell: Mutex<Option<Spell>>,
 }
@@ -42,23 +42,23 @@ struct Spell {
     failures: u64,
     successes: u64,
     in_a_row: u32,
-    /// Of the last failure: its model or worker, and its error.
+    /// Subject of the last failure (its model or worker), and its error.
     subject: Box<str>,
     error: Box<str>,
 }
 
-/// A spell of failures at one moment.
+/// Report of a spell of failures at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpellReport {
-    /// Failures since it began.
+    /// Failures since the spell began.
     pub failures: u64,
-    /// Failures and successes since it began.
+    /// Failures and successes since the spell began.
     pub total: u64,
     /// The model or worker of the last failure.
     pub subject: Box<str>,
     /// The last error; never a prompt.
     pub error: Box<str>,
-    /// Since the first failure.
+    /// Time since the first failure.
     pub lasted: Duration,
 }
 
@@ -76,7 +76,7 @@ impl FailureSpell {
         let mut current = self.lock();
         let Some(spell) = current.as_mut() else { return };
         spell.successes += 1;
-        // Others do well for all that is wrong with this one.
+        // Successes of other models or workers do not end the spell of this one.
         if *spell.subject == *cut(subject) {
             spell.in_a_row += 1;
         }
@@ -86,7 +86,7 @@ impl FailureSpell {
         }
     }
 
-    /// The spell, while it lasts.
+    /// Returns the spell, while it lasts.
     pub(crate) fn report(&self) -> Option<SpellReport> {
         self.report_at(Instant::now())
     }

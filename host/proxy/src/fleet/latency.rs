@@ -1,9 +1,10 @@
-//! Latency of a pool's tokenizers: a moving mean and deviation of the answers, from which the time until a second try follows.
+//! Latency of a pool's tokenizers: a moving mean and deviation of the answers. The time until a second try follows from
+//! them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The shortest time a tokenizer has to itself.
+/// Shortest time that the first try has to itself.
 const FLOOR: Duration = Duration::from_millis(10);
 /// Share of the deadline that the first try has to itself before anything was measured.
 const UNMEASURED_SHARE: u32 = 4;
@@ -12,7 +13,7 @@ const MEAN_WEIGHT: f64 = 0.125;
 const DEVIATION_WEIGHT: f64 = 0.25;
 const DEVIATIONS: f64 = 4.0;
 
-/// The answers of one pool's tokenizers so far.
+/// Moving estimate of the answer times of one pool's tokenizers.
 #[derive(Debug, Default)]
 pub(crate) struct TokenizerLatency(Mutex<Option<Estimate>>);
 

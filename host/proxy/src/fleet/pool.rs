@@ -1,4 +1,4 @@
-//! Workers of a pool in one snapshot, with everything that concerns them and no request.
+//! Worker pool of one snapshot: its workers, and all the pool's state that belongs to no single request.
 
 use std::sync::Arc;
 

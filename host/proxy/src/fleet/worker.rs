@@ -13,7 +13,7 @@ use crate::fleet::catalog::{CatalogMetrics, LearnedModels};
 use crate::fleet::cooldown::Cooldown;
 use crate::fleet::health::{AttemptToken, HealthMetrics, HealthStatus, WorkerHealth};
 
-/// Handles of one worker.
+/// Metric handles of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerMetrics {
     pub(crate) attempts: Counter,
@@ -32,11 +32,11 @@ impl WorkerMetrics {
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     pub(crate) upstream: ConnectionPool,
-    /// Of the worker as a whole.
+    /// Health of the worker as a whole.
     pub(crate) health: WorkerHealth,
-    /// Of its `/tokenize`, which it may lack, or which may be slow while the rest is well.
+    /// Circuit breaker of its `/tokenize`. A worker may lack that endpoint, or it may be slow while the rest is well.
     pub(crate) tokenizer: Cooldown,
-    /// What it says it serves.
+    /// Models that the worker lists.
     pub(crate) models: LearnedModels,
     pub(crate) metrics: WorkerMetrics,
     pub(crate) failure_log: Throttle,
@@ -55,59 +55,59 @@ impl WorkerHandle {
             models: LearnedModels::default(),
             metrics,
             failure_log: Throttle::default(),
-            // A name that is no header value is not shown.
+            // A name that cannot be a header value is not shown.
             label: HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("")),
             since: Instant::now(),
         }
     }
 
-    /// How long the worker has been known.
+    /// Returns the time for which the worker has been known.
     pub(crate) fn age(&self, now: Instant) -> Duration {
         now.duration_since(self.since)
     }
 
-    /// Milliseconds on the clock of its health and its tokeniser's cooldown.
+    /// Returns the milliseconds on the clock of its health and its tokenizer's cooldown.
     pub(crate) fn now_ms(&self) -> u64 {
         self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
     }
 
-    /// Where it stands; reads the clock only where something speaks against it.
+    /// Returns the health status. The clock is read only if something counts against the worker.
     pub(crate) fn stance(&self) -> HealthStatus {
         self.health.stance(|| self.now_ms())
     }
 
-    /// Whether it is out of service: pending, resting, busy or unhealthy.
+    /// Returns `true` if the worker is out of service: pending, resting, busy or unhealthy.
     pub(crate) fn is_out(&self) -> bool {
         self.stance().is_out()
     }
 
-    /// Records that it is checked next after this pause.
+    /// Records that the next check follows after this pause.
     pub(crate) fn plan_check(&self, pause: Duration) {
         let pause = pause.as_millis().try_into().unwrap_or(u64::MAX);
         self.health.plan_check(self.now_ms().saturating_add(pause));
     }
 
-    /// Whether the request of that number may be offered it, as far as it has just come back.
+    /// Returns `true` if slow start admits the request of that number to the worker.
     pub(crate) fn admits(&self, seq: u64) -> bool {
         self.health.admits(seq, || self.now_ms())
     }
 
-    /// Whether to keep away from its tokeniser.
+    /// Returns `true` while the worker's tokenizer is to be avoided.
     pub(crate) fn tokenizer_is_resting(&self) -> bool {
         self.tokenizer.has_failed() && self.tokenizer.is_resting(self.now_ms())
     }
 
-    /// A request is about to be sent.
+    /// Records that a request is about to be sent.
     pub(crate) fn begin(&self) -> AttemptToken {
         self.health.begin(|| self.now_ms())
     }
 
-    /// A request was answered well.
+    /// Records a good answer to a request.
     pub(crate) fn answered(&self, dispatch: AttemptToken) {
         self.health.answered(dispatch, || self.now_ms());
     }
 
-    /// Its tokeniser is about to be asked; as [`Cooldown::begin`].
+    /// Records the start of a query to the worker's tokenizer, as [`Cooldown::begin`].
     pub(crate) fn begin_tokenizing(&self) -> AttemptToken {
         if self.tokenizer.has_failed() {
             self.tokenizer.begin(self.now_ms())

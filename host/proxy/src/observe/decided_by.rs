@@ -1,21 +1,21 @@
-//! Which policy placed a request, for the header of its answer and for whoever compares it with another.
+//! Name of the policy that placed a request, for the response header and for comparisons of policies.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderValue;
 use routing::{PolicyVersion, PolicyVersions};
 
-/// The fallback, which is part of the router.
+/// Name of the fallback, which is part of the router.
 const FALLBACK: HeaderValue = HeaderValue::from_static("least-loaded@native");
 
-/// What the header says of each version of a policy: `NAME@VERSION`, made once for all requests.
+/// Header values of each version of a policy: `NAME@VERSION`, made once for all requests.
 #[derive(Debug)]
 pub(crate) struct VersionNames(Box<[(Arc<str>, Option<HeaderValue>)]>);
 
 impl VersionNames {
     pub(crate) fn of(policy: &PolicyVersions) -> Self {
         let name = |version: &PolicyVersion| {
-            // No header can have every name.
+            // Not every name can be a header value.
             let name = HeaderValue::try_from(format!("{}@{}", policy.name(), version.id)).ok();
             (Arc::clone(&version.id), name)
         };
@@ -28,7 +28,7 @@ impl VersionNames {
     }
 }
 
-/// The name of the last that placed a part of a request.
+/// Name of the last policy that placed a part of a request.
 #[derive(Debug, Default)]
 pub(crate) struct DecidedBy(Mutex<Option<HeaderValue>>);
 
@@ -41,7 +41,7 @@ impl DecidedBy {
         *self.get() = Some(FALLBACK);
     }
 
-    /// None where no header can have that name.
+    /// Returns the header value. `None` where no header can have that name.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         self.get().clone()
     }

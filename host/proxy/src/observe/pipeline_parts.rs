@@ -24,7 +24,7 @@ struct FilterLabel {
     filter: String,
 }
 
-/// Of all pipelines.
+/// Metric families of all pipelines.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PipelineFamilies {
     left_out: Family<ScorerLabel, Counter>,
@@ -47,10 +47,10 @@ impl PipelineFamilies {
     }
 }
 
-/// Counts and logs what the parts of one pipeline do.
+/// Observer that counts and logs what the parts of one pipeline do.
 ///
-/// It is made while a configuration is only planned, so it takes its labels in `/metrics` later: by [`PipelineWatch::register`], or
-/// with its first count.
+/// The observer is made while a configuration is only planned. Its labels in `/metrics` are added later: by
+/// [`PipelineWatch::register`], or with its first count.
 #[derive(Debug)]
 pub struct PipelineWatch {
     pipeline: Box<str>,

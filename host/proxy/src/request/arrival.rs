@@ -1,4 +1,4 @@
-//! Head of a request that is to be placed on a worker, and what its body or its query says to routing.
+//! Head of a request that is to be placed on a worker, with the routing facts of its body or query.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -10,13 +10,13 @@ use http::{HeaderMap, HeaderValue, Method};
 use inference_api::{BodyError, Endpoint, ModelField, Peek};
 use routing::RunNumber;
 
-/// A request's head.
+/// Head of a request.
 pub(crate) struct Arrival {
     pub(crate) endpoint: Endpoint,
     pub(crate) seq: u64,
     pub(crate) run: RunNumber,
     pub(crate) id: HeaderValue,
-    /// The address it is from.
+    /// Address of the client.
     pub(crate) from: Option<IpAddr>,
     pub(crate) arrived: Instant,
     pub(crate) method: Method,
@@ -25,12 +25,12 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Its path, without a query.
+    /// Returns the path, without a query.
     pub(crate) fn path(&self) -> &str {
         self.target.path()
     }
 
-    /// The body as engines read it: JSON without a byte order mark.
+    /// Returns the body as engines read it: JSON without a byte order mark.
     pub(crate) fn trimmed(&self, body: Bytes) -> Bytes {
         match self.endpoint.spec().model {
             ModelField::Json => inference_api::without_bom(body),
@@ -38,7 +38,7 @@ impl Arrival {
         }
     }
 
-    /// Reads what routing needs: from the query where the endpoint takes no body, else from the body.
+    /// Reads the routing facts: from the query where the endpoint takes no body, else from the body.
     pub(crate) fn read<'b>(&self, body: &'b [u8]) -> Result<Peek<'b>, BodyError> {
         if self.endpoint.spec().model == ModelField::Query {
             return inference_api::read_query(self.endpoint, self.target.query().unwrap_or_default());

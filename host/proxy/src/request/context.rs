@@ -1,4 +1,5 @@
-//! Context of one request: all facts before its placement. Built once; decisions and attempts only read it.
+//! Context of one request: all facts before its placement. The context is built once. Decisions and attempts only read
+//! it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,11 +28,11 @@ use crate::record::Trace;
 use crate::request::route::{Decider, Route};
 use crate::request::snapshot::{PoolState, Snapshot};
 
-/// Without its tokens, a prompt counts as one token for so many bytes of its body.
+/// Bytes of the body for each token of a prompt whose tokens are unknown.
 const BYTES_PER_TOKEN: usize = 4;
 /// Shorter bodies have no images that would count for much.
 const LOOKED_INTO: usize = 64 << 10;
-/// An image, or another file, in the body counts as so many tokens, whatever its bytes.
+/// Tokens for an image, or another file, in the body, whatever its bytes.
 const TOKENS_PER_FILE: usize = 1_024;
 
 #[derive(Debug)]
@@ -39,49 +40,49 @@ pub(crate) struct RequestContext {
     pub(crate) snapshot: Arc<Snapshot>,
     /// Index of the route that took the request.
     pub(crate) route: usize,
-    /// Which of its arms decides; none where it has one only.
+    /// Arm that decides. `None` where the route has only one.
     pub(crate) assignment: Option<Assignment>,
-    /// Counts requests from 1.
+    /// Number of the request, from 1.
     pub(crate) seq: u64,
-    /// The process that counts them.
+    /// Number of the process's run.
     pub(crate) run: RunNumber,
-    /// Its `x-request-id`.
+    /// The request's `x-request-id`.
     pub(crate) id: HeaderValue,
-    /// When the request's head had arrived.
+    /// Time when the request's head had arrived.
     pub(crate) arrived: Instant,
     pub(crate) endpoint: Endpoint,
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,
-    /// Without those of the connection.
+    /// Headers, without those of the connection.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// What its prompt is estimated to have.
+    /// Estimated number of the prompt's tokens.
     pub(crate) estimated_tokens: usize,
     pub(crate) model: Box<str>,
-    /// Who serves it.
+    /// Members that serve the request's model.
     pub(crate) served: RequestModel,
     pub(crate) stream: bool,
     pub(crate) max_tokens: Option<u64>,
     pub(crate) priority: Option<i64>,
-    /// A hash of the client's session key.
+    /// Hash of the client's session key.
     pub(crate) session: Option<u64>,
-    /// The prompt as the index is asked for it, where its tokens are known.
+    /// The prompt as the index is queried for it, where its tokens are known.
     pub(crate) prompt: Option<HashedPrompt>,
-    /// What the bodies of two legs are made of, where the request can be split between two workers.
+    /// Parts of the bodies of two legs, where the request can be split between two workers.
     pub(crate) split: Option<(Split, Handover)>,
-    /// Where it is recorded.
+    /// Record in the decision log, where the request is recorded.
     pub(crate) trace: Option<Arc<Trace>>,
-    /// Who placed it, where that is told.
+    /// Name of the deciding policy, where it is reported.
     pub(crate) decided_by: DecidedBy,
-    /// Whether a worker was asked.
+    /// `true` once a worker was sent the request.
     pub(crate) is_sent: AtomicBool,
-    /// Who closed the connection on it.
+    /// Workers that closed the connection on the request.
     pub(crate) crashes: Crashes,
-    /// The member that alone can answer it, by its index: it keeps the response that this request goes on from.
+    /// Index of the only member that can answer it: it keeps the response that this request goes on from.
     pub(crate) pinned: Option<usize>,
-    /// Class, tenant and timeout that it states.
+    /// Class, tenant and timeout that the request states.
     pub(crate) terms: RequestTerms,
-    /// Whose key it came with; none where clients need none.
+    /// Client whose key the request has. `None` where clients need no key.
     pub(crate) caller: Option<Arc<Principal>>,
 }
 
@@ -99,23 +100,24 @@ impl RequestContext {
         self.snapshot.pool_of(self.route)
     }
 
-    /// When its whole time is up, where that is limited.
+    /// Returns the deadline of the whole request, where that is limited.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.arrived.checked_add(self.pool().limits.request_timeout?)
     }
 
-    /// What places that part of the request: its arm's, in every try.
+    /// Returns the policy that places that part of the request: its arm's, in every try.
     pub(crate) fn decider(&self, phase: Phase) -> &Decider {
         let arm = self.assignment.map_or(0, |assignment| assignment.arm);
         self.route().decider(phase, arm)
     }
 
-    /// Whether anybody wants to know who placed it: the client, or whoever reads of the route's shadows.
+    /// Returns `true` if the name of the deciding policy is needed: by the client, or by the comparison with the
+    /// route's shadows.
     pub(crate) fn tells_who_decided(&self) -> bool {
         self.snapshot.decision_headers || self.route().shadows.is_some()
     }
 
-    /// Its part in a trial of the route.
+    /// Enrolls the request in the experiment of the route, if there is one.
     pub(crate) fn enrollment(&self) -> Option<Enrollment> {
         let trial = Arc::clone(self.route().trial()?);
         Some(Enrollment::new(trial, self.assignment?, self.stream))
@@ -131,12 +133,12 @@ impl RequestContext {
         }
     }
 
-    /// Whether it is not split because nobody knows how its pool's engines hand prompts over.
+    /// Returns `true` if the request is not split because the dialect of its pool's engines is unknown.
     pub(crate) fn dialect_is_unknown(&self) -> bool {
         self.pool().pd.as_ref().is_some_and(|pd| pd.dialect().is_none())
     }
 
-    /// The prompt's length in tokens, estimated where it is not known.
+    /// Returns the prompt's length in tokens, estimated where it is not known.
     pub(crate) fn prompt_tokens(&self) -> u32 {
         let tokens = self
             .prompt
@@ -146,7 +148,7 @@ impl RequestContext {
     }
 }
 
-/// About how many tokens a request's prompt has. Files count the same, whatever their bytes.
+/// Estimates the number of tokens of a request's prompt. Files count the same, whatever their bytes.
 pub(crate) fn estimated_tokens(peek: &Peek<'_>, body: &[u8]) -> usize {
     match peek.form_size() {
         Some(form) => form.text_bytes / BYTES_PER_TOKEN + form.files * TOKENS_PER_FILE,
@@ -182,11 +184,11 @@ fn is_file(url: &[u8]) -> bool {
     memmem::find(start, b";base64,").is_some()
 }
 
-/// A prompt that keeps the hashes that were needed so far: each decision about it goes on from the one before.
+/// Prompt that keeps the hashes that were needed so far. Each decision about it continues from the one before.
 #[derive(Debug)]
 pub(crate) struct HashedPrompt {
     tokens: usize,
-    /// One decision at a time uses it: never waited for, and never held across an await.
+    /// Prompt that one decision at a time uses: never waited for, and never held across an await.
     prompt: Mutex<Prompt<'static>>,
 }
 
@@ -198,7 +200,7 @@ impl HashedPrompt {
         }
     }
 
-    /// How many it has.
+    /// Returns the number of its tokens.
     pub(crate) fn tokens(&self) -> usize {
         self.tokens
     }
@@ -216,7 +218,7 @@ fn check_handover(pool: &PoolState, peek: &Peek<'_>) -> Result<(), HandshakeErro
     }
 }
 
-/// What the bodies of two legs are made of, where the pool splits requests and this is one that can be split.
+/// Returns the parts of the bodies of two legs, where the pool splits requests and this one can be split.
 pub(crate) async fn split(
     pool: &PoolState,
     endpoint: Endpoint,
@@ -237,8 +239,9 @@ pub(crate) async fn split(
 
 /// Returns a hash of the session that the request names: by the header, else `prompt_cache_key`, else `user`.
 ///
-/// The first 64 bits of SHA-256 over the configured client's name, a zero byte and the session's name: the same in every process and
-/// version, and no client can name a session of another client, nor find a name that collides with one.
+/// The hash is the first 64 bits of SHA-256 over the configured client's name, a zero byte and the session's name. The
+/// result is the same in every process and version. No client can name a session of another client, nor find a name
+/// that collides with one.
 pub(crate) fn session(client: Option<&str>, headers: &HeaderMap, peek: &Peek<'_>) -> Option<u64> {
     if let Some(key) = headers.get(X_SESSION_ID) {
         return Some(session_hash(client, key.as_bytes()));
@@ -258,7 +261,7 @@ fn session_hash(client: Option<&str>, key: &[u8]) -> u64 {
         .fold(0, |hash, byte| hash << 8 | u64::from(*byte))
 }
 
-/// FNV-1a, 64 bits: the same in every process and version, which policies may rely on.
+/// Returns the FNV-1a hash, 64 bits. The hash is the same in every process and version, which policies may rely on.
 pub(crate) fn stable_hash(bytes: &[u8]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -324,7 +327,7 @@ mod tests {
             check(&file(bytes), TOKENS_PER_FILE);
             check(&format!("{}, {}", file(bytes), file(1)), 2 * TOKENS_PER_FILE + 1);
         }
-        // It only looks like one.
+        // This body only looks like one.
         check(&format!(r#""data:{long}""#), (LOOKED_INTO + 7) / 4);
     }
 
@@ -345,7 +348,7 @@ mod tests {
         check(1 << 20);
     }
 
-    /// Both legs and every retry ask the same prompt.
+    /// Both legs and every retry query the same prompt.
     #[test]
     fn a_prompts_blocks_are_hashed_once() {
         let prompt = HashedPrompt::new((0..1_000).collect(), None, None);

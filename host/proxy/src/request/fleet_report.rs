@@ -1,4 +1,4 @@
-//! The fleet as it is at one moment, for the pages that show it.
+//! Fleet report: the state of the fleet at one moment, for the pages that show it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::fleet::pool::Member;
 use crate::limits::admission::BudgetReport;
 use crate::request::snapshot::{PoolState, Snapshot};
 
-/// A pool in force.
+/// An active pool.
 #[derive(Debug)]
 pub struct PoolReport {
-    /// Its name.
+    /// Name of the pool.
     pub name: Box<str>,
-    /// What its workers speak; none where requests are not split, or while it is unknown.
+    /// Dialect of the pool's workers. `None` where requests are not split, or while the dialect is unknown.
     pub dialect: Option<Dialect>,
-    /// How that became known; none where requests are not split.
+    /// Source of the dialect. `None` where requests are not split.
     pub dialect_report: Option<DialectReport>,
     /// Requests held in its queue.
     pub queued: usize,
-    /// How much it has under way, where that is limited.
+    /// Requests under way and their limit, where they are limited.
     pub budget: Option<BudgetReport>,
-    /// Whether a route to it has a policy that looks for cached prefixes.
+    /// Set if a route to the pool has a policy that looks for cached prefixes.
     pub is_cache_aware: bool,
     /// Prompts whose tokens were not known in time.
     pub token_timeouts: Option<SpellReport>,
@@ -34,61 +34,63 @@ pub struct PoolReport {
     pub token_failures: Option<SpellReport>,
     /// Prefill answers that handed nothing over.
     pub handover_failures: Option<SpellReport>,
-    /// Its workers, in the order of the configuration.
+    /// Workers of the pool, in the order of the configuration.
     pub workers: Vec<WorkerReport>,
 }
 
-/// A worker of a pool.
+/// Report of a worker of a pool.
 #[derive(Debug)]
 pub struct WorkerReport {
-    /// Its spec and its load.
+    /// Spec and load of the worker.
     pub worker: Arc<Worker>,
-    /// Whether it is sent requests.
+    /// Health of the worker, which decides whether it gets requests.
     pub health: Health,
-    /// Why, since when, and what comes next.
+    /// Reason for the state, since when, and what comes next.
     pub reason: HealthReason,
-    /// What its engine said last of its own load, and how many milliseconds ago.
+    /// The engine's last report of its own load, and its age in milliseconds.
     pub engine: Option<(EngineSaid, u64)>,
-    /// What it lists as its models.
+    /// Models that the worker lists.
     pub models: ModelsReport,
 }
 
 /// Reason of a worker's state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HealthReason {
-    /// What is the matter, with the last error; none while nothing speaks against the worker. Never a prompt.
+    /// Description of what is wrong, with the last error. `None` while nothing counts against the worker. Never
+    /// contains a prompt.
     pub text: Option<String>,
-    /// How long it has been in its state; none where that is not known.
+    /// Time since its state began. `None` where that is not known.
     pub lasted: Option<Duration>,
-    /// Until the state ends by itself or the worker is tried or checked again; none where neither is planned.
+    /// Time until the state ends without a check, or the worker is tried or checked again. `None` where neither is
+    /// planned.
     pub next_try: Option<Duration>,
-    /// Whether a check or a request has found anything out about it yet.
+    /// `true` once a check or a request to the worker has had a result.
     pub is_checked: bool,
 }
 
-/// Whether a worker is sent requests, as far as its answers tell.
+/// Health of a worker, as its answers show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It was never reached: it gets requests only where no worker in service is left.
+    /// Never reached: the worker gets requests only where no worker in service is left.
     Pending,
-    /// Nothing speaks against it.
+    /// Nothing counts against the worker.
     Ok,
-    /// It came back, and gets a rising share of the requests.
+    /// In slow start: the worker gets a rising share of the requests.
     Returning,
-    /// It failed requests and is kept away from.
+    /// Ejected because requests failed on it.
     Resting,
-    /// It asked to be passed over for a while.
+    /// Passed over for a while at the worker's own request.
     Busy,
-    /// It failed its health probes.
+    /// Failed its health probes.
     Unhealthy,
-    /// It is to get no new requests.
+    /// Draining: the worker gets no new requests.
     Draining,
-    /// A prefill worker whose bootstrap server has told no engine id: it gets no leg.
+    /// Prefill worker whose bootstrap server has reported no engine id: it gets no leg.
     EngineUnknown,
 }
 
 impl Health {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -117,7 +119,7 @@ impl Health {
         }
     }
 
-    /// Whether it is sent requests while there are others.
+    /// Returns `true` if the worker gets requests while there are others.
     #[must_use]
     pub fn is_in_service(self) -> bool {
         matches!(self, Self::Ok | Self::Returning)
@@ -153,7 +155,7 @@ impl HealthReason {
 }
 
 impl Snapshot {
-    /// Its pools and their workers as they are now.
+    /// Returns the present state of its pools and their workers.
     #[must_use]
     pub fn report(&self) -> Vec<PoolReport> {
         let is_cache_aware = |at: usize| {

@@ -68,7 +68,7 @@ pub(crate) async fn infer(
         headers,
     };
     let shape = endpoint.spec().errors;
-    // Costs nothing unless someone debugs; warnings name the request themselves.
+    // Costs nothing unless debug logs are on. Warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&id), path = arrival.path());
     let answered = async {
         let answer = match visit {
@@ -81,7 +81,7 @@ pub(crate) async fn infer(
     if let Some(caller) = caller {
         caller.tell_limits(response.headers_mut());
     }
-    // The one the client knows, whatever the worker calls it.
+    // The client gets its own request id, whatever the worker's is.
     if shape == ErrorShape::Anthropic {
         response.headers_mut().insert(REQUEST_ID, id.clone());
     }
@@ -89,7 +89,8 @@ pub(crate) async fn infer(
     response
 }
 
-/// The client may not come in. It gets to read so if it is not sending for too long, and nothing is kept of what it sends.
+/// Refuses a client that may not come in. Its body is discarded for a limited time, so that the client gets to read the
+/// refusal.
 async fn turn_away(proxy: &Proxy, refusal: Refusal, arrival: &Arrival, body: Incoming) -> Refusal {
     proxy.metrics.unrouted(refusal.outcome());
     body_reader::hear_out(&arrival.headers, body).await;
@@ -169,7 +170,7 @@ async fn answer(
     Ok(answer)
 }
 
-/// What comes of a request: a worker's answer, or why there is none.
+/// Serves a request. Returns a worker's answer, or the refusal.
 async fn serve(
     proxy: &Proxy,
     request: Arc<RequestContext>,
@@ -204,7 +205,7 @@ fn refused(mut exchange: RequestLifecycle, refusal: Refusal) -> Refusal {
     refusal
 }
 
-/// Places it, unless its time is up before: all of it, or that for the beginning of an answer.
+/// Places the request, within its time limits: for the whole of it, and for the beginning of an answer.
 async fn in_time(
     proxy: &Proxy,
     request: Arc<RequestContext>,
@@ -224,7 +225,7 @@ async fn in_time(
     placed
 }
 
-/// Has it let in, decides and tries until a worker answers.
+/// Admits the request, decides, and tries until a worker answers.
 async fn place(
     proxy: &Proxy,
     request: Arc<RequestContext>,
@@ -253,7 +254,7 @@ async fn place(
         };
         let step = match step {
             Ok(step) => step,
-            // Nobody takes the prompt over that is computed: the request begins anew.
+            // No worker takes over the computed prompt. The request begins again.
             Err(_) if course.forget() || failures.forgive() => continue,
             Err(none) => return Err(failures.refusal(none, &request)),
         };
@@ -293,21 +294,21 @@ async fn place(
     }
 }
 
-/// What was tried in vain.
+/// Failed attempts of a request.
 #[derive(Default)]
 struct Failures {
-    /// Who is out of the question.
+    /// Workers that are excluded.
     tried: Vec<WorkerId>,
-    /// Of those, who may have failed only because of another.
+    /// Excluded workers that may have failed only because of another one.
     suspected: Vec<WorkerId>,
     tries: u32,
-    /// Whether a worker answered that it does not serve the model: another is tried once.
+    /// `true` once a worker answered that it does not serve the model. Another worker is tried once.
     is_not_served: bool,
     last: Option<AttemptError>,
 }
 
 impl Failures {
-    /// Another try may be made after that pause, unless this fails.
+    /// Records a failure. Returns the pause before the next attempt, or the refusal if there is none.
     fn add(&mut self, setback: AttemptFailure, request: &RequestContext) -> Result<Duration, Refusal> {
         self.tried.extend(setback.blamed);
         for suspect in setback.suspected.into_iter().flatten() {
@@ -326,7 +327,7 @@ impl Failures {
         } else {
             None
         };
-        // What a worker said tells a client more than that the next one was not there.
+        // A worker's answer is more useful to a client than the failure to reach the next worker.
         let error = match self.last.take() {
             Some(said @ (AttemptError::Refused(_) | AttemptError::NotServed(_))) if error.cost_nothing() => {
                 said
@@ -340,7 +341,7 @@ impl Failures {
         Ok(pause)
     }
 
-    /// There is nobody else: one who was only suspected is in question again, once. Whether there is one.
+    /// Readmits one worker that was only suspected, once, because no other is left. Returns `true` if there is one.
     fn forgive(&mut self) -> bool {
         let Some(suspect) = self.suspected.pop() else {
             return false;

@@ -1,21 +1,23 @@
-//! Prefix caches of tenants apart: a `cache_salt` of the tenant's own in every request of a pool with `isolate-prefixes`.
+//! Isolation of tenants' prefix caches: every request of a pool with `isolate-prefixes` has a `cache_salt` of its
+//! tenant.
 //!
-//! Engines mix `cache_salt` into the hash of a prompt's first block, and each hash covers the one before (vLLM: RFC 2025-02
-//! "cache salting", <https://docs.vllm.ai/en/latest/design/prefix_caching.html>). Blocks with different salts never match, so
-//! that no client can measure by its time to first token what another tenant's prompts left in a cache.
+//! Engines mix `cache_salt` into the hash of a prompt's first block, and each hash covers the one before (vLLM: RFC
+//! 2025-02 "cache salting", <https://docs.vllm.ai/en/latest/design/prefix_caching.html>). Blocks with different salts
+//! never match. So no client can measure by its time to first token what another tenant's prompts left in a cache.
 
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of the digest that are used: 128 bits.
 const SALT_BYTES: usize = 16;
-/// Sets these digests apart from others over the same names.
+/// Prefix that separates these digests from others over the same names.
 const DOMAIN: &[u8] = b"conductor cache_salt 1\0";
 
-/// Returns the salt of a tenant's request: the first 128 bits of SHA-256 over a fixed prefix, the tenant's name, a zero byte
-/// and the request's own salt, in hexadecimal digits. It is the same in every router and after a restart.
+/// Returns the salt of a tenant's request, in hexadecimal digits. The salt is the first 128 bits of SHA-256 over a
+/// fixed prefix, the tenant's name, a zero byte and the request's own salt. The result is the same in every router and
+/// after a restart.
 ///
-/// A client cannot choose another tenant's salt, since what it sends is only a part of what is hashed.
+/// A client cannot choose another tenant's salt, since its own salt is only a part of the hashed bytes.
 pub(crate) fn salt(tenant: &str, own: Option<&str>) -> String {
     let digest = Sha256::new()
         .chain_update(DOMAIN)
@@ -29,8 +31,8 @@ pub(crate) fn salt(tenant: &str, own: Option<&str>) -> String {
         .collect()
 }
 
-/// Returns the body with the salt as its last member, which engines take of several with one name. `body` is a JSON object
-/// that was read.
+/// Returns the body with the salt as its last member. Of several members with one name, engines take the last. `body`
+/// is a JSON object that was read.
 pub(crate) fn salted(body: &Bytes, salt: &str) -> Bytes {
     let object = body.trim_ascii_end();
     let members = object.strip_suffix(b"}").unwrap_or(object);
@@ -55,7 +57,7 @@ mod tests {
             salt("b", None),
             salt("a", Some("x")),
             salt("b", Some("x")),
-            // What a client could try, to hash as another tenant.
+            // Names that a client could try, to hash as another tenant.
             salt("", Some("a")),
             salt("a\0x", None),
         ];

@@ -1,9 +1,10 @@
 //! Keep-alive comments on idle streams: in the queue, during a long prefill, between tokens.
 //!
-//! Clients and what stands between give up on connections that are silent for too long. A comment (a line that begins with a
-//! colon) is nothing to a reader of server-sent events. For the first one the head of the answer has to go out, with status
-//! 200, before any worker answered: what goes wrong from then on is told as an event of the stream, as it is in the middle of
-//! one. Tries on other workers go on behind it.
+//! Clients and proxies between give up on connections that are silent for too long. Readers of server-sent events
+//! ignore a comment (a line that begins with a colon).
+//!
+//! The first comment needs the head of the answer, so status 200 is sent before any worker answered. A later failure is
+//! sent as an event of the stream, as it is in the middle of one. Attempts on other workers continue meanwhile.
 
 use std::fmt;
 use std::pin::Pin;
@@ -26,14 +27,14 @@ use crate::request::response_body::{Body, WriteError};
 use crate::request::stream::{Relay, RelayError, broken_off_event, is_event_stream};
 
 const COMMENT: &[u8] = b": keep-alive\n\n";
-/// Most of a worker's refusal that is kept to be told.
+/// Longest part of a worker's refusal that is kept for the event.
 const LONGEST_REFUSAL: usize = 64 << 10;
 
-/// After how long a silence a pool's streams get a comment.
+/// Idle time after which a pool's streams get a comment.
 #[derive(Debug, Clone)]
 pub(crate) struct KeepAlive {
     every: Duration,
-    /// Counts them.
+    /// Number of comments.
     comments: Counter,
 }
 
@@ -46,8 +47,8 @@ impl KeepAlive {
 
 type Serving = Pin<Box<dyn Future<Output = Result<Response<Body>, Refusal>> + Send>>;
 
-/// What a request for a stream is answered: what comes of `serving`, or if nothing comes of it for too long, the head of a stream
-/// that says so.
+/// Answers a request for a stream with the result of `serving`. If there is no result for too long, the head of a
+/// stream is sent first.
 pub(crate) async fn answer(
     keep_alive: KeepAlive,
     endpoint: Endpoint,
@@ -82,7 +83,7 @@ pub(crate) async fn answer(
     })
 }
 
-/// Whether it is a stream of events that is neither compressed nor of a length that was announced.
+/// Returns `true` if the answer is a stream of events that is neither compressed nor of an announced length.
 fn can_be_added_to(head: &http::response::Parts, relay: &Relay) -> bool {
     head.status.is_success()
         && is_event_stream(&head.headers)
@@ -90,30 +91,30 @@ fn can_be_added_to(head: &http::response::Parts, relay: &Relay) -> bool {
         && relay.size_hint().exact().is_none()
 }
 
-/// The body of a stream that is kept alive.
+/// Body of a stream with keep-alive comments.
 pub(crate) struct Kept {
     stage: Stage,
     keep_alive: KeepAlive,
     endpoint: Endpoint,
     readiness: Readiness,
-    /// A comment is due at once: the head went out for want of anything else.
+    /// `true` while a comment is due at once: the head was sent because there was nothing else to send.
     owes: bool,
     silent_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
-    /// The last bytes that went out. A comment may not stand in the middle of an event.
+    /// Last bytes that were sent. A comment may not stand in the middle of an event.
     last: [u8; 4],
 }
 
 enum Stage {
-    /// Nobody has answered yet.
+    /// No worker has answered yet.
     Serving(Serving),
     Relaying(Box<Relay>),
-    /// What was answered is no stream: it is read to be told as an event.
+    /// The answer is no stream. Its body is read so that it can be sent as an event.
     Refused {
         status: StatusCode,
         body: Body,
         text: Vec<u8>,
-        /// There was more of it.
+        /// `true` if the refusal was longer.
         is_cut: bool,
     },
     Over,
@@ -135,7 +136,7 @@ impl Stage {
 }
 
 impl Kept {
-    /// The next frame of the answer, if there is one.
+    /// Returns the next frame of the answer, if there is one.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, WriteError>>> {
         loop {
             match &mut self.stage {
@@ -186,7 +187,7 @@ impl Kept {
         Some(Ok(Frame::data(event.into())))
     }
 
-    /// Remembers how what goes out ends.
+    /// Remembers the end of the bytes that are sent.
     fn passed(&mut self, frame: &Frame<Bytes>) {
         self.owes = false;
         self.silent_since = None;
@@ -202,7 +203,7 @@ impl Kept {
             .any(|end| self.last.ends_with(end))
     }
 
-    /// Ready when it was silent for too long.
+    /// Returns ready once the stream was silent for too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if std::mem::take(&mut self.owes) {
             self.silent_since = Some(Instant::now());
@@ -226,12 +227,12 @@ impl Kept {
     }
 }
 
-/// As many bytes as may end an event.
+/// Returns as many bytes as may end an event.
 fn last_of(data: &Bytes) -> &[u8] {
     &data[data.len().saturating_sub(4)..]
 }
 
-/// A worker's own refusal, or an answer in one piece, as an event. One that is not there to its end is not told in part.
+/// Returns a worker's own refusal, or an answer in one piece, as an event. An incomplete answer is not sent in part.
 fn told(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bool) -> Vec<u8> {
     #[derive(Deserialize)]
     struct Refused {

@@ -2,8 +2,8 @@
 //!
 //! Both are accounted for exactly once, also if the client disconnects and everything is dropped.
 //!
-//! They live as long as an answer is relayed, which may be hours, and must not know the snapshot: it would keep
-//! every policy alive that a reload has long replaced.
+//! They live as long as an answer is relayed, which may be hours. They must not hold the snapshot: it would keep every
+//! policy alive that a reload has long replaced.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,23 +21,23 @@ use crate::observe::experiments::Enrollment;
 use crate::record::{ResponseUsage, Trace};
 use crate::request::snapshot::PoolState;
 
-/// Counts the request's outcome and duration. Dropped without an outcome, the client has left.
+/// Guard that counts the request's outcome and duration. If it is dropped without an outcome, the client has left.
 #[derive(Debug)]
 pub(crate) struct RequestLifecycle {
     pool: Arc<PoolState>,
     id: HeaderValue,
     arrived: Instant,
-    /// Of a request whose route has several arms.
+    /// Enrollment of a request whose route has several arms.
     enrollment: Option<Box<Enrollment>>,
-    /// Where it is recorded.
+    /// Record in the decision log, where the request is recorded.
     trace: Option<Arc<Trace>>,
-    /// Of a client that is known.
+    /// Rate-limit reservation of a known client.
     visit: Option<RateLimitGuard>,
-    /// The stay of a client that is charged for nothing.
+    /// Reservation of a client that is charged for nothing.
     stay: Option<RateLimitGuard>,
-    /// What it takes of its pool.
+    /// Share of the pool's capacity that the request occupies.
     permit: Option<Permit>,
-    /// The end of its whole time.
+    /// Deadline of the whole request.
     deadline: Option<Instant>,
     over: bool,
 }
@@ -58,54 +58,54 @@ impl RequestLifecycle {
         }
     }
 
-    /// It is a client's, whose limits it uses until it is over.
+    /// Attaches the client's rate-limit reservation, which is held until the request ends.
     pub(crate) fn of_client(&mut self, visit: Option<RateLimitGuard>) {
         self.visit = visit;
     }
 
-    /// It is a client's, and lasts as long as this does: what it is answered was charged when it was made.
+    /// Holds the client's reservation as long as this lives. Its response was charged when it was made.
     pub(crate) fn hold(&mut self, stay: Option<RateLimitGuard>) {
         self.stay = stay;
     }
 
-    /// The stay of the client it is of.
+    /// Returns the rate-limit reservation of its client.
     pub(crate) fn visit(&mut self) -> Option<&mut RateLimitGuard> {
         self.visit.as_mut()
     }
 
-    /// It must be over by then.
+    /// Sets the deadline by which the request must end.
     pub(crate) fn must_end(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
 
-    /// A worker was asked.
+    /// Records that a worker was sent the request.
     pub(crate) fn sent(&mut self) {
         if let Some(visit) = &mut self.visit {
             visit.sent();
         }
     }
 
-    /// It is let in, until it is over.
+    /// Holds the admission permit until the request ends.
     pub(crate) fn admit(&mut self, permit: Option<Permit>) {
         self.permit = permit;
     }
 
-    /// It is one of an arm's.
+    /// Attaches the request's enrollment in an experiment.
     pub(crate) fn join(&mut self, enrollment: Option<Enrollment>) {
         self.enrollment = enrollment.map(Box::new);
     }
 
-    /// How it ends is recorded.
+    /// Attaches the record that its end is written to.
     pub(crate) fn record(&mut self, trace: Option<Arc<Trace>>) {
         self.trace = trace;
     }
 
-    /// Its record.
+    /// Returns the request's record.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.trace.as_deref()
     }
 
-    /// The request's `x-request-id`.
+    /// Returns the request's `x-request-id`.
     pub(crate) fn id(&self) -> &HeaderValue {
         &self.id
     }
@@ -118,7 +118,7 @@ impl RequestLifecycle {
         &self.pool.workers.members[at]
     }
 
-    /// The client is answered with that status.
+    /// Records the status of the answer to the client.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         if let Some(visit) = &mut self.visit {
             visit.answered(status);
@@ -131,7 +131,7 @@ impl RequestLifecycle {
         }
     }
 
-    /// The first byte of a streamed answer came.
+    /// Records the first byte of a streamed answer.
     pub(crate) fn first_token(&mut self) {
         let after = self.arrived.elapsed();
         self.pool.metrics.first_token.observe(after.as_secs_f64());
@@ -143,7 +143,7 @@ impl RequestLifecycle {
         }
     }
 
-    /// A piece of the answer passed; `tail` has it.
+    /// Records a piece of the answer that passed. `tail` has it.
     pub(crate) fn chunk(&mut self, tail: &Tail) {
         if let Some(visit) = &mut self.visit {
             visit.seen(tail);
@@ -153,7 +153,7 @@ impl RequestLifecycle {
         }
     }
 
-    /// The answer was read to its end.
+    /// Records that the answer was read to its end.
     pub(crate) fn read(&mut self, tail: &Tail) {
         if let Some(cached) = tail.cached_tokens() {
             self.pool.metrics.cached_tokens.inc_by(cached);
@@ -174,7 +174,7 @@ impl RequestLifecycle {
         }
     }
 
-    /// It is over; only the first call counts.
+    /// Records the outcome. Only the first call counts.
     pub(crate) fn finish(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.over, true) {
             let metrics = &self.pool.metrics;
@@ -198,7 +198,7 @@ impl RequestLifecycle {
 
 impl Drop for RequestLifecycle {
     fn drop(&mut self) {
-        // A client that takes nothing of its answer is left by the router.
+        // The router ends a request whose client takes nothing of its answer.
         let is_overdue = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
         self.finish(if is_overdue {
             Outcome::RequestTimeout
@@ -208,15 +208,15 @@ impl Drop for RequestLifecycle {
     }
 }
 
-/// A lease on a worker's load that tells the pool's queue when it is given back.
+/// Lease on a worker's load that notifies the pool's queue when it is returned.
 #[derive(Debug)]
 pub(crate) struct LoadGuard {
     lease: Option<LoadLease>,
     first_token: Option<Instant>,
     queue: Arc<AdmissionController>,
-    /// What it frees, whenever it does.
+    /// Capacity that the lease frees when it is returned.
     release: CapacityEvent,
-    /// Where a policy wants to be told.
+    /// Receiver of lifecycle events, where a policy wants them.
     trail: Option<Arc<LifecycleEvents>>,
 }
 
@@ -236,7 +236,7 @@ impl LoadGuard {
         }
     }
 
-    /// For a request that the worker computes nothing for.
+    /// Makes a guard for a request that the worker computes nothing for.
     pub(crate) fn unbooked(worker: WorkerId, queue: Arc<AdmissionController>) -> Self {
         Self {
             lease: None,
@@ -247,41 +247,41 @@ impl LoadGuard {
         }
     }
 
-    /// What it leaves behind, to be ended by who knows more than the booking does.
+    /// Returns the lifecycle events, to be ended by a caller that knows more than the lease does.
     pub(crate) fn trail(&self) -> Option<Arc<LifecycleEvents>> {
         self.trail.clone()
     }
 
-    /// It is sent.
+    /// Records the dispatch.
     pub(crate) fn dispatched(&self) {
         if let Some(trail) = &self.trail {
             trail.dispatched();
         }
     }
 
-    /// The answer was read to its end.
+    /// Records that the answer was read to its end.
     pub(crate) fn finished(&self) {
         if let Some(trail) = &self.trail {
             trail.finished();
         }
     }
 
-    /// The worker failed at it.
+    /// Records that the worker failed.
     pub(crate) fn failed(&self) {
         if let Some(trail) = &self.trail {
             trail.failed();
         }
     }
 
-    /// The first token came, `ttft` after the dispatch.
+    /// Records the first token, `ttft` after the dispatch.
     pub(crate) fn first_token(&mut self, ttft: Duration) {
         self.prompt_took(ttft);
         self.first_token = Some(Instant::now());
-        // Its prompt is computed: whoever waits for that is asked again.
+        // The prompt is computed: requests that wait for that are evaluated again.
         self.queue.release(self.release);
     }
 
-    /// The prompt is computed, and that was all there was to do.
+    /// Records that the prompt is computed, where that was the whole of the work.
     pub(crate) fn computed(mut self, ttft: Duration) {
         self.prompt_took(ttft);
     }
@@ -295,12 +295,12 @@ impl LoadGuard {
         }
     }
 
-    /// When the first token should come, counted from the dispatch; none where that is no matter.
+    /// Returns the expected time to the first token, counted from the dispatch. `None` where that is not needed.
     pub(crate) fn expected_ttft(&self) -> Option<Duration> {
         self.lease.as_ref()?.expected_ttft()
     }
 
-    /// The first token should have come, where it cannot be seen.
+    /// Takes the prompt for computed at the expected time, where the first token cannot be seen.
     pub(crate) fn take_for_computed(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.take_for_computed();
@@ -308,7 +308,7 @@ impl LoadGuard {
         }
     }
 
-    /// The answer is complete. How many tokens it had is asked only where the first was seen.
+    /// Records the complete answer. `tokens`, its number of tokens, is called only where the first token was seen.
     pub(crate) fn decoded(&self, tokens: impl FnOnce() -> Option<u64>) {
         if let (Some(lease), Some(first)) = (&self.lease, self.first_token)
             && let Some(tokens) = tokens()
@@ -320,7 +320,7 @@ impl LoadGuard {
 
 impl Drop for LoadGuard {
     fn drop(&mut self) {
-        // First the load, so that whoever is asked again sees it gone.
+        // The load is released first, so that requests that are evaluated again see the lower load.
         self.lease = None;
         self.queue.release(self.release);
     }

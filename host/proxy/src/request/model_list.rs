@@ -1,5 +1,6 @@
-//! `/v1/models`: what all workers serve and are declared to serve, asked at once and remembered for a moment. What was told to
-//! a client's credentials for the workers is told to nobody else.
+//! `/v1/models`: models that all workers serve and are declared to serve, fetched concurrently and cached for a moment.
+//!
+//! An answer to a client's credentials for the workers is sent to no other client.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,26 +23,26 @@ use crate::fleet::worker::WorkerHandle;
 use crate::limits::clients::KeyHash;
 use crate::request::snapshot::Snapshot;
 
-/// How long an answer is given again.
+/// Time for which an answer is cached.
 const FRESH: Duration = Duration::from_secs(5);
-/// How long a worker may take to tell its models.
+/// Longest time a worker may take to list its models.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Workers asked at once.
+/// Most workers queried concurrently.
 const AT_ONCE: usize = 32;
 /// Longest list of one worker, in bytes.
 const LONGEST_LIST: usize = 4 << 20;
 
 const MODELS: PathAndQuery = PathAndQuery::from_static("/v1/models");
 
-/// Credentials whose lists are remembered.
+/// Most credentials whose lists are cached.
 const MOST_REMEMBERED: usize = 64;
-/// Lists that are made at once for requests with credentials. Others wait, for as long as a worker would be waited for.
+/// Most lists that are made at once for requests with credentials. Others wait, at most for a worker's timeout.
 const MADE_AT_ONCE: usize = 4;
 
-/// The merged lists, as last asked for.
+/// The merged lists of the last query.
 #[derive(Debug)]
 pub(crate) struct ModelList {
-    /// By the hash of the credentials; none: without.
+    /// Cached lists by the hash of the credentials. `None`: without credentials.
     remembered: Mutex<HashMap<Option<KeyHash>, Remembered>>,
     without_credentials: Semaphore,
     with_credentials: Semaphore,
@@ -65,7 +66,8 @@ impl Default for ModelList {
 }
 
 impl ModelList {
-    /// The merged list of all workers that tell theirs in time; none when no worker does, or too many others ask.
+    /// Returns the merged list of all workers that answer in time. `None` when no worker does, or too many other
+    /// requests are under way.
     pub(crate) async fn get(&self, snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
         let credentials = client.get(AUTHORIZATION);
         let credentials = credentials.map(|value| KeyHash::of(value.as_bytes()));
@@ -78,7 +80,7 @@ impl ModelList {
             Some(_) => &self.with_credentials,
         };
         let _turn = timeout(PATIENCE, turns.acquire()).await.ok()?;
-        // Who was before may have asked the same.
+        // An earlier request may have fetched the same list.
         if let Some(list) = known() {
             return Some(list);
         }
@@ -148,7 +150,7 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
                 );
                 return None;
             };
-            // What the configuration leaves out is not served, whatever the worker lists.
+            // A model that the configuration leaves out is not served, even if the worker lists it.
             let served = select_models(&list, |model| worker.serves(model));
             served.ok().map(Bytes::from)
         }
@@ -169,7 +171,7 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
     merge_models(lists.chain([&*declared])).ok().map(Bytes::from)
 }
 
-/// What the workers are declared to serve: there also where none of them lists it.
+/// Returns the models that the workers are declared to serve, also where no worker lists them.
 fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
     let of_workers = snapshot.members().flat_map(|member| &member.worker.spec().models);
     let of_pools = snapshot
@@ -180,7 +182,7 @@ fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
     of_workers.chain(of_pools).map(|model| &**model).collect()
 }
 
-/// A worker's list, if it is one.
+/// Fetches a worker's list. Returns `None` for any other answer.
 async fn ask_one(link: &WorkerHandle, headers: &HeaderMap, limits: &RequestLimits) -> Option<Bytes> {
     let outgoing = OutgoingRequest {
         method: &Method::GET,

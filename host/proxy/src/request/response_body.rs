@@ -1,4 +1,4 @@
-//! The body of every answer: one concrete type, so that the hot path needs no boxed trait object.
+//! Body of every response: one concrete type, so that the hot path needs no boxed trait object.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,20 +11,20 @@ use thiserror::Error;
 use crate::request::keep_alive::Kept;
 use crate::request::stream::{Relay, RelayError};
 
-/// What the server writes.
+/// Body that the server writes.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// Written by the router itself.
+    /// A body that the router itself wrote.
     Whole(Full<Bytes>),
-    /// A worker's, relayed.
+    /// A worker's body, relayed.
     Relay(Box<Relay>),
-    /// The same, or what comes before it, with comments where it is silent.
+    /// A stream with keep-alive comments: a worker's body, or the wait before it.
     Kept(Box<Kept>),
-    /// Of the cold routes.
+    /// Body of the cold routes.
     Cold(axum::body::Body),
 }
 
-/// A body broke off; the server then aborts the connection, so that the client notices.
+/// Error of a body that broke off. The server then aborts the connection, so that the client notices.
 #[derive(Debug, Error)]
 pub(crate) enum WriteError {
     #[error("relay a worker's answer")]

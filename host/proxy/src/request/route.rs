@@ -1,4 +1,4 @@
-//! Which route takes a request: the first whose every condition holds.
+//! Route matching: the first route whose every condition holds takes a request.
 
 use std::sync::Arc;
 
@@ -17,33 +17,33 @@ use crate::observe::shadow::Shadows;
 use crate::request::context::stable_hash;
 use crate::request::snapshot::{RouteSpec, Snapshot};
 
-/// A route makes no sense.
+/// Error of an invalid route.
 #[derive(Debug, Error)]
 pub enum RouteError {
-    /// Its pool does not exist.
+    /// The route's pool does not exist.
     #[error("find pool `{pool}`")]
     NoSuchPool {
-        /// As named by the route.
+        /// Name of the pool in the route.
         pool: String,
     },
-    /// It asks for a header that no request can have.
+    /// The route requires a header that no request can have.
     #[error("match header `{name}`")]
     BadHeader {
-        /// As named by the route.
+        /// Name of the header in the route.
         name: String,
-        /// What is wrong.
+        /// The error.
         #[source]
         source: http::Error,
     },
-    /// Its canaries have more than all requests.
+    /// The shares of the canaries exceed all requests.
     #[error("share out requests: the canaries have {share} of {ARM_SHARES} parts")]
     TooManyShares {
-        /// What they have in all.
+        /// The sum of their shares.
         share: u64,
     },
 }
 
-/// A route of a snapshot, ready to match.
+/// Route of a snapshot, ready to match.
 #[derive(Debug)]
 pub(crate) struct Route {
     models: Box<[WildMatch]>,
@@ -51,23 +51,23 @@ pub(crate) struct Route {
     headers: Box<[(HeaderName, HeaderValue)]>,
     /// Index of the pool in the snapshot.
     pub(crate) pool: usize,
-    /// Decides on whole requests, and on what the next two do not.
+    /// Policy for whole requests, and for the legs that the next two policies do not decide.
     pub(crate) decider: Decider,
     prefill: Option<Decider>,
     decode: Option<Decider>,
-    /// Of arms 1 and up.
+    /// Policies of arms 1 and up.
     canaries: Box<[Decider]>,
-    /// Where there are canaries.
+    /// Experiment, where there are canaries.
     trial: Option<Arc<Trial>>,
-    /// What its requests are to get.
+    /// Objectives of the route's requests.
     pub(crate) objectives: Objectives,
-    /// What decides beside the arms, where anything does.
+    /// Shadow policies beside the arms, where there are any.
     pub(crate) shadows: Option<Shadows>,
-    /// The same for as long as it takes the same to the same pool.
+    /// Hash of the route's pool and conditions, by which it is recognised over reloads.
     identity: u64,
 }
 
-/// A policy with its metrics.
+/// Policy with its metrics.
 #[derive(Debug)]
 pub(crate) struct Decider {
     pub(crate) policy: Arc<PolicyVersions>,
@@ -85,7 +85,7 @@ impl Decider {
     }
 }
 
-/// A checked [`RouteSpec`].
+/// Checked [`RouteSpec`].
 #[derive(Debug)]
 pub(crate) struct RoutePlan {
     spec: RouteSpec,
@@ -128,7 +128,7 @@ impl RoutePlan {
 }
 
 impl Route {
-    /// `before` are the active routes: what was learnt of the same route's arms and shadows is kept.
+    /// Builds the route. `before` are the active routes: results of the same route's arms and shadows are kept.
     pub(crate) fn new(plan: RoutePlan, before: &[Self], metrics: &ProxyMetrics) -> Self {
         let identity = identity(&plan.spec);
         let before = before.iter().find(|route| route.identity == identity);
@@ -156,7 +156,7 @@ impl Route {
         }
     }
 
-    /// What places that part of a request of that arm.
+    /// Returns the policy that places that part of a request of that arm.
     pub(crate) fn decider(&self, phase: Phase, arm: usize) -> &Decider {
         if let Some(canary) = self.canary(arm) {
             return canary;
@@ -169,7 +169,7 @@ impl Route {
         own.unwrap_or(&self.decider)
     }
 
-    /// Everything that decides for it, or is asked beside.
+    /// Returns all policies of the route: those that decide, and its shadows.
     pub(crate) fn policies(&self) -> impl Iterator<Item = &PolicyVersions> {
         let by_phase = self.prefill.iter().chain(&self.decode);
         let deciders = std::iter::once(&self.decider)
@@ -179,12 +179,12 @@ impl Route {
         deciders.map(|decider| &*decider.policy).chain(shadows)
     }
 
-    /// Whether each phase has a policy of its own.
+    /// Returns `true` if each phase has a policy of its own.
     pub(crate) fn is_by_phase(&self) -> bool {
         self.prefill.is_some() || self.decode.is_some()
     }
 
-    /// Whether any of an arm's policies wants to know the prompt's tokens.
+    /// Returns `true` if any of an arm's policies needs the prompt's tokens.
     pub(crate) fn needs_tokens(&self, arm: usize) -> bool {
         if let Some(canary) = self.canary(arm) {
             return canary.policy.needs_tokens();
@@ -194,17 +194,17 @@ impl Route {
         deciders.any(|decider| decider.policy.needs_tokens())
     }
 
-    /// The policy of an arm that is not the control.
+    /// Returns the policy of an arm that is not the control.
     fn canary(&self, arm: usize) -> Option<&Decider> {
         self.canaries.get(arm.checked_sub(1)?)
     }
 
-    /// Where a request is among the arms; none where there is one arm only.
+    /// Assigns a request to an arm. `None` where there is one arm only.
     pub(crate) fn assign(&self, session: Option<u64>, seed: u64) -> Option<Assignment> {
         Some(self.trial.as_ref()?.assign(session, seed))
     }
 
-    /// Its arms, where it has several.
+    /// Returns the experiment of the route, where it has several arms.
     pub(crate) fn trial(&self) -> Option<&Arc<Trial>> {
         self.trial.as_ref()
     }
@@ -232,7 +232,7 @@ impl Route {
     }
 }
 
-/// The arms of a route that has canaries.
+/// Returns the experiment of a route that has canaries.
 fn trial(
     plan: &RoutePlan,
     identity: u64,
@@ -261,12 +261,13 @@ fn trial(
     Some(Trial::next(parts, before, &metrics.arms))
 }
 
-/// Tells a route by its pool and by what it takes, wherever it stands.
+/// Returns a hash that identifies a route by its pool and its conditions, wherever it stands.
 fn identity(spec: &RouteSpec) -> u64 {
     stable_hash(format!("{:?}", (&spec.pool, &spec.models, &spec.path, &spec.headers)).as_bytes())
 }
 
-/// What a route takes, in few words. A header's value may be somebody's key: it is told apart from others, and not told.
+/// Returns a short description of a route's conditions. A header's value may be a client's key: a hash distinguishes
+/// it, and the value is never shown.
 fn title(spec: &RouteSpec) -> String {
     const LONGEST: usize = 120;
     let models = (!spec.models.is_empty()).then(|| format!("model={}", spec.models.join(",")));
@@ -285,15 +286,15 @@ fn parse_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), ht
 }
 
 impl Snapshot {
-    /// Index of the route that takes such a request. Without a path, conditions on it do not count.
+    /// Returns the index of the route that takes such a request. Without a path, conditions on it do not count.
     pub(crate) fn route(&self, model: &str, path: Option<&str>, headers: &HeaderMap) -> Option<usize> {
         self.routes
             .iter()
             .position(|route| route.matches(model, path, headers))
     }
 
-    /// Gives a request that names no model the one it means: the only one that its routes lead to. Where that is not known it
-    /// goes on without, to the first route that takes any.
+    /// Gives a request that names no model the one it means: the only one that its routes lead to. Where that is not
+    /// known, it goes on without a name, to the first route that takes any.
     pub(crate) fn name_model(&self, peek: &mut Peek<'_>, path: Option<&str>, headers: &HeaderMap) {
         if peek.model.is_empty()
             && let Some(only) = self.only_model(path, headers)
@@ -302,8 +303,8 @@ impl Snapshot {
         }
     }
 
-    /// The only model that workers are known to serve behind the routes for such requests, adapters aside. None where a worker
-    /// takes any name.
+    /// Returns the only model that workers are known to serve behind the routes for such requests, adapters aside.
+    /// `None` where a worker takes any name.
     fn only_model(&self, path: Option<&str>, headers: &HeaderMap) -> Option<&str> {
         let mut only: Option<&str> = None;
         for route in self.routes.iter().filter(|route| route.takes_head(path, headers)) {

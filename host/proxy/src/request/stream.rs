@@ -1,9 +1,10 @@
 //! Relay of a worker's response to the client, frame by frame, with accounting at its end.
 //!
-//! The first byte passed on commits the request to this worker. From then on a failure is told in the answer
-//! itself: as an event where the answer is a stream of events, else by aborting the connection. Time to first
-//! token is taken at the first byte of the body of a streamed answer (status 200 to 299, `text/event-stream`);
-//! an answer in one piece has no first token to see.
+//! The first byte passed on commits the request to this worker. From then on a failure is reported in the answer
+//! itself: as an event where the answer is a stream of events, else by aborting the connection.
+//!
+//! Time to first token is taken at the first byte of the body of a streamed answer (status 200 to 299,
+//! `text/event-stream`). An answer in one piece has no visible first token.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -35,7 +36,7 @@ use crate::request::response_body::Body;
 use crate::request::responses::ResponseLearner;
 use crate::tasks::Guard;
 
-/// An answer broke off.
+/// Error of an answer that broke off.
 #[derive(Debug, Error)]
 pub(crate) enum RelayError {
     #[error("read on in the worker's answer")]
@@ -48,43 +49,44 @@ pub(crate) enum RelayError {
     ShuttingDown,
 }
 
-/// The body of a relayed answer.
+/// Body of a relayed answer.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// None once it is over. Its connection is kept when it was read to the end; dropped before, it is closed.
+    /// Body from the worker. `None` once it is over. Its connection is kept if it was read to the end. Otherwise the
+    /// connection is closed.
     upstream: Option<WorkerBody>,
     exchange: RequestLifecycle,
     endpoint: Endpoint,
     /// Index into the pool's members.
     member: usize,
     dispatch: AttemptToken,
-    /// Whether its status says nothing against the worker.
+    /// `true` if the status does not count against the worker.
     is_well: bool,
     booking: Option<LoadGuard>,
     kind: AnswerKind,
     tail: Tail,
     silence: IdleTimeout,
     readiness: Readiness,
-    /// Puts the number of cached tokens right, where the worker cannot know it.
+    /// Filter that corrects the number of cached tokens, where the worker cannot know it.
     truth: Option<CachedTokensFilter>,
-    /// Learns the id of a response.
+    /// Learner of the response's id.
     learner: Option<ResponseLearner>,
-    /// What is left of the prefill leg.
+    /// Background task that finishes the prefill leg.
     rest: Option<Guard>,
 }
 
-/// What the body is.
+/// Kind of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnswerKind {
     /// Server-sent events, which can carry an error.
     Events,
     /// JSON or the like.
     Whole,
-    /// Compressed: not to be read or added to.
+    /// Compressed: it can neither be read nor extended.
     Encoded,
 }
 
-/// The response to a client, made of a worker's.
+/// Makes the response to a client from a worker's.
 pub(crate) fn response(
     placed: UpstreamResponse,
     mut exchange: RequestLifecycle,
@@ -108,12 +110,12 @@ pub(crate) fn response(
         answer.booking.failed();
     }
     exchange.answered(head.status);
-    // The worker's version is its own; the server speaks the client's.
+    // The worker's HTTP version is its own. The server speaks the client's.
     head.version = Version::HTTP_11;
     let kind = kind(&head, &upstream);
     let truth = truth.filter(|_| kind != AnswerKind::Encoded && head.status.is_success());
     if truth.is_some() {
-        // Its length may change with the number.
+        // The length may change with the number.
         head.headers.remove(CONTENT_LENGTH);
     }
     let mut relay = Relay {
@@ -136,7 +138,7 @@ pub(crate) fn response(
     Response::from_parts(head, Body::Relay(Box::new(relay)))
 }
 
-/// Puts the decision in place of the headers of the worker's connection, and records who answers.
+/// Replaces the headers of the worker's connection by those of the decision, and records the worker that answers.
 pub(crate) fn tell(answer: &mut Answer, prefill: Option<usize>, exchange: &RequestLifecycle) {
     let headers = answer.response.headers_mut();
     strip_hop_by_hop(headers);
@@ -165,7 +167,7 @@ fn kind(head: &http::response::Parts, body: &WorkerBody) -> AnswerKind {
     if head.headers.contains_key(CONTENT_ENCODING) {
         return AnswerKind::Encoded;
     }
-    // With a length announced nothing can be added.
+    // An answer with an announced length cannot be extended.
     if is_event_stream(&head.headers) && head.status.is_success() && body.size_hint().exact().is_none() {
         AnswerKind::Events
     } else {
@@ -173,7 +175,7 @@ fn kind(head: &http::response::Parts, body: &WorkerBody) -> AnswerKind {
     }
 }
 
-/// Whether the body is server-sent events.
+/// Returns `true` if the body is server-sent events.
 pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| {
         let essence = value.as_bytes().split(|byte| *byte == b';').next();
@@ -201,7 +203,7 @@ impl Relay {
         self.exchange.chunk(&self.tail);
     }
 
-    /// A frame as the client is to see it.
+    /// Returns a frame as the client is to see it.
     fn pass(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
         let frame = match frame.into_data() {
             Ok(data) => {
@@ -227,13 +229,13 @@ impl Relay {
         }
     }
 
-    /// What the end of the answer shows to be nothing to put right.
+    /// Returns the bytes held back by the cached-token filter, which the end of the answer shows to need no correction.
     fn held_back(&mut self) -> Option<Bytes> {
         let held = self.truth.take()?.finish();
         (!held.is_empty()).then_some(held)
     }
 
-    /// The first byte came. Not with the head: engines send that before they are at work.
+    /// Records the first byte of the body. The head does not count: engines send it before they are at work.
     fn begun(&mut self) {
         if self.is_well {
             self.exchange.member(self.member).link.answered(self.dispatch);
@@ -246,7 +248,7 @@ impl Relay {
         }
     }
 
-    /// Ends the exchange with the last byte, not when the server gets round to asking for more.
+    /// Ends the exchange with the last byte, not when the server next polls for more.
     fn finish_if_read(&mut self) {
         if self.upstream.as_ref().is_some_and(HttpBody::is_end_stream) {
             self.complete();
@@ -283,9 +285,9 @@ impl Relay {
         self.exchange.finish(outcome);
     }
 
-    /// The answer will not go on. An event says so where it can; else the error aborts the connection.
+    /// Ends an answer that cannot go on. An event reports that where it can. Otherwise the error aborts the connection.
     fn broken(&mut self, error: RelayError) -> Option<Result<Frame<Bytes>, RelayError>> {
-        // Lost after its last word, a stream has lost nothing.
+        // A stream that breaks off after its last event has lost nothing.
         if self.kind == AnswerKind::Events && self.tail.stream_is_finished() {
             self.upstream = None;
             self.complete();
@@ -308,7 +310,7 @@ impl Relay {
         Some(Err(error))
     }
 
-    /// The worker is at fault. One that never began is hung for all we know, and rests.
+    /// Blames the worker. A worker that never began may be hung, and is ejected.
     fn blame(&self, fault: FailureKind, error: &RelayError) {
         let member = self.exchange.member(self.member);
         let link = &member.link;
@@ -322,7 +324,7 @@ impl Relay {
         }
     }
 
-    /// Whether to say goodbye: only a stream of events can.
+    /// Returns `true` if the stream is to be ended with a final event: only a stream of events can be.
     fn is_cut(&self) -> bool {
         self.kind == AnswerKind::Events && self.readiness.is_cutting()
     }

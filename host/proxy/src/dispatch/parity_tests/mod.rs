@@ -1,9 +1,9 @@
-//! Differential test: the views of the server and of the simulator, in the same states, have the same candidates, columns and decisions,
-//! bit for bit.
+//! Differential test: in the same states, the views of the server and of the simulator have the same candidates,
+//! columns and decisions, bit for bit.
 //!
-//! A state is made from a seed: roles, health, models served, caches, loads, engine reports, failed workers. The policy is called by
-//! both with every column of the catalogue; its verdict is a hash of all that it sees, so that any difference changes decisions. Four
-//! columns have the wall clock of the server and are left out.
+//! A state is made from a seed: roles, health, models served, caches, loads, engine reports, failed workers. Both call
+//! the policy with every column of the catalogue. Its verdict is a hash of all its inputs, so that any difference
+//! changes decisions. Four columns have the wall clock of the server and are left out.
 
 mod routers;
 
@@ -63,7 +63,7 @@ struct SeenCall {
     answers: Vec<u32>,
 }
 
-/// Decides by a hash of all that it sees.
+/// Policy that decides by a hash of all that it sees.
 #[derive(Debug)]
 struct HashPolicy {
     plan: FeaturePlan,
@@ -166,7 +166,7 @@ impl Policy for HashPolicy {
     }
 }
 
-/// What a policy sees.
+/// Inputs that a policy sees.
 #[derive(Debug, Clone, Copy)]
 struct PolicyKind {
     pairs: bool,

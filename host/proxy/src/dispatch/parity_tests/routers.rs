@@ -265,7 +265,7 @@ fn snapshot_spec(
     }
 }
 
-/// The request of the trace as the server has it.
+/// Returns the request of the trace as the server has it.
 pub(super) async fn server_request(proxy: &Proxy, state: &DrawnState, number: usize) -> Arc<RequestContext> {
     let snapshot = proxy.snapshots.load();
     let endpoint = Endpoint::Completions;

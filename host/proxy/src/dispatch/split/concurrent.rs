@@ -1,4 +1,4 @@
-//! Both legs at once: mooncake, and SGLang. Whichever leg can decide does.
+//! Concurrent legs: prefill and decode run at once (Mooncake and SGLang). Whichever leg can decide the outcome does so.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::dispatch::split::prefill::{self, Prefilled, Running};
 use crate::fleet::health::AttemptToken;
 use crate::tasks;
 
-/// How long the prefill worker's own answer, and the number of cached tokens in it, is waited for where the decode worker's has
-/// begun: the prompt has arrived then.
+/// Timeout for the prefill worker's own answer, with its number of cached tokens, once the decode worker's answer has
+/// begun. The prompt has arrived by then.
 const PREFILL_ANSWER: Duration = Duration::from_secs(1);
 
-/// A transfer that was agreed upon with a prefill worker.
+/// Transfer that was agreed upon with a prefill worker.
 #[derive(Debug)]
 pub(super) struct Transfer {
     meeting: HandshakeParams,
     prefill: Prefill,
 }
 
-/// Under what name the two workers find each other.
+/// Handshake parameters: the names under which the two workers find each other.
 #[derive(Debug)]
 enum HandshakeParams {
     Mooncake {
@@ -67,13 +67,14 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Upst
     }
 }
 
-/// Which leg decided, and how.
+/// The leg that decided, and its result.
 enum Leg {
     Prefill(AttemptError),
     Decode(AttemptError),
 }
 
-/// Waits for both: the answer's beginning, once the prompt is computed; or the first failure, which drops the other leg.
+/// Waits for both legs. Returns the beginning of the answer once the prompt is computed, or the first failure, which
+/// drops the other leg.
 async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg> {
     transfer.prefill.awaited(true);
     let asking = ask_decode(attempt, &transfer.meeting);
@@ -95,7 +96,7 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
             }
             begun = &mut decode, if answer.is_none() => {
                 let begun = begun.map_err(Leg::Decode)?;
-                // It refuses the request itself, as the prefill worker will.
+                // The decode worker refuses the request itself, as the prefill worker will.
                 if begun.response.status().is_client_error() {
                     transfer.prefill.awaited(false);
                     return Ok(begun);
@@ -103,7 +104,7 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
                 answer = Some(begun);
                 late.as_mut().reset(tokio::time::Instant::now() + PREFILL_ANSWER);
             }
-            // With the engine what it computed is gone, and the decode worker would wait for it.
+            // The computed prompt is lost with the engine, and the decode worker would wait for it.
             () = &mut replaced, if !is_running && answer.is_none() => {
                 return Err(Leg::Prefill(AttemptError::EngineRestarted));
             }
@@ -116,7 +117,7 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
                 });
             }
         }
-        // SGLang's prefill worker answers beside the decode worker, and what it says is not needed.
+        // SGLang's prefill worker answers beside the decode worker. Its answer is not needed.
         let may_begin =
             matches!(transfer.prefill, Prefill::Done(_)) || attempt.handover.dialect == Dialect::Sglang;
         if may_begin && let Some(answer) = answer.take() {
@@ -135,7 +136,7 @@ async fn replaced(attempt: &Try<'_>, meeting: &HandshakeParams) {
     }
 }
 
-/// The prompt is there, and nothing is made of it.
+/// Records that the decode worker has the prompt and sent no first byte in time. Returns the error.
 fn too_late(attempt: &Try<'_>, patience: Duration) -> AttemptError {
     let error = SendError::FirstByteTimeout(patience);
     let pool = attempt.request.pool();
@@ -145,7 +146,8 @@ fn too_late(attempt: &Try<'_>, patience: Duration) -> AttemptError {
     error.into()
 }
 
-/// An engine whose one token ended the answer keeps the prompt to itself, and the decode worker would wait in vain.
+/// Checks that the prompt is handed over. An engine whose one token ended the answer keeps the prompt, and the decode
+/// worker would wait for it without success.
 fn handed_over(attempt: &Try<'_>, done: Prefilled) -> Result<Prefilled, AttemptError> {
     let is_kept = attempt.handover.dialect == Dialect::Mooncake
         && PrefillAnswer::read(&done.answer).is_ok_and(|told| told.stopped);
@@ -156,7 +158,7 @@ fn handed_over(attempt: &Try<'_>, done: Prefilled) -> Result<Prefilled, AttemptE
 }
 
 impl Prefill {
-    /// Whether a decode worker waits for it.
+    /// Sets whether a decode worker waits for the leg.
     fn awaited(&mut self, is: bool) {
         if let Self::Running(leg) = self {
             leg.awaited = is;
@@ -189,7 +191,7 @@ async fn begin(attempt: &Try<'_>) -> Result<Transfer, Failed> {
     let leg = prefill::run(request, asking, attempt.pd.spec.prefill_timeout);
     let prefill = match attempt.handover.dialect {
         Dialect::Sglang => Running::cancellable(leg),
-        // Were it aborted, its decode worker would keep blocks for it until a timeout of its own.
+        // If the leg were aborted, its decode worker would keep blocks for it until a timeout of its own.
         _ => Running::to_its_end(leg, attempt.proxy.background.clone()),
     };
     Ok(Transfer {
@@ -273,7 +275,8 @@ async fn send_decode(attempt: &Try<'_>, asking: AttemptSpec) -> Result<Answer, A
     leg::accept(request, answer).await
 }
 
-/// The decode worker failed while nothing is known against the prefill worker: its transfer may serve another.
+/// Handles a failure of the decode worker while nothing counts against the prefill worker: its transfer may serve
+/// another.
 async fn decode_failed(attempt: &Try<'_>, mut transfer: Transfer, error: AttemptError) -> Failed {
     if error.is_final() {
         transfer.prefill.awaited(false);
@@ -285,8 +288,9 @@ async fn decode_failed(attempt: &Try<'_>, mut transfer: Transfer, error: Attempt
     attempt.decode_failed(error, again.then_some(Handed::Transfer(transfer)))
 }
 
-/// A decode worker answers so where it was told of an engine that is no more. Where the prefill worker goes by another id by
-/// now, nobody is to blame and a new handshake begins; what the old engine had computed is gone.
+/// Handles a decode worker's answer that may mean that the prefill worker's engine has restarted. If the prefill worker
+/// now has another engine id, no worker is blamed and a new handshake begins. The prompt that the old engine had
+/// computed is lost.
 async fn maybe_restarted(attempt: &Try<'_>, meeting: &HandshakeParams, error: AttemptError) -> Failed {
     doubt(attempt);
     let fresh = meet(attempt).await;
@@ -306,7 +310,7 @@ async fn maybe_restarted(attempt: &Try<'_>, meeting: &HandshakeParams, error: At
     attempt.prefill_failed(AttemptError::EngineRestarted)
 }
 
-/// The engine ids of the prefill worker may be out of date.
+/// Marks the engine ids of the prefill worker as possibly stale.
 fn doubt(attempt: &Try<'_>) {
     let member = &attempt.request.pool().workers.members[attempt.prefill.member];
     if let Some(bootstrap) = &member.bootstrap {
@@ -321,7 +325,7 @@ fn together(attempt: &Try<'_>, answer: Answer, prefill: Prefill) -> UpstreamResp
             let told = PrefillAnswer::read(&done.answer).ok();
             truth = attempt.truth(told.and_then(|told| told.cached_tokens));
         }
-        // Nobody takes over what it computes.
+        // No decode worker takes over the prompt that it computes.
         Prefill::Running(_) if answer.response.status().is_client_error() => {}
         Prefill::Running(mut leg) => {
             truth = attempt.truth(None);

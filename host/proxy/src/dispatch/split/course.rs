@@ -1,4 +1,4 @@
-//! One request's way through a pool, over all its tries, and what is kept of one for the next.
+//! Retry state of one request in a pool, over all its attempts: what one attempt keeps for the next.
 
 use std::sync::Arc;
 
@@ -19,51 +19,51 @@ use crate::proxy::Proxy;
 use crate::request::context::RequestContext;
 use crate::tasks::Guard;
 
-/// The answer to a client, and what of the prefill leg goes with it.
+/// Answer to a client, with the parts of the prefill leg that it needs.
 #[derive(Debug)]
 pub(crate) struct UpstreamResponse {
     pub(crate) answer: Answer,
-    /// The worker that computed the prompt, by its index among the pool's members, where another did.
+    /// Index, among the pool's members, of the worker that computed the prompt, where that was another one.
     pub(crate) prefill: Option<usize>,
-    /// Puts the number of cached tokens right, where the answer's own would not be true.
+    /// Filter that corrects the number of cached tokens, where the answer's own would not be true.
     pub(crate) truth: Option<CachedTokensFilter>,
-    /// What is left of the prefill leg, run meanwhile.
+    /// Background task that finishes the prefill leg.
     pub(crate) rest: Option<Guard>,
 }
 
-/// A request over all its tries.
+/// State of a request over all its attempts.
 #[derive(Debug, Default)]
 pub(crate) struct RetryState {
     kept: Option<Kept>,
     tries: u32,
 }
 
-/// A prompt that is computed, with no decode worker that takes it over yet.
+/// Computed prompt that no decode worker has taken over yet.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) prefill: WorkerChoice,
     pub(super) handed: Handed,
 }
 
-/// What a decode worker is told of it.
+/// Handshake parameters that a decode worker receives.
 #[derive(Debug)]
 pub(super) enum Handed {
     /// The prefill worker's answer.
     Answer(Prefilled),
-    /// A transfer that the router made up.
+    /// A transfer whose parameters the router made.
     Transfer(Transfer),
 }
 
-/// A leg that failed, and what may be used again all the same.
+/// Failed leg, with the parts that may be used again.
 pub(super) struct Failed {
     pub(super) blamed: Option<WorkerChoice>,
-    /// Both, where it may have been only one: the one to be tried again first stands last.
+    /// Both workers, where only one may have failed. The one to be tried again first stands last.
     pub(super) suspected: Option<[WorkerChoice; 2]>,
     pub(super) error: AttemptError,
     pub(super) kept: Option<Handed>,
 }
 
-/// One try on a pair of workers.
+/// Attempt on a pair of workers.
 pub(super) struct Try<'a> {
     pub(super) proxy: &'a Proxy,
     pub(super) request: &'a Arc<RequestContext>,
@@ -75,7 +75,7 @@ pub(super) struct Try<'a> {
 }
 
 impl RetryState {
-    /// What is to be placed next.
+    /// Returns the part to be placed next.
     pub(crate) fn part(&self) -> PlacementPart {
         match self.kept {
             Some(_) => PlacementPart::Decode,
@@ -83,12 +83,12 @@ impl RetryState {
         }
     }
 
-    /// Nobody takes over what was kept. Whether there was something.
+    /// Drops the kept prompt, which no worker takes over. Returns `true` if there was one.
     pub(crate) fn forget(&mut self) -> bool {
         self.kept.take().is_some()
     }
 
-    /// Sends it to where it was placed.
+    /// Sends the request to the workers it was placed on.
     pub(crate) async fn send(
         &mut self,
         proxy: &Proxy,
@@ -151,7 +151,7 @@ async fn send_whole(
     };
     let sent = match sent {
         Ok(answer) if is_not_served => Err(Box::pin(leg::refused(request, answer)).await),
-        // What takes the place of a pair is tried elsewhere as a leg is.
+        // A single worker in place of a pair is retried elsewhere, as a leg is.
         Ok(answer) if request.pool().pd.is_some() => leg::accept(request, answer).await,
         Ok(answer) if retry::is_worth_another(request, answer.response.status(), tries) => {
             Err(Box::pin(leg::refused(request, answer)).await)
@@ -183,7 +183,7 @@ impl Try<'_> {
         }
     }
 
-    /// How silent a prefill leg may be: its own limit is over all of it.
+    /// Returns the idle timeouts of a prefill leg, whose own limit covers all of it.
     pub(super) fn prefill_silence(&self) -> IdleTimeoutLimits {
         IdleTimeoutLimits {
             first_byte: self.pd.spec.prefill_timeout,
@@ -192,7 +192,7 @@ impl Try<'_> {
         }
     }
 
-    /// A decode leg that goes out with its prefill leg waits for that first.
+    /// Returns the timeout of a decode leg. A leg that is sent with its prefill leg waits for that first.
     fn decode_patience(&self) -> std::time::Duration {
         if self.handover.dialect.is_concurrent() {
             self.pd.spec.prefill_timeout + self.pd.spec.first_token_timeout
@@ -216,7 +216,7 @@ impl Try<'_> {
         }
     }
 
-    /// The prefill worker failed.
+    /// Returns the failure of the prefill worker.
     pub(super) fn prefill_failed(&self, error: AttemptError) -> Failed {
         Failed {
             blamed: (!error.is_blameless()).then_some(self.prefill),
@@ -226,9 +226,10 @@ impl Try<'_> {
         }
     }
 
-    /// The decode worker failed. `kept` is of use again where it had nothing of it.
+    /// Returns the failure of the decode worker. `kept` can be used again where that worker had nothing of it.
     pub(super) fn decode_failed(&self, error: AttemptError, kept: Option<Handed>) -> Failed {
-        // It answers so where a prefill worker died with the prompt: another pair, or this worker by itself, may do.
+        // A decode worker answers so where the prefill worker died with the prompt. Another pair, or this worker by
+        // itself, may succeed.
         let lacks = error.may_lack_the_prompt();
         Failed {
             blamed: (!lacks && !error.is_blameless()).then_some(self.decode),
@@ -238,8 +239,9 @@ impl Try<'_> {
         }
     }
 
-    /// A decode worker that was handed a prompt counts all of it as cached; the prefill worker's number is the true one, and
-    /// where it tells none, none is. Nixl's and SGLang's decode workers pass that number on themselves.
+    /// Returns the filter that corrects the count of cached tokens. A decode worker that was handed a prompt counts all
+    /// of it as cached. The prefill worker's number is the true one. Where that worker reports none, the response has
+    /// none. Decode workers of Nixl and SGLang pass that number on themselves.
     pub(super) fn truth(&self, cached: Option<u64>) -> Option<CachedTokensFilter> {
         match self.handover.dialect {
             Dialect::Mooncake | Dialect::Store => Some(CachedTokensFilter::new(cached)),

@@ -1,8 +1,11 @@
-//! Dialect of a pool that names none: read off its prefill workers' own pages, and off the answer to a trial.
+//! Dialect detection for a pool that names none: from its prefill workers' own pages, and from the answer to a trial
+//! request.
 //!
-//! SGLang's `/server_info` names the role and the bootstrap port, vLLM's (in dev mode) the connector; a Mooncake bootstrap server
-//! answers `GET /query`; vLLM's `/metrics` has families of the NIXL connector. Where none of these tells, one request in a while is tried
-//! with nixl's parameters, which the other connectors ignore: an engine that hands blocks over in answer speaks nixl.
+//! SGLang's `/server_info` names the role and the bootstrap port. vLLM's (in dev mode) names the connector. A Mooncake
+//! bootstrap server answers `GET /query`. vLLM's `/metrics` has families of the NIXL connector.
+//!
+//! Where none of these identifies the dialect, one request in a while is tried with nixl's parameters. The other
+//! connectors ignore them. An engine that hands blocks over in answer speaks nixl.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,18 +26,18 @@ use crate::proxy::Proxy;
 use crate::request::snapshot::PoolState;
 use crate::tasks;
 
-/// How often workers are asked while the dialect is unknown, and once it is known.
+/// Intervals of the queries to workers: while the dialect is unknown, and once it is known.
 const UNKNOWN_EVERY: Duration = Duration::from_secs(2);
 const KNOWN_EVERY: Duration = Duration::from_secs(30);
-/// For one page.
+/// Timeout for one page.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a request waits for the first round to end.
+/// Longest wait of a request for the end of the first round.
 const FIRST_ROUND: Duration = Duration::from_secs(3);
-/// How often a request is tried with nixl's parameters.
+/// Interval of the trials with nixl's parameters.
 const TRIAL_EVERY: Duration = Duration::from_secs(30);
-/// How often an unknown dialect is warned of.
+/// Interval of the warnings of an unknown dialect.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// Prefill workers asked in one round.
+/// Most prefill workers queried in one round.
 const MOST_ASKED: usize = 16;
 /// Longest page that is read, in bytes.
 const LONGEST_PAGE: usize = 4 << 20;
@@ -42,17 +45,17 @@ const LONGEST_PAGE: usize = 4 << 20;
 const SERVER_INFO: PathAndQuery = PathAndQuery::from_static("/server_info");
 const METRICS: PathAndQuery = PathAndQuery::from_static("/metrics");
 
-/// What to do about an unknown dialect.
+/// Advice for an unknown dialect.
 const FIX: &str = "say what the engines were started with: `--dialect nixl`, `mooncake`, `store` or `sglang`, or \
     pd = { dialect = \"...\" } in the pool; a bootstrap port other than 8998 goes after its worker's URL (`--prefill URL PORT`), \
     or into its `bootstrap`";
 
-/// What is known of a pool's dialect. Kept from snapshot to snapshot.
+/// Detected dialect of a pool. Kept from snapshot to snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Detection {
     /// 0 while unknown, else one more than the dialect's place in [`Dialect::ALL`].
     dialect: AtomicU8,
-    /// A round has ended.
+    /// `true` once a round has ended.
     looked: AtomicBool,
     under_way: AtomicBool,
     ended: Notify,
@@ -67,16 +70,17 @@ struct DetectionState {
     warned: Option<Instant>,
 }
 
-/// How a pool's dialect became known, for `/status`.
+/// Source of a pool's dialect, for `/status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialectReport {
     /// `configured`, `detected`, `detecting` (no round has ended yet) or `unknown`.
     pub state: &'static str,
-    /// What it was read off, or why it is unknown and what to do about it; none where it is configured.
+    /// Evidence for the dialect, or the reason why it is unknown and the advice. `None` where the dialect is
+    /// configured.
     pub reason: Option<Box<str>>,
 }
 
-/// What one prefill worker shows.
+/// Evidence that one prefill worker shows.
 #[derive(Debug)]
 enum Shown {
     Speaks {
@@ -90,13 +94,13 @@ enum Shown {
 }
 
 impl Detection {
-    /// The dialect; none while unknown.
+    /// Returns the dialect. `None` while unknown.
     pub(crate) fn dialect(&self) -> Option<Dialect> {
         let place = usize::from(self.dialect.load(Ordering::Acquire)).checked_sub(1)?;
         Dialect::ALL.get(place).copied()
     }
 
-    /// The dialect, after the first round has ended.
+    /// Returns the dialect, after the first round has ended.
     pub(super) async fn wait(&self) -> Option<Dialect> {
         let ended = self.ended.notified();
         if self.dialect().is_none() && !self.looked.load(Ordering::Acquire) {
@@ -106,7 +110,7 @@ impl Detection {
         self.dialect()
     }
 
-    /// Whether this request is to be the trial.
+    /// Returns `true` if this request is to be the trial, and records the trial.
     pub(super) fn may_try(&self) -> bool {
         let mut state = self.state();
         let may = state.tried.is_none_or(|tried| tried.elapsed() >= TRIAL_EVERY);
@@ -116,7 +120,7 @@ impl Detection {
         may
     }
 
-    /// It is known now, by this.
+    /// Records the dialect and the evidence for it.
     pub(super) fn found(&self, pool: &str, dialect: Dialect, evidence: &str) {
         let place = Dialect::ALL.iter().position(|known| *known == dialect);
         let place = place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0);
@@ -132,7 +136,7 @@ impl Detection {
         self.state().evidence = Some(evidence.into());
     }
 
-    /// How it became known, or why it did not.
+    /// Returns the source of the dialect, or the reason why it is unknown.
     pub(crate) fn report(&self) -> DialectReport {
         let evidence = self.state().evidence.clone();
         match (self.dialect(), self.looked.load(Ordering::Acquire)) {
@@ -168,7 +172,7 @@ impl Detection {
         is_due
     }
 
-    /// A round ended with what these showed.
+    /// Records the result of a round: the evidence of these workers.
     fn round(&self, pool: &PoolState, shown: &[(&Member, Shown)]) {
         let speaking = shown.iter().find_map(|(member, shown)| match shown {
             Shown::Speaks {
@@ -183,7 +187,7 @@ impl Detection {
                 self.warn_of_others(pool, dialect, shown);
             }
             None if self.dialect().is_none() => self.stays_unknown(pool, shown),
-            // What was known of engines that are gone, or busy, stays.
+            // Knowledge about engines that are gone or busy is kept.
             None => {}
         }
         for bootstrap in pool
@@ -269,7 +273,7 @@ impl Detection {
     }
 }
 
-/// Asks the workers of pools without a dialect that are due.
+/// Queries the workers of those pools without a dialect whose next query is due.
 pub(super) fn look(proxy: &Proxy, pools: &[Arc<PoolState>], stop: &CancellationToken) {
     let now = Instant::now();
     for pool in pools {
@@ -338,7 +342,7 @@ async fn look_at_worker(member: &Member) -> Shown {
 
 struct Unreachable;
 
-/// A page of the worker's, if it has one of that name.
+/// Fetches a page of the worker's, if it has one of that name.
 async fn page(link: &WorkerHandle, page: &PathAndQuery) -> Result<Option<bytes::Bytes>, Unreachable> {
     let outgoing = OutgoingRequest {
         method: &Method::GET,

@@ -1,4 +1,4 @@
-//! How a leg ends where it does not end well.
+//! Errors of an attempt, and the blame they put on workers.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::fleet::pool::Member;
 use crate::request::context::RequestContext;
 use crate::request::stream;
 
-/// How long the body of an answer that may be of a model not served is waited for.
+/// Timeout for the body of an answer that may be about a model not served.
 const ERROR_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest body of an error answer that is kept for the client, in bytes.
 const LONGEST_ERROR: usize = 1 << 20;
 
-/// A leg failed before any of it reached the client.
+/// Error of a leg that failed before any of it reached the client.
 #[derive(Debug, Error)]
 pub(crate) enum AttemptError {
     #[error(transparent)]
@@ -32,10 +32,10 @@ pub(crate) enum AttemptError {
     BrokeOff(#[source] ReadError<hyper::Error>),
     #[error("get the whole answer of the prefill leg within {0:?}")]
     PrefillTimeout(Duration),
-    /// What the worker said instead.
+    /// The worker's error response.
     #[error("get a good answer: the worker said {}", .0.status())]
     Refused(Box<Response<Bytes>>),
-    /// What the worker said of a model that it does not serve.
+    /// The worker's response to a model that it does not serve.
     #[error("get a good answer: the worker does not serve the model, and said {}", .0.status())]
     NotServed(Box<Response<Bytes>>),
     #[error("have the prompt handed over by the prefill worker")]
@@ -47,7 +47,7 @@ pub(crate) enum AttemptError {
 }
 
 impl AttemptError {
-    /// Whether another worker may be tried.
+    /// Returns `true` if another worker may be tried.
     pub(crate) fn may_go_elsewhere(&self) -> bool {
         match self {
             Self::Forward(error) => error.may_go_elsewhere(),
@@ -58,7 +58,7 @@ impl AttemptError {
         }
     }
 
-    /// Whether the worker failed; else it answered, and refused the request itself.
+    /// Returns `true` if the worker failed. Otherwise it answered, and refused the request itself.
     pub(crate) fn is_the_workers(&self) -> bool {
         match self {
             Self::Refused(response) => is_retryable_status(response.status()),
@@ -67,7 +67,7 @@ impl AttemptError {
         }
     }
 
-    /// Whether it says nothing against the worker: the same one may be tried again.
+    /// Returns `true` if the error does not count against the worker. The same worker may be tried again.
     pub(crate) fn is_blameless(&self) -> bool {
         match self {
             Self::Forward(error) => error.is_blameless(),
@@ -76,7 +76,7 @@ impl AttemptError {
         }
     }
 
-    /// Whether no worker can have worked for it: another try adds nothing to their load.
+    /// Returns `true` if no worker can have computed anything for the attempt. A retry then adds nothing to their load.
     pub(crate) fn cost_nothing(&self) -> bool {
         matches!(
             self,
@@ -87,7 +87,8 @@ impl AttemptError {
         )
     }
 
-    /// Whether the worker cannot have begun: what was prepared for it is as good for another.
+    /// Returns `true` if the worker cannot have begun. Parameters that were prepared for it are valid for another
+    /// worker.
     pub(crate) fn nothing_was_used(&self) -> bool {
         match self {
             Self::Forward(SendError::Connect(_)) | Self::NotServed(_) => true,
@@ -99,7 +100,7 @@ impl AttemptError {
         }
     }
 
-    /// Whether the worker has nothing to do with the leg any more: it was not reached, or has answered.
+    /// Returns `true` if the worker is finished with the leg: it was not reached, or has answered.
     pub(crate) fn is_final(&self) -> bool {
         matches!(
             self,
@@ -107,7 +108,8 @@ impl AttemptError {
         )
     }
 
-    /// Whether the worker's engine may have been restarted: what it says of a request itself tells nothing of that.
+    /// Returns `true` if the worker's engine may have been restarted. The worker's answer about a request itself is no
+    /// sign of a restart.
     pub(crate) fn may_be_a_restart(&self) -> bool {
         match self {
             Self::Forward(_) | Self::BrokeOff(_) => true,
@@ -116,29 +118,32 @@ impl AttemptError {
         }
     }
 
-    /// Whether it may be the prompt that a decode worker did not get, rather than the worker: told by a status alone.
+    /// Returns `true` if the decode worker may only lack the prompt, rather than be broken. Only a status can show
+    /// that.
     pub(crate) fn may_lack_the_prompt(&self) -> bool {
         matches!(self, Self::Refused(response) if response.status().is_server_error() && !self.nothing_was_used())
     }
 }
 
-/// A try that failed.
+/// Failed attempt, with the workers to blame.
 #[derive(Debug)]
 pub(crate) struct AttemptFailure {
-    /// Who is out of the question for this request from now on; none where only what was known of it was out of date.
+    /// Worker to exclude from further attempts of this request. `None` if only the cached knowledge of it was stale.
     pub(crate) blamed: Option<WorkerId>,
-    /// Two of whom one may have failed only because of the other: to be tried again, the last first, rather than nobody.
+    /// Prefill and decode worker when the failure cannot be attributed to one of them. If no other worker is left, both
+    /// are retried, the second first.
     pub(crate) suspected: Option<[WorkerId; 2]>,
     pub(crate) error: AttemptError,
 }
 
-/// Too busy, or broken: another worker may do better. Other statuses tell the client something of its request.
+/// Returns `true` for a status of a busy or broken worker (429, 5xx), where another worker may do better. Other
+/// statuses concern the client's request.
 pub(crate) fn is_retryable_status(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
-/// The answer, unless it is one that another worker may do better than. A stream is waited for until it begins: an engine
-/// that gets no prompt handed over says so in the stream's first event, under a head of 200 (vLLM 0.32).
+/// Returns the answer, unless another worker may do better. A stream is waited for until it begins: an engine that gets
+/// no prompt handed over says so in the stream's first event. The head of that stream has status 200 (vLLM 0.32).
 pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Result<Answer, AttemptError> {
     if is_retryable_status(answer.response.status()) {
         return Err(refused(request, answer).await);
@@ -178,7 +183,7 @@ pub(crate) async fn accept(request: &RequestContext, mut answer: Answer) -> Resu
     }
 }
 
-/// Whether the status is one that engines refuse models with.
+/// Returns `true` if engines refuse unknown models with this status.
 pub(crate) fn may_be_not_served(request: &RequestContext, answer: &Answer) -> bool {
     match answer.response.status() {
         StatusCode::NOT_FOUND => true,
@@ -188,8 +193,8 @@ pub(crate) fn may_be_not_served(request: &RequestContext, answer: &Answer) -> bo
     }
 }
 
-/// Whether an answer of such a status says that the worker does not serve the request's model. Engines say so in a body of one
-/// piece; one that comes in several is the client's to read.
+/// Returns `true` if an answer with such a status says that the worker does not serve the request's model. Engines say
+/// so in a body of one piece. A body in several pieces is passed to the client.
 pub(crate) async fn is_not_served(request: &RequestContext, answer: &mut Answer) -> bool {
     let status = answer.response.status();
     let first = tokio::time::timeout(ERROR_PATIENCE, answer.response.body_mut().peek());
@@ -199,7 +204,7 @@ pub(crate) async fn is_not_served(request: &RequestContext, answer: &mut Answer)
     inference_api::is_model_not_found(status.as_u16(), body, &request.model)
 }
 
-/// The error that a stream begins with, as the answer it would have been without a stream.
+/// Returns the error that a stream begins with, as the answer it would have been without a stream.
 pub(crate) fn failed_in_stream(
     request: &RequestContext,
     member: &Member,
@@ -222,7 +227,7 @@ pub(crate) fn failed_in_stream(
     Some(AttemptError::Refused(Box::new(told)))
 }
 
-/// Keeps what a worker said, for the client should nobody do better.
+/// Keeps a worker's answer for the client, in case no other worker does better.
 pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> AttemptError {
     if is_retryable_status(answer.response.status()) {
         answer.booking.failed();
@@ -258,7 +263,7 @@ pub(crate) async fn refused(request: &RequestContext, answer: Answer) -> Attempt
 }
 
 fn label(head: &mut http::response::Parts, member: &Member, is_shown: bool) {
-    // The body is whole; its length is written anew.
+    // The body is complete, so its length is set again.
     let kept = [http::header::CONTENT_TYPE, RETRY_AFTER];
     let mut headers = http::HeaderMap::with_capacity(3);
     for name in kept {

@@ -1,4 +1,4 @@
-//! Requests that two workers answer: one computes the prompt, the other takes its KV cache over and decodes.
+//! Prefill-decode disaggregation: one worker computes the prompt, another takes its KV cache over and decodes.
 //!
 //! [`RetryState`] is such a request over all its attempts. `sequential.rs` and `concurrent.rs` are its two forms.
 //! `inference_api` builds the bodies. See `host/adr/0009-prefill-decode.md`.

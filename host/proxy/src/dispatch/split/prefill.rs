@@ -1,4 +1,4 @@
-//! The prefill leg: sent, and read to its end, since what the decode leg needs stands in it.
+//! Prefill leg: sends the request and reads the whole answer, because it contains the parameters of the decode leg.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ const LONGEST_ANSWER: usize = 4 << 20;
 /// Most legs that run to their end in the background at a time; further ones are cancelled with their clients.
 const MOST_BACKGROUND: usize = 1_024;
 
-/// A prompt is computed.
+/// Computed prompt.
 #[derive(Debug)]
 pub(crate) struct Prefilled {
-    /// What the worker answered.
+    /// The worker's answer.
     pub(crate) answer: Bytes,
 }
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(
 ) -> Result<Prefilled, AttemptError> {
     let started = Instant::now();
     let trail = asking.booking.trail();
-    // Has the same limit, and keeps away from a worker that exceeds it.
+    // The leg has the same limit, and a worker that exceeds it is avoided.
     let answer = attempt::send(&request, asking).await?;
     let link = &request.pool().workers.members[answer.member].link;
     let rest = limit.saturating_sub(started.elapsed());
@@ -85,18 +85,19 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
     Ok(Prefilled { answer })
 }
 
-/// A prefill leg under way beside its decode leg.
+/// Prefill leg that runs beside its decode leg.
 pub(crate) struct Running {
-    /// None once it is over.
+    /// The leg. `None` once it has ended.
     leg: Option<BoxFuture<'static, Result<Prefilled, AttemptError>>>,
-    /// Runs it to its end where nobody waits for it any more.
+    /// Tracker that runs the leg to its end once no request waits for it any more.
     background: Option<TaskTracker>,
-    /// Whether a decode worker waits for it: without one the engine would keep what it computes for nobody.
+    /// `true` while a decode worker waits for the leg. Without one the engine would keep the computed prompt for no
+    /// one.
     pub(super) awaited: bool,
 }
 
 impl Running {
-    /// Cancelled when dropped.
+    /// Makes a leg that is cancelled when dropped.
     pub(crate) fn cancellable(
         leg: impl Future<Output = Result<Prefilled, AttemptError>> + Send + 'static,
     ) -> Self {
@@ -107,7 +108,7 @@ impl Running {
         }
     }
 
-    /// Goes on when dropped while it is awaited.
+    /// Makes a leg that runs to its end when dropped while a decode worker waits for it.
     pub(crate) fn to_its_end(
         leg: impl Future<Output = Result<Prefilled, AttemptError>> + Send + 'static,
         background: TaskTracker,
@@ -134,7 +135,7 @@ impl Future for Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let (Some(leg), Some(background), true) = (self.leg.take(), &self.background, self.awaited) {
-            // Its own limit ends it, and its failure is counted and logged by itself.
+            // The leg's own limit ends it. The leg counts and logs its own failure.
             if background.len() < MOST_BACKGROUND {
                 tasks::spawn(background, "prefill", async {
                     drop(leg.await);

@@ -1,4 +1,4 @@
-//! First the prefill leg to its end, then the decode leg with what it answered: nixl, and stores.
+//! Sequential legs: the prefill leg runs to its end, then the decode leg is sent with its answer (nixl and stores).
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::dispatch::split::prefill::{self, Prefilled};
 
 pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<UpstreamResponse, Failed> {
     let request = attempt.request;
-    // Booked before the prefill leg is sent, so that nobody else takes this worker for idle meanwhile.
+    // Booked before the prefill leg is sent, so that no other request takes this worker for idle meanwhile.
     let decode_booking = attempt::book_computed(request, attempt.decode);
     let prefilled = match kept {
         Some(Handed::Answer(prefilled)) => prefilled,
         _ => match run_prefill(attempt).await {
-            // Engines of another kind refuse the trial's leg; what the client asked for is the decode worker's to say.
+            // Engines of another kind refuse the trial's leg. The decode worker answers the client's request.
             Err(failed) if attempt.handover.is_trial && !failed.error.is_the_workers() => {
                 Prefilled { answer: Bytes::new() }
             }
@@ -33,7 +33,7 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Upst
     let asking = AttemptSpec {
         seat: attempt.decode,
         booking: decode_booking,
-        // Where nixl hands nothing over, the client's own.
+        // Where nixl hands nothing over, the client's own body is sent.
         body: attempt
             .split
             .decode(&handshake(dialect, told.and_then(|told| told.params))),
@@ -56,7 +56,7 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Upst
             rest: None,
         }),
         Err(error) => {
-            // A store keeps what it has; nixl's blocks are freed by the first who begins to take them.
+            // A store keeps its blocks. Nixl's blocks are freed by the first worker that begins to take them.
             let again = dialect == Dialect::Store || error.nothing_was_used();
             Err(attempt.decode_failed(error, again.then_some(Handed::Answer(prefilled))))
         }

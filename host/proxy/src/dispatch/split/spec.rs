@@ -1,4 +1,4 @@
-//! How the two legs of a disaggregated pool are run.
+//! Specification of a disaggregated pool: how its two legs are run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,49 +8,52 @@ use routing::Dialect;
 use crate::dispatch::split::{Detection, DialectReport};
 use crate::metrics::PdMetrics;
 
-/// Of a pool whose requests may be split between a prefill and a decode worker.
+/// Settings of a pool whose requests may be split between a prefill and a decode worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PdSpec {
-    /// What its workers speak; none: it is detected.
+    /// Dialect of the pool's workers. `None`: it is detected.
     pub dialect: Option<Dialect>,
-    /// Whether a decode worker may do the whole of a request: where a policy says so, and where no prefill worker can be had.
+    /// Set if a decode worker may run the whole of a request: where a policy decides so, and where no prefill worker is
+    /// available.
     pub alone: bool,
-    /// For a connection to a worker.
+    /// Timeout for a connection to a worker.
     pub connect_timeout: Duration,
-    /// From the dispatch of the prefill leg to the end of its answer.
+    /// Timeout from the dispatch of the prefill leg to the end of its answer.
     pub prefill_timeout: Duration,
-    /// From the dispatch of the decode leg to the first byte of its answer's body.
+    /// Timeout from the dispatch of the decode leg to the first byte of its answer's body.
     pub first_token_timeout: Duration,
     /// Longest silence in the middle of the decode leg's answer.
     pub idle_timeout: Duration,
 }
 
-/// The same in a snapshot.
+/// Prefill-decode state of a pool in a snapshot.
 #[derive(Debug)]
 pub(crate) struct PdPool {
     pub(crate) spec: PdSpec,
     pub(crate) metrics: PdMetrics,
-    /// Where the configuration names no dialect.
+    /// Dialect detection, where the configuration names no dialect.
     pub(crate) detection: Option<Arc<Detection>>,
 }
 
-/// How one request is split, settled when it comes.
+/// Hand-over settings of one request, fixed when it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handover {
-    /// What its two workers speak.
+    /// Dialect of the two workers.
     pub(crate) dialect: Dialect,
-    /// Whether it is to show if they do: the dialect is unknown. Whatever comes of its prefill leg, the request is served.
+    /// Set if the leg is a trial of the dialect, because the dialect is unknown. The request is served whatever its
+    /// prefill leg returns.
     pub(crate) is_trial: bool,
 }
 
 impl PdPool {
-    /// What its workers speak, as far as it is known.
+    /// Returns the dialect of the pool's workers, as far as it is known.
     pub(crate) fn dialect(&self) -> Option<Dialect> {
         let detected = || self.detection.as_ref()?.dialect();
         self.spec.dialect.or_else(detected)
     }
 
-    /// How a request is split that comes now; none while nothing is known, which only the first requests wait for.
+    /// Returns the hand-over settings of a new request. `None` while nothing is known. Only the first requests wait for
+    /// that.
     pub(crate) async fn handover(&self) -> Option<Handover> {
         let known = |dialect| Handover {
             dialect,
@@ -70,7 +73,7 @@ impl PdPool {
         detection.may_try().then_some(trial)
     }
 
-    /// How its dialect is known.
+    /// Returns the source of the dialect.
     pub(crate) fn dialect_report(&self) -> DialectReport {
         match &self.detection {
             Some(detection) => detection.report(),

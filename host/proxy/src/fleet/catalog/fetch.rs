@@ -1,4 +1,4 @@
-//! Asking a worker for its models.
+//! Model-list query: fetches a worker's list of models.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ const LONGEST_LIST: usize = 4 << 20;
 /// Longest reason that is kept of a failure, in bytes.
 const LONGEST_REASON: usize = 512;
 
-/// How a pool's workers are asked for their models.
+/// Parameters of the queries for a pool's model lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelListSpec {
-    /// Asked for with GET.
+    /// Path of the GET request.
     pub path: PathAndQuery,
-    /// How often, give or take a tenth.
+    /// Interval of the queries, give or take a tenth.
     pub interval: Duration,
-    /// For the whole list.
+    /// Timeout for the whole list.
     pub timeout: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Default for ModelListSpec {
     }
 }
 
-/// A worker gave no list.
+/// Reason why a worker gave no list.
 #[derive(Debug, Error)]
 enum FetchError {
     #[error("ask for the models")]
@@ -68,7 +68,7 @@ impl FetchError {
         }
     }
 
-    /// The error and its sources in one line, bounded.
+    /// Returns the error and its sources in one line, bounded.
     fn reason(&self) -> Arc<str> {
         let mut text = format!("failed to {self}");
         let mut source = self.source();
@@ -82,8 +82,8 @@ impl FetchError {
     }
 }
 
-/// Asks once at the URL that these members of the pool share, and keeps what it lists for each. Returns whether it is worth
-/// asking again soon.
+/// Queries once at the URL that these members of the pool share, and stores each member's list. Returns `true` if an
+/// early retry is worthwhile.
 pub(crate) async fn refresh(pool: &WorkerPool, members: &[usize], spec: &ModelListSpec) -> bool {
     let members: Vec<&Member> = members.iter().filter_map(|at| pool.members.get(*at)).collect();
     let Some(first) = members.first() else {

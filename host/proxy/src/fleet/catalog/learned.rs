@@ -1,23 +1,23 @@
-//! What one worker lists, kept from snapshot to snapshot.
+//! Model list of one worker, kept from snapshot to snapshot.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use inference_api::ModelNames;
 
-/// A worker is asked again because of a request at most once in so many milliseconds.
+/// Shortest time between two queries to a worker that requests cause, in milliseconds.
 const NEWS_PAUSE_MS: u64 = 1_000;
 
 /// The models that a worker listed last.
 #[derive(Debug, Default)]
 pub(crate) struct LearnedModels {
-    /// Counts the lists that differ from the one before.
+    /// Number of lists that differed from the one before.
     version: AtomicU64,
-    /// Counts the questions.
+    /// Number of queries.
     asked: AtomicU64,
-    /// When a request may next cause a question, on the clock of the worker's link.
+    /// Time from which a request may cause the next query, on the clock of the worker's link.
     news_from_ms: AtomicU64,
-    /// Held for a comparison of lists, and never across an await.
+    /// Last known list. The lock is held for a comparison of lists, and never across an await.
     known: Mutex<KnownModels>,
 }
 
@@ -25,30 +25,30 @@ pub(crate) struct LearnedModels {
 struct KnownModels {
     names: Option<Arc<ModelNames>>,
     learned_ms: u64,
-    /// The question that was answered last.
+    /// Number of the last query that was answered.
     answered: u64,
-    /// Why the last question was answered with no list.
+    /// Reason why the last query returned no list.
     failure: Option<Arc<str>>,
 }
 
-/// What a worker lists, for `/status`.
+/// Model list of a worker, for `/status`.
 #[derive(Debug, Clone)]
 pub struct ModelsReport {
-    /// Each name with the base model that it adapts, none for a base model; none while no list was learned.
+    /// Each name with the base model that it adapts, `None` for a base model. `None` while no list was learned.
     pub names: Option<Arc<ModelNames>>,
     /// Milliseconds since the list was learned.
     pub age_ms: u64,
-    /// Why the worker gave no list when it was asked last; none where it gave one.
+    /// Reason why the worker's last answer had no list. `None` where it had one.
     pub failure: Option<Arc<str>>,
 }
 
 impl LearnedModels {
-    /// Begins a question; its number goes with the answer, so that an older answer does not replace a newer one.
+    /// Begins a query. Its number goes with the answer, so that an older answer does not replace a newer one.
     pub(super) fn begin(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Keeps the list that question got. Returns whether it differs from the one before.
+    /// Stores the list that the query got. Returns `true` if it differs from the one before.
     pub(super) fn learn(&self, question: u64, names: &Arc<ModelNames>, now_ms: u64) -> bool {
         let mut known = self.known();
         if question < known.answered {
@@ -65,7 +65,7 @@ impl LearnedModels {
         differs
     }
 
-    /// Keeps why that question got no list. The list before it stays.
+    /// Stores the reason why the query got no list. The list before it stays.
     pub(super) fn failed(&self, question: u64, failure: &Arc<str>) {
         let mut known = self.known();
         if question >= known.answered {
@@ -74,7 +74,7 @@ impl LearnedModels {
         }
     }
 
-    /// Whether a request may cause a question now; the next may after a pause.
+    /// Returns `true` if a request may cause a query now. The next query may follow after a pause.
     pub(super) fn may_ask(&self, now_ms: u64) -> bool {
         let from = self.news_from_ms.load(Ordering::Relaxed);
         let next = now_ms + NEWS_PAUSE_MS;
@@ -85,17 +85,17 @@ impl LearnedModels {
                 .is_ok()
     }
 
-    /// The list; none while none was learned.
+    /// Returns the list. `None` while none was learned.
     pub(super) fn names(&self) -> Option<Arc<ModelNames>> {
         self.known().names.clone()
     }
 
-    /// Changes with the list.
+    /// Returns the version of the list, which changes with it.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The list as `/status` shows it.
+    /// Returns the list as `/status` shows it.
     pub(crate) fn report(&self, now_ms: u64) -> ModelsReport {
         let known = self.known();
         ModelsReport {

@@ -35,13 +35,13 @@ struct WorkerResultLabel {
     result: &'static str,
 }
 
-/// The families.
+/// Metric families of the catalog.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CatalogFamilies {
     refreshes: Family<WorkerResultLabel, Counter>,
 }
 
-/// Handles of one worker.
+/// Metric handles of one worker.
 #[derive(Debug)]
 pub(crate) struct CatalogMetrics([Counter; REFRESHES.len()]);
 
@@ -62,7 +62,7 @@ impl CatalogFamilies {
         }))
     }
 
-    /// The worker is gone for good.
+    /// Removes the metrics of a worker that is gone for good.
     pub(crate) fn forget_worker(&self, name: &str) {
         for (_, result) in REFRESHES {
             let worker = name.to_owned();

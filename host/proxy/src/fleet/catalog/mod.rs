@@ -1,8 +1,8 @@
 //! Model catalog: which workers of a pool serve which model or LoRA adapter, learned from each worker's `/v1/models`.
 //!
-//! `learned.rs` is what one worker lists, `pool.rs` the table that a pool's requests look their model up in, `served.rs` an
-//! entry of it. `fetch.rs` asks workers for their lists beside the requests (`health/rounds.rs` decides when); `news.rs` asks
-//! again because of a request: for a name that no list has, and after a worker's 404.
+//! `learned.rs` has the list of one worker. `pool.rs` has the table in which a pool's requests look their model up.
+//! `served.rs` has an entry of it. `fetch.rs` fetches workers' lists beside the requests (`health/rounds.rs` schedules
+//! it). `news.rs` fetches them again because of a request: for a name that no list has, and after a worker's 404.
 
 mod fetch;
 mod learned;

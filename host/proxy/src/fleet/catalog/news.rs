@@ -1,4 +1,4 @@
-//! Lists that are asked for because of a request: its model is in none, or a worker answered that it does not serve it.
+//! Catalog refresh caused by a request: its model is in no list, or a worker answered that it does not serve the model.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -13,15 +13,15 @@ use super::{RequestModel, ServedModel, refresh};
 use crate::fleet::pool::{Member, WorkerPool};
 use crate::tasks;
 
-/// All members of a pool are asked because of requests at most this often.
+/// Shortest time between two queries of all members that requests cause.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a request waits for that.
+/// Longest wait of a request for these lists.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Members asked at a time.
+/// Most members queried at a time.
 const AT_ONCE: usize = 32;
 
-/// Who serves a model. Where no list has it, it may have been loaded a moment ago: all lists are asked for first, unless they
-/// just were.
+/// Returns the members that serve a model. A model that no list has may have been loaded a moment ago. In that case all
+/// lists are fetched first, unless they just were.
 pub(crate) async fn look_up(pool: &Arc<WorkerPool>, model: &str) -> Arc<ServedModel> {
     let served = pool.catalog.find(model);
     if !served.is_empty() || model.is_empty() || pool.model_list.is_none() {
@@ -32,7 +32,7 @@ pub(crate) async fn look_up(pool: &Arc<WorkerPool>, model: &str) -> Arc<ServedMo
     pool.catalog.find(model)
 }
 
-/// Asks for all lists, unless that was just done, and waits for those that come in time.
+/// Fetches all lists, unless that was just done, and waits for those that come in time.
 async fn look_again(pool: Arc<WorkerPool>) {
     let came = Instant::now();
     let asked = async {
@@ -42,7 +42,7 @@ async fn look_again(pool: Arc<WorkerPool>) {
             ask_all(Arc::clone(&pool)).await;
         }
     };
-    // What came in time counts.
+    // Only the lists that came in time count.
     let _ = timeout(PATIENCE, asked).await;
 }
 
@@ -60,8 +60,8 @@ async fn ask_all(pool: Arc<WorkerPool>) {
     answers.for_each(|()| std::future::ready(())).await;
 }
 
-/// Whether all members are to be asked for a request that came then. One that waited for its turn has what was asked for
-/// another meanwhile.
+/// Returns `true` if all members are to be queried for a request that came then. A request that waited for its turn
+/// uses the lists that were fetched for another one meanwhile.
 fn may_ask(pool: &WorkerPool, came: Instant) -> bool {
     let mut asked = pool.catalog.asked.lock().unwrap_or_else(PoisonError::into_inner);
     let may = asked.is_none_or(|asked| asked < came && asked.elapsed() >= PAUSE);
@@ -71,7 +71,7 @@ fn may_ask(pool: &WorkerPool, came: Instant) -> bool {
     may
 }
 
-/// Members that explicit `models` leave nothing to learn about are left out; those behind one URL have one list.
+/// Groups the members to query by URL: those behind one URL have one list. Members with explicit `models` are left out.
 fn by_url(members: &[Member]) -> Vec<Vec<usize>> {
     let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, member) in members.iter().enumerate() {
@@ -83,8 +83,9 @@ fn by_url(members: &[Member]) -> Vec<Vec<usize>> {
     groups.into_values().collect()
 }
 
-/// A worker answered that it does not serve the request's model. Its list is asked for anew in the background; where no other
-/// worker is known to serve the model, all lists are asked for, and the request waits for them.
+/// Handles a worker's answer that it does not serve the request's model. The worker's list is fetched again in the
+/// background. Where no other worker is known to serve the model, all lists are fetched, and the request waits for
+/// them.
 pub(crate) async fn after_not_found(
     background: &TaskTracker,
     pool: &Arc<WorkerPool>,

@@ -1,7 +1,7 @@
-//! The catalog of a pool: a table from model names to the members that serve them, made anew when a member's list changes.
+//! Catalog of a pool: a table from model names to the members that serve them, rebuilt when a member's list changes.
 //!
-//! A request loads it once, at its arrival. This is the second `ArcSwap` of the request path, besides the snapshot's: lists
-//! change without the configuration, and a snapshot for each of them would remake every pool, route and policy.
+//! A request loads it once, at its arrival. This is the second `ArcSwap` of the request path, besides the snapshot's.
+//! Lists change without the configuration, and a snapshot for each change would rebuild every pool, route and policy.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,40 +14,41 @@ use tokio::sync::Semaphore;
 use super::served::ServedModel;
 use crate::fleet::pool::{Member, WorkerPool};
 
-/// A LoRA adapter that the configuration names.
+/// LoRA adapter that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterSpec {
-    /// As requests name it.
+    /// Name of the adapter in requests.
     pub name: Box<str>,
-    /// The workers of the pool that serve it, by name, whether they list it or not.
+    /// Names of the pool's workers that serve it, whether they list it or not.
     pub workers: Vec<Box<str>>,
 }
 
-/// Which members of a pool serve which model.
+/// Table of the members of a pool that serve each model.
 #[derive(Debug)]
 pub(crate) struct ModelCatalog {
     current: ArcSwap<Entries>,
     /// Adapters that the configuration names.
     adapters: Box<[AdapterSpec]>,
-    /// Whether lists count; else members without `models` serve everything.
+    /// Set if lists count. Otherwise members without `models` serve everything.
     learns: bool,
-    /// Held while entries are made, so that older ones never replace newer ones; never across an await.
+    /// Lock that is held while entries are made, and never across an await. It keeps older ones from replacing newer
+    /// ones.
     writer: Mutex<()>,
-    /// One request at a time has all members asked.
+    /// Semaphore that lets one request at a time query all members.
     pub(super) asking: Semaphore,
-    /// When one did last.
+    /// Time of the last such query.
     pub(super) asked: Mutex<Option<Instant>>,
 }
 
-/// The table.
+/// Entries of the table.
 #[derive(Debug, Default)]
 struct Entries {
-    /// Of the lists it was made of, member by member.
+    /// Versions of the lists that the table was made of, member by member.
     versions: Vec<u64>,
     by_name: HashMap<Box<str>, Arc<ServedModel>>,
-    /// For names that are in no list: members that may serve anything.
+    /// Members that may serve anything, for names that are in no list.
     others: Arc<ServedModel>,
-    /// For requests that name no model: members without `models`, which answer with what they have.
+    /// Members without `models`, which answer with what they have: for requests that name no model.
     unnamed: Arc<ServedModel>,
 }
 
@@ -65,22 +66,22 @@ impl ModelCatalog {
         catalog
     }
 
-    /// Who serves a model.
+    /// Returns the members that serve a model.
     pub(crate) fn find(&self, model: &str) -> Arc<ServedModel> {
         Arc::clone(self.current.load().find(model))
     }
 
-    /// Adapters that the configuration names.
+    /// Returns the adapters that the configuration names.
     pub(crate) fn adapters(&self) -> &[AdapterSpec] {
         &self.adapters
     }
 
-    /// Whether the configuration names an adapter so.
+    /// Returns `true` if the configuration names such an adapter.
     pub(crate) fn is_configured(&self, adapter: &str) -> bool {
         self.adapters.iter().any(|known| *known.name == *adapter)
     }
 
-    /// Makes the table anew where a list has changed since.
+    /// Rebuilds the table if a list has changed since.
     pub(crate) fn renew(&self, members: &[Member]) {
         let is_current = |entries: &Entries| {
             let versions = members.iter().map(|member| member.link.models.version());
@@ -98,7 +99,7 @@ impl ModelCatalog {
     }
 
     fn entries(&self, members: &[Member]) -> Entries {
-        // Read before the lists: a list that changes meanwhile has the table made once more.
+        // The versions are read before the lists. If a list changes meanwhile, the table is rebuilt once more.
         let versions = members
             .iter()
             .map(|member| member.link.models.version())
@@ -123,7 +124,7 @@ impl ModelCatalog {
 }
 
 impl WorkerPool {
-    /// Takes what its members list by now into its catalog.
+    /// Updates the catalog with the present lists of its members.
     pub(crate) fn renew_catalog(&self) {
         self.catalog.renew(&self.members);
     }
@@ -148,7 +149,7 @@ impl Entries {
     }
 }
 
-/// A table in the making.
+/// Builder of a table.
 struct Table {
     by_name: HashMap<Box<str>, ServedModel>,
     others: ServedModel,
@@ -159,7 +160,7 @@ struct Table {
 impl Table {
     fn add(&mut self, at: usize, models: &[Box<str>], list: Option<&ModelNames>) {
         if !models.is_empty() {
-            // The configuration has the last word.
+            // The configuration takes precedence.
             for model in models {
                 self.entry(model).add(at);
             }
@@ -179,7 +180,7 @@ impl Table {
         self.by_name.get_mut(name).expect("it was just added")
     }
 
-    /// A member without `models` serves the adapters that its table names, listed or not.
+    /// Adds the adapters that the configuration names. A member without `models` serves them, listed or not.
     fn add_configured(&mut self, members: &[Member], adapters: &[AdapterSpec]) {
         for adapter in adapters {
             for (at, member) in members.iter().enumerate() {
@@ -191,8 +192,8 @@ impl Table {
         }
     }
 
-    /// Says which names are adapters. One that only some members list as an adapter counts as one: no block is matched then
-    /// that is another model's.
+    /// Marks the names that are adapters. A name that only some members list as an adapter counts as one, so that no
+    /// block of another model is matched.
     fn name_adapters(&mut self, lists: &[Option<Arc<ModelNames>>], configured: &[AdapterSpec]) {
         for (at, names) in lists.iter().enumerate() {
             for (name, parent) in names.iter().flat_map(|names| names.iter()) {
@@ -212,7 +213,7 @@ impl Table {
     }
 
     fn finish(self, versions: Vec<u64>) -> Entries {
-        // What may serve anything may serve what others list.
+        // Members that may serve any model may serve the models that others list.
         let all = |mut served: ServedModel| {
             let others = (0..self.members).filter(|at| self.others.has(*at));
             others.for_each(|at| served.add(at));

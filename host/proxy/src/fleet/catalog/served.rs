@@ -2,19 +2,19 @@
 
 use std::sync::{Arc, OnceLock};
 
-/// Who serves a model.
+/// Members that serve a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServedModel {
-    /// One bit for each member of the pool, in their order.
+    /// Bit set of the pool's members, in their order.
     members: Box<[u64]>,
-    /// The name of the LoRA adapter that it is; its blocks match only themselves.
+    /// Name of the LoRA adapter, if it is one. An adapter's blocks match only themselves.
     pub(super) adapter: Option<Box<str>>,
-    /// The base models that serving members say the adapter has.
+    /// Base models of the adapter, as the serving members list them.
     pub(super) parents: Vec<Box<str>>,
 }
 
 impl ServedModel {
-    /// An entry without a member, of a pool that has so many.
+    /// Makes an entry without a member, for a pool of that size.
     pub(super) fn of(members: usize) -> Self {
         Self {
             members: vec![0; members.div_ceil(64)].into(),
@@ -26,29 +26,29 @@ impl ServedModel {
         self.members[member / 64] |= 1 << (member % 64);
     }
 
-    /// Whether the member at that place serves it.
+    /// Returns `true` if the member at that place serves it.
     pub(crate) fn has(&self, member: usize) -> bool {
         let word = self.members.get(member / 64).copied().unwrap_or_default();
         word >> (member % 64) & 1 == 1
     }
 
-    /// Whether no member serves it.
+    /// Returns `true` if no member serves it.
     pub(crate) fn is_empty(&self) -> bool {
         self.members.iter().all(|word| *word == 0)
     }
 
-    /// The name of the LoRA adapter that it is, by which its blocks are told from the base model's.
+    /// Returns the name of its LoRA adapter, which distinguishes its blocks from the base model's.
     pub(crate) fn adapter(&self) -> Option<&str> {
         self.adapter.as_deref()
     }
 }
 
-/// Who serves a request's model: as its catalog said when the request came, or as it says since a worker answered that it does
-/// not serve it.
+/// Members that serve a request's model, as the catalog had it when the request came. A worker's answer that it does
+/// not serve the model replaces them.
 #[derive(Debug, Default)]
 pub(crate) struct RequestModel {
     first: Arc<ServedModel>,
-    /// Set at most once.
+    /// Replacement entry, set at most once.
     again: OnceLock<Arc<ServedModel>>,
 }
 
@@ -60,12 +60,12 @@ impl RequestModel {
         }
     }
 
-    /// Who serves it, as known last.
+    /// Returns the members that serve the model, as last known.
     pub(crate) fn now(&self) -> &ServedModel {
         self.again.get().unwrap_or(&self.first)
     }
 
-    /// Takes what the catalog says now, the first time.
+    /// Stores the catalog's present entry, the first time.
     pub(super) fn renew(&self, served: Arc<ServedModel>) {
         // A second worker's answer ends the request: nothing would read a third entry.
         let _ = self.again.set(served);

@@ -1,4 +1,4 @@
-//! Outcomes of requests as the pool sees them: whether a worker may be ejected depends on how many others are out.
+//! Outlier ejection for a pool: whether a worker may be ejected depends on how many others are out.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use crate::base::label::EjectionCause;
 use crate::fleet::pool::{Member, WorkerPool};
 
 impl WorkerPool {
-    /// Records that the member failed to answer, and why. Returns whether it begins to rest.
+    /// Records that the member failed to answer, and why. Returns `true` if its ejection begins.
     pub(crate) fn failed(&self, member: &Member, dispatch: AttemptToken, why: &dyn Error) -> bool {
         let link = &member.link;
         link.health.note(&chain(why));
@@ -18,7 +18,7 @@ impl WorkerPool {
         ejected(member, cause)
     }
 
-    /// Records that the member answered with a status of 500 or more. Returns whether it begins to rest.
+    /// Records that the member answered with a status of 500 or more. Returns `true` if its ejection begins.
     pub(crate) fn server_error(&self, member: &Member, dispatch: AttemptToken, status: StatusCode) -> bool {
         let link = &member.link;
         link.health.note(&format!("it answered a request with {status}"));
@@ -28,7 +28,7 @@ impl WorkerPool {
         ejected(member, cause)
     }
 
-    /// Whether one more worker may rest for what it answered.
+    /// Returns `true` if one more worker may be ejected for its answers.
     fn may_eject(&self) -> bool {
         let out = self.members.iter().filter(|member| member.link.is_out());
         let most = self.health.most_ejected * self.members.len() as f64;

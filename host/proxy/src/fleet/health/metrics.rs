@@ -27,7 +27,7 @@ struct PoolKindLabel {
     kind: &'static str,
 }
 
-/// The families.
+/// Metric families of health.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HealthFamilies {
     ejections: Family<WorkerCauseLabel, Counter>,
@@ -36,7 +36,7 @@ pub(crate) struct HealthFamilies {
     retries: Family<PoolKindLabel, Counter>,
 }
 
-/// Handles of one worker.
+/// Metric handles of one worker.
 #[derive(Debug)]
 pub(crate) struct HealthMetrics {
     ejections: [Counter; EJECTIONS.len()],
@@ -44,7 +44,7 @@ pub(crate) struct HealthMetrics {
     scrapes: [Counter; SCRAPES.len()],
 }
 
-/// Handles of one pool.
+/// Metric handles of one pool.
 #[derive(Debug)]
 pub(crate) struct RetryMetrics([Counter; RETRIES.len()]);
 

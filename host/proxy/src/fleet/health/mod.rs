@@ -1,9 +1,10 @@
-//! Health of workers: how they enter service, are ejected by what requests and probes find, and come back.
+//! Health of workers: how they enter service, are ejected because of requests and probes, and return.
 //!
-//! `state.rs` is the machine, one for each worker; here it is shared between requests. While nothing speaks against a worker a
-//! request pays one relaxed load and one count. `rounds.rs` asks workers beside the requests: for their health page
-//! (`probe.rs`), for their own word on their load (`scrape.rs`) and for their models (`catalog/`). `newcomers.rs` watches those that
-//! were never reached.
+//! `state.rs` is the state machine, one for each worker. This module shares it between requests. While nothing is wrong
+//! with a worker, a request costs one relaxed load and one count.
+//!
+//! `rounds.rs` queries workers beside the requests: their health page (`probe.rs`), their own load report (`scrape.rs`)
+//! and their models (`catalog/`). `newcomers.rs` watches workers that were never reached.
 
 mod ejection;
 mod metrics;
@@ -27,27 +28,27 @@ pub(crate) use self::state::{AttemptToken, Finding, HealthStatus, StateReport};
 use self::state::{LONGEST_REASON, State};
 use crate::base::label::EjectionCause;
 
-/// One worker's health. Two requests that race may both try a resting worker, which does no harm.
+/// Health of one worker. Two concurrent requests may both try a resting worker, which does no harm.
 #[derive(Debug)]
 pub(crate) struct WorkerHealth {
-    /// Whether anything speaks against it; else the rest needs no look.
+    /// `true` while the state needs a look: something counts against the worker.
     watched: AtomicBool,
-    /// As [`WorkerHealth::failures`].
+    /// Consecutive failures, as [`WorkerHealth::failures`].
     failures: AtomicU32,
     /// Good answers so far.
     answers: AtomicU64,
-    /// It gets no new requests, whatever its health.
+    /// Set while the worker drains: no new requests, whatever its health.
     draining: AtomicBool,
-    /// When it is checked next, on the clock of its health; 0 where no check is planned.
+    /// Time of the next check, on the clock of its health. 0 where no check is planned.
     next_check_ms: AtomicU64,
-    /// Held for some additions, and never across an await.
+    /// State machine. The lock is held for some additions, and never across an await.
     state: Mutex<State>,
 }
 
 impl Default for WorkerHealth {
     fn default() -> Self {
         Self {
-            // It is pending.
+            // A new worker is pending.
             watched: AtomicBool::new(true),
             failures: AtomicU32::new(0),
             answers: AtomicU64::new(0),
@@ -59,29 +60,30 @@ impl Default for WorkerHealth {
 }
 
 impl WorkerHealth {
-    /// The rules of its pool for the worker of that name, from now on.
+    /// Sets the rules of its pool for the worker of that name, from now on.
     pub(crate) fn set_rules(&self, rules: &HealthSpec, name: &str) {
         let draining = rules.draining.iter().any(|draining| **draining == *name);
         self.draining.store(draining, Ordering::Relaxed);
         self.change(|state| state.set_rules(rules));
     }
 
-    /// Failures to answer in a row; at least one while a trial is to tell whether it is back.
+    /// Returns the number of consecutive failures to answer. The number is at least one while a trial request is under
+    /// way.
     pub(crate) fn failures(&self) -> u32 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Whether it gets no new requests, whatever its health.
+    /// Returns `true` if the worker gets no new requests, whatever its health.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Good answers so far.
+    /// Returns the number of good answers so far.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Where it stands; the clock is read only if anything speaks against it.
+    /// Returns the health status. The clock is read only if something counts against the worker.
     pub(crate) fn stance(&self, now_ms: impl Fn() -> u64) -> HealthStatus {
         if !self.is_watched() {
             return HealthStatus::Serving;
@@ -89,12 +91,12 @@ impl WorkerHealth {
         self.change(|state| state.stance(now_ms()))
     }
 
-    /// Whether the request of that number may be offered it, as far as it has just come back.
+    /// Returns `true` if slow start admits the request of that number to the worker.
     pub(crate) fn admits(&self, seq: u64, now_ms: impl Fn() -> u64) -> bool {
         !self.is_watched() || self.change(|state| state.admits(seq, now_ms()))
     }
 
-    /// A request is about to be sent.
+    /// Records that a request is about to be sent.
     pub(crate) fn begin(&self, now_ms: impl Fn() -> u64) -> AttemptToken {
         if !self.is_watched() {
             return AttemptToken::Plain;
@@ -102,7 +104,7 @@ impl WorkerHealth {
         self.change(|state| state.begin(now_ms()))
     }
 
-    /// A request was answered well.
+    /// Records a good answer to a request.
     pub(crate) fn answered(&self, dispatch: AttemptToken, now_ms: impl Fn() -> u64) {
         self.answers.fetch_add(1, Ordering::Relaxed);
         if self.is_watched() {
@@ -110,8 +112,8 @@ impl WorkerHealth {
         }
     }
 
-    /// It failed to answer. Why it rests now, if it begins to. `may_eject` is asked once it is to rest for what it answered: whether
-    /// the others allow it.
+    /// Records a failure to answer. Returns the cause if an ejection begins now. `may_eject` is called if the worker's
+    /// answers justify an ejection, and returns whether the others allow it.
     pub(crate) fn failed(
         &self,
         dispatch: AttemptToken,
@@ -122,7 +124,7 @@ impl WorkerHealth {
         self.saw(seen, |state| state.failed(dispatch, seen), may_eject)
     }
 
-    /// It answered with a status of 500 or more; as [`WorkerHealth::failed`].
+    /// Records an answer with a status of 500 or more, as [`WorkerHealth::failed`].
     pub(crate) fn server_error(
         &self,
         dispatch: AttemptToken,
@@ -140,40 +142,40 @@ impl WorkerHealth {
         may_eject: impl FnOnce() -> bool,
     ) -> Option<EjectionCause> {
         let (rests, deserves) = self.change(|state| (change(state), state.deserves(seen.1)));
-        // The others are looked at while none is locked.
+        // The other workers are inspected while no lock is held.
         if rests.is_some() || deserves.is_none() || !may_eject() {
             return rests;
         }
         self.change(|state| state.eject(seen))
     }
 
-    /// It asked not to be asked for so long.
+    /// Records the worker's `Retry-After`: it requests a pause of that length.
     pub(crate) fn passed_over(&self, after_ms: u64, now_ms: u64) {
         self.change(|state| state.passed_over(after_ms, now_ms));
     }
 
-    /// A probe ended. Why it is out of service now, if that took it out.
+    /// Records the result of a probe. Returns the cause if that took the worker out of service.
     pub(crate) fn probed(&self, finding: Finding, now_ms: u64) -> Option<EjectionCause> {
         self.change(|state| state.probed(finding, now_ms))
     }
 
-    /// Whether it was never reached.
+    /// Returns `true` if the worker was never reached.
     pub(crate) fn is_pending(&self) -> bool {
         self.is_watched() && self.lock().is_pending()
     }
 
-    /// Keeps what went wrong for the reports: an error, never a prompt.
+    /// Stores the last failure for the reports: an error, never a prompt.
     pub(crate) fn note(&self, trouble: &str) {
         let end = trouble.floor_char_boundary(LONGEST_REASON.min(trouble.len()));
         self.change(|state| state.note(trouble[..end].into()));
     }
 
-    /// Records when it is checked next.
+    /// Records the time of the next check.
     pub(crate) fn plan_check(&self, at_ms: u64) {
         self.next_check_ms.store(at_ms, Ordering::Relaxed);
     }
 
-    /// Its state, with the next check where only that can end it.
+    /// Returns the state, with the next check where only that can end it.
     pub(crate) fn report(&self, now_ms: u64) -> StateReport {
         let mut report = self.change(|state| state.report(now_ms));
         if matches!(report.stance, HealthStatus::Pending | HealthStatus::Unhealthy) {

@@ -1,5 +1,5 @@
-//! Workers that were never reached: their first failure and their entry into service are logged, and their entry wakes what the
-//! queue holds.
+//! Watch over pending workers, which were never reached. Logs their first failure and their entry into service. An
+//! entry into service wakes the requests in the queue.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use tracing::{info, warn};
 use crate::fleet::pool::Member;
 use crate::request::snapshot::Snapshot;
 
-/// The pending workers at the last look.
+/// Pending workers at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
-    /// Whether the failure to reach a worker was logged.
+    /// Pending workers, each with `true` once the failure to reach it was logged.
     pending: HashMap<WorkerId, bool>,
 }
 
@@ -46,7 +46,7 @@ impl Newcomers {
     }
 }
 
-/// Logs why a worker was not reached, where a check has failed. Returns whether one has.
+/// Logs the reason why a worker was not reached, where a check has failed. Returns `true` if one has.
 fn report_failure(member: &Member) -> bool {
     let report = member.link.health.report(member.link.now_ms());
     if report.is_checked {

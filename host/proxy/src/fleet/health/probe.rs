@@ -1,4 +1,4 @@
-//! Health checks of a worker: the probe of its health page, and a bare connection where probes are turned off.
+//! Health checks of a worker: a probe of its health page, and a bare connection where probes are turned off.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::fleet::worker::WorkerHandle;
 /// Longest health page, in bytes; the connection of a longer one is not kept.
 const LONGEST_PAGE: usize = 64 << 10;
 
-/// Result of a check, and for the reports what was wrong.
+/// Result of a check, with the error for the reports.
 type Checked = Result<ProbeResult, (ProbeResult, String)>;
 
 /// Probes the worker's health page once, and records the result.
@@ -57,7 +57,7 @@ fn record(member: &Member, checked: Checked, answers: u64) {
     let finding = match result {
         ProbeResult::Passed | ProbeResult::NoPage => Finding::Well,
         ProbeResult::Busy => Finding::Unclear,
-        // Busy with answers, as those tell that came meanwhile.
+        // The worker is busy: answers to requests came during the probe.
         ProbeResult::Timeout if link.health.answers() != answers => Finding::Unclear,
         ProbeResult::Refused | ProbeResult::Unreachable | ProbeResult::Timeout => Finding::Unwell,
     };
@@ -93,7 +93,7 @@ async fn ask(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
     let status = answer.status();
     let result = judge(status);
     let mut body = answer.into_body();
-    // What it says counts for nothing, but that it can be read to its end keeps the connection.
+    // The content is ignored. Reading the body to its end keeps the connection.
     if read_body(&mut body, LONGEST_PAGE, spec.timeout).await.is_ok() {
         link.upstream.checkin(body);
     }
@@ -103,7 +103,7 @@ async fn ask(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
     }
 }
 
-/// A server that has no such page, has it elsewhere or shows it to others only, is there all the same.
+/// Judges the status of a probe. A server that lacks the page, has it elsewhere or restricts it, is up all the same.
 fn judge(status: StatusCode) -> ProbeResult {
     match status {
         StatusCode::TOO_MANY_REQUESTS => ProbeResult::Busy,

@@ -1,7 +1,7 @@
-//! Schedule of the questions to workers beside requests: each worker by itself, so that a hung one delays no other.
+//! Query schedule for workers, beside requests. Each worker is scheduled by itself, so that a hung one delays no other.
 //!
-//! A worker's first health check runs at once. A pending worker is checked again after a short pause, doubled each time up to
-//! the interval of its probes.
+//! A worker's first health check runs at once. A pending worker is checked again after a short pause. The pause doubles
+//! each time up to the interval of its probes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::proxy::Proxy;
 use crate::request::snapshot::Snapshot;
 use crate::tasks;
 
-/// How often it is looked who is due.
+/// Interval at which due queries are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often kept connections are looked through.
+/// Interval at which kept connections are trimmed.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
-/// Most questions under way at a time; who is due beyond that is asked at the next look.
+/// Most queries under way at a time. Workers that are due beyond that are queried at the next look.
 const MOST_AT_ONCE: usize = 256;
-/// A page that tells nothing is asked for so many times more rarely.
+/// Factor by which a page without useful content is queried more rarely.
 const RARELY: u32 = 30;
 
-/// The first pause before a pending worker is checked again.
+/// First pause before a pending worker is checked again.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 
-/// What is asked.
+/// Kind of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Question {
     Health,
@@ -39,11 +39,11 @@ enum Question {
     Models,
 }
 
-/// How often a question is asked.
+/// Interval of a query.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     interval: Duration,
-    /// Whether the worker was never reached.
+    /// `true` while the worker was never reached.
     is_pending: bool,
 }
 
@@ -55,7 +55,8 @@ impl Pace {
         }
     }
 
-    /// Of the health checks of a worker, which was reached or not; none where it needs none any more.
+    /// Returns the interval of a worker's health checks, depending on whether it was reached. `None` where it needs
+    /// none any more.
     fn of_checks(probe: Option<&ProbeSpec>, is_pending: bool) -> Option<Self> {
         let interval = match probe {
             Some(probe) => probe.interval,
@@ -65,7 +66,7 @@ impl Pace {
         Some(Self { interval, is_pending })
     }
 
-    /// After so many questions.
+    /// Returns the pause after so many queries.
     fn pause(self, asked: u64) -> Duration {
         if !self.is_pending {
             return self.interval;
@@ -75,17 +76,17 @@ impl Pace {
     }
 }
 
-/// One worker's turn with one question.
+/// Schedule of one query to one worker.
 #[derive(Debug)]
 struct Turn {
     due: Instant,
     asked: u64,
     under_way: Arc<AtomicBool>,
-    /// Whether the last answer was of use.
+    /// `true` while the last answer was useful.
     of_use: Arc<AtomicBool>,
 }
 
-/// Asks the workers of the snapshot in force whenever they are due, until `stop`.
+/// Queries the workers of the active snapshot whenever they are due, until `stop`.
 pub(crate) async fn keep_watch(proxy: Arc<Proxy>, stop: CancellationToken) {
     let mut rounds = Rounds::default();
     loop {
@@ -100,9 +101,9 @@ pub(crate) async fn keep_watch(proxy: Arc<Proxy>, stop: CancellationToken) {
 
 #[derive(Debug, Default)]
 struct Rounds {
-    /// Of the snapshot that the rest is for.
+    /// Generation of the snapshot that the other fields are for.
     generation: Option<Generation>,
-    /// For each pool its members, by their URL: the ranks behind one tell of themselves on one page.
+    /// Members of each pool by their URL: the ranks behind one URL report on one page.
     by_url: Vec<Vec<Arc<[usize]>>>,
     turns: Turns,
     newcomers: Newcomers,
@@ -141,14 +142,14 @@ impl Rounds {
                     }
                 }
             }
-            // A list that was learned while this snapshot was made is in the one before it only.
+            // A list that was learned while this snapshot was built is only in the one before it.
             pool.renew_catalog();
         }
         self.newcomers.look(&snapshot);
         self.trim(&snapshot, now);
     }
 
-    /// The fleet may be another one.
+    /// Follows the snapshot, whose fleet may be another one.
     fn follow(&mut self, snapshot: &Snapshot) {
         self.generation = Some(snapshot.generation);
         let workers: HashSet<_> = snapshot.members().map(|member| member.worker.id()).collect();
@@ -160,7 +161,7 @@ impl Rounds {
         self.by_url = snapshot.worker_pools().map(urls).collect();
     }
 
-    /// Closes connections that nobody is to use again.
+    /// Closes idle connections that no request will use again.
     fn trim(&mut self, snapshot: &Snapshot, now: Instant) {
         let last = *self.trimmed.get_or_insert(now);
         if now.duration_since(last) < TRIM_EVERY {
@@ -177,14 +178,14 @@ impl Rounds {
 }
 
 impl Turns {
-    /// Whether the worker is to be asked now; its next turn is settled then.
+    /// Returns the query if it is due now, and schedules the next one.
     fn is_due(&mut self, member: &Member, question: Question, pace: Pace, now: Instant) -> Option<Asked> {
         let (id, interval) = (member.worker.id(), pace.interval);
         let turn = self.turns.entry((id, question)).or_insert_with(|| Turn {
             due: match question {
                 // Until lists are known, requests go to workers that may not serve their model.
                 Question::Health | Question::Models => now,
-                // The workers of a fleet that has just started are not asked all at once.
+                // Queries to the workers of a fleet that has just started are spread over the interval.
                 Question::Load => now + interval.mul_f64(spread(id, 0)),
             },
             asked: 0,
@@ -210,7 +211,7 @@ impl Turns {
     }
 }
 
-/// A question that is under way, until dropped.
+/// Query that is under way until dropped.
 #[derive(Debug)]
 struct Asked {
     question: Question,
@@ -239,7 +240,7 @@ impl Drop for Asked {
     }
 }
 
-/// Asks at the URL of these members of the pool, of which there is at least one.
+/// Queries the URL of these members of the pool, of which there is at least one.
 fn ask(
     proxy: &Proxy,
     stop: &CancellationToken,
@@ -285,7 +286,7 @@ fn ask(
     });
 }
 
-/// Places of equals, in the order of the first of each.
+/// Groups the places of equal texts, in the order of the first of each.
 fn alike<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Arc<[usize]>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut group_of = HashMap::new();
@@ -299,7 +300,7 @@ fn alike<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Arc<[usize]>> {
     groups.into_iter().map(Arc::from).collect()
 }
 
-/// A number from 0 up to 1 that differs from worker to worker and from time to time.
+/// Returns a number from 0 up to 1 that differs from worker to worker and from time to time.
 fn spread(id: WorkerId, time: u64) -> f64 {
     let mixed = (u64::from(id.0) + 1)
         .wrapping_mul(0x9E37_79B9_7F4A_7C15)

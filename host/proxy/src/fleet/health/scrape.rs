@@ -1,4 +1,4 @@
-//! Asking a worker for its own word on its load.
+//! Load scrape: fetches a worker's own report of its load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ const LONGEST_PAGE: usize = 4 << 20;
 /// SGLang's page of loads, for servers that have no metrics.
 const SGLANG_LOADS: PathAndQuery = PathAndQuery::from_static("/get_load");
 
-/// How a pool's workers are asked for their load.
+/// Parameters of the queries for the load of a pool's workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScrapeSpec {
-    /// Asked for with GET.
+    /// Path of the GET request.
     pub path: PathAndQuery,
-    /// How often, give or take a tenth.
+    /// Interval of the scrapes, give or take a tenth.
     pub interval: Duration,
-    /// For the whole page.
+    /// Timeout for the whole page.
     pub timeout: Duration,
 }
 
@@ -41,7 +41,8 @@ impl Default for ScrapeSpec {
     }
 }
 
-/// Asks once at the URL that these members share, and keeps what it tells of each. Whether it is worth asking again soon.
+/// Queries once at the URL that these members share, and stores the report of each. Returns `true` if an early retry is
+/// worthwhile.
 pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec) -> bool {
     let Some(first) = members.first() else {
         return false;
@@ -67,7 +68,7 @@ pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec) -> bool {
     !matches!(result, ScrapeResult::NoPage | ScrapeResult::Nothing)
 }
 
-/// Of a worker that stands for all its ranks.
+/// Returns the load of a worker that stands for all its ranks.
 fn sum(loads: &BTreeMap<u16, EngineLoad>) -> Option<EngineLoad> {
     let add = |a: Option<f64>, b: Option<f64>| match (a, b) {
         (Some(a), Some(b)) => Some(a + b),

@@ -1,53 +1,55 @@
-//! When a pool's workers are kept away from, and how they come back.
+//! Health rules of a pool: when its workers are ejected, and how they return.
 
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-/// The rules of one pool.
+/// Health rules of one pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HealthSpec {
-    /// How workers are asked whether they are well; none where they are not.
+    /// Health probe of the workers. `None` where they are not probed.
     pub probe: Option<ProbeSpec>,
-    /// Failures to answer in a row after which a worker rests; at least 1.
+    /// Consecutive failures to answer after which a worker is ejected; at least 1.
     pub failures: u32,
-    /// Answers of 500 or more in a row that count like that; 0 for none.
+    /// Consecutive answers of 500 or more after which a worker is ejected; 0 for none.
     pub server_errors: u32,
-    /// Share of failures and of answers of 500 or more at which a worker rests, up to 1.
+    /// Share of failures and of answers of 500 or more at which a worker is ejected, up to 1.
     pub failure_share: f64,
-    /// In which that share is taken.
+    /// Time window of that share.
     pub failure_window: Duration,
-    /// Fewest requests a share is taken of; 0: no worker rests for its share.
+    /// Fewest requests a share is taken of; 0: no worker is ejected for its share.
     pub failure_min_requests: u32,
-    /// Largest share of the pool's workers that rest for what they answered, up to 1. Those that do not answer always do.
+    /// Largest share of the pool's workers that may be ejected for their answers, up to 1. A worker that does not
+    /// answer is always ejected.
     pub most_ejected: f64,
-    /// The first rest; each further one is twice as long.
+    /// Base ejection time. Each further ejection is twice as long.
     pub rest: Duration,
-    /// The longest.
+    /// Maximum ejection time.
     pub longest_rest: Duration,
-    /// In which a worker that came back is offered a rising share of the requests; zero for all of them at once.
+    /// Slow start: the time over which a worker that returned gets a rising share of the requests. Zero for all of them
+    /// at once.
     pub slow_start: Duration,
-    /// Names of workers that get no new requests; those they have go on.
+    /// Names of workers that get no new requests. Requests under way go on.
     pub draining: Vec<Box<str>>,
 }
 
-/// How a worker is asked whether it is well.
+/// Parameters of a health probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeSpec {
-    /// Asked for with GET.
+    /// Path of the GET request.
     pub path: PathAndQuery,
-    /// How often, give or take a tenth.
+    /// Interval of the probes, give or take a tenth.
     pub interval: Duration,
-    /// For the whole answer.
+    /// Timeout for the whole answer.
     pub timeout: Duration,
-    /// Failed probes in a row after which it gets no requests.
+    /// Consecutive failed probes after which a worker gets no requests.
     pub unhealthy_after: u32,
-    /// Good ones in a row after which it gets them again.
+    /// Consecutive good probes after which it gets them again.
     pub healthy_after: u32,
 }
 
 impl Default for HealthSpec {
-    /// No probes.
+    /// Returns rules without probes.
     fn default() -> Self {
         Self {
             probe: None,

@@ -1,4 +1,4 @@
-//! Claims on the machine: single ones, and what holds after any course of events.
+//! Tests of the health state machine: single claims, and invariants over any course of events.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn rules() -> HealthSpec {
     }
 }
 
-/// A worker in service.
+/// Makes a worker in service.
 fn state() -> State {
     in_service(rules())
 }
@@ -50,7 +50,7 @@ fn server_error(
     settled(state, rests, seen, may_eject)
 }
 
-/// Lets it fail, and be tried in vain, so often.
+/// Lets the worker fail, and fail its trials, so often.
 fn outage(state: &mut State, rests: u32) -> u64 {
     let mut now = 0;
     state.failed(Plain, (now, 0));
@@ -265,7 +265,7 @@ fn a_share_of_server_errors_takes_out_unless_too_many_are_out_already() {
     let burst = |may_eject| {
         let mut state = state();
         let mut ejected = None;
-        // One good answer to each bad one.
+        // One good answer follows each bad one.
         for seen in 0..20_u64 {
             ejected = ejected.or(server_error(&mut state, Plain, (seen, seen), may_eject));
         }
@@ -377,8 +377,8 @@ fn who_asks_to_be_passed_over_is_for_a_minute_at_most() {
     assert!(state.is_plain());
 }
 
-/// Any course of events: nothing is kept away from for longer than its rules say, one trial at a time, and a worker that
-/// answers and passes its probes is back in full in the end.
+/// Property over any course of events. A rest is never longer than the rules say, and there is one trial at a time. A
+/// worker that answers and passes its probes is back in full in the end.
 #[test]
 fn any_course_of_events_ends_well_for_a_worker_that_is_well() {
     let mut seed = 0x9E37_79B9_7F4A_7C15_u64;

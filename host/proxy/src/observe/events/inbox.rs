@@ -1,4 +1,4 @@
-//! What one policy is to be told.
+//! Event queue of one policy.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,15 +13,15 @@ use crate::base::throttle::Throttle;
 
 /// Most events that wait for a policy.
 pub(super) const QUEUE: usize = 4_096;
-/// Most events that it is told at a time.
+/// Most events that a policy receives at a time.
 pub(super) const BATCH: usize = 256;
 
-/// The events that wait for one version of a policy, and whether it is told any.
+/// Event queue of one version of a policy, and the state that decides whether the policy receives events.
 #[derive(Debug)]
 pub(super) struct Inbox {
     listener: Arc<dyn EventListener>,
     kinds: EventKinds,
-    /// Held for the time it takes to move some events.
+    /// Queue, locked for the time it takes to move some events.
     queue: Mutex<Queue>,
     circuit: Circuit,
     metrics: ListenerMetrics,
@@ -31,7 +31,7 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Queue {
     events: VecDeque<Event>,
-    /// How many of them, at the front, are the workers it began with: these take no room.
+    /// Number of events at the front that are the initial workers. These take no room.
     roster: usize,
 }
 
@@ -75,7 +75,7 @@ impl Inbox {
         self.listener.ticks()
     }
 
-    /// Begins with the workers there are, however many.
+    /// Begins the queue with the present workers, however many.
     pub(super) fn begin<'a>(&self, hub: &EventHub, joined: impl Iterator<Item = Note<'a>>) {
         let mut queue = self.queue();
         queue.events.extend(joined.map(|note| note.at(hub.now_us())));
@@ -88,11 +88,11 @@ impl Inbox {
             self.metrics.dropped.inc();
             return;
         }
-        // The time is taken under the lock, so that what comes later in the queue is not earlier.
+        // The time is taken under the lock, so that a later event in the queue has no earlier time.
         queue.events.push_back(note.at(hub.now_us()));
     }
 
-    /// Tells one batch; whether there may be more.
+    /// Delivers one batch. Returns `true` if there may be more.
     pub(super) fn deliver(&self, hub: &EventHub) -> bool {
         let batch = self.queue().take();
         if batch.is_empty() {
@@ -108,20 +108,20 @@ impl Inbox {
         batch.len() == BATCH
     }
 
-    /// Has it tick; the time to the next one, where it had an answer.
+    /// Calls the policy's tick. Returns the time to the next one, if the call had an answer.
     pub(super) fn tick(&self, hub: &EventHub) -> Option<Duration> {
         let pause = self.call(hub, |now_us| self.listener.tick(now_us))?;
         self.metrics.ticks.inc();
         Some(pause)
     }
 
-    /// Nothing comes any more: tells what waits, and lets the policy go.
+    /// Closes the queue: delivers the waiting events, and drops the policy.
     pub(super) fn close(&self, hub: &EventHub) {
         while self.deliver(hub) {}
         self.listener.rest();
     }
 
-    /// Calls the policy, unless it rests.
+    /// Calls the policy, unless its circuit is open.
     fn call<T>(&self, hub: &EventHub, act: impl FnOnce(u64) -> Result<T, PolicyFault>) -> Option<T> {
         let admission = self.circuit.admit(hub.now_us())?;
         match act(hub.now_us()) {
@@ -186,7 +186,7 @@ impl Inbox {
 }
 
 impl Drop for Inbox {
-    /// One that was replaced before the thread knew of it, or at the end of the router.
+    /// Counts the undelivered events of a queue that was replaced before the thread knew of it, or at the router's end.
     fn drop(&mut self) {
         let untold = self.queue().events.len() as u64;
         self.metrics.dropped.inc_by(untold);

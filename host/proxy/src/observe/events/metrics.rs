@@ -23,7 +23,7 @@ struct PolicyKindLabel {
     kind: &'static str,
 }
 
-/// Of all policies.
+/// Metric families of all policies.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventFamilies {
     events: Family<PolicyResultLabel, Counter>,
@@ -68,13 +68,13 @@ impl EventFamilies {
     }
 }
 
-/// Of one policy.
+/// Metrics of one policy.
 #[derive(Debug)]
 pub(super) struct ListenerMetrics {
     pub(super) delivered: Counter,
     pub(super) dropped: Counter,
     pub(super) ticks: Counter,
-    /// In the order of [`FaultKind::ALL`].
+    /// Counters in the order of [`FaultKind::ALL`].
     faults: [Counter; FaultKind::ALL.len()],
 }
 

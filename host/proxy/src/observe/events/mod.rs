@@ -1,9 +1,11 @@
-//! Policies are told what becomes of requests and workers, off the path of requests.
+//! Event delivery: policies are notified of what happens to requests and workers, off the path of requests.
 //!
-//! Where a request goes out, has its first token and ends, it leaves a note ([`LifecycleEvents`]), if any policy wants one: that look at an
-//! atomic is all that a router without such policies pays. A note is put into a queue for each policy that wants its kind
-//! (`inbox.rs`), which drops and counts where it is full and is never waited for. One thread of low priority (`thread.rs`) tells
-//! them in batches, and has policies tick. Workers come and go with the snapshots.
+//! A request leaves a note when it is sent, has its first token and ends ([`LifecycleEvents`]), if any policy wants
+//! one. A router without such policies pays only one atomic load. A note is put into a queue for each policy that wants
+//! its kind (`inbox.rs`). A full queue drops the note and counts it, so that no request waits.
+//!
+//! One thread of low priority (`thread.rs`) delivers the notes in batches, and calls policies' ticks. Workers come and
+//! go with the snapshots.
 
 mod inbox;
 mod metrics;
@@ -22,39 +24,39 @@ use self::inbox::Inbox;
 pub(crate) use self::metrics::EventFamilies;
 pub(crate) use self::trail::{LifecycleEvents, RequestFacts};
 
-/// What a policy that is told events has been told.
+/// Statistics of a policy that receives events.
 #[derive(Debug, Clone)]
 pub struct ListenerReport {
-    /// Its name in the configuration.
+    /// Name of the policy in the configuration.
     pub policy: String,
-    /// The kinds it wants.
+    /// Event kinds that the policy wants.
     pub kinds: Vec<&'static str>,
-    /// Whether it works by the clock.
+    /// Set if the policy receives ticks.
     pub ticks: bool,
-    /// Events that it has handled, those of its versions before included.
+    /// Events that the policy has handled, including those of its earlier versions.
     pub delivered: u64,
-    /// Events that it was not told, or whose batch it failed at.
+    /// Events that were not delivered, or whose batch the policy failed at.
     pub dropped: u64,
     /// Failed calls of its handler or its tick, by kind, in a fixed order.
     pub faults: Vec<(&'static str, u64)>,
-    /// Events that wait to be told.
+    /// Events that wait for delivery.
     pub waiting: usize,
-    /// Whether it is told anything at the moment.
+    /// Circuit breaker of the policy: events are delivered while it is closed.
     pub circuit: CircuitState,
 }
 
-/// Where notes go; the same one for all snapshots.
+/// Hub that distributes notes to the listeners. The same one for all snapshots.
 #[derive(Debug)]
 pub(crate) struct EventHub {
-    /// The beginning of the policies' clock.
+    /// Start of the policies' clock.
     started: Instant,
     families: EventFamilies,
-    /// [`EventKinds`] that somebody wants.
+    /// [`EventKinds`] that any policy wants.
     wanted: AtomicU32,
     inboxes: RwLock<Box<[Arc<Inbox>]>>,
-    /// Rung where there are other inboxes.
+    /// Bell that wakes the thread when there are other inboxes.
     bell: SyncSender<()>,
-    /// Until the thread takes it.
+    /// Wake-up channel, until the thread takes it.
     rung: Mutex<Option<Receiver<()>>>,
 }
 
@@ -71,17 +73,17 @@ impl EventHub {
         })
     }
 
-    /// Microseconds since the router's start.
+    /// Returns the microseconds since the router's start.
     pub(crate) fn now_us(&self) -> u64 {
         self.started.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
     }
 
-    /// Whether anybody wants one of these.
+    /// Returns `true` if any policy wants one of these.
     pub(crate) fn wants_any(&self, kinds: EventKinds) -> bool {
         EventKinds::of_bits(self.wanted.load(Ordering::Relaxed)).meets(kinds)
     }
 
-    /// Something happened.
+    /// Adds a note to the queues of the policies that want it.
     fn note(&self, note: &Note<'_>) {
         if !self.wants_any(EventKinds::NONE.with(note.kind)) {
             return;
@@ -91,9 +93,9 @@ impl EventHub {
         }
     }
 
-    /// Prepares for a snapshot with these workers, which becomes active next. Its new workers join before requests reach them,
-    /// and events go to its listeners from now on. A version takes over from the one before at one moment, so that their common
-    /// state has each event once.
+    /// Prepares for a snapshot with these workers, which becomes active next. Its new workers join before requests
+    /// reach them, and events go to its listeners from now on. A version takes over from the one before at one moment.
+    /// Their common state therefore has each event once.
     pub(crate) fn prepare(
         &self,
         were: &EventWorkers<'_>,
@@ -122,7 +124,7 @@ impl EventHub {
             .fold(0, |wanted, inbox| wanted | inbox.kinds().bits());
         self.wanted.store(wanted, Ordering::Relaxed);
         drop(inboxes);
-        // A bell that is rung already will do.
+        // One pending ring is enough.
         let _ = self.bell.try_send(());
     }
 
@@ -133,7 +135,7 @@ impl EventHub {
         }
     }
 
-    /// Workers that come, and those that do something else.
+    /// Reports new workers, and those whose role has changed.
     fn tell_new(&self, inbox: &Inbox, were: &EventWorkers<'_>, are: &EventWorkers<'_>) {
         for (id, worker) in are {
             let role = worker.spec().role;
@@ -159,7 +161,7 @@ impl EventHub {
     }
 }
 
-/// Something that happened, before it has a time.
+/// Event that has no time yet.
 struct Note<'a> {
     kind: EventKind,
     seq: u64,

@@ -1,4 +1,4 @@
-//! Queues of events, without a router around them.
+//! Tests of event queues, without a router around them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use routing::{
 use super::inbox::{BATCH, QUEUE};
 use super::*;
 
-/// Keeps the requests' numbers of what it is told.
+/// Listener that keeps the request numbers of the events it receives.
 #[derive(Default)]
 struct Keeps(Mutex<Vec<u64>>);
 
@@ -61,7 +61,7 @@ fn spec(name: &str) -> WorkerSpec {
     }
 }
 
-/// So many requests go out.
+/// Adds the dispatches of so many requests.
 fn push(inbox: &Inbox, hub: &EventHub, requests: u64) {
     let worker = worker();
     for seq in 0..requests {
@@ -130,7 +130,7 @@ fn what_waits_when_a_version_is_replaced_is_told_and_what_nobody_told_is_counted
     assert_eq!((next.delivered, next.dropped), (requests, 5));
 }
 
-/// Is told of workers and dispatches, for a policy that never decides.
+/// Listener for workers and dispatches, for a policy that never decides.
 #[derive(Debug, Default)]
 struct Roll(Mutex<Vec<String>>);
 
@@ -141,7 +141,7 @@ struct Listening {
 }
 
 impl Listening {
-    /// What it was told.
+    /// Returns the events it received.
     fn told(&self, hub: &EventHub) -> Vec<String> {
         for inbox in &**hub.inboxes() {
             while inbox.deliver(hub) {}
@@ -199,7 +199,7 @@ fn workers(fleet: &Fleet) -> EventWorkers<'_> {
     workers.map(|worker| (worker.id(), worker)).collect()
 }
 
-/// The listeners of a route that this policy decides on.
+/// Returns the listeners of a route that this policy decides on.
 fn listeners_of(policy: &Listening) -> Vec<Arc<dyn EventListener>> {
     let versions = PolicyVersions::only(Arc::new(policy.clone()));
     listeners([&*versions, &*versions].into_iter())

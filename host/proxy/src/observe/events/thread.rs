@@ -1,4 +1,4 @@
-//! The thread that tells policies what happened, and has them tick.
+//! Event thread: delivers events to policies, and calls their ticks.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use super::EventHub;
 use super::inbox::Inbox;
 
-/// How often it looks while there is somebody to tell: an event is told within about twice that.
+/// Interval of the deliveries while any policy listens. An event is delivered within about twice that.
 const PACE: Duration = Duration::from_millis(50);
-/// After a tick that failed, or that was not let through.
+/// Pause after a tick that failed, or that was not let through.
 const AGAIN: Duration = Duration::from_secs(1);
 /// A lower priority than that of the threads that serve, as the shadows' thread has.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
-/// A policy that is told.
+/// Policy that receives events.
 struct Told {
     inbox: Arc<Inbox>,
     next_tick: Instant,
 }
 
 impl EventHub {
-    /// Starts the thread; it ends when the hub is gone.
+    /// Starts the thread. The thread ends when the hub is dropped.
     pub(crate) fn tell(self: &Arc<Self>) -> io::Result<()> {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(rung) = rung else { return Ok(()) };
@@ -49,7 +49,7 @@ fn run(hub: &Weak<EventHub>, rung: &Receiver<()>) {
     }
 }
 
-/// Until there may be something to do; whether the hub is still there.
+/// Waits until there may be something to do. Returns `true` while the hub exists.
 fn wait(rung: &Receiver<()>, is_idle: bool) -> bool {
     if is_idle {
         return rung.recv().is_ok();
@@ -57,7 +57,7 @@ fn wait(rung: &Receiver<()>, is_idle: bool) -> bool {
     rung.recv_timeout(PACE) != Err(RecvTimeoutError::Disconnected)
 }
 
-/// Goes on with those that are to be told now.
+/// Updates the list to the policies that receive events now.
 fn renew(told: &mut Vec<Told>, hub: &EventHub) {
     let inboxes: Vec<_> = hub.inboxes().to_vec();
     let stays = |told: &Told| inboxes.iter().any(|inbox| Arc::ptr_eq(inbox, &told.inbox));
@@ -72,7 +72,7 @@ fn renew(told: &mut Vec<Told>, hub: &EventHub) {
     }
 }
 
-/// A batch for each, and the ticks that are due; whether there may be more to tell.
+/// Delivers one batch to each policy, and the ticks that are due. Returns `true` if there may be more.
 fn tell_all(told: &mut [Told], hub: &EventHub) -> bool {
     let mut more = false;
     for policy in told {

@@ -1,4 +1,4 @@
-//! What one worker's share of a request leaves behind: that it went out, that its first token came, how it ended.
+//! Lifecycle events of one worker's share of a request: its dispatch, its first token and its end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,8 +17,8 @@ pub(crate) struct RequestFacts {
     pub(crate) prompt_tokens: u32,
 }
 
-/// One worker's share of one try of a request. Each that was dispatched ends exactly once: dropped before it has finished or
-/// failed, it was abandoned.
+/// Lifecycle of one worker's share of an attempt. Each one that was dispatched ends exactly once. One that is dropped
+/// before it has finished or failed was abandoned.
 #[derive(Debug)]
 pub(crate) struct LifecycleEvents {
     hub: Arc<EventHub>,
@@ -31,7 +31,7 @@ pub(crate) struct LifecycleEvents {
 }
 
 impl LifecycleEvents {
-    /// Begins the events of a request that is booked at a worker; none where no policy wants them.
+    /// Begins the events of a request that is booked at a worker. `None` where no policy wants them.
     pub(crate) fn begin(
         hub: &Arc<EventHub>,
         worker: &Arc<Worker>,
@@ -51,24 +51,24 @@ impl LifecycleEvents {
         })
     }
 
-    /// It goes out.
+    /// Records the dispatch.
     pub(crate) fn dispatched(&self) {
         if self.dispatched.set(Instant::now()).is_ok() {
             self.note(EventKind::Dispatched, self.prompt.into());
         }
     }
 
-    /// Its first token came, so long after the dispatch.
+    /// Records the first token, so long after the dispatch.
     pub(crate) fn first_token(&self, after: Duration) {
         self.note(EventKind::FirstToken, millis(after));
     }
 
-    /// The answer was read to its end.
+    /// Records that the answer was read to its end.
     pub(crate) fn finished(&self) {
         self.end(EventKind::Finished);
     }
 
-    /// The worker failed at it.
+    /// Records that the worker failed.
     pub(crate) fn failed(&self) {
         self.end(EventKind::Failed);
     }

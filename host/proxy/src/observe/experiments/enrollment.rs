@@ -19,7 +19,7 @@ pub(crate) struct Enrollment {
 }
 
 impl Enrollment {
-    /// Enrolls a request. `streams` is whether the client requested a stream.
+    /// Enrolls a request. `streams` is `true` if the client requested a stream.
     pub(crate) fn new(trial: Arc<Trial>, assignment: Assignment, streams: bool) -> Self {
         Self {
             trial,

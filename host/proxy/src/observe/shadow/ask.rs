@@ -17,7 +17,7 @@ use super::record::{Answer, Pick};
 use super::view::{ShadowView, Unanswered};
 use crate::proxy::Proxy;
 
-/// Has every shadow of the request's route decide.
+/// Calls every shadow of the request's route.
 pub(super) fn all(proxy: &Proxy, captured: &Captured) {
     let shadows = captured.request.route().shadows.iter();
     for shadow in shadows.flat_map(|shadows| &shadows.each) {
@@ -69,13 +69,13 @@ fn answer(view: &ShadowView<'_>, observer: &mut ShadowObserver<'_>, captured: &C
 /// The observer of one decision of a shadow.
 struct ShadowObserver<'a> {
     shadow: &'a Shadow,
-    /// The version that was called first.
+    /// Version that was called first.
     version: Option<Arc<str>>,
     /// Start of the call.
     called: Option<Instant>,
     /// Time of all calls.
     took: Duration,
-    /// Why the shadow has no answer, if it has none.
+    /// Reason why the shadow has no answer, if it has none.
     unanswered: Answer,
 }
 

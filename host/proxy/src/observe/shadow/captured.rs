@@ -9,13 +9,13 @@ use routing::{LoadReading, WorkerId};
 use crate::dispatch::router_view::{HoldWindow, RouterView};
 use crate::request::context::RequestContext;
 
-/// One placed request. Its loads and matches are those of the moment, without the request itself: a later look would find it booked
-/// at its worker and expected in its cache.
+/// Captured placement of one request. Its loads and matches are those of the moment, without the request itself. A
+/// later look would find it booked at its worker and expected in its cache.
 pub(crate) struct Captured {
     pub(super) request: Arc<RequestContext>,
     pub(super) rows: Arc<CapturedRows>,
     pub(super) placement: WorkerPlacement,
-    /// No worker had been tried.
+    /// State without a tried worker.
     pub(super) state: AttemptState<'static>,
     pub(super) window: HoldWindow,
     pub(super) now_us: u64,
@@ -34,8 +34,8 @@ pub(super) struct CapturedRows {
 }
 
 impl Captured {
-    /// Offers a request that was just placed to the shadows of its route, where it has any and this is one of their share.
-    /// `decided` is what the decision was made of.
+    /// Offers a request that was just placed to the shadows of its route, where it has any and the request is in their
+    /// share. `decided` has the inputs of the decision.
     pub(crate) fn offer(
         view: &RouterView<'_>,
         decided: (EligibleSet, &Candidates),
@@ -46,7 +46,7 @@ impl Captured {
         let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seed())) else {
             return;
         };
-        // Nothing is copied for a queue that is full.
+        // Nothing is copied if the queue is full.
         if !proxy.shadows.has_room(request.body.len()) {
             return shadows.dropped();
         }
@@ -75,7 +75,8 @@ impl CapturedRows {
         if decided.members == members {
             matches.clone_from(&decided.matches);
         }
-        // A shadow without a column of matches may query them by an import: later, when the index has the request's own.
+        // A shadow without a column of matches may query them by an import later. By then the index has the request's
+        // own blocks.
         if matches.is_empty() {
             proxy.find_matches(request, &ids, &mut matches);
         }

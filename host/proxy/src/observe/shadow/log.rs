@@ -1,4 +1,5 @@
-//! Each decision of a shadow as a line of a file, where one is written. No prompt, no header but the request's id.
+//! Decision log of shadows: one line of a file for each decision, if a file is written. The log contains no prompt, and
+//! no header but the request's id.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,16 +12,16 @@ use super::metrics::ResultKind;
 use super::record::Answer;
 use crate::record::{ChoiceLine, ShadowLine, unix_us};
 
-/// One decision, besides what was captured.
+/// Log entry of one decision, besides the captured state.
 pub(super) struct LoggedAnswer {
     pub(super) answer: Answer,
     pub(super) result: ResultKind,
-    /// The version that answered; none where none was called.
+    /// Version that answered. `None` where none was called.
     pub(super) version: Option<Arc<str>>,
     pub(super) took: Duration,
 }
 
-/// Hands a line over, where a file is wished for.
+/// Sends a line to the log, where a file is configured.
 pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer) {
     let request = &captured.request;
     let recorder = &request.snapshot.record.recorder;
@@ -55,7 +56,7 @@ pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer)
 }
 
 impl Captured {
-    /// Who placed the request, and where.
+    /// Returns the active policy's choice: its name, and the workers it chose.
     fn active(&self) -> ChoiceLine {
         let told = self.decided_by.as_ref().and_then(|header| header.to_str().ok());
         let (policy, version) = told.and_then(|told| told.rsplit_once('@')).unzip();
@@ -66,7 +67,7 @@ impl Captured {
         }
     }
 
-    /// The rows of a choice, the prefill worker's second.
+    /// Returns the rows of a choice, the prefill worker's second.
     fn choice(&self, placed: Option<(usize, Option<usize>)>) -> ChoiceLine {
         let Some((answers, prefills)) = placed else {
             return ChoiceLine::default();

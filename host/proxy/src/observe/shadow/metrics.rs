@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use crate::base::buckets::decision_times;
 
-/// A shadow by the route's pool, what the route takes, and its name in the configuration.
+/// Labels of a shadow: the route's pool, the route's conditions, and the shadow's name in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ShadowLabel {
     pub(crate) pool: String,
@@ -66,7 +66,7 @@ impl ResultKind {
     }
 }
 
-/// Of all shadows.
+/// Metric families of all shadows.
 #[derive(Debug, Clone)]
 pub(crate) struct ShadowFamilies {
     decisions: Family<ShadowResultLabel, Counter>,
@@ -157,17 +157,17 @@ impl ShadowFamilies {
     }
 }
 
-/// Handles of one shadow.
+/// Metric handles of one shadow.
 #[derive(Debug)]
 pub(crate) struct ShadowMetrics {
     decisions: [Counter; RESULTS.len()],
     pub(super) dropped: Counter,
-    /// Of the shadow's and of the active policy's choice.
+    /// Tokens matched by the shadow's and by the active policy's choice.
     pub(super) matched: [Counter; 2],
-    /// The same.
+    /// Tokens to be computed, in the same order.
     pub(super) ahead: [Counter; 2],
     pub(super) predictions: Counter,
-    /// The same.
+    /// Predicted times, in the same order.
     pub(super) predicted: [Seconds; 2],
     pub(super) time: Histogram,
 }

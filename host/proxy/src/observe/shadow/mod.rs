@@ -1,9 +1,13 @@
-//! Policies that are asked about a share of a route's requests and decide nothing.
+//! Shadow policies: policies that are called for a share of a route's requests and decide nothing.
 //!
-//! A request hands over, at the moment it is placed and before it is booked anywhere, what a decision is made of: its context, who
-//! was there, their loads and their matches ([`Captured`]). The copy is all it pays, and only if it is among the share (the matches
-//! are looked up for it where its tokens are known and the policy in force did not ask). A queue that is full is not waited for. One
-//! thread of low priority asks the shadows, one request after the other (`ask.rs`; its view of the captured state is `view.rs`), and `record.rs` keeps what came of it.
+//! When a request is placed, and before it is booked anywhere, it hands over the inputs of its decision. These are its
+//! context, the candidates, their loads and their matches ([`Captured`]).
+//!
+//! A request pays only for the copy, and only if it is in the share. Its matches are looked up for the shadows where
+//! its tokens are known and the active policy did not query them. A request never waits for a full queue.
+//!
+//! One thread of low priority calls the shadows, one request after the other (`ask.rs`). Its view of the captured state
+//! is `view.rs`. `record.rs` keeps the results.
 
 mod ask;
 mod captured;
@@ -31,10 +35,10 @@ const QUEUE: usize = 256;
 /// Most bytes of bodies that those may hold.
 const QUEUED_BYTES: usize = 64 << 20;
 
-/// The shadows of one route.
+/// Shadows of one route.
 #[derive(Debug)]
 pub(crate) struct Shadows {
-    /// A request is among the share if its mixed number is at most this.
+    /// Upper bound of the hashes of requests in the share.
     sample: u64,
     each: Box<[Shadow]>,
 }
@@ -75,13 +79,13 @@ impl Shadows {
             })
             .collect();
         (!each.is_empty()).then_some(Self {
-            // A float becomes an integer within its bounds.
+            // The float becomes an integer within its bounds.
             sample: (spec.shadow_sample * u64::MAX as f64) as u64,
             each,
         })
     }
 
-    /// Returns whether they are asked about the request with that seed.
+    /// Returns `true` if the request with that seed is in the share of the shadows.
     pub(crate) fn take(&self, seed: u64) -> bool {
         hash_mix(!seed) <= self.sample
     }

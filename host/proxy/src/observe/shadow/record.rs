@@ -1,4 +1,5 @@
-//! What came of asking a shadow: counted, and the last disagreements kept. No prompt, no header but the request's id.
+//! Results of shadow decisions: counters, and the last disagreements. The results contain no prompt, and no header but
+//! the request's id.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use crate::base::request_id::RequestId;
 /// Disagreements that are kept.
 const KEPT: usize = 32;
 
-/// What a shadow would have done. Workers are rows of what was captured.
+/// Decision of a shadow. Workers are rows of the captured state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Placed {
@@ -27,68 +28,70 @@ pub(super) enum Answer {
     Rejected,
     Passed,
     Fault(FaultKind),
-    /// Its circuit is open.
+    /// The shadow's circuit is open.
     CircuitOpen,
 }
 
-/// A worker that was chosen, as it was known when the request was placed.
+/// Chosen worker, as it was known when the request was placed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pick {
-    /// Its name.
+    /// Name of the worker.
     pub worker: Box<str>,
-    /// Prompt tokens the index said it holds; none where that is unknown.
+    /// Prompt tokens that the worker holds according to the index. `None` where that is unknown.
     pub matched: Option<u32>,
-    /// Tokens it would compute before the request's first token, those of the request included.
+    /// Tokens that the worker would compute before the request's first token, including those of the request.
     pub ahead: u64,
-    /// Time to first token that the worker's past predicts from these, in milliseconds; none while it predicts nothing.
+    /// Predicted time to first token in milliseconds, from these and the worker's past. `None` while there is no
+    /// prediction.
     pub ttft_ms: Option<f64>,
     /// Requests in flight there.
     pub requests: u32,
 }
 
-/// A request that a shadow would have sent elsewhere. Of a pair, the workers are those that compute the prompt where these
-/// differ, else those that answer.
+/// Request that a shadow would have sent elsewhere. Of a pair, the workers are those that compute the prompt where
+/// these differ, else those that answer.
 #[derive(Debug, Clone)]
 pub struct Disagreement {
     /// The request's `x-request-id`.
     pub request: String,
-    /// When.
+    /// Time of the decision.
     pub at: SystemTime,
     /// The arm's choice.
     pub active: Pick,
-    /// The shadow's.
+    /// The shadow's choice.
     pub shadow: Pick,
 }
 
-/// A shadow of a route.
+/// Report of one shadow of a route.
 #[derive(Debug, Clone)]
 pub struct ShadowReport {
     /// The route's pool.
     pub pool: String,
-    /// What the route takes.
+    /// Conditions of the route.
     pub route: String,
-    /// Its name in the configuration.
+    /// Name of the shadow in the configuration.
     pub policy: String,
-    /// The version in force.
+    /// The active version.
     pub version: Arc<str>,
-    /// Decisions by what came of them, in a fixed order.
+    /// Number of decisions by result, in a fixed order.
     pub results: Vec<(&'static str, u64)>,
-    /// Requests it was not asked about, since too many waited.
+    /// Requests that the shadow was not called for, since too many waited.
     pub dropped: u64,
-    /// Where both chose: prompt tokens held by the shadow's workers, and by those in force.
+    /// Where both chose: prompt tokens held by the shadow's workers, and by the active policy's.
     pub matched: [u64; 2],
-    /// Where both chose: tokens to be computed before the first token at the shadow's workers, and at those in force.
+    /// Where both chose: tokens to be computed before the first token at the shadow's workers, and at the active
+    /// policy's.
     pub ahead: [u64; 2],
-    /// Where both chose, and a time to first token is predicted for both choices: how often that was, and the mean of those times in
-    /// milliseconds at the shadow's workers, and at those in force.
+    /// Where both chose and a time to first token is predicted for both choices: the number of such cases and the mean
+    /// times. The means are in milliseconds: at the shadow's workers, and at the active policy's.
     pub predicted: Option<(u64, [f64; 2])>,
-    /// Mean seconds of a decision; none before the first.
+    /// Mean seconds of a decision. `None` before the first.
     pub decision_seconds: Option<f64>,
-    /// The last ones, oldest first.
+    /// Last disagreements, oldest first.
     pub disagreements: Vec<Disagreement>,
 }
 
-/// What is known of one shadow of one route; outlives snapshots.
+/// Statistics of one shadow of one route. Kept over snapshots.
 #[derive(Debug)]
 pub(crate) struct ShadowRecord {
     pub(super) label: ShadowLabel,
@@ -101,7 +104,7 @@ pub(crate) struct ShadowRecord {
 }
 
 impl Shadows {
-    /// There was no room for a request.
+    /// Counts a request that found no room.
     pub(super) fn dropped(&self) {
         for shadow in &self.each {
             shadow.record.metrics.dropped.inc();

@@ -1,4 +1,4 @@
-//! The way from requests to the thread that asks the shadows, which no request ever waits for.
+//! Bounded channel from requests to the shadow thread. No request ever waits for it.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,19 +9,20 @@ use super::captured::Captured;
 use super::{QUEUE, QUEUED_BYTES, ask};
 use crate::proxy::Proxy;
 
-/// A lower priority than that of the threads that serve: where the machine is busy, it has a third of the time of one of those.
+/// Lower priority than that of the serving threads. Where the machine is busy, this thread has a third of the time of
+/// one of those.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
-/// Requests on their way to the shadows.
+/// Queue of requests for the shadows.
 #[derive(Debug)]
 pub(crate) struct ShadowQueue {
     queue: SyncSender<Captured>,
-    /// Until the thread takes it.
+    /// Receiver of the channel, until the thread takes it.
     end: Mutex<Option<Receiver<Captured>>>,
-    /// Requests in it.
+    /// Number of requests in the queue.
     waiting: AtomicUsize,
-    /// Of their bodies.
+    /// Total size of their bodies.
     bytes: AtomicUsize,
 }
 
@@ -38,13 +39,13 @@ impl Default for ShadowQueue {
 }
 
 impl ShadowQueue {
-    /// Whether a request with a body of that size may wait as well.
+    /// Returns `true` if a request with a body of that size may wait as well.
     pub(super) fn has_room(&self, body: usize) -> bool {
         let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(body);
         self.waiting.load(Ordering::Relaxed) < QUEUE && bytes <= QUEUED_BYTES
     }
 
-    /// Whether there was room.
+    /// Adds a captured placement. Returns `true` if there was room.
     pub(super) fn push(&self, captured: Captured) -> bool {
         let body = captured.request.body.len();
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +71,7 @@ impl ShadowQueue {
 }
 
 impl Proxy {
-    /// Starts the thread that asks the shadows; it ends when the proxy is gone.
+    /// Starts the shadow thread. The thread ends when the proxy is dropped.
     pub(crate) fn ask_shadows(self: &Arc<Self>) -> io::Result<()> {
         let Some(end) = self.shadows.end() else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! View of a captured placement, by which a shadow decides as its route's policy did. Its members are the captured rows.
+//! View of a captured placement. A shadow decides on it as its route's policy did. Its members are the captured rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::dispatch::queries::RequestQueries;
 use crate::dispatch::router_view::{MemberColumns, RouterView};
 use crate::proxy::Proxy;
 
-/// The state of one captured placement, and the shadow that decides.
+/// View of one captured placement, for the shadow that decides.
 pub(super) struct ShadowView<'a> {
     router: RouterView<'a>,
     captured: &'a Captured,
     policy: &'a PolicyVersions,
 }
 
-/// The shadow gave no answer, and no fallback stands in for it.
+/// Error of a shadow that gave no answer. No fallback stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unanswered;
 
@@ -49,17 +49,17 @@ impl FleetView for ShadowView<'_> {
         self.router.worker(self.captured.rows.members[row])
     }
 
-    /// A row was a candidate, hence served the model.
+    /// Returns `true`: a row was a candidate, hence served the model.
     fn serves(&self, _row: usize) -> bool {
         true
     }
 
-    /// A row was a candidate, hence did not drain.
+    /// Returns `false`: a row was a candidate, hence did not drain.
     fn is_draining(&self, _row: usize) -> bool {
         false
     }
 
-    /// A row was a candidate, hence eligible.
+    /// Returns that the row is eligible, because it was a candidate.
     fn eligibility(&self, _row: usize, _seed: u64) -> Eligibility {
         Eligibility::Healthy
     }
@@ -188,7 +188,7 @@ impl PoolView for ShadowView<'_> {
 impl PolicyView for ShadowView<'_> {
     type NoAnswer = Unanswered;
 
-    /// A shadow decides all phases.
+    /// Returns the shadow's policy, which decides all phases.
     fn policy(&self, _phase: Phase) -> &PolicyVersions {
         self.policy
     }
@@ -201,7 +201,7 @@ impl PolicyView for ShadowView<'_> {
         Err(Unanswered)
     }
 
-    /// The time of the placement, also for the shadow's circuit.
+    /// Returns the time of the placement, also for the shadow's circuit.
     fn now_us(&self) -> u64 {
         self.captured.now_us
     }

@@ -21,15 +21,15 @@ use crate::limits::bodies::{Arrival, BodiesFull, BodySlot, GivesWay};
 const AHEAD: usize = 64 << 10;
 /// Bytes of one body that are read before other requests have a turn.
 const TURN: usize = 16 << 10;
-/// Most bytes that are read of a client that may not come in, and for how long.
+/// Most bytes that are read of a client that may not come in, and the longest time for it.
 const MOST_DISCARDED: usize = 1 << 20;
 const DISCARD_WITHIN: Duration = Duration::from_secs(5);
-/// However scarce room is, a body may take so long.
+/// Least time that a body may take, however scarce room is.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
-/// So often it is looked at how scarce room is.
+/// Interval at which the scarcity of room is checked.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A body could not be read.
+/// Error of a body that could not be read.
 #[derive(Debug, Error)]
 pub(crate) enum IntakeError<E: std::error::Error + 'static> {
     #[error("read a body of more than {limit} bytes")]
@@ -48,18 +48,18 @@ pub(crate) enum IntakeError<E: std::error::Error + 'static> {
     Broken(#[source] E),
 }
 
-/// How slowly a body may come.
+/// Minimum pace of a body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// Longest wait for a piece.
     pub(crate) idle: Duration,
-    /// It may take so long in all...
+    /// Time that a body may take in all...
     pub(crate) grace: Duration,
-    /// ...and one second more for each so many bytes that came; 0: for ever.
+    /// ...and one second more for each so many bytes that came; 0: no limit.
     pub(crate) rate: u64,
 }
 
-/// Only the wait for a piece counts.
+/// Pace whose only limit is the wait for a piece.
 impl From<Duration> for Pace {
     fn from(idle: Duration) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Pace {
         (self.grace / haste).max(LEAST_GRACE.min(self.grace))
     }
 
-    /// How long the next piece may be waited for, where a body must come `haste` times as fast as configured.
+    /// Returns the longest wait for the next piece, where a body must come `haste` times as fast as configured.
     fn patience(&self, came: usize, took: Duration, haste: u32) -> Duration {
         if self.rate == 0 {
             return self.idle;
@@ -131,23 +131,23 @@ where
         }
         if turn >= TURN {
             turn = 0;
-            // While bytes are there, nothing else would end this task's turn.
+            // While bytes are there, this task would not yield by itself.
             tokio::task::yield_now().await;
         }
     }
     Err(IntakeError::TooLarge { limit })
 }
 
-/// Reads a body for a while and keeps nothing of it, so that its client comes to read why.
+/// Reads a body for a while and discards it, so that its client gets to read the refusal.
 pub(crate) async fn hear_out(headers: &HeaderMap, body: Incoming) {
-    // Who waits to be told to go on sends nothing before.
+    // A client that waits for `100 Continue` has sent no body yet.
     if !headers.contains_key(EXPECT) {
         discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
     }
 }
 
-/// Reads on and throws away, so that a client that is still sending comes to read its answer: at most `limit` bytes, for at
-/// most `patience` in all.
+/// Reads and discards the rest of a body, so that a client that is still sending gets to read its answer. The limits
+/// are `limit` bytes and `patience` in all.
 async fn discard<B>(mut body: B, limit: usize, patience: Duration)
 where
     B: Body<Data = Bytes> + Unpin,
@@ -167,14 +167,14 @@ where
     let _ = tokio::time::timeout(patience, reading).await;
 }
 
-/// Runs once something has to be waited for.
+/// Clock that runs once there is a wait.
 struct Clock {
     pace: Pace,
     started: Option<Instant>,
     came: usize,
-    /// Of a client's body.
+    /// Memory slot of a client's body.
     slot: Option<BodySlot>,
-    /// Of a client that had to be waited for.
+    /// Arrival of a client that had to be waited for.
     arrival: Option<Arrival>,
     window: Window,
 }
@@ -191,7 +191,7 @@ impl Clock {
         }
     }
 
-    /// The next data; none at the end.
+    /// Returns the next data. `None` at the end.
     async fn next<B>(&mut self, body: &mut B) -> Result<Option<Bytes>, IntakeError<B::Error>>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -200,7 +200,7 @@ impl Clock {
         loop {
             match self.frame(body).await?.transpose().map_err(IntakeError::Broken)? {
                 None => return Ok(None),
-                // Trailers carry nothing that is passed on.
+                // Trailers are not passed on.
                 Some(frame) => {
                     if let Ok(data) = frame.into_data() {
                         self.came += data.len();
@@ -212,7 +212,8 @@ impl Clock {
         }
     }
 
-    /// Takes bytes that came from those that all bodies may have. A client does not lose the time that this takes.
+    /// Reserves memory for bytes that came, from the budget of all bodies. A client does not lose the time that this
+    /// takes.
     async fn take(&mut self, bytes: usize) -> Result<(), BodiesFull> {
         let Some(slot) = &mut self.slot else {
             return Ok(());
@@ -238,7 +239,7 @@ impl Clock {
         B::Error: std::error::Error + 'static,
     {
         let mut frame = pin!(body.frame());
-        // What is there already needs no clock.
+        // A piece that is already there needs no clock.
         if let Poll::Ready(frame) = poll_fn(|cx| Poll::Ready(frame.as_mut().poll(cx))).await {
             return Ok(frame);
         }
@@ -255,7 +256,7 @@ impl Clock {
                 true => Duration::ZERO,
                 false => idle.min(self.pace.patience(self.came, took, haste)),
             };
-            // A body that nobody else needs the room of waits in one piece.
+            // A body whose room no other body needs waits without interruption.
             let look = if self.slot.is_some() {
                 left.min(LOOK_AGAIN)
             } else {
@@ -287,12 +288,12 @@ impl Clock {
     }
 }
 
-/// While room is scarce: since when it is looked at what comes, and what had come until then.
+/// Window while room is scarce: its beginning, and the bytes that had come until then.
 #[derive(Default)]
 struct Window(Option<(Instant, usize)>);
 
 impl Window {
-    /// Whether a body that must hurry has come too slowly of late: what it was ahead before does not count.
+    /// Returns `true` if a body that must hurry has come too slowly in the window. An earlier lead does not count.
     fn is_behind(&mut self, pace: Pace, haste: u32, came: usize) -> bool {
         if haste == 1 || pace.rate == 0 {
             self.0 = None;
@@ -310,7 +311,7 @@ impl Window {
     }
 }
 
-/// Ends when the body must give way, and never where it is not among those that arrive.
+/// Resolves when the body must give way. Never resolves where it is not among those that arrive.
 async fn ends(arrival: Option<&Arrival>) -> GivesWay {
     match arrival {
         Some(arrival) => arrival.gives_way().await,

@@ -60,7 +60,7 @@ async fn a_large_body_that_is_all_there_lets_others_run_before_it_ends() {
         ended.set(true);
         read.unwrap().len()
     };
-    // Polled in this order: the other one runs while the body is not read to its end.
+    // The futures are polled in this order: the other one runs while the body is not read to its end.
     let (length, was_ended) = tokio::join!(reading, async { ended.get() });
     assert_eq!((length, was_ended), (2 * TURN, false));
 }
@@ -109,7 +109,7 @@ async fn a_body_that_is_waited_for_learns_that_places_have_become_scarce() {
         unfinished: 200,
         ..BodyTotals::default()
     });
-    // Its time would be up when the test is long over.
+    // This grace ends long after the test.
     let grace = Duration::from_secs(3_600);
     let pace = Pace {
         idle: grace,

@@ -17,7 +17,7 @@ pub(crate) struct FleetCollector {
     cell: Arc<SnapshotCell>,
 }
 
-/// A gauge of each worker: name, help, and how to read it.
+/// Gauge of each worker: name, help, and how to read it.
 type WorkerGauge = (&'static str, &'static str, fn(&Member) -> f64);
 
 const WORKER_GAUGES: [WorkerGauge; 14] = [
@@ -160,7 +160,7 @@ impl Collector for FleetCollector {
     }
 }
 
-/// Each worker once, however many pools it is in.
+/// Returns each worker once, however many pools it is in.
 fn distinct(pools: &[Arc<PoolState>]) -> Vec<&Member> {
     let mut members: Vec<&Member> = pools.iter().flat_map(|pool| &pool.workers.members).collect();
     members.sort_by_key(|member| member.worker.id());

@@ -1,4 +1,4 @@
-//! One direction of a tunnel, and what both know of each other: when bytes moved last, and which ended first.
+//! One direction of a tunnel, and the state that both share: when bytes last moved, and which direction ended first.
 
 use std::io::{self, ErrorKind};
 use std::sync::OnceLock;
@@ -14,15 +14,15 @@ use crate::base::label::Outcome;
 
 /// Bytes of one direction that are under way in the router.
 const BUFFER: usize = 16 << 10;
-/// How long one direction may go on after the other has ended: a WebSocket with one end closed is of no use.
+/// Time for which one direction may go on after the other has ended. A WebSocket with one end closed is of no use.
 const AFTER_END: Duration = Duration::from_secs(5);
 
-/// How far both directions of a tunnel are.
+/// Progress of both directions of a tunnel.
 pub(super) struct Progress {
     epoch: Instant,
     /// Milliseconds from the epoch to the last byte that moved.
     moved: AtomicU64,
-    /// How the direction that ended first did it.
+    /// Outcome of the direction that ended first.
     first: OnceLock<Outcome>,
     ended: Notify,
 }
@@ -77,14 +77,14 @@ impl Progress {
     }
 }
 
-/// Why a direction broke off.
+/// Reason why a direction broke off.
 #[derive(Debug)]
 pub(super) enum PumpError {
     Read(io::Error),
     Write(io::Error),
 }
 
-/// One direction.
+/// One direction of a tunnel.
 pub(super) struct Flow<'a> {
     progress: &'a Progress,
     bytes: &'a Counter,
@@ -95,7 +95,8 @@ impl<'a> Flow<'a> {
         Self { progress, bytes }
     }
 
-    /// Moves bytes to their end. The next are read once the last are written: a side that does not read holds the other back.
+    /// Moves bytes to their end. The next bytes are read once the last are written: a side that does not read holds the
+    /// other back (backpressure).
     pub(super) async fn pump(
         &self,
         from: &mut (impl AsyncRead + Unpin),
@@ -145,7 +146,7 @@ mod tests {
             sender.write_all(&sent).await.unwrap();
             sender.shutdown().await.unwrap();
         });
-        // Nobody receives: what both pipes hold is all that is taken.
+        // Without a receiver, only as much is taken as both pipes hold.
         for _ in 0..100 {
             assert!(sending.as_mut().now_or_never().is_none());
             assert!(pump.as_mut().now_or_never().is_none());

@@ -1,4 +1,4 @@
-//! Check of the head of a request that asks for a WebSocket.
+//! Check of the head of a WebSocket request.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, Request, Version};
@@ -6,8 +6,8 @@ use inference_api::Endpoint;
 
 use crate::base::reply::Refusal;
 
-/// Returns why a request to a WebSocket's endpoint is refused, where it asks for no WebSocket (RFC 6455, section 4.1) or has
-/// a body: what follows its head would be a body to one reader and frames to another.
+/// Returns the refusal of a request to a WebSocket's endpoint that requests no WebSocket (RFC 6455, section 4.1) or has
+/// a body. Bytes after such a head would be a body to one reader and frames to another.
 pub(crate) fn check<B>(endpoint: Endpoint, request: &Request<B>) -> Result<(), Refusal> {
     let headers = request.headers();
     let is_new_enough = request.version() == Version::HTTP_11;
@@ -22,7 +22,7 @@ pub(crate) fn check<B>(endpoint: Endpoint, request: &Request<B>) -> Result<(), R
     Ok(())
 }
 
-/// Whether a header's list has a token.
+/// Returns `true` if a header's list has a token.
 fn has(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     let values = headers.get_all(name).iter();
     let mut tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));

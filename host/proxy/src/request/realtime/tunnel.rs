@@ -1,4 +1,5 @@
-//! Tunnel of a switched connection: bytes both ways, until one side ends it, both are silent, or the router stops.
+//! Tunnel of a switched connection: relays bytes both ways, until one side ends it, both are idle for too long, or the
+//! router stops.
 
 use std::error::Error;
 use std::future::pending;
@@ -31,7 +32,7 @@ pub(crate) struct Tunnel {
     pub(super) member: usize,
     /// Longest silence of both sides.
     pub(super) idle: Duration,
-    /// The end of the request's whole time.
+    /// Deadline of the whole request.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -43,11 +44,11 @@ pub(crate) struct TunnelSlot(Arc<Mutex<Option<Tunnel>>>);
 #[derive(Debug, Default)]
 pub(crate) struct OpenedTunnel {
     tunnel: Mutex<Option<(OnUpgrade, Tunnel)>>,
-    /// True as soon as there is one: the connection's bytes are no requests any more.
+    /// `true` once there is a tunnel: the connection's bytes are no requests any more.
     is_switched: Arc<AtomicBool>,
 }
 
-/// One side of a tunnel broke off.
+/// Side of a tunnel that broke off.
 #[derive(Debug)]
 enum Broken {
     Client(io::Error),
@@ -89,7 +90,7 @@ impl OpenedTunnel {
         }
     }
 
-    /// Whether there is a tunnel to run.
+    /// Returns `true` if there is a tunnel to run.
     pub(crate) fn is_there(&self) -> bool {
         self.lock().is_some()
     }
@@ -200,7 +201,7 @@ impl Broken {
     }
 }
 
-/// Waits for a request's deadline; for ever where there is none.
+/// Waits for a request's deadline. Never resolves where there is none.
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline.into()).await,

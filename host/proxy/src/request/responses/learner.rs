@@ -1,4 +1,4 @@
-//! Learns the id of a response from the beginning of its answer, while it passes.
+//! Learner of response ids: reads the id of a response from the beginning of its answer, while it passes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,12 +10,12 @@ use super::table::{ResponseKey, ResponseLimits, ResponseTable};
 use crate::proxy::Proxy;
 use crate::request::context::RequestContext;
 
-/// One answer whose id is not known yet.
+/// Learner for one answer whose id is not known yet.
 #[derive(Debug)]
 pub(crate) struct ResponseLearner {
     table: Arc<ResponseTable>,
     limits: ResponseLimits,
-    /// The client's name; none where clients need no key.
+    /// Name of the client. `None` where clients need no key.
     client: Option<Arc<str>>,
     worker: WorkerId,
     finder: ResponseIdFinder,
@@ -34,7 +34,7 @@ pub(crate) fn learner(proxy: &Proxy, request: &RequestContext, member: usize) ->
 }
 
 impl ResponseLearner {
-    /// Looks into another chunk of the answer. Whether that was enough.
+    /// Searches another chunk of the answer. Returns `true` if that was enough.
     pub(crate) fn push(&mut self, chunk: &[u8]) -> bool {
         if let Some(id) = self.finder.push(chunk) {
             let key = ResponseKey {

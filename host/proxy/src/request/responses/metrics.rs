@@ -11,7 +11,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// Handles; a clone is another to the same numbers.
+/// Metric handles. A clone is another handle to the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseMetrics {
     size: Gauge,

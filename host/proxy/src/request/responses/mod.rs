@@ -1,7 +1,7 @@
 //! Responses that engines keep: a response's id leads back to the worker that made it.
 //!
-//! `table.rs` is the table of ids, `learner.rs` fills it from answers as they pass, `retrieve.rs` serves what is asked of a
-//! response by its id, and `pin.rs` places requests that go on from one.
+//! `table.rs` is the table of ids, and `learner.rs` fills it from passing answers. `retrieve.rs` serves requests for a
+//! response by its id. `pin.rs` places requests that go on from one.
 
 mod learner;
 mod metrics;
@@ -18,7 +18,7 @@ use crate::base::reply::Refusal;
 use crate::fleet::pool::Member;
 use crate::request::snapshot::PoolState;
 
-/// Whether the worker of a response can serve what is asked of it now.
+/// Checks that the worker of a response can serve a request for it now.
 fn check_in_service(member: &Member, id: &str) -> Result<(), Refusal> {
     if member.link.is_out() {
         return Err(Refusal::ResponseWorkerOut { id: id.into() });

@@ -7,9 +7,9 @@ use crate::base::reply::Refusal;
 use crate::proxy::Proxy;
 use crate::request::context::RequestContext;
 
-/// Returns the member that keeps the response of that id, by its index. None where the id is unknown, or the response was made by
-/// a worker of another pool than that of the request's model: the policy decides then, and the engine answers what it makes of
-/// the id.
+/// Returns the member that keeps the response of that id, by its index. `None` where the id is unknown, or where a
+/// worker of another pool than that of the request's model made the response. In these cases the policy decides, and
+/// the engine handles the id.
 pub(crate) fn pinned(proxy: &Proxy, request: &RequestContext, id: &str) -> Result<Option<usize>, Refusal> {
     let table = &proxy.responses;
     let caller = request.caller.as_ref();

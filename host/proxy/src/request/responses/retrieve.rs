@@ -1,4 +1,4 @@
-//! `/v1/responses/{id}` and its cancellation: sent to the worker that made the response, and nowhere else.
+//! `/v1/responses/{id}` and its cancellation: sent only to the worker that made the response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,19 +31,19 @@ const PREFIX: &str = "/v1/responses/";
 /// Longest body of a request that needs none.
 const LONGEST_BODY: usize = 64 << 10;
 
-/// A path below a response's id.
+/// Path below a response's id.
 pub(crate) struct ResponsePage {
-    /// As OpenAPI writes it.
+    /// Path as OpenAPI writes it.
     pub(crate) path: &'static str,
-    /// The methods it takes, as `Allow` names them.
+    /// Methods of the path, as `Allow` names them.
     pub(crate) allow: &'static str,
-    /// One line for people.
+    /// Summary of one line, for people.
     pub(crate) summary: &'static str,
-    /// What follows the id.
+    /// Path after the id.
     suffix: &'static str,
 }
 
-/// Every such path. Of those that end alike the longest comes first.
+/// All such paths. Of those that end alike the longest comes first.
 pub(crate) const RESPONSE_PAGES: [ResponsePage; 2] = [
     ResponsePage {
         path: "/v1/responses/{id}/cancel",
@@ -59,17 +59,17 @@ pub(crate) const RESPONSE_PAGES: [ResponsePage; 2] = [
     },
 ];
 
-/// A request for a response by its id.
+/// Request for a response by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResponseCall<'a> {
-    /// The id of the response.
+    /// Id of the response.
     id: &'a str,
-    /// The methods of the path, as `Allow` names them.
+    /// Methods of the path, as `Allow` names them.
     pub(crate) allow: &'static str,
 }
 
 impl<'a> ResponseCall<'a> {
-    /// The request that a path stands for; none where it is no such path.
+    /// Returns the request that a path stands for. `None` where the path is no such path.
     pub(crate) fn of_path(path: &'a str) -> Option<Self> {
         let rest = path.strip_prefix(PREFIX)?;
         RESPONSE_PAGES.iter().find_map(|page| {
@@ -82,7 +82,7 @@ impl<'a> ResponseCall<'a> {
     }
 }
 
-/// A request with what is known of it.
+/// Request with the facts that are known of it.
 struct Arrival {
     head: Parts,
     id: HeaderValue,
@@ -179,7 +179,7 @@ async fn from_worker(
     Ok(response)
 }
 
-/// The pool and the member that keep a client's response.
+/// Returns the pool and the member that keep a client's response.
 fn place<'a>(
     proxy: &Proxy,
     snapshot: &'a Snapshot,
@@ -205,7 +205,8 @@ fn place<'a>(
     placed
 }
 
-/// Sends it to the worker; no other has the response. Nothing is computed, so nothing is booked.
+/// Sends the request to its worker, because no other has the response. The worker computes nothing, so nothing is
+/// booked.
 async fn send(
     pool: &Arc<PoolState>,
     at: usize,

@@ -1,8 +1,9 @@
-//! Table of response ids: which worker made which response. Bounded, expiring, and sharded, so that answers which end at the
-//! same time do not wait for each other.
+//! Table of response ids: which worker made which response. The table is bounded, expiring, and sharded, so that
+//! answers which end at the same time do not wait for each other.
 //!
-//! Ids are chosen by engines, and clients ask for what they please: the table keeps hashes under a secret of this process,
-//! taken over the client and the id. So nobody can fill one shard on purpose, and one client's ids are unknown to another.
+//! Ids are chosen by engines, and clients may request any id. The table therefore keeps hashes under a secret of this
+//! process, taken over the client and the id. No client can fill one shard on purpose, and one client's ids are unknown
+//! to another.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -15,24 +16,24 @@ use super::metrics::ResponseMetrics;
 
 const SHARDS: usize = 16;
 
-/// How much the table keeps.
+/// Limits of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResponseLimits {
-    /// Most ids; 0: none is kept.
+    /// Most ids that are kept. 0: none is kept.
     pub(crate) most: usize,
-    /// How long an id is known.
+    /// Lifetime of an id.
     pub(crate) ttl: Duration,
 }
 
-/// A response of a client.
+/// Key of a client's response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseKey<'a> {
-    /// The client's name; empty where clients need no key.
+    /// Name of the client. Empty where clients need no key.
     pub(crate) client: &'a str,
     pub(crate) id: &'a str,
 }
 
-/// The ids.
+/// Bounded table of response ids, with expiry.
 #[derive(Debug)]
 pub(crate) struct ResponseTable {
     shards: [Mutex<Shard>; SHARDS],
@@ -43,7 +44,7 @@ pub(crate) struct ResponseTable {
 #[derive(Debug, Default)]
 struct Shard {
     workers: HashMap<u128, Entry>,
-    /// Oldest first. Of a key that was stored again, only the last counts.
+    /// Keys and their times, oldest first. Of a key that was stored again, only the last counts.
     order: VecDeque<(u128, Instant)>,
 }
 
@@ -109,7 +110,7 @@ impl ResponseTable {
 }
 
 impl Shard {
-    /// Removes what has expired, and the oldest beyond `most`.
+    /// Removes expired ids, and the oldest beyond `most`.
     fn forget(&mut self, now: Instant, ttl: Duration, most: usize) {
         while let Some(&(hash, stored)) = self.order.front() {
             let is_old = now.saturating_duration_since(stored) >= ttl;
@@ -117,7 +118,7 @@ impl Shard {
                 return;
             }
             self.order.pop_front();
-            // It may have been stored again since.
+            // The id may have been stored again since.
             if self
                 .workers
                 .get(&hash)
@@ -173,7 +174,7 @@ mod tests {
         table.store(key("", "resp_1"), WorkerId(7), LIMITS, now);
         assert!(table.find(key("", "resp_1"), LIMITS, now + TTL / 2).is_some());
         assert!(table.find(key("", "resp_1"), LIMITS, now + TTL).is_none());
-        // Stored again, it is as new as that.
+        // An id that is stored again gets a new lifetime.
         table.store(key("", "resp_1"), WorkerId(8), LIMITS, now + TTL);
         assert_eq!(
             table.find(key("", "resp_1"), LIMITS, now + TTL),

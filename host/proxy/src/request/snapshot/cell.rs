@@ -1,4 +1,5 @@
-//! The active snapshot: the only `ArcSwap` besides that of each pool's model catalog, and the only place where a snapshot changes what outlives it.
+//! Active snapshot: the only `ArcSwap` besides that of each pool's model catalog. Only here does a snapshot change
+//! state that outlives it.
 
 use std::sync::Arc;
 
@@ -11,14 +12,14 @@ use crate::limits::memory::MemoryStage;
 use crate::metrics::ProxyMetrics;
 use crate::observe::events::EventWorkers;
 
-/// Holds the active snapshot. Readers load it without waiting; there is one writer, the composition root.
+/// Cell of the active snapshot. Readers load it without waiting. The only writer is the composition root.
 #[derive(Debug)]
 pub struct SnapshotCell {
     current: ArcSwap<Snapshot>,
 }
 
 impl SnapshotCell {
-    /// A cell with its first snapshot.
+    /// Makes a cell with its first snapshot.
     #[must_use]
     pub fn new(first: SnapshotPlan, metrics: &ProxyMetrics) -> Self {
         let first = first.build(None, metrics);
@@ -33,19 +34,18 @@ impl SnapshotCell {
         }
     }
 
-    /// The active snapshot.
+    /// Returns the active snapshot.
     #[must_use]
     pub fn load(&self) -> Arc<Snapshot> {
         self.current.load_full()
     }
 
-    /// Limits, TLS and CORS for a connection that has no request yet.
+    /// Returns limits, TLS and CORS for a connection that has no request yet.
     pub(crate) fn edge(&self) -> Arc<Edge> {
         Arc::clone(&self.current.load().edge)
     }
 
-    /// Makes a plan's snapshot the active one for requests that come from now on. Those under way keep theirs. Nothing of
-    /// it can fail.
+    /// Makes a plan's snapshot the active one for new requests. Requests under way keep theirs. This cannot fail.
     pub fn store(&self, plan: SnapshotPlan) {
         let before = self.current.load_full();
         let next = Arc::new(plan.build(Some(&before), &before.metrics));
@@ -98,7 +98,7 @@ impl Snapshot {
         }
     }
 
-    /// Leaves caches that can be made again what a stage leaves them.
+    /// Shrinks caches that can be rebuilt to the size that a memory stage leaves them.
     pub(crate) fn shrink_caches(&self, stage: MemoryStage) {
         self.tokenizing.shrink(stage);
     }

@@ -1,8 +1,9 @@
-//! Configuration as requests see it: one immutable value, loaded once at a request's entry and kept until its
-//! answer begins. What is needed to the end of the answer, the pool and the limits, can be had apart from it.
+//! Configuration snapshot: one immutable value, loaded once at a request's entry and kept until its answer begins. The
+//! pool and the limits are needed to the end of the answer, and can be held without the snapshot.
 //!
-//! `snapshot/plan.rs` checks a [`SnapshotSpec`] and builds the snapshot, `snapshot/cell.rs` makes it the active one. What must
-//! outlive a reload (connections, health, queues) is taken over from the snapshot before, worker by worker and pool by pool.
+//! `snapshot/plan.rs` checks a [`SnapshotSpec`] and builds the snapshot, `snapshot/cell.rs` makes it the active one.
+//! State that must outlive a reload (connections, health, queues) is taken over from the snapshot before, worker by
+//! worker and pool by pool.
 
 mod cell;
 mod plan;
@@ -37,102 +38,102 @@ use crate::request::keep_alive::KeepAlive;
 use crate::request::route::Route;
 use crate::tokens::{ModelsSpec, TokenSource, Tokenizing};
 
-/// Everything a snapshot is made of.
+/// Parts that a snapshot is built from.
 #[derive(Debug)]
 pub struct SnapshotSpec {
-    /// Counts snapshots.
+    /// Number of the snapshot.
     pub generation: Generation,
     /// Pools, with distinct names.
     pub pools: Vec<PoolSpec>,
     /// Routes in the order in which they are tried.
     pub routes: Vec<RouteSpec>,
-    /// Who may ask, with distinct names; none: everybody may, and needs no key.
+    /// Clients that are allowed, with distinct names. Empty: every client is allowed, and needs no key.
     pub clients: Vec<ClientSpec>,
-    /// Where the tokens of models come from.
+    /// Sources of the models' tokens.
     pub models: ModelsSpec,
-    /// What bounds every request.
+    /// Limits of every request.
     pub limits: RequestLimits,
-    /// What is decided before they are looked into.
+    /// Settings of the edge, which apply before a request is inspected.
     pub edge: EdgeSpec,
-    /// What is recorded of them.
+    /// Settings of the decision log.
     pub record: RecordSpec,
-    /// Whether answers tell who decided, whom it chose, and what that one holds of the prompt.
+    /// Set if answers report the deciding policy, the chosen worker, and how much of the prompt that worker holds.
     pub decision_headers: bool,
-    /// Whether clients may read `/metrics`.
+    /// Set if clients may read `/metrics`.
     pub metrics_on_listen: bool,
     /// Headers of requests that policies may read, in lower case.
     pub policy_headers: Vec<String>,
 }
 
-/// A pool and how requests for it are treated.
+/// Pool, and the treatment of its requests.
 #[derive(Debug)]
 pub struct PoolSpec {
-    /// Its name and workers.
+    /// Name and workers of the pool.
     pub pool: Pool,
-    /// How the tokens of a prompt become known.
+    /// Source of a prompt's tokens.
     pub tokens: TokenSource,
-    /// What its workers are expected to have cached besides what their events tell.
+    /// Prompts that the workers are expected to have cached, besides those that their events report.
     pub expectation: Expectation,
     /// Most requests held at once; 0 holds none.
     pub queue_limit: usize,
     /// Longest time a request is held in all.
     pub queue_timeout: Duration,
-    /// What is let in, and whom first; none: everything, as it comes.
+    /// Admission control: the limits, and the priorities. `None`: every request is admitted as it comes.
     pub admission: Option<AdmissionSpec>,
-    /// Comments are sent on streams that say nothing for so long; none: never.
+    /// Idle time after which a comment is sent on a stream. `None`: never.
     pub keep_alive: Option<Duration>,
     /// LoRA adapters that are served whether a worker lists them or not.
     pub adapters: Vec<AdapterSpec>,
-    /// How its workers are asked for their models; none where they are not.
+    /// Query for the workers' models. `None` where they are not queried.
     pub model_list: Option<ModelListSpec>,
-    /// What becomes of a client's `Authorization`.
+    /// Treatment of a client's `Authorization`.
     pub authorization: Authorization,
-    /// How many connections each worker gets, and how they begin.
+    /// Number of connections to each worker, and how they begin.
     pub connections: ConnectionsSpec,
-    /// Whether clients may set the members of a hand-over.
+    /// Set if clients may set the members of a hand-over.
     pub accept_handover: bool,
-    /// Whether each tenant's prompts have a `cache_salt` of its own.
+    /// Set if each tenant's prompts have a `cache_salt` of its own.
     pub isolate_prefixes: bool,
-    /// How requests are split between prefill and decode workers; none where they are not.
+    /// Split of requests between prefill and decode workers. `None` where they are not split.
     pub pd: Option<PdSpec>,
-    /// When its workers are kept away from.
+    /// Rules for the ejection of its workers.
     pub health: HealthSpec,
-    /// How they are asked for their load; none where they are not.
+    /// Query for the workers' load. `None` where they are not queried.
     pub scrape: Option<ScrapeSpec>,
-    /// How requests are tried again.
+    /// Rules for retries.
     pub retries: RetrySpec,
-    /// What is other for this pool than [`RequestLimits`] say.
+    /// Timeouts of this pool that differ from [`RequestLimits`].
     pub timeouts: PoolTimeouts,
 }
 
-/// Which requests go to which pool, decided by which policy.
+/// Route: which requests go to which pool, decided by which policy.
 pub struct RouteSpec {
     /// Globs (`*`, `?`), one of which the model must match; empty for any request.
     pub models: Vec<String>,
-    /// The request's whole path, without its query; none for any.
+    /// The request's whole path, without its query. `None` for any.
     pub path: Option<String>,
     /// Headers the request must have, with exactly these values.
     pub headers: Vec<(String, String)>,
     /// Name of a pool of the same snapshot.
     pub pool: String,
-    /// What decides: on a worker, or on both of a pair at once where it can ([`routing::FeaturePlan::pairs`]), else
-    /// on one after the other.
+    /// Policy that decides: on a worker, or on both of a pair at once where it can ([`routing::FeaturePlan::pairs`]),
+    /// else on one after the other.
     pub policy: Arc<PolicyVersions>,
-    /// What decides on the prefill worker instead, in a pool that splits requests.
+    /// Policy for the prefill worker instead, in a pool that splits requests.
     pub prefill_policy: Option<Arc<PolicyVersions>>,
-    /// What decides on the decode worker instead.
+    /// Policy for the decode worker instead.
     pub decode_policy: Option<Arc<PolicyVersions>>,
-    /// What is tried out beside `policy`.
+    /// Policies that are tried beside `policy`.
     pub trials: TrialSpec,
-    /// What its requests are to get.
+    /// Objectives of the route's requests.
     pub objectives: Objectives,
 }
 
-/// One configuration in force.
+/// One active configuration.
 #[derive(Debug)]
 pub struct Snapshot {
     pub(crate) generation: Generation,
-    /// Each to be kept apart from the routes and their policies.
+    /// Pools, each to be kept apart from the routes and their policies.
     pub(crate) pools: Box<[Arc<PoolState>]>,
     pub(crate) routes: Box<[Route]>,
     pub(crate) tokenizing: Tokenizing,
@@ -142,14 +143,14 @@ pub struct Snapshot {
     pub(crate) record: RecordSpec,
     pub(crate) decision_headers: bool,
     pub(crate) metrics_on_listen: bool,
-    /// In lower case.
+    /// Headers of requests that policies may read, in lower case.
     pub(crate) policy_headers: Box<[String]>,
-    /// The same one in every snapshot.
+    /// Event hub, the same one in every snapshot.
     pub(crate) events: Arc<EventHub>,
     metrics: ProxyMetrics,
 }
 
-/// A pool of a snapshot.
+/// Pool of a snapshot.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) workers: Arc<WorkerPool>,
@@ -165,50 +166,50 @@ pub(crate) struct PoolState {
     pub(crate) pd: Option<PdPool>,
     pub(crate) retries: RetrySpec,
     pub(crate) budget: Arc<RetryBudget>,
-    /// What bounds its requests, once their bodies are read.
+    /// Limits of the requests, once their bodies are read.
     pub(crate) limits: RequestLimits,
     pub(crate) metrics: PoolMetrics,
 }
 
 impl Snapshot {
-    /// Counts snapshots.
+    /// Returns the number of the snapshot.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Whether clients must show a key.
+    /// Returns `true` if clients must present a key.
     #[must_use]
     pub fn needs_keys(&self) -> bool {
         self.clients.are_known()
     }
 
-    /// Microseconds on the clock of decisions.
+    /// Returns the microseconds on the clock of decisions.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.events.now_us()
     }
 
-    /// What the process has of its memory.
+    /// Returns a report of the memory that the process has.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
         self.edge.memory.report()
     }
 
-    /// Every worker of every pool, by its id and name.
+    /// Returns every worker of every pool, by its id and name.
     #[must_use]
     pub fn worker_names(&self) -> BTreeMap<WorkerId, Box<str>> {
         let name = |member: &Member| (member.worker.id(), member.worker.spec().name.clone());
         self.members().map(name).collect()
     }
 
-    /// The policies that are told events.
+    /// Returns the policies that receive events.
     #[must_use]
     pub fn listeners(&self) -> Vec<ListenerReport> {
         self.events.reports()
     }
 
-    /// The pool that a route leads to.
+    /// Returns the pool that a route leads to.
     pub(crate) fn pool_of(&self, route: usize) -> &Arc<PoolState> {
         &self.pools[self.routes[route].pool]
     }
@@ -218,7 +219,7 @@ impl Snapshot {
         self.pools.iter().map(|pool| &pool.workers)
     }
 
-    /// Every member of every pool; a worker of two pools twice.
+    /// Returns every member of every pool. A worker of two pools is returned twice.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
         self.pools.iter().flat_map(|pool| &pool.workers.members)
     }

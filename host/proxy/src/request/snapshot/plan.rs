@@ -1,7 +1,8 @@
-//! A snapshot that is checked and not yet active.
+//! Snapshot plan: a snapshot that is checked and not yet active.
 //!
-//! [`SnapshotPlan::new`] does everything that can fail, and changes nothing that serves: no metric has a new label, no worker
-//! other rules. A plan that is dropped leaves no trace. [`super::SnapshotCell::store`] builds its snapshot, which cannot fail.
+//! [`SnapshotPlan::new`] does everything that can fail, and changes nothing of the running state. No metric gets a new
+//! label, and no worker gets other rules. A plan that is dropped leaves no trace. [`super::SnapshotCell::store`] builds
+//! its snapshot, which cannot fail.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,24 +28,24 @@ use crate::request::keep_alive::KeepAlive;
 use crate::request::route::{Route, RouteError, RoutePlan};
 use crate::tokens::{Tokenizing, TokenizingPlan};
 
-/// A snapshot cannot be built.
+/// Error of a snapshot that cannot be built.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     /// A worker's URL cannot be connected to.
     #[error("use worker `{worker}`")]
     Worker {
-        /// Its name.
+        /// Name of the worker.
         worker: Box<str>,
-        /// What is wrong.
+        /// The error.
         #[source]
         source: UrlError,
     },
-    /// A route makes no sense.
+    /// A route is invalid.
     #[error("use route {number}")]
     Route {
-        /// Counted from 1.
+        /// Number of the route, from 1.
         number: usize,
-        /// What is wrong.
+        /// The error.
         #[source]
         source: RouteError,
     },
@@ -53,15 +54,15 @@ pub enum SnapshotError {
     Threads(#[source] io::Error),
 }
 
-/// A checked [`SnapshotSpec`], with everything that could not be had for certain.
+/// Checked [`SnapshotSpec`], with all parts whose creation could fail.
 #[derive(Debug)]
 pub struct SnapshotPlan {
-    /// Without its pools, routes and models, which are below.
+    /// Specification without its pools, routes and models, which are below.
     spec: SnapshotSpec,
     pools: Vec<PoolPlan>,
     routes: Vec<RoutePlan>,
     tokenizing: TokenizingPlan,
-    /// Of every worker, once each.
+    /// Links of all workers, once each.
     links: Vec<LinkPlan>,
 }
 
@@ -69,7 +70,7 @@ pub struct SnapshotPlan {
 struct PoolPlan {
     spec: PoolSpec,
     members: Vec<MemberPlan>,
-    /// Where it names no dialect.
+    /// Dialect detection, where the pool names no dialect.
     detection: Option<Arc<Detection>>,
 }
 
@@ -81,7 +82,7 @@ struct MemberPlan {
     bootstrap: Option<Arc<Bootstrap>>,
 }
 
-/// A worker's runtime state: of the snapshot before, or to be made.
+/// Runtime state of a worker: that of the snapshot before, or a new one.
 #[derive(Debug)]
 enum LinkPlan {
     Kept(Arc<WorkerHandle>),
@@ -89,8 +90,8 @@ enum LinkPlan {
 }
 
 impl SnapshotPlan {
-    /// Checks what is to follow `previous`. Workers that are still there by id keep connections, health and metrics; pools that
-    /// are still there by name keep their queue.
+    /// Checks the snapshot that is to follow `previous`. Workers that are still there by id keep connections, health
+    /// and metrics. Pools that are still there by name keep their queue.
     ///
     /// # Errors
     /// [`SnapshotError`] when the spec makes no sense.
@@ -125,8 +126,8 @@ impl SnapshotPlan {
         })
     }
 
-    /// The snapshot, which takes the place of `previous`. Its metrics have their labels from now on; everything else that
-    /// is shared with `previous` stays as it is until the snapshot becomes active.
+    /// Builds the snapshot, which takes the place of `previous`. Its metrics have their labels from now on. All other
+    /// state that is shared with `previous` stays as it is until the snapshot becomes active.
     pub(crate) fn build(self, previous: Option<&Snapshot>, metrics: &ProxyMetrics) -> Snapshot {
         let spec = self.spec;
         let links = self.links.into_iter().map(|link| link.build(metrics));
@@ -167,7 +168,7 @@ impl SnapshotPlan {
     }
 }
 
-/// What is known of the dialect of a pool that names none; what was known before, while it names none.
+/// Returns the dialect detection of a pool that names no dialect. Earlier results are kept while it names none.
 fn detection(pd: Option<PdSpec>, before: Option<&Arc<PoolState>>) -> Option<Arc<Detection>> {
     let is_detected = pd.is_some_and(|pd| pd.dialect.is_none());
     let kept = before.and_then(|before| before.pd.as_ref()?.detection.clone());
@@ -253,7 +254,7 @@ impl LinkPlan {
     }
 }
 
-/// The workers of a plan, and what they keep from the snapshot before.
+/// Workers of a plan, and the state that they keep from the snapshot before.
 struct Workers<'a> {
     kept: HashMap<WorkerId, Arc<WorkerHandle>>,
     bootstraps: HashMap<WorkerId, &'a Arc<Bootstrap>>,
@@ -277,7 +278,7 @@ impl<'a> Workers<'a> {
         }
     }
 
-    /// `dialect`: none where nothing is split, none in it while it is unknown.
+    /// Builds the members of a pool. `dialect`: `None` where nothing is split, `None` in it while it is unknown.
     fn members(
         &mut self,
         pool: &Pool,
@@ -298,7 +299,7 @@ impl<'a> Workers<'a> {
         pool.workers.iter().map(member).collect()
     }
 
-    /// Index of a worker's link, which it shares with every pool that has the worker.
+    /// Returns the index of a worker's link, which it shares with every pool that has the worker.
     fn link(&mut self, worker: &Arc<Worker>) -> Result<usize, UrlError> {
         if let Some(place) = self.places.get(&worker.id()) {
             return Ok(*place);
@@ -317,7 +318,7 @@ impl<'a> Workers<'a> {
     }
 }
 
-/// A prefill worker's bootstrap server; the one it had, while its address stays.
+/// Returns a prefill worker's bootstrap server. The present one is kept while its address stays.
 fn bootstrap(
     worker: &Worker,
     dialect: Option<Option<Dialect>>,

@@ -33,7 +33,7 @@ impl Snapshot {
         trials.map(|trial| trial.resume(policy)).sum()
     }
 
-    /// Returns the pools whose workers make the tokens of each prompt because no model has a table, where a policy wants them.
+    /// Returns the pools whose workers make the tokens of each prompt. No model has a table, and a policy wants tokens.
     pub fn pools_without_tokenizer(&self) -> impl Iterator<Item = &str> {
         let asks = |at: usize| {
             let is_worker = matches!(self.pools[at].tokens, TokenSource::Worker { .. });

@@ -1,12 +1,14 @@
-//! What is known of one worker's health, as a machine without a clock: time is passed in, in milliseconds.
+//! Health state machine of one worker, without a clock: time is passed in, in milliseconds.
 //!
-//! A worker is *pending* until it was reached once: by a good probe or by a request that it answered. No other state leads back
-//! there.
+//! A worker is *pending* until it was reached once: by a good probe or by a request that it answered. No other state
+//! leads back there.
 //!
-//! A worker *rests* once requests fail on it. When the rest is over one request tries it (half-open) while the others still
-//! keep away: its success brings the worker back, its failure starts the next rest, twice as long. A worker that came back is
-//! offered a rising share of the requests (slow start), and until that is over, a failure goes on where the last rest was.
-//! Probes count for themselves: what they take out of service only they bring back.
+//! A worker *rests* (is ejected) once requests fail on it. When the rest is over, one trial request is sent (half-open)
+//! while the others still avoid the worker. If the trial succeeds, the worker returns. If it fails, the next rest
+//! begins, twice as long.
+//!
+//! A worker that returned gets a rising share of the requests (slow start). Until that is over, a failure continues the
+//! backoff of the last rest. Probes count separately: only probes return a worker to service that probes took out.
 
 mod report;
 mod window;
@@ -18,52 +20,52 @@ use self::window::Window;
 use super::spec::HealthSpec;
 use crate::base::label::EjectionCause;
 
-/// The smallest share of requests a worker is offered that came back.
+/// Smallest share of requests that a returned worker gets (start of the slow start).
 const FIRST_SHARE: f64 = 0.1;
-/// The longest time a worker is passed over because it asked for it.
+/// Longest time for which a worker's own request for a pause is honoured.
 const LONGEST_TOLD_MS: u64 = 60_000;
 
-/// What a request is to a worker it is sent to.
+/// Meaning of a request for the health of its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttemptToken {
     /// Ordinary traffic.
     Plain,
-    /// The one request that finds out whether the worker is back.
+    /// Trial request, which finds out whether the worker is back.
     Trial,
 }
 
-/// Where a worker stands.
+/// Health status of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HealthStatus {
-    /// It was never reached, and takes requests only where no worker in service is left.
+    /// Never reached. The worker gets requests only where no worker in service is left.
     Pending,
-    /// It takes requests.
+    /// In service: the worker gets requests.
     Serving,
-    /// It takes a rising share of them.
+    /// In slow start: the worker gets a rising share of the requests.
     Returning,
-    /// It failed requests, and is kept away from.
+    /// Ejected because requests failed on it.
     Resting,
-    /// It asked to be passed over for a while.
+    /// Passed over for a while at the worker's own request.
     Busy,
-    /// Its probes say that it is not well.
+    /// Out of service because its probes failed.
     Unhealthy,
 }
 
 impl HealthStatus {
-    /// Whether to keep away.
+    /// Returns `true` if the worker is out of service.
     pub(crate) fn is_out(self) -> bool {
         matches!(self, Self::Pending | Self::Resting | Self::Busy | Self::Unhealthy)
     }
 }
 
-/// What a probe found.
+/// Result of a health probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// It is well, or at least there.
+    /// The worker is healthy, or at least reachable.
     Well,
-    /// It is not.
+    /// The worker is unhealthy.
     Unwell,
-    /// Nothing was found out.
+    /// The probe found nothing out.
     Unclear,
 }
 
@@ -72,7 +74,7 @@ enum Stage {
     /// Never reached.
     Pending,
     Serving,
-    /// Kept away from until then, and but for a trial from then on.
+    /// Ejected until that time. After that, only a trial is sent.
     Resting {
         until_ms: u64,
         cause: EjectionCause,
@@ -82,45 +84,45 @@ enum Stage {
     },
 }
 
-/// The machine.
+/// State machine of one worker's health.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) rules: HealthSpec,
     stage: Stage,
-    /// Failures to answer in a row.
+    /// Consecutive failures to answer.
     failures: u32,
-    /// Answers of 500 or more in a row.
+    /// Consecutive answers of 500 or more.
     server_errors: u32,
-    /// Rests since it last came back for good.
+    /// Ejections since the worker last returned for good.
     rests: u32,
     window: Window,
-    /// It asked to be passed over until then; 0 where it did not.
+    /// End of the pause that the worker requested, 0 where it requested none.
     told_until_ms: u64,
     probes: Probes,
-    /// For the reports.
+    /// Times and errors for the reports.
     history: History,
 }
 
-/// When the present states began, and what went wrong last.
+/// Beginnings of the present states, and the last failure.
 #[derive(Debug, Default)]
 struct History {
-    /// Start of the stage; a further rest of the same outage goes on with the first one's.
+    /// Start of the stage. A further rest of the same outage keeps the first one's start.
     stage_ms: u64,
-    /// When it last asked to be passed over.
+    /// Time of the worker's last request for a pause.
     told_ms: u64,
-    /// When its probes took it out of service.
+    /// Time when the probes took the worker out of service.
     against_ms: u64,
-    /// The last failure while anything speaks against it.
+    /// Last failure, while anything counts against the worker.
     trouble: Option<Box<str>>,
 }
 
 #[derive(Debug, Default)]
 struct Probes {
-    /// In a row.
+    /// Consecutive failed probes.
     failed: u32,
-    /// In a row.
+    /// Consecutive passed probes.
     passed: u32,
-    /// They have taken it out of service.
+    /// `true` while probes have taken the worker out of service.
     are_against: bool,
 }
 
@@ -139,12 +141,13 @@ impl State {
         }
     }
 
-    /// Whether it was never reached.
+    /// Returns `true` if the worker was never reached.
     pub(super) fn is_pending(&self) -> bool {
         self.stage == Stage::Pending
     }
 
-    /// It was reached for the first time, if it was pending: it is in service from now on. What probes found before counts no more.
+    /// Puts a pending worker into service, because it was reached for the first time. Earlier results of probes no
+    /// longer count.
     pub(super) fn reached(&mut self, now_ms: u64) {
         if self.stage == Stage::Pending {
             self.stage = Stage::Serving;
@@ -157,12 +160,12 @@ impl State {
         }
     }
 
-    /// Keeps the text of a failure, for the reports.
+    /// Stores the text of a failure, for the reports.
     pub(super) fn note(&mut self, trouble: Box<str>) {
         self.history.trouble = Some(trouble);
     }
 
-    /// Other rules from now on. What probes found is forgotten where there are none any more.
+    /// Sets other rules from now on. Results of probes are forgotten where there are no probes any more.
     pub(super) fn set_rules(&mut self, rules: &HealthSpec) {
         if rules.probe.is_none() {
             self.probes = Probes::default();
@@ -172,7 +175,7 @@ impl State {
         }
     }
 
-    /// Whether nothing at all is to be heeded about it.
+    /// Returns `true` if nothing at all counts against the worker.
     pub(super) fn is_plain(&self) -> bool {
         self.stage == Stage::Serving
             && self.failures == 0
@@ -181,13 +184,14 @@ impl State {
             && !self.probes.are_against
     }
 
-    /// Failures to answer in a row; at least one while a trial is to tell.
+    /// Returns the number of consecutive failures to answer. The number is at least one while a trial request is under
+    /// way.
     pub(super) fn failures(&self) -> u32 {
         let rests = matches!(self.stage, Stage::Resting { .. });
         self.failures.max(u32::from(rests))
     }
 
-    /// Where it stands now.
+    /// Returns the present health status.
     pub(super) fn stance(&mut self, now_ms: u64) -> HealthStatus {
         self.settle(now_ms);
         if self.probes.are_against {
@@ -202,7 +206,7 @@ impl State {
         }
     }
 
-    /// Whether the request of that number may be offered it: always, unless it has just come back.
+    /// Returns `true` if slow start admits the request of that number. Outside of slow start every request is admitted.
     pub(super) fn admits(&mut self, seq: u64, now_ms: u64) -> bool {
         self.settle(now_ms);
         let Stage::Returning { since_ms } = self.stage else {
@@ -212,11 +216,11 @@ impl State {
         spread(seq) < done.max(FIRST_SHARE)
     }
 
-    /// A request is about to be sent.
+    /// Records that a request is about to be sent.
     pub(super) fn begin(&mut self, now_ms: u64) -> AttemptToken {
         match self.stage {
             Stage::Resting { until_ms, cause } if until_ms <= now_ms => {
-                // Should the trial hang, another may follow after as long again.
+                // If the trial hangs, another may follow after the same time.
                 let until_ms = now_ms.saturating_add(self.rest_ms());
                 self.stage = Stage::Resting { until_ms, cause };
                 AttemptToken::Trial
@@ -225,13 +229,13 @@ impl State {
         }
     }
 
-    /// A request was answered well.
+    /// Records a good answer to a request.
     pub(super) fn answered(&mut self, dispatch: AttemptToken, now_ms: u64) {
         self.failures = 0;
         self.server_errors = 0;
         match self.stage {
             Stage::Pending => self.reached(now_ms),
-            // What was under way says nothing of what is wrong with many of its answers.
+            // Requests that were under way prove nothing where many of the worker's answers are bad.
             Stage::Resting { cause, .. }
                 if cause == EjectionCause::Failures || dispatch == AttemptToken::Trial =>
             {
@@ -241,7 +245,8 @@ impl State {
         }
     }
 
-    /// It failed to answer. `answers` are the good ones so far. Why it rests now, if it begins to.
+    /// Records a failure to answer. `answers` is the number of good ones so far. Returns the cause if an ejection
+    /// begins now.
     pub(super) fn failed(
         &mut self,
         dispatch: AttemptToken,
@@ -261,7 +266,7 @@ impl State {
         None
     }
 
-    /// It answered with a status of 500 or more. Why it rests now, if it begins to.
+    /// Records an answer with a status of 500 or more. Returns the cause if an ejection begins now.
     pub(super) fn server_error(
         &mut self,
         dispatch: AttemptToken,
@@ -273,7 +278,7 @@ impl State {
         }
         if let Stage::Resting { cause, .. } = self.stage {
             if cause == EjectionCause::Failures {
-                // It does answer.
+                // An error status is an answer: the worker is reachable.
                 self.come_back(now_ms);
             } else if dispatch == AttemptToken::Trial {
                 return Some(self.rest(cause, now_ms));
@@ -287,7 +292,7 @@ impl State {
         None
     }
 
-    /// Why it is to rest for what it answered, unless too many others do.
+    /// Returns the cause for an ejection because of its answers. The pool decides whether too many others are out.
     pub(super) fn deserves(&self, answers: u64) -> Option<EjectionCause> {
         let in_a_row = self.rules.server_errors > 0 && self.server_errors >= self.rules.server_errors;
         let is_bad = || self.window.is_bad(&self.rules, answers);
@@ -297,12 +302,12 @@ impl State {
         }
     }
 
-    /// It rests for what it deserves to rest for, if it still does.
+    /// Ejects the worker if its answers still justify it. Returns the cause.
     pub(super) fn eject(&mut self, (now_ms, answers): (u64, u64)) -> Option<EjectionCause> {
         self.deserves(answers).map(|cause| self.rest(cause, now_ms))
     }
 
-    /// It asked not to be asked for so long, which is heeded up to a minute.
+    /// Records the worker's request for a pause, which is honoured up to a minute.
     pub(super) fn passed_over(&mut self, after_ms: u64, now_ms: u64) {
         if self.told_until_ms <= now_ms {
             self.history.told_ms = now_ms;
@@ -311,7 +316,7 @@ impl State {
         self.told_until_ms = self.told_until_ms.max(until_ms);
     }
 
-    /// A probe ended. Whether it is taken out of service by that.
+    /// Records the result of a probe. Returns the cause if that takes the worker out of service.
     pub(super) fn probed(&mut self, finding: Finding, now_ms: u64) -> Option<EjectionCause> {
         if self.is_pending() {
             match finding {
@@ -349,7 +354,7 @@ impl State {
         }
     }
 
-    /// The requests that were under way when it failed count as one failure.
+    /// Returns `true` for a request that was under way at the last failure. All these count as one failure.
     fn is_of_the_last_outage(&self, dispatch: AttemptToken, now_ms: u64) -> bool {
         let rests = matches!(self.stage, Stage::Resting { until_ms, .. } if until_ms > now_ms);
         rests && dispatch == AttemptToken::Plain
@@ -368,7 +373,7 @@ impl State {
         cause
     }
 
-    /// How long the rest is that it is in.
+    /// Returns the length of the present rest.
     fn rest_ms(&self) -> u64 {
         let doublings = self.rests.saturating_sub(1).min(32);
         let longest = millis(self.rules.longest_rest).max(1);
@@ -384,7 +389,7 @@ impl State {
         self.settle(now_ms);
     }
 
-    /// What time alone ends.
+    /// Ends the states that time alone ends.
     fn settle(&mut self, now_ms: u64) {
         if let Stage::Returning { since_ms } = self.stage
             && now_ms.saturating_sub(since_ms) >= millis(self.rules.slow_start)
@@ -404,7 +409,7 @@ fn millis(time: Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// A number from 0 up to 1 for each of a row of numbers, evenly spread: the golden ratio's multiples.
+/// Returns an evenly spread number from 0 up to 1 for each of a row of numbers: the golden ratio's multiples.
 fn spread(seq: u64) -> f64 {
     (seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / (1_u64 << 53) as f64
 }

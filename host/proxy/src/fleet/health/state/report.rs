@@ -1,4 +1,4 @@
-//! Reasons: why a worker is in its state, since when, and what ends it.
+//! Health report of a worker: the reason for its state, since when, and what ends it.
 
 use super::{HealthStatus, Stage, State, millis};
 use crate::base::label::EjectionCause;
@@ -10,18 +10,18 @@ pub(crate) const LONGEST_REASON: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StateReport {
     pub(crate) stance: HealthStatus,
-    /// When it began.
+    /// Beginning of the state.
     pub(crate) since_ms: u64,
-    /// When it ends by itself, or is tried again; none where only a check or a request ends it.
+    /// Time when the state ends without a check, or is tried again. `None` where only a check or a request ends it.
     pub(crate) next_ms: Option<u64>,
-    /// Why; none while nothing speaks against the worker.
+    /// Reason for the state. `None` while nothing counts against the worker.
     pub(crate) reason: Option<String>,
-    /// Whether a check or a request has found anything out yet.
+    /// `true` once a check or a request has had a result.
     pub(crate) is_checked: bool,
 }
 
 impl State {
-    /// The state, its beginning and its reason.
+    /// Returns the state, its beginning and its reason.
     pub(in crate::fleet::health) fn report(&mut self, now_ms: u64) -> StateReport {
         let stance = self.stance(now_ms);
         let (since_ms, next_ms) = match stance {
@@ -83,7 +83,7 @@ impl State {
         })
     }
 
-    /// What took it out of service.
+    /// Returns the cause that took the worker out of service.
     fn cause(&self) -> String {
         let Stage::Resting { cause, .. } = self.stage else {
             return String::new();

@@ -1,13 +1,13 @@
-//! Sliding window of failures: the share of requests that went wrong lately.
+//! Sliding window of failures: the share of requests that failed lately.
 
 use super::millis;
 use crate::fleet::health::HealthSpec;
 
-/// What went wrong lately. It begins with a failure, so that good answers need no clock.
+/// Recent failures. The window begins with a failure, so that good answers need no clock.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     since_ms: u64,
-    /// Good answers before it.
+    /// Good answers before the window.
     answers: u64,
     failures: u64,
 }

@@ -13,7 +13,8 @@ use crate::base::label::Outcome;
 
 /// Experiment of one route.
 ///
-/// It is shared by consecutive snapshots while no arm changes. Requests in flight keep it alive, so it holds no policy.
+/// The experiment is shared by consecutive snapshots while no arm changes. Requests in flight keep it
+/// alive, so it holds no policy.
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(super) pool: String,
@@ -41,7 +42,8 @@ pub(super) struct Arm {
 
 /// Stop state of a canary.
 ///
-/// It is shared over reloads that keep its version and share, because a request from before a reload can stop it.
+/// The state is shared over reloads that keep its version and share, because a request from before a reload can
+/// stop it.
 #[derive(Debug, Default)]
 struct StopState {
     is_stopped: AtomicBool,
@@ -68,7 +70,8 @@ pub(crate) struct TrialParts<'a> {
 impl Trial {
     /// Returns the experiment that follows `before` and its policies.
     ///
-    /// It is the same one if nothing changed. In a new one a canary stays stopped if its share and version are unchanged.
+    /// The result is the same one if nothing changed. In a new one a canary stays stopped if its share and
+    /// version are unchanged.
     pub(crate) fn next(
         parts: TrialParts<'_>,
         before: Option<(&Arc<Self>, &[&PolicyVersions])>,

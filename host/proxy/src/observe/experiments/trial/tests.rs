@@ -29,7 +29,7 @@ fn next(arms: &[Share], before: Option<(&Arc<Trial>, &[Share])>) -> Arc<Trial> {
     Trial::next(parts, before, &ArmFamilies::default())
 }
 
-/// The arm of each of many sessions.
+/// Returns the arm of each of many sessions.
 fn arms(trial: &Trial) -> Vec<usize> {
     (0..20_000)
         .map(|session| trial.assign(Some(session), 0).arm)
@@ -83,7 +83,7 @@ fn a_share_that_is_raised_only_moves_sessions_into_it() {
 fn what_is_known_outlives_a_reload_that_changes_nothing_of_it() {
     let arms = [(policy(), 9_000), (policy(), 1_000)];
     let trial = next(&arms, None);
-    // A reload links the same versions anew.
+    // A reload links the same versions again.
     let again: Vec<Share> = arms
         .iter()
         .map(|(policy, share)| {
