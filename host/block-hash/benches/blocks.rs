@@ -1,4 +1,5 @@
-//! What one block of 16 tokens costs, by algorithm, beside the bare hash of as many bytes; `cargo bench -p block-hash`.
+//! Benchmark: cost of hashing one block of 16 tokens by algorithm, beside the bare hash of as many bytes. Run with
+//! `cargo bench -p block-hash`.
 
 use block_hash::{Algorithm, RFC_1527_SEED, VllmHasher, sequence_hashes};
 use divan::{Bencher, black_box, counter::ItemsCount};
@@ -17,7 +18,7 @@ fn tokens() -> Vec<u32> {
         .collect()
 }
 
-/// 32,768 tokens, chained.
+/// Hashes 32,768 tokens, chained.
 #[divan::bench(args = ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"])]
 fn vllm(bencher: Bencher<'_, '_>, algorithm: &str) {
     let algorithm = Algorithm::named(algorithm).expect("an algorithm's name");
@@ -37,7 +38,7 @@ fn rfc_1527(bencher: Bencher<'_, '_>) {
         .bench_local(|| sequence_hashes(black_box(&tokens), BLOCK, RFC_1527_SEED));
 }
 
-/// What no serialisation could be faster than: SHA-256 of 110 bytes, two of its blocks.
+/// Lower bound for any serialisation: SHA-256 of 110 bytes, which are two of its blocks.
 #[divan::bench]
 fn bare_sha256_of_110_bytes(bencher: Bencher<'_, '_>) {
     let bytes = [7_u8; 110];

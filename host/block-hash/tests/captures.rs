@@ -1,5 +1,5 @@
-//! Real engines as witnesses: every block that a captured vLLM 0.32 stored is hashed again, and must have the name that the
-//! engine gave it. Needs the captures of `/work/shared` beside the project; skipped where they are not.
+//! Real engines as witnesses: every block that a captured vLLM 0.32 stored is hashed again, and must have the name that
+//! the engine gave it. Needs the captures of `/work/shared` beside the project; skipped where they are not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const LORAS: [(&str, &str); 2] = [("ad1", "/tmp/tiny-lora"), ("ad2", "/tmp/tiny-lora2")];
 
-/// A block's name as its events have it: a number, or the whole digest in hexadecimal.
+/// Returns a block's name as its events have it: a number, or the whole digest in hexadecimal.
 fn name(hash: &Value) -> String {
     hash["$bin"]
         .as_str()
@@ -24,7 +24,8 @@ fn named(digest: &Digest, like: &Value) -> String {
     }
 }
 
-/// Events have bare keys; the engine hashed tagged ones: the adapter's first, then a salt.
+/// Returns the keys as the engine hashed them. Events have bare keys; the engine hashed tagged ones: the adapter's
+/// first, then a salt.
 fn keys<'v>(published: &'v Value, lora: Option<&'v str>) -> Vec<ExtraKey<'v>> {
     let texts = published
         .as_array()

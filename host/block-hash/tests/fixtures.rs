@@ -1,4 +1,5 @@
-//! Vectors of others, where the shared data is there: vLLM's own hashes and the first conductors'. Skipped where it is not.
+//! Vectors of others, where the shared data is there: vLLM's own hashes and the first conductors'. Skipped where it is
+//! not.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -87,7 +88,7 @@ fn blocks_hash_as_sha256_of_vllm_0_22() {
     check_golden("hash_golden_vectors_sha256.json", Algorithm::Sha256);
 }
 
-/// `["cache_salt", ...]` and the like, or bare text.
+/// Returns an extra key of `["cache_salt", ...]` and the like, or of bare text.
 fn extra_key(key: &Value) -> ExtraKey<'_> {
     let Some(parts) = key.as_array() else {
         return ExtraKey::Text(key.as_str().unwrap());

@@ -15,7 +15,7 @@ const KNOWN: Known<'_> = Known {
     has_admin_key: false,
 };
 
-/// Name and text of every case, in order.
+/// Returns name and text of every case, in order.
 fn cases() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut cases: Vec<(String, String)> = fs::read_dir(folder)

@@ -27,7 +27,7 @@ fn annotated() -> String {
     fs::read_to_string(folder().join("conductor.toml")).expect("conductor.toml is there")
 }
 
-/// The configuration; fails on a warning too.
+/// Returns the configuration; fails on a warning too.
 #[track_caller]
 fn check(name: &str, text: &str) -> Config {
     let parsed = Config::parse(name, text, &KNOWN)
@@ -76,7 +76,7 @@ fn the_annotated_file_states_the_defaults() {
     assert_eq!(annotated, minimal);
 }
 
-/// The annotated file with its optional keys set.
+/// Returns the annotated file with its optional keys set.
 fn uncommented() -> String {
     let text = annotated();
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
@@ -99,7 +99,7 @@ fn the_annotated_file_with_everything_uncommented_parses_too() {
 
 #[test]
 fn the_annotated_file_shows_every_key_there_is() {
-    // An unknown key makes the reader list the known ones; here they are asked for section by section.
+    // An unknown key makes the reader list the known ones. The probes cover section by section.
     let probes = [
         ("zzzzzzzz = 1\n", "top"),
         ("[server]\nzzzzzzzz = 1\n", "server"),

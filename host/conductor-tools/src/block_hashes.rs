@@ -38,7 +38,7 @@ fn read_tokens(text: &str) -> Result<Vec<u32>> {
     ids.iter().enumerate().map(token).collect()
 }
 
-/// Returns why there is no hash to print, where there is none.
+/// Returns the reason for which there is no hash to print, if there is one.
 fn why_none(args: &BlockHashesArgs, tokens: &[u32]) -> Option<String> {
     let (tokens, size) = (tokens.len(), args.block_size.get() as usize);
     (tokens < size).then(|| {
@@ -46,7 +46,7 @@ fn why_none(args: &BlockHashesArgs, tokens: &[u32]) -> Option<String> {
     })
 }
 
-/// An empty text is none, as engines and upstream take it.
+/// Returns the text unless it is empty. Engines and upstream take an empty text as none.
 fn given(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }

@@ -1,7 +1,7 @@
 //! Commands of the binary that serve nothing.
 //!
-//! [`policy`] has the tools of a policy's author, [`simulate`] runs policies on traces, [`remote`] and [`explain`] query a running
-//! router. The policies run in the router's own runtime and within its limits.
+//! [`policy`] has the tools of a policy's author, [`simulate`] runs policies on traces, [`remote`] and [`explain`]
+//! query a running router. The policies run in the router's own runtime and within its limits.
 
 pub mod args;
 pub mod block_hashes;

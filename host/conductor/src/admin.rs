@@ -123,7 +123,7 @@ impl Admin {
     }
 }
 
-/// Events by why they were skipped, or connections by why they were closed.
+/// Returns events by the reason of their rejection, or connections by the reason of their end.
 fn by_reason(rejected: &kv_feed::Rejected) -> BTreeMap<&'static str, u64> {
     rejected.by_reason().collect()
 }

@@ -39,8 +39,8 @@ struct AdminAccess {
     hosts: Option<HostNames>,
 }
 
-/// Returns the host names that a listener answers to without a key. `None` stands for any: other machines use names of their
-/// own.
+/// Returns the host names that a listener answers to without a key. `None` stands for any: other machines use names of
+/// their own.
 pub(crate) fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> Option<HostNames> {
     let is_loopback = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
     is_loopback.then(|| HostNames::with(&server.admin_hosts))

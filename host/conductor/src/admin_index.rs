@@ -1,4 +1,5 @@
-//! The index of the admin listener: `/` and `/admin` link to every page, and a path without a page answers with the list of them.
+//! The index of the admin listener: `/` and `/admin` link to every page, and a path without a page answers with the
+//! list of them.
 
 use axum::Router;
 use axum::body::Body;
@@ -91,7 +92,7 @@ const PAGES: &[AdminPage] = &[
     page("POST", "/instances/remove", "removes a worker"),
 ];
 
-/// `/` and `/admin`.
+/// Serves `/` and `/admin`.
 pub(crate) fn pages() -> Router {
     Router::new()
         .route("/", get(index).fallback(only_get))
@@ -99,7 +100,7 @@ pub(crate) fn pages() -> Router {
         .route("/admin/", get(index).fallback(only_get))
 }
 
-/// HTML for browsers, JSON for everything else.
+/// Returns HTML for browsers, JSON for everything else.
 async fn index(headers: HeaderMap) -> Response<Body> {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let wants_html = accept.is_some_and(|accept| accept.contains("text/html"));
@@ -114,7 +115,7 @@ async fn index(headers: HeaderMap) -> Response<Body> {
     response
 }
 
-/// For a path without a page.
+/// Answers a path without a page.
 pub(crate) async fn unknown(uri: Uri) -> Response<Body> {
     let path: String = uri.path().chars().take(256).collect();
     let pages: Vec<String> = PAGES
@@ -132,7 +133,7 @@ fn list() -> Vec<Value> {
         .collect()
 }
 
-/// The texts are this file's own, without anything to escape.
+/// Returns the index as HTML. The texts are this file's own, without anything to escape.
 fn html() -> String {
     let rows: String = PAGES.iter().map(row).collect();
     format!(
@@ -141,7 +142,7 @@ fn html() -> String {
     )
 }
 
-/// Only what can be read as it stands is a link.
+/// Returns the row of a page. Only readable pages are links.
 fn row(page: &AdminPage) -> String {
     let AdminPage { method, path, about } = page;
     let name = if *method == "GET" && !path.contains('{') {

@@ -1,5 +1,5 @@
-//! `POST /admin/policies/NAME/shadow`, `/canary`, `/promote` and `/retract`: an operator tries a policy out on a route, makes it the
-//! route's policy, or ends both.
+//! `POST /admin/policies/NAME/shadow`, `/canary`, `/promote` and `/retract`: an operator tries a policy out on a route,
+//! makes it the route's policy, or ends both.
 //!
 //! The change is sent to the reload thread, the only writer, and is active when the answer is sent.
 
@@ -36,7 +36,7 @@ struct RouteBody {
     route: Option<usize>,
     /// Share of the requests that are sent to a shadow, up to 1.
     sample: Option<f64>,
-    /// Of the sessions, for a canary.
+    /// Percentage of the sessions, for a canary.
     percent: Option<f64>,
 }
 

@@ -22,10 +22,10 @@ const CLIENTS: &str = "server.tls";
 const ADMIN: &str = "server.admin-tls";
 const INDEXER: &str = "indexer.tls";
 
-/// Everything TLS of a configuration.
+/// Certificates and TLS settings of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Certificates {
-    /// Of the listeners that have it, by their tables' names.
+    /// TLS of the listeners that have it, by their tables' names.
     listeners: HashMap<&'static str, Made<ServerTls>>,
     /// TLS of the pools that configure it.
     pools: HashMap<String, Made<WorkerTls>>,
@@ -88,7 +88,8 @@ struct CertificateProblem {
 }
 
 impl Certificates {
-    /// Reads the files that a configuration names. What is as `before` is that of `before`: connections that began with it are kept.
+    /// Reads the files that a configuration names. What is as `before` is that of `before`: connections that began with
+    /// it are kept.
     ///
     /// # Errors
     /// [`CertificateError`] for the first that is no good.
@@ -104,7 +105,7 @@ impl Certificates {
         }
     }
 
-    /// All that [`Certificates::read`] would fail for.
+    /// Returns all that [`Certificates::read`] would fail for.
     pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
         let (_, problems) = Self::survey(None, config, source);
         problems.iter().map(CertificateProblem::diagnostic).collect()
@@ -145,7 +146,7 @@ impl Certificates {
         }
     }
 
-    /// The files that a configuration names.
+    /// Returns the files that a configuration names.
     pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
         let of_listeners = of_listeners(config).flat_map(|(_, tls)| {
             let own = [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()];
@@ -185,7 +186,7 @@ impl CertificateProblem {
     }
 }
 
-/// The tables of listeners that have TLS.
+/// Returns the tables of listeners that have TLS.
 fn of_listeners(config: &Config) -> impl Iterator<Item = (&'static str, &ServerTlsConfig)> {
     let tables = [
         (CLIENTS, &config.server.tls),
@@ -243,7 +244,7 @@ fn worker(
     reader.make(before, make, (table, &tls.at))
 }
 
-/// None where something was wanted that could not be read.
+/// Returns `None` if the item was configured and could not be read.
 #[expect(clippy::option_option, reason = "what is not wanted is not what is missing")]
 fn whole<T>(read: Option<Option<T>>) -> Option<Option<T>> {
     match read {
@@ -252,7 +253,7 @@ fn whole<T>(read: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-/// TLS settings of pools without a table. The system's authorities are read on first use.
+/// Returns the TLS settings of pools without a table. The system's authorities are read on first use.
 fn of_the_system() -> Option<Arc<WorkerTls>> {
     static TRUST: Mutex<Option<Arc<WorkerTls>>> = Mutex::new(None);
     let mut trust = TRUST.lock().unwrap_or_else(PoisonError::into_inner);

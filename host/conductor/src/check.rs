@@ -1,5 +1,5 @@
-//! Checking a configuration without running it: its text, and then that all that it names can be had: policies, tokenizers,
-//! certificates and keys.
+//! Checking a configuration without running it: its text, and then that all that it names can be had: policies,
+//! tokenizers, certificates and keys.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -65,8 +65,8 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
     Ok(checked)
 }
 
-/// What the policies of the configuration cannot be loaded for. Of a policy whose settings could not all be read, only what is wrong
-/// with the parameters that are written; of one whose source could not be read, nothing.
+/// Returns the reasons for which policies of the configuration cannot be loaded. For a policy whose settings could not
+/// all be read, only faults of the written parameters are listed. For one whose source could not be read, none are.
 fn unavailable(examined: &Examined, source: &ConfigSource, text: &str) -> Result<Diagnostics, CheckError> {
     let doubt = |policy: &PolicyConfig| examined.doubts.get(&policy.name);
     let mut config = examined.config.clone();
@@ -93,7 +93,7 @@ fn unavailable(examined: &Examined, source: &ConfigSource, text: &str) -> Result
     Ok(Diagnostics::new(&source.name(), text, items.cloned().collect()))
 }
 
-/// The lines that are no TOML.
+/// Returns the lines that are no TOML.
 fn broken_lines(mistakes: &Diagnostics) -> HashSet<usize> {
     let items = mistakes.items().iter();
     let syntax = items.filter(|item| item.code == Code::Syntax);
@@ -136,7 +136,7 @@ impl Checked {
         drawn.join("\n")
     }
 
-    /// One line.
+    /// Returns a summary in one line.
     #[must_use]
     pub fn summary(&self) -> String {
         let warnings = self.problems.len() - self.errors;

@@ -31,7 +31,7 @@ pub(crate) struct Indexing {
 #[derive(Clone)]
 pub(crate) struct IndexerDoor {
     indexer: Arc<Indexer>,
-    /// As it was configured at the start.
+    /// Address, as configured at the start.
     listen: SocketAddr,
 }
 
@@ -113,7 +113,7 @@ impl Indexing {
     }
 }
 
-/// A service of the configuration, as it would be registered.
+/// Returns a service of the configuration, as it would be registered.
 fn service(config: &ServiceConfig) -> Service {
     let profile = config.hash.as_ref().and_then(|hash| {
         Some(HashProfile::Vllm {

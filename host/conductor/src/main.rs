@@ -9,8 +9,9 @@ use conductor::start::{CONFIG_FILE, Start};
 use conductor::{demo, serve};
 use conductor_tools::{Exit, block_hashes, client_key, explain, policy, simulate};
 
-/// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each thread. A thread of
-/// its own does that (the feature `background_threads`): without it, an idle router keeps what it freed last.
+/// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each
+/// thread. A thread of its own does that (the feature `background_threads`): without it, an idle router keeps what it
+/// freed last.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     ended.map_or_else(|error| failed(&error, Exit::of(&error)), Into::into)
 }
 
-/// The child of a router: compiles a policy and ends.
+/// Runs the child of a router: compiles a policy and ends.
 fn compiler(args: &CompilePolicyArgs) -> ExitCode {
     match policy_runtime::child::serve(args.memory, args.cpu) {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +62,7 @@ fn compiler(args: &CompilePolicyArgs) -> ExitCode {
     }
 }
 
-/// `conductor` without a command, a file or a worker.
+/// Runs `conductor` without a command, a file or a worker.
 fn bare(args: ServeArgs) -> anyhow::Result<Exit> {
     let start = Start::choose();
     if start == Start::Demo {

@@ -9,7 +9,7 @@ const MOUNT: &str = "/sys/fs/cgroup";
 /// Value of version 1 for "no limit": more than any amount of memory.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The limit in bytes; none: without.
+/// Returns the limit in bytes; none: without.
 pub(crate) fn limit(config: MemoryLimitConfig) -> Option<u64> {
     match config {
         MemoryLimitConfig::OfGroup => of_group(|file| std::fs::read_to_string(file).ok()),
@@ -18,7 +18,7 @@ pub(crate) fn limit(config: MemoryLimitConfig) -> Option<u64> {
     }
 }
 
-/// The least limit of the process' control group and of those it is in (cgroups(7)), of either version.
+/// Returns the least limit of the process' control group and of those it is in (cgroups(7)), of either version.
 fn of_group(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let groups = read(Path::new("/proc/self/cgroup"))?;
     let limits = groups.lines().flat_map(|line| {
@@ -41,7 +41,7 @@ fn of_group(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     limits.min()
 }
 
-/// None for `max`.
+/// Parses a number. `None` for `max`.
 fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes < NO_LIMIT)
 }

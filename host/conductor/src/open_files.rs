@@ -3,10 +3,10 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
-/// Files besides clients and workers: listeners, feeds, logs, and clients that wait for a place.
+/// Files other than of clients and workers: listeners, feeds, logs, and clients that wait for a place.
 const OTHERS: u64 = 192;
 
-/// Raises the soft limit to the hard one. The limit then; none where there is none.
+/// Raises the soft limit to the hard one. Returns the new limit, or `None` without a limit.
 pub fn raise() -> Option<u64> {
     let was = getrlimit(Resource::Nofile);
     let wanted = Rlimit {
@@ -40,7 +40,7 @@ enum Room {
     Enough,
     /// All of them, but not while each has a request at a worker. Most seldom have.
     Scarce,
-    /// Not even the clients alone.
+    /// The limit is too low even for the clients alone.
     TooLittle,
 }
 

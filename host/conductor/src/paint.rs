@@ -31,7 +31,7 @@ fn paint(is_coloured: bool) -> Paint {
     if is_coloured { Paint::Ansi } else { Paint::Plain }
 }
 
-/// `NO_COLOR` counts where it is set and not empty, whatever its value.
+/// Returns whether output is coloured. `NO_COLOR` counts where it is set and not empty, whatever its value.
 fn is_coloured(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }

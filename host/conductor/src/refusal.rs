@@ -12,7 +12,7 @@ pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     /// A stable name for programs.
     pub(crate) code: &'static str,
-    /// The member of the request that is at fault.
+    /// Invalid member of the request.
     pub(crate) param: Option<&'static str>,
     /// Reason and cure.
     pub(crate) message: String,
@@ -28,7 +28,7 @@ impl Refusal {
         }
     }
 
-    /// With the member that is at fault.
+    /// Adds the member that is at fault.
     pub(crate) fn of(self, param: &'static str) -> Self {
         Self {
             param: Some(param),
@@ -36,13 +36,13 @@ impl Refusal {
         }
     }
 
-    /// The reload thread has its hands full, or is gone.
+    /// Returns the refusal of a reload thread that is busy, or gone.
     pub(crate) fn busy() -> Self {
         let message = "the router is busy with other changes, or stops: try again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
     }
 
-    /// The error as a member of a larger answer.
+    /// Returns the error as a member of a larger answer.
     pub(crate) fn to_value(&self) -> Value {
         json!({ "message": self.message, "type": self.kind(), "param": self.param, "code": self.code })
     }
@@ -55,7 +55,7 @@ impl Refusal {
         }
     }
 
-    /// The answer.
+    /// Returns the answer.
     pub(crate) fn into_response(self) -> Response<Body> {
         let body = ErrorBody {
             message: &self.message,
@@ -71,12 +71,12 @@ impl Refusal {
     }
 }
 
-/// For pages that are only read.
+/// Answers other methods on pages that are only read.
 pub(crate) async fn only_get(uri: Uri) -> Response<Body> {
     wrong_method(&uri, "GET")
 }
 
-/// For pages that change something.
+/// Answers other methods on pages that change something.
 pub(crate) async fn only_post(uri: Uri) -> Response<Body> {
     wrong_method(&uri, "POST")
 }

@@ -1,4 +1,5 @@
-//! Choice of what `conductor` runs if the command line names nothing: the configuration of the working directory, or the demo.
+//! Choice of what `conductor` runs if the command line names nothing: the configuration of the working directory, or
+//! the demo.
 
 use std::path::{Path, PathBuf};
 

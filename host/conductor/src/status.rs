@@ -15,13 +15,13 @@ use runtime_overrides::{EndedReport, OverlayReport};
 /// A mistake in the configuration, for tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProblemReport {
-    /// Its stable kind, such as `unknown-key`.
+    /// Stable kind, such as `unknown-key`.
     pub code: String,
     /// `error` or `warning`.
     pub severity: &'static str,
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// From 1, in characters.
+    /// Column, from 1, in characters.
     pub column: usize,
     /// Description of the mistake.
     pub message: String,
@@ -118,9 +118,9 @@ pub(crate) struct PoliciesReport {
 /// The policies of a route.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct RoutePoliciesReport {
-    /// Its number, from 1.
+    /// Number, from 1.
     pub route: usize,
-    /// Its pool.
+    /// Pool.
     pub pool: String,
     /// Deciding policy.
     pub policy: String,
@@ -204,13 +204,13 @@ struct Reports {
 }
 
 impl Status {
-    /// The newest report on the configuration.
+    /// Returns the newest report on the configuration.
     #[must_use]
     pub(crate) fn config(&self) -> ConfigReport {
         self.lock().config.clone()
     }
 
-    /// The newest report on the policies, with their counters as they are now.
+    /// Returns the newest report on the policies, with their counters as they are now.
     #[must_use]
     pub(crate) fn policies(&self) -> PoliciesReport {
         let (mut page, config) = {

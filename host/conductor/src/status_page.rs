@@ -113,8 +113,8 @@ impl StatusPage {
     }
 }
 
-/// What a worker serves: as the configuration names it (null: whatever it lists), and as it listed it last, adapters by name
-/// with their base model.
+/// Returns the models of a worker: as the configuration names them (null: all that it lists), and as it listed them
+/// last, adapters by name with their base model.
 fn models(configured: &[Box<str>], report: &ModelsReport) -> Value {
     let listed = report.names.as_ref().map(|names| {
         let of_base = |wants_base: bool| {
@@ -166,7 +166,7 @@ fn roles(workers: &[WorkerReport]) -> BTreeMap<&'static str, usize> {
         .collect()
 }
 
-/// A route, and the versions of the policies that decide for it.
+/// Returns a route, and the versions of the policies that decide for it.
 fn route(route: &RouteReport, policies: &HashMap<&str, &PolicyReport>) -> Value {
     let policy = |name: &String| {
         let version = policies.get(name.as_str());

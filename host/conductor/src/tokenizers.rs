@@ -1,5 +1,5 @@
-//! The tokenizers that a configuration names, loaded where it says they are. One whose files nobody wrote since is not
-//! loaded again.
+//! Tokenizers that a configuration names, loaded from their configured places. A tokenizer whose files are unchanged is
+//! not loaded again.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ impl Tokenizers {
         }
     }
 
-    /// All that [`Tokenizers::read`] would fail for.
+    /// Returns all that [`Tokenizers::read`] would fail for.
     pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
         Self::read(None, config, source).err().unwrap_or_default()
     }
@@ -135,13 +135,13 @@ impl Tokenizers {
         }
     }
 
-    /// The tokenizer of a model, in a configuration that these were read for.
+    /// Returns the tokenizer of a model, in a configuration that these were read for.
     pub(crate) fn of(&self, local: &LocalTokenizer) -> Option<&Arc<Model>> {
         let wanted = Wanted::of(local, self.source.as_ref()?);
         self.loaded.get(&wanted).map(|loaded| &loaded.model)
     }
 
-    /// Every file whose folder is to be watched.
+    /// Returns every file whose folder is to be watched.
     pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
         let files = locals(config).flat_map(|(_, local)| Wanted::of(local, source).paths().files());
         files.collect()

@@ -1,5 +1,5 @@
-//! `GET /admin/trials`: what the arms of routes do to their requests, and what shadows would have done. An operator resumes a
-//! canary that was stopped with `POST /admin/canaries/NAME/resume`.
+//! `GET /admin/trials`: what the arms of routes do to their requests, and what shadows would have done. An operator
+//! resumes a canary that was stopped with `POST /admin/canaries/NAME/resume`.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -102,7 +102,7 @@ fn arm(arm: &ArmReport, trial: &TrialReport) -> Value {
     })
 }
 
-/// Missing evidence of a comparison, with its arm.
+/// Returns the missing evidence of a comparison, with its arm.
 fn shortage(shortage: &Shortage, trial: &TrialReport) -> Value {
     let arm = trial.arms.get(shortage.arm).map(|arm| &*arm.policy);
     json!({

@@ -1,8 +1,8 @@
 //! File watcher: reports that something changed in the folders of the configuration and the policies.
 //!
-//! Only *that*: whoever is told reads the files again and compares their bytes, so that it does not matter whether a
-//! save was a write, a rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes
-//! config maps). Folders are watched, never files, because a rename leaves a file's watch on the dead inode.
+//! Only *that*: the receiver reads the files again and compares their bytes. So it does not matter whether a save was a
+//! write, a rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes config maps). Folders
+//! are watched, never files, because a rename leaves a file's watch on the dead inode.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ impl FolderWatch {
     }
 }
 
-/// The folder that holds the path's name, and the one that holds what it really is.
+/// Returns the folder that holds the path's name, and the one that holds its target.
 fn folders_of(path: &Path) -> Vec<PathBuf> {
     let folder = |path: &Path| {
         if path.is_dir() {

@@ -22,7 +22,7 @@ fn conductor(folder: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The same while this process serves.
+/// Runs the command while this process serves.
 async fn conductor_beside(folder: &TempDir, args: &[&str]) -> Output {
     let (folder, args) = (folder.path().to_owned(), args.join(" "));
     let run = move || conductor(&folder, &args.split(' ').collect::<Vec<_>>());

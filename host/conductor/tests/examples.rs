@@ -3,7 +3,7 @@
 use conductor::{ConfigSource, builtin};
 use tidy::files;
 
-/// A folder with the policies that examples say a user has put there.
+/// Returns a folder with the policies that examples expect there.
 fn with_policies() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let policies = folder.path().join("policies.d");
@@ -17,7 +17,7 @@ fn with_policies() -> tempfile::TempDir {
     folder
 }
 
-/// What is told of a file beside, which an example cannot bring.
+/// Beginnings of diagnostics about a file beside, which an example cannot bring.
 const OF_FILES_BESIDE: [&str; 4] = [
     "[tokenizer-unavailable]",
     "[certificate-unavailable]",
@@ -25,7 +25,7 @@ const OF_FILES_BESIDE: [&str; 4] = [
     "[key-not-here]",
 ];
 
-/// Whether a line begins what is told of anything else.
+/// Returns whether a line begins any other diagnostic.
 fn is_of_the_example(line: &&str) -> bool {
     let begins = line.starts_with("error[") || line.starts_with("warning[");
     begins && !OF_FILES_BESIDE.iter().any(|code| line.contains(code))

@@ -8,7 +8,7 @@
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
-/// `conductor block-hashes`, which waits for a prompt.
+/// Starts `conductor block-hashes`, which waits for a prompt.
 fn waiting() -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
     command.args(["block-hashes", "--scheme", "rfc1527"]);

@@ -94,7 +94,7 @@ fn a_trace_is_read_from_a_file_and_every_bad_line_is_told() {
     refused(&["--trace", file], &["mine.jsonl", "line 2", "line 4"]);
 }
 
-/// Refused as what cannot be used, with these words.
+/// Checks that the arguments are refused as unusable, with these words.
 #[track_caller]
 fn refused(args: &[&str], words: &[&str]) {
     // Few, since some are refused only when the requests are there.
@@ -173,7 +173,7 @@ fn no_decode_workers_may_be_asked_for_where_there_are_none_anyway() {
     assert_eq!(report["rows"][0]["served"], 300);
 }
 
-/// The figures of one run with these options.
+/// Returns the figures of one run with these options.
 fn one(args: &[&str]) -> Value {
     let report = json(&[&SMALL[..], &["mooncake-alg1"], args].concat());
     let row = report["rows"][0].clone();

@@ -1,4 +1,5 @@
-//! What `conductor simulate` says of several seeds and of two policies, the page that it writes, and what is left when it is ended early.
+//! Tests of `conductor simulate` with several seeds and two policies, of the page that it writes, and of its output if
+//! it is ended early.
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
@@ -192,7 +193,7 @@ fn the_page_needs_nothing_else_and_takes_no_name_for_markup() {
     assert!(page.len() < 300_000, "{} bytes", page.len());
 }
 
-/// Ended once it listens for it and has had this long.
+/// Interrupts the process once it catches the signal and this time has passed.
 fn interrupted(after: Duration) -> Output {
     let args = [
         "--requests",
@@ -212,7 +213,7 @@ fn interrupted(after: Duration) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-/// Till it catches SIGINT, as the kernel tells, or half a minute.
+/// Waits until the process catches SIGINT, as the kernel reports, for up to half a minute.
 fn wait_until_it_listens(child: &Child) {
     for _ in 0..600 {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");

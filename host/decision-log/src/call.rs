@@ -23,7 +23,7 @@ pub struct CallNote {
     pub facts: RequestFacts,
     /// The called policy.
     pub subject: Subject,
-    /// Whether the native fallback decided.
+    /// Set if the native fallback decided.
     pub is_fallback: bool,
     /// Candidates in row order.
     pub workers: Vec<NotedWorker>,

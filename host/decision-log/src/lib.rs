@@ -1,9 +1,10 @@
 //! Decision log: a sample of decisions and outcomes as JSON lines in a file, and the latest ones in memory.
 //!
 //! A request is selected for recording at its arrival ([`RecordSpec`]). A request that is not selected costs only that
-//! check. The record of a request is its [`Trace`]: every policy call with its inputs, and the outcome. The [`Recorder`]
-//! keeps the latest traces for `explain` and sends lines to a writer thread. Records for which there is no memory are
-//! dropped and counted; a request never waits. The log contains no prompt text, and only headers that a policy read.
+//! check. The record of a request is its [`Trace`]: every policy call with its inputs, and the outcome. The
+//! [`Recorder`] keeps the latest traces for `explain` and sends lines to a writer thread. Records for which there is no
+//! memory are dropped and counted; a request never waits. The log contains no prompt text, and only headers that a
+//! policy read.
 //!
 //! The crate uses no HTTP library. The lines' types are also the reader's: `serde` reads what it wrote.
 

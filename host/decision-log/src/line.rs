@@ -1,4 +1,5 @@
-//! The lines of a decision log, one JSON object each: `{"KIND": {...}}`. `host/docs/policies/decision-log.md` describes every field.
+//! The lines of a decision log, one JSON object each: `{"KIND": {...}}`. `host/docs/policies/decision-log.md` describes
+//! every field.
 
 use std::collections::BTreeMap;
 
@@ -70,9 +71,9 @@ pub struct WorkerLine {
     pub name: String,
     /// Role.
     pub role: RoleName,
-    /// Its weight.
+    /// Weight.
     pub weight: Number,
-    /// Its labels.
+    /// Labels.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -88,7 +89,7 @@ pub struct PolicyLine {
     pub sha256: Option<String>,
     /// Version in its manifest.
     pub version: Option<String>,
-    /// Its parameters, a JSON object as text.
+    /// Parameters, a JSON object as text.
     pub params: Option<String>,
     /// Request columns of the policy; `?` for one unknown to this router.
     pub request_columns: Vec<String>,
@@ -127,11 +128,11 @@ pub struct DecisionLine {
     pub path: String,
     /// The pool's name.
     pub pool: String,
-    /// Its route, counted from 1.
+    /// Route, counted from 1.
     pub route: usize,
     /// Id of an earlier policy line.
     pub policy: u32,
-    /// Whether the fallback decided because no policy did.
+    /// Set if the fallback decided because no policy did.
     pub fallback: bool,
     /// Set if one call places both legs: whether a decode worker can serve the request alone.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -140,7 +141,7 @@ pub struct DecisionLine {
     pub ids: Vec<u32>,
     /// Feature block as the policy received it: the request's columns, then row after row.
     pub numbers: Numbers,
-    /// The same for the additional columns.
+    /// Numbers of the additional columns.
     #[serde(skip_serializing_if = "no_numbers", default)]
     pub more_numbers: Numbers,
     /// Host calls of the policy.
@@ -149,7 +150,7 @@ pub struct DecisionLine {
     /// Scores of a pipeline.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub weighing: Option<WeighingLine>,
-    /// Whether the transcript is incomplete, so that the call cannot be replayed.
+    /// Set if the transcript is incomplete, so that the call cannot be replayed.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub truncated: bool,
     /// Verdict.

@@ -67,7 +67,7 @@ pub enum NoteLine {
 /// Description of a worker that a policy received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AboutLine {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Role.
     pub role: RoleName,

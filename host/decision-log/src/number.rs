@@ -1,7 +1,7 @@
 //! Numbers with an exact JSON form: finite ones as JSON numbers, the others as text.
 //!
-//! The default NaN is `"NaN"`; with another sign or payload it is `"NaN:"` and the 16 hexadecimal digits of its bits. `"inf"`,
-//! `"-inf"`.
+//! The default NaN is `"NaN"`; with another sign or payload it is `"NaN:"` and the 16 hexadecimal digits of its bits.
+//! `"inf"`, `"-inf"`.
 
 use serde::de::Error as _;
 use serde::ser::SerializeSeq;

@@ -13,11 +13,11 @@ use crate::number::{Number, Numbers};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PipelineLine {
-    /// In order.
+    /// Filters, in order.
     pub filters: Vec<FilterLine>,
-    /// In order.
+    /// Scorers, in order.
     pub scorers: Vec<TermLine>,
-    /// As the configuration names it.
+    /// Choice, as the configuration names it.
     pub pick: PickLine,
 }
 
@@ -27,7 +27,7 @@ pub struct PipelineLine {
 pub struct FilterLine {
     /// Test that a candidate must pass.
     pub test: TestLine,
-    /// Whether a request without remaining candidates is rejected.
+    /// Set if a request without remaining candidates is rejected.
     pub strict: bool,
 }
 
@@ -36,13 +36,13 @@ pub struct FilterLine {
 #[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 #[expect(missing_docs, reason = "the fields are the configuration's")]
 pub enum TestLine {
-    /// By a label.
+    /// Filter by a label.
     Label {
         key: String,
         without: bool,
         values: Vec<String>,
     },
-    /// By a column.
+    /// Filter by a column.
     Feature {
         name: String,
         at_least: Number,
@@ -90,7 +90,7 @@ pub struct WeighingLine {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ScoredLine {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub policy: String,
     /// Called version. `None` if the circuits of all were open.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -98,10 +98,10 @@ pub struct ScoredLine {
     /// SHA-256 of its component.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sha256: Option<String>,
-    /// Its parameters, a JSON object as text.
+    /// Parameters, a JSON object as text.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub params: Option<String>,
-    /// Its scores in row order. `None` if it was skipped.
+    /// Scores in row order. `None` if it was skipped.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub scores: Option<Numbers>,
     /// Fault.
@@ -110,7 +110,7 @@ pub struct ScoredLine {
     /// Host calls of the scorer.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub transcript: Vec<NoteLine>,
-    /// Whether the transcript is incomplete, so that its part cannot be replayed.
+    /// Set if the transcript is incomplete, so that its part cannot be replayed.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub truncated: bool,
 }

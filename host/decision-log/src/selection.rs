@@ -17,11 +17,11 @@ pub struct RecordSpec {
     pub file: Sampling,
     /// Share of requests kept in memory for `explain`, in addition to those of the file.
     pub explain: Sampling,
-    /// Whether a request can ask for it with `x-conductor-explain: 1`.
+    /// Set if a request can obtain an explanation with `x-conductor-explain: 1`.
     pub explain_on_demand: bool,
     /// Maximum number of requests kept in memory.
     pub explained: usize,
-    /// Whether all known columns are recorded, beyond those of the policy.
+    /// Set if all known columns are recorded, beyond those of the policy.
     pub all_columns: bool,
     /// Block size in tokens, if the file contains the prompts' block hashes.
     pub prompt_blocks: Option<NonZeroU32>,
@@ -62,7 +62,7 @@ impl RecordSpec {
         }
     }
 
-    /// Returns the destinations of a request's record, or `None`. `asks` is whether the request asks to be explained.
+    /// Returns the destinations of a request's record, or `None`. `asks` is set if the request wants an explanation.
     pub(crate) fn choose(&self, seq: u64, asks: bool) -> Option<Kept> {
         let hash = hash_mix(self.recorder.run().seed(seq));
         let in_file = self.file.takes(hash);

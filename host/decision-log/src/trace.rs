@@ -68,7 +68,7 @@ pub(crate) struct Kept {
 pub(crate) struct TraceRules {
     /// Destinations of the record.
     pub(crate) kept: Kept,
-    /// Whether all known columns are recorded.
+    /// Set if all known columns are recorded.
     pub(crate) all_columns: bool,
     /// Block hashes, if the file contains them.
     pub(crate) blocks: Option<PromptBlocks>,

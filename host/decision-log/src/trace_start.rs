@@ -22,7 +22,7 @@ pub struct TraceStart<'a> {
     pub seq: u64,
     /// Request id, as received.
     pub id: &'a [u8],
-    /// Whether it asks to be explained.
+    /// Set if the request wants an explanation.
     pub asks: bool,
     /// Model.
     pub model: &'a str,

@@ -1,7 +1,8 @@
 //! A/B experiments between policies: assignment of sessions to arms, evidence, statistics and the stop rule.
 //!
 //! A route's own policy is the control. Canaries decide a share of its sessions ([`assign`]). Each request of an arm is
-//! observed ([`RequestObserver`]), and [`Evidence`] compares the arms. The crate is pure: no clock, no metrics, no HTTP.
+//! observed ([`RequestObserver`]), and [`Evidence`] compares the arms. The crate is pure: no clock, no metrics, no
+//! HTTP.
 
 mod assignment;
 mod evidence;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct RequestResult {
     /// Time to first token in seconds. For a client that left a stream earlier its waiting time, a lower bound.
     pub ttft: Option<f64>,
-    /// Whether it failed. `None` if the client or the router caused the end.
+    /// Set if the request failed. `None` if the client or the router caused the end.
     pub failed: Option<bool>,
     /// Time between tokens in seconds.
     pub between: Option<f64>,
@@ -31,9 +31,9 @@ pub enum RequestEnd {
 /// Observer of one request of an arm.
 #[derive(Debug)]
 pub struct RequestObserver {
-    /// Whether the client requested a stream.
+    /// Set if the client requested a stream.
     streams: bool,
-    /// Whether the response status counts as failed.
+    /// Set if the response status counts as failed.
     is_error_status: bool,
     first_token: Option<Duration>,
     /// Chunks of the response body.

@@ -30,7 +30,7 @@ pub struct ArmReport {
     pub version: Arc<str>,
     /// Configured share of the sessions, up to 1.
     pub share: f64,
-    /// Whether it is the control.
+    /// Set for the control.
     pub is_control: bool,
     /// Results of its requests.
     pub side: ArmSummary,

@@ -13,7 +13,7 @@ pub struct StopRule {
     pub least: u64,
     /// Consecutive failures after which a canary is worse at once, while the control does not fail. 0: disabled.
     pub consecutive_failures: u64,
-    /// Whether a worse canary is stopped. Otherwise it is only reported.
+    /// Set if a worse canary is stopped. Otherwise it is only reported.
     pub stop: bool,
 }
 

@@ -117,10 +117,11 @@ pub(crate) fn difference_of_means(arm: &Samples, control: &Samples, alpha: f64) 
 
 /// Returns the difference of the rates of `arm` and `control`, whose samples are 0 or 1.
 ///
-/// Each end has the error probability `alpha`. Newcombe's interval from two of Wilson's (method 10 in Newcombe, Statistics in Medicine 17, 1998),
-/// which also holds for shares of none, over the effective numbers of samples (Rao and Scott, Biometrics 48, 1992). How much the
-/// sessions differ is estimated from them, so that each interval reaches as far as Student's t of its side's groups says (Korn and
-/// Graubard, Survey Methodology 24, 1998). `None` with too few sessions.
+/// Each end has the error probability `alpha`. Newcombe's interval from two of Wilson's (method 10 in Newcombe,
+/// Statistics in Medicine 17, 1998), which also holds for shares of none, over the effective numbers of samples (Rao
+/// and Scott, Biometrics 48, 1992). How much the sessions differ is estimated from them, so that each interval reaches
+/// as far as Student's t of its side's groups says (Korn and Graubard, Survey Methodology 24, 1998). `None` with too
+/// few sessions.
 pub(crate) fn difference_of_shares(arm: &Samples, control: &Samples, alpha: f64) -> Option<Difference> {
     let (arm, control) = (arm.estimate()?, control.estimate()?);
     let (arm_low, arm_high) = wilson(arm, student_quantile(alpha, arm.freedom));
@@ -134,7 +135,8 @@ pub(crate) fn difference_of_shares(arm: &Samples, control: &Samples, alpha: f64)
     })
 }
 
-/// Wilson's interval for a share (Journal of the American Statistical Association 22, 1927), with `z` the quantile it reaches to.
+/// Returns Wilson's interval for a share (Journal of the American Statistical Association 22, 1927), with `z` the
+/// quantile it reaches to.
 fn wilson(share: Estimate, z: f64) -> (f64, f64) {
     let p = share.mean;
     let independent = p * (1.0 - p) / share.count;
@@ -215,7 +217,7 @@ mod tests {
         }
     }
 
-    /// One sample a group, over again.
+    /// Repeats one sample a group.
     fn samples(values: impl IntoIterator<Item = f64>) -> Samples {
         let mut samples = Samples::default();
         for (at, value) in values.into_iter().enumerate() {

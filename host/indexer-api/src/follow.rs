@@ -43,7 +43,7 @@ pub enum FollowedSource {
 pub struct FollowedWorker {
     /// The worker.
     pub worker: Arc<Worker>,
-    /// Its publishers: one, or one for each data-parallel rank.
+    /// Publishers: one, or one for each data-parallel rank.
     pub feeds: Box<[FollowedFeed]>,
 }
 

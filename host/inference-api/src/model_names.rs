@@ -26,7 +26,7 @@ pub enum ModelNamesError {
     /// A name that is too long.
     #[error("keep a model name of {length} bytes, more than {LONGEST_MODEL_NAME}")]
     TooLong {
-        /// Its length.
+        /// Length.
         length: usize,
     },
 }

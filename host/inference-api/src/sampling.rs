@@ -24,7 +24,7 @@ impl<'a> Sampling<'a> {
         Self(short.and_then(members).unwrap_or_default())
     }
 
-    /// `max_tokens` (vLLM), else `max_new_tokens` (SGLang).
+    /// Returns `max_tokens` (vLLM), else `max_new_tokens` (SGLang).
     pub(crate) fn max_tokens(&self) -> Option<u64> {
         let number = |name| self.0.get(name)?.get().parse().ok();
         number("max_tokens").or_else(|| number("max_new_tokens"))
@@ -73,9 +73,9 @@ fn in_sampling(fields: &Fields<'_>) -> Option<&'static str> {
 /// Kind of a hand-over's parameters.
 #[derive(Debug, Clone, Copy)]
 enum TransferKind {
-    /// Of the KV cache.
+    /// KV cache.
     Kv,
-    /// Of the encoder's cache.
+    /// Encoder cache.
     Ec,
 }
 

@@ -1,5 +1,5 @@
-//! What real engines said and were sent (vLLM 0.32, `../shared/data/captures/http`), read back. Skipped where
-//! the captures are not there; the crate's own tests make the same claims on texts of their own.
+//! Tests of texts that real engines returned and received (vLLM 0.32, `../shared/data/captures/http`), read back.
+//! Skipped where the captures are not there; the crate's own tests make the same claims on texts of their own.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use inference_api::{Endpoint, Peek, Tail, Tokenized, merge_models, peek};
 
-/// The captures' folder, or none with a word on why the test does nothing.
+/// Returns the captures' folder. If there is none, prints the reason for doing nothing.
 fn captures() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/captures/http");
     if !folder.is_dir() {
@@ -24,7 +24,7 @@ fn read(folder: &Path, name: &str) -> Vec<u8> {
     std::fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The body of a captured response.
+/// Returns the body of a captured response.
 fn body(folder: &Path, name: &str) -> Vec<u8> {
     let raw = read(folder, name);
     let head = raw

@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 
 use Endpoint::{ChatCompletions as Chat, Completions};
 
-/// What a NIXL prefill leg is told, vLLM 0.32; `<P>` in the tables.
+/// Members that a NIXL prefill leg receives, vLLM 0.32; `<P>` in the tables.
 const NIXL_PREFILL: &str = r#""kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}"#;
-/// What its answer had, cut short and oddly spaced; `<D>` in the tables.
+/// Members of that leg's answer, cut short and oddly spaced; `<D>` in the tables.
 const NIXL_PARAMS: &str =
     r#"{"do_remote_prefill":true, "remote_block_ids":[[1,2]],"remote_request_id":"cmpl-\u00e9-0"}"#;
 
@@ -315,7 +315,7 @@ fn only_what_both_engines_can_do_their_part_of_is_split() {
         with_batches,
     );
     split_by(Completions, r#"{"prompt_embeds":["AA"]}"#, with_batches);
-    // Its prompt's log-probabilities come from where it is computed.
+    // The prompt's log-probabilities come from the worker that computes it.
     split_by(Completions, r#"{"prompt":"a","echo":true,"logprobs":1}"#, &[]);
     split_by(Chat, r#"{"messages":[],"prompt_logprobs":0}"#, &[]);
     split_by(

@@ -21,7 +21,7 @@ const TOUCHED: [&str; 12] = [
     "kv_transfer_params",
 ];
 
-/// A member's name, sometimes with its first letter escaped, or one of the client's own.
+/// Returns a member's name, sometimes with its first letter escaped, or one of the client's own.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => prop::sample::select(&TOUCHED[..]).prop_map(str::to_owned),
@@ -57,7 +57,7 @@ fn space() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["", "", "", " ", "\n  ", "\t\r\n"]).prop_map(str::to_owned)
 }
 
-/// A body, its members' names as they are meant all different.
+/// Returns a body. The unescaped names of its members are all different.
 fn body() -> impl Strategy<Value = String> {
     let member = (name(), value(), [space(), space(), space(), space()]);
     (prop::collection::vec(member, 0..9), space(), space(), space()).prop_map(
@@ -87,7 +87,7 @@ fn is_whole_from(least: f64, value: &Value) -> bool {
     number.is_some_and(|number| number.fract() == 0.0 && number >= least)
 }
 
-/// The same edits on a parsed body.
+/// Makes the same edits on a parsed body.
 fn one_token(body: &mut Map<String, Value>) {
     let limit = body.get("max_tokens").unwrap_or(&Value::Null);
     if limit.is_null() || is_whole_from(1.0, limit) {
@@ -149,7 +149,7 @@ proptest! {
         ]);
         let leg = split.decode(&sglang);
         prop_assert_eq!(parsed(&leg), expected);
-        // What is only added to is the client's, byte for byte, up to its last member.
+        // A body that only gains members is the client's, byte for byte, up to its last member.
         let kept = text.trim_end().strip_suffix('}').unwrap().trim_end();
         prop_assert!(leg.starts_with(kept.as_bytes()));
         prop_assert!(leg.ends_with(&text.as_bytes()[kept.len()..]));

@@ -18,7 +18,7 @@ struct Exchange {
     response: Box<RawValue>,
 }
 
-/// Both legs of every captured request that had two.
+/// Returns both legs of every captured request that had two.
 fn pairs(name: &str) -> Vec<(Exchange, Exchange)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/captures/pd");
     let Ok(lines) = std::fs::read_to_string(folder.join(name)) else {
@@ -47,7 +47,7 @@ fn object(raw: &RawValue) -> Map<String, Value> {
     serde_json::from_str(raw.get()).unwrap()
 }
 
-/// Both legs again, from the decode leg without its handshake; the handshake itself is the captured one.
+/// Makes both legs again, from the decode leg without its handshake. The handshake itself is the captured one.
 fn check(prefill: &Exchange, decode: &Exchange, handshake: &Handshake<'_>) {
     let request = decode.request.as_ref().unwrap();
     let mut client = object(request);

@@ -49,7 +49,7 @@ fn like_a_body() -> impl Strategy<Value = Vec<u8>> {
     vec(piece, 0..64).prop_map(|pieces| pieces.concat())
 }
 
-/// As the claim cuts it: pieces of any length, each after its length.
+/// Returns bytes as the claim cuts them: pieces of any length, each after its length.
 fn like_a_stream() -> impl Strategy<Value = Vec<u8>> {
     (like_a_body(), 1_usize..64).prop_map(|(text, width)| {
         let pieces = text.chunks(width).map(|piece| {

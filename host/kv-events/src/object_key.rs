@@ -1,14 +1,15 @@
 //! Object key parser: the keys of engine blocks in a Mooncake store, one grammar per engine.
 //!
-//! * vLLM (0.32, `mooncake/store/data.py`): `[prefix@]model[namespace]@tp_rank:N@pcpN@dcpN@pp_rank:N[@group:N]@HEX`, where
-//!   the prefix may hold `@` and the namespace is segments of its own (`@store_tp:4@store_pp:1@store_format:...`).
-//!   `LMDeploy` writes the same without context and pipeline ranks (its issue 4930 shows some).
+//! * vLLM (0.32, `mooncake/store/data.py`): `[prefix@]model[namespace]@tp_rank:N@pcpN@dcpN@pp_rank:N[@group:N]@HEX`,
+//!   where the prefix may hold `@` and the namespace is segments of its own
+//!   (`@store_tp:4@store_pp:1@store_format:...`). `LMDeploy` writes the same without context and pipeline ranks (its
+//!   issue 4930 shows some).
 //! * vLLM-Ascend (`ascend_store/config_data.py`): `model@pcpN@dcpN@head_or_tp_rank:N@pp_rank:N@HEX`, and one object a
-//!   layer as `...@head_or_tp_rank:N@HEX@LAYER`; from 0.20.2 with `@group:N@cache_role:R@cache_family:F` before the hash,
-//!   and the layer before it too, as `@layer_id:N`.
-//! * SGLang `HiCache` (`mooncake_store.py`): `[prefix_]HEX_RANK_k|v`, `[prefix_]HEX_RANK_PP_k|v` with pipeline ranks, and
-//!   for MLA, whose ranks share one object, `HEX__k`, `HEX_PP_k` or (earlier) `HEX_k`. A lone number is taken for the
-//!   tensor rank: an MLA model's pipeline rank looks the same. From 0.5.17 the prefix holds the model, `/` as `-`.
+//!   layer as `...@head_or_tp_rank:N@HEX@LAYER`; from 0.20.2 with `@group:N@cache_role:R@cache_family:F` before the
+//!   hash, and the layer before it too, as `@layer_id:N`.
+//! * SGLang `HiCache` (`mooncake_store.py`): `[prefix_]HEX_RANK_k|v`, `[prefix_]HEX_RANK_PP_k|v` with pipeline ranks,
+//!   and for MLA, whose ranks share one object, `HEX__k`, `HEX_PP_k` or (earlier) `HEX_k`. A lone number is taken for
+//!   the tensor rank: an MLA model's pipeline rank looks the same. From 0.5.17 the prefix holds the model, `/` as `-`.
 //! * A 64-bit number in decimal or `0x` hexadecimal, which is the block's hash itself (RFC 1527).
 //!
 //! The block is named by the engine hash of its events: vLLM announces the last 8 bytes of a digest, SGLang

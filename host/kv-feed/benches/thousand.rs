@@ -1,5 +1,5 @@
-//! A thousand feeds: threads, CPU while idle, and how fast events are taken in. Publishers run in a process of their own, so
-//! that what is counted is the feeds' alone.
+//! A thousand feeds: threads, CPU while idle, and how fast events are taken in. Publishers run in a process of their
+//! own, so that what is counted is the feeds' alone.
 //!
 //! `cargo bench -p kv-feed` prints it; `cargo bench -p kv-feed -- 250 20` does so for 250 feeds and 20 idle seconds.
 #![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]
@@ -19,7 +19,7 @@ use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 /// Batches that each publisher sends in a burst.
 const BURST: usize = 200;
 
-/// Counts what it is told.
+/// Sink that counts its notifications.
 struct Counting(Arc<AtomicU64>);
 
 impl FeedSink for Counting {
@@ -156,7 +156,7 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// CPU time of all threads there are.
+/// Returns the CPU time of all threads.
 fn cpu() -> Duration {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let nanos = tasks.map(|task| {

@@ -34,7 +34,7 @@ pub struct StoreSpec {
     pub name: Box<str>,
     /// Endpoint of the PUB socket.
     pub endpoint: Endpoint,
-    /// As for [`FeedSpec::curve`].
+    /// CURVE keys, as for [`FeedSpec::curve`].
     pub curve: Option<CurveKeys>,
 }
 
@@ -104,25 +104,25 @@ impl Endpoint {
 
 /// Receiver of the feeds' events, on the feeds' thread. It should be quick: nothing is received meanwhile.
 pub trait FeedSink: Send {
-    /// A further feed of this worker was opened. It is not live yet.
+    /// Records a further feed of this worker. The feed is not live yet.
     fn opened(&mut self, worker: WorkerId);
 
-    /// A feed of this worker ended. It is not live any more, and all its caches were reset.
+    /// Records the end of a feed of this worker. The feed is not live any more, and all its caches were reset.
     fn closed(&mut self, worker: WorkerId);
 
     /// Delivers changes of one cache, in order.
     fn events(&mut self, worker: WorkerId, rank: DpRank, events: &[BlockEvent]);
 
-    /// All earlier events of this cache are void.
+    /// Voids all earlier events of this cache.
     fn reset(&mut self, worker: WorkerId, rank: DpRank, reason: ResetReason);
 
     /// Delivers changes of a store's objects, in order.
     fn objects(&mut self, store: StoreId, events: &[ObjectEvent]);
 
-    /// All earlier events of this store are void.
+    /// Voids all earlier events of this store.
     fn reset_store(&mut self, store: StoreId, reason: ResetReason);
 
-    /// The feed of this store ended.
+    /// Records the end of the feed of this store.
     fn store_closed(&mut self, store: StoreId);
 
     /// Reports if one feed of this worker is current from now on. Each call reports a change.

@@ -42,27 +42,27 @@ impl FeedState {
 /// Status of one feed at one moment. Counts start when the feed is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedStatus {
-    /// As in its spec.
+    /// Worker, as in its spec.
     pub worker: WorkerId,
-    /// As in its spec.
+    /// Name, as in its spec.
     pub name: Box<str>,
-    /// As in its spec.
+    /// Endpoint, as in its spec.
     pub endpoint: String,
-    /// As in its spec; 0 if it has none.
+    /// Rank, as in its spec; 0 if it has none.
     pub rank: DpRank,
     /// State of the feed.
     pub state: FeedState,
-    /// Everything since the publisher's start was received. Otherwise hits may be missing, but none are wrong.
+    /// Set if everything since the publisher's start was received. Otherwise hits may be missing, but none are wrong.
     pub complete: bool,
     /// Delivered batches.
     pub batches: u64,
     /// Delivered events.
     pub events: u64,
-    /// Of those, stores.
+    /// Stores among those.
     pub stored: u64,
-    /// Of those, removals.
+    /// Removals among those.
     pub removed: u64,
-    /// Of those, clears of a whole cache.
+    /// Clears of a whole cache among those.
     pub cleared: u64,
     /// Number of gaps.
     pub gaps: u64,
@@ -98,11 +98,11 @@ pub struct FeedStatus {
 /// Status of one store's feed at one moment. Counts start when the feed is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreStatus {
-    /// As in its spec.
+    /// Store, as in its spec.
     pub store: StoreId,
-    /// As in its spec.
+    /// Name, as in its spec.
     pub name: Box<str>,
-    /// As in its spec.
+    /// Endpoint, as in its spec.
     pub endpoint: String,
     /// State of the feed; never rebuilding, as a store has no replay.
     pub state: FeedState,
@@ -124,9 +124,9 @@ pub struct StoreStatus {
     pub last_seq: Option<u64>,
     /// Time since the latest message.
     pub silent_for: Option<Duration>,
-    /// As for [`FeedStatus::lag`].
+    /// Lag, as for [`FeedStatus::lag`].
     pub lag: Option<Duration>,
-    /// As for [`FeedStatus::reason`].
+    /// Reason, as for [`FeedStatus::reason`].
     pub reason: FeedReason,
 }
 

@@ -48,7 +48,7 @@ fn stored() -> BlockEvent {
     })
 }
 
-/// Tail first, one hash an event: as vLLM evicts.
+/// Returns removals tail first, one hash an event: as vLLM evicts.
 fn removals() -> Vec<BlockEvent> {
     let one = |hash| {
         BlockEvent::Removed(RemovedBlocks {
@@ -159,11 +159,12 @@ fn clear_a_worker(bencher: Bencher<'_, '_>) {
 #[derive(Debug, Clone, Copy)]
 enum Names {
     Random,
-    /// Sums of two Fibonacci numbers' multiples: one multiplication by 2^64 over the golden ratio leaves them side by side.
+    /// Sums of two Fibonacci numbers' multiples: one multiplication by 2^64 over the golden ratio leaves them side by
+    /// side.
     Chosen,
 }
 
-/// Blocks of one token, none of which follows another.
+/// Returns blocks of one token, none of which follows another.
 fn apart(names: Names) -> Vec<BlockEvent> {
     const SIDE: u64 = 256;
     let name = |at: u64| match names {

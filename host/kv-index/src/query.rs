@@ -34,7 +34,7 @@ pub struct WorkerMatch {
 pub struct RankMatch {
     /// The cache.
     pub holder: Holder,
-    /// Its match.
+    /// Match.
     pub found: WorkerMatch,
 }
 

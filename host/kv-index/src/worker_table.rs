@@ -8,10 +8,10 @@ use crate::lanes::LaneId;
 /// Kind of query that a worker needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum QueryShape {
-    /// Nothing is known of the worker.
+    /// The worker is unknown.
     #[default]
     Empty,
-    /// One cache with full attention, only on the device: its lanes are complete.
+    /// Single cache with full attention, only on the device: its lanes are complete.
     Plain,
     /// Any other worker.
     Special,

@@ -21,7 +21,7 @@ const HOLDER: Holder = Holder {
     rank: DpRank(0),
 };
 
-/// The prompts' token ids as the engine used them; several for a batch request.
+/// Returns the prompts' token ids as the engine used them; several for a batch request.
 fn prompts(response: &Value) -> Vec<Vec<u32>> {
     let of = |holder: &Value| {
         let ids = holder["prompt_token_ids"].as_array()?;
@@ -49,7 +49,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// What the engine would report: it always computes the last token again, so at least that block.
+    /// Returns the engine's expected report. The engine always computes the last token again, so at least that block.
     fn predicted(&self, request: &Value, prompts: &[Vec<u32>]) -> u64 {
         let model = request["model"].as_str().unwrap();
         let query = |prompt: &[u32]| {
@@ -74,7 +74,7 @@ impl Replay {
             return;
         };
         let label = line["label"].as_str().unwrap();
-        // The engine tells of a reset only with its next step, so an index cannot know it here yet.
+        // The engine reports a reset only with its next step, so an index cannot know it here yet.
         if prompts.is_empty() || label == "P0 after reset" {
             return;
         }
@@ -152,7 +152,8 @@ fn predicts_them_at_a_prefill_node() {
     assert!(compared >= 3, "only {compared} requests were compared");
 }
 
-/// What the decode node gets over the network counts as cached with it: 128 tokens of its own, or the whole prompt.
+/// Blocks that the decode node gets over the network count as cached with it: 128 tokens of its own, or the whole
+/// prompt.
 #[test]
 fn predicts_them_at_the_prefill_node_of_a_mooncake_pair() {
     let Some(folder) = captures() else { return };

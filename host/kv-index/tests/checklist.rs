@@ -1,5 +1,4 @@
-//! What an index must survive, case by case: chains and holders. Kinds of blocks: `kinds.rs`. Their combinations:
-//! `differential.rs`.
+//! Test cases of chains and holders, one by one. Kinds of blocks: `kinds.rs`. Their combinations: `differential.rs`.
 
 mod chains;
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const ROOM: usize = 1 << 20;
 
-/// Prompts so short and alike that everything happens to everything.
+/// Returns a mix of prompts so short and alike that all of them interfere.
 fn tiny() -> Mix {
     Mix {
         workers: 2,
@@ -26,7 +26,7 @@ fn tiny() -> Mix {
     }
 }
 
-/// Long chains that branch anywhere, many holders of the same ones.
+/// Returns a mix of long chains that branch anywhere, with many holders of the same ones.
 fn long() -> Mix {
     Mix {
         workers: 5,

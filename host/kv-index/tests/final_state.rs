@@ -1,5 +1,5 @@
-//! Every capture replayed to its end: the blocks that the index then holds are those that the capture's own readable form
-//! leaves, and a replay from 0 leaves the same. `captures.rs` asks on the way what the engine's answers say.
+//! Every capture replayed to its end: the index then holds the blocks that the capture's own readable form leaves, and
+//! a replay from 0 leaves the same. `captures.rs` compares with the engine's answers on the way.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,16 +25,16 @@ const HOLDER: Holder = Holder {
     rank: DpRank(0),
 };
 
-/// What the readable form of a capture says, read without our decoder.
+/// Content of a capture's readable form, read without our decoder.
 #[derive(Default)]
 struct Told {
-    /// By name: the names from the root to it, its prompt, its adapter and salt.
+    /// Chains by name: the names from the root to it, its prompt, its adapter and salt.
     chains: HashMap<u64, (Vec<u64>, Asked)>,
     held: BTreeSet<u64>,
     block_size: usize,
 }
 
-/// A field of an event, which is a map, or an array in the order given here.
+/// Returns a field of an event, which is a map, or an array in the order given here.
 fn field<'a>(event: &'a Value, name: &str) -> &'a Value {
     const STORED: [&str; 6] = [
         "type",
@@ -50,7 +50,7 @@ fn field<'a>(event: &'a Value, name: &str) -> &'a Value {
     }
 }
 
-/// The last 8 bytes of a long hash, as vLLM itself shortens it.
+/// Returns the last 8 bytes of a long hash, as vLLM itself shortens it.
 fn name(hash: &Value) -> u64 {
     match hash["$bin"].as_str() {
         Some(hex) => u64::from_str_radix(&hex[hex.len() - 16..], 16).unwrap(),
@@ -99,7 +99,7 @@ impl Told {
         }
     }
 
-    /// The index must say so of every prompt that was ever stored.
+    /// Checks the index's answer for every prompt that was ever stored.
     fn check(&self, index: &SharedPrefixIndex, what: &str) {
         assert_eq!(index.held_blocks(WORKER), self.held.len() as u64, "{what}");
         for (chain, queried) in self.chains.values() {
@@ -123,7 +123,7 @@ fn index_of(events: impl Iterator<Item = BlockEvent>) -> SharedPrefixIndex {
     index
 }
 
-/// Replays what one publisher of a capture said; answers how many blocks are left.
+/// Replays the events of one publisher of a capture. Returns the number of blocks that are left.
 fn live(folder: &Path, capture: &str, source: &str) -> usize {
     let of_source = |line: &Value| line["src"].as_str().unwrap().ends_with(source);
     let lines = lines(&folder.join(format!("{capture}.events.jsonl")));
@@ -139,7 +139,7 @@ fn live(folder: &Path, capture: &str, source: &str) -> usize {
     reported.held.len()
 }
 
-/// The same from the capture's first whole replay.
+/// Checks the same claim from the capture's first whole replay.
 fn replay(folder: &Path, capture: &str) -> usize {
     let exchanges = lines(&folder.join(format!("{capture}.replay.jsonl")));
     let whole = |exchange: &&Value| exchange["start_seq"] == 0 && exchange["n_replies"].as_u64() > Some(1);

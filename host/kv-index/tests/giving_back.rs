@@ -9,7 +9,7 @@ use routing::{
     WorkerId,
 };
 
-/// An engine stores `chains` chains of `blocks` blocks each, which no other `salt` has.
+/// Stores `chains` chains of `blocks` blocks each, which no other `salt` has.
 fn fill(index: &SharedPrefixIndex, worker: u32, salt: u32, [chains, blocks]: [u32; 2]) {
     for chain in 0..chains {
         let tokens = (0..blocks).flat_map(|block| [salt, chain << 12 | block]);

@@ -116,7 +116,7 @@ fn groups_of_unlike_block_sizes_share_one_chain() {
     }
 }
 
-/// What a group calls by name counts as the other said, and what comes after it goes on from there.
+/// A name of one group counts with the content that the other announced, and the blocks after it continue from there.
 #[test]
 fn groups_that_disagree_on_a_block_never_make_up_a_prefix() {
     let index = index();

@@ -1,4 +1,4 @@
-//! What an index must survive, case by case: namespaces, groups, block sizes, events that do not fit, too little room.
+//! Test cases one by one: namespaces, groups, block sizes, events that do not fit, too little room.
 
 mod chains;
 
@@ -176,7 +176,7 @@ fn events_that_do_not_fit_themselves_are_counted() {
     assert_eq!(index.stats().holders, 0);
 }
 
-/// The rolling hash that Mooncake's RFC 1527 recommends, written down a second time.
+/// Returns the rolling hash that Mooncake's RFC 1527 recommends, written down a second time.
 fn sequence_hashes(prompt: &str) -> Vec<u64> {
     let hash = |bytes: &[u8]| xxhash_rust::xxh3::xxh3_64_with_seed(bytes, SEQUENCE_HASH_SEED);
     let mut sequence: Option<u64> = None;

@@ -6,14 +6,14 @@ use chains::*;
 use kv_index::{Prompt, RankMatch, SharedPrefixIndex};
 use routing::{BlockEvent, EngineBlockHash, StoredBlocks, WorkerId};
 
-/// The names that an engine with this seed gives to the blocks of a prompt.
+/// Returns the names that an engine with this seed gives to the blocks of a prompt.
 fn names(seed: &str, prompt: &str) -> Vec<u64> {
     let ends = 1..=prompt.len();
     ends.map(|end| engine_hash(&format!("{seed}:{}", &prompt[..end])).0)
         .collect()
 }
 
-/// An engine with this seed stores a prompt from block `from` on.
+/// Returns the store by an engine with this seed of a prompt from block `from` on.
 fn seeded(seed: &str, prompt: &str, from: usize) -> BlockEvent {
     let names: Vec<EngineBlockHash> = names(seed, prompt).into_iter().map(EngineBlockHash).collect();
     BlockEvent::Stored(StoredBlocks {
@@ -23,7 +23,7 @@ fn seeded(seed: &str, prompt: &str, from: usize) -> BlockEvent {
     })
 }
 
-/// Blocks on the device of each worker, by these names.
+/// Returns the blocks on the device of each worker, by these names.
 fn held(index: &SharedPrefixIndex, names: &[u64], namers: &[u32], workers: &[u32]) -> Vec<u32> {
     let [namers, workers] =
         [namers, workers].map(|ids| ids.iter().copied().map(WorkerId).collect::<Vec<_>>());

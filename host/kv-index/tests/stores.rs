@@ -33,7 +33,7 @@ fn gone(block: EngineBlockHash, tensor: u16) -> ObjectEvent {
     }
 }
 
-/// Worker 1 had `abc` once and shares the store with worker 2.
+/// Returns an index where worker 1 had `abc` once and shares the store with worker 2.
 fn bound(shards: Option<u32>) -> SharedPrefixIndex {
     let index = index();
     index.bind_store(STORE, shards, &[1, 2].map(WorkerId));
@@ -116,7 +116,8 @@ fn without_a_number_of_shards_a_block_needs_as_many_kinds_as_were_ever_seen() {
     assert_eq!(matched(&index, 2, "abc"), [0, 0, 2]);
 }
 
-/// Engines that count their blocks from 1 give one name to many contents. A store's objects are those of its own workers.
+/// Engines that count their blocks from 1 give one name to many contents. A store's objects are those of its own
+/// workers.
 #[test]
 fn a_name_means_what_the_stores_own_workers_mean_by_it() {
     for order in [[1, 3], [3, 1]] {

@@ -1,5 +1,5 @@
-//! All feeds that are followed: those of the router's workers, and those of publishers that are registered with the indexer.
-//! Each side sets its own; the feeds get both.
+//! All feeds that are followed: those of the router's workers, and those of publishers that are registered with the
+//! indexer. Each side sets its own; the feeds get both.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,8 +67,8 @@ impl FeedList {
         KvFeeds::check(own + lists.registered.len() + lists.registered_stores.len())
     }
 
-    /// Follows exactly these for the workers and their stores. It cannot fail: feeds that came after [`FeedList::check`] and no
-    /// longer fit are left out, and logged.
+    /// Follows exactly these for the workers and their stores. It cannot fail: feeds that came after
+    /// [`FeedList::check`] and no longer fit are left out, and logged.
     pub(crate) fn replace(&self, own: OwnFeeds) {
         let mut lists = self.lists();
         lists.own = own.engines;

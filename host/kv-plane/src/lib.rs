@@ -1,8 +1,8 @@
 //! Knowledge of the workers' KV caches: event feeds, and the prefix index that they fill.
 //!
-//! [`KvPlane`] starts the index and its feeds. [`Discovery`] finds the feeds of the fleet's workers and keeps their list.
-//! [`RegisteredFeeds`] adds those that clients of the indexer register. [`IndexMaintenance`] ages and reclaims entries. The request
-//! path learns through [`WorkerLiveness`] of which workers the index is current.
+//! [`KvPlane`] starts the index and its feeds. [`Discovery`] finds the feeds of the fleet's workers and keeps their
+//! list. [`RegisteredFeeds`] adds those that clients of the indexer register. [`IndexMaintenance`] ages and reclaims
+//! entries. The request path learns through [`WorkerLiveness`] of which workers the index is current.
 
 mod discovery;
 mod feed_list;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use conductor_config::check_policy_name;
 
-/// Returns the `*.wasm` files by file stem, sorted, without those whose stem cannot name a policy. An unreadable folder has none.
+/// Returns the `*.wasm` files by file stem, sorted, without those whose stem cannot name a policy. An unreadable folder
+/// has none.
 #[must_use]
 pub fn policies_in(folder: &Path) -> Vec<(String, PathBuf)> {
     let components = components_in(folder);

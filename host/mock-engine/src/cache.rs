@@ -14,7 +14,7 @@ struct CacheBlock {
     references: u32,
     /// Hash of its content, once it is full.
     hash: Option<u64>,
-    /// Its key in `idle`, while it is there.
+    /// Key in `idle`, while the block is there.
     freed_at: u64,
 }
 

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 /// Fault of an inference request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
-    /// No answer, not even headers, until [`Faults::clear`](crate::Faults::clear) (then the request continues) or the client disconnects.
+    /// No answer, not even headers, until [`Faults::clear`](crate::Faults::clear) (then the request continues) or the
+    /// client disconnects.
     Hang,
     /// An error status instead of an answer.
     Status {
@@ -30,7 +31,7 @@ pub enum RequestFault {
 pub enum Times {
     /// The next requests only.
     Next(u32),
-    /// Until [`Faults::clear`](crate::Faults::clear).
+    /// Lasts until [`Faults::clear`](crate::Faults::clear).
     UntilCleared,
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Sequence {
     pub(crate) tokens: Vec<u32>,
     /// Hashes of its full blocks, as far as computed.
     pub(crate) hashes: Vec<u64>,
-    /// Its blocks, in order.
+    /// Blocks, in order.
     pub(crate) blocks: Vec<BlockId>,
     /// Tokens with cache entries.
     pub(crate) computed: usize,

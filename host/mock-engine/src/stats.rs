@@ -5,11 +5,11 @@
 pub struct MockStats {
     /// Requests taken by the scheduler; one with several prompts or choices counts for each.
     pub requests: u64,
-    /// Of those, completed.
+    /// Completed requests among those.
     pub completed: u64,
-    /// Of those, cancelled because the client disconnected.
+    /// Requests among those that were cancelled because the client disconnected.
     pub cancelled: u64,
-    /// Of those, failed because KV cache from another engine did not arrive.
+    /// Requests among those that failed because KV cache from another engine did not arrive.
     pub failed: u64,
     /// Times that a sequence was preempted and had to be computed again.
     pub preemptions: u64,
@@ -17,13 +17,13 @@ pub struct MockStats {
     pub running: u64,
     /// Queued requests, for room or for KV cache from another engine.
     pub waiting: u64,
-    /// Of those, with blocks reserved for KV cache that has not arrived.
+    /// Requests among those with blocks reserved for KV cache that has not arrived.
     pub transfers_waiting: u64,
     /// Blocks of finished prompts kept for another engine (part of `blocks_used`).
     pub pinned_blocks: u64,
     /// Prompt tokens of started requests.
     pub prompt_tokens: u64,
-    /// Of those, found in the cache.
+    /// Tokens among those that were found in the cache.
     pub cached_tokens: u64,
     /// Generated tokens.
     pub generated_tokens: u64,

@@ -1,8 +1,8 @@
 //! Compatibility with Mooncake's older programs: text of a `conductor.toml` from their configuration files and flags.
 //!
-//! [`import`] translates the configuration file and the environment of the older conductors. [`fleet_flags`] translates the
-//! flags of the older proxies, and Conductor's own short form of them. Both only write text: the configuration's own parser
-//! reads it like any other file.
+//! [`import`] translates the configuration file and the environment of the older conductors. [`fleet_flags`] translates
+//! the flags of the older proxies, and Conductor's own short form of them. Both only write text: the configuration's
+//! own parser reads it like any other file.
 
 pub mod fleet_flags;
 pub mod import;

@@ -22,7 +22,7 @@ pub struct PolicyCall<'a, V: PlacementView> {
     pub(crate) facts: RequestFacts,
     pub(crate) state: AttemptState<'a>,
     pub(crate) queries: &'a CallQueries<V::Queries>,
-    /// The same, for the policy.
+    /// Call, shared with the policy.
     pub(crate) shared: Arc<dyn DecisionQueries>,
 }
 
@@ -40,7 +40,8 @@ impl<V: PlacementView> PolicyCall<'_, V> {
         &self.facts
     }
 
-    /// Lays out the columns of a plan for a record. Matches that it has to look up for it are not kept for the decision.
+    /// Lays out the columns of a plan for a record. Matches that it has to look up for it are not kept for the
+    /// decision.
     #[must_use]
     pub fn recorded_columns(&self, plan: &FeaturePlan, candidates: &Candidates) -> Vec<f64> {
         let looked_up = match self.queries.known_matches() {

@@ -28,15 +28,15 @@ pub struct AttemptState<'a> {
     pub attempt: u32,
     /// Workers that are excluded: they failed at this request.
     pub tried: &'a [WorkerId],
-    /// Whether the request is in the queue now.
+    /// Set if the request is in the queue now.
     pub is_held: bool,
 }
 
 impl Candidates {
     /// Lists the eligible workers, row by row.
     ///
-    /// The list is never empty: where all of them went out of service since [`EligibleSet::find`], those that serve the model and were
-    /// not tried are listed.
+    /// The list is never empty: where all of them went out of service since [`EligibleSet::find`], those that serve the
+    /// model and were not tried are listed.
     pub fn list<V: FleetView>(&mut self, view: &V, tried: &[WorkerId], eligible: EligibleSet) {
         self.fill(view, tried, |member| eligible.has(view, member));
         if self.ids.is_empty() {

@@ -1,4 +1,5 @@
-//! Feature columns: the numbers of a [`FeaturePlan`], the request's first, then one row a candidate. Each has its one definition here.
+//! Feature columns: the numbers of a [`FeaturePlan`], the request's first, then one row a candidate. Each has its one
+//! definition here.
 
 use std::cell::LazyCell;
 use std::time::Duration;
@@ -138,7 +139,8 @@ fn request_number<V: PlacementView>(
     }
 }
 
-/// Returns a time in milliseconds. Whole microseconds below a hundred days are exact to the last bit, in real and in virtual time.
+/// Returns a time in milliseconds. Whole microseconds below a hundred days are exact to the last bit, in real and in
+/// virtual time.
 fn millis(time: Duration) -> f64 {
     let nanos = time
         .as_secs()

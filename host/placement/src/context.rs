@@ -85,8 +85,8 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
         Ok(outcome.whole())
     }
 
-    /// Places both legs in one call, where the version that decides can. Where it has no answer, the fallback places them one after the
-    /// other.
+    /// Places both legs in one call, where the version that decides can. Where it has no answer, the fallback places
+    /// them one after the other.
     fn pair(&mut self) -> Result<PlacementOutcome, V::NoAnswer> {
         let view = self.view;
         let Some(chosen) = view.policy(Phase::Mixed).choose(view.now_us()) else {

@@ -12,11 +12,11 @@ use crate::view::{FleetView, PlacementView};
 pub struct EligibleSet {
     /// Roles of the candidates.
     pub(crate) roles: RoleSet,
-    /// Whether the request can be split between two of them.
+    /// Set if the request can be split between two of them.
     pub(crate) splits: bool,
     /// Roles without a healthy worker. Their returning workers are eligible.
     returning: RoleSet,
-    /// Whether workers out of service are eligible, for want of others.
+    /// Set if workers out of service are eligible, for want of others.
     out_of_service: bool,
     /// Seed of the request: it selects the requests that returning workers get.
     seed: u64,
@@ -43,8 +43,8 @@ pub enum NoCandidate {
 impl EligibleSet {
     /// Finds the workers that serve the model, were not tried, do not drain, and are in service.
     ///
-    /// Where none is in service, those out of service are eligible. A decode worker does the whole of a request where neither a pair
-    /// nor a mixed worker is eligible.
+    /// Where none is in service, those out of service are eligible. A decode worker does the whole of a request where
+    /// neither a pair nor a mixed worker is eligible.
     ///
     /// # Errors
     /// [`NoCandidate`] where no allowed shape can be made of the workers.

@@ -1,12 +1,14 @@
-//! Placement of requests on workers: eligibility, feature columns, the call of the policy, the check of its verdict, the fallback.
+//! Placement of requests on workers: eligibility, feature columns, the call of the policy, the check of its verdict,
+//! the fallback.
 //!
-//! The server, the simulator and shadows run this one procedure. Each provides a [`PlacementView`] of its workers, queue, request
-//! and policies, and a [`PlacementObserver`] for its metrics and records. Both are static: a decision has no dynamic dispatch but
-//! the call of the policy. No clock is read here and nothing waits. See `host/adr/0029-placement.md`.
+//! The server, the simulator and shadows run this one procedure. Each provides a [`PlacementView`] of its workers,
+//! queue, request and policies, and a [`PlacementObserver`] for its metrics and records. Both are static: a decision
+//! has no dynamic dispatch but the call of the policy. No clock is read here and nothing waits. See
+//! `host/adr/0029-placement.md`.
 //!
-//! Bottom up: values (`roles`, `shapes`, `matches`, `row`), traits above them (`query_source`, `view`), then the procedure:
-//! `eligible` (the workers that may be chosen), `candidates` (the rows of one call), `queries`
-//! (their prefix matches and other answers), `columns` (their numbers), `call` (one call), `context` (one decision).
+//! Bottom up: values (`roles`, `shapes`, `matches`, `row`), traits above them (`query_source`, `view`), then the
+//! procedure: `eligible` (the workers that may be chosen), `candidates` (the rows of one call), `queries` (their prefix
+//! matches and other answers), `columns` (their numbers), `call` (one call), `context` (one decision).
 
 mod call;
 mod candidates;

@@ -3,12 +3,12 @@
 use kv_index::WorkerMatch;
 use routing::Tier;
 
-/// Source of what is known of a worker's cache.
+/// Source of the knowledge of a worker's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheKnowledge {
-    /// Its events arrive: the index is right.
+    /// Events arrive: the index is right.
     Live,
-    /// Nothing is published: the prompts that were sent to it are all that is expected there.
+    /// Nothing is published. Only the prompts that were sent to the worker are expected there.
     Assumed,
     /// Nothing is known. What the index still has of it is out of date.
     Unknown,
@@ -19,7 +19,7 @@ pub enum CacheKnowledge {
 pub struct PrefixMatches {
     /// Zeros where the worker's cache is unknown.
     found: Vec<WorkerMatch>,
-    /// Whether the worker's cache is known.
+    /// Flag of each worker: set if its cache is known.
     is_known: Vec<bool>,
 }
 
@@ -78,7 +78,7 @@ impl PrefixMatches {
         self.found.get(row).filter(|_| self.is_known[row])
     }
 
-    /// Returns the longest match of any row on any tier; none where no cache is known.
+    /// Returns the longest match of any row on any tier. `None` if no cache is known.
     #[must_use]
     pub fn best(&self) -> Option<u32> {
         let known = (0..self.found.len()).filter_map(|row| self.get(row));

@@ -21,26 +21,26 @@ pub enum CalledPolicy<'a> {
 pub struct CallAnswer<'a> {
     /// The policy.
     pub policy: CalledPolicy<'a>,
-    /// What was offered.
+    /// Offer of the call.
     pub offer: Offer<'a>,
-    /// Its verdict or fault.
+    /// Verdict or fault.
     pub answer: &'a Result<Verdict, PolicyFault>,
-    /// Its queries, where the observer wanted them.
+    /// Queries, where the observer wanted them.
     pub transcript: Transcript,
 }
 
 /// Receives the steps of a decision in their order. Durations are measured here: the procedure reads no clock.
 pub trait PlacementObserver<V: PlacementView> {
-    /// A call begins. Its candidates are listed next.
+    /// Records the begin of a call. Its candidates are listed next.
     fn call_started(&mut self);
 
-    /// The columns are laid out; the policy is called next. Returns whether its queries are to be kept.
+    /// Records that the columns are laid out; the policy is called next. Returns whether its queries are to be kept.
     fn policy_called(&mut self, call: &PolicyCall<'_, V>, policy: CalledPolicy<'_>) -> bool;
 
-    /// The policy has answered.
+    /// Records the policy's answer.
     fn policy_answered(&mut self, call: &PolicyCall<'_, V>, candidates: &Candidates, answer: CallAnswer<'_>);
 
-    /// The answer is valid. `change` is what it did to the version's circuit.
+    /// Records a valid answer. `change` is its effect on the version's circuit.
     fn call_succeeded(
         &mut self,
         call: &PolicyCall<'_, V>,
@@ -49,7 +49,7 @@ pub trait PlacementObserver<V: PlacementView> {
         change: CircuitChange,
     );
 
-    /// The policy failed, or its answer is invalid.
+    /// Records that the policy failed, or its answer is invalid.
     fn call_failed(
         &mut self,
         call: &PolicyCall<'_, V>,
@@ -58,6 +58,6 @@ pub trait PlacementObserver<V: PlacementView> {
         change: CircuitChange,
     );
 
-    /// The fallback decides in place of the policy of this phase.
+    /// Records that the fallback decides in place of the policy of this phase.
     fn fallback_used(&mut self, phase: Phase);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use routing::{Decision, FaultKind, InvalidVerdict, Offer, PolicyFault, Rejection, Verdict, WorkerId, check};
 use thiserror::Error;
 
-/// What the router does with a request now.
+/// Action of the router for a request.
 #[derive(Debug)]
 pub enum PlacementOutcome {
     /// Sends it to these workers.
@@ -24,7 +24,7 @@ pub struct WorkerPlacement {
     pub answers: WorkerChoice,
     /// The worker that computes the prompt for it, where another does.
     pub prefills: Option<WorkerChoice>,
-    /// The policy's figure of merit for the worker where the request begins; NaN where it has none.
+    /// Policy's figure of merit for the worker where the request begins; NaN where it has none.
     pub score: f64,
 }
 
@@ -37,7 +37,7 @@ pub struct WorkerChoice {
     pub matched: Option<u32>,
 }
 
-/// How a request is held.
+/// Terms on which a request is held.
 #[derive(Debug, Clone, Copy)]
 pub struct HoldTerms {
     /// Ascending order among the requests held for the pool.

@@ -12,7 +12,7 @@ use crate::query_source::QuerySource;
 #[derive(Debug)]
 pub struct CallQueries<S> {
     source: S,
-    /// Of the candidates, row by row.
+    /// Ids of the candidates, row by row.
     ids: Vec<WorkerId>,
     /// Filled at once for a policy that has a column of matches, else by the first query.
     matches: OnceLock<PrefixMatches>,

@@ -23,9 +23,9 @@ pub struct CandidateRow<'a> {
     pub member: usize,
     /// The worker.
     pub worker: &'a Worker,
-    /// Its load.
+    /// Load.
     pub load: LoadReading,
-    /// Its prefix match, where its cache is known.
+    /// Prefix match, if the cache is known.
     pub found: Option<&'a WorkerMatch>,
     /// Length of the prompt in tokens, estimated where it is not known.
     pub prompt_tokens: u32,
@@ -47,7 +47,7 @@ impl CandidateRow<'_> {
         (self.load.decoding + 1, resident)
     }
 
-    /// Returns a cost in milliseconds by what the worker's cost model has learned; NaN while it has not.
+    /// Returns a cost in milliseconds by the worker's cost model; NaN until it has learned one.
     #[must_use]
     pub fn learned_cost(&self, feature: CostFeature) -> f64 {
         let model = self.worker.load().cost();

@@ -3,11 +3,11 @@
 /// The ways in which a request may be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllowedShapes {
-    /// On one mixed worker.
+    /// Placement on one mixed worker.
     pub mixed: bool,
-    /// On a prefill and a decode worker.
+    /// Placement on a prefill and a decode worker.
     pub pair: bool,
-    /// On one decode worker.
+    /// Placement on one decode worker.
     pub alone: bool,
 }
 

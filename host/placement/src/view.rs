@@ -49,7 +49,7 @@ pub trait WorkerColumns {
     /// Returns a worker's failures in a row.
     fn failures(&self, member: usize) -> u32;
 
-    /// Returns how many blocks the index has of a worker; none where its events do not arrive.
+    /// Returns the number of blocks that the index has of a worker. `None` if its events do not arrive.
     fn cache_blocks(&self, member: usize) -> Option<u64>;
 
     /// Returns the time on the clock of a worker's load reports, in milliseconds.
@@ -77,15 +77,15 @@ pub struct RequestIdentity {
 pub struct RequestValues {
     /// Length of the prompt in tokens, where it is known.
     pub prompt_tokens: Option<u64>,
-    /// The same, estimated where it is not known.
+    /// Length of the prompt in tokens, estimated where it is not known.
     pub estimated_tokens: u32,
     /// Most tokens of the answer.
     pub max_tokens: Option<u64>,
     /// Length of the body.
     pub body_bytes: u64,
-    /// The priority that the client asks for.
+    /// Priority that the client requests.
     pub priority: Option<i64>,
-    /// Whether the answer is streamed.
+    /// Set if the answer is streamed.
     pub stream: bool,
 }
 
@@ -106,7 +106,7 @@ pub trait RequestView {
     /// Returns the time since it arrived.
     fn waited(&self) -> Duration;
 
-    /// Returns a hash of so many of its first prompt tokens; none where they are not known.
+    /// Returns a hash of so many of its first prompt tokens. `None` if they are not known.
     fn prefix_key(&self, tokens: u32) -> Option<u64>;
 
     /// Returns what a policy may query.
@@ -130,7 +130,7 @@ pub trait PoolView {
 
 /// The policies that decide, and their clock.
 pub trait PolicyView {
-    /// What a decision fails with where no policy has an answer and there is no fallback.
+    /// Error of a decision where no policy has a verdict and there is no fallback.
     type NoAnswer;
 
     /// Returns the policy of a phase.
@@ -149,7 +149,7 @@ pub trait PolicyView {
     fn now_us(&self) -> u64;
 }
 
-/// Everything that a decision reads.
+/// View of everything that a decision reads.
 pub trait PlacementView: FleetView + RequestView + PoolView + PolicyView {}
 
 impl<V: FleetView + RequestView + PoolView + PolicyView> PlacementView for V {}

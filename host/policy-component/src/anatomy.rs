@@ -22,16 +22,16 @@ pub enum Layer {
 pub struct Producer {
     /// `language`, `processed-by` or `sdk`.
     pub field: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its version; may be empty.
+    /// Version; may be empty.
     pub version: String,
 }
 
 /// Contents of a binary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anatomy {
-    /// Its layer.
+    /// Layer.
     pub layer: Layer,
     /// Imports: of a module `MODULE NAME`, each once; of a component the names of interfaces.
     pub imports: Vec<String>,

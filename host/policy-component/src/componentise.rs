@@ -46,7 +46,7 @@ pub enum ComponentError {
     /// The contract's text cannot be parsed or embedded.
     #[error("embed `wit/policy.wit` into the core module")]
     Embed(#[source] Box<dyn StdError + Send + Sync>),
-    /// Its imports and exports do not match its component type.
+    /// The imports and exports do not match the component type.
     #[error("make a component of the core module: its imports and exports do not fit its component type")]
     Encode(#[source] Box<dyn StdError + Send + Sync>),
 }

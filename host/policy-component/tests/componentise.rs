@@ -1,4 +1,4 @@
-//! What a compiler left becomes a component, or is told why not.
+//! Tests of componentising a compiler's output, and of its errors.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use policy_component::{CONTRACT, ComponentError, Layer, NotWebAssembly, componentise, dissect};

@@ -56,8 +56,8 @@ impl Default for EngineLimits {
 }
 
 impl EngineLimits {
-    /// Two instances per core and policy, one for events, and space for [`POLICIES`] policies. From 64 cores on that
-    /// is 12,384 memories of 4 GiB of address space: 48 TiB of the 128 TiB of a process with 47 bits.
+    /// Returns limits of two instances per core and policy, one for events, and space for [`POLICIES`] policies. From
+    /// 64 cores on that is 12,384 memories of 4 GiB of address space: 48 TiB of the 128 TiB of a process with 47 bits.
     fn of_cores(cores: usize) -> Self {
         let per_policy = u32::try_from(cores * 2).unwrap_or(u32::MAX).clamp(4, 128);
         Self {
@@ -72,10 +72,10 @@ impl EngineLimits {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// This machine or these limits do not allow it.
+    /// The machine or these limits do not allow an engine.
     #[error("start the WebAssembly engine with room for {instances} instances")]
     Start {
-        /// From [`EngineLimits::instances`].
+        /// Value of [`EngineLimits::instances`].
         instances: u32,
         /// wasmtime's error.
         #[source]

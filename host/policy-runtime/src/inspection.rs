@@ -18,9 +18,9 @@ use crate::settings::PolicySettings;
 /// An interface that a component imports or exports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComponentInterface {
-    /// Its full name, such as `conductor:policy/host@0.1.0`.
+    /// Full name, such as `conductor:policy/host@0.1.0`.
     pub name: String,
-    /// Its functions; empty for one of types only, and for other items.
+    /// Functions; empty for one of types only, and for other items.
     pub functions: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub struct Inspection {
 pub struct Interview {
     /// Name and version.
     pub manifest: Manifest,
-    /// Its parameters; `None` if it does not describe them.
+    /// Parameters; `None` if it does not describe them.
     pub parameters: Option<Vec<Parameter>>,
     /// Requested features of the request, as the policy names them.
     pub request_features: Vec<String>,

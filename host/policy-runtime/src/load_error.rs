@@ -21,15 +21,15 @@ pub enum LoadError {
     /// The settings ask for more memory than the engine's slots have.
     #[error("give a policy {requested} bytes of memory: the maximum is {most}")]
     Memory {
-        /// From the settings.
+        /// Memory of the settings.
         requested: usize,
-        /// From the engine's limits.
+        /// Maximum by the engine's limits.
         most: usize,
     },
     /// The component has too many bytes.
     #[error("load a component of {bytes} bytes: the maximum is {most}")]
     TooLarge {
-        /// Its length.
+        /// Length.
         bytes: usize,
         /// The limit.
         most: usize,
@@ -70,7 +70,7 @@ pub enum LoadError {
          WebAssembly that is not enabled here"
     )]
     Malformed {
-        /// Its length.
+        /// Length.
         bytes: usize,
         /// wasmtime's error.
         #[source]
@@ -88,7 +88,7 @@ pub enum LoadError {
     /// The component failed before the first call, or needs more initial memory than its limit.
     #[error("instantiate the component with {memory_bytes} bytes of memory: {}", failure.detail)]
     Instantiate {
-        /// From the settings.
+        /// Memory of the settings.
         memory_bytes: usize,
         /// The failure.
         failure: Failure,
@@ -99,10 +99,10 @@ pub enum LoadError {
     /// The policy failed in `parameters`.
     #[error("call `parameters` of the policy: {0}")]
     AskParameters(Failure),
-    /// Its description of its parameters is invalid.
+    /// The description of the parameters is invalid.
     #[error("read the policy's description of its parameters")]
     Parameters(#[source] ParameterError),
-    /// Its `params` do not match its description.
+    /// The `params` do not match the description.
     #[error("configure the policy: {0}")]
     ParamsRefused(ParamFaults),
     /// The policy failed in `configure`.
@@ -132,7 +132,7 @@ pub enum LoadError {
     /// The policy requests too many features.
     #[error("compute {requested} features: the maximum is {most}")]
     TooManyFeatures {
-        /// Of the request and of a candidate together.
+        /// Features of the request and of a candidate together.
         requested: usize,
         /// The limit.
         most: usize,

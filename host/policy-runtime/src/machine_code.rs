@@ -1,4 +1,5 @@
-//! Restoring components from machine code: the only module of the router with `unsafe`, because such code runs unchecked.
+//! Restoring components from machine code: the only module of the router with `unsafe`, because such code runs
+//! unchecked.
 //!
 //! Safety rests on the source of the code. There are two sources, each named by a [`Voucher`]:
 //! - this router in another run, proven by a MAC with the cache's own key (`code_cache/`);
@@ -12,7 +13,7 @@ use wasmtime::component::Component;
 /// Proof that code is from this router's compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Voucher {
-    /// Its MAC was verified with the cache's key, over the very bytes that are passed in.
+    /// The MAC was verified with the cache's key, over the very bytes that are passed in.
     Mac,
     /// Received from the pipe of a child that runs this router's own program.
     Child,

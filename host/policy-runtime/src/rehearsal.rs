@@ -60,8 +60,8 @@ pub struct Scene {
     pub warm_in: Option<Duration>,
     /// Another new instance gave the same result, bit for bit.
     pub repeats: bool,
-    /// The same instance with the same `state` as before gave the same result again. Otherwise its answers depend on
-    /// its own memory.
+    /// Set if the same instance with the same `state` as before gave the same result again. Otherwise its answers
+    /// depend on its own memory.
     pub forgets: bool,
 }
 

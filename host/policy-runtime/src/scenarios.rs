@@ -10,7 +10,7 @@ const ALL_ROLES: &[Role] = &[Role::Mixed, Role::Prefill, Role::Decode];
 /// A built-in scenario.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scenario {
-    /// Its name in reports.
+    /// Name in reports.
     pub name: &'static str,
     /// Short description.
     pub about: &'static str,

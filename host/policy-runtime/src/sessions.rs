@@ -50,7 +50,7 @@ struct SessionPlace {
 pub struct SessionEntry {
     /// Hash of the session.
     pub session: u64,
-    /// Its worker.
+    /// Worker.
     pub worker: WorkerId,
     /// Remaining lifetime.
     pub left: Duration,

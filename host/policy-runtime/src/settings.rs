@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Parameters and limits of one policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySettings {
-    /// Its `params` as a JSON object; `{}` for none.
+    /// `params` as a JSON object; `{}` for none.
     pub params_json: String,
     /// CPU time of a decision. It is measured in ticks of a millisecond, so a smaller value means one tick.
     pub cpu_budget: Duration,

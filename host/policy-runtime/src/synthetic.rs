@@ -57,7 +57,7 @@ pub(crate) enum NumberSource {
 /// Composition of a synthetic fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FleetRoles {
-    /// As in practice: a third each if the policy places pairs, else all mixed.
+    /// Roles as in practice: a third each if the policy places pairs, else all mixed.
     AsAsked,
     /// Alternating roles, with one leg requested.
     Of(&'static [Role]),
@@ -84,7 +84,7 @@ pub struct SyntheticCall {
     roles: Vec<Role>,
     numbers: Vec<f64>,
     queries: Arc<dyn DecisionQueries>,
-    /// For a pair: `true` if one decode worker may do both.
+    /// Set for a pair if one decode worker may do both.
     alone: Option<bool>,
 }
 

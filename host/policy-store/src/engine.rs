@@ -12,8 +12,8 @@ use policy_runtime::child::{ChildCompiler, ChildLimits};
 use policy_runtime::{CodeCache, CompileBounds, EngineError, EngineLimits, PolicyEngine};
 use tracing::{debug, warn};
 
-/// Returns the cache folder of the router's user: below systemd's `CacheDirectory=`, else the user's own (XDG Base Directory
-/// Specification).
+/// Returns the cache folder of the router's user: below systemd's `CacheDirectory=`, else the user's own (XDG Base
+/// Directory Specification).
 #[must_use]
 pub fn user_cache_folder() -> Option<PathBuf> {
     folder(|name| std::env::var_os(name))
@@ -43,7 +43,8 @@ pub struct EngineOptions {
     pub compiles_in_child: bool,
 }
 
-/// Returns the engine, with a folder for compiled code if there is a trusted one: the configuration's, else the process's.
+/// Returns the engine, with a folder for compiled code if there is a trusted one: the configuration's, else the
+/// process's.
 ///
 /// # Errors
 /// [`EngineError`] if WebAssembly cannot be set up.

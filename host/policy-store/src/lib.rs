@@ -1,8 +1,9 @@
 //! Store of scheduling policies: their components, versions, rollbacks and memory.
 //!
-//! [`PolicyLibrary`] loads the policies that a configuration names, keeps the last versions that worked and rolls back to them.
-//! [`PolicyMemory`] keeps what policies remember over their versions and, in a folder, over restarts. [`builtin`] has the
-//! components that are part of the binary. The store knows no requests: the fleet is a [`FleetView`].
+//! [`PolicyLibrary`] loads the policies that a configuration names, keeps the last versions that worked and rolls back
+//! to them. [`PolicyMemory`] keeps what policies remember over their versions and, in a folder, over restarts.
+//! [`builtin`] has the components that are part of the binary. The store knows no requests: the fleet is a
+//! [`FleetView`].
 
 pub mod builtin;
 mod engine;

@@ -40,7 +40,7 @@ pub struct ScorerReport {
     pub feature: Option<String>,
     /// Weight; below 0, less is better.
     pub weight: f64,
-    /// Id of the policy's version that scores now; `nobody` while all circuits are open.
+    /// Id of the policy's version that scores now. The text is `nobody` while all circuits are open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Where a block is kept, fastest first.
+/// Storage tier of a block, fastest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
     /// The accelerator's memory.
@@ -24,13 +24,13 @@ pub struct EngineBlockHash(pub u64);
 /// The adapter a block was computed with: blocks of different adapters never match each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Lora {
-    /// By name, as requests call it. Shared: one event may become many.
+    /// Name, as in requests. Shared: one event may become many.
     Name(Arc<str>),
-    /// By the engine's own number, where it gives no name.
+    /// Number by the engine, where it gives no name.
     Id(i64),
 }
 
-/// Something besides the tokens that went into a block's content: cache salt, multimodal item.
+/// Input of a block's content other than its tokens: cache salt, multimodal item.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ExtraKey {
     /// Text, such as a `cache_salt` or a multimodal hash.
@@ -52,9 +52,9 @@ pub enum Attention {
         /// Size of the window in tokens, at least 1.
         tokens: u32,
     },
-    /// Its last block, which stands for all before it (state-space layers).
+    /// Last block, which stands for all before it (state-space layers).
     State,
-    /// Something this version does not know: such a group's blocks are counted and not indexed.
+    /// Kind unknown to this version: such a group's blocks are counted and not indexed.
     Unknown,
 }
 
@@ -63,13 +63,13 @@ pub enum Attention {
 pub struct StoredBlocks {
     /// One hash a block, in chain order.
     pub hashes: Vec<EngineBlockHash>,
-    /// The block before the first of `hashes`; none where that one starts a prompt.
+    /// Block before the first of `hashes`. `None` if that one starts a prompt.
     pub parent: Option<EngineBlockHash>,
     /// `hashes.len() * block_size` token ids.
     pub tokens: Vec<u32>,
     /// Tokens a block.
     pub block_size: u32,
-    /// Where the blocks are.
+    /// Storage tier of the blocks.
     pub tier: Tier,
     /// The adapter they were computed with; none for the base model.
     pub lora: Option<Lora>,

@@ -28,16 +28,16 @@ pub enum Decision {
 /// The candidates of a call, against which its verdict is checked.
 #[derive(Debug, Clone, Copy)]
 pub enum Offer<'a> {
-    /// So many candidates for one part, or the whole, of a request.
+    /// Number of candidates for one part, or the whole, of a request.
     One {
         /// Their number.
         candidates: usize,
     },
     /// Workers of a disaggregated pool, for both legs at once.
     Pair {
-        /// What each candidate does, row by row.
+        /// Role of each candidate, row by row.
         roles: &'a [Role],
-        /// Whether a decode worker may do the whole of the request.
+        /// Set if a decode worker may do the whole of the request.
         alone: bool,
     },
 }
@@ -51,19 +51,19 @@ pub struct Route {
 }
 
 impl Route {
-    /// The candidate's row, less than the number of candidates that were offered.
+    /// Returns the candidate's row, less than the number of candidates that were offered.
     #[must_use]
     pub fn row(&self) -> usize {
         self.row
     }
 
-    /// The row of a separate prefill worker: one whose role is that, where the other's is decode.
+    /// Returns the row of a separate prefill worker: one whose role is that, where the other's is decode.
     #[must_use]
     pub fn prefill(&self) -> Option<usize> {
         self.prefill
     }
 
-    /// The policy's figure of merit; NaN when it has none.
+    /// Returns the policy's figure of merit; NaN when it has none.
     #[must_use]
     pub fn score(&self) -> f64 {
         self.score
@@ -100,7 +100,7 @@ pub enum InvalidVerdict {
         /// The role of that worker.
         role: Role,
     },
-    /// A decode worker for the whole of a request, where that is not allowed.
+    /// Decode worker for the whole of a request, where that is not allowed.
     #[error("chose the decode worker of row {row} without a prefill worker")]
     NeedsPrefill {
         /// The row it named.
@@ -149,7 +149,7 @@ fn check_choice(choice: Choice, offer: Offer<'_>) -> Result<Route, InvalidVerdic
     })
 }
 
-/// The row, where it was offered.
+/// Returns the row, where it was offered.
 fn in_range(row: u32, offer: Offer<'_>) -> Result<usize, InvalidVerdict> {
     let candidates = match offer {
         Offer::One { candidates } => candidates,
@@ -161,7 +161,7 @@ fn in_range(row: u32, offer: Offer<'_>) -> Result<usize, InvalidVerdict> {
         .ok_or(InvalidVerdict::RowOutOfRange { row, candidates })
 }
 
-/// The rows are in range.
+/// Checks the roles of a choice whose rows are in range.
 fn check_roles(choice: Choice, roles: &[Role], alone: bool) -> Result<(), InvalidVerdict> {
     let role = |row: u32| roles[row as usize];
     match (role(choice.row), choice.prefill) {

@@ -2,15 +2,15 @@
 //!
 //! While it is closed a call costs two atomic operations and takes no lock; times are handed in. It opens when, within
 //! [`CircuitSpec::window`] of a fault, both [`CircuitSpec::faults`] were counted and their share of the calls reached
-//! [`CircuitSpec::share`]. Every [`CircuitSpec::open_time`], doubled with each failed probe up to [`CircuitSpec::max_open_time`],
-//! one call is let through; after [`CircuitSpec::probes`] good ones in a row it closes. Opened again within
-//! [`CircuitSpec::max_open_time`] of that, it goes on doubling.
+//! [`CircuitSpec::share`]. Every [`CircuitSpec::open_time`], doubled with each failed probe up to
+//! [`CircuitSpec::max_open_time`], one call is let through; after [`CircuitSpec::probes`] good ones in a row it closes.
+//! Opened again within [`CircuitSpec::max_open_time`] of that, it goes on doubling.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// When a circuit opens and closes.
+/// Thresholds at which a circuit opens and closes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CircuitSpec {
     /// Faults within the window below which it never opens; at least 1 counts.
@@ -52,7 +52,7 @@ pub enum CircuitState {
 }
 
 impl CircuitState {
-    /// Its name in metrics and on pages.
+    /// Returns its name in metrics and on pages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl CircuitState {
 /// The kind of a call that passed. It is returned to the circuit with the call's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// One of many: the circuit was closed.
+    /// Regular call: the circuit was closed.
     Regular,
     /// The call that tests whether the circuit can close.
     Probe,
@@ -75,11 +75,11 @@ pub enum Admission {
 /// Effect of a call's outcome on the circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CircuitChange {
-    /// Nothing.
+    /// No change.
     None,
-    /// It is open, for so long.
+    /// The circuit is open, for so long.
     Opened(Duration),
-    /// It is closed again.
+    /// The circuit is closed again.
     Closed,
 }
 
@@ -102,15 +102,15 @@ struct Tally {
     window_since: u64,
     calls_before: u64,
     faults: u32,
-    /// Of the opening that lasts, or the last one.
+    /// Duration of the present opening, or of the last one.
     rest: Duration,
     good_probes: u32,
-    /// When it was closed last.
+    /// Time at which it was closed last.
     closed: u64,
 }
 
 impl Circuit {
-    /// A closed circuit.
+    /// Returns a closed circuit.
     #[must_use]
     pub fn new(spec: CircuitSpec) -> Self {
         Self {
@@ -124,7 +124,8 @@ impl Circuit {
         }
     }
 
-    /// Returns whether a call may be made now. One that is let through reports to [`Circuit::succeeded`] or [`Circuit::failed`].
+    /// Returns whether a call may be made now. An admitted call reports to [`Circuit::succeeded`] or
+    /// [`Circuit::failed`].
     #[must_use]
     pub fn admit(&self, now_us: u64) -> Option<Admission> {
         if self.is_closed() {
@@ -142,7 +143,7 @@ impl Circuit {
             .map(|_| Admission::Probe)
     }
 
-    /// A call had an answer that made sense.
+    /// Records a call with a valid answer.
     pub fn succeeded(&self, admission: Admission, now_us: u64) -> CircuitChange {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if admission == Admission::Regular {
@@ -163,14 +164,14 @@ impl Circuit {
         CircuitChange::Closed
     }
 
-    /// A call failed.
+    /// Records a failed call.
     pub fn failed(&self, admission: Admission, now_us: u64) -> CircuitChange {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         self.faults.fetch_add(1, Ordering::Relaxed);
         let mut tally = self.tally();
         if !self.is_closed() {
             if admission == Admission::Regular {
-                // It was under way when the circuit opened.
+                // The call was under way when the circuit opened.
                 return CircuitChange::None;
             }
             let longer = self.longer_than(tally.rest);
@@ -214,7 +215,7 @@ impl Circuit {
         CircuitChange::Opened(rest)
     }
 
-    /// Closes it whatever was counted: an operator says so.
+    /// Closes the circuit, whatever the counts, on an operator's command.
     pub fn close(&self) {
         let mut tally = self.tally();
         *tally = Tally::default();

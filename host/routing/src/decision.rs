@@ -50,7 +50,7 @@ impl Hold {
 /// The candidate that a held request waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitsFor {
-    /// Its row.
+    /// Row.
     pub row: u32,
     /// The request's work there, in the policy's unit.
     pub work: u32,
@@ -61,7 +61,7 @@ pub struct WaitsFor {
 pub struct Rejection {
     /// HTTP status, 400 to 599 once checked.
     pub status: u16,
-    /// For `Retry-After`; 0 for none.
+    /// Value of `Retry-After`; 0 for none.
     pub retry_after_ms: u32,
     /// Shown to the client.
     pub reason: String,

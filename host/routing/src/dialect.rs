@@ -1,7 +1,7 @@
 //! Dialects of the KV-cache transfer from a prefill to a decode worker, as the router sees them.
 
-/// What the workers of a disaggregated pool speak. What each sends is in `inference-api/src/handshake.rs`; what each does
-/// when it goes wrong is in `host/adr/0009-prefill-decode.md`.
+/// Protocol between the workers of a disaggregated pool. The messages of each are in `inference-api/src/handshake.rs`;
+/// the behaviour of each on failures is in `host/adr/0009-prefill-decode.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// vLLM's `NixlConnector`: the prefill answer's parameters go with the decode leg.
@@ -19,7 +19,7 @@ impl Dialect {
     /// Every dialect.
     pub const ALL: [Self; 4] = [Self::Nixl, Self::Mooncake, Self::Store, Self::Sglang];
 
-    /// Its name in the configuration and in metrics.
+    /// Returns its name in the configuration and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,8 +36,8 @@ impl Dialect {
         matches!(self, Self::Mooncake | Self::Sglang)
     }
 
-    /// Returns whether a decode worker can answer a request without a prefill worker. SGLang's cannot: started as decode, it waits
-    /// for a bootstrap.
+    /// Returns whether a decode worker can answer a request without a prefill worker. SGLang's cannot: started as
+    /// decode, it waits for a bootstrap.
     #[must_use]
     pub fn decodes_alone(self) -> bool {
         self != Self::Sglang

@@ -16,7 +16,8 @@ pub enum EventKind {
     FirstToken,
     /// The answer was read to its end. The number: milliseconds since the dispatch.
     Finished,
-    /// The worker did not answer, refused for its own trouble, or broke off. The number: milliseconds since the dispatch.
+    /// The worker did not answer, refused for its own trouble, or broke off. The number: milliseconds since the
+    /// dispatch.
     Failed,
     /// The client left. The number: milliseconds since the dispatch.
     Abandoned,
@@ -41,7 +42,7 @@ impl EventKind {
         Self::Role,
     ];
 
-    /// Its name in the contract.
+    /// Returns its name in the contract.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +57,7 @@ impl EventKind {
         }
     }
 
-    /// The kind of that name.
+    /// Returns the kind of that name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
@@ -78,7 +79,7 @@ impl EventKinds {
     /// No kind.
     pub const NONE: Self = Self(0);
 
-    /// These and one more.
+    /// Returns these kinds and one more.
     #[must_use]
     pub const fn with(self, kind: EventKind) -> Self {
         Self(self.0 | 1 << kind as u32)
@@ -96,13 +97,13 @@ impl EventKinds {
         self.0 & others.0 != 0
     }
 
-    /// As bits, to be kept in an atomic.
+    /// Returns the kinds as bits, to be kept in an atomic.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Back from [`EventKinds::bits`].
+    /// Returns the kinds of [`EventKinds::bits`].
     #[must_use]
     pub const fn of_bits(bits: u32) -> Self {
         Self(bits)
@@ -122,12 +123,12 @@ impl fmt::Debug for EventKinds {
     }
 }
 
-/// Something that happened.
+/// Event of a request or a worker.
 #[derive(Debug, Clone)]
 pub struct Event {
     /// The event.
     pub kind: EventKind,
-    /// When: microseconds on the clock of [`RequestFacts::now_us`](crate::RequestFacts::now_us).
+    /// Time in microseconds on the clock of [`RequestFacts::now_us`](crate::RequestFacts::now_us).
     pub at_us: u64,
     /// The request's number; 0 where a worker is all it is about.
     pub seq: u64,
@@ -141,7 +142,7 @@ pub struct Event {
 
 /// The part of a policy that receives events, off the request path. Called by one thread at a time.
 pub trait EventListener: Send + Sync + fmt::Debug {
-    /// The policy's name in the configuration.
+    /// Returns the policy's name in the configuration.
     fn policy(&self) -> &str;
 
     /// Returns the kinds of events that it receives.
@@ -150,7 +151,7 @@ pub trait EventListener: Send + Sync + fmt::Debug {
     /// Returns whether it works by the clock.
     fn ticks(&self) -> bool;
 
-    /// Some events of its kinds, in the order in which they happened.
+    /// Handles some events of its kinds, in the order in which they happened.
     ///
     /// # Errors
     /// [`PolicyFault`]; the events are lost then.

@@ -1,13 +1,14 @@
-//! Fallback policy: the least loaded worker, by weight. Native, infallible and stateless, so that it works when all else fails.
+//! Fallback policy: the least loaded worker, by weight. Native, infallible and stateless, so that it works when all
+//! else fails.
 
 use crate::decision::{Choice, Verdict};
 use crate::fault::PolicyFault;
 use crate::feature::{CandidateFeature, FeaturePlan};
 use crate::policy::{DecisionInput, Policy};
 
-/// Chooses the candidate with the fewest requests in flight for its weight: those of this router, or those that its engine
-/// reported a moment ago where these are more, because other routers send to it as well. Among equals it picks one by the
-/// request's number, so that an idle fleet is used evenly.
+/// Chooses the candidate with the fewest requests in flight for its weight: those of this router, or those that its
+/// engine reported a moment ago where these are more, because other routers send to it as well. Among equals it picks
+/// one by the request's number, so that an idle fleet is used evenly.
 #[derive(Debug)]
 pub struct LeastLoaded {
     plan: FeaturePlan,
@@ -98,7 +99,7 @@ mod tests {
     use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts};
     use crate::random::RunNumber;
 
-    /// Requests and weights, of engines without reports.
+    /// Checks the choice from requests and weights, of engines without reports.
     #[track_caller]
     fn check(seq: u64, rows: &[[f64; 2]], expected: u32) {
         let rows: Vec<_> = rows

@@ -7,15 +7,15 @@ use thiserror::Error;
 /// Kind of a policy's failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// It trapped (a panic, an unreachable, a memory fault).
+    /// The policy trapped (a panic, an unreachable, a memory fault).
     Trap,
-    /// It used up its time.
+    /// The policy used up its time.
     Deadline,
-    /// It ran out of stack.
+    /// The policy ran out of stack.
     StackOverflow,
-    /// It was refused memory and died of it.
+    /// The policy was refused memory and died of it.
     OutOfMemory,
-    /// It answered something that makes no sense.
+    /// The policy returned an invalid verdict.
     InvalidVerdict,
     /// No instance could be had.
     NoInstance,
@@ -32,7 +32,7 @@ impl FaultKind {
         Self::NoInstance,
     ];
 
-    /// Its name in metrics and logs.
+    /// Returns its name in metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

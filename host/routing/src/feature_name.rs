@@ -8,7 +8,7 @@ use crate::feature::{CANDIDATE_CATALOGUE, CandidateFeature, FeaturePlan, REQUEST
 const UNKNOWN: &str = "?";
 
 impl RequestFeature {
-    /// Its name; `?`, which resolves to it, where this host does not know it.
+    /// Returns its name; `?`, which resolves to it, where this host does not know it.
     #[must_use]
     pub fn name(self) -> &'static str {
         let mut known = REQUEST_CATALOGUE.iter();
@@ -19,7 +19,7 @@ impl RequestFeature {
 }
 
 impl CandidateFeature {
-    /// Its name, which resolves to it; `?` where this host does not know it.
+    /// Returns its name, which resolves to it; `?` where this host does not know it.
     #[must_use]
     pub fn name(&self) -> Cow<'static, str> {
         if let Self::Label(key) = self {
@@ -36,7 +36,7 @@ impl CandidateFeature {
 }
 
 impl FeaturePlan {
-    /// Everything in the catalogues that is not in this plan. Labels are not in them.
+    /// Returns everything in the catalogues that is not in this plan. Labels are not in them.
     #[must_use]
     pub fn rest(&self) -> Self {
         let request = REQUEST_CATALOGUE.iter();

@@ -26,8 +26,8 @@ pub struct FleetChange {
 }
 
 impl Fleet {
-    /// The fleet that follows this one. A worker stays itself when its name and URL are unchanged; under another
-    /// URL it is another server with another cache, hence another worker.
+    /// Returns the fleet that follows this one. A worker stays itself when its name and URL are unchanged; under
+    /// another URL it is another server with another cache, hence another worker.
     ///
     /// Names must be unique (the configuration sees to it).
     #[must_use]
@@ -74,7 +74,7 @@ impl Fleet {
         &self.ids
     }
 
-    /// All workers, in the order of the configuration.
+    /// Returns all workers, in the order of the configuration.
     #[must_use]
     pub fn workers(&self) -> &[Arc<Worker>] {
         &self.workers

@@ -1,5 +1,5 @@
-//! Interface between the router and policies. Three implementations: WebAssembly components (`policy-runtime`), pipelines of
-//! them (`pipeline/`) and the native fallback (`fallback.rs`).
+//! Interface between the router and policies. Three implementations: WebAssembly components (`policy-runtime`),
+//! pipelines of them (`pipeline/`) and the native fallback (`fallback.rs`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub trait Policy: Send + Sync + fmt::Debug {
     /// Returns the numbers that it requests.
     fn plan(&self) -> &FeaturePlan;
 
-    /// Returns whether the prompt's tokens are needed by what may decide now.
+    /// Returns whether the versions that may decide now need the prompt's tokens.
     fn needs_tokens(&self) -> bool {
         self.plan().needs_tokens()
     }
@@ -45,7 +45,7 @@ pub trait Policy: Send + Sync + fmt::Debug {
         (self.decide(input), Transcript::default())
     }
 
-    /// Returns its origin; none where it is part of the router.
+    /// Returns its origin. `None` if it is part of the router.
     fn origin(&self) -> Option<&Arc<Origin>> {
         None
     }
@@ -55,12 +55,12 @@ pub trait Policy: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// Returns itself, where it scores candidates.
+    /// Returns itself, if it scores candidates.
     fn scorer(&self) -> Option<&dyn Scorer> {
         None
     }
 
-    /// Returns its specification, where it is made of others.
+    /// Returns its specification, if it is made of others.
     fn pipeline(&self) -> Option<&Arc<PipelineSpec>> {
         None
     }
@@ -68,8 +68,8 @@ pub trait Policy: Send + Sync + fmt::Debug {
 
 /// A policy that scores each candidate.
 pub trait Scorer {
-    /// Fills `scores`, which has a place for each candidate, in row order: any unit, higher is better, NaN for no opinion. Called
-    /// as [`Policy::decide`] is.
+    /// Fills `scores`, which has a place for each candidate, in row order: any unit, higher is better, NaN for no
+    /// opinion. Called as [`Policy::decide`] is.
     ///
     /// # Errors
     /// [`PolicyFault`] when it failed; what is in `scores` then means nothing.
@@ -112,7 +112,7 @@ pub struct RequestFacts {
 }
 
 impl RequestFacts {
-    /// Returns what the request's randomness begins from, besides `attempt`.
+    /// Returns the seed of the request's randomness, besides `attempt`.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.run.seed(self.seq)
@@ -122,9 +122,9 @@ impl RequestFacts {
 /// Input of one decision.
 #[derive(Clone, Copy)]
 pub struct DecisionInput<'a> {
-    /// Of the request.
+    /// Facts of the request.
     pub request: &'a RequestFacts,
-    /// One id a candidate; never empty.
+    /// Ids of the candidates, never empty.
     pub ids: &'a [WorkerId],
     /// The request's numbers, then one row a candidate, in the order of the [`FeaturePlan`].
     pub numbers: &'a [f64],
@@ -133,7 +133,7 @@ pub struct DecisionInput<'a> {
 }
 
 impl Phase {
-    /// Its name in the contract.
+    /// Returns its name in the contract.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -157,17 +157,17 @@ impl fmt::Debug for DecisionInput<'_> {
 /// Queries about the current request, answered on demand. They never block. Without an answer the value is unknown.
 #[expect(unused_variables, reason = "the queries by their names")]
 pub trait DecisionQueries: Send + Sync {
-    /// The candidates, in row order. Without them the policy's sessions are neither recalled nor remembered.
+    /// Returns the candidates, in row order. Without them the policy's sessions are neither recalled nor remembered.
     fn candidates(&self) -> &[WorkerId] {
         &[]
     }
 
-    /// A candidate of this call.
+    /// Returns a candidate of this call.
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
         None
     }
 
-    /// For each candidate, in row order: tokens of the longest prefix held on `tier` or a faster one.
+    /// Returns, for each candidate in row order, the tokens of the longest prefix held on `tier` or a faster one.
     fn matched(&self, tier: Tier) -> Vec<u32> {
         Vec::new()
     }
@@ -177,23 +177,23 @@ pub trait DecisionQueries: Send + Sync {
         0
     }
 
-    /// For each candidate, in row order, how many other held requests wait for it, and the work of those among them that are at most
-    /// so much there: two numbers a candidate.
+    /// Returns two numbers for each candidate, in row order: how many other held requests wait for it, and the work of
+    /// those among them that are at most so much there.
     fn ahead(&self, most: &[u32]) -> Vec<u32> {
         Vec::new()
     }
 
-    /// The first value of a header, unless it holds a secret.
+    /// Returns the first value of a header, unless it holds a secret.
     fn header(&self, name: &str) -> Option<String> {
         None
     }
 
-    /// `model` of the body; empty when there is none.
+    /// Returns `model` of the body; empty when there is none.
     fn model(&self) -> &str {
         ""
     }
 
-    /// Path of the request.
+    /// Returns the path of the request.
     fn path(&self) -> &str {
         ""
     }

@@ -7,8 +7,8 @@ use crate::worker::Worker;
 /// Immutable; a reload makes a new one.
 #[derive(Debug)]
 pub struct Pool {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: Box<str>,
-    /// Its workers, in the order of the configuration.
+    /// Workers, in the order of the configuration.
     pub workers: Box<[Arc<Worker>]>,
 }

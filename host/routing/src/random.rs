@@ -5,14 +5,16 @@
 #[derive(Debug, Clone)]
 pub struct SplitMix64(u64);
 
-/// Random number of one process, mixed into every seed, so that two routers that count their requests alike draw different lots.
+/// Random number of one process, mixed into every seed, so that two routers that count their requests alike draw
+/// different lots.
 ///
 /// 0 is that of recordings from before there were run numbers: a request's seed is its number alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunNumber(pub u64);
 
 impl RunNumber {
-    /// Returns the seed of the request with this number in this run. Requests that follow each other have seeds that do.
+    /// Returns the seed of the request with this number in this run. Requests that follow each other have seeds that
+    /// do.
     #[must_use]
     pub fn seed(self, seq: u64) -> u64 {
         self.0.wrapping_add(seq)
@@ -40,7 +42,8 @@ impl SplitMix64 {
     }
 }
 
-/// Integer hash finaliser (SplitMix64): maps sequential numbers to uniformly distributed values, for percentage sampling.
+/// Integer hash finaliser (SplitMix64): maps sequential numbers to uniformly distributed values, for percentage
+/// sampling.
 #[must_use]
 pub fn hash_mix(number: u64) -> u64 {
     SplitMix64(number).next()

@@ -11,7 +11,7 @@ use crate::block::{EngineBlockHash, Tier};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StoreId(pub u32);
 
-/// Which part of a block one object is. Absent parts of a key are 0. A block is complete with all its shards only.
+/// Part of a block that one object is. Absent parts of a key are 0. A block is complete with all its shards only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Shard {
     /// Tensor-parallel rank, or the attention head's.
@@ -33,12 +33,12 @@ pub struct Shard {
 /// One object: one shard of one block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StoreObject {
-    /// The model as the key spells it, with whatever prefix it has; empty where the key names none. Shared: one event may name
-    /// many objects.
+    /// The model as the key spells it, with whatever prefix it has; empty where the key names none. Shared: one event
+    /// may name many objects.
     pub model: Arc<str>,
     /// The block, as the engine that wrote it names it.
     pub block: EngineBlockHash,
-    /// Which part of it.
+    /// Part of the block.
     pub shard: Shard,
 }
 
@@ -47,16 +47,16 @@ pub struct StoreObject {
 pub enum ObjectEvent {
     /// The store holds a copy of the object.
     Stored {
-        /// Which.
+        /// Added object.
         object: StoreObject,
         /// Host or disk: where in the store.
         tier: Tier,
     },
     /// A copy is gone.
     Removed {
-        /// Which.
+        /// Removed object.
         object: StoreObject,
-        /// Where it was; none means everywhere.
+        /// Former tier; `None` means everywhere.
         tier: Option<Tier>,
     },
     /// The store is empty.

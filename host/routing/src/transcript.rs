@@ -1,7 +1,8 @@
 //! Transcript of a policy's queries during one decision, with the answers.
 //!
-//! Together with [`DecisionInput`](crate::DecisionInput) this is everything a verdict came from. The clock (`now_us`) and the randomness
-//! (`seq` and `attempt`) follow from the request's facts and are not recorded. Log lines have no answer and are not recorded.
+//! Together with [`DecisionInput`](crate::DecisionInput) this is everything a verdict came from. The clock (`now_us`)
+//! and the randomness (`seq` and `attempt`) follow from the request's facts and are not recorded. Log lines have no
+//! answer and are not recorded.
 
 use std::fmt;
 
@@ -53,38 +54,39 @@ pub enum Question {
 /// Answer of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Question::Worker`].
+    /// Answer to [`Question::Worker`].
     Worker(Option<About>),
-    /// To [`Question::Matched`]: tokens, one number a candidate. To [`Question::Ahead`]: requests and their work, two a candidate.
+    /// Answer to [`Question::Matched`]: tokens, one number a candidate. Answer to [`Question::Ahead`]: requests and
+    /// their work, two a candidate.
     Tokens(Vec<u32>),
-    /// To [`Question::Holders`].
+    /// Answer to [`Question::Holders`].
     Count(u32),
-    /// To [`Question::Header`], [`Question::Model`] and [`Question::Path`].
+    /// Answer to [`Question::Header`], [`Question::Model`] and [`Question::Path`].
     Text(Option<String>),
-    /// To [`Question::StateGet`].
+    /// Answer to [`Question::StateGet`].
     Bytes(Option<Vec<u8>>),
-    /// To [`Question::StateSet`].
+    /// Answer to [`Question::StateSet`].
     Written(Result<(), StateRefusal>),
-    /// To [`Question::StateAdd`].
+    /// Answer to [`Question::StateAdd`].
     Sum(Result<i64, StateRefusal>),
-    /// To [`Question::SessionRecall`]: a row.
+    /// Answer to [`Question::SessionRecall`]: a row.
     Row(Option<u32>),
-    /// To [`Question::StateDelete`], [`Question::SessionRemember`] and [`Question::SessionForget`].
+    /// Answer to [`Question::StateDelete`], [`Question::SessionRemember`] and [`Question::SessionForget`].
     Nothing,
 }
 
 /// Facts of a worker besides numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its role.
+    /// Role.
     pub role: Role,
     /// Sorted by key.
     pub labels: Vec<(String, String)>,
 }
 
-/// Why a write to a policy's state was refused, as in the WIT.
+/// Reason for refusing a write to a policy's state, as in the WIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum StateRefusal {
     /// The key is over its limit.
@@ -93,7 +95,7 @@ pub enum StateRefusal {
     /// The value is over its limit.
     #[error("value is too long")]
     ValueTooLong,
-    /// As many keys as there may be are there already.
+    /// The state has its maximum number of keys.
     #[error("there are as many keys already as there may be")]
     Full,
     /// The value has another length than a counter's 8 bytes.
@@ -106,7 +108,7 @@ pub enum StateRefusal {
 pub struct Noted {
     /// The query.
     pub question: Question,
-    /// Of the kind that goes with the question.
+    /// Answer of the kind that goes with the question.
     pub answer: Answer,
 }
 
@@ -120,7 +122,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// The record that is repeated.
+    /// Returns a transcript for the repetition of a record.
     #[must_use]
     pub fn of(notes: Vec<Noted>, truncated: bool) -> Self {
         let bytes = notes.iter().map(Noted::bytes).sum();
@@ -132,7 +134,7 @@ impl Transcript {
         }
     }
 
-    /// What a pipeline made its decision of.
+    /// Returns the transcript of a pipeline's decision.
     #[must_use]
     pub fn of_weighing(weighing: Weighing) -> Self {
         Self {
@@ -142,7 +144,7 @@ impl Transcript {
         }
     }
 
-    /// What a pipeline made its decision of; none where no pipeline decided.
+    /// Returns the parts of a pipeline's decision. `None` where no pipeline decided.
     #[must_use]
     pub fn weighing(&self) -> Option<&Weighing> {
         self.weighing.as_deref()
@@ -158,7 +160,7 @@ impl Transcript {
         }
     }
 
-    /// The calls, in the order in which they were made.
+    /// Returns the calls, in the order in which they were made.
     #[must_use]
     pub fn notes(&self) -> &[Noted] {
         &self.notes

@@ -10,9 +10,9 @@ use crate::policy::Policy;
 pub struct PolicyVersion {
     /// The policy itself.
     pub policy: Arc<dyn Policy>,
-    /// Its circuit; the same one in every chain that the version is in.
+    /// Circuit; the same one in every chain that the version is in.
     pub circuit: Arc<Circuit>,
-    /// Its identity: the beginning of its bytes' SHA-256, or `native`.
+    /// Identity: the beginning of its bytes' SHA-256, or `native`.
     pub id: Arc<str>,
 }
 
@@ -58,7 +58,7 @@ impl PolicyVersions {
         }
     }
 
-    /// A policy that has one version.
+    /// Returns a policy that has one version.
     #[must_use]
     pub fn only(policy: Arc<dyn Policy>) -> Arc<Self> {
         let version = PolicyVersion {
@@ -69,7 +69,7 @@ impl PolicyVersions {
         Arc::new(Self::new(version, []))
     }
 
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {
         self.in_force.policy.name()
@@ -86,7 +86,7 @@ impl PolicyVersions {
         std::iter::once(&self.in_force).chain(&self.before)
     }
 
-    /// Chooses the version of a call that is made now: the first whose circuit lets it through.
+    /// Chooses the version of a call that is made now: the first whose circuit admits it.
     #[must_use]
     pub fn choose(&self, now_us: u64) -> Option<Chosen<'_>> {
         self.iter().find_map(|version| {
@@ -107,7 +107,8 @@ impl PolicyVersions {
         self.may_decide(|policy| policy.needs_prefix())
     }
 
-    /// Returns whether one does so that may decide now: the first whose circuit is closed, or one that is let try before it.
+    /// Returns whether a version that may decide now meets the condition: the first whose circuit is closed, or one
+    /// that is probed before it.
     fn may_decide(&self, does: impl Fn(&dyn Policy) -> bool) -> bool {
         for version in self.iter() {
             if does(&*version.policy) {

@@ -18,7 +18,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Its number in the column `worker.role`.
+    /// Returns its number in the column `worker.role`.
     #[must_use]
     pub fn number(self) -> f64 {
         match self {
@@ -28,7 +28,7 @@ impl Role {
         }
     }
 
-    /// Its name in the configuration and in metrics.
+    /// Returns its name in the configuration and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ pub struct WorkerSpec {
     pub name: Box<str>,
     /// `http://host:port`, without a trailing slash.
     pub url: Box<str>,
-    /// Its role.
+    /// Role.
     pub role: Role,
     /// Model names it serves; empty means whatever its pool's routes send.
     pub models: Vec<Box<str>>,
@@ -54,9 +54,10 @@ pub struct WorkerSpec {
     pub weight: f64,
     /// Free facts for policies.
     pub labels: BTreeMap<Box<str>, Box<str>>,
-    /// Where several data-parallel ranks share the URL, each being a worker of its own: the one requests are pinned to.
+    /// Rank that requests are pinned to, where several data-parallel ranks share the URL, each being a worker of its
+    /// own.
     pub rank: Option<DpRank>,
-    /// Where a prefill worker's bootstrap server is, `http://host:port`; none where its dialect has none.
+    /// Address of a prefill worker's bootstrap server, `http://host:port`. `None` if its dialect has none.
     pub bootstrap: Option<Box<str>>,
 }
 
@@ -70,7 +71,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker new to the fleet.
+    /// Returns a worker new to the fleet.
     #[must_use]
     pub fn new(id: WorkerId, spec: WorkerSpec) -> Self {
         Self {
@@ -81,7 +82,7 @@ impl Worker {
         }
     }
 
-    /// The same worker under a changed spec: requests in flight keep counting on it.
+    /// Returns the same worker with a changed spec: requests in flight keep counting.
     #[must_use]
     pub fn with_spec(&self, spec: WorkerSpec) -> Self {
         Self {
@@ -92,19 +93,19 @@ impl Worker {
         }
     }
 
-    /// Its identity.
+    /// Returns its identity.
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.id
     }
 
-    /// As configured.
+    /// Returns the specification, as configured.
     #[must_use]
     pub fn spec(&self) -> &WorkerSpec {
         &self.spec
     }
 
-    /// The same, to be kept for longer than the worker is.
+    /// Returns the specification, to be kept for longer than the worker is.
     #[must_use]
     pub fn shared_spec(&self) -> &Arc<WorkerSpec> {
         &self.spec
@@ -122,13 +123,13 @@ impl Worker {
         self.spec.models.is_empty() || self.spec.models.iter().any(|served| &**served == model)
     }
 
-    /// A 53-bit hash of its name: the same in every router.
+    /// Returns a 53-bit hash of its name: the same in every router.
     #[must_use]
     pub fn name_hash(&self) -> f64 {
         self.name_hash
     }
 
-    /// A label as a number: its value where it reads as one, else a 53-bit hash of its text (equal texts give
+    /// Returns a label as a number: its value where it reads as one, else a 53-bit hash of its text (equal texts give
     /// equal numbers); NaN where it is not set.
     #[must_use]
     pub fn label_number(&self, key: &str) -> f64 {
@@ -139,14 +140,14 @@ impl Worker {
     }
 }
 
-/// The number that a label of this text has, as [`Worker::label_number`] gives it.
+/// Returns the number that a label of this text has, as [`Worker::label_number`] gives it.
 #[must_use]
 pub fn label_value(text: &str) -> f64 {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
     number.unwrap_or_else(|| text_number(text))
 }
 
-/// FNV-1a of a text.
+/// Returns FNV-1a of a text.
 fn text_number(text: &str) -> f64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -156,7 +157,7 @@ fn text_number(text: &str) -> f64 {
     hash_number(hash)
 }
 
-/// A hash as a policy is shown it: its first 53 bits, which a double holds exactly.
+/// Returns a hash as policies receive it: its first 53 bits, which a double holds exactly.
 #[must_use]
 pub fn hash_number(hash: u64) -> f64 {
     (hash >> 11) as f64

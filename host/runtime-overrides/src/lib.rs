@@ -1,7 +1,7 @@
 //! Runtime overrides: changes of instances and routes over HTTP, laid over the configuration file.
 //!
-//! An override is kept while the file says the same of its instance or route, and ends when the file changes that. Values in,
-//! values out: the reload applies them.
+//! An override is kept while the file says the same of its instance or route, and ends when the file changes that.
+//! Values in, values out: the reload applies them.
 
 mod instances;
 mod routes;

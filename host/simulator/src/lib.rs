@@ -1,7 +1,8 @@
 //! Simulator: policies place the requests of a trace on a model of a cluster, in virtual time.
 //!
-//! A run is a function of its trace, cluster, policy and seed. Nothing here knows what a policy is made of, reads a clock or a file, or
-//! makes a thread: `conductor simulate` does. Why it is built this way: `host/adr/0013-simulator.md`.
+//! A run is a function of its trace, cluster, policy and seed. Nothing here knows what a policy is made of, reads a
+//! clock or a file, or makes a thread: `conductor simulate` does. Why it is built this way:
+//! `host/adr/0013-simulator.md`.
 
 mod engine;
 mod outcome;

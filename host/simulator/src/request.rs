@@ -7,7 +7,7 @@ pub struct Trace {
     pub name: String,
     /// Prompt tokens of a block.
     pub block_tokens: u32,
-    /// By `at_us`.
+    /// Requests, sorted by `at_us`.
     pub requests: Vec<Request>,
 }
 
@@ -20,15 +20,15 @@ pub struct Request {
     pub prompt_tokens: u32,
     /// Length of the answer in tokens; at least 1.
     pub output_tokens: u32,
-    /// One id for each block of the prompt, the last of which may be part of one. Where two requests have the same id, their prompts are the
-    /// same up to the end of that block.
+    /// Ids of the blocks of the prompt, the last of which may be part of one. If two requests have the same id, their
+    /// prompts are the same up to the end of that block.
     pub blocks: Box<[u64]>,
     /// Requests of a conversation share it.
     pub session: Option<u64>,
 }
 
 impl Trace {
-    /// From the first arrival to the last, in microseconds.
+    /// Returns the time from the first arrival to the last, in microseconds.
     #[must_use]
     pub fn duration_us(&self) -> u64 {
         match (self.requests.first(), self.requests.last()) {

@@ -20,28 +20,30 @@ pub struct ClusterSpec {
     pub transfers: Transfers,
     /// Times of a prompt's lookup and of its insertion into the cache.
     pub cache_timing: CacheTiming,
-    /// Which prompt a worker computes next.
+    /// Order in which a worker computes prompts.
     pub order: QueueOrder,
-    /// The most tokens a step takes, with parts of several prompts in it (chunked prefill); none: one whole prompt after the other, while
-    /// the worker's answers wait.
+    /// The most tokens a step takes, with parts of several prompts in it (chunked prefill); none: one whole prompt
+    /// after the other, while the worker's answers wait.
     pub chunk_tokens: Option<u32>,
-    /// Whether answers are written at all; if not, a request is over with its first token.
+    /// Set if answers are written at all. Otherwise a request is over with its first token.
     pub decode: bool,
-    /// A decode worker refuses a computed prompt whose answer would have its steps take more than so many microseconds, and the request
-    /// is over (`mooncake-paper.md`, section 6, baseline); none: it waits there for room.
+    /// A decode worker refuses a computed prompt whose answer would have its steps take more than so many microseconds,
+    /// and the request is over (`mooncake-paper.md`, section 6, baseline); none: it waits there for room.
     pub decode_refuses_over_us: Option<u64>,
 }
 
 /// A worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerSpec {
-    /// Its role.
+    /// Role.
     pub role: Role,
-    /// Blocks that its cache holds on the device, in host memory and on disk. Without blocks on the device it caches nothing.
+    /// Blocks that its cache holds on the device, in host memory and on disk. Without blocks on the device it caches
+    /// nothing.
     pub cache_blocks: [usize; 3],
-    /// Tokens of running requests that it holds: prompts and the answers they will have. The cache's blocks are not among them.
+    /// Tokens of running requests that it holds: prompts and the answers they will have. The cache's blocks are not
+    /// among them.
     pub kv_tokens: u64,
-    /// Computes so many times as fast as the profile says.
+    /// Speed of computation as a multiple of the profile's.
     pub speed: f64,
     /// Bandwidth of its link, in gigabits a second.
     pub link_gbps: f64,
@@ -50,9 +52,10 @@ pub struct WorkerSpec {
 /// Rule for fetching a prompt's cached prefix from another worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FetchRule {
-    /// Never.
+    /// No fetches.
     Off,
-    /// Where the transfer and the rest of the prompt take less time than computing it from the worker's own prefix.
+    /// Fetches where the transfer and the rest of the prompt take less time than computing it from the worker's own
+    /// prefix.
     Cheapest,
     /// Mooncake's Algorithm 1: where the longest prefix is more than so many times the worker's own.
     Ratio(f64),
@@ -63,15 +66,16 @@ pub enum FetchRule {
 pub enum Transfers {
     /// The receiver only, which computes nothing meanwhile: as in the replays of `mooncake-paper.md`.
     HoldReceiver,
-    /// The sender's link, in equal shares with its other transfers. The prompt waits for it, others are computed meanwhile.
+    /// The sender's link, in equal shares with its other transfers. The prompt waits for it, others are computed
+    /// meanwhile.
     ShareSender,
 }
 
 /// Times of a prompt's lookup and of its insertion into the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheTiming {
-    /// Both when it comes to the worker: as the replays of `mooncake-paper.md` had it, and as good as true where prompts are computed
-    /// in the order of their coming.
+    /// Both when the prompt comes to the worker: as the replays of `mooncake-paper.md` had it, and nearly exact where
+    /// prompts are computed in the order of their coming.
     Routed,
     /// Looks up when its computation begins, is found when it has ended.
     Computed,
@@ -84,16 +88,16 @@ pub enum QueueOrder {
     Fifo,
     /// The one that takes the least time.
     Shortest,
-    /// `scheduling-sota.md` 24b: the shortest of those that can have their first token in time, unless the one with the least slack would
-    /// miss its time by that; then that one. Those that cannot make it any more go last.
+    /// `scheduling-sota.md` 24b: the shortest of those that can have their first token in time, unless the one with the
+    /// least slack would miss its time by that; then that one. Those that cannot make it any more go last.
     SlackGuarded {
-        /// From the arrival to the first token, in microseconds.
+        /// Limit from the arrival to the first token, in microseconds.
         limit_us: u64,
     },
 }
 
 impl WorkerSpec {
-    /// A worker as the profile describes it, with so many blocks on its device.
+    /// Returns a worker as the profile describes it, with so many blocks on its device.
     #[must_use]
     pub fn of(profile: &Profile, role: Role, cache_blocks: usize) -> Self {
         Self {
@@ -107,8 +111,9 @@ impl WorkerSpec {
 }
 
 impl ClusterSpec {
-    /// The replays of `mooncake-paper.md`, section 10: each worker computes one prompt after the other, answers are not written,
-    /// a cache takes a prompt in when it is routed. The workers' role is [`Role::Mixed`], since whole requests go to them.
+    /// Returns the specification of the replays of `mooncake-paper.md`, section 10: each worker computes one prompt
+    /// after the other, answers are not written, a cache takes a prompt in when it is routed. The workers' role is
+    /// [`Role::Mixed`], since whole requests go to them.
     #[must_use]
     pub fn prefill_only(workers: usize, cache_blocks: usize) -> Self {
         let profile = Profile::default();
@@ -125,8 +130,8 @@ impl ClusterSpec {
         }
     }
 
-    /// Prefill workers with so many blocks, and decode workers without a cache after them; links are shared, caches hold what was
-    /// computed.
+    /// Returns prefill workers with so many blocks, and decode workers without a cache after them. Links are shared,
+    /// caches hold the computed blocks.
     #[must_use]
     pub fn disaggregated(prefill: usize, decode: usize, cache_blocks: usize) -> Self {
         let profile = Profile::default();
@@ -138,7 +143,7 @@ impl ClusterSpec {
         }
     }
 
-    /// The same workers, whose work costs what this profile says; their memory and their links are the profile's.
+    /// Sets the costs to those of this profile; the memory and the links are the profile's too.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         for worker in &mut self.workers {
@@ -149,7 +154,7 @@ impl ClusterSpec {
         self
     }
 
-    /// Workers that compute prompts and write answers, in steps of so many tokens if any are given.
+    /// Returns workers that compute prompts and write answers, in steps of so many tokens if any are given.
     #[must_use]
     pub fn mixed(workers: usize, cache_blocks: usize, chunk_tokens: Option<u32>) -> Self {
         let profile = Profile::default();

@@ -1,5 +1,5 @@
-//! What a chat prompt costs: rendered, looked up and made into a vector of tokens, where all but its last turn of 256 bytes is
-//! known, another one each time; and the same with nothing known.
+//! Benchmark of a chat prompt: rendered, looked up and made into a vector of tokens. All but its last turn of 256 bytes
+//! is known, another one each time; and the same with nothing known.
 
 use std::fs;
 use std::iter;
@@ -22,7 +22,7 @@ fn model() -> Model {
     Model::load(&paths.read().expect("the fixture is there"), None).expect("it loads")
 }
 
-/// A conversation of about so many bytes, from the texts of this crate: code and prose.
+/// Returns a conversation of about so many bytes, from the texts of this crate: code and prose.
 fn messages(bytes: usize) -> String {
     let source =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model.rs")).expect("it is here");
@@ -35,7 +35,7 @@ fn messages(bytes: usize) -> String {
     serde_json::Value::from(messages.collect::<Vec<_>>()).to_string()
 }
 
-/// The same with a new turn at its end each time, from these texts too.
+/// Returns the same with a new turn at its end each time, from these texts.
 fn turns(bytes: usize) -> impl Iterator<Item = String> {
     let history = messages(bytes);
     let source =
@@ -49,7 +49,7 @@ fn turns(bytes: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// Letters of a turn that is new.
+/// Letters of a new turn.
 const NEW: usize = 256;
 
 fn chat(messages: &str) -> Chat<'_> {

@@ -1,5 +1,5 @@
-//! What texts without words cost, in which a byte-pair tokenizer finds one long word, beside as much ordinary text; and what the budget
-//! of a prompt of 50 ms makes of them.
+//! Benchmark of texts without words, in which a byte-pair tokenizer finds one long word, beside as much ordinary text.
+//! It also shows the effect of the budget of a prompt of 50 ms.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn model() -> Model {
 }
 
 const SIZES: [usize; 4] = [16 << 10, 128 << 10, 1 << 20, 4 << 20];
-/// As the proxy gives to a prompt of 50 ms.
+/// Budget in steps of a prompt of 50 ms, as in the proxy.
 const STEPS: u64 = 5_000_000;
 
 fn tokens(bencher: Bencher<'_, '_>, text: &str, budget: impl Fn() -> Budget<'static>) {

@@ -1,5 +1,5 @@
-//! Compares a model's tokens with an engine's: `compare MODEL_FOLDER < CASES`, one JSON object a line with `template`, `body` and
-//! `tokens`. tests/engines/vllm_tokens.py asks the engine.
+//! Compares a model's tokens with an engine's: `compare MODEL_FOLDER < CASES`, one JSON object a line with `template`,
+//! `body` and `tokens`. tests/engines/vllm_tokens.py gets them from the engine.
 
 #[path = "../tests/it/case.rs"]
 mod case;

@@ -25,9 +25,9 @@ const STATE: u32 = 4;
 /// Patterns that are searched together.
 #[derive(Debug)]
 pub(crate) struct Automaton {
-    /// By state and byte: the next state from [`STATE`] on, the ended pattern below it. The first state is 0.
+    /// Steps by state and byte: the next state from [`STATE`] on, the ended pattern below it. The first state is 0.
     steps: Vec<[u16; 128]>,
-    /// By state: the pattern that ends at the end of the text.
+    /// Pattern of each state that ends at the end of the text.
     ends: Vec<u16>,
 }
 

@@ -1,12 +1,12 @@
 //! Boundaries: positions where a text may be cut so that its parts have the tokens of the whole.
 //!
-//! A tokenizer first takes its added tokens out of the raw text, from left to right, the longest at each position. The text
-//! between two of them is normalized, split and tokenized by itself. The tokens before and after the end of an added token
-//! are therefore independent, if
+//! A tokenizer first takes its added tokens out of the raw text, from left to right, the longest at each position. The
+//! text between two of them is normalized, split and tokenized by itself. The tokens before and after the end of an
+//! added token are therefore independent, if
 //! - the token is matched in the raw text (`normalized: false`), takes no surrounding space (`lstrip`, `rstrip`,
 //!   `single_word`), and does not begin with white space that an earlier token might take; and
-//! - the rest is tokenized with that token in front, whose id is dropped: some pre-tokenizers treat the beginning of a text
-//!   differently (`prepend_scheme: first`), and a token after it may take white space to its left.
+//! - the rest is tokenized with that token in front, whose id is dropped: some pre-tokenizers treat the beginning of a
+//!   text differently (`prepend_scheme: first`), and a token after it may take white space to its left.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::{AddedToken, Tokenizer};
@@ -15,7 +15,7 @@ use tokenizers::{AddedToken, Tokenizer};
 #[derive(Debug)]
 pub(crate) struct BoundaryFinder {
     tokens: Option<AhoCorasick>,
-    /// By pattern: the id of a token that a text may be cut after.
+    /// Cuts by pattern: the id of a token that a text may be cut after.
     cuts: Vec<Option<u32>>,
 }
 

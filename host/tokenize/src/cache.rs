@@ -187,7 +187,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Iterative: a chain may be too long for recursive drops.
+    /// Drops the chain by iteration: it may be too long for recursive drops.
     fn drop(&mut self) {
         self.all.fetch_sub(self.size(), Ordering::Relaxed);
         let mut before = self.before.take();

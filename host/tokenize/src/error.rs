@@ -13,7 +13,7 @@ pub enum LoadError {
     /// Another JSON file.
     #[error("read `{0}` as JSON")]
     Json(&'static str, #[source] serde_json::Error),
-    /// Its tokens are random.
+    /// The tokens are random.
     #[error("load `tokenizer.json`: it drops out merges at random")]
     Dropout,
     /// The tokens around a prompt depend on the prompt.

@@ -1,6 +1,6 @@
-//! Fast path for byte-level tokenizers: those of GPT-2, Llama 3, Qwen and DeepSeek. `tokenizers` tracks the origin of every
-//! character, which is not needed here, at thousands of instructions per byte. The fast path supports tokenizers with only
-//! these steps:
+//! Fast path for byte-level tokenizers: those of GPT-2, Llama 3, Qwen and DeepSeek. `tokenizers` tracks the origin of
+//! every character, which is not needed here, at thousands of instructions per byte. The fast path supports tokenizers
+//! with only these steps:
 //! - no normalization, or NFC and a text that is NFC already,
 //! - a split by patterns whose matches become words, as does the text between them, and
 //! - bytes as letters ([`ByteLevel`]).
@@ -43,7 +43,7 @@ pub(crate) struct FastPath {
 #[derive(Debug)]
 struct AddedTokens {
     search: AhoCorasick,
-    /// By pattern: its id, if it takes no surrounding space.
+    /// Ids by pattern, if the token takes no surrounding space.
     ids: Vec<Option<u32>>,
 }
 

@@ -37,7 +37,7 @@ pub struct Files {
     pub special_tokens: Option<Vec<u8>>,
     /// Chat templates in files of their own, by name.
     pub templates: BTreeMap<String, String>,
-    /// These templates replace all others.
+    /// Set if these templates replace all others.
     pub only_these_templates: bool,
 }
 
@@ -57,7 +57,7 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// Not a regular file.
+    /// The path is no regular file.
     #[error("read `{}`: it is no file", .0.display())]
     NoFile(PathBuf),
     /// Longer than any tokenizer.

@@ -38,7 +38,7 @@ const SEAM: u32 = u32::MAX;
 pub struct Model {
     /// Separates its texts from those of other models in the cache.
     id: u64,
-    /// Without post-processor: its tokens are in `affix`.
+    /// Tokenizer without post-processor: its tokens are in `affix`.
     tokenizer: Tokenizer,
     fast_path: Option<FastPath>,
     boundaries: BoundaryFinder,

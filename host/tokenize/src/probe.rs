@@ -9,7 +9,7 @@ use crate::template::ChatTemplates;
 /// Properties of a model's chat templates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TemplateFacts {
-    /// One of the templates refuses a system message between the turns, or there is no template.
+    /// Set if one of the templates refuses a system message between the turns, or there is no template.
     pub refuses_inline_system: bool,
     /// `reasoning_effort: "none"` is rendered, and differs from every other effort.
     pub knows_effort_none: bool,

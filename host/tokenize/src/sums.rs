@@ -14,7 +14,7 @@ use minijinja::{Error, ErrorKind};
 /// Name of the filter; no template uses it.
 pub(crate) const TEXT: &str = "__text";
 
-/// Filter: returns texts unchanged; everything else is an error.
+/// Filters texts: returns them unchanged. Everything else is an error.
 pub(crate) fn text(value: &Value) -> Result<Value, Error> {
     if value.as_str().is_none() {
         let refused = format!("a text and {} have no sum", value.kind());

@@ -12,7 +12,7 @@ use crate::tls;
 /// Error of a worker URL to which no connection can be opened.
 #[derive(Debug, Error)]
 pub enum UrlError {
-    /// It is not a URL.
+    /// The address is not a URL.
     #[error("parse worker URL `{url}`")]
     Unreadable {
         /// The configured text.
@@ -21,7 +21,7 @@ pub enum UrlError {
         #[source]
         source: http::uri::InvalidUri,
     },
-    /// It does not have the form `http://host:port`.
+    /// The address does not have the form `http://host:port`.
     #[error("use worker URL `{url}`: it must have the form `http://host:port` or `https://host:port`")]
     Unsupported {
         /// The configured text.
@@ -43,7 +43,7 @@ pub(crate) struct WorkerAddress {
     pub(crate) address: Box<str>,
     /// Value of the `Host` header.
     pub(crate) host: HeaderValue,
-    /// The same for HTTP/2 requests.
+    /// Equivalent of the `Host` header in HTTP/2 requests.
     pub(crate) origin: Origin,
     /// Host name that the worker's certificate must have. `None` for a worker without TLS.
     pub(crate) server_name: Option<ServerName<'static>>,

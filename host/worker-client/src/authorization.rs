@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 pub enum Authorization {
     /// The client's value passes.
     Pass,
-    /// It is removed.
+    /// The header is removed.
     Drop,
     /// The router's own value replaces it.
     Own(HeaderValue),

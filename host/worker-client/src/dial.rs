@@ -68,7 +68,7 @@ pub enum ConnectError {
 pub(crate) struct DialOptions {
     /// TLS settings for `https://` workers.
     pub(crate) tls: Option<Arc<WorkerTls>>,
-    /// Whether HTTP/2 is offered.
+    /// Set if HTTP/2 is offered.
     pub(crate) offers_http2: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct DialOptions {
 pub(crate) struct DialedStream {
     pub(crate) stream: Stream,
     pub(crate) peer: IpAddr,
-    /// Whether HTTP/2 is spoken: chosen by the worker behind TLS, and always otherwise if it was offered.
+    /// Set if HTTP/2 is spoken: chosen by the worker behind TLS, and always otherwise if it was offered.
     pub(crate) is_http2: bool,
 }
 

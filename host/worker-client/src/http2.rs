@@ -1,7 +1,8 @@
 //! Shared HTTP/2 connections: each carries many requests at a time, and its own task moves their bytes.
 //!
 //! Memory that a worker can make the router hold per connection is bounded: [`CONNECTION_WINDOW`] bytes of responses,
-//! [`SEND_BUFFER`] bytes of a request for each of at most [`MAX_STREAMS`] streams, and [`HEADER_LIST`] bytes per response head.
+//! [`SEND_BUFFER`] bytes of a request for each of at most [`MAX_STREAMS`] streams, and [`HEADER_LIST`] bytes per
+//! response head.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use crate::pool::ConnectionPermit;
 use crate::tasks;
 use crate::tls::Stream;
 
-/// Maximum concurrent requests of a connection, unless the worker allows fewer. Further requests open another connection.
+/// Maximum concurrent requests of a connection, unless the worker allows fewer. Further requests open another
+/// connection.
 const MAX_STREAMS: usize = 100;
 /// Flow-control window of one response, in bytes.
 const STREAM_WINDOW: u32 = 256 << 10;

@@ -33,7 +33,7 @@ pub struct OutgoingRequest<'a> {
     pub rank: Option<u16>,
     /// Whole body.
     pub body: &'a Bytes,
-    /// Whether it is not idempotent: it is not sent again if it can have arrived.
+    /// Set if the request is not idempotent: it is not sent again if it can have arrived.
     pub once: bool,
 }
 
@@ -124,7 +124,7 @@ impl ConnectionPool {
     }
 }
 
-/// Whether a request counts against the limit of connections in use.
+/// Relation of a request to the limit of connections in use.
 #[derive(Debug, Clone, Copy)]
 enum PermitUse {
     Limited,
@@ -156,8 +156,8 @@ async fn send_with_retry(
             Err(SendError::Closed(error)) if outgoing.once && !error.is_canceled() => {
                 return Err(SendError::KeptClosed(error));
             }
-            // Servers close idle connections at any time, so a fresh connection is tried. If the failure came later, the
-            // worker had the request and its outcome is unknown.
+            // Servers close idle connections at any time, so a fresh connection is tried. If the failure came later,
+            // the worker had the request and its outcome is unknown.
             Err(SendError::Closed(error)) if error.is_canceled() || sent.elapsed() < STALE_WITHIN => {}
             response => return response,
         }

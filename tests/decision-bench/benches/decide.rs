@@ -62,7 +62,7 @@ fn boundary(bencher: Bencher<'_, '_>, candidates: usize) {
     });
 }
 
-/// Two scorers and a column, put together by the host.
+/// Measures two scorers and a column, put together by the host.
 #[divan::bench(args = CANDIDATES, sample_size = 100)]
 fn pipeline(bencher: Bencher<'_, '_>, candidates: usize) {
     let crossing = PipelineCrossing::new(candidates);
@@ -74,12 +74,13 @@ fn pipeline(bencher: Bencher<'_, '_>, candidates: usize) {
     });
 }
 
-/// The first calls make the instance and its memory; timing them would have the bench think every call so slow.
+/// Makes the first calls, which create the instance and its memory. If they were timed, the bench would take every call
+/// for slow.
 fn warm_up(ask: impl Fn(u64)) {
     (1..=1000).for_each(ask);
 }
 
-/// A module of text as a component for the project's contract.
+/// Returns a module of text as a component for the project's contract.
 fn component(module: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit");

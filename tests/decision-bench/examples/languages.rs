@@ -1,6 +1,6 @@
-//! `cargo run --release -p decision-bench --example languages -- FOLDER`: the table of `policy-sdk/templates/README.md`.
-//! Size, compilation, a fresh instance and a decision of every component in that folder, each of which must be the
-//! scheduler of the templates.
+//! `cargo run --release -p decision-bench --example languages -- FOLDER`: the table of
+//! `policy-sdk/templates/README.md`. Size, compilation, a fresh instance and a decision of every component in that
+//! folder, each of which must be the scheduler of the templates.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line of the table.
+/// Returns one line of the table.
 fn row(path: &Path) -> Result<String, Box<dyn Error>> {
     let bytes = std::fs::read(path)?;
     let engine = PolicyEngine::new(EngineLimits::default())?;
@@ -69,7 +69,7 @@ fn settings() -> PolicySettings {
     }
 }
 
-/// Time of one decision on a warm instance.
+/// Returns the time of one decision on a warm instance.
 fn decision(policy: WasmPolicy, candidates: usize) -> Result<Duration, Box<dyn Error>> {
     let numbers = (0..candidates).flat_map(|worker| [(worker * 7919 % 23) as f64, 1.0]);
     let crossing = Crossing::over(policy, numbers.collect(), candidates);

@@ -134,8 +134,8 @@ impl<P: NativePolicy> Contest<P> {
     }
 }
 
-/// A fleet with evenly spread loads and cache matches, all workers different: a third each is prefill, decode or
-/// mixed, for policies that use roles.
+/// Returns a fleet with evenly spread loads and cache matches, all workers different: a third each is prefill, decode
+/// or mixed, for policies that use roles.
 fn fleet(candidates: usize) -> Scenario {
     let name = |worker: usize| format!("worker-{worker}");
     let mut fleet = Scenario::new((0..candidates).map(name));
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// The component and the native policy agree on a hundred requests.
+    /// Checks that the component and the native policy agree on a hundred requests.
     #[track_caller]
     fn check<P: NativePolicy>(candidates: usize) {
         let contest = Contest::<P>::new(candidates);

@@ -24,7 +24,7 @@ pub struct PipelineCrossing {
 }
 
 impl PipelineCrossing {
-    /// Twice `tier-weight`, `lora-affinity`, and less `load.requests`, over so many candidates.
+    /// Returns twice `tier-weight`, `lora-affinity`, and less `load.requests`, over so many candidates.
     ///
     /// # Panics
     /// When a component is missing or is not taken.

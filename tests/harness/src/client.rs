@@ -20,26 +20,26 @@ pub struct Client {
 /// A whole answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
+    /// Status.
     pub status: StatusCode,
-    /// Its headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Body.
     pub body: Bytes,
 }
 
 /// An answer whose body is still coming.
 #[derive(Debug)]
 pub struct Stream {
-    /// Its status.
+    /// Status.
     pub status: StatusCode,
-    /// Its headers.
+    /// Headers.
     pub headers: HeaderMap,
     body: Incoming,
 }
 
 impl Client {
-    /// A client of `http://host:port`.
+    /// Returns a client of `http://host:port`.
     #[must_use]
     pub fn new(base: impl Into<String>) -> Self {
         Self {
@@ -48,13 +48,13 @@ impl Client {
         }
     }
 
-    /// `http://host:port`.
+    /// Returns `http://host:port`.
     #[must_use]
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// `GET`.
+    /// Sends a `GET`.
     ///
     /// # Errors
     /// Where no answer came.
@@ -65,7 +65,7 @@ impl Client {
             .await
     }
 
-    /// `POST` of JSON.
+    /// Sends a `POST` of JSON.
     ///
     /// # Errors
     /// Where no whole answer came.
@@ -73,7 +73,7 @@ impl Client {
         self.open(path, body).await?.whole().await
     }
 
-    /// `POST` of JSON, without waiting for the body of the answer.
+    /// Sends a `POST` of JSON, without waiting for the body of the answer.
     ///
     /// # Errors
     /// Where no answer began.
@@ -82,7 +82,7 @@ impl Client {
             .await
     }
 
-    /// Any request, of JSON unless its headers name another type.
+    /// Sends any request, of JSON unless its headers name another type.
     ///
     /// # Errors
     /// Where no answer began.
@@ -117,13 +117,13 @@ impl Client {
 }
 
 impl Stream {
-    /// A header's value; empty when it is not there.
+    /// Returns a header's value; empty when it is not there.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         text_of(&self.headers, name)
     }
 
-    /// The next chunk as it came over the wire; none at the end.
+    /// Returns the next chunk as it came over the wire; none at the end.
     ///
     /// # Errors
     /// Where the answer was cut.
@@ -136,7 +136,7 @@ impl Stream {
         Ok(None)
     }
 
-    /// The rest of the body.
+    /// Returns the rest of the body.
     ///
     /// # Errors
     /// Where the answer was cut.
@@ -151,7 +151,7 @@ impl Stream {
 }
 
 impl Answer {
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Errors
     /// Where it is none; the error shows the body.
@@ -159,13 +159,13 @@ impl Answer {
         serde_json::from_slice(&self.body).with_context(|| format!("{}: {}", self.status, self.text()))
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// A header's value; empty when it is not there.
+    /// Returns a header's value; empty when it is not there.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         text_of(&self.headers, name)

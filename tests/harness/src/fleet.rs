@@ -3,10 +3,10 @@
 use anyhow::Result;
 use mock_engine::{MockConfig, MockEngine};
 
-/// Some mock engines.
+/// Fleet of mock engines.
 #[derive(Debug)]
 pub struct Fleet {
-    /// In the order of their start.
+    /// Engines in the order of their start.
     pub engines: Vec<MockEngine>,
 }
 
@@ -25,21 +25,21 @@ impl Fleet {
         Ok(Self { engines })
     }
 
-    /// `[[pools.chat.workers]]` tables for all of them, named `w0`, `w1` and so on.
+    /// Returns `[[pools.chat.workers]]` tables for all of them, named `w0`, `w1` and so on.
     #[must_use]
     pub fn workers_toml(&self) -> String {
         workers_toml(&self.engines)
     }
 }
 
-/// `[[pools.chat.workers]]` tables for these engines, named `w0`, `w1` and so on.
+/// Returns `[[pools.chat.workers]]` tables for these engines, named `w0`, `w1` and so on.
 #[must_use]
 pub fn workers_toml(engines: &[MockEngine]) -> String {
     let all = engines.iter().enumerate();
     all.map(|(number, engine)| worker_toml(number, engine)).collect()
 }
 
-/// The `[[pools.chat.workers]]` table of one engine, named `w` and its number.
+/// Returns the `[[pools.chat.workers]]` table of one engine, named `w` and its number.
 #[must_use]
 pub fn worker_toml(number: usize, engine: &MockEngine) -> String {
     format!(
@@ -50,7 +50,7 @@ pub fn worker_toml(number: usize, engine: &MockEngine) -> String {
     )
 }
 
-/// One route that sends everything to the pool `chat` by this policy.
+/// Returns one route that sends everything to the pool `chat` by this policy.
 #[must_use]
 pub fn route_all(policy: &str) -> String {
     format!("[[routes]]\npool = \"chat\"\npolicy = \"{policy}\"\n")

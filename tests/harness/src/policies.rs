@@ -23,7 +23,7 @@ pub struct Hostile {
     live: &'static str,
 }
 
-/// One of each kind that was thought of.
+/// Hostile policies, one of each kind.
 pub const HOSTILE: [Hostile; 10] = [
     Hostile {
         name: "spin",
@@ -127,7 +127,7 @@ pub const HOSTILE: [Hostile; 10] = [
 ];
 
 impl Hostile {
-    /// Its component.
+    /// Returns its component.
     ///
     /// # Errors
     /// Where this module has a mistake.
@@ -136,7 +136,8 @@ impl Hostile {
     }
 }
 
-/// A policy that sends everything to one row: worker `wN` of a fleet that is whole. `version` makes other bytes of it.
+/// Returns a policy that sends everything to one row: worker `wN` of a fleet that is whole. `version` makes other bytes
+/// of it.
 ///
 /// # Errors
 /// Where this module has a mistake.
@@ -147,7 +148,7 @@ pub fn sends_to(row: usize, version: usize) -> Result<Vec<u8>> {
     ))
 }
 
-/// A policy that traps in its first calls, over all its instances, and from then on sends to one row.
+/// Returns a policy that traps in its first calls, over all its instances, and from then on sends to one row.
 ///
 /// # Errors
 /// Where this module has a mistake.
@@ -162,7 +163,8 @@ pub fn mends_after(calls: usize, row: usize) -> Result<Vec<u8>> {
     ))
 }
 
-/// A policy that learns from events: it takes the first candidate that has not failed a request yet, as its `state` counts.
+/// Returns a policy that learns from events: it takes the first candidate that has not failed a request yet, as its
+/// `state` counts.
 ///
 /// # Errors
 /// Where this module has a mistake.
@@ -214,7 +216,7 @@ fn listens_by(heard: &str) -> Result<Vec<u8>> {
     )
 }
 
-/// A scorer that gives one row 1 and the others 0. `version` makes other bytes of it.
+/// Returns a scorer that gives one row 1 and the others 0. `version` makes other bytes of it.
 ///
 /// # Errors
 /// Where this module has a mistake.
@@ -231,7 +233,7 @@ pub fn favours(row: usize, version: usize) -> Result<Vec<u8>> {
     )
 }
 
-/// A scorer that traps.
+/// Returns a scorer that traps.
 ///
 /// # Errors
 /// Where this module has a mistake.
@@ -239,7 +241,7 @@ pub fn traps_scoring() -> Result<Vec<u8>> {
     framed(SCORER, "(func $live (param i32) (result i32) unreachable)")
 }
 
-/// A scorer that gives one score too few.
+/// Returns a scorer that gives one score too few.
 ///
 /// # Errors
 /// Where this module has a mistake.

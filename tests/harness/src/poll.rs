@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub const DEADLINE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Waits until `look` says yes.
+/// Waits until `look` succeeds.
 ///
 /// # Panics
 /// After [`DEADLINE`], naming what was waited for.

@@ -9,28 +9,28 @@ use routing::SplitMix64;
 pub struct Random(SplitMix64);
 
 impl Random {
-    /// The sequence of this seed.
+    /// Returns the sequence of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(SplitMix64::of_decision(seed, 0))
     }
 
-    /// Below `end`, which is at least 1.
+    /// Returns a number below `end`, which is at least 1.
     pub fn below(&mut self, end: usize) -> usize {
         (self.0.next() % end as u64) as usize
     }
 
-    /// Once in `times`.
+    /// Returns `true` once in `times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these; there is one.
+    /// Returns one of these; there is at least one.
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
-    /// From one to the other, in milliseconds.
+    /// Returns a time from the one to the other, in milliseconds.
     pub fn ms(&mut self, from: usize, to: usize) -> Duration {
         Duration::from_millis((from + self.below(to - from)) as u64)
     }

@@ -17,19 +17,19 @@ use crate::poll::eventually_ok;
 #[derive(Debug)]
 pub struct TestRouter {
     folder: TempDir,
-    /// To its public listener.
+    /// Client of its public listener.
     pub client: Client,
-    /// To its admin listener.
+    /// Client of its admin listener.
     pub admin: Client,
-    /// To its indexer, where it has one.
+    /// Client of its indexer, where it has one.
     pub indexer: Option<Client>,
     shutdown: CancellationToken,
     task: Option<JoinHandle<conductor::Exit>>,
 }
 
 impl TestRouter {
-    /// Starts a router on `toml`, which is completed with listeners on ports of their own and `policy-dir = "policies"`, and
-    /// waits until each worker was reached or found to be unreachable.
+    /// Starts a router on `toml`, which is completed with listeners on ports of their own and `policy-dir =
+    /// "policies"`, and waits until each worker was reached or found to be unreachable.
     ///
     /// # Errors
     /// Where it does not start.
@@ -85,7 +85,7 @@ impl TestRouter {
         self.save(&format!("policies/{name}.wasm"), bytes)
     }
 
-    /// A path in the folder of the configuration.
+    /// Returns a path in the folder of the configuration.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
@@ -119,7 +119,7 @@ impl TestRouter {
         .await
     }
 
-    /// The sum of its metrics whose lines begin so; none where no line does.
+    /// Returns the sum of its metrics whose lines begin so. `None` where no line does.
     ///
     /// # Errors
     /// Where its metrics cannot be read.
@@ -131,7 +131,7 @@ impl TestRouter {
         Ok((!numbers.is_empty()).then(|| numbers.iter().sum()))
     }
 
-    /// Requests that are booked at workers whose names begin so, by the router's own account.
+    /// Returns the requests that are booked at workers whose names begin so, by the router's own account.
     ///
     /// # Errors
     /// Where its metrics cannot be read.
@@ -141,7 +141,7 @@ impl TestRouter {
         booked.with_context(|| format!("no worker is called {workers}.."))
     }
 
-    /// Stops it as SIGTERM does, and says how it ended.
+    /// Stops it as SIGTERM does, and returns its exit.
     ///
     /// # Errors
     /// Where its task failed.

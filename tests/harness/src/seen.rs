@@ -9,9 +9,9 @@ use crate::client::Stream;
 /// An answer to a chat or completions request, read as far as it went.
 #[derive(Debug)]
 pub struct Seen {
-    /// Its status.
+    /// Status.
     pub status: StatusCode,
-    /// Its headers.
+    /// Headers.
     pub headers: HeaderMap,
     /// Text of the first choice.
     pub text: String,
@@ -63,7 +63,7 @@ impl Seen {
         })
     }
 
-    /// A header's value; empty when it is not there.
+    /// Returns a header's value; empty when it is not there.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);

@@ -8,9 +8,9 @@ use mock_engine::{Fabric, MockConfig, MockEngine, PdConfig, PdDialect, PdRole};
 /// Prefill and decode engines on one network.
 #[derive(Debug)]
 pub struct SplitFleet {
-    /// Those that compute prompts.
+    /// Engines that compute prompts.
     pub prefill: Vec<MockEngine>,
-    /// Those that answer.
+    /// Engines that answer.
     pub decode: Vec<MockEngine>,
     dialect: PdDialect,
 }
@@ -48,7 +48,8 @@ impl SplitFleet {
         Ok(fleet)
     }
 
-    /// Every engine with its role and its name in a pool of [`Self::pool_toml`], less the pool's own: `p0`, `d0` and so on.
+    /// Returns every engine with its role and its name in a pool of [`Self::pool_toml`], less the pool's own: `p0`,
+    /// `d0` and so on.
     pub fn engines(&self) -> impl Iterator<Item = (&'static str, String, &MockEngine)> {
         let prefill = self.prefill.iter().enumerate();
         let decode = self.decode.iter().enumerate();
@@ -57,8 +58,8 @@ impl SplitFleet {
             .chain(decode.map(|(number, engine)| ("decode", format!("d{number}"), engine)))
     }
 
-    /// A pool of all of them, named `POOL-p0`, `POOL-d0` and so on; `pd` are further members of its `pd` table, such as
-    /// `, alone = false`. Their cache events are left alone.
+    /// Returns a pool of all of them, named `POOL-p0`, `POOL-d0` and so on; `pd` are further members of its `pd` table,
+    /// such as `, alone = false`. Their cache events are left alone.
     #[must_use]
     pub fn pool_toml(&self, pool: &str, pd: &str) -> String {
         let dialect = self.dialect_name();

@@ -19,7 +19,7 @@ pub struct Steady {
     pub client: Client,
     /// Body of the requests.
     pub body: Value,
-    /// With which headers.
+    /// Headers of the requests.
     pub headers: Vec<(&'static str, &'static str)>,
     /// Requests per second.
     pub rate: u32,
@@ -28,9 +28,9 @@ pub struct Steady {
 /// Results of the requests.
 #[derive(Debug, Clone, Default)]
 pub struct Taken {
-    /// Of each that was answered with 200, sorted.
+    /// Durations of each request that was answered with 200, sorted.
     pub times: Vec<Duration>,
-    /// Those that were not.
+    /// Number of requests that were not.
     pub failed: usize,
 }
 

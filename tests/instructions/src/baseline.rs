@@ -25,7 +25,7 @@ pub(crate) fn write(counted: &[(&str, u64)]) -> io::Result<()> {
 }
 
 impl Baseline {
-    /// None at all where there is no file.
+    /// Reads the counts. There are none if there is no file.
     pub(crate) fn read() -> io::Result<Self> {
         match fs::read_to_string(file()) {
             Ok(text) => Ok(Self::parse(&text)),
@@ -42,7 +42,7 @@ impl Baseline {
         Self(text.lines().filter_map(line).collect())
     }
 
-    /// A table, and whether nothing takes more than it did.
+    /// Returns a table, and whether no count is above its baseline.
     pub(crate) fn compare(&self, counted: &[(&str, u64)]) -> (String, bool) {
         let mut text =
             String::from("| case | instructions | baseline | change |\n| --- | ---: | ---: | ---: |\n");

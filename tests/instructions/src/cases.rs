@@ -1,4 +1,5 @@
-//! The cases: what one request, event or stream makes the pure crates do. Inputs are made from numbers, so that they never change.
+//! The cases: what one request, event or stream makes the pure crates do. Inputs are made from numbers, so that they
+//! never change.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -16,7 +17,7 @@ use tokenize::{Budget, Chat, FilePaths, Model, PrefixCache, Rendered};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Something to be counted.
+/// Case to be counted.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -83,7 +84,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// A chat's body about so long.
+/// Returns a chat's body about so long.
 fn chat(bytes: usize) -> Vec<u8> {
     let content = Words::of(1).text(bytes.saturating_sub(120));
     format!(
@@ -157,7 +158,7 @@ fn holder(worker: u32) -> Holder {
     }
 }
 
-/// Every worker holds one prompt of its own.
+/// Returns an index where every worker holds one prompt of its own.
 fn index(workers: u32) -> SharedPrefixIndex {
     let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 1 << 20 });
     for worker in 0..workers {

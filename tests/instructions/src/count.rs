@@ -1,5 +1,5 @@
-//! Counting: each case runs twice under callgrind, a few times and many times. The difference, shared out, is what one time takes, whatever
-//! setting it up takes.
+//! Counting: each case runs twice under callgrind, a few times and many times. The difference, shared out, is what one
+//! time takes, whatever setting it up takes.
 
 use std::env;
 use std::error::Error;

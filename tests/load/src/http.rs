@@ -7,7 +7,7 @@ use thiserror::Error;
 /// The longest head accepted, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// Why received bytes are no message.
+/// Reason for which received bytes are no message.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub(crate) enum MalformedMessage {
     /// No end of the head within the limit.
@@ -45,9 +45,9 @@ pub(crate) struct Head<'a> {
 
 /// Takes what a [`MessageReader`] reads.
 pub(crate) trait MessageSink {
-    /// A message begins.
+    /// Receives the head of a message.
     fn head(&mut self, head: &Head<'_>);
-    /// Some bytes of its body, without the framing.
+    /// Receives some bytes of its body, without the framing.
     fn body(&mut self, bytes: &[u8]);
 }
 
@@ -109,7 +109,7 @@ impl MessageReader {
         Ok((used + taken, complete))
     }
 
-    /// The bytes of `bytes` that belong to the head, or `None` while its end has not come.
+    /// Returns the number of `bytes` that belong to the head, or `None` while its end has not come.
     fn feed_head(
         &mut self,
         bytes: &[u8],

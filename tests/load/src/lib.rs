@@ -1,8 +1,8 @@
 //! The bench of the proxy's CPU per request: mock backends, a load generator, and the run that compares systems.
 //!
 //! Everything speaks HTTP/1.1 over loopback through raw epoll, because the bench must cost far less than what it
-//! measures. It knows nothing of the host's crates: Conductor is one more binary that it starts, like nginx. Only [`soak`] is on
-//! tokio, and has the mock engines of `harness`.
+//! measures. It knows nothing of the host's crates: Conductor is one more binary that it starts, like nginx. Only
+//! [`soak`] is on tokio, and has the mock engines of `harness`.
 //!
 //! * [`backends`]: OpenAI-shaped replies from fixed bytes, many ports in one thread;
 //! * [`generate`]: closed or open loop against one address, with latencies and errors;

@@ -10,10 +10,10 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loopback(SocketAddr);
 
-/// Why a text is no target.
+/// Reason for which a text is no target.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TargetError {
-    /// Not `http://IP:PORT`.
+    /// The text is not `http://IP:PORT`.
     #[error("read the target `{0}`: expected http://127.0.0.1:PORT")]
     Unreadable(String),
     /// An address of another machine, or one that others may reach.
@@ -22,13 +22,13 @@ pub enum TargetError {
 }
 
 impl Loopback {
-    /// 127.0.0.1 with this port.
+    /// Returns 127.0.0.1 with this port.
     #[must_use]
     pub fn port(port: u16) -> Self {
         Self(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// The address.
+    /// Returns the address.
     #[must_use]
     pub fn address(self) -> SocketAddr {
         self.0

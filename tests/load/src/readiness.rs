@@ -24,7 +24,7 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    /// An empty set.
+    /// Returns an empty set.
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // A timer of its own because epoll's time-outs are rounded up to milliseconds.

@@ -39,8 +39,8 @@ impl Histogram {
         self.total
     }
 
-    /// The smallest bucket's lower edge at or below which a share of `quantile` (0 to 1) of the durations lie, in
-    /// microseconds; `None` when nothing was counted.
+    /// Returns the smallest bucket's lower edge at or below which a share of `quantile` (0 to 1) of the durations lie,
+    /// in microseconds; `None` when nothing was counted.
     #[must_use]
     pub fn micros(&self, quantile: f64) -> Option<f64> {
         let rank = ((quantile * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
@@ -71,7 +71,7 @@ fn lower_edge(bucket: usize) -> u64 {
     (bucket - shift * PER_OCTAVE) << shift
 }
 
-/// The median; of an even number of values the mean of the middle two. `None` without values.
+/// Returns the median; of an even number of values the mean of the middle two. `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();

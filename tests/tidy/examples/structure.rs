@@ -1,6 +1,6 @@
-//! Prints the structure of the crates of `host/`: lines and files, the sizes of their import cycles, and the files of the
-//! largest. `cargo run -p tidy --example structure [CRATE]` prints the imports between the modules of one crate and inside its
-//! cycles too.
+//! Prints the structure of the crates of `host/`: lines and files, the sizes of their import cycles, and the files of
+//! the largest. `cargo run -p tidy --example structure [CRATE]` prints the imports between the modules of one crate and
+//! inside its cycles too.
 
 use std::collections::BTreeMap;
 

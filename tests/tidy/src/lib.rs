@@ -8,7 +8,7 @@ pub mod types;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The root of the repository.
+/// Returns the root of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -23,7 +23,7 @@ pub fn root() -> PathBuf {
 pub struct SourceFile {
     /// Relative to the root, with forward slashes.
     pub path: String,
-    /// Its text.
+    /// Text.
     pub text: String,
 }
 
@@ -39,7 +39,7 @@ impl SourceFile {
     }
 }
 
-/// Every file with one of these endings that is part of the project (built and hidden folders are not).
+/// Returns every file with one of these endings that is part of the project (built and hidden folders are not).
 ///
 /// # Panics
 /// Where the repository cannot be read: there is nothing to check then.

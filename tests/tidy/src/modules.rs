@@ -1,7 +1,7 @@
 //! The import graph of a crate: which file uses items of which other file, read from the source with `syn`.
 //!
-//! Test code is left out. A re-export is transparent: an import through `mod.rs` is an edge to the file that defines the item.
-//! Paths inside macro calls are not read.
+//! Test code is left out. A re-export is transparent: an import through `mod.rs` is an edge to the file that defines
+//! the item. Paths inside macro calls are not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,7 +146,7 @@ fn module_path(file: &str) -> ModulePath {
     path
 }
 
-/// What a path leads to.
+/// Target of a path.
 enum Target {
     Module(String),
     Item(String),

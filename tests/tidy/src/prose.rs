@@ -98,7 +98,7 @@ fn literals(file: &SourceFile, tokens: TokenStream, found: &mut Vec<ProseLine>) 
 }
 
 fn push(file: &SourceFile, line: usize, text: &str, found: &mut Vec<ProseLine>) {
-    // What stands between backticks is code.
+    // Text between backticks is code.
     let plain: Vec<_> = text.split('`').step_by(2).collect();
     found.push(ProseLine {
         file: file.path.clone(),

@@ -11,7 +11,7 @@ use crate::modules::{is_test_file, is_test_only};
 /// A struct, enum, union, trait or type alias.
 #[derive(Debug, Clone)]
 pub struct TypeShape {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// File of the definition, relative to the root.
     pub file: String,

@@ -6,7 +6,7 @@ use std::fs;
 use sha2::{Digest, Sha256};
 use tidy::root;
 
-/// `package conductor:policy@X;` of the contract.
+/// Returns the version in `package conductor:policy@X;` of the contract.
 fn declared_version(wit: &str) -> &str {
     let line = wit
         .lines()

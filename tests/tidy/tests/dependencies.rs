@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use tidy::root;
 
-/// What each crate of `host/` may use of the others, outside its tests.
+/// Allowed dependencies of each crate of `host/` on the others, outside its tests.
 const INTERNAL: &[(&str, &[&str])] = &[
     ("routing", &[]),
     ("kv-index", &["routing"]),

@@ -9,7 +9,7 @@ use tidy::{SourceFile, files, root};
 
 type Codes = BTreeSet<String>;
 
-/// The codes of a section of the page.
+/// Returns the codes of a section of the page.
 fn listed(heading: &str) -> Codes {
     let page = std::fs::read_to_string(root().join("host/docs/api/errors.md")).expect("the page is there");
     let mut sections = page.split("\n## ").filter_map(|section| section.split_once('\n'));
@@ -21,7 +21,7 @@ fn listed(heading: &str) -> Codes {
         .collect()
 }
 
-/// The source files of a crate, or one of them, without its tests.
+/// Returns the source files of a crate, or one of them, without its tests.
 fn sources(path: &str) -> impl Iterator<Item = SourceFile> {
     let is_test = |file: &SourceFile| file.path.ends_with("tests.rs") || file.path.contains("/tests/");
     files(&["rs"])
@@ -33,8 +33,8 @@ fn parse(file: &SourceFile) -> syn::File {
     syn::parse_file(&file.text).expect("it compiles")
 }
 
-/// Error codes: the texts that stand in one tuple or call with a status, those that `bad` is called with, and those of fields named
-/// `code`.
+/// Error codes: the texts that stand in one tuple or call with a status, those that `bad` is called with, and those of
+/// fields named `code`.
 #[derive(Default)]
 struct ErrorCodes(Codes);
 
@@ -108,7 +108,7 @@ impl<'ast> Visit<'ast> for ErrorCodes {
     }
 }
 
-/// The variants of an enum, as serde writes them in snake case.
+/// Returns the variants of an enum, as serde writes them in snake case.
 fn variants(path: &str, name: &str) -> Codes {
     let file = sources(path).next().expect("the file is there");
     let items = parse(&file).items;

@@ -1,4 +1,5 @@
-//! The language of comments, messages and pages: standard terms, doc comments that open with a noun or a verb, short lines.
+//! The language of comments, messages and pages: standard terms, doc comments that open with a noun or a verb, short
+//! lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

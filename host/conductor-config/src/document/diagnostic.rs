@@ -32,7 +32,7 @@ impl Mark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// Its stable kind.
+    /// Stable kind.
     pub code: Code,
     /// The fault, in a sentence without a full stop.
     pub message: String,

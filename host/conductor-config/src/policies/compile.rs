@@ -16,9 +16,9 @@ pub struct PolicyCompileConfig {
     pub function_locals: u64,
     /// Address space of the compiler process, in bytes.
     pub memory: u64,
-    /// Its CPU time.
+    /// CPU time.
     pub cpu: Duration,
-    /// Its real time.
+    /// Real time.
     pub time: Duration,
 }
 

@@ -44,7 +44,7 @@ pub struct PolicyConfig {
 /// Positions of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamPlace {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Position of the name.
     pub key: Mark,
@@ -157,7 +157,7 @@ impl PolicyConfig {
 /// Unreadable part of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// Its source: it cannot be loaded.
+    /// Source: it cannot be loaded.
     Source,
     /// Some of its settings: faults of the readable parameters hold, but missing ones may be present.
     Settings,

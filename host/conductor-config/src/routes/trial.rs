@@ -78,7 +78,7 @@ impl Default for TrialConfig {
 
 /// Keys of the route that were read before.
 pub(crate) struct RouteKeys<'k> {
-    /// Its policy, if readable.
+    /// Policy, if readable.
     pub(crate) policy: Option<&'k str>,
     /// `prefill-policy` or `decode-policy`.
     pub(crate) of_phase: Option<(&'k str, Span)>,

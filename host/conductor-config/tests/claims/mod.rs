@@ -1,4 +1,4 @@
-//! What holds whatever a configuration's text is. The fuzz target (`fuzz/`) claims the same.
+//! Claims that hold for any configuration text. The fuzz target (`fuzz/`) makes the same claims.
 
 use conductor_config::{Config, Diagnostics, Known, Paint};
 
@@ -10,7 +10,7 @@ pub(crate) const KNOWN: Known<'_> = Known {
     has_admin_key: false,
 };
 
-/// No panic, places inside the text, and an answer that can be drawn.
+/// Checks that no text causes a panic, that places are inside the text, and that the answer can be drawn.
 pub(crate) fn text(text: &str) {
     match Config::parse("any", text, &KNOWN) {
         Ok(parsed) => {

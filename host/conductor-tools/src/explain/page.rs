@@ -14,7 +14,7 @@ use super::pipeline;
 
 /// Characters of a version's id, as in `/admin/policies`.
 const ID_LENGTH: usize = 12;
-/// The column that says how much of the prompt a worker has.
+/// Column with the tokens of the prompt that a worker has.
 const MATCHED: &str = "prefix.any-tokens";
 
 /// A request.
@@ -25,7 +25,7 @@ pub struct ExplainPage {
     pub(super) calls: Vec<CallPage>,
     /// Calls that are not kept.
     pub(super) left_out: usize,
-    /// None while it goes on.
+    /// Outcome. `None` while the request goes on.
     pub(super) outcome: Option<Value>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct CallPage {
     pub(super) version: String,
     /// The version it gives itself.
     pub(super) manifest_version: Option<String>,
-    /// Whether the fallback decided, since no policy did.
+    /// Set if the fallback decided, since no policy did.
     pub(super) fallback: bool,
     pub(super) attempt: u32,
     pub(super) phase: PhaseName,
@@ -50,7 +50,7 @@ pub(super) struct CallPage {
     pub(super) took_us: Value,
     /// The policy's own figure of merit for its choice.
     pub(super) score: Option<Value>,
-    /// What was done: `route`, `queue`, `reject`, or `fallback`, which is the next call.
+    /// Action: `route`, `queue`, `reject`, or `fallback`, which is the next call.
     pub(super) decided: String,
     /// Milliseconds in the queue at most, or the status of a refusal.
     pub(super) detail: Option<u32>,
@@ -60,9 +60,9 @@ pub(super) struct CallPage {
     /// The names of the columns, in the policy's order, then those recorded besides.
     pub(super) columns: Vec<String>,
     pub(super) candidates: Vec<CandidatePage>,
-    /// What it asked on the way.
+    /// Queries of the call.
     pub(super) asked: Vec<NoteLine>,
-    /// Of a pipeline: what its columns do not show, such as a scorer that was left out.
+    /// Parts of a pipeline's decision that its columns do not show, such as a scorer that was left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) parts: Vec<String>,
 }
@@ -75,7 +75,7 @@ pub(super) struct CandidatePage {
     /// `answers`, `prefills`, or nothing.
     pub(super) chosen: Option<String>,
     pub(super) matched_tokens: Option<Value>,
-    /// By name; null is unknown.
+    /// Numbers by name; null is unknown.
     pub(super) numbers: BTreeMap<String, Value>,
 }
 
@@ -212,13 +212,13 @@ fn first(numbers: &[f64], most: usize) -> &[f64] {
     &numbers[..most.min(numbers.len())]
 }
 
-/// A candidate's numbers, behind those of the request and of the rows before.
+/// Returns a candidate's numbers, behind those of the request and of the rows before.
 fn row_of(numbers: &[f64], request: usize, columns: usize, row: usize) -> &[f64] {
     let start = request + row * columns;
     numbers.get(start..start + columns).unwrap_or_default()
 }
 
-/// A number as people and programs read it: whole ones without a point, what is unknown as null.
+/// Returns a number as people and programs read it: whole ones without a point, unknown ones as null.
 fn value(number: f64) -> Value {
     if number.is_infinite() {
         return Value::from(if number > 0.0 { "inf" } else { "-inf" });

@@ -1,9 +1,10 @@
-//! What a pipeline made its decision of, as columns and sentences.
+//! Parts of a pipeline's decision, as columns and sentences.
 
 use decision_log::{DecisionLine, PolicyLine, ScoredLine};
 use routing::PipelineSpec;
 
-/// The figure of each candidate, which decides, and before it the scores that it came from; by name, row by row.
+/// Returns the figure of each candidate, which decides, and before it the scores that it came from; by name, row by
+/// row.
 pub(super) fn columns(line: &DecisionLine) -> Vec<(String, Vec<f64>)> {
     let Some(weighing) = &line.weighing else {
         return Vec::new();
@@ -16,7 +17,7 @@ pub(super) fn columns(line: &DecisionLine) -> Vec<(String, Vec<f64>)> {
     std::iter::once(figure).chain(scored).collect()
 }
 
-/// What they do not show.
+/// Lists the parts that the columns do not show.
 pub(super) fn parts(policy: &PolicyLine, line: &DecisionLine) -> Vec<String> {
     let (Some(pipeline), Some(weighing)) = (&policy.pipeline, &line.weighing) else {
         return Vec::new();

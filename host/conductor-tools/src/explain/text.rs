@@ -175,7 +175,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// An outcome in one line.
+/// Returns an outcome in one line.
 fn told(outcome: &Value) -> String {
     let mut words = vec![shown(&outcome["outcome"])];
     let mut add = |key: &str, before: &str, after: &str| {

@@ -25,7 +25,7 @@ pub(crate) struct ComponentFile {
     pub(crate) bytes: Cow<'static, [u8]>,
 }
 
-/// There is nothing to look at.
+/// Failure to read a component.
 #[derive(Debug, Error)]
 pub(crate) enum ComponentFileError {
     /// No such thing.
@@ -51,13 +51,14 @@ pub(crate) enum ComponentFileError {
     TooLarge {
         /// Path of the file.
         path: PathBuf,
-        /// Its length.
+        /// Length.
         bytes: u64,
     },
 }
 
 impl ComponentFile {
-    /// Returns the built-in policy of that name, else the file. A file with the name of a built-in needs a path, such as `./NAME`.
+    /// Returns the built-in policy of that name, else the file. A file with the name of a built-in needs a path, such
+    /// as `./NAME`.
     pub(crate) fn find(asked: &Path) -> Result<Self, ComponentFileError> {
         if let Some(builtin) = asked.to_str().and_then(builtin::find) {
             return Ok(Self::of(builtin));
@@ -70,7 +71,7 @@ impl ComponentFile {
         })
     }
 
-    /// A file.
+    /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self, ComponentFileError> {
         let failed = |source| ComponentFileError::Read {
             path: path.to_owned(),
@@ -94,7 +95,7 @@ impl ComponentFile {
         })
     }
 
-    /// A built-in policy.
+    /// Returns a built-in policy.
     pub(crate) fn of(builtin: &builtin::Builtin) -> Self {
         Self {
             label: format!("builtin {}", builtin.name),
@@ -109,7 +110,7 @@ impl ComponentFile {
         told.map_err(|error| anyhow!("{}: failed to {}", self.label, error_chain(&error)))
     }
 
-    /// SHA-256 of the bytes, in hexadecimal.
+    /// Returns the SHA-256 of the bytes, in hexadecimal.
     pub(crate) fn sha256(&self) -> String {
         let digest = Sha256::digest(&self.bytes);
         digest.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -27,7 +27,7 @@ pub(super) enum Severity {
 pub(super) struct Diagnostic {
     /// Severity.
     pub(super) severity: Severity,
-    /// Its stable kind.
+    /// Stable kind.
     pub(super) code: String,
     /// Description of the problem.
     pub(super) message: String,
@@ -47,14 +47,14 @@ pub(super) type ConfiguredPolicy = (String, PolicyConfig);
 pub(super) struct DiagnosticPlace {
     /// The file.
     pub(super) config: String,
-    /// From 1.
+    /// Line, from 1.
     pub(super) line: usize,
-    /// From 1, in characters.
+    /// Column, from 1, in characters.
     pub(super) column: usize,
 }
 
 impl Diagnostic {
-    /// Something that the router would not accept.
+    /// Returns an error: the router would not accept the item.
     pub(super) fn error(code: &str, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -65,7 +65,7 @@ impl Diagnostic {
         }
     }
 
-    /// Something odd.
+    /// Returns a warning.
     pub(super) fn warning(code: &str, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
@@ -115,7 +115,7 @@ impl Diagnostic {
         faults.faults.iter().map(finding).collect()
     }
 
-    /// A mistake of a configuration file.
+    /// Returns a mistake of a configuration file.
     pub(super) fn of_config(config: &str, mistake: &ConfigDiagnostic) -> Self {
         Self {
             severity: match mistake.severity() {

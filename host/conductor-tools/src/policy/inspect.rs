@@ -57,11 +57,11 @@ struct InspectReport {
     sha256: String,
     /// Source languages, as the compilers recorded them.
     languages: Vec<String>,
-    /// Everything else that had a hand in it.
+    /// Other tools that made it.
     made_by: Vec<String>,
     exports: Vec<Item>,
     imports: Vec<Item>,
-    /// For a core module: true if it names the component that it is meant for.
+    /// Set for a core module that names the component that it is meant for.
     #[serde(skip_serializing_if = "Option::is_none")]
     has_component_type: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,7 +170,7 @@ impl InspectReport {
                 self.asked = Some(interview.into());
             }
             Err(error) => {
-                // What there is to be given is wanted most where it was not.
+                // The parameters help most where one is missing.
                 let parameters = error.param_faults().map(|faults| faults.parameters.as_slice());
                 self.parameters = parameters.map(ParameterRow::all);
                 self.findings
@@ -296,7 +296,7 @@ fn or_none(words: &[String], none: &str) -> String {
     }
 }
 
-/// One line an item, the head on the first only.
+/// Returns one line an item, the head on the first only.
 fn headed(head: &'static str, items: &[Item]) -> Vec<(&'static str, String)> {
     let line = |item: &Item| match item.functions.as_slice() {
         [] => item.name.clone(),

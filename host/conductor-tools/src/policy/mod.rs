@@ -32,7 +32,7 @@ pub use self::command::run;
 pub(crate) use self::component::{ComponentFile, ComponentFileError};
 use crate::print;
 
-/// An engine like the router's.
+/// Returns an engine like the router's.
 fn engine() -> Result<PolicyEngine, EngineError> {
     PolicyEngine::new(EngineLimits::default())
 }

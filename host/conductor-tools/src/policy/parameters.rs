@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::table::{Side, Table};
 
-/// One of them.
+/// Row of one parameter.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct ParameterRow {
     name: String,
     kind: String,
-    /// None where it must be given.
+    /// Default value. `None` if the parameter is required.
     default: Option<Value>,
     #[serde(skip_serializing_if = "String::is_empty")]
     unit: String,
@@ -29,7 +29,7 @@ pub(super) struct ParameterRow {
 }
 
 impl ParameterRow {
-    /// All parameters of a policy.
+    /// Returns all parameters of a policy.
     pub(super) fn all(parameters: &[Parameter]) -> Vec<Self> {
         parameters.iter().map(Self::of).collect()
     }

@@ -1,4 +1,5 @@
-//! Progress of a long step on standard error: a spinner on a terminal, else one line a part. Standard output is the report's.
+//! Progress of a long step on standard error: a spinner on a terminal, else one line a part. Standard output is the
+//! report's.
 
 use std::io::{IsTerminal as _, stderr};
 use std::time::Duration;

@@ -18,7 +18,7 @@ use crate::args::NewArgs;
 
 /// Folder of the contract in a project.
 const CONTRACT_FILE: &str = "wit/policy.wit";
-/// The mode of a file that is run.
+/// File mode of a script.
 const PROGRAM: u32 = 0o755;
 
 /// No project could be made.
@@ -32,10 +32,10 @@ pub(crate) enum NewError {
         "failed to name a policy `{0}`: its name is that of a package too; use letters, digits and any of -_ after a first letter"
     )]
     PackageName(String),
-    /// There is something already.
+    /// The path exists already.
     #[error("failed to make the folder `{}`: it is there and not empty; name another one with --dir", .0.display())]
     Occupied(PathBuf),
-    /// There is something else.
+    /// The path is no folder.
     #[error("failed to make the folder `{}`: a file of that name is there; name another one with --dir", .0.display())]
     NoFolder(PathBuf),
     /// The file system refuses.
@@ -68,7 +68,7 @@ pub(super) fn run(args: &NewArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// A policy's name, and one that every language takes for a package.
+/// Checks that the name is a policy's name, and a package name in every language.
 fn check_name(name: &str) -> Result<(), NewError> {
     check_policy_name(name).map_err(NewError::Name)?;
     let fits = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains('.');

@@ -143,7 +143,7 @@ fn list(known: &[String]) -> String {
     }
 }
 
-/// The files of the policy folder, and the component that is about to be put there.
+/// Policy folder with one more component that is about to be put there.
 #[derive(Debug)]
 struct WithComponent<'a> {
     source: &'a ConfigSource,

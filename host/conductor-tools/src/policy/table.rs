@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// To which side a column's cells keep.
+/// Alignment of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Words.
@@ -20,7 +20,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// Returns an empty table.
     pub(crate) fn new(columns: &[(&str, Side)]) -> Self {
         Self {
             sides: columns.iter().map(|(_, side)| *side).collect(),
@@ -65,7 +65,7 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// A time, in the unit that keeps it short.
+/// Formats a time, in the unit that keeps it short.
 pub(super) fn time(time: Duration) -> String {
     let us = time.as_secs_f64() * 1e6;
     match us {
@@ -75,7 +75,7 @@ pub(super) fn time(time: Duration) -> String {
     }
 }
 
-/// A time in microseconds with one decimal, for JSON.
+/// Returns a time in microseconds with one decimal, for JSON.
 pub(super) fn micros(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e7).round() / 10.0
 }

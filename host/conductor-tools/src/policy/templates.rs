@@ -22,7 +22,7 @@ macro_rules! template {
             )),+],
         }
     };
-    // What each of them has, and its own files.
+    // Files that every template has, and its own files.
     ($language:literal, $folder:literal, $($own:literal),+ $(,)?) => {
         template!($language, $folder, ["README.md", ".gitignore", "build.sh", $($own),+])
     };
@@ -43,7 +43,7 @@ static ASSEMBLYSCRIPT: Template = template!(
     "exports.ts"
 );
 
-/// The project of a language.
+/// Returns the project of a language.
 pub(super) fn of(language: Language) -> &'static Template {
     match language {
         Language::Rust => &RUST,
@@ -57,14 +57,14 @@ pub(super) fn of(language: Language) -> &'static Template {
     }
 }
 
-/// A path or text with another name in place of the template's, in all the ways that it is written.
+/// Returns a path or text with another name in place of the template's, in every form of the name.
 pub(super) fn renamed(text: &str, name: &str) -> String {
     text.replace("least-queued", name)
         .replace("least_queued", &name.replace('-', "_"))
         .replace("LeastQueued", &camel_case(name))
 }
 
-/// As a type is called.
+/// Returns a name in camel case, as of a type.
 fn camel_case(name: &str) -> String {
     name.split(['-', '_'])
         .flat_map(|word| {

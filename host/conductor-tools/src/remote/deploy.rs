@@ -1,7 +1,8 @@
-//! `conductor policy deploy`, `promote` and `retract`: a policy on its way into service at a running router, step by step.
+//! `conductor policy deploy`, `promote` and `retract`: a policy on its way into service at a running router, step by
+//! step.
 //!
-//! `deploy` checks the component, puts it into the policy folder, which the router and this command share, waits until the router has
-//! loaded these very bytes, and then has it tried out. No code goes over HTTP.
+//! `deploy` checks the component, puts it into the policy folder, which the router and this command share, waits until
+//! the router has loaded these very bytes, and then has it tried out. No code goes over HTTP.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -20,9 +21,9 @@ use crate::remote::{RemoteError, ask, ask_with, in_a_path, print};
 use crate::{Exit, UsageError};
 use policy_store::builtin;
 
-/// How long the router may take to load a file.
+/// Maximum time for the router to load a file.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Pause between two polls.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A policy is not deployed.
@@ -147,13 +148,13 @@ fn check_name(name: &str) -> Result<(), DeployError> {
     })
 }
 
-/// Whether there was no router to ask.
+/// Returns whether no router could be reached.
 fn is_away(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<RemoteError>();
     error.is_some_and(|error| matches!(error, RemoteError::Request { .. } | RemoteError::Timeout(_)))
 }
 
-/// What is left to be done by hand where there is no router to ask.
+/// Returns the steps that are left to do by hand if no router can be reached.
 fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &anyhow::Error) -> Result<Exit> {
     eprintln!("{error:#}");
     let name = &subject.name;
@@ -192,7 +193,8 @@ fn folder_of(args: &DeployArgs, page: &Value) -> Result<PathBuf, DeployError> {
     folder.ok_or(DeployError::NoFolder)
 }
 
-/// Whether new bytes under that name would decide something at once, or not be loaded. `folder`: as the router calls it.
+/// Checks whether new bytes under that name would decide something at once, or not be loaded. `folder` is the policy
+/// folder as the router names it.
 fn check_place(name: &str, page: &Value, folder: Option<&Path>) -> Result<(), DeployError> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut routes = list(&page["routes"]).into_iter();

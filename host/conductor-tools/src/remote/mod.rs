@@ -19,15 +19,15 @@ use crate::args::{ChangePolicyArgs, RouterArgs, StatusArgs};
 use crate::print;
 use local_files::ADMIN_API_KEY;
 
-/// For one answer: a policy that is resumed may have to be compiled, an interpreter for seconds.
+/// Timeout of one answer: a resumed policy may have to be compiled, which takes seconds for an interpreter.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest answer, in bytes.
 const LONGEST: usize = 16 << 20;
 
-/// The router could not be asked, or did not do it.
+/// Failure to reach the router, or its refusal.
 #[derive(Debug, Error)]
 pub(crate) enum RemoteError {
-    /// It is not there.
+    /// The router is not reachable.
     #[error("failed to ask the router at `{url}` (`--admin` names its admin listener)")]
     Request {
         url: String,
@@ -38,7 +38,7 @@ pub(crate) enum RemoteError {
     Timeout(String),
     #[error("failed to send the key of the environment variable `{ADMIN_API_KEY}`: no header can carry it")]
     Key(#[source] InvalidHeaderValue),
-    /// It says no.
+    /// The router refuses.
     #[error("the router refused: {message} ({status})")]
     Refused { status: StatusCode, message: String },
     #[error("failed to understand the answer of `{url}`")]
@@ -68,7 +68,7 @@ pub(crate) fn roll_back(args: &ChangePolicyArgs) -> Result<Exit> {
     change(args, "rollback")
 }
 
-/// Has a router take what a policy's file holds again.
+/// Makes a router load a policy's file again.
 pub(crate) fn resume(args: &ChangePolicyArgs) -> Result<Exit> {
     change(args, "resume")
 }
@@ -84,7 +84,7 @@ pub(crate) fn print(args: &RouterArgs, page: &Value, text: &str) -> Result<Exit>
     Ok(Exit::Success)
 }
 
-/// A text that may have any character, as part of a URL's path (RFC 3986, section 2.3).
+/// Escapes a text for the path of a URL (RFC 3986, section 2.3).
 pub(crate) fn in_a_path(text: &str) -> String {
     text.bytes().fold(String::new(), |mut path, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -97,17 +97,18 @@ pub(crate) fn in_a_path(text: &str) -> String {
     })
 }
 
-/// A page of the router's, fit for a terminal: clients choose ids and models, and may put into them what a terminal obeys.
+/// Requests a page of the router, and makes it fit for a terminal. Clients choose ids and models, and may put control
+/// sequences into them.
 pub(crate) fn ask(args: &RouterArgs, method: Method, path: &str) -> Result<Value> {
     request(args, method, path, Bytes::new()).map(printable)
 }
 
-/// The same, sending a body.
+/// Sends a body to the page, and returns the answer.
 pub(crate) fn ask_with(args: &RouterArgs, method: Method, path: &str, body: &Value) -> Result<Value> {
     request(args, method, path, body.to_string().into()).map(printable)
 }
 
-/// The same with every control character spelt out.
+/// Returns the page with every control character spelt out.
 fn printable(page: Value) -> Value {
     match page {
         Value::String(text) if text.contains(char::is_control) => {
@@ -190,7 +191,7 @@ fn split_url(url: &str) -> Result<(String, String), http::Error> {
     ))
 }
 
-/// A policy for people.
+/// Formats a policy for people.
 fn show(policy: &Value, now_ms: u64) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let mut shown = format!("{}  ({})\n", text(&policy["name"]), text(&policy["source"]));
@@ -252,7 +253,7 @@ fn show(policy: &Value, now_ms: u64) -> String {
     shown
 }
 
-/// What a pipeline is made of.
+/// Formats the parts of a pipeline.
 fn show_parts(policy: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let pipeline = &policy["pipeline"];

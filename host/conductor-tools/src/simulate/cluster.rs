@@ -17,7 +17,7 @@ const WORKERS: u32 = 8;
 /// Largest factor between a worker's speed and the profile's.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
 
-/// With a log its workers.
+/// Returns the specification of the cluster. With a log, the workers are the log's.
 pub(super) fn spec(
     args: &SimulatedClusterArgs,
     recorded: Option<&RecordedTrace>,
@@ -108,7 +108,8 @@ fn profile(args: &SimulatedClusterArgs, recorded: Option<&RecordedTrace>) -> any
     ))
 }
 
-/// A router sees neither what a transfer takes nor from where a cached block is loaded.
+/// Returns the profile fitted to the log. A router sees neither the time of a transfer nor the place from which a
+/// cached block is loaded.
 fn of_log(args: &SimulatedClusterArgs, recorded: Option<&RecordedTrace>) -> anyhow::Result<Profile> {
     let Some(profile) = recorded.and_then(RecordedTrace::profile) else {
         bail!("failed to take --profile log: there is no --log");
@@ -121,7 +122,7 @@ fn of_log(args: &SimulatedClusterArgs, recorded: Option<&RecordedTrace>) -> anyh
     Ok(profile)
 }
 
-/// Of so many workers.
+/// Returns the failures of so many workers.
 pub(super) fn failures(args: &SimulatedClusterArgs, workers: usize) -> anyhow::Result<Vec<Failure>> {
     let micros = |seconds: f64| (seconds * 1e6) as u64;
     let failure = |outage: &Outage| {

@@ -52,7 +52,7 @@ pub(super) struct Paired {
 }
 
 impl Comparison {
-    /// Each policy against the first, speed by speed.
+    /// Compares each policy with the first, speed by speed.
     pub(super) fn all(grid: &Grid, made: &Made) -> Vec<Self> {
         let cells = grid.cells();
         let width = grid.contestants.len();
@@ -140,7 +140,7 @@ impl Comparison {
         )
     }
 
-    /// Name, both figures and the difference, figure by figure.
+    /// Returns name, both figures and the difference, figure by figure.
     pub(super) fn lines(&self) -> Vec<[String; 4]> {
         let line = |compared: &Compared| {
             let Figure { name, unit, .. } = compared.figure;

@@ -15,7 +15,7 @@ use observability::error_chain;
 use policy_store::builtin;
 use policy_store::user_cache_folder;
 
-/// The CPU time of a decision. A slow policy is shown as what it decides; what it costs is for `conductor policy bench`.
+/// CPU limit of a decision. A slow policy is simulated by its decisions; `conductor policy bench` measures its cost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Policy with its parameters. Each run loads it again, so that its memory starts empty.
@@ -25,7 +25,7 @@ pub(super) struct Contestant {
     pub(super) label: String,
     name: String,
     bytes: Cow<'static, [u8]>,
-    /// Of the bytes, in hexadecimal.
+    /// SHA-256 of the bytes, in hexadecimal.
     pub(super) sha256: String,
     settings: PolicySettings,
     engine: Arc<PolicyEngine>,
@@ -77,7 +77,7 @@ impl Contestant {
         })
     }
 
-    /// The policy, with nothing remembered.
+    /// Loads the policy, with nothing remembered.
     pub(super) fn load(&self) -> anyhow::Result<Arc<dyn Policy>> {
         let loaded = self
             .engine
@@ -88,7 +88,7 @@ impl Contestant {
     }
 }
 
-/// A policy and its parameters. The name of a file may have an equals sign.
+/// Returns a policy and its parameters. The name of a file may have an equals sign.
 pub(super) fn split(asked: &str) -> (&str, &str) {
     if Path::new(asked).is_file() {
         return (asked, "{}");

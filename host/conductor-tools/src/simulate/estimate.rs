@@ -6,14 +6,14 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Estimate {
-    /// None where no seed has the figure.
+    /// Mean. `None` where no seed has the figure.
     pub(super) mean: Option<f64>,
     /// Half the width of the 95 % confidence interval of the mean (Student's t); none of fewer than two seeds.
     pub(super) half_width: Option<f64>,
 }
 
 impl Estimate {
-    /// Of one value for each seed; those that are no finite number do not count.
+    /// Estimates the mean of one value for each seed. Values that are not finite do not count.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         let count = values.len() as f64;
@@ -29,8 +29,8 @@ impl Estimate {
     }
 }
 
-/// What Student's t with so many degrees of freedom exceeds with a probability of 2.5 %. Up to 9 from the usual tables, from there on by
-/// three terms of Abramowitz and Stegun's 26.7.5, which are right to four digits then.
+/// Returns the 97.5 % quantile of Student's t with so many degrees of freedom. Values up to 9 are from the usual
+/// tables. From there on, three terms of Abramowitz and Stegun's 26.7.5 are used, which are right to four digits then.
 fn student(freedom: usize) -> f64 {
     const FEW: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
     const NORMAL: f64 = 1.959_964;

@@ -4,16 +4,16 @@ use simulator::Summary;
 
 use super::estimate::Estimate;
 
-/// One of them.
+/// Figure of a run.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// As columns are headed.
+    /// Name, as in the heads of columns.
     pub(super) name: &'static str,
     /// Name of the figure.
     pub(super) what: &'static str,
     pub(super) of: fn(&Summary) -> f64,
     pub(super) unit: Unit,
-    /// Its interval is in the table too.
+    /// Set if the figure's interval is in the table too.
     pub(super) is_main: bool,
     /// Value of a run, if it has one.
     pub(super) is_told: fn(&Summary) -> bool,
@@ -26,7 +26,7 @@ pub(super) enum Unit {
     Ratio,
     /// Three decimals: differences are small.
     Fine,
-    /// None.
+    /// No unit.
     Whole,
     /// Share of 1, shown in per cent.
     Share,
@@ -35,7 +35,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// A number without its unit.
+    /// Formats a number without its unit.
     fn number(self, value: f64) -> String {
         match self {
             Self::Ratio => format!("{value:.2}"),
@@ -47,7 +47,7 @@ impl Unit {
         }
     }
 
-    /// A mean, with its interval if that `is_wide`.
+    /// Formats a mean, with its interval if that `is_wide`.
     pub(super) fn told(self, estimate: &Estimate, is_wide: bool) -> String {
         let Some(mean) = estimate.mean else {
             return "-".to_owned();
@@ -62,7 +62,7 @@ impl Unit {
             return "-".to_owned();
         };
         let number = self.number(mean);
-        // What is rounded to 0 has no sign.
+        // A value that is rounded to 0 has no sign.
         let number = match number.trim_start_matches(['-', '0', '.']).is_empty() {
             true => number.trim_start_matches('-').to_owned(),
             false if mean > 0.0 => format!("+{number}"),
@@ -98,7 +98,7 @@ const fn other(name: &'static str, what: &'static str, unit: Unit, of: fn(&Summa
     }
 }
 
-/// Of interest where requests are refused.
+/// Returns a figure that is of interest where requests are refused.
 const fn rare(name: &'static str, what: &'static str, unit: Unit, of: fn(&Summary) -> f64) -> Figure {
     Figure {
         is_told: |summary| summary.rejected > 0,
@@ -106,7 +106,7 @@ const fn rare(name: &'static str, what: &'static str, unit: Unit, of: fn(&Summar
     }
 }
 
-/// In the order of the table's columns.
+/// Figures in the order of the table's columns.
 pub(super) const FIGURES: [Figure; 17] = [
     main(
         "TTFT s",

@@ -47,7 +47,7 @@ pub(super) struct SimulationRun {
     pub(super) router: RouterCounts,
     /// Reason for aborting the run, if it was aborted.
     pub(super) given_up: Option<String>,
-    /// By request, in microseconds; empty where it is not kept.
+    /// Times to first token by request, in microseconds. Empty if they are not kept.
     pub(super) ttft_us: Vec<Option<u64>>,
     pub(super) curves: Option<Curves>,
 }
@@ -79,16 +79,16 @@ struct Job {
 struct Work {
     grid: Arc<Grid>,
     jobs: Mutex<std::vec::IntoIter<Job>>,
-    /// By thread: the policies of the run that it makes, one for each router.
+    /// Policies of the run of each thread, one for each router.
     running: Mutex<Vec<Vec<Arc<Watched>>>>,
     made: AtomicUsize,
 }
 
-/// A cell, the number of a seed, and what became of the run.
+/// Result of a run, with its cell and the number of its seed.
 type Sent = (usize, usize, anyhow::Result<SimulationRun>);
 
 impl Grid {
-    /// A policy at a speed: all policies at the first speed come first.
+    /// Returns a policy at a speed: all policies at the first speed come first.
     pub(super) fn cells(&self) -> Vec<(f64, &Contestant)> {
         let at = |speed: &f64| {
             let speed = *speed;
@@ -117,7 +117,7 @@ impl Grid {
 }
 
 impl SimulationRun {
-    /// Problem of its policy.
+    /// Returns a problem of its policy.
     pub(super) fn fault(&self) -> Option<String> {
         let router = &self.router;
         let of_decisions = || {
@@ -231,7 +231,7 @@ impl Work {
     }
 }
 
-/// A panic leaves the state consistent: every change is one step.
+/// Locks the mutex. A panic leaves the state consistent: every change is one step.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
-//! `conductor simulate`: what policies would have done with a trace of requests, on a model of a cluster (`host/adr/0013-simulator.md`).
-//! The components are the server's own, loaded by the server's loader; only time is not.
+//! `conductor simulate`: what policies would have done with a trace of requests, on a model of a cluster
+//! (`host/adr/0013-simulator.md`). The components are the server's own, loaded by the server's loader; only time is
+//! not.
 
 mod cluster;
 mod compare;
@@ -35,7 +36,8 @@ use crate::{Exit, UsageError};
 /// Runs every policy at every speed with every seed.
 ///
 /// # Errors
-/// If a policy, its parameters or the trace cannot be read, the arguments do not fit together, or the page cannot be written.
+/// If a policy, its parameters or the trace cannot be read, the arguments do not fit together, or the page
+/// cannot be written.
 pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     // With a log there is the policy that decided.
     if args.compare && args.policies.len() + usize::from(!args.log.is_empty()) < 2 {

@@ -13,7 +13,7 @@ pub(super) struct RunProgress {
 }
 
 impl RunProgress {
-    /// For so many runs.
+    /// Returns the progress of so many runs.
     pub(super) fn of(runs: usize) -> Self {
         let bar =
             ProgressBar::with_draw_target(Some(runs as u64 * STEPS), ProgressDrawTarget::stderr_with_hz(10));
@@ -24,7 +24,7 @@ impl RunProgress {
         Self { bar, runs }
     }
 
-    /// So many runs are made, and this much, in runs, of those that are being made.
+    /// Shows `made` finished runs, and `parts` of those under way, in runs.
     pub(super) fn show(&self, made: usize, parts: f64) {
         self.bar.set_message(format!("{made} of {} runs", self.runs));
         self.bar

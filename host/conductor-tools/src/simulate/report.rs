@@ -15,13 +15,13 @@ use super::recorded::RecordedReport;
 use super::setting::SettingReport;
 use crate::policy::table::{Side, Table};
 
-/// All runs, and what they had in common.
+/// All runs, and their common properties.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct SimulationReport {
     pub(super) setting: SettingReport,
     pub(super) trace: String,
-    /// Of the first seed's trace at the speed of its recording.
+    /// Facts of the first seed's trace at the speed of its recording.
     pub(super) facts: TraceFacts,
     pub(super) workers: usize,
     /// Report on the decision log, if one was simulated.
@@ -50,19 +50,19 @@ pub(super) struct ReportRow {
     pub(super) speed: f64,
     /// Seeds that it was run with.
     pub(super) seeds: usize,
-    /// By seed.
+    /// Summaries by seed.
     #[serde(skip)]
     pub(super) summaries: Vec<Summary>,
     #[serde(flatten)]
     means: Value,
-    /// In the shape of the figures: half the width of each mean's 95 % confidence interval. None of a single seed.
+    /// Half the width of each mean's 95 % confidence interval, in the shape of the figures. `None` for a single seed.
     half_widths: Option<Value>,
     /// Decisions of all runs that the fallback made instead, because the policy passed or failed.
     fallbacks: u64,
     /// Problem of the policy. Its figures are not valid then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<String>,
-    /// Of the first seed.
+    /// Curves of the first seed.
     #[serde(skip)]
     pub(super) curves: Option<Curves>,
 }
@@ -129,7 +129,7 @@ impl SimulationReport {
         FIGURES.iter().filter(is_told).collect()
     }
 
-    /// The head of the table and its cells.
+    /// Returns the head of the table and its cells.
     pub(super) fn table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
         let figures = self.figures();
         let names = figures.iter().map(|figure| figure.name);
@@ -231,13 +231,13 @@ impl ReportRow {
         })
     }
 
-    /// A figure over the seeds.
+    /// Returns a figure over the seeds.
     pub(super) fn estimate(&self, figure: &Figure) -> Estimate {
         Estimate::of(self.summaries.iter().map(figure.of))
     }
 }
 
-/// Several values of one shape as one: each number by what its values come to, and by its value if that is the same in all.
+/// Merges several values of one shape: each number becomes its estimate, or its value if that is the same in all.
 fn merged(values: &[&Value], leaf: &dyn Fn(Option<&Value>, Estimate) -> Value) -> Value {
     let Some(Value::Object(first)) = values.first() else {
         let same = values

@@ -16,7 +16,7 @@ use super::recorded::RecordedTrace;
 use super::source::Source;
 use crate::args::{Costs, KnowledgeKind, OrderKind, SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};
 
-/// The longest trace that is simulated.
+/// Maximum length of a simulated trace.
 const MOST_DAYS: f64 = 30.0;
 
 /// Setting of all runs.
@@ -33,7 +33,7 @@ pub(super) struct Setting {
     pub(super) report: SettingReport,
 }
 
-/// With what a report was made: the options that make it again, but for the policies and the speeds.
+/// Setting of a report: the options that make it again, but for the policies and the speeds.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct SettingReport {

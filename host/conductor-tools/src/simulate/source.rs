@@ -11,7 +11,7 @@ use simulator::{Mix, Trace};
 use super::recorded::RecordedTrace;
 use crate::args::SimulateArgs;
 
-/// The longest file that is read: some two million requests.
+/// Maximum file size: some two million requests.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Source of a trace.
@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 1 << 30;
 pub(super) enum Source {
     /// A file, as it was read.
     RecordedTrace {
-        /// Its requests, at the times of the recording.
+        /// Requests, at the times of the recording.
         trace: Arc<Trace>,
         /// True if rounded arrivals of the recording are drawn with each seed.
         spread: bool,
@@ -29,7 +29,7 @@ pub(super) enum Source {
         mix: Mix,
         /// Number of requests; `None` for the mix's default.
         requests: Option<usize>,
-        /// As above.
+        /// Set if arrivals are spread, as above.
         spread: bool,
     },
 }
@@ -61,7 +61,7 @@ impl Source {
         })
     }
 
-    /// The requests that this seed gives.
+    /// Returns the requests of this seed.
     pub(super) fn trace(&self, seed: u64) -> Arc<Trace> {
         let (mut trace, spread) = match self {
             Self::RecordedTrace { trace, spread: false } => return Arc::clone(trace),

@@ -5,12 +5,12 @@ use serde::Serialize;
 use super::estimate::Estimate;
 use super::figures::Unit;
 
-/// By two figures: the share of requests that were served within the limits, and the time to first token, request by request. The second
-/// alone would favour who refuses the requests that would have to wait.
+/// Verdict by two figures: the share of requests that were served within the limits, and the time to first token,
+/// request by request. The second alone would favour a policy that refuses the requests that would have to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
-    /// In one of the two, and not worse in the other.
+    /// Better in one of the two, and not worse in the other.
     Better,
     /// The reverse.
     Worse,
@@ -18,13 +18,14 @@ pub(super) enum Verdict {
     Mixed,
     /// The intervals of both differences contain 0.
     NoDifference,
-    /// One seed has no interval.
+    /// A single seed has no interval.
     OneSeed,
-    /// One of the policies failed, or nothing was answered.
+    /// A policy failed, or nothing was answered.
     None,
 }
 
-/// The verdict on the second of the policies and its words. `ttft_s` and `effective` are its differences from the first.
+/// Returns the verdict on the second of the policies and its words. `ttft_s` and `effective` are its differences from
+/// the first.
 pub(super) fn judged(
     [baseline, policy]: [&String; 2],
     ttft_s: &Estimate,
@@ -68,7 +69,7 @@ pub(super) fn judged(
     }
 }
 
-/// 1 or -1 where the interval does not contain 0.
+/// Returns 1 or -1 where the interval does not contain 0.
 fn sign(difference: &Estimate) -> i8 {
     match (difference.mean, difference.half_width) {
         (Some(mean), Some(half_width)) if mean > half_width => 1,
@@ -77,7 +78,7 @@ fn sign(difference: &Estimate) -> i8 {
     }
 }
 
-/// A difference of times in words.
+/// Returns a difference of times in words.
 fn when(difference_s: &Estimate) -> String {
     let Some(mean) = difference_s.mean else {
         return "not comparable, no request has one under both".to_owned();

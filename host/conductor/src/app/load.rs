@@ -14,7 +14,7 @@ use runtime_overrides::RouteOverrides;
 
 /// Loaded configuration, policies and memory.
 pub(super) struct LoadedPolicies {
-    /// As it will be active.
+    /// Active configuration to be.
     pub(super) active: ActiveConfig,
     pub(super) library: PolicyLibrary,
     pub(super) memory: Arc<PolicyMemory>,
@@ -55,7 +55,7 @@ fn load_blocking(source: &ConfigSource, options: &RuntimeOptions) -> Result<Load
     })
 }
 
-/// The configuration, and all that it names but its policies.
+/// Reads the configuration and its resources, without its policies.
 fn read(source: &ConfigSource) -> Result<ActiveConfig, BuildError> {
     let text = source.read()?;
     let parsed = reload::read(source, &text).map_err(RefusedConfig::Invalid);

@@ -29,7 +29,7 @@ impl Meters {
         }
     }
 
-    /// Has the registry read the fleet, the policies, how they are compiled, and what they remember.
+    /// Registers the metrics of the fleet, the policies, their compilation, and policy memory.
     pub(super) fn watch(
         &self,
         registry: &mut Registry,

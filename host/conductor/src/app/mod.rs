@@ -1,7 +1,7 @@
 //! Composition root: wires all parts of a router.
 //!
-//! [`App::build`] constructs the parts in order and binds the sockets, so that every mistake shows at once and the addresses are
-//! known. [`App::spawn`] serves clients and follows events.
+//! [`App::build`] constructs the parts in order and binds the sockets, so that every mistake shows at once and the
+//! addresses are known. [`App::spawn`] serves clients and follows events.
 
 mod caches;
 mod load;
@@ -201,8 +201,8 @@ impl App {
         tasks::spawn("router", self.run(shutdown))
     }
 
-    /// Returns the reloader, for tests that run reloads themselves, and the address of the admin pages, which are served until
-    /// `stop` is cancelled.
+    /// Returns the reloader, for tests that run reloads themselves, and the address of the admin pages, which are
+    /// served until `stop` is cancelled.
     #[cfg(test)]
     pub(crate) fn into_reloader(self, stop: CancellationToken) -> (Reloader, SocketAddr) {
         self.reloader.live.discovery.apply(self.feeds);
@@ -263,7 +263,8 @@ impl App {
     }
 }
 
-/// Drops large values, such as an index of a million blocks, on a thread of its own: the process does not wait for it to end.
+/// Drops large values, such as an index of a million blocks, on a thread of its own: the process does not wait for it
+/// to end.
 fn drop_in_background(heavy: impl Send + 'static) {
     // Without a thread, it is freed here.
     let _ = std::thread::Builder::new()

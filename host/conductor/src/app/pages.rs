@@ -1,5 +1,5 @@
-//! The pages beside the request path: all of them for operators, on a listener of their own, and on the clients' those about
-//! the fleet.
+//! The pages beside the request path: all of them for operators, on a listener of their own, and on the clients' those
+//! about the fleet.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;

@@ -1,5 +1,5 @@
-//! The threads of a router besides those that serve: the one that reloads, and the two that keep the index and what policies
-//! remember.
+//! The threads of a router besides those that serve: the one that reloads, and the two that keep the index and what
+//! policies remember.
 
 use std::io;
 use std::sync::Arc;

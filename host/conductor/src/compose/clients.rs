@@ -5,7 +5,7 @@ use proxy::{ClientLimits, ClientSpec, EngineFields};
 
 use crate::keys::Keys;
 
-/// The clients, with the hashes of all their keys; `keys` were read for this configuration.
+/// Returns the clients, with the hashes of all their keys; `keys` were read for this configuration.
 pub(crate) fn client_specs(config: &Config, keys: &Keys) -> Vec<ClientSpec> {
     let specs = config.clients.iter().map(|client| ClientSpec {
         name: client.name.as_str().into(),

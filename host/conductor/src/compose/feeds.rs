@@ -49,7 +49,7 @@ pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan
     plan
 }
 
-/// The workers of a fleet by their names.
+/// Returns the workers of a fleet by their names.
 pub(super) fn by_name(fleet: &Fleet) -> HashMap<&str, &Arc<Worker>> {
     let workers = fleet.workers().iter();
     workers.map(|worker| (&*worker.spec().name, worker)).collect()

@@ -40,7 +40,8 @@ use local_files::policy_folder::{is_of_folder, policies_in};
 use policy_store::builtin;
 use policy_store::{Permit, PolicySource, WantedPolicy, policy_settings};
 
-/// The pools with their workers of the fleet, which was made from this configuration; the resources were read for it.
+/// Returns the pools with their workers of the fleet, which was made from this configuration. The resources were read
+/// for it.
 pub(crate) fn pool_specs(config: &Config, resources: &ExternalResources, fleet: &Fleet) -> Vec<PoolSpec> {
     let by_name = feeds::by_name(fleet);
     config
@@ -114,7 +115,7 @@ fn pd_spec(pd: &PdConfig, pool: &TimeoutsConfig, server: &ServerConfig) -> PdSpe
     }
 }
 
-/// A route and the policies that decide for it; `policy` finds them, and `find` those that may not be there.
+/// Returns a route and the policies that decide for it; `policy` finds them, and `find` those that may not be there.
 pub(crate) fn route_spec<E>(
     route: &RouteConfig,
     policy: impl Fn(&str) -> Result<Arc<PolicyVersions>, E>,
@@ -152,8 +153,8 @@ pub(crate) fn request_limits(config: &Config) -> RequestLimits {
     }
 }
 
-/// Every component that is configured, named by a route or a pipeline, or lies in the policy folder; those that are asked as
-/// shadows twice.
+/// Returns every component that is configured, named by a route or a pipeline, or lies in the policy folder. Shadow
+/// policies are listed twice.
 pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<WantedPolicy> {
     let folder = policy_folder(config, source);
     let listed = config.policy_dir_allow.as_ref();
@@ -214,7 +215,7 @@ pub(crate) fn takes_file(config: &Config, name: &str) -> bool {
     named.any(|policy| policy.source.is_file())
 }
 
-/// The folder for what policies remember, where there is one.
+/// Returns the folder for policy memory, where there is one.
 pub(crate) fn state_folder(config: &Config, source: &ConfigSource) -> Option<PathBuf> {
     config
         .server
@@ -223,7 +224,7 @@ pub(crate) fn state_folder(config: &Config, source: &ConfigSource) -> Option<Pat
         .map(|folder| source.resolve(folder))
 }
 
-/// The folder whose `.wasm` files are policies, where there is one.
+/// Returns the folder whose `.wasm` files are policies, where there is one.
 pub(crate) fn policy_folder(config: &Config, source: &ConfigSource) -> Option<PathBuf> {
     config.policy_dir.as_ref().map(|folder| source.resolve(folder))
 }

@@ -30,7 +30,7 @@ pub(crate) struct PipelineWatches<'a> {
     pub(crate) made: RefCell<Vec<Arc<PipelineWatch>>>,
 }
 
-/// The policy of a name: what `find` has, or a pipeline of what it has.
+/// Returns the policy of a name: that of `find`, or a pipeline of such ones.
 pub(crate) fn policy_versions(
     config: &Config,
     watches: &PipelineWatches<'_>,
@@ -64,7 +64,7 @@ fn put_together(
     })?;
     let version = PolicyVersion {
         policy: Arc::new(pipeline),
-        // It never opens: a pipeline does not fail, its scorers do.
+        // The circuit never opens: a pipeline does not fail, its scorers do.
         circuit: Arc::new(Circuit::default()),
         id: id(spec, |scorer| find(&kept_as(scorer))).into(),
     };
@@ -83,7 +83,7 @@ fn id(spec: &PipelineSpec, find: impl Fn(&str) -> Option<Arc<PolicyVersions>>) -
     id
 }
 
-/// The state of every policy: the components, then the pipelines.
+/// Returns the state of every policy: the components, then the pipelines.
 pub(crate) fn policy_reports(
     config: &Config,
     library: &PolicyLibrary,
@@ -115,7 +115,7 @@ fn pipeline<'c>(config: &'c Config, name: &str) -> Option<&'c PipelineConfig> {
     policies.find(|policy| policy.name == name)?.pipeline()
 }
 
-/// The components that a policy decides with, by name: itself, or the scorers of a pipeline.
+/// Returns the components that a policy decides with, by name: itself, or the scorers of a pipeline.
 pub(crate) fn components<'c>(config: &'c Config, name: &'c str) -> impl Iterator<Item = &'c str> {
     let pipeline = pipeline(config, name);
     let itself = pipeline.is_none().then_some(name);
@@ -123,7 +123,7 @@ pub(crate) fn components<'c>(config: &'c Config, name: &'c str) -> impl Iterator
     itself.into_iter().chain(scorers)
 }
 
-/// The scorers of a pipeline, to be read by people; none where that is none.
+/// Returns the scorers of a pipeline as text for people. `None` if the policy is no pipeline.
 pub(crate) fn scorers_of(config: &Config, name: &str) -> Option<String> {
     let scorers: Vec<String> = pipeline(config, name)?
         .spec

@@ -77,7 +77,7 @@ pub(super) fn pool_timeouts(timeouts: TimeoutsConfig) -> PoolTimeouts {
     }
 }
 
-/// The configuration has seen to it that it is one.
+/// Returns the path. The configuration has checked that it is one.
 fn path(text: &str) -> Option<PathAndQuery> {
     PathAndQuery::try_from(text).ok()
 }

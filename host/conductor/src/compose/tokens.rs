@@ -18,7 +18,7 @@ pub(super) fn token_source(tokenize: Tokenize, timeout: Duration) -> TokenSource
     }
 }
 
-/// The models with the tokenizers that were read for this configuration.
+/// Returns the models with the tokenizers that were read for this configuration.
 pub(crate) fn models_spec(config: &Config, tokenizers: &Tokenizers) -> ModelsSpec {
     let model = |model: &ModelConfig| ModelSpec {
         names: model.names.clone(),

@@ -11,18 +11,18 @@ use policy_store::WantedPolicy;
 
 const SHADOW: &str = " (shadow)";
 
-/// Under what a policy is kept a second time, to be asked as a shadow: with instances, a circuit and a state of its own. No
-/// policy of a configuration can be called so.
+/// Returns the name of a policy's second copy, which runs as a shadow with instances, a circuit and a state of its own.
+/// No policy of a configuration can have that name.
 pub(crate) fn shadow_name(policy: &str) -> String {
     format!("{policy}{SHADOW}")
 }
 
-/// Whose twin is kept under that name.
+/// Returns the policy of which `name` is the shadow copy.
 pub(super) fn shadowed(name: &str) -> Option<&str> {
     name.strip_suffix(SHADOW)
 }
 
-/// The canaries and shadows of a route; `decides` finds a policy, `find` one that may not be there.
+/// Returns the canaries and shadows of a route; `decides` finds a policy, `find` one that may not be there.
 pub(super) fn trial_spec<E>(
     route: &RouteConfig,
     decides: impl Fn(&str) -> Result<Arc<PolicyVersions>, E>,
@@ -63,7 +63,7 @@ pub(super) fn trial_spec<E>(
     })
 }
 
-/// The twins of those policies that some route has as a shadow, by themselves or in a pipeline.
+/// Returns the twins of those policies that some route has as a shadow, by themselves or in a pipeline.
 pub(super) fn shadows(config: &Config, wanted: &[WantedPolicy]) -> Vec<WantedPolicy> {
     let shadows = config.routes.iter().flat_map(|route| &route.trials.shadows);
     let asked: Vec<&str> = shadows.flat_map(|name| components(config, name)).collect();

@@ -9,7 +9,7 @@ use routing::{Dialect, DpRank, Role, WorkerSpec};
 /// Default port of a prefill worker's bootstrap server, as in Mooncake and SGLang.
 const BOOTSTRAP_PORT: u16 = 8998;
 
-/// Every worker of every pool, in the order of the file.
+/// Returns every worker of every pool, in the order of the file.
 pub(crate) fn worker_specs(config: &Config) -> Vec<WorkerSpec> {
     let mut specs = Vec::new();
     for pool in &config.pools {
@@ -21,7 +21,7 @@ pub(crate) fn worker_specs(config: &Config) -> Vec<WorkerSpec> {
     specs
 }
 
-/// The LoRA adapters that a pool's workers are configured to serve, each once.
+/// Returns the LoRA adapters that a pool's workers are configured to serve, each once.
 pub(super) fn adapter_specs(pool: &PoolConfig) -> Vec<AdapterSpec> {
     let mut workers_of: BTreeMap<&str, Vec<Box<str>>> = BTreeMap::new();
     for worker in &pool.workers {
@@ -39,12 +39,12 @@ pub(super) fn adapter_specs(pool: &PoolConfig) -> Vec<AdapterSpec> {
         .collect()
 }
 
-/// The names of the workers that a configured one stands for.
+/// Returns the names of the workers that a configured one stands for.
 pub(super) fn member_names(worker: &WorkerConfig) -> impl Iterator<Item = String> {
     ranks(worker).map(|rank| rank.map_or_else(|| worker.name.clone(), |rank| rank_name(&worker.name, rank)))
 }
 
-/// The ranks its workers are pinned to; none, once, where it is a single worker.
+/// Returns the ranks its workers are pinned to. For a single worker, returns one `None`.
 fn ranks(worker: &WorkerConfig) -> impl Iterator<Item = Option<DpRank>> {
     let single = worker.data_parallel.is_none().then_some(None);
     let ranks = worker.data_parallel.iter().flat_map(DataParallel::ranks);

@@ -1,7 +1,7 @@
 //! `conductor demo`: the router over mock engines in one process. No GPU, no files needed.
 //!
-//! The demo writes a real `conductor.toml` and a policy folder into a temporary folder and runs from them, so that everything
-//! a user would do (edit, drop a policy, break the file) can be tried at once.
+//! The demo writes a real `conductor.toml` and a policy folder into a temporary folder and runs from them, so that
+//! everything a user would do (edit, drop a policy, break the file) can be tried at once.
 
 mod banner;
 mod compare;
@@ -59,7 +59,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Mock engines that differ only in their seed.
+/// Starts mock engines that differ only in their seed.
 async fn fleet(workers: u16, seed: u64) -> Result<Vec<MockEngine>> {
     let mut engines = Vec::new();
     for number in 0..workers {

@@ -1,5 +1,5 @@
-//! The progress of a comparison: a bar on the terminal, above which log lines are written whole. Where standard error is no terminal
-//! there is no bar, and log lines are written as ever.
+//! The progress of a comparison: a bar on the terminal, above which log lines are written whole. Where standard error
+//! is no terminal there is no bar, and log lines are written as ever.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// For so many requests.
+    /// Returns the progress of so many requests.
     pub(super) fn of(requests: u64) -> Self {
         let target = ProgressDrawTarget::stderr_with_hz(10);
         let bar = ProgressBar::with_draw_target(Some(requests), target);
@@ -33,13 +33,13 @@ impl Progress {
         Self { bar, before: 0 }
     }
 
-    /// A writer of log lines that leaves the bar whole.
+    /// Returns a writer of log lines that leaves the bar whole.
     pub(super) fn log_writer(&self) -> BoxMakeWriter {
         let bar = self.bar.clone();
         BoxMakeWriter::new(move || AboveBar(bar.clone()))
     }
 
-    /// The policy that is measured now.
+    /// Shows the policy that is measured now.
     pub(super) fn begin(&self, policy: &str) {
         self.bar.set_message(policy.to_owned());
         self.bar.tick();
@@ -54,7 +54,7 @@ impl Progress {
         }
     }
 
-    /// So many requests of the policy were made, and no more come.
+    /// Adds the requests of a policy that is finished.
     pub(super) fn end(&mut self, requests: u64) {
         self.before += requests;
         self.bar.set_position(self.before);

@@ -10,7 +10,7 @@ use runtime_overrides::{Addition, InstanceChange, Removal};
 
 const FORM: &str = r#"send for example {"type": "decode", "instance": "10.0.0.7:8000"}"#;
 
-/// As it is sent.
+/// Request body as it is sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OverlayRequest {
@@ -85,7 +85,7 @@ fn role(text: Option<&str>) -> Result<Option<Role>, Refusal> {
     found.map(Some).ok_or_else(unknown)
 }
 
-/// `http://host:port`, which may have been sent without its beginning.
+/// Parses `http://host:port`, whose scheme may be left out.
 fn address(text: &str, param: &'static str) -> Result<String, Refusal> {
     let url = if text.contains("://") {
         text.to_owned()

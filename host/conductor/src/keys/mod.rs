@@ -40,7 +40,7 @@ impl Key {
         Self(key.into())
     }
 
-    /// The key itself, to be compared or sent.
+    /// Returns the key itself, to be compared or sent.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -58,11 +58,11 @@ pub(crate) struct Keys {
     pub(crate) admin: Option<Key>,
     /// Key of the indexer's clients; without one, all are answered.
     pub(crate) indexer: Option<Key>,
-    /// Of the pools whose workers get a key of the router's.
+    /// Keys of the pools whose workers get a key of the router's.
     pools: HashMap<String, Authorization>,
-    /// Of the pools whose event publishers are CURVE servers.
+    /// Keys of the pools whose event publishers are CURVE servers.
     curve: HashMap<String, CurveKeys>,
-    /// Of the clients whose key is not in the configuration: its hash, and nothing else of it.
+    /// Hashes of the clients' keys that are outside the configuration.
     clients: HashMap<String, KeyHash>,
 }
 
@@ -72,7 +72,7 @@ pub enum KeyError {
     /// The environment variable is not there.
     #[error("failed to read {what}: the environment variable `{name}` {why}")]
     Env {
-        /// Whose key.
+        /// Owner of the key.
         what: String,
         /// The variable.
         name: String,
@@ -82,7 +82,7 @@ pub enum KeyError {
     /// The file cannot be used.
     #[error("failed to read {what} from the file `{}`", path.display())]
     File {
-        /// Whose key.
+        /// Owner of the key.
         what: String,
         /// The file.
         path: PathBuf,
@@ -93,10 +93,10 @@ pub enum KeyError {
     /// Two clients have the same.
     #[error("failed to use {what}: another client has the same key")]
     Shared {
-        /// Whose key.
+        /// Owner of the key.
         what: String,
     },
-    /// There is no key to check.
+    /// The admin key is missing.
     #[error(
         "failed to protect the admin pages: `server.admin-key-for-reads` needs `server.admin-api-key`, or {ADMIN_API_KEY} in \
          the environment"
@@ -105,13 +105,13 @@ pub enum KeyError {
     /// The key is not a key of a CURVE socket.
     #[error("failed to use {what}: it is not a secret key in Z85, which has 40 characters")]
     Curve {
-        /// Whose key.
+        /// Owner of the key.
         what: String,
     },
     /// The key has characters that cannot be sent.
     #[error("failed to use {what}: no header can carry it")]
     Header {
-        /// Whose key.
+        /// Owner of the key.
         what: String,
         /// Error of the header, without the key.
         #[source]
@@ -136,13 +136,13 @@ impl Keys {
         Self::read_from(config, source, |name| std::env::var_os(name))
     }
 
-    /// All that [`Keys::read`] would fail for.
+    /// Returns all that [`Keys::read`] would fail for.
     pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
         let (_, problems) = Self::survey(config, source, |name| std::env::var_os(name));
         problems.into_iter().map(KeyProblem::diagnostic).collect()
     }
 
-    /// The files that keys of a configuration are in.
+    /// Returns the files that keys of a configuration are in.
     pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
         let of_pools = config.pools.iter().filter_map(|pool| match &pool.authorization {
             AuthorizationConfig::Key(place) => Some(place),
@@ -239,13 +239,13 @@ impl Keys {
         (keys, problems)
     }
 
-    /// The hashes of a client's keys, in a configuration that these were read for.
+    /// Returns the hashes of a client's keys, in a configuration that these were read for.
     pub(crate) fn of_client(&self, client: &ClientConfig) -> impl Iterator<Item = KeyHash> {
         let listed = client.key_hashes.iter().map(|hash| KeyHash::from(hash.0));
         listed.chain(self.clients.get(&client.name).copied())
     }
 
-    /// The keys of the pool's event publishers; none where those are open.
+    /// Returns the keys of the pool's event publishers. `None` where those are open.
     pub(crate) fn curve(&self, pool: &PoolConfig) -> Option<CurveKeys> {
         self.curve.get(&pool.name).cloned()
     }
@@ -269,7 +269,7 @@ impl KeyProblem {
 
     fn diagnostic(self) -> Diagnostic {
         let (code, help) = match &self.error {
-            // Who checks is seldom the one who runs it.
+            // A check seldom runs as the user that runs the router.
             KeyError::Env { .. } | KeyError::NoAdminKey => (
                 Code::KeyNotHere,
                 "see that it is there where the router runs, which does not start without it",
@@ -288,7 +288,7 @@ fn keep<T>(read: Result<T, KeyProblem>, problems: &mut Vec<KeyProblem>) -> Optio
     read.map_err(|problem| problems.push(problem)).ok()
 }
 
-/// The hashes of the clients' keys that are elsewhere; no two clients have the same key.
+/// Reads the hashes of the clients' keys from outside the file. No two clients have the same key.
 fn client_keys(
     config: &Config,
     read: impl Fn(&KeySource, &str) -> Result<Key, KeyProblem>,
@@ -338,7 +338,7 @@ fn from_file(path: PathBuf, what: &str) -> Result<Key, KeyError> {
         })
 }
 
-/// The first line of a file, without the white space around it.
+/// Returns the first line of a file, without the white space around it.
 ///
 /// # Errors
 /// If the file cannot be read or the line is empty.

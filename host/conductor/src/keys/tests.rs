@@ -10,7 +10,7 @@ fn read(text: &str, variable: Option<&str>) -> Result<Keys, KeyError> {
     })
 }
 
-/// A pool with this `authorization`.
+/// Returns a pool with this `authorization`.
 fn pool(authorization: &str) -> String {
     format!("[pools.a]\nauthorization = {authorization}\nworkers = [{{ url = \"http://a:1\" }}]\n")
 }
@@ -62,11 +62,11 @@ fn the_indexers_key_is_read_as_the_others_are() {
     }
 }
 
-/// As sha256sum prints it of `test`.
+/// SHA-256 of `test`, as sha256sum prints it.
 const HASH_OF_TEST: &str =
     "key-sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"";
 
-/// Two clients: what is written of their keys.
+/// Returns two clients with these keys.
 fn clients(one: &str, other: &str) -> String {
     format!("[clients.a]\n{one}\n[clients.b]\n{other}\n") + &pool("\"drop\"")
 }

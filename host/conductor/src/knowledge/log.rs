@@ -1,5 +1,5 @@
-//! Log of warnings: each at first, then at most once a minute while its count grows, and once when it is cured. Pure: the time
-//! comes in.
+//! Log of warnings: each at first, then at most once a minute while its count grows, and once when it is cured. Pure:
+//! the time comes in.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::Warning;
 
-/// Between two lines of one cause of one pool.
+/// Minimum time between two lines of one cause of one pool.
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// Logged warnings that are not forgotten.
@@ -25,7 +25,7 @@ struct Logged {
 /// A line for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Something is missing. So many more failures than at the last line.
+    /// Additional failures since the last line.
     Missing {
         pool: Box<str>,
         warning: Warning,

@@ -1,7 +1,7 @@
 //! Cache knowledge that is missing: for each pool with a cache-aware route what is missing, why, and how to cure it.
 //!
-//! The warnings are computed from the reports of the request path, of the discovery and of the feeds. `/status` shows them while
-//! they last; `log.rs` writes each into the log, once at first and then at most once a minute.
+//! The warnings are computed from the reports of the request path, of the discovery and of the feeds. `/status` shows
+//! them while they last; `log.rs` writes each into the log, once at first and then at most once a minute.
 
 mod log;
 #[cfg(test)]
@@ -49,7 +49,7 @@ pub(crate) struct KnowledgeSources {
 }
 
 impl KnowledgeSources {
-    /// The warnings of each of these pools, in their order.
+    /// Returns the warnings of each of these pools, in their order.
     pub(crate) fn warnings(&self, pools: &[PoolReport]) -> Vec<Vec<Warning>> {
         let (asked, feeds) = (self.discovery.report(), self.feeds.status());
         pools.iter().map(|pool| of_pool(pool, &asked, &feeds)).collect()
@@ -190,7 +190,7 @@ fn counted(cause: &'static str, what: &str, spell: &SpellReport, fix: &'static s
     }
 }
 
-/// A warning that concerns these workers, each with its reason; none where there are none.
+/// Returns a warning that concerns these workers, each with its reason. `None` if there are none.
 fn concerned(
     cause: &'static str,
     what: &str,

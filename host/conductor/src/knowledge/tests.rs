@@ -18,7 +18,8 @@ struct Story {
 }
 
 impl Story {
-    /// The additional failures of each warning that is logged at that second, and how many are cured.
+    /// Returns the additional failures of each warning that is logged at that second, and the number of those that are
+    /// cured.
     fn at(&mut self, second: u64, warnings: &Vec<Warning>) -> (Vec<u64>, usize) {
         let now = self.began + Duration::from_secs(second);
         let lines = self.log.look([("chat", warnings)].into_iter(), now);

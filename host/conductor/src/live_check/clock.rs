@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The least difference in seconds (positive: the worker is ahead) that explains a `Date` in an answer to a question that was `sent` and
-/// took so long. A `Date` has whole seconds: the worker's clock was anywhere within that second, at any time of the exchange.
+/// Returns the least difference in seconds (positive: the worker is ahead) that explains a `Date` in an answer to a
+/// question that was `sent` and took so long. A `Date` has whole seconds: the worker's clock was anywhere within that
+/// second, at any time of the exchange.
 pub(super) fn skew(date: &str, sent: SystemTime, took: Duration) -> Option<f64> {
     let seconds = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64());
     let stated = seconds(httpdate::parse_http_date(date).ok()?)?;

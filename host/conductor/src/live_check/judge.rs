@@ -9,7 +9,7 @@ use super::observed::{
 use super::report::LiveCheck;
 use super::target::WorkerTarget;
 
-/// A clock that is further from ours is warned of, in seconds.
+/// Maximum difference in seconds between a worker's clock and ours without a warning.
 const MOST_SKEW: f64 = 2.0;
 /// Names listed in one message.
 const MOST_NAMES: usize = 8;
@@ -19,7 +19,7 @@ const EVENTS_HINT: &str = "start vLLM or SGLang with --kv-events-config \
     '{\"enable_kv_cache_events\": true, \"publisher\": \"zmq\", \"endpoint\": \"tcp://*:5557\", \"replay_endpoint\": \"tcp://*:5558\"}', or write \
     `kv-events` of the worker down";
 
-/// Every check of a worker; only the first where it cannot be reached.
+/// Returns every check of a worker; only the first where it cannot be reached.
 pub(super) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveCheck> {
     let reached = match &observed.reached {
         Some(Ok(reached)) => reached,
@@ -58,7 +58,7 @@ fn reachable(target: &WorkerTarget, reached: &Reached) -> LiveCheck {
             message,
             "the worker is overloaded: it gets no requests while it says so",
         ),
-        // It has no such page: a server is there all the same.
+        // The server is up but has no such page.
         501 => LiveCheck::pass("reachable", message),
         500.. => LiveCheck::fail(
             "reachable",
@@ -253,7 +253,7 @@ fn publisher(found: &EventEndpoint) -> LiveCheck {
     }
 }
 
-/// Check of the prefill/decode dialect.
+/// Checks the prefill/decode dialect.
 fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
     const CHECK: &str = "connector";
     let dialect = target.dialect?;

@@ -1,8 +1,8 @@
 //! `conductor check --live`: queries every worker of a configuration and compares the answers with the configuration.
 //!
-//! `target` is what the configuration says of a worker, `probe` asks the worker (the only part with I/O), `judge` makes a list of
-//! checks of both, `pool` compares the workers of a pool, and `text` prints. Nothing is changed anywhere: every question is one that the
-//! router asks too.
+//! `target` is the configuration of a worker, `probe` queries the worker (the only part with I/O), `judge` makes a list
+//! of checks of both, `pool` compares the workers of a pool, and `text` prints. Nothing is changed anywhere: every
+//! query is one that the router sends too.
 
 mod clock;
 mod judge;
@@ -42,8 +42,8 @@ struct JsonReport<'a> {
     live: Option<&'a LiveReport>,
 }
 
-/// Prints the outcome of the offline check, which is `told` as text, and of the live one. A configuration with errors is not live
-/// checked: no router runs it.
+/// Prints the outcome of the offline check, whose text is `told`, and of the live one. A configuration with errors is
+/// not live checked: no router runs it.
 ///
 /// # Errors
 /// If the resources of the configuration cannot be read any more, or standard output cannot be written.
@@ -72,7 +72,7 @@ pub(crate) fn run(source: &ConfigSource, (checked, told): (&Checked, &str), json
     Ok(if is_good { Exit::Success } else { Exit::Failure })
 }
 
-/// The workers that a configuration without errors names.
+/// Returns the workers that a configuration without errors names.
 fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;
@@ -116,7 +116,7 @@ fn report_worker(worker: &WorkerTarget, observed: &Observed) -> WorkerReport {
     }
 }
 
-/// On a terminal only.
+/// Returns a progress bar, on a terminal only.
 fn bar(workers: usize) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(workers as u64), ProgressDrawTarget::stderr_with_hz(10));
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} workers answered") {

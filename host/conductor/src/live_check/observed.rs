@@ -9,10 +9,10 @@ use kv_feed::FeedProbe;
 /// All answers of one worker. Only `reached` has a value if the worker could not be reached.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
-    /// Its health page.
+    /// Health page.
     pub(super) reached: Option<Result<Reached, String>>,
     pub(super) models: Option<Page<Vec<ListedModel>>>,
-    /// Of the page `/version`.
+    /// Page `/version`.
     pub(super) version: Option<Page<String>>,
     /// The tokens of the probe text; by the worker and by the router.
     pub(super) tokens: Option<Tokens>,
@@ -67,7 +67,7 @@ pub(super) struct Tokens {
 pub(super) enum Events {
     /// The configuration disables them.
     Off,
-    /// Its endpoints, found or written down, each probed.
+    /// Endpoints, found or written down, each probed.
     Endpoints(Vec<EventEndpoint>),
     /// The worker publishes none, or has no page with sources.
     None,
@@ -101,6 +101,6 @@ pub(super) enum EndpointProbe {
 pub(super) enum Bootstrap {
     /// The engine ids by rank (mooncake).
     Engines(BTreeMap<u16, Arc<str>>),
-    /// It answers (SGLang), without engine ids.
+    /// The engine answers (SGLang), without engine ids.
     Up,
 }

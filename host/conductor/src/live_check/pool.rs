@@ -6,8 +6,8 @@ use super::observed::{Observed, Page};
 use super::report::LiveCheck;
 use super::target::{PoolTarget, WorkerTarget};
 
-/// The checks of a pool of several workers: that they serve the same models in the same version, unless the configuration tells them
-/// apart.
+/// Returns the checks of a pool of several workers. They must serve the same models in the same version, unless the
+/// configuration distinguishes them.
 pub(super) fn checks<'o>(
     target: &PoolTarget,
     observed: impl Fn(&WorkerTarget) -> &'o Observed,

@@ -21,9 +21,9 @@ use super::target::WorkerTarget;
 use kv_plane::{SourceAnswer, SourceClient, trusted_sources};
 use observability::error_chain;
 
-/// For one question over HTTP.
+/// Timeout of one HTTP query.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For a publisher to take a subscriber and to answer a request for a replay.
+/// Timeout for a publisher to take a subscriber and to answer a request for a replay.
 const PUBLISHER_PATIENCE: Duration = Duration::from_secs(3);
 /// Text for both tokenizers: words, spaces, digits, accents, another script and an emoji.
 const PROBE_TEXT: &str = "Where does request 42 go?  Naïve café,\n你好 🚀 <|end|> x_y";
@@ -155,7 +155,7 @@ async fn disaggregation(client: &WorkerClient, target: &WorkerTarget) -> Option<
     read_json::<ServerInfo>(&reply.body).ok()?.disaggregation_mode
 }
 
-/// The model that the tokenizers are tried with: one that the router has a tokenizer for, else the first.
+/// Returns the model that the tokenizers are tried with: one that the router has a tokenizer for, else the first.
 fn probed_model(target: &WorkerTarget, models: &Page<Vec<ListedModel>>) -> Option<String> {
     let listed = match models {
         Page::Read(listed) => &listed[..],
@@ -195,7 +195,7 @@ fn own_tokens(model: &Model) -> Result<Vec<u32>, String> {
         .map_err(|error| error_chain(&error))
 }
 
-/// As discovery finds them, each probed.
+/// Probes each endpoint that discovery finds.
 async fn events(target: &WorkerTarget) -> Events {
     let found = match &target.events {
         KvEvents::Off => return Events::Off,
@@ -239,7 +239,7 @@ async fn events(target: &WorkerTarget) -> Events {
     }
 }
 
-/// Waiting for the sockets blocks, so they have a thread.
+/// Probes an endpoint in a thread, since waiting for the sockets blocks.
 async fn probe_endpoint(endpoint: String, replay: Option<String>, curve: Option<CurveKeys>) -> EventEndpoint {
     let (at, replay_at) = (endpoint.clone(), replay.clone());
     let tried = move || probe(&at, replay_at.as_deref(), curve.as_ref(), PUBLISHER_PATIENCE);
@@ -256,7 +256,7 @@ async fn probe_endpoint(endpoint: String, replay: Option<String>, curve: Option<
     }
 }
 
-/// The bootstrap server of a prefill worker, where its connector has one.
+/// Queries the bootstrap server of a prefill worker, where its connector has one.
 async fn bootstrap(target: &WorkerTarget) -> Option<Page<Bootstrap>> {
     let address = target.bootstrap.as_deref()?;
     if target.role != Role::Prefill {

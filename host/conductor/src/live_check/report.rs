@@ -6,18 +6,18 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CheckResult {
-    /// As it should be.
+    /// Passed.
     Pass,
-    /// It works, but may not work well.
+    /// Passed, with a warning: it works, but may not work well.
     Warn,
-    /// It fails.
+    /// Failed.
     Fail,
 }
 
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct LiveCheck {
-    /// Its stable name.
+    /// Stable name.
     pub(super) check: &'static str,
     /// Result.
     pub(super) result: CheckResult,
@@ -80,7 +80,7 @@ pub(super) struct PoolReport {
     pub(super) pool: String,
     pub(super) dialect: Option<&'static str>,
     pub(super) workers: Vec<WorkerReport>,
-    /// Of its workers together.
+    /// Checks of its workers together.
     pub(super) checks: Vec<LiveCheck>,
 }
 

@@ -63,14 +63,14 @@ pub(super) struct ProbeAccess {
 }
 
 impl Tokenizing {
-    /// The router's tokenizer of a model, the first whose names match.
+    /// Returns the router's tokenizer of a model, the first whose names match.
     pub(super) fn local(&self, model: &str) -> Option<&Arc<Model>> {
         let is_its = |local: &&LocalModel| local.names.iter().any(|name| name.matches(model));
         self.local.iter().find(is_its).map(|local| &local.model)
     }
 }
 
-/// All pools of a configuration; `resources` were read for it.
+/// Returns all pools of a configuration; `resources` were read for it.
 pub(super) fn pools(config: &Config, resources: &ExternalResources) -> Vec<PoolTarget> {
     let (fleet, _) = Fleet::default().next(compose::worker_specs(config));
     let specs = compose::pool_specs(config, resources, &fleet);

@@ -11,13 +11,13 @@ use super::observed::{Page, Reached, Tokens};
 use super::report::{CheckResult, LiveCheck};
 use super::*;
 
-/// The report about a configuration.
+/// Returns the report about a configuration.
 async fn live(toml: &str) -> LiveReport {
     let pools = targets(&ConfigSource::Text(toml.to_owned())).unwrap();
     check_all(&pools).await
 }
 
-/// The checks of the only worker of the only pool.
+/// Returns the checks of the only worker of the only pool.
 fn only_worker(report: &LiveReport) -> &[LiveCheck] {
     &report.pools[0].workers[0].checks
 }
@@ -28,7 +28,7 @@ fn find<'r>(checks: &'r [LiveCheck], name: &str) -> &'r LiveCheck {
     named.next().unwrap_or_else(|| panic!("no {name} in {checks:?}"))
 }
 
-/// One mock engine that is asked for its events, with more keys of its worker.
+/// Starts one mock engine with an event source, and configures more keys of its worker.
 async fn one(adjust: impl Fn(&mut MockConfig), keys: &str) -> (Fleet, String) {
     let fleet = Fleet::start(1, |_, config| adjust(config)).await.unwrap();
     let url = fleet.engines[0].url();
@@ -174,7 +174,7 @@ async fn the_routers_tokenizer_is_compared_with_the_workers() {
     assert!(tokenizer.message.contains("from token 0 on"), "{tokenizer:?}");
 }
 
-/// A server that answers every request so.
+/// Returns a server that answers every request so.
 async fn server(answer: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

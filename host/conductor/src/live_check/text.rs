@@ -1,4 +1,5 @@
-//! The report as people read it: grouped by pool and worker, a line for each check, a hint below what is not as it should be.
+//! The report as people read it: grouped by pool and worker, a line for each check, a hint below what is not as it
+//! should be.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ use super::report::{CheckResult, LiveCheck, LiveReport, PoolReport, WorkerReport
 pub(super) enum Glyphs {
     /// √ ‼ ×
     Unicode,
-    /// For terminals that know no more.
+    /// ASCII, for terminals without UTF-8.
     Ascii,
 }
 
@@ -22,7 +23,7 @@ impl Glyphs {
         Self::of_locale(|name| std::env::var_os(name))
     }
 
-    /// `LC_ALL` before `LC_CTYPE` before `LANG`, of which the first that is set and not empty counts.
+    /// Returns the glyphs of the locale: the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set and not empty.
     fn of_locale(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set);
@@ -46,7 +47,7 @@ impl Glyphs {
     }
 }
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn render(report: &LiveReport, glyphs: Glyphs, paint: Paint) -> String {
     let mut out = String::new();
     let page = TextPage { glyphs, paint };
@@ -138,7 +139,7 @@ impl TextPage {
     }
 }
 
-/// Without the control characters that a worker may have put into its answers.
+/// Removes the control characters that a worker may have put into its answers.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })

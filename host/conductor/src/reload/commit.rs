@@ -62,7 +62,7 @@ impl Reloader {
         }
         live.activate(&self.active, watches, record);
         live.cell.store(snapshot);
-        // After the snapshot: whoever connects to a new socket meets the new TLS.
+        // After the snapshot, so that clients of a new socket get the new TLS settings.
         live.listeners.open(sockets);
         if let Some(filter) = live
             .log
@@ -80,7 +80,7 @@ impl Reloader {
         }
     }
 
-    /// Makes the library go on from what was prepared.
+    /// Commits the prepared policies to the library.
     pub(super) fn commit_policies(&mut self, prepared: Prepared) -> PolicyCommit {
         let committed = self.library.commit(prepared);
         self.library

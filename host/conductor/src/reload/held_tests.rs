@@ -181,7 +181,7 @@ async fn rollbacks_edits_and_instances_go_through_while_a_policy_is_compiled() {
             .any(|policy| policy.name == "tuned" && policy.compiling)
     );
 
-    // Whoever asks how the new bytes are gets the answer once it is known, and holds up nobody until then.
+    // A query about the new bytes is answered once the result is known, and blocks no other client until then.
     let mut asked = story.ask(ReloadCommand::Asked);
     story.add_instance("http://127.0.0.1:31").await;
     assert!(asked.try_recv().is_err());

@@ -13,7 +13,7 @@ use runtime_overrides::{ChangeError, Changed, Done, Ended, EndedReport, Instance
 pub(crate) struct InstanceAnswer {
     /// Effect.
     pub(crate) done: Done,
-    /// The generation that has it; the active one where it did nothing.
+    /// Generation that has the change; the active one where it did nothing.
     pub(crate) generation: Generation,
 }
 

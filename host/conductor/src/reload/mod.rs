@@ -1,11 +1,12 @@
-//! Reload: the one thread that reads the configuration and the policies whenever something may have changed, and makes them
-//! active.
+//! Reload: the one thread that reads the configuration and the policies whenever something may have changed, and makes
+//! them active.
 //!
-//! A reload has two phases. The *plan* (`plan.rs`, `parts.rs`) only reads: it parses, loads policies, builds the next snapshot and
-//! binds sockets, and each step that can fail is one of [`PlanStep`]. The *commit* (`commit.rs`) makes the plan active and cannot
-//! fail. So a change applies as a whole to new requests, or nothing changes and the reason is logged, counted and shown. Edited
-//! files, changed resources, instances changed over HTTP and policies all take this way. Policies are compiled on a thread of
-//! their own (`policy-store/src/library/loading.rs`): what needs one waits for it, and nothing else does.
+//! A reload has two phases. The *plan* (`plan.rs`, `parts.rs`) only reads: it parses, loads policies, builds the next
+//! snapshot and binds sockets, and each step that can fail is one of [`PlanStep`]. The *commit* (`commit.rs`) makes the
+//! plan active and cannot fail. So a change applies as a whole to new requests, or nothing changes and the reason is
+//! logged, counted and shown. Edited files, changed resources, instances changed over HTTP and policies all take this
+//! way. Policies are compiled on a thread of their own (`policy-store/src/library/loading.rs`): what needs one waits
+//! for it, and nothing else does.
 
 mod changes;
 mod commit;
@@ -62,7 +63,7 @@ use observability::error_chain;
 use policy_store::{PolicyLibrary, Prepared};
 use runtime_overrides::Overlays;
 
-/// Everything a reload works on.
+/// Reloader: the state that a reload works on.
 pub(crate) struct Reloader {
     pub(crate) source: ConfigSource,
     pub(crate) library: PolicyLibrary,
@@ -123,7 +124,7 @@ impl ActiveConfig {
 }
 
 impl Reloader {
-    /// The files and folders that matter.
+    /// Returns the files and folders that matter.
     fn paths(&self) -> Vec<PathBuf> {
         let config = &self.active.config;
         let mut paths: Vec<PathBuf> = self.source.file().map(PathBuf::from).into_iter().collect();
@@ -134,7 +135,7 @@ impl Reloader {
         paths
     }
 
-    /// One reload: what came of it, and whether it should be looked again.
+    /// Runs one reload. Returns its outcome, and the observations of the look.
     fn reload(&mut self) -> (ReloadOutcome, Seen) {
         let mut seen = Seen::default();
         self.library.begin_look();
@@ -182,7 +183,8 @@ impl Reloader {
         ReloadOutcome::of_text(commit)
     }
 
-    /// The text is the active one; the keys, certificates and tokenizers that it names may be others.
+    /// Reloads the resources. The text is the active one; the keys, certificates and tokenizers that it names may be
+    /// others.
     fn reload_resources(&mut self) -> ReloadOutcome {
         let ActiveConfig { file, text, .. } = &self.active;
         let resources = match self.read_resources(file, text) {
@@ -242,7 +244,7 @@ impl Reloader {
         swapped.map(|swapped| swapped.policy).collect()
     }
 
-    /// The file is, or was put back to, what is active.
+    /// Records that the file is, or was put back to, the active one.
     fn unchanged(&self) -> ReloadOutcome {
         if !self.status.config().problems.is_empty() {
             info!("the configuration is again the active one");

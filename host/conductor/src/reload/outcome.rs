@@ -11,7 +11,7 @@ use crate::status::{ConfigReport, ProblemReport};
 /// Outcome of a reload.
 #[derive(Debug, Clone)]
 pub(crate) enum ReloadOutcome {
-    /// Something became active.
+    /// A change became active.
     Applied(Box<Changes>),
     /// The files hold what is active.
     Unchanged,
@@ -87,7 +87,7 @@ impl ReloadOutcome {
         }
     }
 
-    /// Policies with a new version.
+    /// Returns the policies with a new version.
     pub(super) fn swapped(&self) -> &[String] {
         match self {
             Self::Applied(changes) => &changes.policy_versions,
@@ -95,7 +95,7 @@ impl ReloadOutcome {
         }
     }
 
-    /// The same, with policies that had new versions in looks before, while it waited for others.
+    /// Adds policies that had new versions in earlier looks, while the reload waited for others.
     pub(super) fn with_earlier(self, mut earlier: Vec<String>) -> Self {
         earlier.extend(self.swapped().iter().cloned());
         earlier.sort();
@@ -103,7 +103,7 @@ impl ReloadOutcome {
         self.with_policies(earlier)
     }
 
-    /// Whether nothing came of the text yet, for good or ill.
+    /// Returns whether the text has no outcome yet.
     pub(super) fn is_open(&self) -> bool {
         match self {
             Self::Applied(changes) => !changes.is_of_text,
@@ -112,7 +112,7 @@ impl ReloadOutcome {
         }
     }
 
-    /// Its name for programs.
+    /// Returns the outcome's name for programs.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Applied(_) => "applied",
@@ -122,12 +122,12 @@ impl ReloadOutcome {
         }
     }
 
-    /// Whether anything that is active is another than before: an edit of a comment changes nothing.
+    /// Returns whether any active item differs from before. An edit of a comment changes nothing.
     pub(crate) fn has_changes(&self) -> bool {
         matches!(self, Self::Applied(changes) if !changes.is_empty())
     }
 
-    /// Logs the outcome of a reload that a signal asked for. What changed or is wrong has lines of its own where it is new.
+    /// Logs the outcome of a reload that a signal requested. New changes and new errors have lines of their own.
     pub(super) fn log(&self, generation: u64) {
         let outcome = self.as_str();
         match self {

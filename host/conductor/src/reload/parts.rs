@@ -13,12 +13,12 @@ use crate::telemetry::{self, ParsedFilter};
 use kv_plane::{CheckedFeeds, Discovery};
 use local_files::ConfigSource;
 
-/// Everything that a configuration changes but sockets and policies. Nothing of it is active, and nothing of it can fail any
+/// Parts that a configuration changes other than sockets and policies. None of them is active, and none can fail any
 /// more.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) snapshot: SnapshotPlan,
-    /// Of the snapshot's pipelines.
+    /// Watches of the snapshot's pipelines.
     pub(crate) watches: Vec<Arc<PipelineWatch>>,
     pub(crate) log: ParsedFilter,
     pub(crate) record: RecordPlan,
@@ -36,8 +36,8 @@ pub(crate) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Plans what is to follow `previous`. `component` finds the versions of a policy; every component that decides on a route
-    /// has some.
+    /// Plans what is to follow `previous`. `component` finds the versions of a policy; every component that decides on
+    /// a route has some.
     ///
     /// # Errors
     /// [`RefusedPlan`] of the first step that fails; nothing has changed then.
@@ -81,7 +81,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The request path as the configuration describes it, and the watches of its pipelines.
+    /// Returns the request path as the configuration describes it, and the watches of its pipelines.
     fn snapshot_spec(
         self,
         next: &ActiveConfig,
@@ -141,7 +141,7 @@ mod tests {
     use crate::external_resources::ExternalResources;
     use crate::reload::read;
 
-    /// Pool `a`, whose policy requests one column, and pool `b`, whose policy needs no tokens.
+    /// Returns pool `a`, whose policy requests one column, and pool `b`, whose policy needs no tokens.
     fn pools(column: &str) -> String {
         format!(
             r#"

@@ -14,7 +14,7 @@ use crate::listeners::BoundListeners;
 use policy_store::Prepared;
 use runtime_overrides::{Ended, Overlays};
 
-/// What is to become active: a configuration's text and meaning, with what it names.
+/// Candidate for activation: a configuration's text and meaning, with its resources.
 pub(super) struct Candidate {
     pub(super) text: String,
     pub(super) file: Config,
@@ -24,7 +24,7 @@ pub(super) struct Candidate {
     pub(super) prepared: Option<Prepared>,
 }
 
-/// A change that cannot fail any more. A plan that is dropped has no effect: its sockets close and its threads end.
+/// Change that cannot fail any more. Dropping a plan has no effect: its sockets close and its threads end.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) active: ActiveConfig,
@@ -42,26 +42,26 @@ pub(super) struct FilePlan {
     pub(super) ended: Vec<Ended>,
 }
 
-/// What came of planning a text.
+/// Result of planning a text.
 #[derive(Debug)]
 pub(super) enum Planned {
-    /// It can be applied.
+    /// The plan can be applied.
     Ready(Box<FilePlan>),
-    /// It needs policies that are being compiled.
+    /// The plan needs policies that are being compiled.
     Waiting(Vec<String>),
 }
 
-/// What a look at the files found out besides.
+/// Other observations of a look at the files.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Some file seems half-written and should be read again soon.
+    /// Set if some file seems half-written and should be read again soon.
     pub(super) is_unsettled: bool,
-    /// Policies are being compiled: whoever does that rings when they are there.
+    /// Set while policies are being compiled. The compiling thread sends a command when they are there.
     pub(super) is_loading: bool,
 }
 
 impl ActiveConfig {
-    /// The active configuration again, for a plan that changes something else.
+    /// Returns the active configuration again, for a plan that changes something else.
     pub(super) fn candidate(&self) -> Candidate {
         Candidate {
             text: self.text.clone(),
@@ -74,7 +74,7 @@ impl ActiveConfig {
 }
 
 impl Reloader {
-    /// The configuration's text; none where it is the active one.
+    /// Returns the configuration's text. `None` where it is the active one.
     pub(super) fn changed_text(&self) -> Result<Option<String>, RefusedPlan> {
         let text = self.steps.run(PlanStep::ReadFile, || {
             self.source.read().map_err(RefusedConfig::Read)
@@ -92,7 +92,7 @@ impl Reloader {
             read(source, &text).map_err(RefusedConfig::Invalid)
         })?;
         let (overlays, ended) = self.active.overlays.under(&file);
-        // What overrides of routes name has to be there as well.
+        // Resources that overrides of routes name must exist too.
         let config = overlays.over(&file);
         let library = &mut self.library;
         let prepared = self.steps.run(PlanStep::LoadPolicies, || {
@@ -124,7 +124,7 @@ impl Reloader {
         })))
     }
 
-    /// What a configuration names that lies elsewhere, as it is now.
+    /// Reads the resources that a configuration names, as they are now.
     pub(super) fn read_resources(&self, file: &Config, text: &str) -> Result<ExternalResources, RefusedPlan> {
         let before = Some(&self.active.resources);
         read_resources(&self.steps, before, (file, &self.source, text))

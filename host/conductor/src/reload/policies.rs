@@ -20,7 +20,7 @@ pub(crate) enum PolicyAction {
 /// A change of one policy.
 #[derive(Debug)]
 pub(crate) struct PolicyChange {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub(crate) policy: String,
     /// Action.
     pub(crate) action: PolicyAction,
@@ -29,7 +29,7 @@ pub(crate) struct PolicyChange {
 /// Refusal of a change.
 #[derive(Debug, Error)]
 pub(crate) enum RefusedPolicyChange {
-    /// There is nothing to change to.
+    /// There is no version to change to.
     #[error(transparent)]
     Rollback(#[from] RollbackError),
     /// The policy is resumed, but its file is invalid.
@@ -48,8 +48,9 @@ pub(crate) enum RefusedPolicyChange {
 }
 
 impl Reloader {
-    /// Makes a change, or changes nothing; the policy as it is then. A policy whose file is no good is resumed with what there is.
-    /// `None` while its file is compiled: [`Reloader::changed_policy`] returns the result then.
+    /// Makes a change, or changes nothing, and returns the policy's new state. A policy whose file is invalid is
+    /// resumed with its present version. `None` while its file is compiled: [`Reloader::changed_policy`] returns the
+    /// result then.
     pub(super) fn change_policy(
         &mut self,
         change: &PolicyChange,
@@ -87,7 +88,7 @@ impl Reloader {
         self.changed_policy(change)
     }
 
-    /// A policy as it is after a change of it; none while what it resumes with is being compiled.
+    /// Returns a policy after a change of it. `None` while the bytes that it resumes with are being compiled.
     pub(super) fn changed_policy(
         &self,
         change: &PolicyChange,
@@ -126,7 +127,7 @@ impl Reloader {
         Ok(())
     }
 
-    /// The policies of the active configuration.
+    /// Returns the policies of the active configuration.
     pub(super) fn wanted_policies(&self) -> Vec<WantedPolicy> {
         compose::wanted_policies(&self.active.config, &self.source)
     }

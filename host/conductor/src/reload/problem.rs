@@ -1,4 +1,4 @@
-//! Why a configuration is not put in force, for logs, `/admin/config` and `conductor check`.
+//! Reasons for refusing a configuration, for logs, `/admin/config` and `conductor check`.
 
 use std::io;
 
@@ -18,16 +18,16 @@ use local_files::{ConfigSource, ReadConfigError};
 use observability::error_chain;
 use policy_store::{Outcome, PolicyProblem, Prepared, PreparedPolicy, param_diagnostics};
 
-/// The configuration cannot be put in force.
+/// Refusal of a configuration.
 #[derive(Debug, Error)]
 pub enum RefusedConfig {
     /// The configuration cannot be read.
     #[error(transparent)]
     Read(ReadConfigError),
-    /// It has mistakes.
+    /// The configuration has mistakes.
     #[error("the configuration has {} mistakes:\n{}", .0.error_count(), .0.render(Paint::Plain))]
     Invalid(Diagnostics),
-    /// It needs unavailable policies.
+    /// The configuration needs unavailable policies.
     #[error("the configuration needs unavailable policies:\n{}", .0.render(Paint::Plain))]
     Policies(Diagnostics),
     /// A key that it names cannot be had.
@@ -39,7 +39,7 @@ pub enum RefusedConfig {
     /// Tokenizers that it names cannot be had.
     #[error("the configuration needs unavailable tokenizers:\n{}", .0.render(Paint::Plain))]
     Tokenizers(Diagnostics),
-    /// Its log level is none.
+    /// The log level is invalid.
     #[error(transparent)]
     LogLevel(LogFilterError),
     /// A pipeline cannot be built, which the checks of the configuration should have foreseen.
@@ -51,7 +51,7 @@ pub enum RefusedConfig {
     /// The threads that write the decision log and the shadow log cannot be started.
     #[error("failed to start the thread that writes a decision log")]
     Record(#[source] io::Error),
-    /// It moves a socket to where nobody can listen.
+    /// A socket is moved to an address that cannot be bound.
     #[error(transparent)]
     Listen(ListenError),
     /// The event feeds refuse it.
@@ -63,7 +63,7 @@ pub enum RefusedConfig {
 }
 
 impl RefusedConfig {
-    /// The same for tools.
+    /// Returns the errors for tools.
     pub(crate) fn problems(&self) -> Vec<ProblemReport> {
         match self {
             Self::Invalid(diagnostics) | Self::Policies(diagnostics) | Self::Tokenizers(diagnostics) => {
@@ -94,9 +94,10 @@ fn whole_file(code: &str, refused: &RefusedConfig) -> ProblemReport {
     }
 }
 
-/// Policies the configuration names that cannot be had as it wants them. `text` is what it was read from.
+/// Returns the policies that the configuration names and that are unavailable. `text` is its source text.
 ///
-/// New bytes that are bad are no reason to refuse a configuration whose policies were in force before.
+/// Returns the policies for which a configuration is refused. New bytes that are bad are no such reason if the policies
+/// were active before.
 pub(crate) fn unavailable_policies(
     (config, source, text): (&Config, &ConfigSource, &str),
     prepared: &Prepared,
@@ -110,7 +111,8 @@ pub(crate) fn unavailable_policies(
     Diagnostics::new(&source.name(), text, items.collect())
 }
 
-/// Policies that the configuration names and that it has to wait for: they are being compiled, and no version of them does what it wants.
+/// Returns the policies that the configuration waits for: they are being compiled, and no version of them has the
+/// wanted settings.
 pub(crate) fn awaited_policies(config: &Config, prepared: &Prepared) -> Vec<String> {
     let is_named = |name: &str| {
         let mut policies = config.policies.iter();
@@ -123,7 +125,7 @@ pub(crate) fn awaited_policies(config: &Config, prepared: &Prepared) -> Vec<Stri
 
 fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy) -> Vec<Diagnostic> {
     let (place, problem) = match &prepared.outcome {
-        // What is compiled is waited for before.
+        // The reload waits for compilation before.
         Outcome::Active | Outcome::HeldBack | Outcome::Fresh(_) | Outcome::Loading => return vec![],
         Outcome::Unsettled => (&policy.source_at, "its file is still being written".to_owned()),
         Outcome::Failed(problem) => {
@@ -151,7 +153,7 @@ fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy
     )]
 }
 
-/// A policy that is no scorer, wherever a pipeline has it as one.
+/// Reports a policy that is no scorer, wherever a pipeline has it as one.
 fn no_scorer(config: &Config, policy: &PolicyConfig, problem: &PolicyProblem) -> Vec<Diagnostic> {
     let pipelines = config.policies.iter().filter_map(PolicyConfig::pipeline);
     let named = pipelines.flat_map(|pipeline| pipeline.spec.scorers().zip(&pipeline.scorers_at));
@@ -193,7 +195,7 @@ pub(crate) fn reports(diagnostics: &Diagnostics) -> Vec<ProblemReport> {
     diagnostics.items().iter().map(report).collect()
 }
 
-/// One diagnostic for tools.
+/// Returns one diagnostic for tools.
 pub(crate) fn report(item: &Diagnostic) -> ProblemReport {
     ProblemReport {
         code: item.code.as_str().to_owned(),

@@ -9,8 +9,8 @@ use crate::external_resources::ExternalResources;
 use crate::keys::Keys;
 use crate::tokenizers::Tokenizers;
 
-/// Reads the resources of a configuration, which was read from `text`. Certificates and tokenizers with unchanged files are
-/// taken from `before`.
+/// Reads the resources of a configuration, which was read from `text`. Certificates and tokenizers with unchanged files
+/// are taken from `before`.
 ///
 /// # Errors
 /// [`RefusedPlan`] for the first unavailable key, else the first unavailable PEM file, else all unavailable tokenizers.

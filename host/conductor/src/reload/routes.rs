@@ -15,7 +15,7 @@ use runtime_overrides::{OverrideReport, RouteAction, RouteChange, RouteChangeErr
 /// An applied change.
 #[derive(Debug, Serialize)]
 pub(crate) struct RouteAnswer {
-    /// One sentence.
+    /// Result in one sentence.
     pub(crate) message: String,
     /// The number of the route, from 1.
     pub(crate) route: usize,
@@ -40,7 +40,8 @@ pub(crate) enum RefusedRouteChange {
 }
 
 impl Reloader {
-    /// Makes a change, or changes nothing. None: it needs a policy that is being compiled, and is to be tried again when that is done.
+    /// Makes a change, or changes nothing. Returns `None` if it needs a policy that is being compiled; it is retried
+    /// once that is done.
     pub(super) fn change_route(
         &mut self,
         change: &RouteChange,

@@ -1,5 +1,5 @@
-//! Steps of a plan that can fail. Every one of them runs through [`Steps::run`]: nothing else makes a [`RefusedPlan`], so a step that
-//! is not in the list does not compile.
+//! Steps of a plan that can fail. Every one of them runs through [`Steps::run`]: nothing else makes a [`RefusedPlan`],
+//! so a step that is not in the list does not compile.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ macro_rules! steps {
             #[cfg(test)]
             pub(crate) const ALL: &'static [Self] = &[$(Self::$step,)+];
 
-            /// Its name for programs.
+            /// Returns its name for programs.
             #[must_use]
             pub(crate) fn as_str(self) -> &'static str {
                 match self {
@@ -102,19 +102,19 @@ pub(crate) struct RefusedPlan {
 }
 
 impl RefusedPlan {
-    /// Where it failed.
+    /// Returns the failed step.
     #[must_use]
     pub(crate) fn step(&self) -> PlanStep {
         self.step
     }
 
-    /// Why.
+    /// Returns the reason.
     #[must_use]
     pub(crate) fn reason(&self) -> &RefusedConfig {
         &self.reason
     }
 
-    /// The same, by value.
+    /// Returns the reason by value.
     #[must_use]
     pub(crate) fn into_reason(self) -> RefusedConfig {
         self.reason

@@ -27,7 +27,7 @@ key = { file = "old.key" }
 
 "#;
 
-/// Fleet of workers that do not answer. Their feeds are configured, so that discovery has no targets.
+/// Returns a fleet of workers that do not answer. Their feeds are configured, so that discovery has no targets.
 fn workers(names: &[&str]) -> String {
     let worker = |name: &&str| {
         format!(
@@ -47,7 +47,7 @@ fn before() -> String {
     format!("{FIRST}{}{routes}", workers(&["w0", "w1"]))
 }
 
-/// Other workers, policies, clients, limits, pools, routes, files and sockets.
+/// Returns other workers, policies, clients, limits, pools, routes, files and sockets.
 fn after() -> String {
     format!(
         r#"
@@ -141,11 +141,11 @@ impl Story {
         self.run(reload).await
     }
 
-    /// Everything that serves, by what it is.
+    /// Returns the state of every part that serves, by name.
     async fn state(&self) -> BTreeMap<&'static str, String> {
         let live = &self.reloader.live;
         let mut status = self.page("/status").await;
-        // Whether the newest file is valid is what a refused edit changes.
+        // A refused edit changes only whether the newest file is valid.
         status["config"] = Value::Null;
         let metrics = self.admin.get("/metrics").await.unwrap().text();
         // As are the counts of reloads, and the process' memory.

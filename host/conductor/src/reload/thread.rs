@@ -32,7 +32,7 @@ const UNSETTLED: Duration = Duration::from_millis(100);
 /// Command for the reload thread.
 #[derive(Debug)]
 pub(crate) enum ReloadCommand {
-    /// Some watched folder changed, or the router stops.
+    /// A watched folder changed, or the router stops.
     Changed,
     /// Reload now, and send the outcome.
     Asked(oneshot::Sender<ReloadAnswer>),
@@ -105,8 +105,8 @@ impl Reloader {
         }
     }
 
-    /// Does what was asked for after the look at the files, or gives it back where it needs a policy that is being compiled. Whoever
-    /// asked may have left.
+    /// Runs a requested command after the look at the files. Returns it if it needs a policy that is being compiled.
+    /// The requester may have left.
     fn answer(&mut self, waiting: Waiting, look: &Look) -> Option<Waiting> {
         match waiting {
             Waiting::Reload { to, mut earlier } => {
@@ -166,7 +166,7 @@ enum Waiting {
         PolicyChange,
         oneshot::Sender<Result<PolicyReport, RefusedPolicyChange>>,
     ),
-    /// The same once it is made, while what the policy's file holds is being compiled.
+    /// Change of a policy that is made once its file is compiled.
     Changed(
         PolicyChange,
         oneshot::Sender<Result<PolicyReport, RefusedPolicyChange>>,

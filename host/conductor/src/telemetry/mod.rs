@@ -1,4 +1,5 @@
-//! Logs. The filter can be changed while running (a reload of `[log] level`), unless the command line sets it; the format cannot.
+//! Logs. The filter can be changed while running (a reload of `[log] level`), unless the command line sets it; the
+//! format cannot.
 
 mod json;
 mod text;
@@ -20,7 +21,7 @@ use observability::error_chain;
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON object a line.
     Json,
@@ -44,7 +45,7 @@ pub(crate) enum LogLevel<'a> {
 }
 
 impl<'a> LogLevel<'a> {
-    /// The flag's where there is one, else the default.
+    /// Returns the flag's value if there is one, else the default.
     pub(crate) fn choose(flag: Option<&'a str>, default: &'a str) -> Self {
         flag.map_or(Self::Default(default), Self::Flag)
     }
@@ -83,8 +84,8 @@ pub(crate) fn parse(directive: &str) -> Result<ParsedFilter, LogFilterError> {
 }
 
 impl LogFilter {
-    /// Applies the configuration's filter. Does nothing where the command line sets the level, or where the subscriber is gone, so
-    /// that nobody reads lines any more.
+    /// Applies the configuration's filter. Does nothing where the command line sets the level, or where the subscriber
+    /// is gone, so that no reader of lines is left.
     pub(crate) fn apply(&self, ParsedFilter(filter): ParsedFilter) {
         if self.is_pinned {
             return;
@@ -98,7 +99,8 @@ impl LogFilter {
     }
 }
 
-/// Installs the global subscriber, writing to stderr. A second call changes nothing (tests start many routers in one process).
+/// Installs the global subscriber, writing to stderr. A second call changes nothing (tests start many routers in one
+/// process).
 ///
 /// # Errors
 /// [`LogFilterError::Parse`].
@@ -125,7 +127,7 @@ pub(crate) fn init_with(
     })
 }
 
-/// The layer that writes lines of that format.
+/// Returns the layer that writes lines of that format.
 fn lines<S>(format: LogFormat, writer: BoxMakeWriter) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

@@ -1,7 +1,7 @@
 //! Fields of log lines as text, each line one line: control characters of the values are escaped.
 //!
-//! Clients, workers and publishers choose parts of what is logged. A line feed there would begin a line that looks like the
-//! program's own, and an escape sequence would be the terminal's to follow.
+//! Clients, workers and publishers choose parts of what is logged. A line feed there would begin a line that looks like
+//! the program's own, and an escape sequence would be the terminal's to follow.
 
 use std::fmt::{self, Write};
 
@@ -40,7 +40,7 @@ impl Write for Escaping<'_, '_> {
     }
 }
 
-/// Control characters, and what ends a line or turns text around for some readers.
+/// Returns whether a character is escaped: control characters, line ends, and those that reverse the direction of text.
 pub(super) fn is_escaped(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,5 +1,5 @@
-//! The router is a process that may die at any moment: started again, it serves at once and learns anew, from the engines'
-//! replays, what they hold.
+//! Tests of sudden ends of the router's process: started again, it serves at once and rebuilds its index from the
+//! engines' replays.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;
@@ -18,7 +18,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts it and waits until it says where it listens.
+    /// Starts the router and waits until it prints its addresses.
     async fn start(config: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_conductor"))
             .arg("--config")
@@ -49,7 +49,7 @@ impl Process {
         }
     }
 
-    /// SIGKILL.
+    /// Kills the process by SIGKILL.
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -63,7 +63,7 @@ impl Drop for Process {
     }
 }
 
-/// How much of the prompt the chosen worker is known to hold.
+/// Returns the tokens of the prompt that the chosen worker is known to hold.
 async fn matched(client: &Client) -> u32 {
     let prompt: String = (0..120).map(|word| format!("topic{word} ")).collect();
     let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 });
@@ -107,7 +107,7 @@ async fn a_router_that_was_killed_serves_at_once_and_rebuilds_its_index() {
     assert!(matched(&second.client).await > 64, "of what was sent before");
 }
 
-/// What the index knows.
+/// Returns the number of blocks in the index.
 async fn blocks(client: &Client) -> f64 {
     let page = client.get("/metrics").await.unwrap().text();
     let line = page

@@ -1,4 +1,5 @@
-//! A policy on its way into service at a running router: deployed, promoted, retracted, and what is left after a restart.
+//! A policy on its way into service at a running router: deployed, promoted, retracted, and what is left after a
+//! restart.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::Command;
 use harness::{Fleet, TestRouter, sends_to};
 use serde_json::{Value, json};
 
-/// How a run of the binary ended.
+/// Result of a run of the binary.
 #[derive(Debug)]
 struct Run {
     code: i32,
@@ -16,7 +17,7 @@ struct Run {
     stderr: String,
 }
 
-/// `conductor policy ARGS` beside the router, which lives in this process.
+/// Runs `conductor policy ARGS` beside the router, which lives in this process.
 async fn policy(router: &TestRouter, args: &[&str]) -> Run {
     policy_at(router.admin.base(), args).await
 }
@@ -43,7 +44,7 @@ async fn fleet() -> Fleet {
     fleet.await.unwrap()
 }
 
-/// One route, with these lines.
+/// Returns a configuration of one route, with these lines.
 fn config(fleet: &Fleet, server: &str, policies: &str, route: &str) -> String {
     format!(
         "{server}\n{policies}\n{}[[routes]]\npool = \"chat\"\n{route}\n",
@@ -53,7 +54,7 @@ fn config(fleet: &Fleet, server: &str, policies: &str, route: &str) -> String {
 
 const ROUND_ROBIN: &str = "policy = \"round-robin\"";
 
-/// The policy in the answer to a request.
+/// Returns the policy in the answer to a request.
 async fn decided_by(router: &TestRouter) -> String {
     let messages = json!([{ "role": "user", "content": "hello" }]);
     let body = json!({ "model": "mock", "messages": messages, "max_tokens": 1 });
@@ -73,7 +74,7 @@ async fn change(router: &TestRouter, action: &str, body: &Value) -> (u16, Value)
     (answer.status.as_u16(), answer.json().unwrap())
 }
 
-/// A component in a file of its own.
+/// Returns a component in a file of its own.
 fn component(folder: &Path, version: usize) -> String {
     let file = folder.join("mine.wasm");
     fs::write(&file, sends_to(0, version).unwrap()).unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -14,12 +14,12 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// `conductor policy ARGS`.
+/// Runs `conductor policy ARGS`.
 pub(crate) fn policy<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Run {
     policy_in(Path::new("."), args)
 }
 
-/// The same in a folder.
+/// Runs the command in a folder.
 pub(crate) fn policy_in<A: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = A>) -> Run {
     let output = Command::new(env!("CARGO_BIN_EXE_conductor"))
         .current_dir(folder)
@@ -35,13 +35,13 @@ pub(crate) fn policy_in<A: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<
 }
 
 impl Run {
-    /// What it printed, as JSON.
+    /// Returns the standard output as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The codes of its findings; but how slow a debug build is on a busy machine is nothing to test.
+    /// Returns the codes of its findings, without those of slow calls: they depend on the build and the machine.
     #[track_caller]
     pub(crate) fn findings(&self) -> Vec<String> {
         let report = self.json();

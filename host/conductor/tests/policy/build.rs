@@ -81,7 +81,7 @@ fn a_policy_that_fails_its_check_is_told_of_and_not_written() {
     assert_eq!(left.len(), 2, "{left:?}");
 }
 
-/// A project whose script does this.
+/// Returns a project whose script does this.
 fn project(script: &str) -> Files {
     let files = Files::new();
     files.write("core.bin", module(LEAST));

@@ -12,7 +12,7 @@ fn checked(case: &str) -> Run {
     policy(["check", file.to_str().unwrap(), "--json"])
 }
 
-/// What became of a scenario.
+/// Returns the result of a scenario.
 #[track_caller]
 fn scene(run: &Run, name: &str) -> Value {
     let report = run.json();
@@ -82,7 +82,7 @@ fn a_good_policy_of_ones_own_passes() {
     assert_eq!(run.json()["endurance"]["calls"], 2000);
 }
 
-/// The case fails scenario `sixteen` with that kind of fault, and the check with code 1.
+/// Checks that the case fails scenario `sixteen` with that kind of fault, and the check with code 1.
 #[track_caller]
 fn check_fault(instructions: &str, fault: &str) {
     let run = checked(&deciding(instructions));
@@ -121,7 +121,7 @@ fn what_fails_only_after_many_requests_is_found() {
     assert_eq!(run.json()["endurance"]["failed-call"], 700);
 }
 
-/// The case works, and one warning is given.
+/// Checks that the case works, with one warning.
 #[track_caller]
 fn check_warning(case: &str, code: &str) {
     let run = checked(case);
@@ -290,7 +290,7 @@ fn answering(verdict: u32, more: &str) -> String {
     ))
 }
 
-/// The check fails with that finding, unless that verdict is allowed.
+/// Checks that the check fails with that finding, unless that verdict is allowed.
 #[track_caller]
 fn check_idle(case: &str, code: &str, allow: &str) {
     let files = Files::new();

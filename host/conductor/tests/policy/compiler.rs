@@ -42,7 +42,8 @@ fn section(id: u8, content: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(content);
 }
 
-/// A function that sets all its locals in loops inside of each other: for the compiler each is a value of each loop.
+/// Returns a function that sets all its locals in loops inside of each other: for the compiler each is a value of each
+/// loop.
 fn costly(locals: usize, loops: usize) -> Vec<u8> {
     let mut body = vec![1];
     number(locals, &mut body);
@@ -59,7 +60,7 @@ fn costly(locals: usize, loops: usize) -> Vec<u8> {
     body
 }
 
-/// A component of such functions, well within every bound.
+/// Returns a component of such functions, well within every bound.
 fn hostile(functions: usize, (locals, loops): (usize, usize)) -> Vec<u8> {
     let mut module = b"\0asm\x01\0\0\0".to_vec();
     section(1, &[1, 0x60, 0, 0], &mut module);

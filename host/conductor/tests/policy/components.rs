@@ -12,16 +12,16 @@ const PRELUDE: &str = include_str!("../../../policy-runtime/tests/wat/prelude.wa
 const PLAN: &str = include_str!("../../../policy-runtime/tests/wat/plan.wat");
 /// A good one: the least of the column.
 pub(crate) const LEAST: &str = include_str!("../../../policy-runtime/tests/wat/least.wat");
-/// One that refuses its parameters.
+/// Policy that refuses its parameters.
 pub(crate) const REFUSES: &str = include_str!("../../../policy-runtime/tests/wat/refuses.wat");
 
-/// One that is told events, and ticks.
+/// Policy that receives events, and ticks.
 pub(crate) const LISTENS: &str = include_str!("../../../policy-runtime/tests/wat/listens.wat");
 
-/// What makes a policy tell its parameters.
+/// Code that makes a policy describe its parameters.
 pub(crate) const PARAMETERS: &str = include_str!("../../../policy-runtime/tests/wat/parameters.wat");
 
-/// A policy that answers each request with these instructions; `$count` is how many candidates there are.
+/// Returns a policy that answers each request with these instructions; `$count` is the number of candidates.
 pub(crate) fn deciding(instructions: &str) -> String {
     format!(
         r#"(func (export "conductor:policy/schedule@0.1.0#schedule")
@@ -31,13 +31,13 @@ pub(crate) fn deciding(instructions: &str) -> String {
     )
 }
 
-/// The core module of a case.
+/// Returns the core module of a case.
 pub(crate) fn module(case: &str) -> Vec<u8> {
     let plan = if case.contains("#configure") { "" } else { PLAN };
     wat::parse_str(format!("(module {case} {plan} {PRELUDE})")).unwrap()
 }
 
-/// The component of a case.
+/// Returns the component of a case.
 pub(crate) fn component(case: &str) -> Vec<u8> {
     componentise(&module(case)).unwrap()
 }

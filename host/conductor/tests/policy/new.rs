@@ -82,7 +82,7 @@ fn a_name_that_the_configuration_would_refuse_is_refused() {
     assert_eq!(fs::read_dir(files.folder()).unwrap().count(), 0);
 }
 
-/// A folder of programs that only note that they were called.
+/// Returns a folder of programs that only note that they were called.
 fn programs(names: &[&str]) -> Files {
     let files = Files::new();
     for name in names {
@@ -94,7 +94,7 @@ fn programs(names: &[&str]) -> Files {
     files
 }
 
-/// Runs a script where these programs stand before the system's; what they were called with, and what it said.
+/// Runs a script where these programs come before the system's. Returns the programs' calls, and the script's output.
 fn calls(script: &Path, args: &[&str], install: Option<&str>) -> (String, String) {
     let programs = programs(&[
         "python3", "npm", "cargo", "rustc", "apt-get", "pip", "rustup", "curl",

@@ -1,11 +1,11 @@
-//! Policies that tell what their parameters are.
+//! Tests of policies that describe their parameters.
 
 use serde_json::{Value, json};
 
 use crate::binary::{Run, policy};
 use crate::components::{Files, LEAST, PARAMETERS, component};
 
-/// A policy with these definitions, and a configuration that gives it `params`, if any.
+/// Runs the command on a policy with these definitions, and a configuration that gives it `params`, if any.
 fn ask(command: &str, definitions: &str, params: &str) -> Run {
     let files = Files::new();
     let file = files.write("mine.wasm", component(&format!("{LEAST}{definitions}")));
@@ -20,7 +20,7 @@ fn ask(command: &str, definitions: &str, params: &str) -> Run {
     policy([command, file, "--config", config, "--json"])
 }
 
-/// Line, column and message of each finding.
+/// Returns line, column and message of each finding.
 fn told(run: &Run) -> Vec<(Value, Value, String)> {
     let findings = run.json()["findings"].as_array().cloned().unwrap();
     let told = |finding: &Value| {

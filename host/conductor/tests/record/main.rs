@@ -11,7 +11,7 @@ use std::process::Command;
 use harness::{Fleet, TestRouter, eventually};
 use serde_json::{Value, json};
 
-/// How a run of the binary ended.
+/// Result of a run of the binary.
 #[derive(Debug)]
 struct Run {
     code: i32,
@@ -41,7 +41,7 @@ async fn conductor(args: &[&str]) -> Run {
     }
 }
 
-/// `conductor policy replay`, as JSON.
+/// Runs `conductor policy replay`, and returns its JSON.
 async fn replay(policy: &str, log: &Path) -> (Value, i32) {
     let log = log.to_str().unwrap();
     let run = conductor(&["policy", "replay", policy, "--log", log, "--json"]).await;
@@ -67,7 +67,7 @@ async fn fast_fleet() -> Fleet {
     fleet.await.unwrap()
 }
 
-/// A conversation's next turn goes back where its prefix is.
+/// Sends a conversation's next turn, which goes back to the worker of its prefix.
 async fn complete(router: &TestRouter, number: usize) -> String {
     let prompt: String = (0..60 + number)
         .map(|word| format!("topic{}word{word} ", number % 4))

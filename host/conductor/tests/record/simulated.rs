@@ -1,4 +1,5 @@
-//! What a router recorded is simulated by the binary, and comes out as it was sent and about as it was measured.
+//! Tests of simulating a router's record by the binary. The requests come out as they were sent, and about as they were
+//! measured.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,7 +18,7 @@ const BLOCK: usize = 16;
 /// The engines': 65,536 tokens in blocks of 16.
 const CACHE_TOKENS: &str = "65536";
 
-/// The prompts of a conversation: a beginning that one in four share, and with every turn more of their own.
+/// Returns the prompts of a conversation: a beginning that one in four share, and with every turn more of their own.
 fn prompts(session: u32) -> Vec<Vec<u32>> {
     let mut prompt: Vec<u32> = (0..600).map(|at| 10_000 + session % 4 * 1_000 + at).collect();
     let turns = (0..TURNS as u32).map(|turn| {
@@ -28,7 +29,7 @@ fn prompts(session: u32) -> Vec<Vec<u32>> {
     turns.collect()
 }
 
-/// The share of blocks that a cache without limits would have had, and of how many.
+/// Returns the share of blocks that a cache without limits would have had, and their number.
 fn ideal() -> (f64, usize) {
     let mut seen = HashSet::new();
     let (mut all, mut hits) = (0, 0);
@@ -40,7 +41,7 @@ fn ideal() -> (f64, usize) {
     (hits as f64 / all as f64, all)
 }
 
-/// Whole prompts one after the other, at a cost that the machine's own is little beside.
+/// Starts a fleet that computes whole prompts one after the other, at a cost well above the machine's own.
 async fn slow_fleet() -> Fleet {
     let fleet = Fleet::start(4, |number, config| {
         config.seed = number as u64;
@@ -64,7 +65,7 @@ async fn converse(client: Client, session: u32) {
     }
 }
 
-/// A router that records conversations of several turns, all of them over.
+/// Returns a router that records conversations of several turns, all of them over.
 async fn recorded(fleet: &Fleet, record: &str) -> (TestRouter, PathBuf) {
     let toml = format!(
         "[record]\nfile = \"decisions.jsonl\"\nsample = 1.0\n{record}\n{}[[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n",
@@ -141,7 +142,7 @@ async fn a_recorded_load_is_simulated_as_it_was_sent_and_about_as_long_as_it_too
         "150 ms for 1,000 tokens: {recording}"
     );
 
-    // What another policy would have done with the same requests.
+    // The same requests with another policy.
     let report = simulate(&log, &["round-robin"]).await;
     let rows = report["rows"].as_array().unwrap();
     let hits: Vec<f64> = rows.iter().map(|row| number(&row["block-hit-ratio"])).collect();

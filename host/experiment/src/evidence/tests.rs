@@ -14,7 +14,7 @@ impl Random {
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Near enough to a standard normal variable.
+    /// Returns an approximately standard normal variable.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next()).sum::<f64>() - 6.0
     }
@@ -23,7 +23,7 @@ impl Random {
 /// Requests in sessions of ten, which have half of their variance in common.
 struct Traffic {
     random: Random,
-    /// What multiplies an arm's times.
+    /// Factors of the arms' times.
     slower: [f64; 2],
     /// Shares of failed requests.
     failing: [f64; 2],
@@ -69,7 +69,7 @@ const RULE: StopRule = StopRule {
     stop: true,
 };
 
-/// How many of `runs` ended in a stop.
+/// Returns the number of `runs` that ended in a stop.
 fn stopped(runs: u64, rule: StopRule, change: impl Fn(&mut Traffic)) -> usize {
     let stops = (0..runs).filter(|run| {
         let mut traffic = Traffic::even(run * 7_919);
@@ -86,7 +86,8 @@ fn an_equal_canary_is_stopped_no_more_often_than_the_confidence_says_even_withou
     assert!(wrong <= 5, "{wrong} of 100");
 }
 
-/// Few sessions of many requests, each of which fails at its own rate, the same for both arms: how often `runs` ended in a stop.
+/// Returns the number of `runs` that ended in a stop, with few sessions of many requests. Each session fails at its own
+/// rate, the same for both arms.
 fn stopped_of_few_sessions(runs: u64, sessions: usize, rates: [f64; 2]) -> usize {
     let stops = (0..runs).filter(|run| {
         let mut random = Random(run * 104_729);
@@ -115,7 +116,8 @@ fn stopped_of_few_sessions(runs: u64, sessions: usize, rates: [f64; 2]) -> usize
 
 #[test]
 fn few_sessions_that_fail_each_at_its_own_rate_stop_no_more_equal_canaries_either() {
-    // Half of what may be wrong is spent on errors, one in 40. Of 1,000 runs 6 are stopped; by the normal quantile it would be 27.
+    // Half of what may be wrong is spent on errors, one in 40. Of 1,000 runs 6 are stopped; by the normal quantile it
+    // would be 27.
     let wrong = stopped_of_few_sessions(300, 8, [0.1, 0.3]);
     assert!(wrong <= 4, "{wrong} of 300");
 }
@@ -139,7 +141,7 @@ fn a_canary_half_as_fast_is_stopped_for_its_times_and_one_that_fails_more_for_it
     assert!(look.low > 0.01 && look.estimate > 0.1, "{found:?}");
 }
 
-/// The look that found the canary worse by that measure.
+/// Returns the look that found the canary worse by that measure.
 #[track_caller]
 fn compared(worse: &WorseArm, by: Measure) -> Look {
     match worse.cause {
@@ -148,7 +150,8 @@ fn compared(worse: &WorseArm, by: Measure) -> Look {
     }
 }
 
-/// Adds requests of both arms, whether each failed, in order; how many were in when the canary was first found to be worse.
+/// Adds requests of both arms, whether each failed, in order; how many were in when the canary was first found to be
+/// worse.
 fn failing(rule: StopRule, requests: &[(usize, bool)]) -> Option<usize> {
     let mut evidence = Evidence::new(rule, 2);
     requests.iter().position(|(arm, failed)| {

@@ -1,7 +1,7 @@
 //! Request document: a body in JSON or MessagePack as a map of fields.
 //!
-//! `serde_json` and `rmp-serde` parse the bytes; `visitor` builds the fields within fixed bounds. Parsing is strict about form
-//! and lenient about content: the type of a field is checked by the code that reads the field.
+//! `serde_json` and `rmp-serde` parse the bytes; `visitor` builds the fields within fixed bounds. Parsing is strict
+//! about form and lenient about content: the type of a field is checked by the code that reads the field.
 
 mod visitor;
 

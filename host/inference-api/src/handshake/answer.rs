@@ -21,7 +21,7 @@ pub struct PrefillAnswer<'a> {
     pub params: Option<&'a RawValue>,
     /// `usage.prompt_tokens_details.cached_tokens`, or `usage.cache_read_input_tokens` of a message.
     pub cached_tokens: Option<u64>,
-    /// Its one token ended the answer. Mooncake then hands nothing over.
+    /// Set if the one token ended the answer. Mooncake then hands nothing over.
     pub stopped: bool,
 }
 

@@ -76,7 +76,7 @@ pub enum Handshake<'a> {
     Sglang {
         /// Host of the prefill worker's bootstrap server.
         host: &'a str,
-        /// Its port; `None` for SGLang's default.
+        /// Port; `None` for SGLang's default.
         port: Option<u16>,
         /// 63 bits, new for every attempt. Further prompts of a batch take the following numbers.
         room: u64,

@@ -6,7 +6,8 @@ use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
 
-/// Returns `true` if a request can be split. Other requests go whole to one worker, which is at most slower, never wrong.
+/// Returns `true` if a request can be split. Other requests go whole to one worker, which is at most slower, never
+/// wrong.
 ///
 /// - Embeddings have nothing to decode; Responses keep state in an engine.
 /// - Several prompts have no handshake in vLLM's connectors: `NixlConnector` answers with one prompt's parameters,
@@ -14,12 +15,12 @@ use crate::peek::{Peek, Prompt};
 /// - Log-probabilities of the prompt (`prompt_logprobs`, and `echo` with `logprobs`) come from the engine that computes
 ///   it, and the client's answer from the other one.
 /// - Beam search drops `kv_transfer_params` on its way to the engine (vLLM 0.32, `to_beam_search_params`).
-/// - SGLang's samples of one prompt (`n`) all meet in that prompt's bootstrap room, whatever list of rooms the body has,
-///   and wait there until a timeout (SGLang 0.5.23, `_handle_batch_request`; sgl-project/sglang#24223, #30723). Those of
-///   `MooncakeConnector` share a transfer id, and all but one may wait for it until theirs (vLLM 0.32, run).
+/// - SGLang's samples of one prompt (`n`) all meet in that prompt's bootstrap room, whatever list of rooms the body
+///   has, and wait there until a timeout (SGLang 0.5.23, `_handle_batch_request`; sgl-project/sglang#24223, #30723).
+///   Those of `MooncakeConnector` share a transfer id, and all but one may wait for it until theirs (vLLM 0.32, run).
 /// - Of Anthropic's Messages API vLLM takes `kv_transfer_params`, but neither `ignore_eos` nor a bootstrap room: what
-///   `MooncakeConnector` and SGLang need. A budget of thinking above the one token of a prefill leg is refused where the leg has
-///   no `kv_transfer_params`, as in a pool with a store.
+///   `MooncakeConnector` and SGLang need. A budget of thinking above the one token of a prefill leg is refused where
+///   the leg has no `kv_transfer_params`, as in a pool with a store.
 #[must_use]
 pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
     let fields = &peek.fields;

@@ -1,4 +1,4 @@
-//! What holds whatever bytes a client or an engine sends. The fuzz targets (`fuzz/`) claim the same.
+//! Claims that hold for any bytes of a client or an engine. The fuzz targets (`fuzz/`) make the same claims.
 
 use bytes::Bytes;
 use inference_api::{
@@ -12,7 +12,7 @@ const RULES: TemplateRules = TemplateRules {
     disabled_thinking: DisabledThinking::Low,
 };
 
-/// A client's body: what is read of it is no more than it says, and nothing deep is parsed.
+/// Checks a client's body: the result of reading has no more than the body, and nothing deep is parsed.
 pub(crate) fn body(bytes: &[u8]) {
     for endpoint in Endpoint::ALL.iter().copied() {
         if let Ok(peeked) = peek(endpoint, bytes) {
@@ -48,8 +48,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// An engine's stream, cut into pieces after a length byte each: however it is cut, the same is
-/// read of it.
+/// Checks an engine's stream, cut into pieces after a length byte each: the result does not depend on the cuts.
 pub(crate) fn stream(mut bytes: &[u8]) {
     let mut pieces = Vec::new();
     while let Some((&length, rest)) = bytes.split_first() {

@@ -1,5 +1,5 @@
-//! Writes the bytes that fuzzing starts from: one of every form the tests know, made by their own writer, and what vLLM's
-//! cache manager announced (`tests/recorded`).
+//! Writes the bytes that fuzzing starts from: one of every form the tests know, made by their own writer, and what
+//! vLLM's cache manager announced (`tests/recorded`).
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn write(target: &str, seeds: Vec<Vec<u8>>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A batch of these events in every envelope.
+/// Returns a batch of these events in every envelope.
 fn envelopes(events: &Value) -> Vec<Vec<u8>> {
     let ts = || Value::Float(1.5);
     let parts = [
@@ -143,7 +143,7 @@ fn keys() -> Vec<String> {
     keys
 }
 
-/// The payload as a live message and as both forms of a replay's part, each frame after its length.
+/// Returns the payload as a live message and as both forms of a replay's part, each frame after its length.
 fn messages(payload: &[u8]) -> Vec<Vec<u8>> {
     let payload = &payload[..payload.len().min(200)];
     let (seven, end) = (7_u64.to_be_bytes(), u64::MAX.to_be_bytes());

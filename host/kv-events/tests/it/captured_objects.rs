@@ -1,4 +1,5 @@
-//! What Mooncake's own publisher sent, in its three settings: which objects its store holds in the end.
+//! Recordings of Mooncake's own publisher in its three settings. The tests compare the objects that its store holds in
+//! the end.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use routing::{ObjectEvent, Tier};
 
 use crate::recordings::{data, frames, lines};
 
-/// What is held at the end of a recording, by block, and the reasons of what was skipped.
+/// Blocks held at the end of a recording, and the reasons of the skipped events.
 type Outcome = (BTreeSet<(u64, Tier)>, Vec<RejectReason>);
 
 fn replayed(name: &str) -> Option<Outcome> {

@@ -1,5 +1,6 @@
-//! Real engines' bytes, where `/work/shared`-style captures lie beside the project: every payload is decoded and compared
-//! with the JSON view that the capture tool (another decoder) wrote. The other tests make the same claims without them.
+//! Real engines' bytes, where `/work/shared`-style captures lie beside the project: every payload is decoded and
+//! compared with the JSON view that the capture tool (another decoder) wrote. The other tests make the same claims
+//! without them.
 
 use kv_events::{DecodedBatch, RejectReason, ReplayPart, decode_batch, live_message, replay_part};
 use routing::{BlockEvent, EngineBlockHash, StoredBlocks};
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use crate::recordings::{data, files, frames, hash, lines};
 
-/// A field of an event's JSON view, by its name in maps and its place in arrays.
+/// Returns a field of an event's JSON view, by its name in maps and its place in arrays.
 fn field<'a>(event: &'a Value, name: &str) -> &'a Value {
     let places = [
         "type",

@@ -1,10 +1,10 @@
-//! What holds of every decoder whatever bytes it is given. The fuzz targets (`fuzz/`) claim the same.
+//! Claims that hold for every decoder and any bytes. The fuzz targets (`fuzz/`) make the same claims.
 
 use kv_events::{DecodedPayload, ObjectKeyError, RejectReason, ReplayPart, decode_batch, decode_objects};
 use kv_events::{fingerprint, live_message, parse_object_key, replay_part};
 use routing::{BlockEvent, ObjectEvent, Shard, StoreObject, StoredBlocks, Tier};
 
-/// An engine's payload: every store has the tokens of its blocks and nothing more.
+/// Checks an engine's payload: every store has the tokens of its blocks and nothing more.
 pub(crate) fn batch(payload: &[u8]) {
     let _ = fingerprint(payload);
     let Ok(batch) = decode_batch(payload) else { return };
@@ -24,7 +24,7 @@ fn whole(stored: &StoredBlocks, payload: &[u8]) {
     assert!(stored.extra_keys.is_empty() || stored.extra_keys.len() == stored.hashes.len());
 }
 
-/// A store's payload: an object is stored on a tier a store has.
+/// Checks a store's payload: an object is stored on a tier that a store has.
 pub(crate) fn objects(payload: &[u8]) {
     let Ok(batch) = decode_objects(payload) else {
         return;
@@ -69,7 +69,7 @@ pub(crate) fn frames(mut bytes: &[u8]) {
     }
 }
 
-/// A key: what was read can be spelt again, and means the same then.
+/// Checks a key: the parsed key can be written again, with the same meaning.
 pub(crate) fn object_key(key: &str) {
     let Ok(object) = parse_object_key(key) else { return };
     // A model with these in it may end in what looks like a part of the other grammar.

@@ -2,7 +2,7 @@
 
 use rmp::encode as rmp;
 
-/// What a fixture can hold.
+/// Value in a fixture.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     Nil,

@@ -5,7 +5,7 @@ use routing::{Attention, BlockEvent, EngineBlockHash, StoredBlocks, Tier};
 
 use crate::encode::{Value, array, encode, ints, map, nil, text};
 
-/// Two blocks of two tokens in the array form, with `more` fields after the block size.
+/// Returns two blocks of two tokens in the array form, with `more` fields after the block size.
 pub(crate) fn stored_array(more: &[Value]) -> Value {
     let fields = [
         text("BlockStored"),
@@ -17,7 +17,7 @@ pub(crate) fn stored_array(more: &[Value]) -> Value {
     array(fields.into_iter().chain(more.iter().cloned()))
 }
 
-/// The same in the map form, with `more` pairs after the required ones; the later of two fellows counts.
+/// Returns the same in the map form, with `more` pairs after the required ones. The later of two equal keys counts.
 pub(crate) fn stored_map(more: &[(&str, Value)]) -> Value {
     let required = [
         ("type", text("BlockStored")),
@@ -29,7 +29,7 @@ pub(crate) fn stored_map(more: &[(&str, Value)]) -> Value {
     map(required.into_iter().chain(more.iter().cloned()))
 }
 
-/// What both say.
+/// Returns the event that both forms stand for.
 pub(crate) fn plain() -> StoredBlocks {
     StoredBlocks {
         hashes: vec![EngineBlockHash(11), EngineBlockHash(12)],
@@ -59,7 +59,7 @@ pub(crate) fn check_stored(event: Value, change: impl FnOnce(&mut StoredBlocks))
     check(event, BlockEvent::Stored(expected));
 }
 
-/// The event is skipped for that reason, and the good one after it is not.
+/// Checks that the event is skipped for that reason, and the good one after it is not.
 #[track_caller]
 pub(crate) fn check_rejected(event: Value, kind: EventKind, reason: RejectReason) {
     let good = array([text("AllBlocksCleared")]);

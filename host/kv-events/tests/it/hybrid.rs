@@ -1,5 +1,5 @@
-//! What vLLM 0.32's own cache manager announces for hybrid models, recorded by `tests/recorded/vllm_hybrid.py`: two prompts
-//! of 32 tokens that part after 16. Tokens 0 to 31 are the first prompt's, 100 to 115 the second's own.
+//! Announcements of vLLM 0.32's own cache manager for hybrid models, recorded by `tests/recorded/vllm_hybrid.py`: two
+//! prompts of 32 tokens that part after 16. Tokens 0 to 31 are the first prompt's, 100 to 115 the second's own.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::recordings::unhex;
 
 const RECORDED: &str = include_str!("../recorded/vllm_hybrid.jsonl");
 
-/// Group, blocks, and the tokens from the first to the last.
+/// Returns group, blocks, and the tokens from the first to the last.
 fn outline(stored: &StoredBlocks) -> String {
     let (group, count, size) = (stored.group, stored.hashes.len(), stored.block_size);
     let (first, last) = (stored.tokens[0], stored.tokens[stored.tokens.len() - 1]);
@@ -38,7 +38,7 @@ fn check(name: &str, expected: &[&str], rejected: usize) {
     one_name_ends_one_prefix(&stores);
 }
 
-/// Every hash stands after the same token wherever it was placed, and a parent before its child's first.
+/// Checks that every hash stands after the same token wherever it was placed, and a parent before its child's first.
 #[track_caller]
 fn one_name_ends_one_prefix(stores: &[StoredBlocks]) {
     let mut ends = HashMap::new();
@@ -100,7 +100,7 @@ fn what_a_sliding_window_keeps_is_placed() {
     );
 }
 
-/// The full group's hashes are too few to tell which of the shorter blocks are meant.
+/// The full group's hashes are too few to distinguish the shorter blocks.
 #[test]
 fn blocks_shorter_than_the_full_groups_are_not() {
     check(

@@ -7,7 +7,7 @@ use crate::encode::{Value, array, encode, ints, map, nil, text};
 
 const KEY: &str = "dep@m@tp_rank:1@pcp0@dcp0@pp_rank:2@group:3@0123456789abcdef000000000000002a";
 
-/// An event as the released publisher makes it, with `more` fields in place of its own of those names.
+/// Returns an event as the released publisher makes it, with `more` fields in place of its own of those names.
 fn event(kind: &str, more: &[(&str, Value)]) -> Value {
     let mut pairs = vec![
         ("event_id", Value::Int(7)),
@@ -46,7 +46,7 @@ fn object() -> StoreObject {
     }
 }
 
-/// An object known by a number only.
+/// Returns an object known by a number only.
 fn bare(block: u64) -> StoreObject {
     StoreObject {
         model: "".into(),
@@ -75,7 +75,7 @@ fn check(event: Value, expected: &[ObjectEvent]) {
     assert_eq!(decoded.ts_ms, Some(1_700_000_000_123.0));
 }
 
-/// The event is skipped for that reason, and the good one after it is not.
+/// Checks that the event is skipped for that reason, and the good one after it is not.
 #[track_caller]
 fn check_rejected(bad: Value, kind: EventKind, reason: RejectReason) {
     let decoded = decode_objects(&batch([bad, event("stored", &[])])).unwrap();
@@ -170,7 +170,7 @@ fn the_objects_of_one_event_share_the_name_of_their_model() {
     assert!(std::sync::Arc::ptr_eq(&one.model, &other.model));
 }
 
-/// What `dev/conductor`'s publisher took out of [`KEY`].
+/// Returns the fields that `dev/conductor`'s publisher took out of [`KEY`].
 fn connector_fields() -> Vec<(&'static str, Value)> {
     vec![
         ("connector_block_hash", text("0123456789abcdef000000000000002a")),

@@ -1,4 +1,4 @@
-//! What real publishers sent, recorded beside the project; a test that asks for it does nothing where it is not there.
+//! Recordings of real publishers, kept beside the project. A test whose recording is absent does nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use routing::EngineBlockHash;
 use serde_json::Value;
 
-/// The shared data folder, if it is there.
+/// Returns the shared data folder, if it is there.
 pub(crate) fn data() -> Option<PathBuf> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -59,7 +59,7 @@ pub(crate) fn frames(value: &Value) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A block hash in the JSON view: a number, or bytes in one of the spellings of three tools.
+/// Returns a block hash in the JSON view: a number, or bytes in one of the spellings of three tools.
 pub(crate) fn hash(view: &Value) -> EngineBlockHash {
     let number = view.as_u64().or_else(|| view.as_i64().map(i64::cast_unsigned));
     EngineBlockHash(number.unwrap_or_else(|| {
@@ -92,7 +92,7 @@ fn unbase64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The collected payloads by name, each with its JSON view.
+/// Returns the collected payloads by name, each with its JSON view.
 pub(crate) fn wire_vectors() -> Option<Vec<(String, Vec<u8>, Value)>> {
     let text = fs::read_to_string(data()?.join("fixtures/wire_vectors.json")).unwrap();
     let vectors: Value = serde_json::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! What is skipped, for which reason, and what that means for the blocks already known.
+//! Tests of skipped events: their reasons, and their effect on the blocks already known.
 
 use kv_events::{EventKind, RejectReason, RejectedEvent, decode_batch};
 use routing::ExtraKey;

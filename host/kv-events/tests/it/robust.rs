@@ -57,7 +57,7 @@ fn deep_nesting_costs_no_stack() {
     assert_eq!((batch.events.len(), batch.rejected.total()), (0, 1));
 }
 
-/// A store's payload of both publishers' forms.
+/// Returns a store's payload of both publishers' forms.
 fn valid_objects() -> Vec<u8> {
     let digest = "ab".repeat(32);
     let stored = map([

@@ -5,12 +5,12 @@ use routing::{Attention, BlockEvent, EngineBlockHash, ExtraKey};
 
 use crate::encode::{Value, array, encode, ints, map, nil, text};
 
-/// Four blocks of two tokens after block 10, as the full-attention group has them.
+/// Returns four blocks of two tokens after block 10, as the full-attention group has them.
 fn full() -> Value {
     stored(0, &[11, 12, 13, 14], "full_attention", &[])
 }
 
-/// The same tokens, of which a group keeps the blocks of these hashes only.
+/// Returns the same tokens, of which a group keeps the blocks of these hashes only.
 fn stored(group: i64, hashes: &[i64], kind: &str, more: &[(&str, Value)]) -> Value {
     let fields = [
         ("type", text("BlockStored")),
@@ -28,7 +28,7 @@ fn removed(hash: i64) -> Value {
     array([text("BlockRemoved"), ints(&[hash])])
 }
 
-/// What a run of blocks must say: group, hashes, parent, tokens.
+/// Expected run of blocks: group, hashes, parent, tokens.
 type Run<'a> = (u32, &'a [u64], Option<u64>, &'a [u32]);
 
 /// Decodes the events; what the stores say, in order (a removal as one of nothing), and the places of the rejected.
@@ -72,7 +72,7 @@ fn a_checkpoint_hangs_on_the_full_groups_block_before_it() {
     let checkpoint = stored(1, &[14], "mamba", &[]);
     let last: Run<'_> = (1, &[14], Some(13), &[7, 8]);
     check(&[full(), checkpoint.clone()], &[ALL, last], &[]);
-    // It is told of after the store that names its parent.
+    // The checkpoint is announced after the store that names its parent.
     check(&[checkpoint, full()], &[ALL, last], &[]);
 }
 

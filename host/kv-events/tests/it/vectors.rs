@@ -6,7 +6,7 @@ use routing::{Attention, BlockEvent, Lora, ObjectEvent};
 use crate::captures::compare;
 use crate::recordings::wire_vectors;
 
-/// One line of an event: what the layouts differ in.
+/// Returns one line of an event, with the fields in which the layouts differ.
 fn outline(event: &BlockEvent) -> String {
     match event {
         BlockEvent::Stored(stored) => {

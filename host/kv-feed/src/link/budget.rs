@@ -19,7 +19,7 @@ pub(super) struct MemoryBudget {
     bell: Arc<FeedBell>,
 }
 
-/// One feed's share, and the total behind it.
+/// Memory share of one feed, and the total behind it.
 #[derive(Debug, Clone)]
 pub(super) struct FeedBudget {
     own: Arc<Semaphore>,

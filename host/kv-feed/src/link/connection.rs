@@ -14,15 +14,15 @@ use crate::zmtp::{Fault, SessionEvent, ZmtpSession};
 /// Timeouts of a peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerTimeouts {
-    /// For the whole handshake.
+    /// Timeout of the whole handshake.
     handshake: Duration,
-    /// For the rest of a message after its first byte, and for memory that its further frames wait for.
+    /// Timeout of the rest of a message after its first byte, and of memory that its further frames wait for.
     message: Duration,
-    /// Between two pings. Idle publishers are silent, so only pings detect a dead connection.
+    /// Time between two pings. Idle publishers are silent, so only pings detect a dead connection.
     ping: Duration,
     /// A silent connection is lost after this time.
     silence: Duration,
-    /// For writes: a few hundred bytes, and answers to pings.
+    /// Timeout of writes: a few hundred bytes, and answers to pings.
     write: Duration,
 }
 

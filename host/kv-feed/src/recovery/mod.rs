@@ -1,9 +1,9 @@
 //! Recovery state machine of one publisher: the order of messages, replay requests, and resets.
 //!
-//! Pure: messages, connection changes and the time are inputs, [`RecoveryAction`]s are outputs. It does not know sockets or
-//! events. It relies on these properties (vLLM 0.32, SGLang 0.5.23 and their predecessors). Numbers increase by one
-//! from 0 within one run of the publisher. A replay from `n` delivers the messages that the publisher still has from
-//! `n` on, in order, then an end. Nothing indicates that the start is already dropped, or that the publisher is
+//! Pure: messages, connection changes and the time are inputs, [`RecoveryAction`]s are outputs. It does not know
+//! sockets or events. It relies on these properties (vLLM 0.32, SGLang 0.5.23 and their predecessors). Numbers increase
+//! by one from 0 within one run of the publisher. A replay from `n` delivers the messages that the publisher still has
+//! from `n` on, in order, then an end. Nothing indicates that the start is already dropped, or that the publisher is
 //! another one. Therefore a replay always starts at the last known message: receiving that very message proves that
 //! nothing was lost and that the publisher is the same.
 //!
@@ -76,7 +76,7 @@ pub(crate) struct FeedRecovery<P> {
     idle_probe: IdleProbe,
     retry_at: Option<Instant>,
     retry_delay: Duration,
-    /// Some replay was answered.
+    /// Set if some replay was answered.
     answers: bool,
     /// Replays are not answered now, and that was reported.
     unanswered: bool,
@@ -85,7 +85,7 @@ pub(crate) struct FeedRecovery<P> {
     doubtful: bool,
     /// A rebuild was requested and did not arrive.
     rebuild_owed: bool,
-    /// Everything since the publisher's start was applied.
+    /// Set if everything since the publisher's start was applied.
     complete: bool,
     /// Anything was ever received.
     reached: bool,

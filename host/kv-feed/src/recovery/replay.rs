@@ -18,8 +18,8 @@ pub(super) enum ReplayGoal {
 #[derive(Debug)]
 pub(super) struct PendingReplay {
     pub(super) goal: ReplayGoal,
-    /// Nothing is known to be missing, or the replay before delivered nothing: live messages continue until this one
-    /// delivers something.
+    /// Set if nothing is known to be missing, or the replay before delivered nothing. Live messages then continue until
+    /// this one delivers something.
     pub(super) in_passing: bool,
     /// A batch was received.
     pub(super) started: bool,

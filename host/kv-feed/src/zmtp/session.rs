@@ -1,7 +1,7 @@
 //! Session: the state machine of one connection, from received bytes to events and bytes to send.
 //!
-//! The caller reserves memory for each frame of a message before its body is read. [`SessionEvent::Reserve`] contains the
-//! number of bytes; the body is read once the session is advanced again.
+//! The caller reserves memory for each frame of a message before its body is read. [`SessionEvent::Reserve`] contains
+//! the number of bytes; the body is read once the session is advanced again.
 
 use super::command::{PeerCommand, command, ping};
 use super::curve::{CurveKeys, CurveSecrets, MESSAGE_OVERHEAD};
@@ -273,7 +273,7 @@ impl ZmtpSession {
             PeerCommand::Error => return Err(Fault::Refused),
             PeerCommand::Ready(_) | PeerCommand::Welcome(_) | PeerCommand::Other => {}
         }
-        // Its reserved memory is free again, unless the box came within a message.
+        // The reserved memory is free again, unless the box came within a message.
         let is_free = self.is_part(header) && self.message.frames.is_empty();
         Ok(is_free.then_some(SessionEvent::Skipped))
     }

@@ -9,7 +9,7 @@ use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 
 use crate::publisher::Publisher;
 
-/// What a sink was told: the hashes of stored blocks, or a reset. Rank 0 goes without saying.
+/// Notifications of a sink: the hashes of stored blocks, or a reset. Rank 0 is left out.
 type Told = Vec<String>;
 
 #[derive(Clone, Default)]
@@ -28,7 +28,7 @@ impl RecordedNotes {
         self.0.lock().unwrap().push(rank + &note);
     }
 
-    /// Whether the feed was last said to be live.
+    /// Returns whether the feed was last reported as live.
     pub(crate) fn is_live(&self) -> bool {
         self.1.load(Ordering::Relaxed)
     }
@@ -93,7 +93,7 @@ impl FeedSink for RecordedNotes {
     }
 }
 
-/// Feeds, and what their sink was told.
+/// Feeds, and the notifications of their sink.
 pub(crate) struct Fixture {
     pub(crate) feeds: KvFeeds,
     pub(crate) notes: RecordedNotes,

@@ -125,7 +125,7 @@ fn a_doubted_feed_is_not_live_until_something_is_heard() {
     });
 }
 
-/// An endpoint that nobody has bound.
+/// Returns an endpoint that is not bound.
 fn free_endpoint() -> String {
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -30,7 +30,7 @@ fn is_refused(bytes: &[u8], reason: &'static str) {
         || fixture.status().refused.by_reason().eq([(reason, 1)]),
         || format!("{:?}", fixture.status()),
     );
-    // What it told is void at once, not when it is back.
+    // Its events are void at once, not when it is back.
     fixture.received_events(&mut idle, "10, limit-exceeded");
     fixture.shows(&mut idle, |status| {
         status.state == FeedState::Connecting

@@ -7,7 +7,7 @@ use kv_feed::{Endpoint, FeedSpec, StoreSpec};
 use routing::{StoreId, WorkerId};
 use zmq::{Context, POLLIN, Socket, SocketType};
 
-/// How replay replies are framed.
+/// Framing of replay replies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Form {
     /// vLLM to 0.25, SGLang to 0.5.6.
@@ -60,7 +60,7 @@ impl Publisher {
         }
     }
 
-    /// One without replay, at an address.
+    /// Returns a publisher without replay, at an address.
     pub(crate) fn bound_to(address: &str) -> Self {
         let live = Context::new().socket(SocketType::XPUB).unwrap();
         live.set_linger(0).unwrap();
@@ -72,7 +72,7 @@ impl Publisher {
         }
     }
 
-    /// One that connects to `endpoint` and that a feed follows by binding it.
+    /// Returns a publisher that connects to `endpoint` and that a feed follows by binding it.
     pub(crate) fn connecting_to(endpoint: &str) -> Self {
         let live = Context::new().socket(SocketType::XPUB).unwrap();
         live.set_linger(0).unwrap();
@@ -84,7 +84,7 @@ impl Publisher {
         }
     }
 
-    /// Closes the live socket and opens it again at the same address: whoever was connected is not, for a moment.
+    /// Closes the live socket and opens it again at the same address. All subscribers are disconnected for a moment.
     pub(crate) fn reopen(&mut self) -> &mut Self {
         let address = endpoint(&self.live);
         self.live = Context::new().socket(SocketType::XPUB).unwrap();
@@ -99,13 +99,13 @@ impl Publisher {
         self
     }
 
-    /// Whether replays are answered from now on.
+    /// Sets whether replays are answered from now on.
     pub(crate) fn mute(&mut self, muted: bool) -> &mut Self {
         self.muted = muted;
         self
     }
 
-    /// As a store's.
+    /// Returns the specification of a store's feed.
     pub(crate) fn store_spec(&self) -> StoreSpec {
         StoreSpec {
             store: StoreId(1),
@@ -123,7 +123,7 @@ impl Publisher {
         self.send_frames(&frames)
     }
 
-    /// The same, but no subscriber gets it.
+    /// Publishes an object that no subscriber gets.
     pub(crate) fn lose_object(&mut self) -> &mut Self {
         self.next += 1;
         self
@@ -223,7 +223,7 @@ impl Publisher {
         self
     }
 
-    /// As a new process at the same address would.
+    /// Forgets all batches and restarts the numbering, as a new process at the same address would.
     pub(crate) fn start_anew(&mut self) -> &mut Self {
         self.kept.clear();
         self.next = 0;
@@ -236,7 +236,7 @@ impl Publisher {
         self.next += 1;
     }
 
-    /// Answers replays that were asked for; waits a little for one.
+    /// Answers pending requests for replays; waits a little for one.
     pub(crate) fn serve(&mut self) {
         let Some((socket, form)) = &self.replay else {
             std::thread::yield_now();
@@ -268,7 +268,7 @@ impl Publisher {
         reply(b"", u64::MAX, b"");
     }
 
-    /// One block of one token.
+    /// Returns a batch with one block of one token.
     fn batch(&self, rank: Option<u16>, hash: u64) -> Vec<u8> {
         let (hashes, parent, tokens, block_size, lora) = ([hash], None::<u64>, [7], 1, None::<u64>);
         let event = ("BlockStored", hashes, parent, tokens, block_size, lora);

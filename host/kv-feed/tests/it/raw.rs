@@ -55,13 +55,13 @@ impl RawConnection {
     }
 }
 
-/// A frame of a message.
+/// Returns a frame of a message.
 pub(crate) fn frame(has_more: bool, body: &[u8]) -> Vec<u8> {
     let length = u64::try_from(body.len()).unwrap().to_be_bytes();
     [&[2 | u8::from(has_more)][..], &length, body].concat()
 }
 
-/// An event message.
+/// Returns an event message.
 pub(crate) fn message(sequence: u64, payload: &[u8]) -> Vec<u8> {
     let frames = [
         frame(true, b"kv"),
@@ -71,7 +71,7 @@ pub(crate) fn message(sequence: u64, payload: &[u8]) -> Vec<u8> {
     frames.concat()
 }
 
-/// The payload of a store of one block, padded with a field that means nothing.
+/// Returns the payload of a store of one block, padded with a field that means nothing.
 pub(crate) fn payload(hash: u64, padding: usize) -> Vec<u8> {
     let event = ("BlockStored", [hash], None::<u64>, [7], 1, None::<u64>);
     rmp_serde::to_vec(&(1.5, [event], None::<u16>, "x".repeat(padding))).unwrap()

@@ -122,7 +122,7 @@ impl Session<'_, Ours> {
             .collect()
     }
 
-    /// A worker with a million blocks is dropped, several times; others are asked for while its blocks are swept out.
+    /// Measures removals of a worker with a million blocks, while others are queried and its blocks are swept out.
     fn leaving(&mut self, index: &SharedPrefixIndex, queried: &mut [Prompt<'static>], idle: &Samples) {
         let copy = self.scale.copies + 8;
         let mut chains: Vec<Vec<Piece>> = Vec::new();

@@ -1,4 +1,4 @@
-//! What events cost, kind by kind.
+//! Cost of events by kind.
 
 use crate::corpus::{PIECE, STEP, removal_inside, removals, stores};
 use crate::figures::{Samples, Unit};
@@ -8,7 +8,7 @@ use crate::session::{Applying, BLOCK_AIM, Session};
 use crate::subject::Subject;
 
 impl<S: Subject> Session<'_, S> {
-    /// Every kind of event, one after the other.
+    /// Measures every kind of event, one after the other.
     pub(crate) fn changes(&mut self) {
         let copies = self.scale.copies;
         self.known();
@@ -48,7 +48,7 @@ impl<S: Subject> Session<'_, S> {
         );
     }
 
-    /// Of chains here and there, as an engine does that needs room.
+    /// Measures removals of single chains here and there, as by an engine that needs room.
     pub(crate) fn removed_singly(&mut self, at: &str) {
         let mut took = Samples::default();
         while took.len() < self.scale.changes / 4 {
@@ -65,7 +65,7 @@ impl<S: Subject> Session<'_, S> {
         self.tell(&format!("{name}, p99"), Unit::Nanos, took.quantile(0.99), "");
     }
 
-    /// One part new, one part known, one part removed, from here and there.
+    /// Measures a mix: one part new, one part known, one part removed, from here and there.
     fn mix(&mut self, first_copy: u32) {
         let mut parts = [0; 3];
         let mut applying = Applying::default();
@@ -107,7 +107,7 @@ impl<S: Subject> Session<'_, S> {
         );
     }
 
-    /// Single blocks out of the middle of chains: the worst case, which no engine is known to do.
+    /// Measures removals of single blocks out of the middle of chains: the worst case, which no engine is known to do.
     pub(crate) fn isolated(&mut self, at: &str) {
         let mut took = Samples::default();
         for _ in 0..self.scale.changes / 40 {
@@ -124,7 +124,7 @@ impl<S: Subject> Session<'_, S> {
         );
     }
 
-    /// The same content at one more worker each.
+    /// Measures stores of the same content at one more worker each.
     fn further_holders(&mut self) {
         let wanted = self.scale.changes * 4;
         let mut storings = Vec::new();

@@ -1,7 +1,7 @@
-//! What the fleet is asked: requests as chains of 512-token pieces, each of 32 blocks of 16 tokens.
+//! Queries of the benchmark: requests as chains of 512-token pieces, each of 32 blocks of 16 tokens.
 //!
-//! From the conversation trace where it is there (12,031 requests, 182,790 pieces), else sessions of like shape made here.
-//! Copies of a corpus talk of other things in the same way. Tokens and names are computed when they are wanted.
+//! From the conversation trace where it is there (12,031 requests, 182,790 pieces), else sessions of like shape made
+//! here. Copies of a corpus talk of other things in the same way. Tokens and names are computed when they are wanted.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(crate) struct Corpus {
 }
 
 impl Corpus {
-    /// The trace at `path`, else sessions made up.
+    /// Returns the trace at `path`, else sessions made up.
     pub(crate) fn load(path: &Path) -> Self {
         match fs::read_to_string(path) {
             Ok(text) => Self::of_trace(&text),
@@ -84,7 +84,7 @@ impl Corpus {
         }
     }
 
-    /// A request as the given copy has it.
+    /// Returns a request as the given copy has it.
     pub(crate) fn request(&self, request: usize, copy: u32) -> Vec<Piece> {
         let first = copy * self.pieces;
         self.requests[request].iter().map(|piece| first + piece).collect()
@@ -96,18 +96,18 @@ fn blocks(piece: Piece) -> std::ops::Range<u64> {
     first..first + PIECE as u64
 }
 
-/// The engines' name of a block: they agree.
+/// Returns the engines' name of a block: they agree.
 fn name(block: u64) -> EngineBlockHash {
     EngineBlockHash(scatter(block))
 }
 
-/// Tokens that occur nowhere else (below 2^28 blocks).
+/// Adds tokens that occur nowhere else (below 2^28 blocks).
 fn push_tokens(block: u64, tokens: &mut Vec<u32>) {
     let first = (block * BLOCK as u64) as u32;
     tokens.extend((0..BLOCK as u32).map(|at| (first + at).wrapping_mul(0x9e37_79b1)));
 }
 
-/// The prompt that these pieces make.
+/// Returns the prompt that these pieces make.
 pub(crate) fn prompt(pieces: &[Piece]) -> Vec<u32> {
     let mut tokens = Vec::with_capacity(pieces.len() * PIECE * BLOCK);
     for block in pieces.iter().copied().flat_map(blocks) {
@@ -116,7 +116,7 @@ pub(crate) fn prompt(pieces: &[Piece]) -> Vec<u32> {
     tokens
 }
 
-/// The pieces of `chain` from `from` on are stored, one prefill step after the other.
+/// Returns the stores of the pieces of `chain` from `from` on, one prefill step after the other.
 pub(crate) fn stores(chain: &[Piece], from: usize) -> impl Iterator<Item = BlockEvent> {
     let steps = (from..chain.len()).step_by(STEP / PIECE);
     steps.map(move |first| {
@@ -138,14 +138,14 @@ pub(crate) fn stores(chain: &[Piece], from: usize) -> impl Iterator<Item = Block
     })
 }
 
-/// These pieces are evicted tail first; `together` blocks an event.
+/// Returns the evictions of these pieces, tail first; `together` blocks an event.
 pub(crate) fn removals(pieces: &[Piece], together: usize) -> impl Iterator<Item = BlockEvent> {
     let hashes: Vec<_> = pieces.iter().copied().flat_map(blocks).rev().map(name).collect();
     let starts = (0..hashes.len()).step_by(together);
     starts.map(move |at| removal(hashes[at..hashes.len().min(at + together)].to_vec()))
 }
 
-/// One block somewhere in a piece is evicted.
+/// Returns the eviction of one block somewhere in a piece.
 pub(crate) fn removal_inside(piece: Piece, at: usize) -> BlockEvent {
     removal(vec![name(blocks(piece).start + at as u64)])
 }

@@ -10,7 +10,7 @@ pub(crate) struct Figure {
     pub(crate) name: String,
     pub(crate) unit: Unit,
     pub(crate) value: f64,
-    /// What was aimed at, in that unit; empty where nothing was.
+    /// Target in that unit. Empty if there is none.
     pub(crate) aim: &'static str,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Figure {
 pub(crate) enum Unit {
     Micros,
     Nanos,
-    /// Nanoseconds a block, told as million blocks a second too.
+    /// Nanoseconds a block, printed as million blocks a second too.
     NanosPerBlock,
     Bytes,
     Times,
@@ -40,7 +40,7 @@ impl Samples {
         self.0.push((took.as_nanos() as f64 - machine.clock).max(0.0));
     }
 
-    /// In nanoseconds; `part` from 0 to 1.
+    /// Returns a quantile in nanoseconds; `part` is from 0 to 1.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -48,7 +48,7 @@ impl Samples {
         sorted.get(at).copied().unwrap_or(f64::NAN)
     }
 
-    /// As [`Samples::quantile`], in microseconds.
+    /// Returns [`Samples::quantile`] in microseconds.
     pub(crate) fn micros(&self, part: f64) -> f64 {
         self.quantile(part) / 1000.0
     }
@@ -66,8 +66,8 @@ impl Samples {
     }
 }
 
-/// One row a figure, one column a subject; the last two columns give the first subject's time as dependent loads and block
-/// hashes of this machine.
+/// Prints one row a figure, one column a subject. The last two columns give the first subject's time as dependent loads
+/// and block hashes of this machine.
 pub(crate) fn print(machine: &Machine, subjects: &[(&str, Vec<Figure>)]) {
     let Some((_, first)) = subjects.first() else {
         return;

@@ -1,4 +1,4 @@
-//! Who holds what: 128 engines behind a router that keeps sessions together, in pieces.
+//! Contents of the fleet: 128 engines behind a router that keeps sessions together, in pieces.
 //!
 //! It plays the engines' part and is the truth that answers are checked against.
 
@@ -11,7 +11,7 @@ pub(crate) const WORKERS: u32 = 128;
 /// The last of them serves no request: it is there to be dropped.
 pub(crate) const DROPPED: u32 = WORKERS - 1;
 
-/// Something that one worker now stores.
+/// Chain that one worker now stores.
 #[derive(Debug)]
 pub(crate) struct Storing {
     pub(crate) worker: u32,
@@ -22,17 +22,17 @@ pub(crate) struct Storing {
 
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
-    /// By piece: a bit for each worker that holds it.
+    /// Holders of each piece: a bit for each worker.
     holders: HashMap<Piece, u128>,
-    /// By piece and worker: pieces there that hang on it.
+    /// Number of pieces that depend on a piece at a worker.
     children: HashMap<(Piece, u32), u32>,
-    /// By piece: who was sent it last.
+    /// Worker that each piece was sent to last.
     owner: HashMap<Piece, u32>,
     next: u32,
 }
 
 impl Fleet {
-    /// Where a request goes: to the worker of its session, else to the next in turn.
+    /// Places a request at the worker of its session, else at the next in turn.
     pub(crate) fn place(&mut self, chain: Vec<Piece>) -> Storing {
         let own = chain
             .iter()
@@ -50,7 +50,7 @@ impl Fleet {
         self.store(worker, chain)
     }
 
-    /// That worker has the whole chain from now on.
+    /// Stores the whole chain at that worker.
     pub(crate) fn store(&mut self, worker: u32, chain: Vec<Piece>) -> Storing {
         let known = chain
             .iter()
@@ -65,7 +65,7 @@ impl Fleet {
         Storing { worker, chain, known }
     }
 
-    /// The end of the chain that nothing else hangs on there is evicted at that worker.
+    /// Evicts the end of the chain at that worker, as far as no other chain there depends on it.
     pub(crate) fn evict<'a>(&mut self, worker: u32, chain: &'a [Piece]) -> &'a [Piece] {
         let mut from = chain.len();
         while from > 1
@@ -104,7 +104,7 @@ impl Fleet {
     }
 }
 
-/// All requests of all copies, side by side as they would come.
+/// Returns all requests of all copies, side by side as they would come.
 pub(crate) fn traffic(corpus: &Corpus, copies: u32) -> impl Iterator<Item = Vec<Piece>> {
     let requests = 0..corpus.requests.len();
     requests.flat_map(move |request| (0..copies).map(move |copy| corpus.request(request, copy)))

@@ -1,5 +1,5 @@
-//! Baseline: the positional index of Dynamo's `Flash` indexer as its authors describe it: a map from (position, local hash)
-//! to who holds what there, and a query that looks at every 64th position and bisects where workers drop out.
+//! Baseline: the positional index of Dynamo's `Flash` indexer as its authors describe it: a map from (position, local
+//! hash) to who holds what there, and a query that looks at every 64th position and bisects where workers drop out.
 //!
 //! Who holds the end of a jump is taken to hold its middle, which is wrong with holes; this corpus has none.
 
@@ -13,7 +13,7 @@ use crate::subject::{Depths, Subject};
 
 const JUMP: usize = 64;
 
-/// Who holds a block with this local hash at this position: nearly always of one chain.
+/// Holders of a block with this local hash at this position: nearly always of one chain.
 #[derive(Debug)]
 struct Entry {
     chain: u64,
@@ -86,7 +86,8 @@ impl JumpIndex {
         }
     }
 
-    /// `alive` hold everything before `low`, none of those that are gone holds position `high`.
+    /// Bisects for the position where each worker drops out. `alive` hold everything before `low`, none of those that
+    /// are gone holds position `high`.
     fn bisect(&self, queried: &Hashed, low: usize, high: usize, gone: u128, out: &mut [u32]) {
         if gone == 0 {
             return;

@@ -1,4 +1,4 @@
-//! What this machine costs: the yardsticks beside every figure.
+//! Costs of this machine: the yardsticks beside every figure.
 
 use std::fs;
 use std::hint::black_box;
@@ -28,7 +28,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The best of three, as other programs only ever make it worse.
+    /// Returns the best of three, as other programs only ever make it worse.
     pub(crate) fn measure() -> Self {
         let best = |measure: fn() -> f64| (0..3).map(|_| measure()).fold(f64::INFINITY, f64::min);
         Self {
@@ -40,7 +40,7 @@ impl Machine {
     }
 }
 
-/// One random cycle through all cache lines of a buffer (Sattolo's shuffle), followed for a while.
+/// Measures a dependent load: follows one random cycle through all cache lines of a buffer (Sattolo's shuffle).
 fn dependent_load() -> f64 {
     let lines = CHASE_BYTES / LINE;
     let mut order: Vec<u32> = (0..lines as u32).collect();
@@ -95,7 +95,7 @@ fn processor_clock() -> f64 {
     (processor_time() - start) / f64::from(rounds) / 2.0
 }
 
-/// This thread's time on a processor so far, in nanoseconds: what else the machine does is not in it.
+/// Returns this thread's time on a processor so far, in nanoseconds. Other work of the machine is not in it.
 pub(crate) fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -110,7 +110,7 @@ pub(crate) fn forget_caches() {
     black_box(&lines);
 }
 
-/// The process's resident memory in bytes; 0 where `/proc` is not there.
+/// Returns the process's resident memory in bytes; 0 where `/proc` is not there.
 pub(crate) fn resident() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status

@@ -1,5 +1,5 @@
-//! A fleet of 128 engines under a router, measured: questions, events, memory, workers that leave, all of it beside what the
-//! machine's memory and hash cost, and beside two baselines in the same process. See `../README.md`.
+//! A fleet of 128 engines under a router, measured: questions, events, memory, workers that leave, all of it beside
+//! what the machine's memory and hash cost, and beside two baselines in the same process. See `../README.md`.
 //!
 //! `cargo bench -p kv-index --bench fleet` takes the conversation trace once (5.8M blocks) or, where it is not there,
 //! sessions made up; `-- --full` takes it eight times (47M); `-- --made-up` leaves the trace aside; `-- --only ours`

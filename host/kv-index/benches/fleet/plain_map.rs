@@ -1,5 +1,6 @@
-//! Baseline: a map from chained hash to the workers that hold the block, and per worker one from the engine's name to that
-//! hash, without which removals cannot be done. 128 workers at most; one tier; no holes, names or namespaces to care for.
+//! Baseline: a map from chained hash to the workers that hold the block, and per worker one from the engine's name to
+//! that hash, without which removals cannot be done. 128 workers at most; one tier; no holes, names or namespaces to
+//! care for.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::corpus::BLOCK;
 use crate::subject::{Depths, Subject};
 
-/// For keys that are hashes already.
+/// Hasher for keys that are hashes already.
 #[derive(Debug, Default)]
 pub(crate) struct AsIs(u64);
 
@@ -28,7 +29,7 @@ impl Hasher for AsIs {
 
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<AsIs>>;
 
-/// XXH3 of one block's tokens.
+/// Returns XXH3 of one block's tokens.
 pub(crate) fn local_hash(tokens: &[u32]) -> u64 {
     let mut bytes = [0; 4 * BLOCK];
     for (bytes, token) in bytes.chunks_exact_mut(4).zip(tokens) {
@@ -37,7 +38,7 @@ pub(crate) fn local_hash(tokens: &[u32]) -> u64 {
     xxh3_64_with_seed(&bytes, 1337)
 }
 
-/// The hash of a chain that goes on from `parent` by one block.
+/// Returns the hash of a chain that goes on from `parent` by one block.
 pub(crate) fn chained(parent: Option<u64>, local: u64) -> u64 {
     let Some(parent) = parent else { return local };
     let mut bytes = [0; 16];
@@ -87,7 +88,7 @@ impl Hashed {
     }
 }
 
-/// Workers as bits.
+/// Returns the workers as bits.
 pub(crate) fn mask(workers: &[WorkerId]) -> u128 {
     workers.iter().fold(0, |mask, worker| mask | 1 << worker.0)
 }
@@ -177,7 +178,7 @@ impl Subject for PlainMap {
     }
 }
 
-/// The depth of those workers (numbered from 0 in the answer) is known.
+/// Sets the depth of those workers (numbered from 0 in the answer).
 pub(crate) fn settle(mut workers: u128, depth: u32, out: &mut [u32]) {
     while workers != 0 {
         out[workers.trailing_zeros() as usize] = depth;

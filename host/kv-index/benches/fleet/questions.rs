@@ -1,4 +1,4 @@
-//! What questions cost: all 128 workers' depths of one prompt.
+//! Cost of queries: all 128 workers' depths of one prompt.
 
 use crate::corpus::{PIECE, Piece, stores};
 use crate::figures::Unit;
@@ -44,7 +44,7 @@ impl<S: Subject> Session<'_, S> {
         self.popular();
     }
 
-    /// What a matched block costs beyond the first `less` pieces of these prompts.
+    /// Measures the cost of a matched block beyond the first `less` pieces of these prompts.
     fn marginal(&mut self, chains: &[Vec<Piece>], less: usize) {
         let cut: Vec<Vec<Piece>> = chains.iter().map(|chain| chain[..less].to_vec()).collect();
         let first = self.ask(&cut).hashed.quantile(0.5);
@@ -59,7 +59,7 @@ impl<S: Subject> Session<'_, S> {
         self.tell(&name, Unit::NanosPerBlock, slope, "<= 3, 1 ns");
     }
 
-    /// Whole prompts of the corpus as they come.
+    /// Measures whole prompts of the corpus as they come.
     fn usual(&mut self) {
         let mut chains: Vec<_> = self.placed.iter().map(|storing| storing.chain.clone()).collect();
         self.random.shuffle(&mut chains);

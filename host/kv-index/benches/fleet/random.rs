@@ -3,7 +3,7 @@
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
-/// A number of 64 bits for each number of 64 bits, none twice.
+/// Returns a number of 64 bits for each number of 64 bits, none twice.
 pub(crate) fn scatter(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ impl Random {
         scatter(self.0)
     }
 
-    /// Below `bound`, which is above 0.
+    /// Returns a number below `bound`, which is above 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

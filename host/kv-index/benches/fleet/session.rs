@@ -14,12 +14,12 @@ use crate::subject::{Depths, Subject};
 /// 10 million blocks a second, then 20.
 pub(crate) const BLOCK_AIM: &str = "<= 100, 50 ns";
 
-/// How much is measured.
+/// Size of the measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     /// Copies of the corpus.
     pub(crate) copies: u32,
-    /// Prompts asked for in one figure, at most.
+    /// Maximum number of prompts queried in one figure.
     pub(crate) prompts: usize,
     /// Blocks changed in one figure, about.
     pub(crate) changes: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Session<'a, S> {
     pub(crate) scale: Scale,
     pub(crate) random: Random,
     pub(crate) figures: Vec<Figure>,
-    /// Where each request went.
+    /// Destination of each request.
     pub(crate) placed: Vec<Storing>,
 }
 
@@ -111,7 +111,7 @@ impl<'a, S: Subject> Session<'a, S> {
         }
     }
 
-    /// As [`Session::apply_all`], by the clock on the wall and event by event.
+    /// Measures as [`Session::apply_all`], by wall-clock time and event by event.
     pub(crate) fn apply_each(
         &mut self,
         took: &mut Samples,
@@ -128,7 +128,8 @@ impl<'a, S: Subject> Session<'a, S> {
         (self.placed[at].worker, self.placed[at].chain.clone())
     }
 
-    /// What is asked: prompts of that many pieces, each asked once, and first found to be answered rightly.
+    /// Returns the queried prompts: chains of that many pieces, each queried once, and first found to be answered
+    /// rightly.
     pub(crate) fn chains(&mut self, pieces: usize) -> Vec<Vec<Piece>> {
         let mut chains: Vec<Vec<Piece>> = self
             .placed
@@ -141,8 +142,8 @@ impl<'a, S: Subject> Session<'a, S> {
         chains
     }
 
-    /// Asks for each of the prompts once from its tokens, and once when its hashes were just computed. What the index
-    /// needs for them is not in the processor's caches but where prompts share it.
+    /// Queries each of the prompts once from its tokens, and once with its hashes just computed. Index data is not in
+    /// the processor's caches, except where prompts share it.
     pub(crate) fn ask(&mut self, chains: &[Vec<Piece>]) -> Asking {
         let (workers, mut out) = (workers(), Depths::default());
         let mut asking = Asking::default();
@@ -173,7 +174,7 @@ impl<'a, S: Subject> Session<'a, S> {
     }
 }
 
-/// The same questions, asked in two ways.
+/// Times of the same queries, made in two ways.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
     pub(crate) from_tokens: Samples,
@@ -189,7 +190,7 @@ pub(crate) struct Applying {
 }
 
 impl Applying {
-    /// In nanoseconds.
+    /// Returns nanoseconds per block.
     pub(crate) fn per_block(&self) -> f64 {
         self.processor / self.blocks as f64
     }

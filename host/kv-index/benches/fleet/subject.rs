@@ -1,4 +1,4 @@
-//! What is measured, and the index as one of them.
+//! Subjects of the measurement, among them the index.
 
 use kv_index::{Holder, IndexLimits, Prompt, SharedPrefixIndex, WorkerMatch};
 use routing::{BlockEvent, DpRank, WorkerId};
@@ -7,29 +7,29 @@ use crate::corpus::BLOCK;
 
 /// An index of who holds which prefix.
 pub(crate) trait Subject {
-    /// A prompt and what was hashed of it.
+    /// Prompt with its computed hashes.
     type Asked;
 
     const NAME: &'static str;
 
-    /// Empty, with room for that many distinct blocks.
+    /// Returns an empty subject, with room for that many distinct blocks.
     fn empty(blocks: usize) -> Self;
 
     fn apply(&mut self, worker: u32, event: &BlockEvent);
 
-    /// Nothing is hashed yet.
+    /// Returns a query in which nothing is hashed yet.
     fn queried(tokens: Vec<u32>) -> Self::Asked;
 
     /// Hashes all of it, if it is not, and reads the hashes: as if they had just been computed.
     fn touch(queried: &mut Self::Asked) -> u64;
 
-    /// Blocks that each of the workers holds from the prompt's start.
+    /// Finds the blocks that each of the workers holds from the prompt's start.
     fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths);
 
     fn remove_worker(&mut self, worker: u32);
 }
 
-/// One depth a worker, and what was needed to find them.
+/// Depths of the workers, and the work needed to find them.
 #[derive(Debug, Default)]
 pub(crate) struct Depths {
     pub(crate) blocks: Vec<u32>,

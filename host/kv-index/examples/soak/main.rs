@@ -1,9 +1,9 @@
-//! A long random run of the index against the reference model of `tests/naive`: every event must have the same effect and
-//! every question the same answer. `cargo run --release -p kv-index --example soak -- --events 100000000`
+//! A long random run of the index against the reference model of `tests/naive`: every event must have the same effect
+//! and every question the same answer. `cargo run --release -p kv-index --example soak -- --events 100000000`
 //!
 //! Events are counted as blocks that were stored or removed (an event that names none counts 1). A tenth as many follow
-//! with too little room, where the claim is only that no answer is larger than the model's. A failure is shrunk, printed
-//! with its seed, and ends the program with status 1. `--seed`, `--threads`: 1 and 2 unless told.
+//! with too little room, where the claim is only that no answer is larger than the model's. A failure is shrunk,
+//! printed with its seed, and ends the program with status 1. `--seed`, `--threads`: 1 and 2 by default.
 
 #[path = "../../tests/naive/mod.rs"]
 mod naive;
@@ -64,7 +64,7 @@ fn options() -> Option<Options> {
     Some(options)
 }
 
-/// Each thread has an index, a model and a seed of its own.
+/// Runs the threads. Each has an index, a model and a seed of its own.
 fn run_threads(claim: Claim, events: u64, options: &Options) -> Result<Tally, Box<Failure>> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..options.threads)

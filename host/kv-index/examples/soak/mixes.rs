@@ -2,7 +2,7 @@
 
 use crate::naive::script::Mix;
 
-/// A kind of script, its name, and after how many steps all prompts are asked for.
+/// Kind of script, its name, and the number of steps between queries for all prompts.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) mix: Mix,
@@ -24,7 +24,7 @@ fn base() -> Mix {
     }
 }
 
-/// `odd`: whether engines may contradict themselves.
+/// Returns the kinds of scripts. `odd` is set if engines may contradict themselves.
 pub(crate) fn kinds(odd: bool) -> Vec<Kind> {
     let kind = |name, pause, mix: Mix| Kind {
         name,

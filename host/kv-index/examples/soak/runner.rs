@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// What was done, by kind of script.
+/// Counts of the work done, by kind of script.
 #[derive(Default)]
 pub(crate) struct Tally {
     kinds: Vec<(&'static str, u64, Done)>,
@@ -99,7 +99,7 @@ fn one(
     })
 }
 
-/// All workers leave, after which nothing must be left.
+/// Removes all workers, after which nothing must be left.
 fn leave(index: &SharedPrefixIndex, script: &Script) -> Result<(), String> {
     for worker in 0..script.workers {
         index.remove_worker(WorkerId(worker));
@@ -111,7 +111,8 @@ fn leave(index: &SharedPrefixIndex, script: &Script) -> Result<(), String> {
     Err(format!("all workers left, and yet: {stats:?}"))
 }
 
-/// The smallest script found that fails on an index of its own; none where it takes what was there before.
+/// Returns the smallest script found that fails on an index of its own. `None` if the failure needs the earlier
+/// contents.
 fn shrink(mut tree: impl ValueTree<Value = Script>, kind: &Kind, claim: Claim) -> Option<(Script, String)> {
     let start = Instant::now();
     let fails = |script: &Script| run(&empty(claim), script, claim, kind.pause.min(5)).err();

@@ -1,5 +1,5 @@
-//! Shared by the tests: a small language for caches. A prompt is a string whose letters are blocks of two tokens, and an
-//! engine's hash of a block is made of the whole string up to it, as a real engine's is.
+//! Shared by the tests: a small language for caches. A prompt is a string whose letters are blocks of two tokens, and
+//! an engine's hash of a block is made of the whole string up to it, as a real engine's is.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,14 +27,14 @@ pub(crate) fn tokens(prompt: &str) -> Vec<u32> {
     prompt.bytes().flat_map(|letter| [u32::from(letter), 1]).collect()
 }
 
-/// The engine's hash of the last block of `prompt`.
+/// Returns the engine's hash of the last block of `prompt`.
 pub(crate) fn engine_hash(prompt: &str) -> EngineBlockHash {
     let mut hasher = DefaultHasher::new();
     prompt.hash(&mut hasher);
     EngineBlockHash(hasher.finish())
 }
 
-/// `parent` letters are there already, the rest is stored now.
+/// Returns the store of `prompt` after its first `parent` letters.
 pub(crate) fn store(prompt: &str, parent: usize) -> StoredBlocks {
     StoredBlocks {
         hashes: (parent..prompt.len())
@@ -76,7 +76,7 @@ pub(crate) fn salted(prompt: &str, lora: Option<&str>, salt: Option<&str>) -> Bl
     BlockEvent::Stored(event)
 }
 
-/// The last block of `prompt` is gone.
+/// Returns the removal of the last block of `prompt`.
 pub(crate) fn removed(prompt: &str, tier: Option<Tier>) -> BlockEvent {
     BlockEvent::Removed(RemovedBlocks {
         hashes: vec![engine_hash(prompt)],
@@ -89,7 +89,7 @@ pub(crate) fn query(tokens: &[u32]) -> Prompt<'_> {
     Prompt::new(tokens, None, None)
 }
 
-/// Matched blocks (device, host, any) of one worker.
+/// Returns the matched blocks (device, host, any) of one worker.
 pub(crate) fn matched(index: &SharedPrefixIndex, worker: u32, prompt: &str) -> [u32; 3] {
     let tokens = tokens(prompt);
     let mut out = vec![WorkerMatch::default(); 7];
@@ -106,7 +106,7 @@ pub(crate) fn blocks(found: WorkerMatch) -> [u32; 3] {
     ]
 }
 
-/// All-zero counts but for what `change` sets.
+/// Returns all-zero counts but for those that `change` sets.
 pub(crate) fn counts(change: impl FnOnce(&mut Applied)) -> Applied {
     let mut counts = Applied::default();
     change(&mut counts);

@@ -13,14 +13,14 @@ const SLOW: [Tier; 2] = [Tier::Disk, Tier::Shared];
 /// The blocks of one group on one tier.
 pub(crate) type Lane = (Tier, u32);
 
-/// What an engine hash stands for at one holder.
+/// Meaning of an engine hash at one holder.
 #[derive(Debug)]
 enum Name {
     Stands {
         content: Content,
         lanes: Vec<Lane>,
     },
-    /// It was used for two contents.
+    /// The hash was used for two contents.
     Ambiguous,
 }
 
@@ -36,17 +36,18 @@ const BEGINNING: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     names: HashMap<u64, Name>,
-    /// Tokens of the blocks that chains are made of; 0 before the first group. Other groups' blocks may be several of those
-    /// long: such a block stands for the chain up to its end.
+    /// Tokens of the blocks that chains are made of; 0 before the first group. Other groups' blocks may be several of
+    /// those long: such a block stands for the chain up to its end.
     pub(crate) base: u32,
     groups: BTreeMap<u32, Shape>,
-    /// How many names of each lane stand for a content.
+    /// Number of names of each lane that stand for a content.
     pub(crate) held: HashMap<(Lane, Content), u32>,
 }
 
 impl Cache {
-    /// Whether a group's blocks are or may be like this. Shorter ones than a group had before are partial blocks, which do not
-    /// count; where those came first, or a group with shorter blocks comes late, all blocks are forgotten. The groups are not.
+    /// Returns whether a group's blocks are or may be like this. Shorter blocks than a group had before are partial
+    /// blocks, which do not count. If shorter ones came first, or a group with shorter blocks comes late, all blocks
+    /// are forgotten. The groups are not.
     pub(crate) fn admit(&mut self, group: u32, shape: Shape, cleared: &mut u64) -> bool {
         let size = shape.block_size;
         let again = match self.groups.get(&group) {
@@ -110,7 +111,7 @@ impl Cache {
         }
     }
 
-    /// The chain that goes on from `above` by one block of the engine's; its keys are those of its first part.
+    /// Returns the chain that goes on from `above` by one block of the engine's; its keys are those of its first part.
     fn extend(
         &self,
         contents: &mut Contents,
@@ -127,7 +128,7 @@ impl Cache {
         last.flatten().expect("a block has at least one part")
     }
 
-    /// Whether that is new in the lane; none where the name stands or stood for something else.
+    /// Returns whether the block is new in the lane. `None` if the name stands or stood for another content.
     fn hold(&mut self, name: u64, content: Content, lane: Lane) -> Option<bool> {
         let known = self.names.entry(name).or_insert(Name::Stands {
             content,
@@ -197,7 +198,7 @@ impl Cache {
             .any(|&tier| self.held.contains_key(&((tier, group), content)))
     }
 
-    /// Blocks on the device, then on from there on the host, then on from there on what is slower.
+    /// Counts blocks on the device, then from there on the host, then from there on slower tiers.
     fn walk(&self, group: u32, chain: &[Content]) -> Depths {
         let mut depth = 0;
         [&[Tier::Device][..], &[Tier::Host], &SLOW].map(|tiers| {
@@ -209,7 +210,7 @@ impl Cache {
         })
     }
 
-    /// The longest prefix, in tokens, that every group can go on from with what is on these tiers.
+    /// Returns the longest prefix, in tokens, that every group can go on from with the blocks on these tiers.
     fn usable(&self, tiers: &[Tier], chain: &[Content]) -> u32 {
         let base = self.base as usize;
         // By group: the parts that its blocks stand for, and those that one of its blocks ends with.

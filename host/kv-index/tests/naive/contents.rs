@@ -1,4 +1,5 @@
-//! Numbers for contents: two blocks get the same number exactly when their whole chains are equal. Nothing is hashed away.
+//! Numbers for contents: two blocks get the same number exactly when their whole chains are equal. Nothing is hashed
+//! away.
 
 use std::collections::HashMap;
 
@@ -8,10 +9,10 @@ use routing::{ExtraKey, Lora};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Content(u32);
 
-/// What a block hangs on.
+/// Parent of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Above {
-    /// Nothing: it is the first of a prompt for this adapter, by its number.
+    /// No parent: the block is the first of a prompt for this adapter, by its number.
     Root(u32),
     Block(Content),
 }
@@ -31,7 +32,7 @@ impl Contents {
         Above::Root(*self.loras.entry(lora.cloned()).or_insert(next))
     }
 
-    /// The block of these tokens and extra keys below `above`.
+    /// Returns the block of these tokens and extra keys below `above`.
     pub(crate) fn block(&mut self, above: Above, tokens: &[u32], keys: &[ExtraKey]) -> Content {
         let next = number(self.tokens.len());
         let tokens = match self.tokens.get(tokens) {
@@ -47,13 +48,13 @@ impl Contents {
         *self.links.entry((above, tokens, keys)).or_insert(next)
     }
 
-    /// As [`Contents::block`], if it was ever seen.
+    /// Returns the content of [`Contents::block`], if it was ever seen.
     pub(crate) fn find(&self, above: Above, tokens: &[u32], keys: &[ExtraKey]) -> Option<Content> {
         let link = (above, *self.tokens.get(tokens)?, *self.keys.get(keys)?);
         self.links.get(&link).copied()
     }
 
-    /// As [`Contents::root`], if it was ever seen.
+    /// Returns the root of [`Contents::root`], if it was ever seen.
     pub(crate) fn find_root(&self, lora: Option<&Lora>) -> Option<Above> {
         Some(Above::Root(*self.loras.get(&lora.cloned())?))
     }
@@ -63,7 +64,7 @@ fn number(len: usize) -> u32 {
     u32::try_from(len).expect("a test does not see 2^32 contents")
 }
 
-/// What else went into a block: its extra keys without one mention of the adapter, which its root stands for.
+/// Returns the other inputs of a block: its extra keys without one mention of the adapter, which its root stands for.
 pub(crate) fn own_keys(keys: &[ExtraKey], lora: Option<&Lora>) -> Vec<ExtraKey> {
     let mut own = keys.to_vec();
     if let Some(Lora::Name(name)) = lora

@@ -17,7 +17,7 @@ const SALT: &str = "salt";
 
 pub(crate) struct Engines<'a> {
     script: &'a Script,
-    /// What all prompts' blocks are named after, by prompt and letters a block.
+    /// Source of all prompts' block names, by prompt and letters a block.
     digests: HashMap<(usize, usize), Rc<[u64]>>,
     engines: HashMap<Holder, Engine>,
 }
@@ -29,7 +29,7 @@ struct Engine {
     held: HashSet<(u64, u32)>,
 }
 
-/// What is to be done with the index.
+/// Operation on the index.
 pub(crate) enum Act {
     Apply(Holder, BlockEvent),
     RemoveWorker(WorkerId),
@@ -273,7 +273,7 @@ pub(crate) fn tokens(letters: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// The question a request with this prompt asks; none for an adapter that has no name.
+/// Returns the query of a request with this prompt. `None` for an adapter that has no name.
 pub(crate) fn queried(prompt: &Prompt) -> Option<Asked> {
     (prompt.lora < 2).then(|| Asked {
         tokens: tokens(&prompt.letters),

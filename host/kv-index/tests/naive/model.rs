@@ -11,7 +11,7 @@ use super::contents::{Above, Content, Contents};
 /// Depths in tokens: on the device; there or on the host; anywhere.
 pub(crate) type Depths = [u32; 3];
 
-/// A prompt that is looked for.
+/// Queried prompt.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) tokens: Vec<u32>,
@@ -26,7 +26,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// What becomes of the blocks.
+    /// Applies an event, and returns the result for its blocks.
     pub(crate) fn apply(&mut self, holder: Holder, event: &BlockEvent) -> Applied {
         match event {
             BlockEvent::Stored(stored) => self.store(holder, stored),
@@ -50,7 +50,7 @@ impl Model {
         }
     }
 
-    /// Blocks that the worker holds, each tier and group for itself; under several names, still one.
+    /// Counts the blocks that the worker holds, each tier and group for itself. A block with several names counts once.
     pub(crate) fn held_blocks(&self, worker: WorkerId) -> u64 {
         let caches = self.caches.iter().filter(|(holder, _)| holder.worker == worker);
         caches.map(|(_, cache)| cache.held.len() as u64).sum()
@@ -106,7 +106,7 @@ impl Model {
         applied
     }
 
-    /// How much of the prompt every cache holds.
+    /// Returns the depth of the prompt that every cache holds.
     pub(crate) fn depths(&self, queried: &Asked) -> BTreeMap<Holder, Depths> {
         let mut chains: HashMap<u32, Vec<Content>> = HashMap::new();
         let depths = self.caches.iter().map(|(&holder, cache)| {
@@ -121,7 +121,7 @@ impl Model {
         depths.collect()
     }
 
-    /// The contents of the prompt's blocks, as far as anyone ever stored them.
+    /// Returns the contents of the prompt's blocks, as far as anyone ever stored them.
     fn chain(&self, queried: &Asked, block_size: u32) -> Vec<Content> {
         let lora = queried.lora.as_deref().map(|name| Lora::Name(name.into()));
         let mut salt = Vec::from_iter(queried.salt.as_deref().map(|salt| ExtraKey::Text(salt.into())));

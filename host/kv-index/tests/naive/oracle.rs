@@ -11,7 +11,7 @@ fn depths(found: &WorkerMatch) -> Depths {
     [found.device_tokens, found.host_tokens, found.any_tokens]
 }
 
-/// What the index says of every cache that events told of. The best rank's answer must be the worker's.
+/// Returns the index's depths for every cache that events named. The best rank's answer must be the worker's.
 pub(crate) fn rank_depths(
     index: &SharedPrefixIndex,
     queried: &Asked,
@@ -38,7 +38,7 @@ pub(crate) fn rank_depths(
             .map(|rank| rank.found)
             .max_by_key(order)
             .unwrap_or_default();
-        // Nobody holds anything as well as everybody else does.
+        // If no worker holds anything, all are equally good.
         if *best != expected && (best.any_tokens, expected.any_tokens) != (0, 0) {
             return Err(format!(
                 "{worker:?} is said to hold {best:?}, its best rank {expected:?}"
@@ -51,7 +51,7 @@ pub(crate) fn rank_depths(
         .collect())
 }
 
-/// Every cache's depths are the model's.
+/// Checks that every cache's depths are the model's.
 pub(crate) fn compare(
     index: &SharedPrefixIndex,
     model: &Model,
@@ -74,7 +74,7 @@ pub(crate) fn compare(
     Ok(())
 }
 
-/// What became of an event's blocks is the same.
+/// Checks that the counts of an event's blocks are the same.
 pub(crate) fn same_counts(index: Applied, model: Applied) -> Result<(), String> {
     if index == model {
         return Ok(());
@@ -82,7 +82,7 @@ pub(crate) fn same_counts(index: Applied, model: Applied) -> Result<(), String> 
     Err(format!("the event did {model:?}, the index says {index:?}"))
 }
 
-/// No cache is said to hold more than the model has.
+/// Checks that the index reports no more for any cache than the model has.
 pub(crate) fn never_more(
     index: &SharedPrefixIndex,
     model: &Model,

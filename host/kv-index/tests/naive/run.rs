@@ -8,7 +8,7 @@ use super::model::Model;
 use super::oracle::{compare, never_more, same_counts};
 use super::script::Script;
 
-/// What must hold.
+/// Claim to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Every event has the same effect and every question the same answer.
@@ -17,14 +17,14 @@ pub(crate) enum Claim {
     NeverMore,
 }
 
-/// How much was done.
+/// Counts of the work done.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Done {
     /// Whole events.
     pub(crate) events: u64,
     /// Blocks they named; 1 for an event that names none.
     pub(crate) blocks: u64,
-    /// Prompts asked for, each at all workers.
+    /// Number of queried prompts, each at all workers.
     pub(crate) questions: u64,
 }
 
@@ -45,8 +45,8 @@ impl Done {
     }
 }
 
-/// The index must be empty at first, or hold nothing of the script's workers. All prompts are asked for after every
-/// `pause` steps and after the last three.
+/// Runs a script. The index must be empty at first, or hold nothing of the script's workers. All prompts are queried
+/// after every `pause` steps and after the last three.
 pub(crate) fn run(
     index: &SharedPrefixIndex,
     script: &Script,

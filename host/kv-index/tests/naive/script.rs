@@ -31,23 +31,23 @@ pub(crate) struct Group {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prompt {
     pub(crate) letters: Vec<u8>,
-    /// Below [`LORAS`]; 0 for the base model.
+    /// Number of the adapter, below [`LORAS`]; 0 for the base model.
     pub(crate) lora: usize,
     pub(crate) salted: bool,
 }
 
-/// How an engine names blocks.
+/// Naming of blocks by an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Naming {
-    /// By content: all engines agree.
+    /// Names by content: all engines agree.
     Agreed,
-    /// By content, in a second way.
+    /// Names by content, in a second way.
     Twin,
-    /// By content, differently at every holder.
+    /// Names by content, differently at every holder.
     Own,
     /// Small numbers, counted upwards by every holder since it was last emptied.
     Counted,
-    /// By depth only: one name for many contents.
+    /// Names by depth only: one name for many contents.
     Sloppy,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Order {
     Shuffled,
 }
 
-/// What is odd about a store.
+/// Irregularity of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Oddity {
     None,
@@ -112,13 +112,13 @@ pub(crate) enum Step {
     RemoveWorker(WorkerId),
 }
 
-/// Which scripts to make.
+/// Distribution of scripts.
 #[derive(Debug, Clone)]
 pub(crate) struct Mix {
     pub(crate) workers: u32,
     pub(crate) ranks: u16,
     pub(crate) steps: std::ops::Range<usize>,
-    /// At most.
+    /// Maximum number of prompts.
     pub(crate) prompts: usize,
     /// The longest prompt, in letters.
     pub(crate) letters: usize,
@@ -129,7 +129,7 @@ pub(crate) struct Mix {
     pub(crate) tiers: bool,
     /// Engines that contradict themselves: names used twice, events that do not fit.
     pub(crate) odd: bool,
-    /// How often engines agree on names, against 10 times that they do not.
+    /// Weight of agreement on names between engines, against 10 of the opposite.
     pub(crate) agreed: u32,
 }
 
@@ -164,7 +164,7 @@ fn groups(mix: &Mix) -> impl Strategy<Value = Vec<Group>> + use<> {
     }
 }
 
-/// Each prompt may begin like an earlier one and diverge anywhere.
+/// Returns prompts, each of which may begin like an earlier one and diverge anywhere.
 fn prompts(mix: &Mix) -> impl Strategy<Value = Vec<Prompt>> + use<> {
     let namespace = prop_oneof![6 => Just((0, false)), 2 => (0..LORAS, any::<bool>())];
     let branch = (

@@ -9,7 +9,7 @@ use kv_events::{ReplayPart, decode_batch, live_message, replay_part};
 use routing::BlockEvent;
 use serde_json::Value;
 
-/// The folder of the captures; none, said aloud, where it is not there.
+/// Returns the folder of the captures. If there is none, prints that.
 pub(crate) fn captures() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -40,14 +40,14 @@ fn frames(line: &Value) -> Vec<Vec<u8>> {
     line["frames"].as_array().unwrap().iter().map(unhex).collect()
 }
 
-/// The events of one live message.
+/// Returns the events of one live message.
 pub(crate) fn events(line: &Value) -> Vec<BlockEvent> {
     decode_batch(live_message(&frames(line)).unwrap().payload)
         .unwrap()
         .events
 }
 
-/// The events of one reply of a replay; none for the end marker.
+/// Returns the events of one reply of a replay; none for the end marker.
 pub(crate) fn replayed(reply: &Value) -> Vec<BlockEvent> {
     match replay_part(&frames(reply)).unwrap() {
         ReplayPart::Batch(part) => decode_batch(part.payload).unwrap().events,

@@ -1,4 +1,5 @@
-//! Trust in the endpoints that a worker reports: its own host, at most one feed per rank, file sockets of this machine only.
+//! Trust in the endpoints that a worker reports: its own host, at most one feed per rank, file sockets of this machine
+//! only.
 //!
 //! Without these limits a worker could make the router connect to any address.
 
@@ -113,7 +114,7 @@ fn fault_of(target: &Target, endpoint: &str) -> Option<&'static str> {
         .then_some("it is at another host than the worker: `kv-events-hosts` may list it")
 }
 
-/// The host of `tcp://host:port`, without brackets; none of another endpoint.
+/// Returns the host of `tcp://host:port`, without brackets; none of another endpoint.
 fn host_of(endpoint: &str) -> Option<&str> {
     let (host, _) = endpoint.strip_prefix("tcp://")?.rsplit_once(':')?;
     Some(bare(host))

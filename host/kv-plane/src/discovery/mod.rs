@@ -1,8 +1,9 @@
 //! Discovery of event feeds: the configured ones, and those that workers report.
 //!
-//! A worker is queried over HTTP, with growing pauses, until it reports its event sources; and again when its feeds are down,
-//! since it may have restarted with other ports. If a feed cannot check its silence itself, the worker's `/metrics` are read.
-//! Requests are served independently of the answers: without a feed, policies see no cached prefixes of a worker.
+//! A worker is queried over HTTP, with growing pauses, until it reports its event sources; and again when its feeds are
+//! down, since it may have restarted with other ports. If a feed cannot check its silence itself, the worker's
+//! `/metrics` are read. Requests are served independently of the answers: without a feed, policies see no cached
+//! prefixes of a worker.
 
 mod endpoint_trust;
 mod silent_feeds;
@@ -95,7 +96,8 @@ impl Discovery {
         }
     }
 
-    /// Checks that the feeds of a plan can be followed, with those that its workers have reported before. Nothing changes.
+    /// Checks that the feeds of a plan can be followed, with those that its workers have reported before. Nothing
+    /// changes.
     ///
     /// # Errors
     /// [`FeedError`] for too many feeds.
@@ -106,8 +108,8 @@ impl Discovery {
         Ok(CheckedFeeds(plan))
     }
 
-    /// Follows a plan's feeds from now on; it cannot fail. What a worker has reported, also since the check, stays known while
-    /// it is asked for.
+    /// Follows a plan's feeds from now on; it cannot fail. Reports of a worker, also those since the check, stay known
+    /// while the plan needs them.
     pub fn apply(&self, CheckedFeeds(plan): CheckedFeeds) {
         let now = Instant::now();
         let mut state = self.state();

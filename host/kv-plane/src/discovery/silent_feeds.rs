@@ -1,7 +1,7 @@
 //! Silent feeds: checks whether their engines are idle. Pure: states, counters and the time come in.
 //!
-//! Feeds whose publisher answers replays check themselves. The other engines are queried for their computed prompt tokens. An
-//! engine that computed several blocks since the last query and published nothing is suspect.
+//! Feeds whose publisher answers replays check themselves. The other engines are queried for their computed prompt
+//! tokens. An engine that computed several blocks since the last query and published nothing is suspect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 /// Assumed block size of an engine that does not report one.
 const USUAL_BLOCK: u32 = 16;
-/// So many blocks' worth of computed tokens make an engine suspect: prompts shorter than a block, of which nothing is
-/// published, add up too.
+/// Number of blocks' worth of computed tokens that make an engine suspect. Prompts shorter than a block, of which
+/// nothing is published, add up too.
 const SUSPECT_BLOCKS: f64 = 8.0;
 
 /// Counters of engines with silent feeds.

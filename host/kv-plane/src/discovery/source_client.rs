@@ -19,9 +19,9 @@ const LONGEST_PAGE: usize = 1 << 20;
 /// Answer of a worker.
 #[derive(Debug)]
 pub enum SourceAnswer {
-    /// Its event sources; none if it reports that it publishes nothing.
+    /// Event sources; none if it reports that it publishes nothing.
     Sources(Vec<EventSource>),
-    /// It has no page with event sources.
+    /// The worker has no page with event sources.
     Absent,
     /// The query failed, or its answer has another form.
     Failed(SourceError),

@@ -33,7 +33,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) enum Site {
     /// The engine itself.
     Engine(Arc<Context>),
-    /// Its bootstrap server.
+    /// Bootstrap server.
     Bootstrap(Arc<Side>),
 }
 

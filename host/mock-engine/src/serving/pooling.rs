@@ -74,9 +74,9 @@ enum Texts {
 #[derive(Debug)]
 struct PoolingJob {
     prompts: Vec<Vec<u32>>,
-    /// For a rerank: each prompt's document.
+    /// Documents of a rerank, one for each prompt.
     documents: Vec<String>,
-    /// For a rerank: the number of best documents, 0 for all.
+    /// Number of best documents of a rerank, 0 for all.
     top_n: usize,
 }
 

@@ -24,17 +24,17 @@ impl Refusal {
         }
     }
 
-    /// Invalid parameter.
+    /// Returns the error of an invalid parameter.
     pub(crate) fn bad(param: &str, message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", Some(param), message)
     }
 
-    /// Invalid request, without a single parameter at fault.
+    /// Returns the error of an invalid request, without a single parameter at fault.
     pub(crate) fn plain(message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
     }
 
-    /// Invalid JSON or fields.
+    /// Returns the error of invalid JSON or fields.
     pub(crate) fn invalid(error: &serde_json::Error) -> Self {
         let text = error.to_string();
         let field = text
@@ -52,13 +52,13 @@ impl Refusal {
         }
     }
 
-    /// Body too large, or truncated.
+    /// Returns the error of a body that is too large, or truncated.
     pub(crate) fn unreadable() -> Self {
         let message = "the body could not be read".to_owned();
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", None, message)
     }
 
-    /// Unknown model.
+    /// Returns the error of an unknown model.
     pub(crate) fn unknown_model(model: &str, served: &[&str]) -> Self {
         let message = format!(
             "The model `{model}` does not exist. Valid aliases: {}.",
@@ -67,18 +67,18 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", Some("model"), message)
     }
 
-    /// Invalid adapter to load.
+    /// Returns the error of an invalid adapter to load.
     pub(crate) fn adapter_input(message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "InvalidUserInput", None, message)
     }
 
-    /// Unknown adapter to unload.
+    /// Returns the error of an unknown adapter to unload.
     pub(crate) fn unknown_adapter(name: &str) -> Self {
         let message = format!("The lora adapter '{name}' cannot be found.");
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", None, message)
     }
 
-    /// Unknown response.
+    /// Returns the error of an unknown response.
     pub(crate) fn unknown_response(id: &str) -> Self {
         let message = format!("Response with id '{id}' not found.");
         Self::new(
@@ -89,7 +89,7 @@ impl Refusal {
         )
     }
 
-    /// A response that has ended, or was never in the background.
+    /// Returns the error of a response that has ended, or was never in the background.
     pub(crate) fn not_to_cancel() -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
@@ -99,12 +99,12 @@ impl Refusal {
         )
     }
 
-    /// A response without stored events.
+    /// Returns the error of a response without stored events.
     pub(crate) fn no_events(id: &str) -> Self {
         Self::bad("response_id", format!("Unknown response_id: {id}"))
     }
 
-    /// A prompt without room for an answer.
+    /// Returns the error of a prompt without room for an answer.
     pub(crate) fn prompt_too_long(limit: u32, tokens: usize) -> Self {
         let message = format!(
             "This model's maximum context length is {limit} tokens. However, your prompt contains {tokens} \
@@ -114,7 +114,7 @@ impl Refusal {
         Self::bad("input_tokens", message)
     }
 
-    /// A prompt without room for the requested answer.
+    /// Returns the error of a prompt without room for the requested answer.
     pub(crate) fn answer_too_long(limit: u32, prompt: usize, requested: u32) -> Self {
         let message = format!(
             "This model's maximum context length is {limit} tokens. However, you requested {requested} output \
@@ -123,7 +123,7 @@ impl Refusal {
         Self::bad("max_tokens", message)
     }
 
-    /// `max_tokens` below one.
+    /// Returns the error of a `max_tokens` below one.
     pub(crate) fn too_few_tokens(requested: i64) -> Self {
         let message = format!(
             "max_tokens must be at least 1, got {requested}. (parameter=max_tokens, value={requested})"
@@ -131,32 +131,32 @@ impl Refusal {
         Self::bad("max_tokens", message)
     }
 
-    /// `min_tokens` above `max_tokens`.
+    /// Returns the error of a `min_tokens` above `max_tokens`.
     pub(crate) fn too_many_at_least(min: u32, max: u32) -> Self {
         let message = format!("min_tokens must be less than or equal to max_tokens={max}, got {min}.");
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
     }
 
-    /// `stream_options` without a stream.
+    /// Returns the error of `stream_options` without a stream.
     pub(crate) fn idle_stream_options() -> Self {
         let message = "Stream options can only be defined when `stream=True`.".to_owned();
         Self::bad("stream_options", message)
     }
 
-    /// A rank in `X-data-parallel-rank` that the engine does not have.
+    /// Returns the error of a rank in `X-data-parallel-rank` that the engine does not have.
     pub(crate) fn unknown_rank(rank: i64, ranks: u16) -> Self {
         let message = format!("data_parallel_rank {rank} is out of range [0, {ranks}).");
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", None, message)
     }
 
-    /// A leg without the location of its other leg.
+    /// Returns the error of a leg without the location of its other leg.
     pub(crate) fn no_room() -> Self {
         let message =
             "a disaggregated engine needs bootstrap_host and bootstrap_room for every prompt".to_owned();
         Self::bad("bootstrap_room", message)
     }
 
-    /// KV cache did not arrive, or was not fetched.
+    /// Returns the error of a KV cache that did not arrive, or was not fetched.
     pub(crate) fn transfer_failed() -> Self {
         let message = "Internal server error".to_owned();
         Self::new(
@@ -167,7 +167,7 @@ impl Refusal {
         )
     }
 
-    /// The queue is full.
+    /// Returns the error of a full queue.
     pub(crate) fn overloaded() -> Self {
         let message = "too many requests are waiting".to_owned();
         Self::new(
@@ -178,7 +178,7 @@ impl Refusal {
         )
     }
 
-    /// The engine ended before the answer.
+    /// Returns the error of an engine that ended before the answer.
     pub(crate) fn engine_dead() -> Self {
         let message = "the engine stopped while serving this request".to_owned();
         Self::new(
@@ -189,7 +189,7 @@ impl Refusal {
         )
     }
 
-    /// A scripted fault.
+    /// Returns the error of a scripted fault.
     pub(crate) fn scripted(status: StatusCode, retry_after: Option<u32>) -> Self {
         let kind = match status {
             StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",

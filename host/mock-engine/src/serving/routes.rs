@@ -231,7 +231,7 @@ fn models(context: &Context) -> Value {
     json!({"object": "list", "data": data})
 }
 
-/// SGLang's page, as far as it contains a role. vLLM has the page in dev mode only.
+/// Returns SGLang's page, as far as it contains a role. vLLM has the page in dev mode only.
 fn server_info(context: &Context) -> Response<ReplyBody> {
     let pd = context.config.pd.as_ref();
     let Some(pd) = pd.filter(|pd| pd.dialect == PdDialect::Sglang) else {
@@ -249,7 +249,7 @@ fn server_info(context: &Context) -> Response<ReplyBody> {
     json_reply(StatusCode::OK, &page)
 }
 
-/// vLLM's answer if events are on; empty if they are off.
+/// Returns vLLM's answer if events are on; empty if they are off.
 fn kv_event_sources(context: &Context) -> Value {
     let config = &context.config;
     if !context.publisher.enabled() {

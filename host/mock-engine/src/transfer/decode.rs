@@ -15,7 +15,7 @@ use crate::transfer::{PdDialect, Receive, Received, Reserved, Transfer, bootstra
 /// Source of KV cache.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// None: the handshake lacks a field.
+    /// The handshake lacks a field.
     Nowhere,
     /// The other side cannot serve this, which takes a while to detect.
     Refused,

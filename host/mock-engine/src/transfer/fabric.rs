@@ -35,7 +35,7 @@ struct Network {
 #[derive(Debug, Default)]
 struct State {
     engines: HashMap<String, Presence>,
-    /// As many as there are kept blocks.
+    /// Offers, as many as there are kept blocks.
     offers: HashMap<Key, Offer>,
     renounced: VecDeque<Key>,
     stored: HashSet<u64>,

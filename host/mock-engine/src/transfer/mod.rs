@@ -53,9 +53,9 @@ impl PdDialect {
 /// One side of a disaggregated pair. All times are engine time: `time_scale` divides them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PdConfig {
-    /// Its half.
+    /// Half.
     pub role: PdRole,
-    /// Its handshake.
+    /// Handshake.
     pub dialect: PdDialect,
     /// The network it shares with its counterparts.
     pub fabric: Fabric,
@@ -96,9 +96,9 @@ impl PdConfig {
 /// A request's transfer, for the scheduler.
 #[derive(Debug)]
 pub(crate) enum Transfer {
-    /// Its blocks will be fetched.
+    /// The blocks will be fetched.
     Keep(Keep),
-    /// Its KV cache will arrive.
+    /// The KV cache will arrive.
     Receive(Receive),
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Receive {
 pub(crate) enum Reserved {
     /// Blocks are reserved, and this many tokens are missing.
     Missing(usize),
-    /// Its client disconnected before there was room.
+    /// Client disconnected before there was room.
     Abandoned,
 }
 

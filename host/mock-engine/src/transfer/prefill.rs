@@ -45,16 +45,16 @@ pub(super) struct Handover {
 /// Answer of a prefill leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrefillAnswer {
-    /// At once, with the location of the blocks: the parameters of nixl.
+    /// Answer at once, with the location of the blocks: the parameters of nixl.
     Where {
         /// Tokens of the prompt.
         tokens: usize,
         /// Port of the side channel.
         port: u16,
     },
-    /// At once, without parameters.
+    /// Answer at once, without parameters.
     Nothing,
-    /// Without parameters, once they have been fetched.
+    /// Answer without parameters, once the blocks have been fetched.
     NothingUntilFetched,
 }
 

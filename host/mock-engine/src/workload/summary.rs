@@ -9,7 +9,7 @@ use crate::workload::event_stream::Usage;
 pub struct Summary {
     /// Requests sent.
     pub requests: u64,
-    /// Of those, failed.
+    /// Failed requests among those.
     pub errors: u64,
     /// The first failure.
     pub first_error: Option<String>,

@@ -15,7 +15,7 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Whether the body ended, rather than broke off.
+    /// Set if the body ended, rather than broke off.
     pub(crate) complete: bool,
 }
 
@@ -28,7 +28,7 @@ impl Reply {
         serde_json::from_slice(&self.body).expect("json")
     }
 
-    /// The JSON of every `data:` line.
+    /// Returns the JSON of every `data:` line.
     pub(crate) fn chunks(&self) -> Vec<Value> {
         let data = self.text().lines().filter_map(|line| line.strip_prefix("data: "));
         let json = data.filter(|data| *data != "[DONE]");
@@ -47,7 +47,7 @@ pub(crate) async fn open(
     open_url(method, &format!("{}{path}", engine.url()), &[], body).await
 }
 
-/// The same, to any address and with more headers.
+/// Sends a request to any address, with more headers.
 pub(crate) async fn open_url(
     method: Method,
     url: &str,
@@ -103,7 +103,7 @@ pub(crate) async fn post_text(engine: &MockEngine, path: &str, body: &str) -> Re
     .await
 }
 
-/// A completion of a prompt given as token ids; answers its cached tokens.
+/// Requests a completion of a prompt given as token ids. Returns its cached tokens.
 pub(crate) async fn complete(engine: &MockEngine, prompt: &[u32], max_tokens: u32) -> u64 {
     let body = serde_json::json!({"prompt": prompt, "max_tokens": max_tokens});
     let answer = post(engine, "/v1/completions", &body).await.json();

@@ -1,4 +1,4 @@
-//! What is published and replayed.
+//! Tests of published and replayed events.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use crate::client::{complete, post};
 use crate::subscriber::{events, kinds, receive, replay, replay_messages, subscribe};
 use crate::{capture, instant, start};
 
-/// A prompt of one token repeated, a few blocks long.
+/// Returns a prompt of one token repeated, a few blocks long.
 fn prompt(token: u32) -> Vec<u32> {
     vec![token; 14]
 }
 
-/// Some of everything: salts, adapters, decode-filled blocks, evictions, a reset.
+/// Causes events of every kind: salts, adapters, decode-filled blocks, evictions, a reset.
 async fn exercise(engine: &MockEngine) {
     for token in [1, 2, 1, 3, 4, 5] {
         complete(engine, &prompt(token), 7).await;
@@ -34,7 +34,7 @@ fn tight() -> MockConfig {
     }
 }
 
-/// A payload without its timestamp: an array of three, then a double.
+/// Returns a payload without its timestamp: an array of three, then a double.
 fn timeless(payload: &[u8]) -> Vec<u8> {
     assert_eq!(payload[..2], [0x93, 0xcb]);
     payload[10..].to_vec()
@@ -66,7 +66,7 @@ async fn the_same_requests_give_the_same_bytes() {
     );
 }
 
-/// What is left of every event so far, counting blocks that were stored more than once.
+/// Returns the remaining blocks after every event so far, counting blocks that were stored more than once.
 fn left_over(batches: &[(u64, Vec<u8>)]) -> HashMap<EngineBlockHash, usize> {
     let mut held: HashMap<_, usize> = HashMap::new();
     for (_, payload) in batches {

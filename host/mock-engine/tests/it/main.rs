@@ -17,7 +17,7 @@ use mock_engine::{CostModel, MockConfig, MockEngine};
 /// Longest wait for anything.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// An engine whose steps take no time.
+/// Returns an engine whose steps take no time.
 fn instant() -> MockConfig {
     MockConfig {
         cost: CostModel::INSTANT,
@@ -28,7 +28,7 @@ fn instant() -> MockConfig {
     }
 }
 
-/// An engine whose tokens take a second each, and whose prompts take none.
+/// Returns an engine whose tokens take a second each, and whose prompts take none.
 fn slow() -> MockConfig {
     MockConfig {
         cost: CostModel {
@@ -52,7 +52,7 @@ async fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// A recorded file, where the research data is at hand.
+/// Returns a recorded file, where the research data is at hand.
 fn capture(path: &str) -> Option<String> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/captures");
     let text = std::fs::read_to_string(root.join(path)).ok();

@@ -6,7 +6,7 @@ use rmpv::Value;
 use crate::DEADLINE;
 use crate::client::complete;
 
-/// A socket that gives up in the end.
+/// Returns a socket with a timeout.
 fn socket(kind: zmq::SocketType, endpoint: &str) -> zmq::Socket {
     let socket = zmq::Context::new().socket(kind).expect("a socket");
     socket.set_linger(0).expect("linger");
@@ -16,8 +16,8 @@ fn socket(kind: zmq::SocketType, endpoint: &str) -> zmq::Socket {
     socket
 }
 
-/// A subscription that works, and every message it got so far. A subscription takes a moment, so requests are
-/// made until one of them is heard of.
+/// Returns a subscription that works, and every message it got so far. A subscription takes a moment, so requests are
+/// made until an event of one arrives.
 pub(crate) async fn subscribe(engine: &MockEngine) -> (zmq::Socket, Vec<Vec<Vec<u8>>>) {
     let socket = socket(zmq::SUB, engine.kv_events());
     socket.set_subscribe(b"").expect("subscribed");
@@ -32,7 +32,7 @@ pub(crate) async fn subscribe(engine: &MockEngine) -> (zmq::Socket, Vec<Vec<Vec<
     (socket, messages)
 }
 
-/// Everything up to the last batch that was published.
+/// Receives all messages up to the last published batch.
 pub(crate) fn receive(engine: &MockEngine, socket: &zmq::Socket) -> Vec<Vec<Vec<u8>>> {
     let last = (engine.stats().batches - 1).to_be_bytes();
     let mut messages = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn receive(engine: &MockEngine, socket: &zmq::Socket) -> Vec<Vec<Vec<
     }
 }
 
-/// Asks for a replay.
+/// Requests a replay.
 pub(crate) fn ask_replay(engine: &MockEngine, start: u64) -> zmq::Socket {
     let socket = socket(zmq::DEALER, engine.kv_replay());
     socket
@@ -53,7 +53,7 @@ pub(crate) fn ask_replay(engine: &MockEngine, start: u64) -> zmq::Socket {
     socket
 }
 
-/// Every message of a replay, the end marker included.
+/// Returns every message of a replay, the end marker included.
 pub(crate) fn replay_messages(engine: &MockEngine, start: u64) -> Vec<Vec<Vec<u8>>> {
     let socket = ask_replay(engine, start);
     let mut messages = Vec::new();
@@ -84,13 +84,13 @@ pub(crate) fn replay(engine: &MockEngine, start: u64) -> Vec<(u64, Vec<u8>)> {
     messages.into_iter().map(numbered).collect()
 }
 
-/// The events of a payload.
+/// Returns the events of a payload.
 pub(crate) fn events(payload: &[u8]) -> Vec<Value> {
     let batch = rmpv::decode::read_value(&mut &payload[..]).expect("msgpack");
     batch[1].as_array().expect("events").clone()
 }
 
-/// What kind of event each is.
+/// Returns the kind of each event.
 pub(crate) fn kinds(payload: &[u8]) -> Vec<String> {
     let kind = |event: &Value| event["type"].as_str().expect("a type").to_owned();
     events(payload).iter().map(kind).collect()

@@ -25,7 +25,7 @@ fn toml(line: &str) -> Result<String, FleetFlagError> {
     configuration(&FleetCommand::try_parse_from(args).unwrap().fleet, DEFAULTS)
 }
 
-/// The same text, after a check without errors and warnings.
+/// Returns the same text, after a check without errors and warnings.
 #[track_caller]
 fn valid(line: &str) -> String {
     let text = toml(line).unwrap();

@@ -42,7 +42,8 @@ impl LegacyEnvironment {
         Self::read(|name| std::env::var_os(name))
     }
 
-    /// Returns a warning for each variable that is set but has no effect, because the configuration comes from elsewhere.
+    /// Returns a warning for each variable that is set but has no effect, because the configuration comes from
+    /// elsewhere.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         let mut ignored = Vec::new();

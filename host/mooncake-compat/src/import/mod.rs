@@ -1,7 +1,8 @@
 //! Import of the configuration of Mooncake's older conductors (`conductor_config.json`), for `conductor import`.
 //!
-//! Both shapes are read: that of January 2026 (`ip`, `port`, `lora_id`) and the later one (`endpoint`, `instance_id`, ...).
-//! A setting without a counterpart is left out with a warning. No value is guessed that could make an answer wrong.
+//! Both shapes are read: that of January 2026 (`ip`, `port`, `lora_id`) and the later one (`endpoint`, `instance_id`,
+//! ...). A setting without a counterpart is left out with a warning. No value is guessed that could make an answer
+//! wrong.
 
 mod environment;
 mod service;

@@ -26,19 +26,19 @@ pub enum ChildError {
         "compile it within {most} bytes of memory: make it smaller, or raise `memory` of `[policy-compile]`"
     )]
     Memory {
-        /// From [`ChildLimits::memory_bytes`].
+        /// Value of [`ChildLimits::memory_bytes`].
         most: u64,
     },
     /// The process needed more CPU time.
     #[error("compile it within {most:?} of CPU time: make it smaller, or raise `cpu` of `[policy-compile]`")]
     Cpu {
-        /// From [`ChildLimits::cpu`].
+        /// Value of [`ChildLimits::cpu`].
         most: Duration,
     },
     /// The process took too long.
     #[error("compile it within {most:?}: make it smaller, or raise `time` of `[policy-compile]`")]
     Time {
-        /// From [`ChildLimits::time`].
+        /// Value of [`ChildLimits::time`].
         most: Duration,
     },
     /// The process returned more code than any policy has.
@@ -55,7 +55,7 @@ pub enum ChildError {
         /// The end of its standard error.
         words: String,
     },
-    /// Its code is for another engine.
+    /// The code is for another engine.
     #[error("take the code of the compiler's process, which is for another engine")]
     OtherEngine(#[source] Box<dyn StdError + Send + Sync>),
 }

@@ -254,7 +254,7 @@ impl RunningChild {
 
     fn kill(&mut self) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
-        // It may have ended by itself, and there is nothing to kill.
+        // The child may have ended by itself, and there is nothing to kill.
         if let Some(pid) = pid {
             let _ = kill_process_group(pid, Signal::KILL);
         }

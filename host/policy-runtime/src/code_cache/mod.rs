@@ -1,14 +1,15 @@
-//! Code cache: compiled code on disk, so that a restart does not compile again. Interpreters compiled to WebAssembly take
-//! seconds to compile.
+//! Code cache: compiled code on disk, so that a restart does not compile again. Interpreters compiled to WebAssembly
+//! take seconds to compile.
 //!
 //! Machine code runs unchecked, so only code written by the same user's router is trusted:
-//! - The folder belongs to the router's user and is closed to others. Each use checks this on the descriptor of the folder
-//!   that is then read or written, so a later change of its path does not matter. An open folder is emptied and closed.
+//! - The folder belongs to the router's user and is closed to others. Each use checks this on the descriptor of the
+//!   folder that is then read or written, so a later change of its path does not matter. An open folder is emptied and
+//!   closed.
 //! - A file is opened without following links and checked by its descriptor: a regular file with one name, owned by the
 //!   user, writable by no one else. Files placed while the folder was open, or from a backup, fail here or below.
-//! - A file has a MAC over its name and code, with a key of the folder that never leaves it. The MAC is verified over the
-//!   bytes in memory, which are the ones that run. The name contains the hash of the component's bytes and of all engine
-//!   settings that code depends on, so code under another policy's name is refused as well.
+//! - A file has a MAC over its name and code, with a key of the folder that never leaves it. The MAC is verified over
+//!   the bytes in memory, which are the ones that run. The name contains the hash of the component's bytes and of all
+//!   engine settings that code depends on, so code under another policy's name is refused as well.
 //!
 //! Anyone who can still write there and knows the key is that user or root, who may change the router itself.
 
@@ -76,9 +77,9 @@ pub enum CodeCacheError {
     NotOurs {
         /// The folder.
         path: PathBuf,
-        /// Its owner.
+        /// Owner.
         owner: u32,
-        /// Its permissions.
+        /// Permissions.
         mode: u32,
     },
 }

@@ -14,7 +14,7 @@ pub(crate) enum CacheRejection {
         "others could enter the folder (mode {mode:o}): it is emptied and made 700; find out what opened it, a umask or a `chmod`"
     )]
     OpenFolder {
-        /// Its mode.
+        /// Mode.
         mode: u32,
     },
     /// The file cannot be opened or read.
@@ -31,7 +31,7 @@ pub(crate) enum CacheRejection {
         "it belongs to user {owner}: it is removed, and compiled again; find out who can write to the folder"
     )]
     Owner {
-        /// Its owner.
+        /// Owner.
         owner: u32,
     },
     /// Others may write to it, or read a secret.
@@ -39,7 +39,7 @@ pub(crate) enum CacheRejection {
         "others may read or write it (mode {mode:o}): it is removed, and compiled again; find out what opened it, a umask or a `chmod`"
     )]
     Mode {
-        /// Its mode.
+        /// Mode.
         mode: u32,
     },
     /// The file has further hard links, through which it can be changed.
@@ -57,12 +57,12 @@ pub(crate) enum CacheRejection {
     /// Truncated, or of another format.
     #[error("it is cut off or of an older router: it is removed, and compiled again")]
     Format,
-    /// Its MAC is wrong.
+    /// The MAC is wrong.
     #[error(
         "its MAC is not of this folder's key: it was changed, or is of another folder; it is removed, and compiled again"
     )]
     Mac,
-    /// For another engine, although its name is right.
+    /// The code is for another engine, although its name is right.
     #[error("the engine refuses it: it is removed, and compiled again")]
     Engine(#[source] Box<dyn StdError + Send + Sync>),
 }

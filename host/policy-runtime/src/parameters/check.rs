@@ -23,9 +23,9 @@ pub struct ParamFault {
 /// Position of a parameter's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamPlace {
-    /// Its name.
+    /// Name.
     Name,
-    /// Its value.
+    /// Value.
     Value,
     /// The parameter is missing.
     Missing,
@@ -34,7 +34,7 @@ pub enum ParamPlace {
 /// All faults in the `params` of a policy, and its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParamFaults {
-    /// Never empty; in the order of the given names, then missing ones.
+    /// Faults, never empty, in the order of the given names, then missing ones.
     pub faults: Vec<ParamFault>,
     /// Parameters as the policy describes them.
     pub parameters: Vec<Parameter>,

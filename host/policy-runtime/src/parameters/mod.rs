@@ -30,7 +30,7 @@ const ABOUT_BYTES: usize = 512;
 /// A parameter, as described by its policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameter {
-    /// Its key in `params`.
+    /// Key in `params`.
     pub name: String,
     /// Type of its values.
     pub kind: ParameterKind,

@@ -1,4 +1,4 @@
-//! Compiled code is taken from disk where this user's router wrote it, and from nobody else.
+//! Tests of the code cache: compiled code is loaded from disk only if this user's router wrote it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -33,7 +33,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Which row a policy of these bytes chooses of two, the second of which has less: `least` the second, `behaviours` the first.
+/// Returns the row that a policy of these bytes chooses of two, the second of which has less: `least` the second,
+/// `behaviours` the first.
 fn chosen(engine: &PolicyEngine, case: &str) -> u32 {
     let policy = load(engine, &component(case)).unwrap();
     route(decide(&policy, 1, &[1.0, 0.0])).0
@@ -68,7 +69,8 @@ impl Kept {
         self.folder.join("key")
     }
 
-    /// A router that starts now compiles again, says why, and the next one takes what it has written.
+    /// Checks that a router that starts now compiles again and logs the reason, and that the next one loads the file it
+    /// has written.
     #[track_caller]
     fn is_compiled_anew(&self, reason: &str) {
         let engine = caching(&self.folder);
@@ -146,7 +148,7 @@ fn a_file_that_others_may_write_or_that_is_no_plain_file_is_not_run() {
     fs::create_dir(&kept.code).unwrap();
     kept.is_compiled_anew("not-a-file");
 
-    // Whoever opens a pipe to read it waits, were it not asked for without.
+    // Opening a pipe for reading blocks, unless it is opened without waiting.
     let kept = Kept::new();
     fs::remove_file(&kept.code).unwrap();
     mknodat(CWD, &kept.code, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

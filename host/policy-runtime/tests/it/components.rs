@@ -1,4 +1,4 @@
-//! Builds components from text, and asks policies to decide, for every test of this crate.
+//! Builds components from text, and calls policies, for every test of this crate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,16 +12,17 @@ use routing::{
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// The project's own contract.
+/// Returns the project's own contract.
 pub(crate) fn contract() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit/policy.wit");
     std::fs::read_to_string(path).unwrap()
 }
 
-/// What a component may export besides what decides.
+/// Functions that a component may export besides the one that decides.
 const OPTIONAL: [&str; 3] = ["events", "tick", "parameters"];
 
-/// A case of `tests/wat` as a component for the project's contract, with the optional interfaces that it has functions of.
+/// Returns a case of `tests/wat` as a component for the project's contract, with the optional interfaces that it has
+/// functions of.
 pub(crate) fn component(case: &str) -> Vec<u8> {
     let has = |interface: &&str| case.contains(&format!("conductor:policy/{interface}@"));
     let exports = OPTIONAL.into_iter().filter(has);
@@ -30,7 +31,7 @@ pub(crate) fn component(case: &str) -> Vec<u8> {
     component_of(&wit, "tested", &module(case))
 }
 
-/// The text of a core module: the case, the default plan unless it has one, the prelude.
+/// Returns the text of a core module: the case, the default plan unless it has one, the prelude.
 pub(crate) fn module(case: &str) -> String {
     let plan = if case.contains("#configure") {
         ""
@@ -40,12 +41,12 @@ pub(crate) fn module(case: &str) -> String {
     format!("(module {case} {plan} {})", include_str!("../wat/prelude.wat"))
 }
 
-/// Any module as a component for any contract with a world `scheduler`.
+/// Returns any module as a component for any contract with a world `scheduler`.
 pub(crate) fn component_for(wit: &str, module: &str) -> Vec<u8> {
     component_of(wit, "scheduler", module)
 }
 
-/// A case that scores as a component for the project's contract.
+/// Returns a case that scores as a component for the project's contract.
 pub(crate) fn scorer(case: &str) -> Vec<u8> {
     component_of(&contract(), "scorer", &module(case))
 }
@@ -60,7 +61,7 @@ fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
     encoder.module(&bytes).unwrap().encode().unwrap()
 }
 
-/// An engine with room for a few instances.
+/// Returns an engine with room for a few instances.
 pub(crate) fn engine() -> PolicyEngine {
     PolicyEngine::new(EngineLimits {
         instances_per_policy: 8,
@@ -81,7 +82,7 @@ pub(crate) fn loaded(engine: &PolicyEngine, case: &str) -> WasmPolicy {
     load(engine, &component(case)).unwrap()
 }
 
-/// The same over a given state.
+/// Decides in the same way over a given state.
 #[track_caller]
 pub(crate) fn loaded_over(engine: &PolicyEngine, case: &str, state: &Arc<PolicyState>) -> WasmPolicy {
     let settings = PolicySettings::default();
@@ -96,7 +97,7 @@ pub(crate) fn decide(policy: &WasmPolicy, seq: u64, numbers: &[f64]) -> Result<V
     decide_with(policy, seq, numbers, &queries)
 }
 
-/// The same, with the answers to its questions.
+/// Decides with the given answers to the policy's queries.
 pub(crate) fn decide_with(
     policy: &WasmPolicy,
     seq: u64,
@@ -120,7 +121,7 @@ pub(crate) fn decide_with(
     })
 }
 
-/// The row and score of a verdict that must be a route.
+/// Returns the row and score of a verdict that must be a route.
 #[track_caller]
 pub(crate) fn route(verdict: Result<Verdict, PolicyFault>) -> (u32, f64) {
     match verdict {

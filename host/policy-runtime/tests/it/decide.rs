@@ -1,4 +1,4 @@
-//! A loaded policy decides, asks its questions, and is served again after whatever it did wrong.
+//! Tests of decisions: a loaded policy decides, queries the host, and is served again after any fault.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn a_row_that_was_not_offered_is_caught_by_the_check() {
     assert_eq!(check(verdict, Offer::One { candidates: 2 }), Err(refused));
 }
 
-/// Request `seq` fails in the given way, and both that policy and another one answer the next request.
+/// Checks that request `seq` fails in the given way, and that both that policy and another one answer the next request.
 #[track_caller]
 fn check_fault(seq: u64, kind: FaultKind, detail: &str) {
     let engine = engine();
@@ -128,7 +128,7 @@ fn a_wall_limit_ends_a_call_within_its_cpu_budget() {
     assert!(fault.detail.contains("the limit is 5ms"), "{fault}");
 }
 
-/// What the policy heard when it asked the question of that number.
+/// Returns the answer that the policy got to the query of that number.
 fn heard(seq: u64) -> f64 {
     route(decide(&loaded(&engine(), QUESTIONS), seq, &[0.0, 0.0])).1
 }

@@ -1,7 +1,8 @@
 //! The same small scheduler, written in each language of `policy-sdk/templates`, keeps the same promises.
 //!
-//! Every component of `tests/languages` is asked; where `CONDUCTOR_LANGUAGES` names a folder, those in it too: the opt-in
-//! job `.ci/run languages` puts there what every language's own toolchain has just built.
+//! Tests of every component of `tests/languages`. Where `CONDUCTOR_LANGUAGES` names a folder, those in it are called
+//! too: the opt-in job `.ci/run languages` puts there the components that every language's own toolchain has just
+//! built.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ use routing::{
 
 use crate::components::Answers;
 
-/// A component above this is an interpreter with a script in it, and gets the memory that `policy-sdk/templates/README.md` says
-/// interpreters need.
+/// A component above this is an interpreter with a script in it, and gets the memory that
+/// `policy-sdk/templates/README.md` says interpreters need.
 const INTERPRETER_BYTES: usize = 100 << 10;
 /// An interpreter is made of dozens of modules, and every thread that decides has an instance of its own.
 const ROOM: EngineLimits = EngineLimits {
@@ -73,7 +74,7 @@ fn load(engine: &PolicyEngine, bytes: &[u8], params: &str) -> Result<WasmPolicy,
     engine.load("tested", bytes, &settings, Arc::default())
 }
 
-/// Every language, loaded once a process.
+/// Returns every language, loaded once a process.
 fn languages() -> &'static [Language] {
     static LANGUAGES: OnceLock<Vec<Language>> = OnceLock::new();
     LANGUAGES.get_or_init(|| {
@@ -119,7 +120,7 @@ fn route(row: u32, score: f64) -> Verdict {
     })
 }
 
-/// Every language decides so, where it has no limit.
+/// Checks the verdict of every language, without a limit.
 #[track_caller]
 fn check(rows: &[Row], verdict: &Verdict) {
     for language in languages() {
@@ -128,7 +129,7 @@ fn check(rows: &[Row], verdict: &Verdict) {
     }
 }
 
-/// Every language decides so, where a worker may have eight requests.
+/// Checks the verdict of every language, where a worker may have eight requests.
 #[track_caller]
 fn check_of_eight(rows: &[Row], verdict: &Verdict) {
     for language in languages() {

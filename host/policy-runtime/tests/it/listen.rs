@@ -1,4 +1,4 @@
-//! A policy that is told events, and that ticks, beside its decisions.
+//! Tests of a policy that receives events, and that ticks, beside its decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn events_are_reported_by_the_position_of_their_kind_and_what_is_learnt_is_in_th
         event(EventKind::Dispatched, 10.0),
         event(EventKind::Failed, 668.0),
         event(EventKind::Failed, f64::NAN),
-        // It did not ask for this one.
+        // The policy did not subscribe to this one.
         event(EventKind::Left, 0.0),
     ];
     listener.handle(&batch, 77).unwrap();

@@ -1,4 +1,4 @@
-//! What is not a policy is refused with its cause and its cure.
+//! Tests of refused components: the error names the cause and the cure.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use routing::FaultKind;
 
 const LEAST: &str = include_str!("../wat/least.wat");
 
-/// Loading these bytes fails with a message that has every one of `parts`.
+/// Checks that loading these bytes fails with a message that has every one of `parts`.
 #[track_caller]
 fn check(bytes: &[u8], parts: &[&str]) {
     let error = load(&engine(), bytes).unwrap_err();
@@ -24,7 +24,7 @@ fn check(bytes: &[u8], parts: &[&str]) {
     }
 }
 
-/// The same for `least.wat` under a changed contract.
+/// Checks the same for `least.wat` under a changed contract.
 #[track_caller]
 fn check_changed(wit: impl Fn(String) -> String, wat: impl Fn(String) -> String, parts: &[&str]) {
     check(&component_for(&wit(contract()), &wat(module(LEAST))), parts);

@@ -18,7 +18,8 @@ fn pd_pairing() -> WasmPolicy {
     load(&engine(), &std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Where a prompt of 8,000 tokens goes among idle workers that hold so much of it, where decode workers may be alone.
+/// Returns the route of a prompt of 8,000 tokens among idle workers that hold so much of it, where decode workers may
+/// be alone.
 fn placed(policy: &WasmPolicy, held: [f64; 4]) -> Route {
     let plan = policy.plan();
     assert!(plan.pairs());

@@ -37,7 +37,7 @@ fn ask<T>(
     })
 }
 
-/// The gambler over a state, with all the time that a busy machine takes.
+/// Returns the gambler over a state, with all the time that a busy machine takes.
 fn gambler(engine: &PolicyEngine, state: &Arc<PolicyState>) -> WasmPolicy {
     let settings = PolicySettings {
         cpu_budget: Duration::from_secs(10),
@@ -62,7 +62,7 @@ fn replayed(
     })
 }
 
-/// Row and bits of the score.
+/// Returns row and bits of the score.
 fn bits(verdict: Result<Verdict, PolicyFault>) -> (u32, u64) {
     let (row, score) = route(verdict);
     (row, score.to_bits())

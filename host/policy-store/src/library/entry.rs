@@ -30,7 +30,7 @@ pub enum RollbackError {
     /// The policy is a pipeline of other policies.
     #[error("`{0}` is a pipeline and has no versions of its own: change one of its scorers, {1}")]
     Pipeline(String, String),
-    /// There is no version before the active one.
+    /// The active version has no previous version.
     #[error(
         "the policy `{0}` has no previous version: the last three working versions are kept while the router runs"
     )]
@@ -108,7 +108,8 @@ impl PolicyEntry {
         self.chain.iter().find(|kept| kept.is_of(digest, settings))
     }
 
-    /// Returns true if an operator rolled back the wanted version. If its bytes are active, only settings were rolled back.
+    /// Returns true if an operator rolled back the wanted version. If its bytes are active, only settings were rolled
+    /// back.
     pub(super) fn holds(&self, digest: &Digest, wanted: &WantedPolicy) -> bool {
         let in_force = self.active().is_some_and(|active| active.digest == *digest);
         let mut held = self.rolled_back();

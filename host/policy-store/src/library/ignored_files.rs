@@ -24,7 +24,8 @@ pub struct IgnoredFile {
 pub(super) struct IgnoredFiles(BTreeMap<PathBuf, String>);
 
 impl IgnoredFiles {
-    /// Looks for such files, and logs the new ones. `takes_file` returns true for policies that are configured with a file.
+    /// Looks for such files, and logs the new ones. `takes_file` returns true for policies that are configured with a
+    /// file.
     pub(super) fn look(&mut self, folder: Option<&Path>, takes_file: impl Fn(&str) -> bool) {
         let found: BTreeMap<PathBuf, String> = folder
             .into_iter()

@@ -1,4 +1,5 @@
-//! Background loader: a thread that compiles and tries policies one at a time, so that no reload waits for the compiler.
+//! Background loader: a thread that compiles and tries policies one at a time, so that no reload waits for the
+//! compiler.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

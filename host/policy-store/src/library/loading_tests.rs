@@ -59,7 +59,7 @@ impl Story {
             go: Mutex::new(goes),
         };
         let mut library = PolicyLibrary::new(engine, Arc::default());
-        // What a router starts with is loaded while it starts.
+        // The policies of the start are loaded while the router starts.
         let prepared = library.prepare(vec![wanted("p", A)]);
         library.commit(prepared);
         let (bell, rung) = sync_channel(64);
@@ -73,7 +73,7 @@ impl Story {
         }
     }
 
-    /// A look at the files: which of these policies has a new version, and which are being loaded.
+    /// Looks at the files. Returns the policies with a new version, and those that are being loaded.
     fn look(&mut self, wanted: Vec<WantedPolicy>) -> (Vec<String>, Vec<String>) {
         self.library.begin_look();
         let prepared = self.library.prepare(wanted);

@@ -1,10 +1,11 @@
 //! Library of all policies that the configuration or the policy folder names, each with its last working versions.
 //!
-//! A policy that has decided once keeps deciding: a bad file never stops it. New versions are *prepared* first, which changes
-//! nothing. A *commit* then activates them, so that a configuration can be refused as a whole. A problem of new bytes is kept,
-//! shown and counted while the last working version serves. While the router serves, a thread of its own compiles and tries new
-//! versions (`loading.rs`), and a later look finds them. Three versions are kept: earlier ones decide while the circuit of the
-//! active one is open, and an operator may roll back to them (host/adr/0010-policy-platform.md).
+//! A policy that has decided once keeps deciding: a bad file never stops it. New versions are *prepared* first, which
+//! changes nothing. A *commit* then activates them, so that a configuration can be refused as a whole. A problem of new
+//! bytes is kept, shown and counted while the last working version serves. While the router serves, a thread of its own
+//! compiles and tries new versions (`loading.rs`), and a later look finds them. Three versions are kept: earlier ones
+//! decide while the circuit of the active one is open, and an operator may roll back to them
+//! (host/adr/0010-policy-platform.md).
 
 mod attempts;
 mod component;
@@ -55,7 +56,8 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Time of a decision over 256 candidates above which a policy delays the requests of its thread.
 const SLOW: Duration = Duration::from_micros(100);
 
-/// The library. Owned by the one thread that reloads. A start compiles on its thread; after [`PolicyLibrary::load_behind`] nothing does.
+/// The library. Owned by the one thread that reloads. A start compiles on its thread; after
+/// [`PolicyLibrary::load_behind`] nothing does.
 #[derive(Debug)]
 pub struct PolicyLibrary {
     engine: PolicyEngine,
@@ -89,8 +91,8 @@ impl PolicyLibrary {
         }
     }
 
-    /// Starts a thread that loads policies from now on. It calls `notify` after each; the next [`PolicyLibrary::begin_look`]
-    /// finds the result.
+    /// Starts a thread that loads policies from now on. It calls `notify` after each; the next
+    /// [`PolicyLibrary::begin_look`] finds the result.
     ///
     /// # Errors
     /// The system's error if it cannot start a thread.
@@ -170,7 +172,7 @@ impl PolicyLibrary {
             None => self.attempt(wanted, component, digest),
         };
         if is_settling && matches!(outcome, Outcome::Failed(_)) {
-            // It may be half-written: what is wrong with it is not yet news.
+            // The file may be half-written, so its faults are not yet news.
             self.attempts.forget(&wanted.name);
             return (Outcome::Unsettled, None);
         }
@@ -319,7 +321,7 @@ impl PolicyLibrary {
             Outcome::Unsettled | Outcome::Loading => {}
             Outcome::Failed(problem) => {
                 if !accepted {
-                    // It has other settings, which were not accepted with these bytes.
+                    // The entry has other settings, which were not accepted with these bytes.
                     entry.clear();
                 }
                 let text = error_chain(&*problem);
@@ -338,7 +340,8 @@ impl PolicyLibrary {
         entry
     }
 
-    /// Returns the versions of a policy for routes, the fresh one of `prepared` first. Returns none while no version has worked.
+    /// Returns the versions of a policy for routes, the fresh one of `prepared` first. Returns none while no version
+    /// has worked.
     #[must_use]
     pub fn versions(&self, name: &str, prepared: Option<&Prepared>) -> Option<Arc<PolicyVersions>> {
         let fresh = prepared.and_then(|prepared| prepared.fresh(name));
@@ -373,8 +376,8 @@ impl PolicyLibrary {
         self.entries.insert(entry.wanted.name.clone(), entry);
     }
 
-    /// Releases the rollbacks of a policy; the next [`PolicyLibrary::prepare`] reads its file again. Its circuits stay as they
-    /// are until [`PolicyLibrary::close_circuits`].
+    /// Releases the rollbacks of a policy; the next [`PolicyLibrary::prepare`] reads its file again. Its circuits stay
+    /// as they are until [`PolicyLibrary::close_circuits`].
     ///
     /// # Errors
     /// [`RollbackError::NoSuchPolicy`].

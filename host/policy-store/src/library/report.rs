@@ -35,7 +35,8 @@ pub struct PolicyReport {
     pub sha256: Option<String>,
     /// Id of the active version.
     pub version: Option<String>,
-    /// Id of the deciding version: the active one, or one before it while its circuit is open. `fallback` if none decides.
+    /// Id of the deciding version: the active one, or one before it while its circuit is open. `fallback` if none
+    /// decides.
     pub decides: Option<String>,
     /// Versions activated since start.
     pub swaps: u64,

@@ -15,8 +15,8 @@ use super::{PolicyLibrary, WantedPolicy};
 impl PolicyLibrary {
     /// Restores the rollbacks of another run, before policies are prepared.
     ///
-    /// The active version is active again, and the rolled-back ones are held back. A rollback that cannot be restored is logged;
-    /// the policy's file decides then.
+    /// The active version is active again, and the rolled-back ones are held back. A rollback that cannot be restored
+    /// is logged; the policy's file decides then.
     pub fn restore_rollbacks(&mut self, wanted: &[WantedPolicy]) {
         for wanted in wanted {
             if let Some(entry) = self.restored(wanted) {

@@ -1,7 +1,7 @@
 //! File of a rollback, so that it survives a restart: the active bytes, and the hashes of the rolled-back ones.
 //!
-//! Each policy has one file: a line of JSON, then the component. Writes are atomic. The bytes are loaded only if they have the
-//! hash of the line and the configuration permits them.
+//! Each policy has one file: a line of JSON, then the component. Writes are atomic. The bytes are loaded only if they
+//! have the hash of the line and the configuration permits them.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ fn library() -> PolicyLibrary {
     PolicyLibrary::new(PolicyEngine::new(limits).unwrap(), Arc::default())
 }
 
-/// A policy called `p` that has the bytes of a built-in.
+/// Returns a policy called `p` that has the bytes of a built-in.
 fn wanted(builtin: &str) -> WantedPolicy {
     WantedPolicy {
         name: "p".to_owned(),
@@ -67,7 +67,7 @@ fn policy(library: &PolicyLibrary) -> Arc<WasmPolicy> {
     Arc::clone(&entry(library).chain[0].policy)
 }
 
-/// The chain that routes get begins with these ids.
+/// Checks that the chain of the routes begins with these ids.
 #[track_caller]
 fn check_routes(library: &PolicyLibrary) {
     let versions = library.versions("p", None).unwrap();
@@ -320,7 +320,7 @@ fn bytes_taken_off_the_list_do_not_even_stand_in() {
     assert_eq!(in_chain(&library), [B]);
 }
 
-/// `B` where the list has these built-ins.
+/// Returns `B` where the list has these built-ins.
 fn listed(list: &[&str]) -> WantedPolicy {
     WantedPolicy {
         permit: Permit::Listed(list.iter().map(|name| digest(name)).collect()),

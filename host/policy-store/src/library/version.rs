@@ -101,7 +101,8 @@ impl LoadedVersion {
     }
 }
 
-/// Returns the beginning of the bytes' hash. Settings other than the default add theirs: a chain may have the same bytes twice.
+/// Returns the beginning of the bytes' hash. Settings other than the default add theirs: a chain may have the same
+/// bytes twice.
 fn id(digest: &Digest, settings: &PolicySettings) -> String {
     let mut id = hex(digest);
     id.truncate(BYTES_DIGITS);

@@ -51,7 +51,8 @@ impl Permit {
         }
     }
 
-    /// Returns true if a loaded version may not decide any more, since its hash left the list. A pin restricts loading only.
+    /// Returns true if a loaded version may not decide any more, since its hash left the list. A pin restricts loading
+    /// only.
     pub(super) fn revokes(&self, digest: &Digest) -> bool {
         matches!(self, Self::Listed(listed) if !listed.contains(digest))
     }

@@ -153,7 +153,7 @@ fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, ReadFailure> {
     };
     let size = file.metadata()?.len();
     let mut bytes = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow meanwhile.
     file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(ReadFailure::TooLarge(size));
@@ -167,7 +167,7 @@ fn added(path: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// A name as part of a file's: what is not safe there is written as `%` and two hexadecimal digits.
+/// Returns a name as part of a file's: unsafe characters are written as `%` and two hexadecimal digits.
 fn file_name(policy: &str) -> String {
     policy.bytes().fold(String::new(), |mut name, byte| {
         if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {

@@ -1,8 +1,9 @@
 //! Memory of policies by name: it outlives their versions and, with a state folder, the process.
 //!
-//! A policy's file is read when its name first comes up, before any of its code runs. A thread of its own (`thread.rs`) writes
-//! what has changed. What cannot be read is never written over: a damaged file is put aside, and one that the system refuses is
-//! left as it is, while the policy begins with nothing. Sessions wait until the workers they name are known.
+//! A policy's file is read when its name first comes up, before any of its code runs. A thread of its own (`thread.rs`)
+//! writes what has changed. What cannot be read is never written over: a damaged file is put aside, and one that the
+//! system refuses is left as it is, while the policy begins with nothing. Sessions wait until the workers they name are
+//! known.
 
 mod folder;
 mod metrics;
@@ -56,7 +57,7 @@ pub struct PolicyMemory {
 #[derive(Debug, Default)]
 struct RememberedPolicy {
     state: Arc<PolicyState>,
-    /// [`PolicyState::changes`] of what its file holds.
+    /// Value of [`PolicyState::changes`] of the file's contents.
     saved: u64,
     /// True if its file could not be read: it is not replaced.
     is_unread: bool,
@@ -108,8 +109,8 @@ impl PolicyMemory {
         });
     }
 
-    /// Restores the sessions of another run, after the workers and the limits of sessions are known. Sessions of unknown workers
-    /// are forgotten.
+    /// Restores the sessions of another run, after the workers and the limits of sessions are known. Sessions of
+    /// unknown workers are forgotten.
     pub fn settle(&self, fleet: &dyn FleetView) {
         let mut kept = self.kept();
         let waits = |kept: &&mut RememberedPolicy| !kept.is_left && !kept.sessions.is_empty();

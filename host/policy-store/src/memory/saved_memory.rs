@@ -1,7 +1,7 @@
 //! File of what one policy remembers: MessagePack with its SHA-256, read without trust.
 //!
-//! The file is [`FileBody`] in MessagePack, structs as arrays, followed by the 32 bytes of its SHA-256. Sessions refer to workers
-//! by name, since ids differ in another run. The session that was used last is the last one.
+//! The file is [`FileBody`] in MessagePack, structs as arrays, followed by the 32 bytes of its SHA-256. Sessions refer
+//! to workers by name, since ids differ in another run. The session that was used last is the last one.
 
 use std::collections::BTreeMap;
 

@@ -48,7 +48,7 @@ fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Another run of the router.
+/// Starts another run of the router.
 fn begin(folder: &Path) -> PolicyMemory {
     PolicyMemory::new(Some(folder.to_owned()))
 }
@@ -87,7 +87,7 @@ fn sessions_of_the_file_give_way_to_newer_ones_and_stay_there_until_they_are_kno
     let second = begin(folder.path());
     let state = second.of("mine");
     state.sessions().limit_to(3);
-    // It decides before what the file holds is in place.
+    // The policy decides before the contents of the file are loaded.
     state.sessions().remember(2, WorkerId(11), MINUTE, 0);
     second.write_changed(&UnusedFleet);
     second.settle(&Fleet::new(&["a", "b"], 0));

@@ -73,7 +73,7 @@ mod tests {
     use super::super::tests::Fleet;
     use super::*;
 
-    /// A writer over a fleet without workers, and the state of one policy.
+    /// Returns a writer over a fleet without workers, and the state of one policy.
     fn writer(memory: PolicyMemory) -> (Arc<PolicyState>, MemoryWriter) {
         let state = memory.of("mine");
         let fleet = Box::new(Fleet::new(&[], 0));

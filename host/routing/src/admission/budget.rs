@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests and tokens under way, against their limits. All of it is atomic: taking costs one read-modify-write for each limit
-/// there is.
+/// Requests and tokens under way, against their limits. All of it is atomic: taking costs one read-modify-write for
+/// each limit there is.
 #[derive(Debug)]
 pub struct Budget {
     requests: Meter,
@@ -44,7 +44,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Nothing is under way yet.
+    /// Returns a budget with nothing in flight.
     #[must_use]
     pub fn new(limits: BudgetLimits) -> Self {
         let meter = |limit: Option<u64>| Meter {
@@ -57,7 +57,7 @@ impl Budget {
         }
     }
 
-    /// Changes the limits. What is under way stays, also where that is more than there may be now.
+    /// Changes the limits. Requests in flight stay, even above the new limits.
     pub fn set_limits(&self, limits: BudgetLimits) {
         self.requests
             .limit
@@ -67,7 +67,7 @@ impl Budget {
             .store(limits.tokens.unwrap_or(NONE), Ordering::SeqCst);
     }
 
-    /// The limits now.
+    /// Returns the limits now.
     #[must_use]
     pub fn limits(&self) -> BudgetLimits {
         BudgetLimits {
@@ -85,11 +85,11 @@ impl Budget {
         }
     }
 
-    /// Takes a request of so many tokens, if there is room for both. One that is larger than the whole limit has room where
-    /// nothing else is under way, since it would never have any otherwise.
+    /// Takes a request of so many tokens, if there is room for both. A request larger than the whole limit has room if
+    /// nothing else is in flight, since it would never have any otherwise.
     ///
-    /// Where only one of the two has room, the other is taken for a moment: a caller that is refused must look again before it
-    /// relies on a notification.
+    /// Where only one of the two has room, the other is taken for a moment: a caller that is refused must look again
+    /// before it relies on a notification.
     #[must_use = "what is taken must be given back"]
     pub fn take(&self, tokens: u64) -> bool {
         if !self.requests.take(1) {

@@ -1,19 +1,19 @@
 //! Wake budget of freed capacity: how many held requests are decided again because of it.
 //!
-//! Freed capacity can let several held requests go, or none. Only the policy can decide that, and each decision costs time: with a
-//! thousand held requests, capacity that none of them can use would cost a thousand decisions. So a budget is spent in queue order:
-//! on a few requests that wait for the worker, a few that wait for another and might be served here sooner, and more that wait for
-//! none in particular. That is enough: in replays of Mooncake's conversation trace at twice its speed the mean time to first token
-//! is the same as with a decision about every held request
+//! Freed capacity can let several held requests go, or none. Only the policy can decide that, and each decision costs
+//! time: with a thousand held requests, capacity that none of them can use would cost a thousand decisions. So a budget
+//! is spent in queue order: on a few requests that wait for the worker, a few that wait for another and might be served
+//! here sooner, and more that wait for none in particular. That is enough: in replays of Mooncake's conversation trace
+//! at twice its speed the mean time to first token is the same as with a decision about every held request
 //! (`host/adr/0016-wake-budget.md`).
 
 use crate::id::WorkerId;
 
 /// Fruitless decisions about requests that wait for the worker itself.
 const AIMED: u8 = 2;
-/// The same for requests that wait for no worker in particular.
+/// Wake-ups for requests that wait for no worker in particular.
 const FREE: u8 = 16;
-/// The same for requests that wait for another worker.
+/// Wake-ups for requests that wait for another worker.
 const ELSEWHERE: u8 = 4;
 
 /// Capacity that was freed, with its wake budget.

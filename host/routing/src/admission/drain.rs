@@ -6,7 +6,7 @@ const SHARE: f64 = 1.0 / 8.0;
 /// The time between two that leave the queue, while there are more behind them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DrainRate {
-    /// When the last left, while the queue was not empty since.
+    /// Time at which the last request left, while the queue was not empty since.
     last_us: Option<u64>,
     interval_us: Option<f64>,
 }

@@ -1,7 +1,8 @@
 //! Fair priority queue of a pool.
 //!
-//! The most important class goes first, within a class the tenant with the least service, within a tenant the order of [`TenantQueue`].
-//! No request overtakes the first one for being smaller, so the first is admitted as soon as there is room for it.
+//! The most important class goes first, within a class the tenant with the least service, within a tenant the order of
+//! [`TenantQueue`]. No request overtakes the first one for being smaller, so the first is admitted as soon as there is
+//! room for it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,11 +19,11 @@ use crate::id::WorkerId;
 pub struct Waiting {
     /// Priority class; below 0, the request may be shed for another.
     pub class: i32,
-    /// Its tenant.
+    /// Tenant.
     pub tenant: Arc<str>,
     /// Charge of its tenant: weighted tokens over the tenant's weight.
     pub share: f64,
-    /// Its share of the budget of tokens.
+    /// Share of the budget of tokens.
     pub tokens: u64,
     /// Work before its first token, in tokens: the shorter goes first.
     pub work: u64,
@@ -30,7 +31,7 @@ pub struct Waiting {
     pub runs_us: u64,
     /// Time by which it must leave the queue to be of use.
     pub start_by_us: u64,
-    /// The terms of its policy's hold; none where it waits for the budget.
+    /// Terms of its policy's hold. `None` if it waits for the budget.
     pub held: Option<Held>,
 }
 
@@ -39,8 +40,8 @@ pub struct Waiting {
 pub struct Held {
     /// Ascending: the least goes first.
     pub order: f64,
-    /// Number of capacity events when it was decided: a later one may lead to another decision. None: it is due as soon as there is
-    /// room.
+    /// Number of capacity events when it was decided: a later one may lead to another decision. None: it is due as soon
+    /// as there is room.
     pub asked_at: Option<u64>,
     /// The worker that it waits for, and its work there in the policy's unit.
     pub waits_for: Option<(WorkerId, u32)>,
@@ -129,7 +130,8 @@ impl<W> Default for FairQueue<W> {
 }
 
 impl<W> FairQueue<W> {
-    /// Charges a tenant for a request that is admitted without waiting; `share` is its weighted tokens over the tenant's weight.
+    /// Charges a tenant for a request that is admitted without waiting; `share` is its weighted tokens over the
+    /// tenant's weight.
     pub fn pass(&mut self, tenant: &Arc<str>, share: f64) {
         let tenant = self.tenants.pass(tenant, share);
         self.has_moved(&tenant);
@@ -236,8 +238,9 @@ impl<W> FairQueue<W> {
         }
     }
 
-    /// Returns the next request at that time, where one leaves the queue every `step_us` (none: unknown) and there were so many
-    /// capacity events. With `release` it may be a held one that the event has budget for, at most once after each event.
+    /// Returns the next request at that time, where one leaves the queue every `step_us` (none: unknown) and there were
+    /// so many capacity events. With `release` it may be a held one that the event has budget for, at most once after
+    /// each event.
     pub fn first(
         &mut self,
         now_us: u64,
@@ -261,7 +264,8 @@ impl<W> FairQueue<W> {
         Some((number, one))
     }
 
-    /// Returns two numbers a worker: how many requests wait for it, and the work of those with at most `most` work there.
+    /// Returns two numbers a worker: how many requests wait for it, and the work of those with at most `most` work
+    /// there.
     #[must_use]
     pub fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
         self.waiters.ahead(workers, most)

@@ -1,7 +1,7 @@
 //! Admission control: budgets, the fair priority queue, and its drain rate.
 //!
-//! Pure: times are microseconds on a clock of the caller's. The waker of a queued request is a value of the caller's that is only
-//! kept here.
+//! Pure: times are microseconds on a clock of the caller's. The waker of a queued request is a value of the caller's
+//! that is only kept here.
 
 mod budget;
 mod capacity_event;

@@ -1,7 +1,7 @@
 //! Queue of one tenant in one class.
 //!
-//! Held requests go first, in their policy's order, then the shortest. If the request with the least slack would be late because the
-//! shortest goes first, it goes before. Requests that are late already go last.
+//! Held requests go first, in their policy's order, then the shortest. If the request with the least slack would be
+//! late because the shortest goes first, it goes before. Requests that are late already go last.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,7 +13,7 @@ use crate::id::WorkerId;
 /// Requests by their policy's order, then by arrival.
 type ByOrder = BTreeSet<(OrderKey, u64)>;
 
-/// The same, by the worker that they wait for.
+/// Held requests, by the worker that they wait for.
 #[derive(Debug, Default)]
 struct HeldByWorker(HashMap<Option<WorkerId>, ByOrder>);
 
@@ -30,7 +30,7 @@ pub(super) struct TenantQueue {
     /// The others by their work, with the time it takes; and by when they have to begin, with their work.
     by_work: BTreeMap<(u64, u64), u64>,
     by_start: BTreeMap<(u64, u64), u64>,
-    /// Of the others, those that are too late, by arrival.
+    /// Requests among the others that are too late, by arrival.
     late: BTreeSet<u64>,
 }
 
@@ -132,7 +132,8 @@ impl TenantQueue {
         }
     }
 
-    /// Returns the next request at that time, when one leaves the queue every `step_us`; with `release` also one that is held.
+    /// Returns the next request at that time, when one leaves the queue every `step_us`. With `release`, a held request
+    /// counts too.
     pub(super) fn first(
         &mut self,
         now_us: u64,
@@ -155,7 +156,7 @@ impl TenantQueue {
         Some(if is_urgent { urgent } else { shortest })
     }
 
-    /// Those whose time has run out are late.
+    /// Moves the requests whose time has run out to the late ones.
     fn part_late(&mut self, now_us: u64) {
         while let Some(first) = self.by_start.first_entry() {
             let (start_by, number) = *first.key();

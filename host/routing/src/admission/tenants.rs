@@ -1,15 +1,17 @@
 //! Fair queueing between tenants: the tenant with the least service goes first.
 //!
-//! Counters of weighted tokens as in VTC (Sheng et al., OSDI 2024: an input token counts 1, an output token 2), charged by the
-//! expected size when a request is admitted, and corrected when it ends. A tenant that becomes active again is raised to the others'
-//! virtual time, as in start-time fair queueing (Goyal et al. 1996): an idle tenant accumulates no credit.
+//! Counters of weighted tokens as in VTC (Sheng et al., OSDI 2024: an input token counts 1, an output token 2), charged
+//! by the expected size when a request is admitted, and corrected when it ends. A tenant that becomes active again is
+//! raised to the others' virtual time, as in start-time fair queueing (Goyal et al. 1996): an idle tenant accumulates
+//! no credit.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::tenant_queue::OrderKey;
 
-/// Tenants with a counter of their own. Those that would be raised anyway are dropped first; beyond, new ones share a counter.
+/// Tenants with a counter of their own. Those that would be raised anyway are dropped first; beyond, new ones share a
+/// counter.
 const MOST: usize = 4_096;
 
 /// Returns the weight of so many tokens.
@@ -22,7 +24,7 @@ pub fn weighted_tokens(input: u64, output: u64) -> f64 {
 #[derive(Debug)]
 pub(super) struct Tenants {
     counters: HashMap<Arc<str>, f64>,
-    /// The same, the least first.
+    /// Tenants by level, the least first.
     by_level: BTreeSet<(OrderKey, Arc<str>)>,
     /// Virtual time: the level of the last tenant that was admitted.
     floor: f64,
@@ -75,8 +77,8 @@ impl Tenants {
         self.set(tenant, level + share);
     }
 
-    /// Charges a tenant for a request that was admitted without waiting. Returns the name under which it is counted. `share` is its weighted tokens over the
-    /// tenant's weight.
+    /// Charges a tenant for a request that was admitted without waiting. Returns the name under which it is counted.
+    /// `share` is its weighted tokens over the tenant's weight.
     pub(super) fn pass(&mut self, tenant: &Arc<str>, share: f64) -> Arc<str> {
         let name = self.name(tenant);
         self.lift(&name);

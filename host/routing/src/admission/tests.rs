@@ -24,7 +24,7 @@ fn waiting(class: i32, tenant: &str, work: u64) -> Waiting {
     }
 }
 
-/// The same order as the line's, by looking at everybody each time.
+/// Naive model of the queue's order, which looks at every request each time.
 #[derive(Default)]
 struct Naive {
     waiting: Vec<(u64, Waiting)>,
@@ -137,7 +137,7 @@ enum Act {
         tenant: u8,
         work: u64,
         patience: Option<u64>,
-        /// Of one that is held, with the worker it waits for.
+        /// Order of a held request, with the worker it waits for.
         order: Option<(i8, Option<u32>)>,
     },
     Leave(usize),
@@ -252,7 +252,7 @@ fn play(acts: Vec<Act>) {
     assert!(line.is_empty(), "everybody is served in the end");
 }
 
-/// Two tenants with requests of these sizes always waiting; how far apart they ever were.
+/// Returns the widest gap between two tenants with requests of these sizes always waiting.
 fn widest_gap(sizes: &[(u8, u16)], weights: [f64; 2]) -> f64 {
     let mut line = FairQueue::default();
     let names = ["a", "b"];

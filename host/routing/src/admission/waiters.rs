@@ -38,8 +38,8 @@ impl WaitersByWorker {
         }
     }
 
-    /// Returns two numbers a worker: how many requests wait for it, and the work of those with at most `most` work there. A worker
-    /// without a number has zeros.
+    /// Returns two numbers a worker: how many requests wait for it, and the work of those with at most `most` work
+    /// there. A worker without a number has zeros.
     #[must_use]
     pub fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
         let mut ahead = vec![0; 2 * workers.len()];

@@ -25,7 +25,7 @@ pub(super) struct Fit<const N: usize> {
 
 #[derive(Debug, Clone, Copy)]
 struct Sample<const N: usize> {
-    /// Its first member is 1.
+    /// Point whose first member is 1.
     point: [f64; N],
     value: f64,
 }
@@ -46,12 +46,12 @@ impl<const N: usize> Fit<N> {
         self.samples.len()
     }
 
-    /// The constant and the slopes.
+    /// Returns the constant and the slopes.
     pub(super) fn coefficients(&self) -> [f64; N] {
         self.coefficients
     }
 
-    /// Takes a sample in; whether that led to a new fit. One that is no number is passed over.
+    /// Learns a sample. Returns whether that led to a new fit. A sample that is no number is ignored.
     pub(super) fn learn(&mut self, point: &[f64; N], value: f64) -> bool {
         if !(value.is_finite() && point.iter().all(|x| x.is_finite())) {
             return false;
@@ -83,14 +83,14 @@ impl<const N: usize> Fit<N> {
     }
 }
 
-/// Of at least one number.
+/// Returns the median of at least one number.
 fn median(mut numbers: Vec<f64>) -> f64 {
     let middle = numbers.len() / 2;
     *numbers.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
-/// The best coefficients among those whose slopes are not below 0: the best over all choices of slopes that are 0, of
-/// which there are few.
+/// Returns the best coefficients among those whose slopes are not below 0: the best over all choices of slopes that are
+/// 0, of which there are few.
 fn least_squares<const N: usize>(samples: &[Sample<N>], weights: &[f64]) -> [f64; N] {
     let mut products = [[0.0; N]; N];
     let mut values = [0.0; N];

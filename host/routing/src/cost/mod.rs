@@ -1,13 +1,14 @@
-//! Cost model of a worker: predicted times of requests in milliseconds, fitted to its past while it serves, without a profile.
+//! Cost model of a worker: predicted times of requests in milliseconds, fitted to its past while it serves, without a
+//! profile.
 //!
 //! Three lines, each with its own samples:
-//! - *prefill*: the time from dispatch to first token, over the tokens to be computed (its own and those of prompts that wait there
-//!   before it) and the cached ones;
+//! - *prefill*: the time from dispatch to first token, over the tokens to be computed (its own and those of prompts
+//!   that wait there before it) and the cached ones;
 //! - *transfer*: the same at a decode worker whose prompt was computed elsewhere, over the prompt's tokens;
 //! - *tbt*, the time between tokens: over the requests decoding there and the prompt tokens they hold.
 //!
-//! A line is unknown before `ENOUGH` samples. Samples are taken under a lock, once or twice a request. A reader loads atomics,
-//! and may mix two fits that differ by one sample.
+//! A line is unknown before `ENOUGH` samples. Samples are taken under a lock, once or twice a request. A reader loads
+//! atomics, and may mix two fits that differ by one sample.
 
 mod fit;
 
@@ -32,32 +33,33 @@ pub struct CostModel {
     tbt: Line<3>,
 }
 
-/// How far off the predictions were lately: mean of |predicted - measured| / measured; NaN while nothing is predicted.
+/// Recent errors of the predictions: mean of |predicted - measured| / measured; NaN while nothing is predicted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostErrors {
-    /// Of the time to first token where the worker computes the prompt.
+    /// Error of the time to first token where the worker computes the prompt.
     pub prefill: f64,
-    /// Of the time to first token where it fetches it.
+    /// Error of the time to first token where the worker fetches the prompt.
     pub transfer: f64,
-    /// Of the time between tokens.
+    /// Error of the time between tokens.
     pub tbt: f64,
 }
 
 impl CostModel {
-    /// A prompt was computed: first token `took` after the dispatch, when `ahead` tokens waited there to be computed.
+    /// Records a computed prompt: first token `took` after the dispatch, when `ahead` tokens waited there to be
+    /// computed.
     pub fn prefilled(&self, uncached: u32, cached: u32, ahead: u64, took: Duration) {
         let work = thousands(u64::from(uncached).saturating_add(ahead));
         self.prefill
             .learn(&[1.0, work, thousands(cached.into())], millis(took));
     }
 
-    /// A prompt computed elsewhere was taken over: first token `took` after the dispatch.
+    /// Records the transfer of a prompt computed elsewhere: first token `took` after the dispatch.
     pub fn transferred(&self, prompt: u32, took: Duration) {
         self.transfer
             .learn(&[1.0, thousands(prompt.into())], millis(took));
     }
 
-    /// A request got a token every `between`, while so many were decoding that held so many prompt tokens.
+    /// Records a request that got a token every `between`, while so many were decoding that held so many prompt tokens.
     pub fn decoded(&self, decoding: f64, resident: f64, between: Duration) {
         self.tbt.learn(&[1.0, decoding, resident / UNIT], millis(between));
     }
@@ -104,7 +106,7 @@ impl CostModel {
     }
 }
 
-/// A fit that is read without its lock.
+/// Fit that is read without its lock.
 #[derive(Debug)]
 struct Line<const N: usize> {
     fit: Mutex<Fit<N>>,
@@ -144,7 +146,7 @@ impl<const N: usize> Line<N> {
         }
     }
 
-    /// Never below 0.
+    /// Returns the prediction, never below 0.
     fn predict(&self, point: &[f64; N]) -> f64 {
         let coefficients = self.coefficients.iter();
         let sum: f64 = coefficients

@@ -13,15 +13,15 @@ pub use self::request::REQUEST_CATALOGUE;
 /// Description of a feature for authors (`wit/README.md` is checked against this).
 #[derive(Debug, Clone, Copy)]
 pub struct FeatureDoc {
-    /// Its name in a plan.
+    /// Name in a plan.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit.
     pub unit: &'static str,
-    /// Its age at most.
+    /// Age at most.
     pub freshness: &'static str,
-    /// When it is NaN.
+    /// Cases in which the number is NaN.
     pub unknown: &'static str,
-    /// Its meaning.
+    /// Meaning.
     pub meaning: &'static str,
 }
 
@@ -163,13 +163,13 @@ impl FeaturePlan {
         Self { request, candidate }
     }
 
-    /// The numbers at the front, in order.
+    /// Returns the numbers at the front, in order.
     #[must_use]
     pub fn request(&self) -> &[RequestFeature] {
         &self.request
     }
 
-    /// The columns, in order.
+    /// Returns the columns, in order.
     #[must_use]
     pub fn candidate(&self) -> &[CandidateFeature] {
         &self.candidate
@@ -230,7 +230,7 @@ fn request_feature(name: &str) -> Result<RequestFeature, UnknownFeature> {
 }
 
 impl CandidateFeature {
-    /// The column of that name, as [`FeaturePlan::resolve`] finds it.
+    /// Returns the column of that name, as [`FeaturePlan::resolve`] finds it.
     pub(crate) fn resolve(name: &str) -> Result<Self, UnknownFeature> {
         let (bare, optional) = split_optional(name);
         if let Some(key) = bare.strip_prefix("label.").filter(|key| !key.is_empty()) {

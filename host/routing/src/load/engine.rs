@@ -1,4 +1,5 @@
-//! Load report of an engine: it counts the requests of other routers as well. It is kept beside the bookings, with its age.
+//! Load report of an engine: it counts the requests of other routers as well. It is kept beside the bookings, with its
+//! age.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +20,7 @@ pub struct EngineSaid {
 #[derive(Debug, Default)]
 pub(super) struct EngineWord {
     numbers: [AtomicU64; 4],
-    /// One more than the millisecond; 0 before the first.
+    /// One more than the millisecond of the report; 0 before the first.
     at: AtomicU64,
 }
 

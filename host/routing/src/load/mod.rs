@@ -15,10 +15,10 @@ use self::engine::EngineWord;
 use self::recent::{Average, Quantile};
 use crate::cost::CostModel;
 
-/// Output tokens below which a request says nothing of the time between tokens.
+/// Minimum number of output tokens for a sample of the time between tokens.
 const FEW_TOKENS: u64 = 8;
-/// What a prompt token is taken to need on a worker whose first tokens were never seen, in milliseconds: about what one GPU of
-/// 2024 does to a model of ten billion parameters.
+/// Assumed time of a prompt token on a worker whose first tokens were never seen, in milliseconds: about what one GPU
+/// of 2024 does to a model of ten billion parameters.
 const USUAL_TOKEN_MS: f64 = 0.1;
 
 /// Counters of one worker. Independent relaxed atomics: a reading may mix two moments, which costs a decision
@@ -42,7 +42,7 @@ pub struct WorkerLoad {
 pub struct LoadReading {
     /// Requests in flight.
     pub requests: u32,
-    /// Of those, the ones past their first token, seen or [taken for granted](LoadLease::take_for_computed).
+    /// Requests past their first token, seen or [taken for granted](LoadLease::take_for_computed).
     pub decoding: u32,
     /// Uncached prompt tokens of those before their first token.
     pub prefill_tokens: u64,
@@ -55,7 +55,7 @@ pub struct LoadReading {
 }
 
 impl WorkerLoad {
-    /// The counters now.
+    /// Returns the counters now.
     #[must_use]
     pub fn read(&self) -> LoadReading {
         LoadReading {
@@ -68,19 +68,19 @@ impl WorkerLoad {
         }
     }
 
-    /// Nine in ten of the last first tokens came within so many milliseconds; NaN while there were too few.
+    /// Returns the 90th percentile of the last first tokens in milliseconds; NaN while there were too few.
     #[must_use]
     pub fn ttft_p90_ms(&self) -> f64 {
         self.ttft_p90.ms()
     }
 
-    /// Average time between the tokens of an answer in milliseconds; NaN while unknown.
+    /// Returns the average time between the tokens of an answer in milliseconds; NaN while unknown.
     #[must_use]
     pub fn tbt_ewma_ms(&self) -> f64 {
         self.tbt.ms()
     }
 
-    /// Returns the model of what requests cost there, learned from its past.
+    /// Returns the model of the requests' costs there, learned from its past.
     #[must_use]
     pub fn cost(&self) -> &CostModel {
         &self.cost
@@ -112,8 +112,8 @@ impl WorkerLoad {
         self.lease(prompt, 0, Lesson::Transfer)
     }
 
-    /// Books a request of `prompt` tokens that are being computed elsewhere meanwhile: its time to first token is no sample of
-    /// this worker.
+    /// Books a request of `prompt` tokens that are being computed elsewhere meanwhile: its time to first token is no
+    /// sample of this worker.
     #[must_use = "dropping the lease gives the booking back"]
     pub fn book_awaiting(self: &Arc<Self>, prompt: u32) -> LoadLease {
         self.lease(prompt, 0, Lesson::None)
@@ -140,14 +140,14 @@ pub struct LoadLease {
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// Before the first token.
+    /// State before the first token.
     Prefilling {
         /// Tokens counted as queued.
         uncached: u32,
         /// Use of its first token for the cost model.
         lesson: Lesson,
     },
-    /// After it. What the worker had to do then, this request included.
+    /// State after the first token, with the worker's load at that time, this request included.
     Decoding {
         /// Requests past their first token.
         decoding: u32,
@@ -168,7 +168,7 @@ enum Lesson {
 }
 
 impl LoadLease {
-    /// The first token came, `ttft` after the dispatch. Later calls do nothing.
+    /// Records the first token, `ttft` after the dispatch. Later calls do nothing.
     pub fn first_token(&mut self, ttft: Duration) {
         let Stage::Prefilling { uncached, lesson } = self.stage else {
             return;
@@ -187,8 +187,8 @@ impl LoadLease {
         }
     }
 
-    /// Returns the expected time from dispatch to first token: by the worker's past, or at a usual pace where it has none.
-    /// None where the worker does not compute the prompt, or has.
+    /// Returns the expected time from dispatch to first token, by the worker's past, or at a usual pace where it has
+    /// none. `None` if the worker does not compute the prompt, or has computed it.
     #[must_use]
     pub fn expected_ttft(&self) -> Option<Duration> {
         let Stage::Prefilling {
@@ -208,8 +208,8 @@ impl LoadLease {
         Duration::try_from_secs_f64(ms / 1e3).ok()
     }
 
-    /// The first token should have come, but cannot be seen since the answer comes in one piece: the prompt is not waited for any
-    /// more. Nothing is learnt of that.
+    /// Takes the prompt as computed: the first token should have come, but cannot be seen since the answer comes in one
+    /// piece. The cost model learns nothing of that.
     pub fn take_for_computed(&mut self) {
         if let Stage::Prefilling { uncached, .. } = self.stage {
             self.decode(uncached);
@@ -228,7 +228,7 @@ impl LoadLease {
             .fetch_add(u64::from(self.prompt), Ordering::Relaxed);
     }
 
-    /// The answer is complete: so many tokens, the last of them `since_first` after the first.
+    /// Records a complete answer: so many tokens, the last of them `since_first` after the first.
     pub fn decoded(&self, tokens: u64, since_first: Duration) {
         let Stage::Decoding { decoding, resident } = self.stage else {
             return;

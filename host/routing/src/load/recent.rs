@@ -10,7 +10,7 @@ const NEWEST: f64 = 1.0 / 8.0;
 const WINDOW: usize = 64;
 /// Samples before a value is known.
 const ENOUGH: usize = 16;
-/// Which quantile: so much of the samples is not above it.
+/// Quantile: the share of the samples that are not above it.
 const SHARE: f64 = 0.9;
 
 /// A moving average.

@@ -13,7 +13,7 @@ const RETRY_AFTER_MS: u32 = 1_000;
 pub(super) struct Sieve {
     pub(super) column: usize,
     keeps: Keeps,
-    /// The rejection of a request for which it leaves no candidate; none where the filter is then ignored.
+    /// Rejection of a request for which it leaves no candidate. `None` if the filter is then ignored.
     pub(super) rejection: Option<Rejection>,
 }
 
@@ -65,7 +65,7 @@ impl Sieve {
     }
 }
 
-/// The column that a filter looks at.
+/// Returns the column that a filter looks at.
 pub(super) fn feature(test: &FilterTest) -> Result<CandidateFeature, UnknownFeature> {
     match test {
         FilterTest::Label { key, .. } => Ok(CandidateFeature::Label(key.clone())),

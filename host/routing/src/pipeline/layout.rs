@@ -1,4 +1,4 @@
-//! Where the numbers of one plan are among those of a larger one, found once so that a call only copies.
+//! Layout: positions of one plan's numbers among those of a larger plan, found once so that a call only copies.
 
 use crate::feature::{CandidateFeature, FeaturePlan};
 
@@ -20,7 +20,7 @@ fn add_new<F: Clone + PartialEq>(known: &mut Vec<F>, features: &[F]) {
     }
 }
 
-/// The place of a column.
+/// Returns the place of a column.
 pub(super) fn column(feature: &CandidateFeature, plan: &FeaturePlan) -> Option<usize> {
     plan.candidate().iter().position(|known| known == feature)
 }
@@ -32,7 +32,7 @@ pub(super) struct View {
     columns: Box<[usize]>,
     /// Numbers of the request, and of a row, in the larger plan.
     shape: (usize, usize),
-    /// Whether both plans are the same.
+    /// Set if both plans are the same.
     is_whole: bool,
 }
 
@@ -50,7 +50,7 @@ impl View {
         })
     }
 
-    /// The part's numbers; in `room`, where they are not laid out so already.
+    /// Returns the part's numbers; in `room`, where they are not laid out so already.
     pub(super) fn of<'n>(&self, numbers: &'n [f64], rows: usize, room: &'n mut Vec<f64>) -> &'n [f64] {
         if self.is_whole {
             return numbers;

@@ -1,8 +1,9 @@
-//! Pipeline: filters keep some of the candidates, the numbers of scorers and columns are scaled, weighed and added, and one
-//! candidate is picked by the sum.
+//! Pipeline: filters keep some of the candidates, the numbers of scorers and columns are scaled, weighed and added, and
+//! one candidate is picked by the sum.
 //!
-//! A pipeline is a policy like any other, and never fails: a scorer that does is left out of that decision, and its circuit keeps
-//! count. Everything that can be found once (which numbers are whose) is found when it is made, so that a call only copies and adds.
+//! A pipeline is a policy like any other, and never fails: a scorer that does is left out of that decision, and its
+//! circuit keeps count. Everything that can be found once (which numbers are whose) is found when it is made, so that a
+//! call only copies and adds.
 
 mod filter;
 mod layout;
@@ -43,7 +44,7 @@ thread_local! {
 #[derive(Debug, Default)]
 struct Buffers {
     room: Room,
-    /// One scorer's view of the numbers.
+    /// Numbers of one scorer's view.
     numbers: Vec<f64>,
 }
 
@@ -56,7 +57,7 @@ pub enum PipelineError {
     /// More filters than can be counted.
     #[error("a pipeline has at most 32 filters")]
     TooManyFilters,
-    /// The numbers lack a column that is filtered or weighed by.
+    /// The numbers lack a column that a filter or a weight needs.
     #[error("a column that the pipeline looks at is not among the numbers")]
     Columns,
 }
@@ -78,21 +79,21 @@ pub struct Pipeline {
 #[derive(Debug)]
 struct ScorerPart {
     name: Box<str>,
-    /// None where none is fit to score: it is left out.
+    /// Versions fit to score. `None` if there are none: the scorer is left out.
     versions: Option<ScorerVersions>,
 }
 
-/// The versions of a scorer and what each sees of the numbers.
+/// Versions of a scorer, and each one's view of the numbers.
 #[derive(Debug)]
 struct ScorerVersions {
     versions: PolicyVersions,
-    /// In their order.
+    /// Views, in the order of the versions.
     views: Box<[View]>,
 }
 
 impl Pipeline {
-    /// Puts it together. `scorers` finds the policies of [`PipelineSpec::scorers`]; of their versions those take part that give
-    /// scores and place no pairs, and a scorer without such a version is left out of every decision.
+    /// Puts it together. `scorers` finds the policies of [`PipelineSpec::scorers`]; of their versions those take part
+    /// that give scores and place no pairs, and a scorer without such a version is left out of every decision.
     ///
     /// # Errors
     /// [`PipelineError`]
@@ -128,13 +129,13 @@ impl Pipeline {
         })
     }
 
-    /// Its specification.
+    /// Returns its specification.
     #[must_use]
     pub fn spec(&self) -> &Arc<PipelineSpec> {
         &self.spec
     }
 
-    /// Its scorers that have a version fit to score.
+    /// Returns its scorers that have a version fit to score.
     pub fn scorers(&self) -> impl Iterator<Item = &PolicyVersions> {
         let versions = self.scorers.iter().filter_map(|scorer| scorer.versions.as_ref());
         versions.map(|scorer| &scorer.versions)
@@ -300,7 +301,7 @@ impl Policy for Pipeline {
     }
 }
 
-/// The versions that give scores and place no pairs; none where there are none.
+/// Returns the versions that give scores and place no pairs. `None` if there are none.
 fn fit(scorer: &PolicyVersions) -> Option<PolicyVersions> {
     let is_fit = |version: &&PolicyVersion| scores_singly(&*version.policy);
     let mut fit = scorer.iter().filter(is_fit).cloned();

@@ -9,7 +9,7 @@ use crate::transcript::Transcript;
 /// One decision of a pipeline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weighing {
-    /// Its scorers, in the order of the specification; none where a strict filter left no candidate.
+    /// Scorers, in the order of the specification. Empty if a strict filter left no candidate.
     pub scored: Vec<Scored>,
     /// The figure of each candidate, row by row; NaN of those that were filtered out.
     pub figures: Vec<f64>,
@@ -20,9 +20,9 @@ pub struct Weighing {
 /// A scorer's part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
-    /// Its name.
+    /// Name.
     pub scorer: Box<str>,
-    /// None where every version of it rested.
+    /// Call of the scorer. `None` if the circuits of all its versions were open.
     pub asked: Option<Asked>,
 }
 
@@ -33,14 +33,14 @@ pub struct Asked {
     pub version: Arc<str>,
     /// Origin of that policy.
     pub origin: Option<Arc<Origin>>,
-    /// Its scores, row by row; where it failed, it was left out.
+    /// Scores, row by row. A failed scorer was left out.
     pub answer: Result<Vec<f64>, PolicyFault>,
-    /// Its queries.
+    /// Queries.
     pub transcript: Transcript,
 }
 
 impl Weighing {
-    /// About as many bytes as it takes.
+    /// Returns about as many bytes as it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let asked = self.scored.iter().filter_map(|scored| scored.asked.as_ref());

@@ -9,7 +9,7 @@ use crate::versions::PolicyVersion;
 
 /// Called on requests' threads; scorers and filters are counted from 0, each in the order of the specification.
 pub trait PipelineObserver: Send + Sync + fmt::Debug {
-    /// A version of a scorer failed, and what that did to its circuit.
+    /// Records the failure of a scorer's version, and its effect on the circuit.
     fn failed(
         &self,
         scorer: usize,
@@ -19,13 +19,13 @@ pub trait PipelineObserver: Send + Sync + fmt::Debug {
         request: &RequestFacts,
     );
 
-    /// The circuit of a scorer's version has closed.
+    /// Records that the circuit of a scorer's version has closed.
     fn recovered(&self, scorer: usize, version: &PolicyVersion);
 
-    /// A decision was made without a scorer: it failed, or all of its versions rest.
+    /// Records a decision without a scorer: it failed, or the circuits of all its versions are open.
     fn left_out(&self, scorer: usize);
 
-    /// A filter would have left no candidate, and was not applied.
+    /// Records a filter that would have left no candidate, and was not applied.
     fn ignored(&self, filter: usize);
 }
 

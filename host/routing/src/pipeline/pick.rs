@@ -1,10 +1,10 @@
-//! One of several by their figures.
+//! Choice of one candidate by the figures.
 
 use super::spec::Pick;
 use crate::random::SplitMix64;
 
 impl Pick {
-    /// One of `left`, which are rows of `figures` and never none; no figure of theirs is NaN.
+    /// Picks one of `left`, which are rows of `figures` and never none; no figure of theirs is NaN.
     pub(super) fn one(self, left: &[u32], figures: &[f64], random: &mut SplitMix64) -> u32 {
         let figure = |row: u32| figures[row as usize];
         match self {
@@ -18,7 +18,8 @@ impl Pick {
     }
 }
 
-/// The row with the highest figure, and that; of equal ones any. A NaN is none, and without a figure there is no row.
+/// Returns the row with the highest figure, and that; of equal ones any. A NaN is none, and without a figure there is
+/// no row.
 pub fn highest(figures: impl IntoIterator<Item = (u32, f64)>, random: &mut SplitMix64) -> Option<(u32, f64)> {
     let mut figures = figures.into_iter().filter(|(_, figure)| !figure.is_nan());
     let mut best = figures.next()?;
@@ -86,7 +87,7 @@ mod tests {
         counts
     }
 
-    /// Within 3 of 100.
+    /// Checks the shares within 3 of 100.
     #[track_caller]
     fn check(pick: Pick, figures: [f64; 4], shares: [f64; 4]) {
         let counts = counts(pick, figures);

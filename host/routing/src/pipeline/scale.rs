@@ -1,6 +1,6 @@
 //! Numbers of any unit brought onto 0 to 1.
 
-/// Where numbers lie, infinite and unknown ones left out.
+/// Range of the numbers, infinite and unknown ones left out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Scale {
     /// Half of the least and of the greatest: their difference is always finite.
@@ -9,7 +9,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// The scale of these numbers.
+    /// Returns the scale of these numbers.
     pub(super) fn of(numbers: impl Iterator<Item = f64>) -> Self {
         let mut least = f64::INFINITY;
         let mut most = f64::NEG_INFINITY;
@@ -23,8 +23,8 @@ impl Scale {
         }
     }
 
-    /// The place of a number: 0 for the least, 1 for the greatest, in between what lies between. Infinite ones are at the ends;
-    /// unknown ones in the middle, and where all numbers are equal, these too.
+    /// Returns the place of a number: 0 for the least, 1 for the greatest, in between what lies between. Infinite ones
+    /// are at the ends; unknown ones in the middle, and where all numbers are equal, these too.
     pub(super) fn place(self, number: f64) -> f64 {
         if number.is_finite() && self.span > 0.0 {
             ((number / 2.0 - self.least) / self.span).clamp(0.0, 1.0)

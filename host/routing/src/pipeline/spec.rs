@@ -19,27 +19,27 @@ pub struct PipelineSpec {
 /// Keeps some of the candidates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Filter {
-    /// Which ones.
+    /// Condition of the filter.
     pub test: FilterTest,
-    /// Whether a request is rejected for which it would keep no candidate. Else the filter is ignored for it.
+    /// Set if a request is rejected for which the filter would keep no candidate. Else the filter is ignored for it.
     pub strict: bool,
 }
 
-/// Which candidates a filter keeps.
+/// Condition by which a filter keeps candidates.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FilterTest {
-    /// By a label. Texts are compared as [`crate::label_value`] has them; a worker without the label has none of them.
+    /// Label. Texts are compared as [`crate::label_value`] has them; a worker without the label has none of them.
     Label {
-        /// Its key.
+        /// Key.
         key: Box<str>,
-        /// Whether those are kept that have none of the values.
+        /// Set if those are kept that have none of the values.
         without: bool,
-        /// At least one.
+        /// Accepted values, at least one.
         values: Vec<Box<str>>,
     },
-    /// By a number, bounds included. One that is not known is within any.
+    /// Number, bounds included. An unknown number is within any bounds.
     Feature {
-        /// Its name.
+        /// Name.
         name: Box<str>,
         /// Minus infinity for no bound.
         at_least: f64,
@@ -48,7 +48,7 @@ pub enum FilterTest {
     },
 }
 
-/// Something that is weighed.
+/// Weighed number or score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Term {
     /// The event.
@@ -57,10 +57,10 @@ pub struct Term {
     pub weight: f64,
 }
 
-/// Where the numbers of a term come from.
+/// Source of a term's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TermSource {
-    /// A policy that is a scorer, by name.
+    /// Policy that is a scorer, by name.
     Policy(Box<str>),
     /// A column, by name.
     Feature(Box<str>),
@@ -71,9 +71,9 @@ pub enum TermSource {
 pub enum Pick {
     /// The highest; of equal ones any.
     Max,
-    /// Any, with a chance in proportion to `exp(figure / temperature)`.
+    /// Any candidate, with a chance in proportion to `exp(figure / temperature)`.
     Softmax {
-        /// Above 0. At 0.1 a candidate that is better by 0.1 is chosen 2.7 times as often.
+        /// Temperature, above 0. At 0.1 a candidate that is better by 0.1 is chosen 2.7 times as often.
         temperature: f64,
     },
     /// The higher of two that are drawn.
@@ -84,7 +84,7 @@ pub enum Pick {
 pub(super) const SPARE: [CandidateFeature; 2] = [CandidateFeature::Requests, CandidateFeature::Weight];
 
 impl PipelineSpec {
-    /// The policies that are its scorers, in order.
+    /// Returns the policies that are its scorers, in order.
     pub fn scorers(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().filter_map(|term| match &term.source {
             TermSource::Policy(name) => Some(&**name),
@@ -98,7 +98,7 @@ impl PipelineSpec {
         terms.any(|term| matches!(term.source, TermSource::Feature(_)))
     }
 
-    /// The columns that it looks at itself.
+    /// Returns the columns that it looks at itself.
     ///
     /// # Errors
     /// For the first that is unknown.
@@ -148,7 +148,7 @@ impl fmt::Display for Term {
 }
 
 impl Pick {
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ use crate::feature::{CandidateFeature, FeaturePlan};
 use crate::policy::DecisionInput;
 use crate::random::SplitMix64;
 
-/// Keeps what is drawn here apart from what a scorer of the same decision draws.
+/// Stream of random numbers, distinct from those of the decision's scorers.
 const STREAM: u64 = 0x7069_7065_6c69_6e65;
 
 /// A pipeline without its scorers.
@@ -18,7 +18,7 @@ const STREAM: u64 = 0x7069_7065_6c69_6e65;
 pub struct Weigher {
     sieves: Box<[Sieve]>,
     weights: Box<[Weight]>,
-    /// Requests in flight and weight of a worker, where there may come to be nothing to weigh.
+    /// Columns of requests in flight and of the weight of a worker, used if nothing is left to weigh.
     spare: Option<[usize; 2]>,
     pick: Pick,
     /// Numbers of the request, and of a row.
@@ -41,7 +41,7 @@ enum Source {
 /// Result of weighing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weighed {
-    /// To a candidate, or the rejection of a strict filter.
+    /// Verdict: a candidate, or the rejection of a strict filter.
     pub verdict: Verdict,
     /// A bit for each filter that would have left no candidate and was not applied, the first one's lowest.
     pub ignored: u32,
@@ -57,8 +57,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// The figure of each candidate in the last call, from 0 to 1 where anything was weighed; NaN of those that were filtered
-    /// out.
+    /// Returns the figure of each candidate in the last call, from 0 to 1 where anything was weighed; NaN of those that
+    /// were filtered out.
     #[must_use]
     pub fn figures(&self) -> &[f64] {
         &self.figures
@@ -66,7 +66,7 @@ impl Room {
 }
 
 impl Weigher {
-    /// For numbers laid out by a plan that has every column of the specification.
+    /// Returns a weigher for numbers laid out by a plan that has every column of the specification.
     ///
     /// # Errors
     /// [`PipelineError::Columns`] where it has not.
@@ -103,7 +103,7 @@ impl Weigher {
         })
     }
 
-    /// Decides. `ask` fills in the scores of a scorer, by its place among them, or says that it gave none.
+    /// Decides. `ask` fills in the scores of a scorer, by its place among them, and returns whether it gave any.
     pub fn weigh(
         &self,
         input: &DecisionInput<'_>,

@@ -17,7 +17,7 @@ pub enum InstanceChange {
     Remove(Removal),
 }
 
-/// An instance that is to be there.
+/// Instance to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addition {
     /// `http://host:port`, as the configuration writes it.
@@ -26,13 +26,13 @@ pub struct Addition {
     pub name: Option<String>,
     /// Role of the instance.
     pub role: Role,
-    /// In which pool; see [`choose_pool`] where it is none.
+    /// Name of the pool; see [`choose_pool`] for `None`.
     pub pool: Option<String>,
-    /// Its bootstrap server; none: on the usual port, or where it was.
+    /// Bootstrap server. `None`: on the usual port, or unchanged.
     pub bootstrap: Option<String>,
 }
 
-/// An instance that is not to be there; what is given besides the URL must be true of it.
+/// Instance to remove. Given properties other than the URL must be true of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     /// `http://host:port`, as the configuration writes it.
@@ -50,16 +50,16 @@ pub struct Removal {
 pub enum Changed {
     /// The instance was not there before.
     Added,
-    /// It existed, and has another role now.
+    /// The instance existed, and has another role now.
     Role,
-    /// It was removed.
+    /// The instance was removed.
     Removed,
-    /// It had the requested state already.
+    /// The instance had the requested state already.
     Nothing,
 }
 
 impl Changed {
-    /// Its name in answers.
+    /// Returns its name in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -168,7 +168,7 @@ pub enum ChangeError {
 }
 
 impl Overlays {
-    /// The overlays as the change has them, over the file's configuration as it is.
+    /// Returns the overlays after the change, over the current configuration of the file.
     ///
     /// # Errors
     /// Reason of the refusal.
@@ -283,7 +283,7 @@ impl Done {
         }
     }
 
-    /// One sentence.
+    /// Returns one sentence.
     pub fn message(&self) -> String {
         let Self { name, pool, role, .. } = self;
         let role = role.as_str();
@@ -330,7 +330,7 @@ fn find_pool<'c>(file: &'c Config, name: &str) -> Result<&'c PoolConfig, ChangeE
     })
 }
 
-/// The pool that is named, else the only one that splits requests, else the only one.
+/// Returns the pool that is named, else the only one that splits requests, else the only one.
 fn choose_pool<'c>(file: &'c Config, name: Option<&str>) -> Result<&'c PoolConfig, ChangeError> {
     if let Some(name) = name {
         return find_pool(file, name);

@@ -1,5 +1,5 @@
-//! What the API changed about the configuration's workers: kept beside the file's configuration, laid over it, and given up
-//! where the file says otherwise. Pure: values in, values out.
+//! Changes by the API to the configuration's workers. They are kept beside the file's configuration, laid over it, and
+//! given up where the file says otherwise. Pure: values in, values out.
 //!
 //! An overlay remembers what the file said about the instance when it was made. As long as the file says the same, it
 //! stands; once the entry changes, comes or goes, the file's word is the newer one.
@@ -19,7 +19,7 @@ use crate::routes::{RouteChange, RouteChangeError, RouteOverrides};
 /// Most instances that are other than the file has them.
 pub(crate) const MOST_OVERLAYS: usize = 1_024;
 
-/// One instance that is other than the file has it. Not both sides are none.
+/// Instance that differs from the file. At least one side is present.
 #[derive(Debug, Clone, PartialEq)]
 struct Overlay {
     pool: String,
@@ -82,7 +82,7 @@ impl Overlay {
 }
 
 impl Overlays {
-    /// The file's configuration as the overlays have it.
+    /// Returns the file's configuration with the overlays applied.
     pub fn over(&self, file: &Config) -> Config {
         let mut config = file.clone();
         for overlay in &self.all {
@@ -159,7 +159,7 @@ impl Overlays {
         self.all.iter().find(|overlay| overlay.is_of(url))
     }
 
-    /// With this word on an instance instead of the last one.
+    /// Returns the overlays with this one, in place of the instance's last one.
     fn with(&self, overlay: Overlay) -> Result<Self, ChangeError> {
         let mut all = self.all.clone();
         let place = all.iter().position(|before| before.is_of(&overlay.worker().url));
@@ -176,7 +176,7 @@ impl Overlays {
     }
 }
 
-/// The file's entry of an instance.
+/// Returns the file's entry of an instance.
 fn entry<'c>(file: &'c Config, url: &str) -> Option<(&'c PoolConfig, &'c WorkerConfig)> {
     let mut entries = file
         .pools
@@ -185,7 +185,7 @@ fn entry<'c>(file: &'c Config, url: &str) -> Option<(&'c PoolConfig, &'c WorkerC
     entries.find(|(_, worker)| worker.url == url)
 }
 
-/// Every worker of the file.
+/// Returns every worker of the file.
 fn entries(file: &Config) -> impl Iterator<Item = &WorkerConfig> {
     file.pools.iter().flat_map(|pool| &pool.workers)
 }
@@ -197,7 +197,7 @@ fn takes_a_name<'c>(worker: &WorkerConfig, others: impl Iterator<Item = &'c Work
     others.any(|other| names(other).any(|name| own.contains(&name)))
 }
 
-/// A worker's name, and those of its ranks.
+/// Returns a worker's name, and those of its ranks.
 fn names(worker: &WorkerConfig) -> impl Iterator<Item = String> {
     let ranks = worker.data_parallel.iter().flat_map(DataParallel::ranks);
     std::iter::once(worker.name.clone()).chain(ranks.map(|rank| rank_name(&worker.name, rank)))

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Ended, Overlay, Overlays};
 
-/// In what an instance is other than the file has it.
+/// Difference of an instance from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverlayKind {
@@ -12,7 +12,7 @@ pub enum OverlayKind {
     Added,
     /// The file names it, and it is gone.
     Removed,
-    /// Its role differs from the file's.
+    /// The role differs from the file's.
     Role,
 }
 
@@ -20,7 +20,7 @@ impl OverlayKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Added, Self::Removed, Self::Role];
 
-    /// Its name on the pages and in the metrics.
+    /// Returns its name on the pages and in the metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -86,14 +86,14 @@ impl Overlay {
 }
 
 impl Overlays {
-    /// All of them, in the order in which they were made.
+    /// Returns all of them, in the order in which they were made.
     pub fn report(&self) -> Vec<OverlayReport> {
         self.all.iter().map(Overlay::report).collect()
     }
 }
 
 impl Ended {
-    /// For the pages and the log.
+    /// Returns the report for the pages and the log.
     pub fn report(&self) -> EndedReport {
         EndedReport {
             overlay: self.overlay.report(),

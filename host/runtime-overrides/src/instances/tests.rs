@@ -81,7 +81,7 @@ fn refused(overlays: &Overlays, change: &InstanceChange) -> ChangeError {
     overlays.change(&file(FILE), change).unwrap_err()
 }
 
-/// `pool/name role` of every worker.
+/// Returns `pool/name role` of every worker.
 fn workers(config: &Config) -> Vec<String> {
     let of = |pool: &PoolConfig| {
         let line = |worker: &WorkerConfig| format!("{}/{} {}", pool.name, worker.name, worker.role.as_str());

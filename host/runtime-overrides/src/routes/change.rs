@@ -88,8 +88,8 @@ fn list(routes: &[usize]) -> String {
 }
 
 impl RouteOverrides {
-    /// Returns the overrides as the change has them, over the file's configuration, and the number of the route. `in_folder`: the names of
-    /// the policy folder.
+    /// Returns the overrides as the change has them, over the file's configuration, and the number of the route.
+    /// `in_folder`: the names of the policy folder.
     ///
     /// # Errors
     /// Reason of the refusal.

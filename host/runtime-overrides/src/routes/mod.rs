@@ -1,9 +1,9 @@
-//! Overrides of what a route's policies are: a trial that `policy deploy` sets up, a candidate that `policy promote` makes the route's
-//! policy. They are kept beside the file's configuration, laid over it, and end where the file changes the route. Pure: values in,
-//! values out.
+//! Overrides of what a route's policies are: a trial that `policy deploy` sets up, a candidate that `policy promote`
+//! makes the route's policy. They are kept beside the file's configuration, laid over it, and end where the file
+//! changes the route. Pure: values in, values out.
 //!
-//! An override remembers what the file said of the route. As long as the file says the same, it stands; once it says otherwise, the
-//! file is the newer word. So the lines of the override, written into the file, end it.
+//! An override remembers what the file said of the route. As long as the file says the same, it stands; once it says
+//! otherwise, the file is the newer word. So the lines of the override, written into the file, end it.
 
 mod change;
 mod report;
@@ -27,7 +27,7 @@ pub(super) struct RoutePolicies {
     shadow_sample: f64,
 }
 
-/// One route that is other than the file has it.
+/// Route that differs from the file.
 #[derive(Debug, Clone, PartialEq)]
 struct RouteOverride {
     /// [`fingerprint`] of the file's route.

@@ -10,7 +10,7 @@ use super::{RouteOverrides, RoutePolicies};
 pub struct OverrideReport {
     /// The route's number in the file, from 1.
     pub route: usize,
-    /// Its pool.
+    /// Pool.
     pub pool: String,
     /// The lines that end the override once the file has them in the route's table, in place of those of the same keys.
     pub toml: String,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RouteOverride, RouteOverrides, RoutePolicies};
 
-/// The version of what is written.
+/// Version of the file format.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ struct SavedOverride {
     /// Fingerprint of the file's route.
     route: String,
     policy: String,
-    /// Of 10,000 parts each.
+    /// Canaries with their shares, in 10,000ths.
     canaries: Vec<(String, u32)>,
     shadows: Vec<String>,
     shadow_sample: f64,

@@ -51,7 +51,7 @@ fn refused(change: &RouteChange) -> RouteChangeError {
     none.change(&read(FILE), &in_folder(), change).unwrap_err()
 }
 
-/// The routes as they are with the overrides.
+/// Returns the routes with the overrides applied.
 fn routes(overrides: &RouteOverrides) -> Vec<RouteConfig> {
     let mut config = read(FILE);
     overrides.over(&mut config);

@@ -1,7 +1,8 @@
-//! LRU block cache of a worker with tiers: the least recently used block moves to the next tier. Knows neither tokens nor time.
+//! LRU block cache of a worker with tiers: the least recently used block moves to the next tier. Knows neither tokens
+//! nor time.
 //!
-//! A prompt is taken in from its tail, so that its head is the newest and a chain is eaten from its end, as engines do it.
-//! A block is on one tier at a time; one that is used again moves to the device.
+//! A prompt is taken in from its tail, so that its head is the newest and a chain is eaten from its end, as engines do
+//! it. A block is on one tier at a time; one that is used again moves to the device.
 
 use routing::Tier;
 
@@ -16,16 +17,16 @@ const DEVICE: usize = 0;
 pub(crate) enum CacheEvent {
     /// A run of blocks is there, each the parent of the next.
     Stored {
-        /// In the order of the prompt; at least one.
+        /// Blocks in the order of the prompt; at least one.
         blocks: Vec<u64>,
-        /// The block before the first; none where the prompt begins.
+        /// Block before the first. `None` where the prompt begins.
         parent: Option<u64>,
         /// Their tier.
         tier: Tier,
     },
     /// Blocks are not there any more.
     Removed {
-        /// In no order that matters; at least one.
+        /// Blocks in any order; at least one.
         blocks: Vec<u64>,
         /// Their tier before.
         tier: Tier,
@@ -41,9 +42,9 @@ pub(crate) struct Matched {
     pub(crate) host: usize,
     /// Leading blocks that are on any tier.
     pub(crate) any: usize,
-    /// Of the leading blocks on any tier, those in host memory.
+    /// Number of leading blocks on any tier that are in host memory.
     pub(crate) in_host: usize,
-    /// Of the leading blocks on any tier, those on disk.
+    /// Number of leading blocks on any tier that are on disk.
     pub(crate) on_disk: usize,
 }
 
@@ -55,7 +56,8 @@ pub(crate) struct BlockCache {
 }
 
 impl BlockCache {
-    /// An empty cache of so many blocks on the device, in host memory and on disk. Without any on the device it stays empty.
+    /// Returns an empty cache of so many blocks on the device, in host memory and on disk. Without any on the device it
+    /// stays empty.
     #[must_use]
     pub(crate) fn new(capacity: [usize; 3]) -> Self {
         Self {
@@ -83,7 +85,7 @@ impl BlockCache {
         found
     }
 
-    /// Somebody has read these blocks: those that are there become the newest of their tier.
+    /// Marks blocks as read: those that are there become the newest of their tier.
     pub(super) fn touch(&mut self, blocks: &[u64]) {
         for block in blocks.iter().rev() {
             self.recency.touch(*block);

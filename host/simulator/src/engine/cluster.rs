@@ -18,7 +18,7 @@ pub(crate) struct Cluster {
     links: Vec<Link>,
     /// Factor of a transfer's time over the profile's, by link.
     link_scale: Vec<f64>,
-    /// By their number on a link.
+    /// Transfers by their number on a link.
     transfers: BTreeMap<usize, Transfer>,
     started: usize,
     profile: Profile,
@@ -37,7 +37,7 @@ struct Transfer {
 }
 
 impl Cluster {
-    /// An idle and empty one. A block of its prompts stands for `block_tokens` tokens.
+    /// Returns an idle and empty one. A block of its prompts stands for `block_tokens` tokens.
     pub(crate) fn new(spec: &ClusterSpec, block_tokens: u32) -> Self {
         let workers = spec.workers.iter();
         let nominal_gbps = spec.profile.link_gbps();
@@ -59,13 +59,13 @@ impl Cluster {
         }
     }
 
-    /// Its workers, by index.
+    /// Returns its workers, by index.
     pub(crate) fn workers(&self) -> &[SimWorker] {
         &self.workers
     }
 
-    /// Gives a worker a job. Its fetch brings no more than the other worker has, and what this one has is not sent; a prompt that was
-    /// computed at the other worker is there as a whole.
+    /// Submits a job to a worker. Its fetch brings no more than the other worker has, without the blocks that are here.
+    /// A prompt that was computed at the other worker is there as a whole.
     ///
     /// # Panics
     /// If the cluster has no such worker, or none that is fetched from.
@@ -96,8 +96,8 @@ impl Cluster {
         }
     }
 
-    /// Returns whether a decode worker refuses to write the answer to a prompt of so many tokens: with all it has and was given, its steps would
-    /// take longer than they may.
+    /// Returns whether a decode worker refuses to write the answer to a prompt of so many tokens: with all it has and
+    /// was given, its steps would take longer than they may.
     pub(crate) fn refuses(&mut self, now_us: u64, worker: usize, prompt_tokens: u32) -> bool {
         let Some(limit_us) = self.refuses_over_us else {
             return false;
@@ -133,8 +133,9 @@ impl Cluster {
         }
     }
 
-    /// A worker loses everything: the requests that are lost by it, by number. Those whose prompts were on their way from it to a decode
-    /// worker are among them. It is there again at once, empty; a caller that wants it to be away sends it nothing.
+    /// Fails a worker, which loses everything. Returns the lost requests, by number. Those whose prompts were on their
+    /// way from it to a decode worker are among them. It is there again at once, empty; a caller that wants it to be
+    /// away sends it nothing.
     pub(crate) fn fail(&mut self, now_us: u64, worker: usize) -> Vec<usize> {
         let mut lost = self.workers[worker].fail();
         self.note_worker(worker);
@@ -188,7 +189,7 @@ impl Cluster {
         self.due_links.set(link, self.links[link].next_at());
     }
 
-    /// Tokens that a fetch would send.
+    /// Returns the tokens that a fetch would send.
     fn missing(&self, worker: usize, job: &Job, fetch: Fetch) -> u32 {
         if fetch.from == worker {
             return 0;

@@ -1,8 +1,8 @@
 //! Decoding: a batch of answers that step together (continuous batching), and those that wait for room.
 //!
-//! A request is let in when its prompt and its whole answer fit, so that none has to be thrown out again; one that is too large for
-//! the worker is let in alone. Each step writes one token of each. The times of the steps are kept once for all, so that a request's
-//! gaps are exact at the cost of one number a step.
+//! A request is let in when its prompt and its whole answer fit, so that none has to be thrown out again; one that is
+//! too large for the worker is let in alone. Each step writes one token of each. The times of the steps are kept once
+//! for all, so that a request's gaps are exact at the cost of one number a step.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,10 +22,10 @@ pub(super) struct Batch {
     /// Tokens that those running hold now.
     resident: u64,
     waiting: VecDeque<Arriving>,
-    /// By their last step and the order of their joining.
+    /// Running answers, by their last step and the order of their joining.
     running: BTreeMap<(u64, u64), Running>,
     joined: u64,
-    /// Those whose first token is written by the next step.
+    /// Requests whose first token is written by the next step.
     fresh: Vec<usize>,
     steps: Steps,
 }
@@ -33,9 +33,9 @@ pub(super) struct Batch {
 #[derive(Debug)]
 struct Arriving {
     answer: DecodeJob,
-    /// Of its prompt.
+    /// Blocks of the prompt.
     blocks: Box<[u64]>,
-    /// Its prompt is there.
+    /// Set when the prompt is there.
     ready: bool,
 }
 
@@ -65,7 +65,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// Number of the step that comes next.
+    /// Returns the number of the step that comes next.
     fn next(&self) -> u64 {
         self.forgotten + self.ends_us.len() as u64
     }
@@ -83,7 +83,7 @@ impl Steps {
 }
 
 impl DecodeJob {
-    /// Tokens that a job will write.
+    /// Returns the answer of a job.
     pub(super) fn of(job: &Job, first_us: Option<u64>) -> Self {
         Self {
             request: job.request,
@@ -93,7 +93,7 @@ impl DecodeJob {
         }
     }
 
-    /// Tokens that it holds at its end.
+    /// Returns the tokens that it holds at its end.
     pub(super) fn tokens(&self) -> u64 {
         u64::from(self.prompt_tokens) + u64::from(self.output_tokens)
     }
@@ -104,7 +104,7 @@ impl DecodeJob {
 }
 
 impl Batch {
-    /// An empty one with room for so many tokens.
+    /// Returns an empty one with room for so many tokens.
     pub(super) fn new(capacity: u64) -> Self {
         Self {
             capacity,
@@ -128,7 +128,7 @@ impl Batch {
         self.waiting.len()
     }
 
-    /// Tokens that the prompts of those that wait hold.
+    /// Returns the tokens of the waiting prompts.
     pub(super) fn waiting_tokens(&self) -> u64 {
         let waiting = self.waiting.iter();
         waiting
@@ -136,12 +136,12 @@ impl Batch {
             .sum()
     }
 
-    /// Tokens that those being written hold.
+    /// Returns the tokens held by the answers being written.
     pub(super) fn resident(&self) -> u64 {
         self.resident
     }
 
-    /// A prompt computed elsewhere comes here; `ready` if it is there already.
+    /// Adds a request whose prompt was computed elsewhere. `ready` is set if the prompt is there already.
     pub(super) fn push(&mut self, job: Job, first_us: Option<u64>, ready: bool) {
         self.waiting.push_back(Arriving {
             answer: DecodeJob::of(&job, first_us),
@@ -150,7 +150,7 @@ impl Batch {
         });
     }
 
-    /// The prompt of this request has arrived: its blocks, if the request waits here.
+    /// Records the arrival of a request's prompt. Returns its blocks, if the request waits here.
     pub(super) fn arrived(&mut self, request: usize) -> Option<&[u64]> {
         let mut waiting = self.waiting.iter_mut();
         let found = waiting.find(|waiting| waiting.answer.request == request)?;
@@ -219,7 +219,7 @@ impl Batch {
         }
     }
 
-    /// A step of the whole batch has ended.
+    /// Ends a step of the whole batch.
     pub(super) fn end_step(&mut self, now_us: u64, told: &mut Vec<EngineEventKind>) {
         let step = self.steps.next();
         self.steps.ends_us.push_back(now_us);
@@ -245,7 +245,7 @@ impl Batch {
         }
     }
 
-    /// Forgets everything: the numbers of what was there.
+    /// Clears everything. Returns the numbers of the requests that were there.
     pub(super) fn clear(&mut self) -> Vec<usize> {
         let emptied = std::mem::replace(self, Self::new(self.capacity));
         let running = emptied.running.into_values().map(|running| running.answer);

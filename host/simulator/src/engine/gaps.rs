@@ -7,15 +7,15 @@ pub(crate) struct TokenGaps {
     pub(crate) count: u32,
     /// Their mean, in microseconds.
     pub(crate) mean_us: f64,
-    /// The mean of the longest tenth of them (rounded up to a whole number of gaps), in microseconds: what the Mooncake paper calls TBT
-    /// (FAST '25; `mooncake-paper.md`, section 5).
+    /// The mean of the longest tenth of them (rounded up to a whole number of gaps), in microseconds: what the Mooncake
+    /// paper calls TBT (FAST '25; `mooncake-paper.md`, section 5).
     pub(crate) tbt_us: f64,
     /// The longest, in microseconds.
     pub(crate) max_us: u64,
 }
 
 impl TokenGaps {
-    /// Of tokens that came at these times, in microseconds, in order.
+    /// Returns the gaps of tokens that came at these times, in microseconds, in order.
     pub(super) fn of(times: impl Iterator<Item = u64>) -> Self {
         let mut last = None;
         let mut gaps: Vec<u64> = times

@@ -10,7 +10,7 @@ pub(crate) struct Job {
     pub(crate) request: usize,
     /// Arrival of the request at the router, in microseconds: its deadline counts from there.
     pub(crate) arrived_us: u64,
-    /// At least 1.
+    /// Tokens of the prompt, at least 1.
     pub(crate) prompt_tokens: u32,
     /// Tokens of the answer; at least 1.
     pub(crate) output_tokens: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The first token of the prompt to be computed: at least the last one is.
+    /// Returns the first token of the prompt to be computed: at least the last one is.
     pub(super) fn start(&self, reuse: Reuse) -> u32 {
         reuse.tokens().min(self.prompt_tokens.saturating_sub(1))
     }
@@ -38,8 +38,8 @@ pub(crate) enum JobKind {
     Prefill,
     /// Write the answer to a prompt that was computed elsewhere.
     Decode {
-        /// When the client got the first token from the prefill worker; none where all come from this one. What passes from there to
-        /// the second token is one of the request's gaps.
+        /// Time at which the client got the first token from the prefill worker. `None` if all come from this one. The
+        /// time from there to the second token is one of the request's gaps.
         first_us: Option<u64>,
     },
 }
@@ -49,32 +49,33 @@ pub(crate) enum JobKind {
 pub(crate) struct Fetch {
     /// Index of the worker that has them.
     pub(crate) from: usize,
-    /// How many of the prompt's leading blocks are there when it has ended. Those that the receiver has are not sent.
+    /// Number of the prompt's leading blocks that are there when it has ended. Blocks that the receiver has are not
+    /// sent.
     pub(crate) blocks: usize,
 }
 
 /// Prompt tokens that were not computed, by where they came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reuse {
-    /// From the worker's device.
+    /// Tokens from the worker's device.
     pub(crate) device: u32,
-    /// From its host memory.
+    /// Tokens from its host memory.
     pub(crate) host: u32,
-    /// From its disk.
+    /// Tokens from its disk.
     pub(crate) disk: u32,
-    /// From another worker.
+    /// Tokens from another worker.
     pub(crate) fetched: u32,
 }
 
 impl Reuse {
-    /// All of them.
+    /// Returns all of them.
     #[must_use]
     pub(crate) fn tokens(&self) -> u32 {
         self.device + self.host + self.disk + self.fetched
     }
 }
 
-/// Something happened at a worker.
+/// Event at a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EngineEvent {
     /// Time in microseconds.
@@ -95,7 +96,8 @@ pub(crate) enum EngineEventKind {
         /// The part that was cached.
         reuse: Reuse,
     },
-    /// The first token that this worker writes; of a [`JobKind::Decode`] the client may have had the one before from elsewhere.
+    /// The first token that this worker writes; of a [`JobKind::Decode`] the client may have had the one before from
+    /// elsewhere.
     FirstToken {
         /// The request.
         request: usize,

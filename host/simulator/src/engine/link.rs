@@ -3,14 +3,14 @@
 //! Exact: between two changes every transfer advances at the same pace, so one number is the progress of all of them
 //! (processor sharing by virtual time; Parekh and Gallager 1993). A transfer's size is the time it would take alone.
 
-/// A link and what it is sending.
+/// Link and its transfers.
 #[derive(Debug, Default)]
 pub(super) struct Link {
-    /// Where the transfers' progress was settled last, in microseconds.
+    /// Time at which the transfers' progress was settled last, in microseconds.
     clock: f64,
-    /// How much each transfer that was there all along would have been sent, in microseconds alone.
+    /// Progress of a transfer that was there all along, in microseconds alone.
     progress: f64,
-    /// In the order of their start.
+    /// Transfers in the order of their start.
     flows: Vec<Flow>,
     /// Ended, but not reported yet.
     ended: Vec<usize>,
@@ -41,7 +41,7 @@ impl Link {
         self.ended.retain(|ended| *ended != id);
     }
 
-    /// The first whole microsecond at which a transfer will have ended.
+    /// Returns the first whole microsecond at which a transfer will have ended.
     pub(super) fn next_at(&self) -> Option<u64> {
         if !self.ended.is_empty() {
             return Some(self.clock.ceil() as u64);

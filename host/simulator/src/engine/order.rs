@@ -5,15 +5,15 @@ use crate::spec::QueueOrder;
 /// A prompt that could be computed now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
-    /// Its place in the queue.
+    /// Place in the queue.
     pub(super) at: usize,
-    /// Its predicted time, in microseconds.
+    /// Predicted time, in microseconds.
     pub(super) takes_us: u64,
     /// Arrival of its request.
     pub(super) arrived_us: u64,
 }
 
-/// The place in the queue of the one that goes next, of those that could, which come in the order of the queue.
+/// Returns the place in the queue of the prompt that goes next. The candidates come in the order of the queue.
 pub(super) fn next(
     order: QueueOrder,
     now_us: u64,
@@ -39,7 +39,7 @@ pub(super) fn next(
     }
 }
 
-/// The earlier one of equals.
+/// Returns the earlier one of equals.
 fn shortest(waiting: impl Iterator<Item = Waiting>) -> Option<Waiting> {
     waiting.min_by_key(|prompt| prompt.takes_us)
 }
@@ -50,7 +50,7 @@ mod tests {
 
     const GUARDED: QueueOrder = QueueOrder::SlackGuarded { limit_us: 100 };
 
-    /// Prompts by when they came and how long they take.
+    /// Checks the order of prompts, given by arrival and duration.
     #[track_caller]
     fn check(order: QueueOrder, now_us: u64, prompts: &[(u64, u64)], expected: Option<usize>) {
         let waiting = prompts

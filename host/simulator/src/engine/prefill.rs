@@ -1,7 +1,7 @@
 //! Prefill queue of a worker: waiting prompts, and those that its steps compute.
 //!
-//! Without chunks a step is one whole prompt. With chunks a step takes so many tokens: first what is left of prompts already begun,
-//! then those that come next.
+//! Without chunks a step is one whole prompt. With chunks a step takes so many tokens: first what is left of prompts
+//! already begun, then those that come next.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::spec::QueueOrder;
 #[derive(Debug)]
 pub(super) struct Prompt {
     pub(super) job: Job,
-    /// What it has to fetch is there, if anything.
+    /// Set when all blocks to fetch are there.
     pub(super) ready: bool,
     /// Predicted time alone, when it came, in microseconds.
     pub(super) takes_us: u64,
@@ -30,12 +30,12 @@ pub(super) struct Prompt {
 pub(super) struct Piece {
     pub(super) start: u32,
     pub(super) end: u32,
-    /// Nothing of the prompt was computed before.
+    /// Set if nothing of the prompt was computed before.
     pub(super) first: bool,
 }
 
 impl Prompt {
-    /// A prompt that has just come.
+    /// Returns a prompt that has just come.
     pub(super) fn new(job: Job, ready: bool, takes_us: u64) -> Self {
         Self {
             job,
@@ -47,14 +47,14 @@ impl Prompt {
         }
     }
 
-    /// It leaves the queue, and so much of it need not be computed.
+    /// Takes the prompt from the queue. So much of it need not be computed.
     pub(super) fn begin(&mut self, reuse: Reuse) {
         self.reuse = Some(reuse);
         self.done = self.job.start(reuse);
         self.until = self.done;
     }
 
-    /// What the step under way leaves of it.
+    /// Returns the rest of the prompt after the step under way.
     pub(super) fn rest(&self) -> Piece {
         Piece {
             start: self.until,
@@ -81,7 +81,7 @@ impl Prompt {
 pub(super) struct Prompts {
     order: QueueOrder,
     waiting: VecDeque<Prompt>,
-    /// In the order of their beginning.
+    /// Begun prompts, in the order of their beginning.
     pub(super) begun: Vec<Prompt>,
 }
 
@@ -103,7 +103,7 @@ impl Prompts {
         self.waiting.len()
     }
 
-    /// Tokens of those that wait, without what is known to be cached.
+    /// Returns the tokens of the waiting prompts, without those known to be cached.
     pub(super) fn waiting_tokens(&self) -> u64 {
         let left = |prompt: &Prompt| {
             let reused = prompt.reuse.unwrap_or_default().tokens();
@@ -117,14 +117,14 @@ impl Prompts {
         self.waiting.iter().map(|prompt| prompt.takes_us).sum()
     }
 
-    /// The one that waits under this number.
+    /// Returns the waiting prompt of this number.
     pub(super) fn find(&mut self, request: usize) -> Option<&mut Prompt> {
         self.waiting
             .iter_mut()
             .find(|prompt| prompt.job.request == request)
     }
 
-    /// The place of the one that goes next, and the prompt.
+    /// Returns the place of the one that goes next, and the prompt.
     pub(super) fn next(&self, now_us: u64) -> Option<(usize, &Prompt)> {
         let ready = self.waiting.iter().enumerate();
         let ready = ready
@@ -143,7 +143,7 @@ impl Prompts {
         self.waiting.remove(at)
     }
 
-    /// The step has ended: those that are computed to their end.
+    /// Ends the step. Returns the prompts that are computed to their end.
     pub(super) fn end_step(&mut self) -> Vec<Prompt> {
         for prompt in &mut self.begun {
             prompt.done = prompt.until;
@@ -152,7 +152,7 @@ impl Prompts {
         self.begun.extract_if(.., is_over).collect()
     }
 
-    /// Forgets everything: the numbers of what was there.
+    /// Clears everything. Returns the numbers of the requests that were there.
     pub(super) fn clear(&mut self) -> Vec<usize> {
         let begun = self.begun.drain(..);
         begun

@@ -58,7 +58,7 @@ impl Default for Recency {
 }
 
 impl Recency {
-    /// Place of the block.
+    /// Returns the tier of the block.
     pub(super) fn tier(&self, id: u64) -> Option<usize> {
         self.entry_of.get(&id).map(|at| self.entries[*at].tier)
     }
@@ -68,7 +68,7 @@ impl Recency {
         self.tiers[tier].len
     }
 
-    /// Makes a block the newest of a tier; where it was before.
+    /// Makes a block the newest of a tier. Returns its former place.
     pub(super) fn put(&mut self, block: Block, tier: usize) -> Option<usize> {
         if let Some(&at) = self.entry_of.get(&block.id) {
             let before = self.entries[at].tier;
@@ -97,7 +97,7 @@ impl Recency {
         None
     }
 
-    /// Makes a block the newest where it is; whether it is anywhere.
+    /// Makes a block the newest where it is. Returns whether it is anywhere.
     pub(super) fn touch(&mut self, id: u64) -> bool {
         let Some(&at) = self.entry_of.get(&id) else {
             return false;

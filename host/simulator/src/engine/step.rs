@@ -20,7 +20,7 @@ pub(super) struct Step {
 pub(super) struct Costs {
     profile: Profile,
     speed: f64,
-    /// A transfer takes so many times what the profile says.
+    /// Factor of a transfer's time over the profile's.
     link: f64,
     holds_receiver: bool,
     block_tokens: u32,
@@ -29,11 +29,11 @@ pub(super) struct Costs {
 /// The parts of a step, in microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Parts {
-    /// Nothing else goes on meanwhile.
+    /// Time during which nothing else goes on.
     hold: f64,
     /// Goes on beside the computation, layer by layer (`mooncake-paper.md`, section 7).
     load: f64,
-    /// On a worker of speed 1.
+    /// Time of computation on a worker of speed 1.
     compute: f64,
 }
 
@@ -48,7 +48,7 @@ impl Costs {
         }
     }
 
-    /// Tokens in so many leading blocks of a prompt.
+    /// Returns the tokens in so many leading blocks of a prompt.
     pub(super) fn tokens(&self, blocks: usize, prompt_tokens: u32) -> u32 {
         tokens(blocks, self.block_tokens, prompt_tokens)
     }
@@ -102,7 +102,7 @@ impl Costs {
     }
 }
 
-/// Tokens in so many leading blocks of a prompt.
+/// Returns the tokens in so many leading blocks of a prompt.
 pub(super) fn tokens(blocks: usize, block_tokens: u32, prompt_tokens: u32) -> u32 {
     let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
     blocks.saturating_mul(block_tokens).min(prompt_tokens)

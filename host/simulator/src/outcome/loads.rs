@@ -4,21 +4,21 @@ use serde::Serialize;
 
 use super::Sample;
 
-/// The loads of both pools over the samples ([`Sample::prefill_load`], [`Sample::decode_load`]) that were taken while requests came. NaN
-/// where there is no sample.
+/// The loads of both pools over the samples ([`Sample::prefill_load`], [`Sample::decode_load`]) that were taken while
+/// requests came. NaN where there is no sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PoolLoads {
-    /// Of those that compute prompts.
+    /// Swing of the workers that compute prompts.
     pub prefill: Swing,
-    /// Of those that write answers.
+    /// Swing of the workers that write answers.
     pub decode: Swing,
-    /// How the two go together, from -1 to 1 (Pearson): below 0 the one is busy when the other is not, as in the anti-phase that early
-    /// rejection by the loads of the moment brings (`mooncake-paper.md`, section 6).
+    /// Correlation of the two, from -1 to 1 (Pearson). Below 0 the one is busy when the other is not, as in the
+    /// anti-phase that early rejection by the loads of the moment brings (`mooncake-paper.md`, section 6).
     pub correlation: f64,
 }
 
-/// Of one pool.
+/// Swing of one pool's load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Swing {
@@ -29,7 +29,7 @@ pub struct Swing {
 }
 
 impl PoolLoads {
-    /// Of the samples till the last request came.
+    /// Returns the loads of the samples till the last request came.
     pub(super) fn of(samples: &[Sample], last_arrival_us: u64) -> Self {
         let coming = samples
             .iter()

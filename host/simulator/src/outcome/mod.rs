@@ -14,15 +14,16 @@ use crate::router::RouterCounts;
 /// Outcome of one request. Times are microseconds of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestOutcome {
-    /// Its arrival.
+    /// Arrival.
     pub arrived_us: u64,
-    /// Its first dispatch to a worker.
+    /// First dispatch to a worker.
     pub dispatched_us: Option<u64>,
     /// Time of its first token.
     pub first_token_us: Option<u64>,
     /// Time of its last token.
     pub finished_us: Option<u64>,
-    /// Mean of the longest tenth of the times between its tokens, in microseconds (Mooncake, FAST '25); none before it has two tokens.
+    /// Mean of the longest tenth of the times between its tokens, in microseconds (Mooncake, FAST '25); none before it
+    /// has two tokens.
     pub tbt_us: Option<f64>,
     /// Tokens of its prompt that its worker had, or fetched, and did not compute.
     pub cached_tokens: u32,
@@ -32,23 +33,23 @@ pub struct RequestOutcome {
     pub prefill: Option<usize>,
     /// The worker that wrote its answer.
     pub worker: Option<usize>,
-    /// Its end.
+    /// End.
     pub end: End,
 }
 
 /// End of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Its last token was sent.
+    /// The last token was sent.
     Served,
     /// The router refused it, or a decode worker did.
     Rejected {
         /// Status of the answer.
         status: u16,
-        /// Whether its prompt was computed before and lost.
+        /// Set if the prompt was computed before and lost.
         computed: bool,
     },
-    /// Its worker failed when the client had seen a token of it.
+    /// The worker failed when the client had seen a token of the request.
     Lost,
     /// The run ended before it did.
     Unfinished,
@@ -57,7 +58,7 @@ pub enum End {
 /// Use of a worker in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WorkerUse {
-    /// Whether computing prompts is its role.
+    /// Set if the worker's role is to compute prompts.
     pub computes: bool,
     /// Prompt tokens that it computed.
     pub computed_tokens: u64,
@@ -66,9 +67,9 @@ pub struct WorkerUse {
 /// A run, request by request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
-    /// In the trace's order.
+    /// Outcomes of the requests, in the trace's order.
     pub courses: Vec<RequestOutcome>,
-    /// By worker.
+    /// Use of each worker.
     pub workers: Vec<WorkerUse>,
     /// Counters of the routers.
     pub router: RouterCounts,
@@ -77,7 +78,7 @@ pub struct Outcome {
 }
 
 impl RequestOutcome {
-    /// One that has come.
+    /// Returns the outcome of a request that has arrived.
     #[must_use]
     pub fn arrived(at_us: u64) -> Self {
         Self {
@@ -94,7 +95,7 @@ impl RequestOutcome {
         }
     }
 
-    /// From the arrival to the first token, in microseconds.
+    /// Returns the time from the arrival to the first token, in microseconds.
     #[must_use]
     pub fn ttft_us(&self) -> Option<u64> {
         Some(self.first_token_us? - self.arrived_us)

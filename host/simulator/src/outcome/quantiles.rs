@@ -21,7 +21,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Those of some values, none of which is NaN.
+    /// Returns the quantiles of some values, none of which is NaN.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -39,7 +39,7 @@ impl Quantiles {
     }
 }
 
-/// The least of the sorted values that `share` of them do not exceed (nearest rank); NaN where there is none.
+/// Returns the least of the sorted values that `share` of them do not exceed (nearest rank); NaN where there is none.
 fn at(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// The cluster and its router at one moment. Sums count from the beginning of the run; workers that are away count nowhere.
+/// The cluster and its router at one moment. Sums count from the beginning of the run; workers that are away count
+/// nowhere.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Sample {
@@ -14,7 +15,7 @@ pub struct Sample {
     pub in_prefill: usize,
     /// Tokens of these that are yet to be computed, as far as is known before they are looked up.
     pub queued_tokens: u64,
-    /// The same at the worker that has most.
+    /// Queued tokens of the worker that has most.
     pub most_queued_tokens: u64,
     /// Prompts computed elsewhere that are on their way to a decode worker, or wait there for room.
     pub handed_over: usize,
@@ -24,14 +25,14 @@ pub struct Sample {
     pub resident_tokens: u64,
     /// Blocks of the prompts computed so far.
     pub blocks: u64,
-    /// Those of them that were cached or fetched.
+    /// Blocks among them that were cached or fetched.
     pub cached_blocks: u64,
     /// Requests refused so far, by the router or by a decode worker.
     pub rejected: usize,
-    /// Mean over the workers that compute prompts of how long those they have will take, as a share of the limit to the first
-    /// token; none where no such worker is there.
+    /// Mean, over the workers that compute prompts, of the predicted time for the prompts they have, as a share of the
+    /// limit to the first token. `None` if there is no such worker.
     pub prefill_load: Option<f64>,
-    /// Mean over the workers that write answers of the time between tokens that those they have and are given will have, as a share of
-    /// its limit; none where no such worker is there.
+    /// Mean, over the workers that write answers, of the predicted time between tokens for the answers they have and
+    /// are given, as a share of its limit. `None` if there is no such worker.
     pub decode_load: Option<f64>,
 }

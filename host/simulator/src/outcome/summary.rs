@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::{End, Outcome, PoolLoads, Quantiles, RequestOutcome};
 use crate::request::Trace;
 
-/// What a served request has to keep to be of use: Mooncake's evaluation has 30 s, and 100, 200 or 300 ms.
+/// Limits that a served request has to keep to be of use: Mooncake's evaluation has 30 s, and 100, 200 or 300 ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// From the arrival to the first token, in microseconds.
+    /// Limit from the arrival to the first token, in microseconds.
     pub ttft_us: u64,
     /// The mean of the longest tenth of the times between tokens, in microseconds.
     pub tbt_us: u64,
@@ -29,15 +29,15 @@ impl Default for Limits {
 pub struct Summary {
     /// Requests of the trace.
     pub requests: usize,
-    /// Those whose last token was sent.
+    /// Requests whose last token was sent.
     pub served: usize,
-    /// Those that were refused, by the router or by a decode worker.
+    /// Requests that were refused, by the router or by a decode worker.
     pub rejected: usize,
-    /// Of these, those that were refused before anything was computed.
+    /// Requests among these that were refused before anything was computed.
     pub rejected_early: usize,
     /// Requests whose prompts were computed and lost.
     pub rejected_after_prefill: usize,
-    /// Those that failed with a worker.
+    /// Requests that failed with a worker.
     pub lost: usize,
     /// Times to first token, in seconds, of those that had one.
     pub ttft_s: Quantiles,
@@ -45,7 +45,7 @@ pub struct Summary {
     pub tbt_ms: Quantiles,
     /// Share of all requests that had their first token within the limit.
     pub within_ttft: f64,
-    /// The same within 5 s.
+    /// Share within 5 s.
     pub within_5_s: f64,
     /// Share of all requests that were served within both limits (effective requests).
     pub effective: f64,
@@ -53,13 +53,14 @@ pub struct Summary {
     pub goodput_per_s: f64,
     /// Blocks of the placed prompts that were not computed, as a share.
     pub block_hit_ratio: f64,
-    /// The same for tokens.
+    /// Hit ratio of tokens.
     pub token_hit_ratio: f64,
-    /// Prompt tokens computed by the worker that computed most, over the mean of those that compute prompts; NaN where nothing was computed.
+    /// Prompt tokens computed by the worker that computed most, over the mean of those that compute prompts; NaN where
+    /// nothing was computed.
     pub imbalance: f64,
     /// Prompt tokens that were computed, and that no answer came of.
     pub wasted_prefill_tokens: u64,
-    /// The same as a share of all prompt tokens that were computed.
+    /// Wasted tokens as a share of all prompt tokens that were computed.
     pub wasted_prefill_share: f64,
     /// Load of the pools while requests arrived.
     pub loads: PoolLoads,
@@ -68,7 +69,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of a run of a trace.
+    /// Returns the summary of a run of a trace.
     #[must_use]
     pub fn of(trace: &Trace, outcome: &Outcome, limits: &Limits) -> Self {
         let courses = &outcome.courses;
@@ -129,7 +130,7 @@ fn is_effective(course: &RequestOutcome, limits: &Limits) -> bool {
         && course.tbt_us.is_none_or(|tbt| tbt <= limits.tbt_us as f64)
 }
 
-/// Of blocks and of tokens, over the requests whose prompts were placed.
+/// Returns the hit ratios of blocks and of tokens, over the requests whose prompts were placed.
 fn hit_ratios(trace: &Trace, courses: &[RequestOutcome]) -> [f64; 2] {
     let placed = || {
         let both = trace.requests.iter().zip(courses);
@@ -147,7 +148,8 @@ fn hit_ratios(trace: &Trace, courses: &[RequestOutcome]) -> [f64; 2] {
     ]
 }
 
-/// Prompt tokens that were computed, and of these the ones that no answer came of: a prompt may be computed again where a worker fails.
+/// Returns the prompt tokens that were computed, and those among them without an answer: a prompt may be computed again
+/// where a worker fails.
 fn prefill_tokens(trace: &Trace, outcome: &Outcome) -> [u64; 2] {
     let computed: u64 = outcome.workers.iter().map(|worker| worker.computed_tokens).sum();
     let all = trace.requests.iter().zip(&outcome.courses);
@@ -192,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Its first token after so many seconds, its longest tenth of times in milliseconds.
+    /// Returns an outcome: the first token after so many seconds, the longest tenth of times in milliseconds.
     fn served(at_s: u64, ttft_s: u64, tbt_ms: f64) -> RequestOutcome {
         let arrived_us = at_s * 1_000_000;
         RequestOutcome {

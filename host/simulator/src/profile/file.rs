@@ -2,16 +2,16 @@
 
 use super::FittedProfile;
 
-/// Why a text is no profile.
+/// Reason for which a text is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// It is no JSON, or a field is missing, unknown or of another type.
+    /// The text is no JSON, or a field is missing, unknown or of another type.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// A time is below 0, or no number.
     #[error("`{0}` must have no numbers below 0")]
     Negative(&'static str),
-    /// Something that must be there takes no time, or has no room.
+    /// A required part takes no time, or has no room.
     #[error("`{0}` must be above 0")]
     Nothing(&'static str),
 }

@@ -38,9 +38,9 @@ pub struct PaperProfile {
     pub kv_bytes: f64,
     /// Bandwidth of the link to other nodes, in bytes a second.
     pub link: f64,
-    /// From host memory to the device, in bytes a second.
+    /// Bandwidth from host memory to the device, in bytes a second.
     pub host: f64,
-    /// From disk to the device, in bytes a second. Not from the paper: one NVMe drive.
+    /// Bandwidth from disk to the device, in bytes a second. Not from the paper: one NVMe drive.
     pub disk: f64,
     /// A decode step that reads no keys and values, in microseconds.
     pub step_us: f64,
@@ -70,7 +70,7 @@ impl Default for PaperProfile {
 }
 
 impl PaperProfile {
-    /// `layers · (2·d·(n² − p²) + 22·d²·(n − p))` operations for tokens `p..n`.
+    /// Counts `layers · (2·d·(n² − p²) + 22·d²·(n − p))` operations for tokens `p..n`.
     fn prefill_us(&self, start: f64, end: f64) -> f64 {
         let width = f64::from(self.width);
         let attention = 2.0 * width * (end * end - start * start);
@@ -90,9 +90,9 @@ pub struct MockerProfile {
     pub kv_tokens: u64,
     /// Microseconds to bring a token's keys and values from another worker: 128 KiB at 64 GB/s.
     pub transfer_us: f64,
-    /// The same from host memory, at the paper's 128 GB/s.
+    /// Time of loading from host memory, at the paper's 128 GB/s.
     pub host_us: f64,
-    /// The same from disk, at 6 GB/s.
+    /// Time of loading from disk, at 6 GB/s.
     pub disk_us: f64,
 }
 
@@ -113,19 +113,19 @@ impl Default for MockerProfile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FittedProfile {
-    /// For every prompt, by its uncached tokens, by its cached tokens.
+    /// Costs of a prompt: for every prompt, by its uncached tokens, by its cached tokens.
     pub prefill_ms: [f64; 3],
-    /// For every prompt taken over, by its tokens.
+    /// Costs of a transfer: for every prompt taken over, by its tokens.
     pub transfer_ms: [f64; 2],
-    /// For every step, by the request (not by a thousand), by the resident tokens.
+    /// Costs of a step: for every step, by the request (not by a thousand), by the resident tokens.
     pub step_ms: [f64; 3],
-    /// By the tokens loaded from host memory.
+    /// Cost by the tokens loaded from host memory.
     pub host_ms: f64,
-    /// By the tokens loaded from disk.
+    /// Cost by the tokens loaded from disk.
     pub disk_ms: f64,
     /// Tokens that fit.
     pub kv_tokens: u64,
-    /// What link the transfers were measured on, in gigabits a second.
+    /// Bandwidth of the link that the transfers were measured on, in gigabits a second.
     pub link_gbps: f64,
 }
 
@@ -136,14 +136,15 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// To compute a prompt of so many tokens, the first `cached` of which are there already. At least one is always computed.
+    /// Returns the time to compute a prompt of so many tokens, the first `cached` of which are there already. At least
+    /// one is always computed.
     #[must_use]
     pub fn prefill_us(&self, prompt: u32, cached: u32) -> u64 {
         let start = cached.min(prompt.saturating_sub(1));
         whole(self.prefill_fixed_us() + self.piece_us(start, prompt, true))
     }
 
-    /// To bring so many tokens from another worker over a link without other transfers.
+    /// Returns the time to bring so many tokens from another worker over a link without other transfers.
     #[must_use]
     pub fn transfer_us(&self, tokens: u32) -> u64 {
         let tokens = f64::from(tokens);
@@ -155,7 +156,7 @@ impl Profile {
         })
     }
 
-    /// To load so many tokens from host memory.
+    /// Returns the time to load so many tokens from host memory.
     #[must_use]
     pub fn load_us(&self, tokens: u32) -> u64 {
         let tokens = f64::from(tokens);
@@ -166,7 +167,7 @@ impl Profile {
         })
     }
 
-    /// To load so many tokens from disk.
+    /// Returns the time to load so many tokens from disk.
     #[must_use]
     pub fn disk_load_us(&self, tokens: u32) -> u64 {
         let tokens = f64::from(tokens);
@@ -177,7 +178,8 @@ impl Profile {
         })
     }
 
-    /// One step of so many requests that hold so many tokens together: the time between their tokens.
+    /// Returns the time of one step of so many requests that hold so many tokens together: the time between their
+    /// tokens.
     #[must_use]
     pub fn step_us(&self, batch: u32, kv_tokens: u64) -> u64 {
         let tokens = kv_tokens as f64;
@@ -195,7 +197,7 @@ impl Profile {
         })
     }
 
-    /// Tokens of running requests that a worker holds.
+    /// Returns the tokens of running requests that a worker holds.
     #[must_use]
     pub fn kv_capacity_tokens(&self) -> u64 {
         match self {
@@ -215,7 +217,8 @@ impl Profile {
         }
     }
 
-    /// Of [`Self::prefill_us`], what is spent whatever the length: once for a step that computes several prompts.
+    /// Returns the part of [`Self::prefill_us`] that is independent of the length: once for a step that computes
+    /// several prompts.
     pub(crate) fn prefill_fixed_us(&self) -> f64 {
         match self {
             Self::Paper(paper) => paper.fixed_us,
@@ -224,7 +227,7 @@ impl Profile {
         }
     }
 
-    /// To compute tokens `start..end` of a prompt; `first` where everything before them was cached.
+    /// Returns the time to compute tokens `start..end` of a prompt; `first` where everything before them was cached.
     pub(crate) fn piece_us(&self, start: u32, end: u32, first: bool) -> f64 {
         let (start, end) = (f64::from(start), f64::from(end));
         match self {
@@ -241,7 +244,7 @@ impl Profile {
     }
 }
 
-/// Rounded; nothing takes less than no time.
+/// Rounds a time. Nothing takes less than no time.
 pub(crate) fn whole(us: f64) -> u64 {
     us.round() as u64
 }

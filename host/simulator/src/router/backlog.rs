@@ -35,7 +35,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the microseconds until it is free. What the first prompt takes longer than predicted does not shorten the others.
+    /// Returns the microseconds until it is free. What the first prompt takes longer than predicted does not shorten
+    /// the others.
     pub(super) fn left_us(&self, now_us: u64) -> u64 {
         let begun = self.waiting.front().map_or(0, |(_, predicted_us)| {
             now_us.saturating_sub(self.since_us).min(*predicted_us)

@@ -24,7 +24,8 @@ impl WorkerShare {
         }
     }
 
-    /// Its first token came, or its prefill leg ended. Milliseconds since the dispatch; none where that is known already.
+    /// Records the first token, or the end of the prefill leg. Returns the milliseconds since the dispatch; `None`
+    /// where that is known already.
     pub(super) fn first_token(&mut self, now_us: u64) -> Option<f64> {
         if self.first_us.replace(now_us).is_some() {
             return None;
@@ -34,7 +35,7 @@ impl WorkerShare {
         Some(after_us as f64 / 1e3)
     }
 
-    /// The answer is complete.
+    /// Records the complete answer.
     pub(super) fn decoded(&self, tokens: u64, now_us: u64) {
         if let Some(first_us) = self.first_us {
             let since_us = now_us.saturating_sub(first_us);
@@ -53,9 +54,9 @@ impl WorkerShare {
 pub(super) struct Booking {
     pub(super) prompt_tokens: u32,
     pub(super) session: Option<u64>,
-    /// Of the worker that answers.
+    /// Share of the worker that answers.
     pub(super) answers: WorkerShare,
-    /// Of the one that computes the prompt for it, until it has.
+    /// Share of the worker that computes the prompt for it, until it has.
     pub(super) prefills: Option<WorkerShare>,
 }
 

@@ -99,8 +99,8 @@ impl Router {
         self.note(now_us, EventKind::Dispatched, of, begins, tokens.into());
     }
 
-    /// Returns what the worker fetches before it computes the prompt, and adds the prompt to its backlog. Only where prices are given
-    /// or prefixes are fetched.
+    /// Returns what the worker fetches before it computes the prompt, and adds the prompt to its backlog. Only where
+    /// prices are given or prefixes are fetched.
     fn foresee(
         &mut self,
         now_us: u64,
@@ -136,13 +136,14 @@ impl Router {
         fetch
     }
 
-    /// A worker has computed a prompt, if it was to.
+    /// Records that a worker has computed a prompt, if it was to.
     pub(super) fn prefilled(&mut self, now_us: u64, number: usize, worker: usize) {
         self.state.fleet.answered(worker);
         self.state.backlogs[worker].remove(number, now_us);
     }
 
-    /// Gives back what is booked for a request. At the worker that failed, if any, it failed; at the others it is abandoned.
+    /// Gives back what is booked for a request. At the worker that failed, if any, it failed; at the others it is
+    /// abandoned.
     pub(super) fn give_back(&mut self, now_us: u64, number: usize, failed: Option<usize>) {
         let Some(booking) = self.bookings.remove(&number) else {
             return;

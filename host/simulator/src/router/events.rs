@@ -1,11 +1,11 @@
-//! Event dispatcher: delivers events of requests and workers to policies. The server's thread does so within 50 ms; here it is done
-//! before the next decision.
+//! Event dispatcher: delivers events of requests and workers to policies. The server's thread does so within 50 ms;
+//! here it is done before the next decision.
 
 use std::sync::Arc;
 
 use routing::{Event, EventKind, EventKinds, EventListener, Worker};
 
-/// After a tick that failed, in microseconds.
+/// Pause after a tick that failed, in microseconds.
 const AGAIN_US: u64 = 1_000_000;
 /// Shortest time between two ticks, in microseconds: as often as the server's thread looks.
 const PACE_US: u64 = 50_000;
@@ -18,7 +18,7 @@ const BATCH: usize = 256;
 pub(super) struct EventDispatcher {
     subscribers: Vec<EventSubscriber>,
     wanted: EventKinds,
-    /// Not delivered yet.
+    /// Events that are not delivered yet.
     pending: Vec<Event>,
     faults: u64,
 }
@@ -26,11 +26,11 @@ pub(super) struct EventDispatcher {
 #[derive(Debug)]
 struct EventSubscriber {
     listener: Arc<dyn EventListener>,
-    /// None where it does not work by the clock.
+    /// Time of the next tick. `None` if the policy does not tick.
     next_tick_us: Option<u64>,
 }
 
-/// Something that happened to a worker, or to a request there.
+/// Event of a worker, or of a request there.
 #[derive(Debug)]
 pub(super) struct RouterEvent<'a> {
     pub(super) kind: EventKind,
@@ -115,7 +115,7 @@ impl EventDispatcher {
         }
     }
 
-    /// Returns the time of the next tick; none where no policy ticks.
+    /// Returns the time of the next tick. `None` if no policy ticks.
     pub(super) fn next_tick_us(&self) -> Option<u64> {
         self.subscribers
             .iter()

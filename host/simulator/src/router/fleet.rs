@@ -17,7 +17,7 @@ pub(super) struct SimFleet {
     /// Shared with the queries of policies.
     workers: Arc<[Arc<Worker>]>,
     states: Vec<State>,
-    /// Of each worker's cache, in tokens.
+    /// Capacities of the workers' caches, in tokens.
     capacities: Vec<u64>,
     rest_us: u64,
 }
@@ -32,8 +32,8 @@ struct State {
 }
 
 impl SimFleet {
-    /// All are there from the beginning. Without a decode stage a prefill worker does the whole of a request, hence is a mixed
-    /// worker.
+    /// Returns a fleet with all workers present. Without a decode stage a prefill worker does the whole of a request,
+    /// hence is a mixed worker.
     pub(super) fn new(cluster: &ClusterSpec, rest_us: u64) -> Self {
         let specs = cluster.workers.iter().enumerate().map(|(at, worker)| {
             let role = match worker.role {

@@ -1,7 +1,8 @@
-//! Index of a router: the server's own prefix index, fed with the events of the simulated engines, late and with losses.
+//! Index of a router: the server's own prefix index, fed with the events of the simulated engines, late and with
+//! losses.
 //!
-//! A block of the trace stands in it as one block of [`INDEX_BLOCK`] tokens made from its id; what the index answers is scaled
-//! back here, and no other module sees it.
+//! A block of the trace stands in it as one block of [`INDEX_BLOCK`] tokens made from its id; what the index answers is
+//! scaled back here, and no other module sees it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +23,7 @@ use crate::spec::ClusterSpec;
 const INDEX_BLOCK: u32 = Prompt::KEY_BLOCK;
 /// Most tokens expected at a worker whose events arrive soon: the server's 262,144 blocks of 16.
 const SOON_TOLD_TOKENS: u64 = 262_144 * 16;
-/// Blocks that the index may hold besides those of all caches.
+/// Additional blocks that the index may hold beyond those of all caches.
 const MORE_BLOCKS: usize = 1 << 20;
 
 /// A prompt to be looked up, shared by the calls about one request.
@@ -45,13 +46,13 @@ impl TracePrompt {
     }
 }
 
-/// The part of the index that is read; clones read the same index.
+/// Reading side of the index; clones read the same index.
 #[derive(Debug, Clone)]
 pub(super) struct IndexReader {
     index: SharedPrefixIndex,
     /// Tokens of a block of the trace.
     block_tokens: u32,
-    /// Of every worker's cache.
+    /// Knowledge of every worker's cache.
     knowledge: CacheKnowledge,
 }
 
@@ -82,14 +83,14 @@ impl IndexReader {
         }
     }
 
-    /// Blocks that the index holds for a worker; none where it publishes no events.
+    /// Returns the blocks that the index holds for a worker. `None` where it publishes no events.
     pub(super) fn held_blocks(&self, worker: WorkerId) -> Option<u64> {
         let is_live = self.knowledge == CacheKnowledge::Live;
         is_live.then(|| self.index.held_blocks(worker))
     }
 
-    /// A hash of so many of a prompt's first tokens, in whole blocks of the trace; of all its blocks where it is shorter, for the last
-    /// one has an id even if it is not full.
+    /// Returns a hash of so many of a prompt's first tokens, in whole blocks of the trace. For a shorter prompt, the
+    /// hash is of all its blocks, for the last one has an id even if it is not full.
     pub(super) fn key(&self, prompt: &TracePrompt, tokens: u32) -> Option<u64> {
         prompt.lend(|asked| {
             let known = asked.tokens().len();
@@ -102,7 +103,7 @@ impl IndexReader {
         })
     }
 
-    /// Blocks of the trace that begin within so many of a prompt's first tokens.
+    /// Returns the blocks of the trace that begin within so many of a prompt's first tokens.
     pub(super) fn blocks(&self, tokens: u32) -> usize {
         tokens.div_ceil(self.block_tokens) as usize
     }
@@ -127,7 +128,7 @@ pub(super) struct IndexView {
 }
 
 impl IndexView {
-    /// An empty one. `replica` seeds the losses of each router.
+    /// Returns an empty index. `replica` seeds the losses of each router.
     pub(super) fn new(
         cluster: &ClusterSpec,
         ids: impl Iterator<Item = WorkerId>,
@@ -178,7 +179,7 @@ impl IndexView {
         &self.reader
     }
 
-    /// Events that never came.
+    /// Returns the number of events that never came.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
@@ -200,7 +201,8 @@ impl IndexView {
         }
     }
 
-    /// Applies the events that have arrived by now, and drops expectations that did not come true. Called before a lookup.
+    /// Applies the events that have arrived by now, and drops expectations that did not come true. Called before a
+    /// lookup.
     pub(super) fn catch_up(&mut self, now_us: u64) {
         while let Some((_, worker, event)) = self.late.pop_front_if(|(due_us, ..)| *due_us <= now_us) {
             self.apply(worker, &event);
@@ -275,7 +277,7 @@ fn block_event(event: &CacheEvent) -> BlockEvent {
     }
 }
 
-/// The tokens that stand for blocks: each id's two halves, and zeros.
+/// Returns the tokens that stand for blocks: each id's two halves, and zeros.
 fn tokens_of(blocks: &[u64]) -> Vec<u32> {
     let mut tokens = vec![0; blocks.len() * INDEX_BLOCK as usize];
     for (tokens, block) in tokens.chunks_exact_mut(INDEX_BLOCK as usize).zip(blocks) {

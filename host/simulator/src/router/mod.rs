@@ -1,8 +1,9 @@
 //! The router of a simulation: the server's own types and procedure, with virtual time and the numbers of a model.
 //!
-//! Bottom up: `spec` (its configuration) and `placement` (its answers); `fleet`, `index`, `prices`, `backlog` and `bookings` (workers,
-//! caches, costs and requests in flight); `state` (all of it); `router_view` (what the crate `placement` reads of it); `asking` (one
-//! request is placed or held); `events` (events of policies); `single` with `dispatch` (one router); `replicas` (several).
+//! Bottom up: `spec` (its configuration) and `placement` (its answers); `fleet`, `index`, `prices`, `backlog` and
+//! `bookings` (workers, caches, costs and requests in flight); `state` (all of it); `router_view` (what the crate
+//! `placement` reads of it); `asking` (one request is placed or held); `events` (events of policies); `single` with
+//! `dispatch` (one router); `replicas` (several).
 
 mod asking;
 mod backlog;

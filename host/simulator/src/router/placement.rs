@@ -15,7 +15,8 @@ pub(crate) enum Placement {
         prefill: Option<usize>,
         /// The policy's figure of merit for where the request begins; NaN when it has none.
         score: f64,
-        /// Tokens of the prompt that the worker where it begins is known to hold; none where the index was not looked up, or nothing is known.
+        /// Tokens of the prompt that the worker where it begins is known to hold. `None` if the index was not queried,
+        /// or nothing is known.
         matched: Option<u32>,
         /// Prefix that the worker fetches first, by the cluster's rule and as far as this router knows.
         fetch: Option<Fetch>,
@@ -24,7 +25,7 @@ pub(crate) enum Placement {
     Hold {
         /// Ascending order among those held.
         order: f64,
-        /// To be placed again after so many microseconds at the latest.
+        /// Maximum time until the request is placed again, in microseconds.
         ask_again_us: u64,
         /// The worker it waits for in particular.
         waits_for: Option<WorkerId>,
@@ -35,7 +36,7 @@ pub(crate) enum Placement {
     Reject {
         /// HTTP status.
         status: u16,
-        /// For `Retry-After`, in milliseconds; 0 for none.
+        /// Value of `Retry-After`, in milliseconds; 0 for none.
         retry_after_ms: u32,
         /// Reason of the refusal.
         why: Refusal,
@@ -45,11 +46,11 @@ pub(crate) enum Placement {
 /// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Refusal {
-    /// The policy says so.
+    /// The policy rejects the request.
     Policy,
     /// The policy holds it, and too many are held.
     QueueFull,
-    /// It was held for too long.
+    /// The request was held for too long.
     QueueTimeout,
     /// Every worker was tried, or is gone.
     NoWorker,

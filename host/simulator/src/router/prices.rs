@@ -1,5 +1,5 @@
-//! Predicted costs of requests that are not learned: by a profile, exactly or with errors; and the decision to fetch a prefix from
-//! the worker that holds most of it.
+//! Predicted costs of requests that are not learned: by a profile, exactly or with errors; and the decision to fetch a
+//! prefix from the worker that holds most of it.
 
 use kv_index::WorkerMatch;
 use routing::SplitMix64;
@@ -15,7 +15,7 @@ pub(super) struct Prices {
     /// True costs of the engines.
     profile: Profile,
     fetch: FetchRule,
-    /// Of each worker.
+    /// Speeds of the workers.
     speeds: Vec<f64>,
     seed: u64,
 }
@@ -30,14 +30,14 @@ struct CostOracle {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PromptLengths {
     prompt: u32,
-    /// At the worker itself: on the device, there or in host memory, on any tier.
+    /// Matched tokens at the worker itself: on the device, there or in host memory, on any tier.
     own: [u32; 3],
-    /// At the worker that holds most of it.
+    /// Matched tokens at the worker that holds most of the prompt.
     best: u32,
 }
 
 impl PromptLengths {
-    /// Of a worker whose match is this; none counts as nothing.
+    /// Returns the lengths for a worker with this match. No match counts as nothing.
     pub(super) fn new(prompt: u32, own: Option<&WorkerMatch>, best: Option<u32>) -> Self {
         let own = own.map_or([0; 3], |own| [own.device_tokens, own.host_tokens, own.any_tokens]);
         Self {
@@ -51,9 +51,9 @@ impl PromptLengths {
 /// Work of a prompt on a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Work {
-    /// To the end of its computation, in microseconds.
+    /// Time to the end of its computation, in microseconds.
     pub(super) us: f64,
-    /// Whether the best holder's prefix is fetched first.
+    /// Set if the best holder's prefix is fetched first.
     pub(super) fetches: bool,
 }
 
@@ -84,25 +84,25 @@ impl Prices {
         !matches!(self.fetch, FetchRule::Off)
     }
 
-    /// Returns whether the worker would fetch the prefix, by what that really takes.
+    /// Returns whether the worker would fetch the prefix, by the true costs.
     pub(super) fn fetches(&self, worker: usize, lengths: PromptLengths) -> bool {
         self.work(&self.profile, worker, lengths).fetches
     }
 
-    /// Predicted microseconds of a request's prompt on a worker; none where the workers' models predict them.
+    /// Predicts the microseconds of a request's prompt on a worker. `None` where the workers' models predict them.
     pub(super) fn prefill_us(&self, request: usize, worker: usize, lengths: PromptLengths) -> Option<f64> {
         let oracle = self.oracle.as_ref()?;
         let work = self.work(&oracle.profile, worker, lengths);
         Some(work.us * self.error(request, oracle.sigma))
     }
 
-    /// Predicted microseconds to take a prompt over that was computed elsewhere.
+    /// Predicts the microseconds to take a prompt over that was computed elsewhere.
     pub(super) fn transfer_us(&self, request: usize, prompt: u32) -> Option<f64> {
         let oracle = self.oracle.as_ref()?;
         Some(oracle.profile.transfer_us(prompt) as f64 * self.error(request, oracle.sigma))
     }
 
-    /// Predicted microseconds between tokens with so many requests decoding on the worker that hold so many tokens.
+    /// Predicts the microseconds between tokens with so many requests decoding on the worker that hold so many tokens.
     pub(super) fn step_us(&self, request: usize, worker: usize, batch: u32, resident: u64) -> Option<f64> {
         let oracle = self.oracle.as_ref()?;
         let step = oracle.profile.step_us(batch, resident) as f64 / self.speeds[worker];
@@ -134,7 +134,7 @@ impl Prices {
         }
     }
 
-    /// The factor by which a request's costs are mistaken: the same one for every column.
+    /// Returns the error factor of a request's costs: the same one for every column.
     fn error(&self, request: usize, sigma: f64) -> f64 {
         if sigma == 0.0 {
             return 1.0;
@@ -144,12 +144,12 @@ impl Prices {
     }
 }
 
-/// Uniform over [0, 1).
+/// Returns a uniform number in [0, 1).
 pub(super) fn uniform(random: &mut SplitMix64) -> f64 {
     (random.next() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Standard normal, by Box and Muller (1958).
+/// Returns a standard normal number, by Box and Muller (1958).
 fn normal(random: &mut SplitMix64) -> f64 {
     let (radius, angle) = (1.0 - uniform(random), uniform(random));
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()

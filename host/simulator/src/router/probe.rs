@@ -1,4 +1,5 @@
-//! Test access to a router: a given state, and one decision about a request. Another crate's tests compare the decision with the server's.
+//! Test access to a router: a given state, and one decision about a request. Another crate's tests compare the decision
+//! with the server's.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub struct RouterProbe(Router);
 /// A request whose decision is wanted.
 #[derive(Debug)]
 pub struct ProbedRequest<'a> {
-    /// Its place in the trace.
+    /// Place in the trace.
     pub number: usize,
     /// The request.
     pub request: &'a Request,
@@ -28,7 +29,7 @@ pub struct ProbedRequest<'a> {
     pub attempt: u32,
     /// Workers that failed at it.
     pub tried: Vec<WorkerId>,
-    /// Whether it is held until this decision.
+    /// Set if the request is held until this decision.
     pub is_held: bool,
     /// The part that is placed.
     pub part: PlacementPart,

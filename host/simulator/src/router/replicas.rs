@@ -1,5 +1,5 @@
-//! Several routers before one cluster: each has its own loads, index and queue, and knows of the others' requests only what engines
-//! report.
+//! Several routers before one cluster: each has its own loads, index and queue, and knows of the others' requests only
+//! what engines report.
 
 use std::sync::Arc;
 
@@ -20,8 +20,9 @@ pub(crate) struct Routers {
 }
 
 impl Routers {
-    /// One for each of these policies, the rest as in [`Router::new`]; without any, one that sends to the least loaded. Routers may share
-    /// policies that keep nothing: one that receives events has those of every worker from each.
+    /// Returns one router for each of these policies, the rest as in [`Router::new`]. Without policies, one router
+    /// sends to the least loaded worker. Routers may share policies that keep nothing: one that receives events has
+    /// those of every worker from each.
     #[must_use]
     pub(crate) fn new(
         cluster: &ClusterSpec,
@@ -52,18 +53,18 @@ impl Routers {
         })
     }
 
-    /// The router of a request, by its place in the trace.
+    /// Returns the router of a request, by its place in the trace.
     fn of(&mut self, number: usize) -> &mut Router {
         let at = number % self.routers.len();
         &mut self.routers[at]
     }
 
-    /// As [`Router::place`].
+    /// Places a request, as [`Router::place`].
     pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
         self.of(number).place(now_us, number, request, attempt)
     }
 
-    /// As [`Router::place_answer`].
+    /// Places an answer, as [`Router::place_answer`].
     pub(crate) fn place_answer(
         &mut self,
         now_us: u64,
@@ -74,66 +75,66 @@ impl Routers {
         self.of(number).place_answer(now_us, number, request, attempt)
     }
 
-    /// As [`Router::refused`].
+    /// Records a refusal, as [`Router::refused`].
     pub(crate) fn refused(&mut self, now_us: u64, number: usize, worker: usize) {
         self.of(number).refused(now_us, number, worker);
     }
 
-    /// As [`Router::first_token`].
+    /// Records a first token, as [`Router::first_token`].
     pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
         self.of(number).first_token(now_us, number, worker);
     }
 
-    /// As [`Router::finished`].
+    /// Records the end of an answer, as [`Router::finished`].
     pub(crate) fn finished(&mut self, now_us: u64, number: usize, tokens: u64) {
         self.of(number).finished(now_us, number, tokens);
     }
 
-    /// As [`Router::lost`].
+    /// Records a failure, as [`Router::lost`].
     pub(crate) fn lost(&mut self, now_us: u64, number: usize, worker: usize) {
         self.of(number).lost(now_us, number, worker);
     }
 
-    /// As [`Router::left`].
+    /// Records that the client left, as [`Router::left`].
     pub(crate) fn left(&mut self, now_us: u64, number: usize) {
         self.of(number).left(now_us, number);
     }
 
-    /// As [`Router::cache_event`], for all.
+    /// Applies [`Router::cache_event`] to all routers.
     pub(crate) fn cache_event(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
         for router in &mut self.routers {
             router.cache_event(now_us, worker, event);
         }
     }
 
-    /// As [`Router::engine_said`], for all.
+    /// Applies [`Router::engine_said`] to all routers.
     pub(crate) fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
         for router in &mut self.routers {
             router.engine_said(now_us, worker, load);
         }
     }
 
-    /// As [`Router::gone`], for all.
+    /// Applies [`Router::gone`] to all routers.
     pub(crate) fn gone(&mut self, now_us: u64, worker: usize) {
         for router in &mut self.routers {
             router.gone(now_us, worker);
         }
     }
 
-    /// As [`Router::back`], for all.
+    /// Applies [`Router::back`] to all routers.
     pub(crate) fn back(&mut self, now_us: u64, worker: usize) {
         for router in &mut self.routers {
             router.back(now_us, worker);
         }
     }
 
-    /// As [`Router::tick`], for all: the time at which the first of them has something to do.
+    /// Applies [`Router::tick`] to all routers. Returns the earliest time of the next tick.
     pub(crate) fn tick(&mut self, now_us: u64) -> Option<u64> {
         let routers = self.routers.iter_mut();
         routers.filter_map(|router| router.tick(now_us)).min()
     }
 
-    /// Requests that are held, in all.
+    /// Returns the number of held requests of all routers.
     #[must_use]
     pub(crate) fn held(&self) -> usize {
         self.routers.iter().map(Router::held).sum()

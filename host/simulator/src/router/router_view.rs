@@ -21,7 +21,8 @@ use super::single::session_hash;
 use super::spec::PolicyChains;
 use super::state::{PlacedRequest, RouterState};
 
-/// Bytes of a body for each token of its prompt. Where tokens are not known, the server takes a quarter of the bytes for their number.
+/// Bytes of a body for each token of its prompt. Where tokens are not known, the server takes a quarter of the bytes
+/// for their number.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Path of every request of a trace.
 const PATH: &str = "/v1/completions";
@@ -52,7 +53,8 @@ impl FleetView for RouterView<'_> {
         &self.state.fleet.workers()[member]
     }
 
-    /// A worker that has left keeps its place in the cluster and serves no model.
+    /// Returns whether the worker serves the request. A worker that has left keeps its place in the cluster and serves
+    /// no model.
     fn serves(&self, member: usize) -> bool {
         self.state.fleet.is_there(member)
     }
@@ -62,7 +64,7 @@ impl FleetView for RouterView<'_> {
         false
     }
 
-    /// A simulated worker has no slow start: it is healthy as soon as its ejection ends.
+    /// Returns the eligibility. A simulated worker has no slow start: it is healthy as soon as its ejection ends.
     fn eligibility(&self, member: usize, _seed: u64) -> Eligibility {
         if self.state.fleet.is_awake(member, self.placed.now_us) {
             Eligibility::Healthy
@@ -91,7 +93,8 @@ impl RouterView<'_> {
     }
 }
 
-/// Numbers of the workers at the request's moment. Where prices are given, they replace the costs that the workers' models learned.
+/// Numbers of the workers at the request's moment. Where prices are given, they replace the costs that the workers'
+/// models learned.
 pub(super) struct SimulatedColumns<'a> {
     state: &'a RouterState,
     placed: PlacedRequest<'a>,
@@ -209,7 +212,7 @@ impl RequestView for RouterView<'_> {
         }
     }
 
-    /// Every request of a trace can be split.
+    /// Returns the allowed shapes. Every request of a trace can be split.
     fn allowed(&self) -> AllowedShapes {
         AllowedShapes {
             mixed: true,
@@ -218,7 +221,7 @@ impl RequestView for RouterView<'_> {
         }
     }
 
-    /// A trace does not record the longest answer and the priority of its requests.
+    /// Returns the values of the request. A trace does not record the longest answer and the priority of its requests.
     fn values(&self) -> RequestValues {
         let tokens = self.placed.request.prompt_tokens;
         RequestValues {

@@ -29,7 +29,7 @@ pub(crate) struct Router {
     /// Buffers of the decisions.
     pub(super) candidates: Candidates,
     pub(super) bookings: Bookings,
-    /// Of requests that were held or tried. Looked up only.
+    /// Attempts of requests that were held or tried. Only looked up, never iterated.
     pub(super) attempts: HashMap<usize, RequestAttempts>,
     pub(super) events: EventDispatcher,
     pub(super) counts: RouterCounts,
@@ -40,14 +40,15 @@ pub(crate) struct Router {
 /// Position among several routers that get the requests in rotation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replica {
-    /// From 0.
+    /// Number of the attempt, from 0.
     pub(crate) at: u32,
     /// Routers there are, at least 1.
     pub(crate) of: u32,
 }
 
 impl Replica {
-    /// Returns the run number of this replica, which each process of the server draws for itself. That of the first is the seed alone.
+    /// Returns the run number of this replica, which each process of the server draws for itself. That of the first is
+    /// the seed alone.
     fn run(self, seed: u64) -> RunNumber {
         let first = seed << 32;
         match self.at {
@@ -58,7 +59,8 @@ impl Replica {
 }
 
 impl Router {
-    /// A router of a cluster whose workers are idle and whose caches are empty. `block_tokens`: those of the trace.
+    /// Returns a router of a cluster whose workers are idle and whose caches are empty. `block_tokens` is that of the
+    /// trace.
     #[must_use]
     pub(crate) fn new(
         cluster: &ClusterSpec,
@@ -93,12 +95,13 @@ impl Router {
         }
     }
 
-    /// Decides about a request, by its place in the trace, that was decided `attempt` times before. One that goes out is booked.
+    /// Decides about a request, by its place in the trace, that was decided `attempt` times before. One that goes out
+    /// is booked.
     pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
         self.place_part(now_us, (number, request, attempt), PlacementPart::Request)
     }
 
-    /// The same for the answer to a prompt that is computed, and whose decode worker was [`lost`](Self::lost).
+    /// Places the answer to a prompt that is computed, and whose decode worker was [`lost`](Self::lost).
     pub(crate) fn place_answer(
         &mut self,
         now_us: u64,
@@ -109,7 +112,7 @@ impl Router {
         self.place_part(now_us, (number, request, attempt), PlacementPart::Decode)
     }
 
-    /// The answer's first token came from that worker; or, at one that computes the prompt for another, its leg ended.
+    /// Records the answer's first token from that worker, or the end of its leg if it computes the prompt for another.
     pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
         let Some(booking) = self.bookings.get_mut(&number) else {
             return;
@@ -132,7 +135,7 @@ impl Router {
         }
     }
 
-    /// The answer is complete: so many tokens.
+    /// Records the complete answer: so many tokens.
     pub(crate) fn finished(&mut self, now_us: u64, number: usize, tokens: u64) {
         let Some(booking) = self.bookings.remove(&number) else {
             return;
@@ -148,7 +151,8 @@ impl Router {
         self.note(now_us, EventKind::Finished, of, worker, after_ms);
     }
 
-    /// That worker failed at the request: everything booked for it is given back, and it is not offered that worker again.
+    /// Records that a worker failed at the request. Everything booked for the request is given back, and it is not
+    /// offered that worker again.
     pub(crate) fn lost(&mut self, now_us: u64, number: usize, worker: usize) {
         self.state.fleet.failed(worker, now_us);
         let id = self.worker(worker).id();
@@ -156,13 +160,13 @@ impl Router {
         self.give_back(now_us, number, Some(worker));
     }
 
-    /// A decode worker refused the request, and its client receives the refusal.
+    /// Records that a decode worker refused the request, and its client receives the refusal.
     pub(crate) fn refused(&mut self, now_us: u64, number: usize, worker: usize) {
         self.attempts.remove(&number);
         self.give_back(now_us, number, Some(worker));
     }
 
-    /// The client left; the request may be anywhere.
+    /// Records that the client left; the request may be anywhere.
     pub(crate) fn left(&mut self, now_us: u64, number: usize) {
         if let Some(attempts) = self.attempts.remove(&number) {
             self.state.held -= usize::from(attempts.is_held);
@@ -171,25 +175,25 @@ impl Router {
         self.give_back(now_us, number, None);
     }
 
-    /// A worker's cache has changed.
+    /// Records a change of a worker's cache.
     pub(crate) fn cache_event(&mut self, now_us: u64, worker: usize, event: &CacheEvent) {
         self.state.index.publish(now_us, worker, event);
     }
 
-    /// An engine reported its load.
+    /// Records an engine's load report.
     pub(crate) fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
         let said = self.state.fleet.said(worker, load);
         self.worker(worker).load().engine_said(said, now_us / 1_000);
     }
 
-    /// It is known that a worker is no longer there. Requests that it had are reported as [`lost`](Self::lost) besides.
+    /// Marks a worker as known to be gone. Requests that it had are reported as [`lost`](Self::lost) besides.
     pub(crate) fn gone(&mut self, now_us: u64, worker: usize) {
         self.state.fleet.gone(worker);
         self.state.index.forget(worker);
         self.note_worker(now_us, EventKind::Left, worker);
     }
 
-    /// A worker is there again, with an empty cache.
+    /// Records that a worker is there again, with an empty cache.
     pub(crate) fn back(&mut self, now_us: u64, worker: usize) {
         self.state.fleet.back(worker, now_us);
         self.note_worker(now_us, EventKind::Joined, worker);
@@ -201,13 +205,13 @@ impl Router {
         self.events.next_tick_us()
     }
 
-    /// What this router has sent to a worker and not yet had back.
+    /// Returns the load of a worker: requests that this router has sent to it and not yet had back.
     #[cfg(test)]
     pub(crate) fn load(&self, worker: usize) -> routing::LoadReading {
         self.worker(worker).load().read()
     }
 
-    /// Requests that are held.
+    /// Returns the number of held requests.
     #[must_use]
     pub(crate) fn held(&self) -> usize {
         self.state.held
@@ -241,7 +245,7 @@ impl Router {
     }
 }
 
-/// A session's key as the server's hash would have it: any bit as good as another.
+/// Returns a session's key with uniformly distributed bits, like the server's hash.
 pub(super) fn session_hash(session: u64) -> u64 {
     SplitMix64::of_decision(session, 0).next()
 }

@@ -9,18 +9,18 @@ use crate::profile::Profile;
 /// Cache knowledge of a router.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Knowledge {
-    /// Nothing: no engine publishes events, and none is assumed to keep anything. Every match is unknown.
+    /// No knowledge: no engine publishes events, and none is assumed to keep anything. Every match is unknown.
     None,
-    /// What the engines publish, and for [`RouterSpec::expect_us`] what was just sent there.
+    /// Events that the engines publish, and for [`RouterSpec::expect_us`] the prompts just sent there.
     Events {
-        /// From the change of a cache until the router knows, in microseconds.
+        /// Delay from the change of a cache until the router knows, in microseconds.
         lag_us: u64,
         /// WorkerShare of the events that never come, 0 to 1.
         loss: f64,
     },
-    /// What was sent there lately, up to what the device holds: no engine publishes anything.
+    /// Prompts sent there lately, up to the capacity of the device: no engine publishes anything.
     Assumed {
-        /// How long a worker is expected to hold what no request uses again, in microseconds.
+        /// Time for which a worker is expected to hold blocks that no request uses again, in microseconds.
         lifetime_us: u64,
     },
 }
@@ -30,10 +30,11 @@ pub enum Knowledge {
 pub enum CostSource {
     /// The server's own models, which learn from the requests of the run; NaN until they have.
     Learnt,
-    /// What this profile says. `cost.prefill-ms` is what the prompt takes there with what the cluster's rule has it fetch;
-    /// `cost.token-ms` is such that times `load.prefill-tokens` it gives the time until the worker is free.
+    /// Costs of this profile. `cost.prefill-ms` is the time of the prompt there, with the blocks that the cluster's
+    /// rule has it fetch. `cost.token-ms` is such that times `load.prefill-tokens` it gives the time until the worker
+    /// is free.
     Exact(Profile),
-    /// The same by the cluster's own profile, each request's costs times a factor of its own: e^N(0, sigma).
+    /// Costs of the cluster's own profile, each request's costs times a factor of its own: e^N(0, sigma).
     Wrong {
         /// Standard deviation of the factor's logarithm.
         sigma: f64,
@@ -52,21 +53,21 @@ pub struct QueueSpec {
 /// A router but for its policies.
 #[derive(Debug, Clone)]
 pub struct RouterSpec {
-    /// Its cache knowledge.
+    /// Cache knowledge.
     pub knowledge: Knowledge,
-    /// How long a worker whose events come is expected to hold what it was just sent, in microseconds; 0 for not at all. The
-    /// `expect-for` of `[index]`.
+    /// Time for which a worker whose events arrive is expected to hold the prompts just sent to it, in microseconds; 0
+    /// for not at all. The `expect-for` of `[index]`.
     pub expect_us: u64,
     /// Source of the predictions.
     pub costs: CostSource,
     /// Limits of the queue.
     pub queue: QueueSpec,
-    /// Whether a decode worker may do the whole of a request.
+    /// Set if a decode worker may do the whole of a request.
     pub decode_alone: bool,
-    /// How long a worker is kept away from after it failed, in microseconds; doubled with every failure in a row.
+    /// Ejection time of a worker after a failure, in microseconds; doubled with every failure in a row.
     pub rest_us: u64,
-    /// Seeds the losses, the errors of costs, and, with the request's number, the policies. Below 2^32: two that differ only above give
-    /// the policies the same numbers.
+    /// Seeds the losses, the errors of costs, and, with the request's number, the policies. Below 2^32: two that differ
+    /// only above give the policies the same numbers.
     pub seed: u64,
 }
 
@@ -90,10 +91,10 @@ impl Default for RouterSpec {
 /// Policies of one router.
 #[derive(Debug, Clone)]
 pub enum Policies {
-    /// One policy for everything; where a request is to be split and it does not place both legs in one call, first the one, then
-    /// the other.
+    /// Single policy for everything. If a request is to be split and the policy does not place both legs in one call,
+    /// it places first the one, then the other.
     One(Arc<dyn Policy>),
-    /// One for each leg. The first decides where a request begins, and so about whole ones as well.
+    /// Separate policies for each leg. The first decides where a request begins, and so about whole ones as well.
     ByPhase {
         /// Policy of the prefill leg.
         prefill: Arc<dyn Policy>,
@@ -110,7 +111,7 @@ impl Policies {
         }
     }
 
-    /// Every policy once.
+    /// Returns every policy once.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Policy>> {
         let second = match self {
             Self::One(_) => None,
@@ -124,7 +125,7 @@ impl Policies {
 #[derive(Debug)]
 pub(super) struct PolicyChains {
     first: Arc<PolicyVersions>,
-    /// Where each phase has its own.
+    /// Policy of the decode phase, where each phase has its own.
     pub(super) decode: Option<Arc<PolicyVersions>>,
 }
 

@@ -1,4 +1,5 @@
-//! State of a simulated router: workers, caches as the router knows them, prices, the queue, and the requests' attempts.
+//! State of a simulated router: workers, caches as the router knows them, prices, the queue, and the requests'
+//! attempts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,13 +12,13 @@ use super::prices::Prices;
 use super::spec::QueueSpec;
 use crate::request::Request;
 
-/// Everything that a decision reads but the request.
+/// State that a decision reads, without the request.
 #[derive(Debug)]
 pub(super) struct RouterState {
     pub(super) fleet: SimFleet,
     pub(super) index: IndexView,
     pub(super) prices: Prices,
-    /// Of each worker; kept where the prices are given.
+    /// Backlog of each worker; kept where the prices are given.
     pub(super) backlogs: Vec<Backlog>,
     pub(super) queue: QueueSpec,
     /// Number of requests that are held.
@@ -34,7 +35,7 @@ pub(super) struct RequestAttempts {
     pub(super) tried: Vec<WorkerId>,
     /// Time when it was held first.
     pub(super) held_since_us: Option<u64>,
-    /// Whether it is held until this decision.
+    /// Set if the request is held until this decision.
     pub(super) is_held: bool,
     /// The worker that it waits for.
     pub(super) waits_for: Option<WorkerId>,
@@ -43,7 +44,7 @@ pub(super) struct RequestAttempts {
 /// A request at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlacedRequest<'a> {
-    /// Its place in the trace.
+    /// Place in the trace.
     pub(super) number: usize,
     pub(super) request: &'a Request,
     pub(super) prompt: &'a Arc<TracePrompt>,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something that is to happen, other than at an engine.
+/// Event of a run, other than at an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AgendaItem {
     /// A request comes.
@@ -26,7 +26,7 @@ pub(super) enum AgendaItem {
 pub(super) struct Agenda {
     heap: BinaryHeap<Reverse<(u64, u64, AgendaItem)>>,
     written: u64,
-    /// Of what is in it, [`AgendaItem::is_chore`] aside.
+    /// Number of events in it, without those of [`AgendaItem::is_chore`].
     events: usize,
 }
 

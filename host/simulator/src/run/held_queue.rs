@@ -13,7 +13,7 @@ pub(super) struct HeldQueue {
     held: u64,
 }
 
-/// The policy's order; of equals the one that is there longer.
+/// Key of the policy's order. Of equal requests, the one that waits longer comes first.
 #[derive(Debug, Clone, Copy)]
 struct Key {
     order: f64,

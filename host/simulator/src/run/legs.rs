@@ -5,7 +5,7 @@ use crate::engine::{Fetch, JobKind, Reuse, TokenGaps};
 use crate::outcome::End;
 
 impl Run<'_> {
-    /// A prompt is computed.
+    /// Records that a prompt is computed.
     pub(super) fn prefilled(&mut self, now_us: u64, worker: usize, number: usize, reuse: Reuse) {
         let request = &self.trace.requests[number];
         let computed = request.prompt_tokens.saturating_sub(reuse.tokens());
@@ -29,8 +29,8 @@ impl Run<'_> {
         self.hand_over(now_us, number, (answers, worker));
     }
 
-    /// A computed prompt goes to the worker that is to answer, from the one that has it. As in the server, another is looked for where
-    /// that one is gone.
+    /// Hands a computed prompt from its worker to the worker that is to answer. As in the server, another is chosen
+    /// where that one is gone.
     pub(super) fn hand_over(&mut self, now_us: u64, number: usize, (answers, from): (usize, usize)) {
         if self.away[answers] {
             self.routers.lost(now_us, number, answers);
@@ -57,7 +57,7 @@ impl Run<'_> {
         self.cluster.submit(now_us, answers, job);
     }
 
-    /// A worker fails.
+    /// Fails a worker.
     pub(super) fn fail(&mut self, now_us: u64, worker: usize) {
         self.away[worker] = true;
         self.routers.gone(now_us, worker);
@@ -70,8 +70,8 @@ impl Run<'_> {
         }
     }
 
-    /// A request's worker is gone. Where the one that answers has sent tokens, the answer breaks off; else the request begins again, as
-    /// in the server, whose clients have seen nothing then.
+    /// Handles the loss of a request's worker. If the answering worker has sent tokens, the answer breaks off.
+    /// Otherwise the request begins again, as in the server, whose clients have seen nothing then.
     pub(super) fn lose(&mut self, now_us: u64, number: usize, worker: usize) {
         self.routers.lost(now_us, number, worker);
         self.ask_held(now_us, self.routers.release_at(worker));

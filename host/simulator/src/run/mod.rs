@@ -17,7 +17,8 @@ use crate::outcome::{End, Outcome, RequestOutcome, WorkerUse};
 use crate::request::Trace;
 use crate::router::{Placement, Policies, Routers};
 
-/// Has these policies, one for each router, place a trace's requests on a cluster. Where there are none, one router goes by the load.
+/// Runs a trace's requests on a cluster with these policies, one for each router. Without policies, one router chooses
+/// by load.
 #[must_use]
 pub fn run(trace: &Trace, policies: impl IntoIterator<Item = Policies>, spec: &RunSpec) -> Outcome {
     let mut run = Run::new(trace, policies, spec);
@@ -33,9 +34,9 @@ struct Run<'r> {
     cluster: Cluster,
     routers: Routers,
     line: HeldQueue,
-    /// By request: how often it was decided, and where it was sent last.
+    /// Number of decisions and last destination of each request.
     tries: Vec<Try>,
-    /// By worker, whether it is away.
+    /// Flag of each worker: set while it is away.
     away: Vec<bool>,
     /// Requests that have not ended.
     open: usize,
@@ -106,7 +107,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Until all requests have ended, or nothing is left that could end one.
+    /// Runs until all requests have ended, or nothing is left that could end one.
     fn go(&mut self) {
         let mut told = Vec::new();
         while self.open > 0 {
@@ -140,7 +141,7 @@ impl<'r> Run<'r> {
         match due {
             AgendaItem::Arrives(number) => self.place(now_us, number),
             AgendaItem::Asked(number, decisions) => {
-                // It may have been decided since because there was room.
+                // The request may have been decided since because there was room.
                 if self.tries[number].decisions == decisions {
                     self.place(now_us, number);
                 }
@@ -281,7 +282,7 @@ impl<'r> Run<'r> {
         self.ask_held(now_us, self.released_by(number));
     }
 
-    /// The end of a request is a release at the worker that answered it.
+    /// Returns the capacity event of a request's end, at the worker that answered it.
     fn released_by(&self, number: usize) -> CapacityEvent {
         let legs = self.tries[number].legs;
         legs.map_or_else(CapacityEvent::anywhere, |(answers, _)| {

@@ -7,7 +7,8 @@ use crate::engine::Gauge;
 use crate::outcome::{End, Sample};
 use crate::spec::WorkerSpec;
 
-/// Most samples that are kept. Where there would be more, every second one goes, and the next ones are taken half as often.
+/// Most samples that are kept. Where there would be more, every second one goes, and the next ones are taken half as
+/// often.
 const MOST: usize = 2_000;
 
 /// The samples of a run, and its running sums.
@@ -31,18 +32,18 @@ impl Sampler {
         }
     }
 
-    /// From a sample to the next.
+    /// Returns the time from a sample to the next.
     pub(super) fn every_us(&self) -> u64 {
         self.every_us
     }
 
-    /// A prompt of so many blocks is computed, of which so many were there.
+    /// Records that a prompt of so many blocks is computed, of which so many were there.
     pub(super) fn computed(&mut self, blocks: usize, cached: u32) {
         self.blocks += blocks as u64;
         self.cached_blocks += u64::from(cached);
     }
 
-    /// A request has ended.
+    /// Records the end of a request.
     pub(super) fn ended(&mut self, end: End) {
         self.rejected += usize::from(matches!(end, End::Rejected { .. }));
     }
@@ -121,7 +122,7 @@ impl Mean {
         self.count += 1;
     }
 
-    /// As a share of a limit; of nothing none.
+    /// Returns the mean as a share of a limit. `None` without values.
     fn over(&self, limit_us: u64) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64 / limit_us as f64)
     }

@@ -7,7 +7,7 @@ use crate::spec::ClusterSpec;
 /// A worker that fails and comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// Which one.
+    /// Failing worker.
     pub worker: usize,
     /// Time in microseconds of the run.
     pub at_us: u64,
@@ -28,13 +28,13 @@ pub struct RunSpec {
     pub failures: Vec<Failure>,
     /// Interval of the engines' load reports, in microseconds; 0 for none. The server scrapes every 2 s.
     pub scrape_every_us: u64,
-    /// How often the cluster is looked at for [`crate::Outcome::samples`], in microseconds; 0 for never. Twice as seldom, and so on, where
+    /// Period of [`crate::Outcome::samples`], in microseconds; 0 for never. The period is doubled, repeatedly, where
     /// the samples would be too many.
     pub sample_every_us: u64,
 }
 
 impl RunSpec {
-    /// Of a cluster, with a router as it is by default.
+    /// Returns the specification of a cluster, with a default router.
     #[must_use]
     pub fn of(cluster: ClusterSpec) -> Self {
         Self {

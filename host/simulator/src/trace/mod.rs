@@ -1,5 +1,5 @@
-//! Traces: Mooncake's files, generators that stand in for them, recordings, and their facts. No files are read here: the caller has the
-//! text.
+//! Traces: Mooncake's files, generators that stand in for them, recordings, and their facts. No files are read here:
+//! the caller has the text.
 
 mod facts;
 mod mix;

@@ -1,8 +1,9 @@
 //! Mooncake's trace files (FAST '25, `FAST25-release/traces` in its repository).
 //!
-//! One JSON object a line: `timestamp` in milliseconds, `input_length` and `output_length` in tokens, `hash_ids` with one id for each 512
-//! tokens of the prompt, the last of which may be part of a block. An id stands for the whole prompt up to the end of its block. Beyond
-//! the schema `session_id`, a number, is read where it is there. Other fields are ignored.
+//! One JSON object a line: `timestamp` in milliseconds, `input_length` and `output_length` in tokens, `hash_ids` with
+//! one id for each 512 tokens of the prompt, the last of which may be part of a block. An id stands for the whole
+//! prompt up to the end of its block. Beyond the schema `session_id`, a number, is read where it is there. Other fields
+//! are ignored.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,10 +18,10 @@ const BLOCK_TOKENS: u32 = 512;
 /// Bad lines that an error names; the others it counts.
 const LINES_TOLD: usize = 10;
 
-/// Why a text is no trace.
+/// Reason for which a text is no trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// There is not one request in it.
+    /// The text has no requests.
     #[error("read trace `{name}`: it has no requests")]
     Empty {
         /// The trace's.
@@ -31,7 +32,7 @@ pub enum TraceError {
     Lines {
         /// The trace's.
         name: String,
-        /// The first of them, each with its number (the first line of the text is 1) and what is wrong.
+        /// First of these lines, each with its number (the first line of the text is 1) and its error.
         lines: Vec<(usize, LineError)>,
         /// Number of further bad lines.
         more: usize,
@@ -41,7 +42,7 @@ pub enum TraceError {
 /// Fault of a line.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// It is no JSON, or a field is missing or of another type.
+    /// The line is no JSON, or a field is missing or of another type.
     #[error("{message} (column {column})")]
     Json {
         /// Serde's words.
@@ -55,9 +56,9 @@ pub enum LineError {
     /// A length is more than any model takes.
     #[error("`{name}` is {tokens}, more than {MOST_TOKENS}")]
     Long {
-        /// Which.
+        /// Name of the field.
         name: &'static str,
-        /// Its meaning.
+        /// Meaning.
         tokens: u32,
     },
     /// A length that must be at least 1 is 0.
@@ -70,16 +71,16 @@ pub enum LineError {
         found: usize,
         /// `input_length`.
         tokens: u32,
-        /// One for each 512 tokens.
+        /// Expected number: one for each 512 tokens.
         wanted: usize,
     },
-    /// It has the same id twice, so that this cannot stand for the whole prompt up to it.
+    /// The line has the same id twice, so that this cannot stand for the whole prompt up to it.
     #[error("`hash_ids` has the id {id} twice; each stands for the whole prompt up to its block's end")]
     Twice {
         /// The id.
         id: u64,
     },
-    /// The same id followed another one before, so that it cannot stand for the whole prompt up to it.
+    /// An id followed another one before, so that it cannot stand for the whole prompt up to it.
     #[error("id {id} of `hash_ids` follows another id than on an earlier line")]
     Prefix {
         /// The id.
@@ -103,7 +104,8 @@ struct Line {
 }
 
 impl Trace {
-    /// Reads a trace file's text. Empty lines are skipped; requests are put in the order of their arrival, and the first arrives at 0.
+    /// Reads a trace file's text. Empty lines are skipped; requests are put in the order of their arrival, and the
+    /// first arrives at 0.
     ///
     /// # Errors
     /// Where a line is no request, or there is none. Every bad line is counted, and the first ten are reported.
@@ -146,9 +148,10 @@ impl Trace {
         })
     }
 
-    /// The text of a trace file. Arrivals are cut to whole milliseconds, since the format has no others.
+    /// Returns the text of a trace file. Arrivals are cut to whole milliseconds, since the format has no others.
     ///
-    /// The format says nothing of the size of a block: readers take it for 512 tokens, which is what the generators make.
+    /// The format says nothing of the size of a block: readers take it for 512 tokens, which is what the generators
+    /// make.
     #[cfg(test)]
     pub(crate) fn to_mooncake(&self) -> String {
         let mut text = String::new();
@@ -167,7 +170,7 @@ impl Trace {
     }
 }
 
-/// A line's request. `predecessors` has for each id seen so far the one before it, `None` for a first one.
+/// Returns a line's request. `predecessors` has for each id seen so far the one before it, `None` for a first one.
 fn request(line: &str, predecessors: &mut HashMap<u64, Option<u64>>) -> Result<Request, LineError> {
     let line: Line = serde_json::from_str(line).map_err(|error| json_error(&error))?;
     let at_us = line
@@ -215,7 +218,7 @@ fn request(line: &str, predecessors: &mut HashMap<u64, Option<u64>>) -> Result<R
     })
 }
 
-/// Without serde's own line number, which is 1 on every line.
+/// Returns the error without serde's own line number, which is 1 on every line.
 fn json_error(error: &serde_json::Error) -> LineError {
     let words = error.to_string();
     let message = words.split(" at line ").next().unwrap_or_default().to_owned();

@@ -4,12 +4,12 @@ use routing::SplitMix64;
 
 use crate::request::Trace;
 
-/// Which sequence of a seed the arrivals are drawn from.
+/// Sequence of a seed from which the arrivals are drawn.
 const STREAM: u32 = 0x5bad;
 
 impl Trace {
-    /// Arrivals `factor` times as fast. The lengths stay, so this also shortens the pauses within a conversation, as the replays that the
-    /// literature reports do. `factor` is above 0: who calls has checked it.
+    /// Arrivals `factor` times as fast. The lengths stay, so this also shortens the pauses within a conversation, as
+    /// the replays that the literature reports do. `factor` is above 0: who calls has checked it.
     #[must_use]
     pub fn at_speed(mut self, factor: f64) -> Self {
         debug_assert!(
@@ -22,16 +22,17 @@ impl Trace {
         self
     }
 
-    /// Its first `requests`, or all where it has no more.
+    /// Returns its first `requests`, or all where it has no more.
     #[must_use]
     pub fn first(mut self, requests: usize) -> Self {
         self.requests.truncate(requests);
         self
     }
 
-    /// Undoes the rounding of arrivals to a recording's step (3 s in Mooncake's conversation trace): requests that have the same arrival
-    /// get one each, drawn evenly between it and one step later, and keep their order. The step is the median distance between different
-    /// arrivals; nothing passes the next arrival that was recorded. A trace all of whose requests arrive at once has no step and stays.
+    /// Undoes the rounding of arrivals to a recording's step (3 s in Mooncake's conversation trace): requests that have
+    /// the same arrival get one each, drawn evenly between it and one step later, and keep their order. The step is the
+    /// median distance between different arrivals; nothing passes the next arrival that was recorded. A trace all of
+    /// whose requests arrive at once has no step and stays.
     ///
     /// For traces whose arrivals are rounded only: [`crate::TraceFacts::distinct_arrivals`] shows them.
     pub fn spread(&mut self, seed: u64) {
@@ -54,7 +55,7 @@ impl Trace {
         }
     }
 
-    /// The median distance between different arrivals, in microseconds.
+    /// Returns the median distance between different arrivals, in microseconds.
     fn step_us(&self) -> Option<u64> {
         let mut steps: Vec<u64> = self
             .requests

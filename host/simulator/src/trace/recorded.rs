@@ -14,7 +14,7 @@ pub struct RecordedRequest {
     pub at_us: u64,
     /// Time of the decision that led to its answer.
     pub dispatched_us: u64,
-    /// Time of the first byte of its answer, where that was seen.
+    /// Time of the first byte of its answer, if it was seen.
     pub first_token_us: Option<u64>,
     /// Time of the last byte.
     pub finished_us: u64,
@@ -22,33 +22,35 @@ pub struct RecordedRequest {
     pub prompt_tokens: u32,
     /// Length of its answer.
     pub output_tokens: u32,
-    /// Of its prompt's complete blocks, as far as they are known: equal where two prompts are the same up to the block's end. Below 2^63.
+    /// Ids of its prompt's complete blocks, as far as they are known: equal where two prompts are the same up to the
+    /// block's end. Below 2^63.
     pub blocks: Vec<u64>,
     /// Equal for requests of a conversation.
     pub session: Option<u64>,
     /// Index of the worker that answered.
     pub worker: usize,
-    /// Index of the worker that computed the prompt, where that was another one.
+    /// Index of the worker that computed the prompt, if that was another one.
     pub prefill: Option<usize>,
-    /// Tokens of the prompt that were not computed, where that is known.
+    /// Tokens of the prompt that were not computed, if known.
     pub cached_tokens: Option<u32>,
 }
 
-/// A trace, and what became of its requests when it was recorded.
+/// Trace with the measured outcomes of its requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
     /// Requests in the order of their first decisions, the first of which is at 0.
     pub trace: Trace,
-    /// How they went. Times between tokens are not recorded, only their mean ([`Recording::mean_gap_us`]).
+    /// Measured outcomes. Times between tokens are not recorded, only their mean ([`Recording::mean_gap_us`]).
     pub measured: Outcome,
-    /// By request: whether its cached tokens are known; they are 0 in `measured` where not.
+    /// Flag of each request: set if its cached tokens are known. In `measured` they are 0 otherwise.
     pub knows_cached: Vec<bool>,
 }
 
 impl Recording {
-    /// Of requests in any order, on so many workers, with blocks of so many tokens (above 0).
+    /// Returns the recording of requests in any order, on so many workers, with blocks of so many tokens (above 0).
     ///
-    /// A prompt's end that fills no block, and all of a prompt whose blocks are not known, is like no other's. Lengths of 0 count as 1.
+    /// A prompt's end that fills no block, and all of a prompt whose blocks are not known, is like no other's. Lengths
+    /// of 0 count as 1.
     #[must_use]
     pub fn of(name: &str, block_tokens: u32, workers: usize, mut recorded: Vec<RecordedRequest>) -> Self {
         recorded.sort_by_key(|request| request.at_us);
@@ -93,7 +95,7 @@ impl Recording {
         }
     }
 
-    /// Its first so many requests, or all where it has no more.
+    /// Returns its first so many requests, or all where it has no more.
     #[must_use]
     pub fn first(mut self, requests: usize) -> Self {
         self.trace = self.trace.first(requests);
@@ -102,7 +104,8 @@ impl Recording {
         self
     }
 
-    /// Mean time between a request's tokens, in microseconds, where its first one was seen and it had another.
+    /// Returns the mean time between a request's tokens, in microseconds, where its first one was seen and it had
+    /// another.
     #[must_use]
     pub fn mean_gap_us(&self, request: usize) -> Option<f64> {
         let course = self.measured.courses.get(request)?;
@@ -113,7 +116,8 @@ impl Recording {
 }
 
 impl RecordedRequest {
-    /// With lengths that a trace may have, and times in their order: clocks may be set while a router records.
+    /// Returns the request with lengths that a trace may have, and times in their order: clocks may be set while a
+    /// router records.
     fn within_reason(&self) -> Self {
         let prompt_tokens = self.prompt_tokens.clamp(1, MOST_TOKENS);
         let dispatched_us = self.dispatched_us.max(self.at_us);
@@ -145,7 +149,7 @@ impl RecordedRequest {
     }
 }
 
-/// One id for each block of a prompt, the last of which may be part of one.
+/// Returns one id for each block of a prompt, the last of which may be part of one.
 fn blocks(request: &RecordedRequest, block_tokens: u32, alone: &mut u64) -> Box<[u64]> {
     let count = request.prompt_tokens.div_ceil(block_tokens) as usize;
     let complete = (request.prompt_tokens / block_tokens) as usize;

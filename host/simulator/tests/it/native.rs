@@ -1,5 +1,5 @@
-//! Shipped policies without WebAssembly, so that their published figures are checked in a moment. What they ask besides their numbers is
-//! not known here, but for chance.
+//! Shipped policies without WebAssembly, so that their published figures are checked in a moment. What they ask besides
+//! their numbers is not known here, but for chance.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,7 +13,7 @@ struct Native<P> {
     plan: FeaturePlan,
 }
 
-/// A shipped policy with these parameters.
+/// Returns a shipped policy with these parameters.
 pub(crate) fn native<P: conductor_policy_sdk::Policy>(params: &str) -> Arc<dyn routing::Policy> {
     let policy = Configured::<P>::new(params).expect("parameters of the policy");
     let asked = policy.plan();
@@ -69,7 +69,7 @@ impl<P: conductor_policy_sdk::Policy> routing::Policy for Native<P> {
     }
 }
 
-/// Of one decision.
+/// Random numbers of one decision.
 struct Chance {
     drawn: Cell<u32>,
     seq: u64,

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use routing::{Choice, DecisionInput, FeaturePlan, Policy, PolicyFault, SplitMix64, Verdict};
 
-/// What a rule is shown.
+/// Inputs of a rule.
 pub(crate) struct Shown<'a> {
-    /// By candidate.
+    /// Rows by candidate.
     pub(crate) rows: Vec<Row>,
-    /// Where the policy stands.
+    /// Random numbers of the policy.
     pub(crate) random: SplitMix64,
     pub(crate) turn: &'a AtomicU64,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) requests: f64,
     /// Milliseconds until it is free.
     pub(crate) queue_ms: f64,
-    /// Milliseconds for this prompt, with what it fetches.
+    /// Milliseconds for this prompt, including its fetch.
     pub(crate) prefill_ms: f64,
 }
 
@@ -36,7 +36,7 @@ struct Published {
     turn: AtomicU64,
 }
 
-/// A policy that goes by a rule.
+/// Returns a policy that goes by a rule.
 pub(crate) fn policy(name: &'static str, rule: Rule) -> Arc<dyn Policy> {
     let columns = [
         "load.requests",
@@ -88,7 +88,7 @@ impl Policy for Published {
 }
 
 impl Shown<'_> {
-    /// The row with the least cost; of equals one by lot.
+    /// Returns the row with the least cost; of equals one by lot.
     fn least(&mut self, cost: impl Fn(&Row) -> f64) -> usize {
         let costs: Vec<f64> = self.rows.iter().map(cost).collect();
         let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
@@ -105,7 +105,8 @@ pub(crate) fn least_requests(shown: &mut Shown<'_>) -> usize {
     shown.least(|row| row.requests)
 }
 
-/// The time to first token: with the worker's own cache, or, where the cluster fetches, what Mooncake's Algorithm 1 estimates.
+/// Returns the time to first token: with the worker's own cache, or, where the cluster fetches, what Mooncake's
+/// Algorithm 1 estimates.
 pub(crate) fn time_to_first_token(shown: &mut Shown<'_>) -> usize {
     shown.least(|row| row.queue_ms + row.prefill_ms)
 }

@@ -1,4 +1,5 @@
-//! The replays of `mooncake-paper.md`, section 10: 8 workers of 3M tokens that compute one prompt after the other, mean time to first token.
+//! The replays of `mooncake-paper.md`, section 10: 8 workers of 3M tokens that compute one prompt after the other, mean
+//! time to first token.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use simulator::{
 use crate::native::native;
 use crate::published::{least_requests, policy, round_robin, time_to_first_token};
 
-/// The research's traces are not in a user's checkout.
+/// Returns a recorded trace. The research's traces are not in a user's checkout.
 fn recorded(name: &str) -> Option<Trace> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/traces");
     let path = root.join(format!("{name}_trace.jsonl"));
@@ -34,10 +35,11 @@ fn replay(trace: &Trace, policy: Arc<dyn Policy>, speed: f64, fetch: FetchRule) 
     Summary::of(&trace, &outcome, &Limits::default())
 }
 
-/// A policy, and what its cluster does.
+/// Policy, and the fetch rule of its cluster.
 type Replayed = (Arc<dyn Policy>, FetchRule);
 
-/// Mean times to first token, in seconds, at these multiples of the recorded rate: within so large a share of the published ones.
+/// Checks the mean times to first token, in seconds, at these multiples of the recorded rate. They must be within so
+/// large a share of the published ones.
 #[track_caller]
 fn check(trace: &Trace, (policy, fetch): &Replayed, published: &[(f64, f64)], share: f64) {
     for &(speed, published) in published {
@@ -49,7 +51,7 @@ fn check(trace: &Trace, (policy, fetch): &Replayed, published: &[(f64, f64)], sh
     }
 }
 
-/// At the recorded rate, at half as much again and at twice as much, if the trace is there.
+/// Checks the recorded rate, half as much again and twice as much, if the trace is there.
 #[track_caller]
 fn check_at_three_speeds(replayed: &Replayed, [one, half_more, two]: [f64; 3], share: f64) {
     if let Some(trace) = recorded("conversation") {
@@ -74,21 +76,21 @@ fn the_longest_match_collapses_as_published() {
     check_at_three_speeds(&longest_match, [6_849.0, 7_464.0, 7_772.0], 0.03);
 }
 
-/// The costs that are told have in them what is fetched.
+/// The reported costs include the fetched blocks.
 #[test]
 fn algorithm_1_of_mooncake_comes_out_again_within_3_percent() {
     let mooncake = native::<mooncake_alg1::MooncakeAlg1>(r#"{"transfer-share": 1}"#);
     check_at_three_speeds(&(mooncake, FetchRule::Ratio(1.5)), [1.18, 1.41, 4.06], 0.03);
 }
 
-/// Its lots are others than the published ones'.
+/// The random draws differ from the published ones.
 #[test]
 fn its_form_without_a_threshold_comes_out_again_within_5_percent() {
     let without = native::<mooncake_alg1::MooncakeAlg1>(r#"{"transfer-share": 1, "theta": 1}"#);
     check_at_three_speeds(&(without, FetchRule::Cheapest), [1.17, 1.40, 4.04], 0.05);
 }
 
-/// Equal costs are told apart by lot, and near saturation one lot is 5 % from another.
+/// Equal costs are broken by random draws, and near saturation one draw is 5 % from another.
 #[test]
 fn those_that_draw_lots_come_out_within_5_percent() {
     let least = (policy("least requests", least_requests), FetchRule::Off);

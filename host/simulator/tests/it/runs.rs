@@ -60,7 +60,7 @@ fn a_worker_that_fails_loses_only_answers_that_had_begun() {
         count += 1;
     }
     assert!(count < 100, "{count}");
-    // It serves again after it came back.
+    // The worker serves again after it came back.
     let late = |course: &&simulator::RequestOutcome| course.arrived_us > trace.duration_us() * 7 / 8;
     assert!(
         outcome
@@ -134,7 +134,7 @@ fn an_answer_whose_decode_worker_is_away_is_written_by_another() {
     assert_eq!((moved.worker, moved.end), (Some(2), End::Served));
     assert_eq!(moved.prefill, waits.prefill, "its prompt was not computed again");
     assert_eq!(moved.first_token_us, waits.first_token_us);
-    // Who had no token of worker 3 begins anew; nobody is lost but those who had.
+    // Requests without a token of worker 3 start over; only those with one are lost.
     let lost = outcome.courses.iter().filter(|course| course.end == End::Lost);
     assert!(
         lost.clone()

@@ -28,7 +28,7 @@ fn words<'t>(splitter: &WordSplitter, text: &'t str) -> Vec<&'t str> {
     words
 }
 
-/// With and without automata, by pattern.
+/// Splitters with and without automata, by pattern.
 static BOTH: LazyLock<Vec<[WordSplitter; 2]>> = LazyLock::new(|| {
     let both = |pattern| {
         let fast = WordSplitter::new(pattern).unwrap();

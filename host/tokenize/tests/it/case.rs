@@ -15,14 +15,14 @@ struct Case<'a> {
     template: Option<String>,
     #[serde(borrow)]
     body: Body<'a>,
-    /// None where the engine refuses the prompt.
+    /// Tokens. `None` where the engine refuses the prompt.
     tokens: Option<Vec<u32>>,
 }
 
 /// The members of a request's body, each as it is written.
 type Body<'a> = BTreeMap<String, &'a RawValue>;
 
-/// How a record compares with what is made here.
+/// Comparison of a record with our result.
 #[derive(Default)]
 pub(crate) struct Compared {
     pub(crate) equal: usize,

@@ -99,8 +99,8 @@ fn chats_with_tools_have_a_template_of_their_own() {
     );
 }
 
-/// Ten turns after a system prompt of some length, as agents have. Each turn's prompt is the whole conversation. Without the other conversation
-/// the system prompt would be new once, and the share lower.
+/// Ten turns after a system prompt of some length, as agents have. Each turn's prompt is the whole conversation.
+/// Without the other conversation the system prompt would be new once, and the share lower.
 #[test]
 fn nine_tenths_of_a_conversation_come_from_the_cache_where_another_began_with_its_system_prompt() {
     let model = Model::load(&with_template(shapes::CHATML), None).unwrap();

@@ -16,7 +16,7 @@ fn model() -> Model {
     Model::load(&paths.read().unwrap(), None).unwrap()
 }
 
-/// What comes of a text, and the steps that it took.
+/// Returns the result of a text, and the steps that it took.
 fn cost(model: &Model, text: String) -> (Result<usize, EncodeError>, u64) {
     let (cache, never) = (PrefixCache::new(1 << 20), || false);
     let mut budget = Budget::new(STEPS, &never);

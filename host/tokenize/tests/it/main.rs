@@ -1,4 +1,4 @@
-//! What the crate promises, across its modules.
+//! Tests of the crate's guarantees, across its modules.
 #![allow(clippy::unwrap_used, reason = "a test's own functions fail by panicking too")]
 
 mod case;

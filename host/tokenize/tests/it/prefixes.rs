@@ -68,7 +68,7 @@ impl Shape {
     }
 }
 
-/// Text with special tokens in and around it, and what is awkward about both.
+/// Returns text with special tokens in and around it, and awkward cases of both.
 fn pieces() -> impl Strategy<Value = Vec<String>> {
     let special = prop::sample::select(vec![
         "<|endoftext|>",
@@ -107,7 +107,7 @@ fn pieces() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each text is asked after the texts that it begins with, which the cache then knows.
+    /// Each text is tokenised after the texts that it begins with, which the cache then knows.
     #[test]
     fn tokens_are_those_of_the_whole_text(texts in prop::collection::vec((pieces(), any::<prop::sample::Index>(), any::<bool>()), 1..4)) {
         for shape in &*SHAPES {
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// Long texts that are ASCII for most of their length, as what is cut between words has to be.
+/// Returns long texts that are ASCII for most of their length, as texts cut between words have to be.
 fn long_pieces() -> impl Strategy<Value = Vec<String>> {
     let text = prop_oneof![
         12 => "[ a-zA-Z]{1,60}",
@@ -140,7 +140,7 @@ fn long_pieces() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is known of the one text is its beginning up to some byte, and the other goes on otherwise.
+    /// The known part of the one text is its beginning up to some byte, and the other goes on otherwise.
     #[test]
     fn tokens_are_those_of_the_whole_text_where_messages_begin_alike(
         pieces in long_pieces(), tail in "[ -~]{0,40}", at in any::<prop::sample::Index>(),

@@ -23,7 +23,7 @@ pub(crate) const INSTRUCT: &str = "{{ bos_token }}{% for m in messages %}\
 
 const WORDS: &str = "the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were we when your can said there use an each which she do how their if will up other about out many then them these so some her would make like him into time has look two more write go see number no way could people my than first water been call who oil its now find long down day did get come made may part";
 
-/// The letters that stand for bytes in byte-level vocabularies.
+/// Returns the letters that stand for bytes in byte-level vocabularies.
 fn byte_letters() -> Vec<char> {
     let shown = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let mut hidden = 256;
@@ -39,7 +39,7 @@ fn byte_letters() -> Vec<char> {
     (0..256).map(letter).collect()
 }
 
-/// A vocabulary and the merges that lead from `letters` to the words, each after `space`.
+/// Returns a vocabulary and the merges that lead from `letters` to the words, each after `space`.
 fn merged(letters: Vec<String>, space: &str) -> (Vec<String>, Vec<[String; 2]>) {
     let mut vocabulary = letters;
     let mut merges: Vec<[String; 2]> = Vec::new();
@@ -94,13 +94,13 @@ const SPECIAL: &[(&str, &str)] = &[
     ("Normal", "plain normalized"),
 ];
 
-/// Byte-level BPE, as of Qwen and Llama 3, with every kind of added token.
+/// Returns a byte-level BPE, as of Qwen and Llama 3, with every kind of added token.
 pub(crate) fn byte_level() -> Files {
     let bytes = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     byte_level_with(&serde_json::json!({"type": "NFC"}), &bytes, false)
 }
 
-/// The same with a splitting of its own, as several models have it: by patterns, one after the other.
+/// Returns a byte-level BPE with a splitting of its own, as several models have it: by patterns, one after the other.
 pub(crate) fn byte_level_split(patterns: &[&str]) -> Files {
     let split = |pattern: &&str| serde_json::json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
     let mut steps: Vec<_> = patterns.iter().map(split).collect();
@@ -109,7 +109,7 @@ pub(crate) fn byte_level_split(patterns: &[&str]) -> Files {
     byte_level_with(&serde_json::Value::Null, &steps, true)
 }
 
-/// With other steps before the words, and words that are whole tokens whatever the merges say.
+/// Returns a byte-level BPE with other steps before the words, and words that are whole tokens despite the merges.
 pub(crate) fn byte_level_with(
     normalizer: &serde_json::Value,
     pre_tokenizer: &serde_json::Value,
@@ -134,7 +134,8 @@ pub(crate) fn byte_level_with(
     files(&json, CHATML)
 }
 
-/// In the manner of sentencepiece, as of Llama 2 and Mistral: the first piece of a text begins otherwise than the rest.
+/// Returns a tokenizer in the manner of sentencepiece, as of Llama 2 and Mistral: the first piece of a text begins
+/// otherwise than the rest.
 pub(crate) fn metaspace(scheme: &str) -> Files {
     let mut letters: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).into();
     let bytes = (0..256).map(|byte: u32| {
@@ -175,7 +176,7 @@ pub(crate) fn metaspace(scheme: &str) -> Files {
     files(&json, INSTRUCT)
 }
 
-/// WordPiece, as of BERT.
+/// Returns a WordPiece, as of BERT.
 pub(crate) fn word_piece() -> Files {
     let mut vocabulary: Vec<String> = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"].map(str::to_owned).into();
     vocabulary.extend(('!'..='~').map(String::from));

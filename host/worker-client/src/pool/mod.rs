@@ -35,7 +35,7 @@ pub struct ConnectionsSpec {
     pub age: Duration,
     /// TLS settings for `https://` workers.
     pub tls: Option<Arc<WorkerTls>>,
-    /// Whether HTTP/2 is offered. Workers behind `https://` choose by ALPN; all others must support it.
+    /// Set if HTTP/2 is offered. Workers behind `https://` choose by ALPN; all others must support it.
     pub http2: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct ConnectionPool {
     /// Entry that the router adds to `Via`. Set once.
     via: OnceLock<HeaderValue>,
     state: Mutex<PoolConnections>,
-    /// Whether `state.permits` is set.
+    /// Set if `state.permits` is set.
     is_limited: AtomicBool,
     open: Arc<AtomicUsize>,
 }

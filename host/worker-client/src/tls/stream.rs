@@ -11,9 +11,9 @@ use tokio_rustls::TlsStream;
 /// Byte stream of a connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// Without TLS.
+    /// Plain connection, without TLS.
     Plain(TcpStream),
-    /// With TLS.
+    /// Connection with TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -1,9 +1,11 @@
-//! Ten hostile policies under live traffic, one after the other, each next to a run of the same length under a good one.
+//! Ten hostile policies under live traffic, one after the other, each next to a run of the same length under a good
+//! one.
 //!
 //!     cargo run --release -p e2e --example hostile_soak -- --seconds 10
 //!
-//! Two streams of requests go through one router: one whose policy turns hostile, and the others, whose policy does not. A policy that
-//! is found faulty is followed by the last good version. The exit status is 1 unless every request was answered with 200.
+//! Two streams of requests go through one router: one whose policy turns hostile, and the others, whose policy does
+//! not. A policy that is found faulty is followed by the last good version. The exit status is 1 unless every request
+//! was answered with 200.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! What became of every request, and whether what went wrong could have been helped.
+//! Account of every request's end. Failures are classified as avoidable or not.
 //!
 //! An error counts as unrecoverable, and injected, only if
-//! - an answer had begun (the first token of a stream, the head of a whole one), and the worker that gave it broke its answers
-//!   off at some time while the request ran: a cut, a restart, an outage; or
-//! - no worker could serve it: while the request ran, each decode worker at some time refused or closed connections or said
-//!   503; or, with SGLang, each prefill worker did, or broke its answers off, or had no bootstrap server: its decode workers
-//!   serve nothing without one.
+//! - an answer had begun (the first token of a stream, the head of a whole one), and the worker that gave it broke its
+//!   answers off at some time while the request ran: a cut, a restart, an outage; or
+//! - no worker could serve it: while the request ran, each decode worker at some time refused or closed connections or
+//!   said 503; or, with SGLang, each prefill worker did, or broke its answers off, or had no bootstrap server: its
+//!   decode workers serve nothing without one.
 //!
 //! Everything else is a violation.
 
@@ -26,9 +26,9 @@ const MAX_REPORTED: usize = 20;
 pub(crate) struct SentRequest<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) stream: bool,
-    /// To be answered.
+    /// Tokens to be answered.
     pub(crate) tokens: usize,
-    /// Of which the right answer is the beginning.
+    /// Answer that begins with the right one.
     pub(crate) answer: &'a str,
     pub(crate) since: Instant,
 }
@@ -40,7 +40,7 @@ pub(crate) enum Outcome {
     NoAnswer,
     /// The client left.
     Left,
-    /// Nothing came to its end in time.
+    /// The request did not end in time.
     Hung,
 }
 
@@ -56,9 +56,9 @@ struct Books {
     complete: u64,
     left: u64,
     hung: u64,
-    /// Errors that could not be helped, by what the client saw.
+    /// Unavoidable errors, by the client's view.
     unrecoverable: BTreeMap<String, u64>,
-    /// Others, by what the client saw.
+    /// Other errors, by the client's view.
     violations: BTreeMap<String, u64>,
     reported: Vec<String>,
     slowest: Duration,

@@ -11,7 +11,7 @@ use crate::pool::{Pool, Trouble};
 /// A prompt stays well within the router's timeouts.
 const SLOW_FACTOR: f64 = 4.0;
 
-/// Until it is dropped.
+/// Plays faults until it is dropped.
 pub(crate) async fn play(pool: Arc<Pool>, engine: usize, seed: u64) {
     let mut random = Random::new(seed);
     loop {

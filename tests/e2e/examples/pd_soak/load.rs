@@ -28,7 +28,8 @@ pub(crate) struct Question {
     answer: String,
 }
 
-/// Prompts of many lengths; every other one goes on where the one before ended. Answered by an engine of their own.
+/// Returns prompts of many lengths; every other one goes on where the one before ended. An engine of their own gives
+/// the expected answers.
 pub(crate) async fn questions(seed: u64) -> Result<Vec<Question>> {
     let engine = MockEngine::start(MockConfig {
         time_scale: 1000.0,
@@ -71,7 +72,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// One question after the other.
+    /// Sends one prompt after the other.
     pub(crate) async fn ask_until(self, over: CancellationToken, seed: u64) {
         let mut random = Random::new(seed);
         while !over.is_cancelled() {
@@ -102,7 +103,7 @@ impl Asker {
         }
     }
 
-    /// None where the connection ended before an answer began.
+    /// Sends a prompt. Returns `None` where the connection ended before an answer began.
     async fn ask(&self, path: &str, body: &Value) -> Option<Seen> {
         let headers = [("x-pool", &*self.pool.name)];
         let body = body.to_string().into();

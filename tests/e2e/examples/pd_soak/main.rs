@@ -103,7 +103,7 @@ fn toml(pools: &[Arc<Pool>], policy: &str) -> String {
     toml + &routes
 }
 
-/// The load and the faults, up to the end of the last request.
+/// Runs the load and the faults, up to the end of the last request.
 async fn run(options: &Options, pools: &[Arc<Pool>], router: &TestRouter) -> Result<Arc<Account>> {
     let account = Arc::new(Account::default());
     let questions = Arc::new(load::questions(options.seed).await?);

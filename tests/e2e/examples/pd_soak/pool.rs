@@ -17,27 +17,27 @@ const DECODE: usize = 2;
 /// Fault of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trouble {
-    /// Its process started over.
+    /// The process was restarted.
     Restart,
-    /// Nothing listens; it starts over at the end.
+    /// The engine does not listen; it is restarted at the end.
     Outage,
     /// 503 with `Retry-After`.
     Busy,
     /// Answers are cut off after some tokens.
     Cut,
-    /// Everything takes several times as long.
+    /// The engine takes several times as long.
     Slow,
-    /// Of a prefill engine: the bootstrap server is down.
+    /// The bootstrap server of a prefill engine is down.
     Bootstrap,
-    /// Of a prefill engine: its answers lack parameters, and the model stops at the first token.
+    /// The answers of a prefill engine lack parameters, and the model stops at the first token.
     Lapse,
 }
 
-/// Since before something went wrong, until after it was over.
+/// Time span from before a fault began until after it was over.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     trouble: Trouble,
-    /// None while it lasts.
+    /// End. `None` while the fault lasts.
     to: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Pool {
     pub(crate) name: String,
     pub(crate) dialect: PdDialect,
     pub(crate) fleet: SplitFleet,
-    /// Of each engine, prefill ones first.
+    /// Faults of each engine, prefill ones first.
     troubles: Vec<Mutex<Vec<Span>>>,
 }
 
@@ -90,12 +90,12 @@ impl Pool {
         }
     }
 
-    /// To be noted before it is brought about.
+    /// Records the begin of a fault. Called before the fault is caused.
     pub(crate) fn begins(&self, engine: usize, trouble: Trouble) {
         self.spans(engine).push(Span { trouble, to: None });
     }
 
-    /// To be noted after it was ended.
+    /// Records the end of a fault. Called after the fault has ended.
     pub(crate) fn ends(&self, engine: usize) {
         if let Some(last) = self.spans(engine).last_mut() {
             last.to = Some(Instant::now());

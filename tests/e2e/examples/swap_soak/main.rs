@@ -96,7 +96,7 @@ async fn main() -> Result<ExitCode> {
     })
 }
 
-/// Requests until it is over.
+/// Sends requests until it is over.
 fn load(
     router: &TestRouter,
     rate: u32,
@@ -135,7 +135,7 @@ async fn swap(router: &TestRouter, number: usize) -> Result<()> {
     }
 }
 
-/// Memory of this process that is not swapped out.
+/// Returns the memory of this process that is not swapped out.
 fn resident_kib() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status").context("read the process's status")?;
     let line = status

@@ -1,4 +1,5 @@
-//! LoRA adapters that no configuration names: learned from the workers, served where they are, with blocks of their own.
+//! LoRA adapters that no configuration names: learned from the workers, served where they are, with blocks of their
+//! own.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{fast, long_prompt, router_with};
 
-/// Two workers, of which the second has an adapter.
+/// Starts two workers, of which the second has an adapter.
 async fn half_adapted() -> Fleet {
     let adapted = |number, config: &mut MockConfig| {
         fast(number, config);
@@ -20,7 +21,7 @@ async fn half_adapted() -> Fleet {
     Fleet::start(2, adapted).await.unwrap()
 }
 
-/// A router over workers of which nothing is configured but where they are, once it knows what they list.
+/// Starts a router over workers of which only the address is configured. Waits until it knows their models.
 async fn router_of(fleet: &Fleet) -> TestRouter {
     let patient = "[pools.chat]\ntokenize-timeout = \"10s\"\n";
     let router = router_with(patient, fleet, "cache-aware").await;

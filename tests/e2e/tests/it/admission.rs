@@ -16,7 +16,7 @@ use crate::{chat, fast, fast_fleet};
 const CHAT: &str = "/v1/chat/completions";
 const HEADERS: &str = "priority-header = \"x-priority\"\ntenant-header = \"x-tenant\"\n";
 
-/// The configuration of a router over a fleet, with keys of the pool and of its admission, and of the route.
+/// Returns the configuration of a router over a fleet, with keys of the pool and of its admission, and of the route.
 fn config(fleet: &Fleet, pool: &str, admission: &str, route: &str) -> String {
     format!(
         "[pools.chat]\n{pool}\n[pools.chat.admission]\n{HEADERS}{admission}\n{}{}{route}\n",
@@ -75,7 +75,7 @@ async fn pool(router: &TestRouter) -> Value {
     router.admin("/status").await.unwrap()["pools"][0].clone()
 }
 
-/// Requests under way and in the queue.
+/// Returns the number of requests under way and in the queue.
 async fn known(router: &TestRouter) -> u64 {
     let pool = pool(router).await;
     pool["queued"].as_u64().unwrap() + pool["budget"]["requests"]["used"].as_u64().unwrap()

@@ -41,7 +41,7 @@ async fn finds_all(router: &TestRouter, prompt: &str) -> Placed {
     placed
 }
 
-/// A cache-aware router that follows all its feeds, and has all the time it needs to learn a prompt's tokens.
+/// Starts a cache-aware router that follows all its feeds, and has enough time to get a prompt's tokens.
 async fn informed_router_over(fleet: &Fleet) -> TestRouter {
     let patient = "[pools.chat]\ntokenize-timeout = \"10s\"\n";
     let router = router_with(patient, fleet, "cache-aware").await;
@@ -141,7 +141,7 @@ async fn a_router_that_starts_late_learns_what_is_cached_by_replay() {
     finds_all(&late, &prompt).await;
 }
 
-/// One engine whose cache holds four of the prompts.
+/// Starts one engine whose cache holds four of the prompts.
 async fn small_fleet() -> Fleet {
     let small = |number, config: &mut MockConfig| {
         fast(number, config);
@@ -184,7 +184,8 @@ async fn what_an_engine_held_before_a_reset_is_forgotten() {
     assert_eq!((after.matched, after.cached), (0, 0));
 }
 
-/// Refused while anything runs, and a request may still be on its way out when its answer has come.
+/// Resets the cache, repeatedly. A reset is refused while anything runs, and a request may still be on its way out when
+/// its answer has come.
 async fn reset_prefix_cache(engine: &MockEngine) {
     let url = engine.url();
     let client = harness::Client::new(url);

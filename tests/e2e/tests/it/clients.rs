@@ -11,7 +11,7 @@ use crate::{chat, fast_fleet, router_with};
 /// SHA-256 of `test`.
 const HASH_OF_TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-/// A folder with a file for each of these keys, by name.
+/// Returns a folder with a file for each of these keys, by name.
 fn keys(keys: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, key) in keys {
@@ -165,7 +165,7 @@ async fn a_key_file_that_changes_alone_is_noticed() {
         .await;
 }
 
-/// Everything that the admin listener has, with the methods it takes.
+/// Pages of the admin listener, with their methods.
 const ADMIN_PAGES: [(Method, &str); 9] = [
     (Method::GET, "/admin/config"),
     (Method::GET, "/admin/policies"),

@@ -34,7 +34,7 @@ async fn a_worker_that_is_added_gets_traffic_and_one_that_is_removed_gets_none()
     router
         .admin_shows("/admin/config", "generation 2", |page| page["generation"] == 2)
         .await;
-    // It gets requests once it was reached.
+    // The worker gets requests once it was reached.
     harness::workers_checked(&router.admin).await;
     let seen = [worker_of(&router).await, worker_of(&router).await];
     assert!(
@@ -270,7 +270,7 @@ async fn a_reload_answers_with_what_changed_or_what_is_wrong() {
     }
 }
 
-/// One policy with a table, and what routes to it.
+/// Returns one policy with a table, and its route.
 fn tuned(workers: &str, params: &str) -> String {
     format!(
         "[policies.tuned]\nbuiltin = \"cache-aware\"\nparams = {{ {params} }}\n\n{workers}{}",

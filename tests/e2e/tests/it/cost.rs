@@ -9,7 +9,7 @@ use crate::router_with;
 
 const CLIENTS: usize = 2;
 
-/// Two engines that are alike to the configuration, the second of which computes prompts five times slower.
+/// Configures engines of the same configured properties. All but the first compute prompts five times slower.
 fn unlike(number: usize, config: &mut MockConfig) {
     config.cost = CostModel {
         prefill_token_ms: if number == 0 { 0.1 } else { 0.5 },
@@ -18,12 +18,12 @@ fn unlike(number: usize, config: &mut MockConfig) {
     };
 }
 
-/// Each client sends so many prompts of its own, one after the other; where they went.
+/// Sends so many prompts of each client, one after the other. Returns their workers.
 async fn served(router: &TestRouter, each: usize, round: usize) -> Vec<String> {
     let client = |client: usize| async move {
         let mut workers = Vec::new();
         for number in 0..each {
-            // Lengths differ, or there is no telling a token's cost from a request's.
+            // Lengths differ, so that a token's cost can be separated from a request's.
             let words = 40 + number * 37 % 160;
             let prompt: String = (0..words)
                 .map(|word| format!("r{round}c{client}n{number}w{word} "))

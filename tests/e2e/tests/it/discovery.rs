@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{fast, fast_fleet, long_prompt};
 
-/// Workers of which only the URL is known.
+/// Returns workers of which only the URL is known.
 fn workers(engines: &[MockEngine]) -> String {
     let worker = |(number, engine): (usize, &MockEngine)| {
         format!(

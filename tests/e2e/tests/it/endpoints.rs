@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{fast_fleet, router_over};
 
-/// A router over one engine.
+/// Returns a router over one engine.
 async fn one() -> (Fleet, TestRouter) {
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "round-robin").await;
@@ -146,7 +146,7 @@ async fn tokens_of_a_text_are_those_of_the_text_of_its_tokens() {
     assert_eq!(tokens(&text["prompt"]).await, first);
 }
 
-/// A second of silence: 8 kHz, 8 bits.
+/// Returns a second of silence: 8 kHz, 8 bits.
 fn wav() -> Vec<u8> {
     let mut wav = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0".to_vec();
     for number in [8000_u32, 8000] {

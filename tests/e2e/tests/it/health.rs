@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{chat, fast, fast_fleet, router_with};
 
-/// A router over the fleet, whose pool has these tables and keys.
+/// Starts a router over the fleet, whose pool has these tables and keys.
 async fn start(fleet: &Fleet, pool: &str) -> TestRouter {
     router_with(pool, fleet, "round-robin").await
 }

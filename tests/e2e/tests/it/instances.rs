@@ -33,7 +33,7 @@ async fn split(engines: &[MockEngine]) -> (TestRouter, String) {
     (TestRouter::start(&toml).await.unwrap(), toml)
 }
 
-/// `host:port`, as the seeds' proxies have it.
+/// Returns `host:port`, as the seeds' proxies have it.
 fn instance(engine: &MockEngine) -> String {
     engine.url().trim_start_matches("http://").to_owned()
 }
@@ -45,7 +45,7 @@ async fn send(client: &Client, what: &str, headers: &[(&str, &str)], body: &str)
     sent.whole().await.unwrap()
 }
 
-/// Changes the fleet with the key, and gives the answer to what went well.
+/// Changes the fleet with the key. Returns the answer if it succeeded.
 async fn change(client: &Client, what: &str, body: Value) -> Value {
     let answer = send(client, what, &[("X-API-Key", KEY)], &body.to_string()).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());

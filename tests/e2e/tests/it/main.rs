@@ -39,7 +39,7 @@ use harness::{Fleet, TestRouter, route_all};
 use mock_engine::MockConfig;
 use serde_json::{Value, json};
 
-/// Mock engines that answer in no time.
+/// Starts mock engines that answer in no time.
 async fn fast_fleet(count: usize) -> Fleet {
     Fleet::start(count, fast).await.unwrap()
 }
@@ -49,7 +49,7 @@ fn fast(number: usize, config: &mut MockConfig) {
     config.time_scale = 100.0;
 }
 
-/// A router over a fleet, with one route.
+/// Returns a router over a fleet, with one route.
 async fn router_over(fleet: &Fleet, policy: &str) -> TestRouter {
     router_with("", fleet, policy).await
 }
@@ -60,7 +60,7 @@ async fn router_with(more: &str, fleet: &Fleet, policy: &str) -> TestRouter {
     TestRouter::start(&toml).await.unwrap()
 }
 
-/// A chat request of one user turn.
+/// Returns a chat request of one user turn.
 fn chat(text: &str, stream: bool) -> Value {
     json!({
         "model": "mock", "stream": stream, "max_tokens": 4,
@@ -68,7 +68,7 @@ fn chat(text: &str, stream: bool) -> Value {
     })
 }
 
-/// A prompt long enough for several cache blocks; different numbers share nothing.
+/// Returns a prompt long enough for several cache blocks; different numbers share nothing.
 fn long_prompt(number: usize) -> String {
     (0..120).map(|word| format!("topic{number}word{word} ")).collect()
 }

@@ -49,7 +49,7 @@ async fn a_response_is_found_where_it_was_made() {
             assert_eq!(answer.header("x-conductor-worker"), worker);
             assert!(answer.text().contains(&id));
         }
-        // It was never in the background, and the engine reports that itself.
+        // The response was never in the background, and the engine reports that itself.
         let cancel = format!("/v1/responses/{id}/cancel");
         let cancelled = router.client.post(&cancel, &json!({})).await.unwrap();
         assert_eq!(cancelled.status, StatusCode::BAD_REQUEST);

@@ -20,7 +20,7 @@ const INDEXER: &str = "sk-of-the-indexer-b204";
 const MISTYPED: &str = "sk-of-the-cleint-93c1";
 const SECRETS: [&str; 5] = [CLIENT, ENGINE, ADMIN, INDEXER, MISTYPED];
 
-/// Everything that is logged.
+/// Buffer of all log lines.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -65,7 +65,7 @@ impl CollectedTexts {
     }
 }
 
-/// A router with every kind of key there is, in files of this folder.
+/// Starts a router with every kind of key there is, in files of this folder.
 async fn with_keys(folder: &Path, workers: &str) -> TestRouter {
     let files = [
         ("client", CLIENT),

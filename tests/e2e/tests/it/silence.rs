@@ -12,7 +12,7 @@ async fn engine() -> MockEngine {
     MockEngine::start(config).await.unwrap()
 }
 
-/// A router that follows the engine, with or without its replays.
+/// Returns a router that follows the engine, with or without its replays.
 async fn router_over(engine: &MockEngine, replay: bool) -> TestRouter {
     let mut toml = format!(
         "[pools.chat]\ntokenize-timeout = \"10s\"\n[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{}\"\nkv-events = \"{}\"\n",
@@ -27,7 +27,7 @@ async fn router_over(engine: &MockEngine, replay: bool) -> TestRouter {
         .unwrap()
 }
 
-/// Tokens that the index matched; none while it is not trusted.
+/// Returns the tokens that the index matched. `None` while it is not trusted.
 async fn matched(router: &TestRouter, prompt: usize) -> Option<u64> {
     let body = json!({ "model": "mock", "prompt": long_prompt(prompt), "max_tokens": 2 });
     let answer = router.client.post("/v1/completions", &body).await.unwrap();
@@ -38,8 +38,8 @@ fn feed(page: &Value) -> &Value {
     &page["feeds"][0]
 }
 
-/// Sends prompts, `first` and those after it, until what the feed shows is as wanted. Each is another one: the engine has
-/// nothing to publish of a prompt that it still holds.
+/// Sends prompts, `first` and those after it, until what the feed shows is as wanted. Each is another one: the engine
+/// has nothing to publish of a prompt that it still holds.
 async fn shown(what: &str, router: &TestRouter, first: usize, wanted: impl Fn(&Value) -> bool) {
     let prompts = std::cell::Cell::new(first);
     eventually(what, || async {

@@ -18,7 +18,7 @@ async fn router_over(fleet: &Fleet, store: &str) -> TestRouter {
     TestRouter::start(&toml).await.unwrap()
 }
 
-/// Mooncake's `stored` of one object under vLLM's key for this block.
+/// Returns Mooncake's `stored` of one object under vLLM's key for this block.
 pub(crate) fn stored(block: u64) -> Vec<u8> {
     let text = |text: &str| Msgpack::from(text);
     let key = format!("mock@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@{block:016x}");

@@ -14,7 +14,7 @@ use crate::{fast_fleet, long_prompt, router_with};
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// The mock engine's tokenizer as a file, as far as these texts need it: its pieces, each with its id.
+/// Writes the mock engine's tokenizer as a file, as far as these texts need it: its pieces, each with its id.
 fn write_tokenizer(folder: &Path, texts: &[&str]) {
     let mut pieces = BTreeMap::from([("<unk>".to_owned(), 2)]);
     let letters = ('a'..='z').chain('0'..='9').map(String::from);
@@ -206,7 +206,7 @@ async fn adapters_listed_with_a_model_have_its_tokens() {
     for model in ["sql-adapter", "another"] {
         let mut body = conversation(&["hello"]);
         body["model"] = json!(model);
-        // It does not matter here if the engine has that adapter.
+        // The test does not depend on whether the engine has that adapter.
         router.client.post("/v1/chat/completions", &body).await.unwrap();
     }
     for outcome in ["local", "off"] {

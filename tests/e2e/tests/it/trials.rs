@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::chat;
 
-/// Three fast engines, and one that takes two hundred times as long.
+/// Starts three fast engines, and one that takes two hundred times as long.
 async fn uneven_fleet() -> Fleet {
     let adjust = |number, config: &mut MockConfig| {
         config.seed = number as u64;
@@ -17,7 +17,8 @@ async fn uneven_fleet() -> Fleet {
     Fleet::start(4, adjust).await.unwrap()
 }
 
-/// `load-weighted` sends everything to the slow one, as long as it has less than a thousand times the requests of another.
+/// Returns the workers. `load-weighted` sends everything to the slow one, as long as it has less than a thousand times
+/// the requests of another.
 fn workers(fleet: &Fleet) -> String {
     format!("{}\nweight = 1000.0\n\n", fleet.workers_toml().trim_end())
 }
@@ -30,7 +31,7 @@ fn builtin(name: &str) -> &'static [u8] {
     conductor::builtin::find(name).unwrap().bytes
 }
 
-/// A streamed request of that session, answered well.
+/// Sends a streamed request of that session, and checks its answer.
 async fn request(router: &TestRouter, session: usize) {
     let (name, body) = (format!("session-{session}"), chat("hi", true));
     let headers = [("x-session-id", name.as_str())];

@@ -13,11 +13,11 @@ const MAX_BODY: usize = 16 * 1024 * 1024;
 
 /// Event that a connection waits for.
 pub(super) enum Next {
-    /// Its socket.
+    /// Socket.
     Wait,
-    /// Its socket or this time, when the next token of its stream is due.
+    /// The socket or this time, when the next token of the stream is due.
     TokenAt(Instant),
-    /// Nothing: it is done.
+    /// The connection is done.
     Close,
 }
 
@@ -80,7 +80,7 @@ impl Connection {
         })
     }
 
-    /// The socket has input, or room for what was not sent.
+    /// Handles a socket that has input, or room for unsent bytes.
     pub(super) fn ready(
         &mut self,
         scratch: &mut [u8],
@@ -150,7 +150,7 @@ impl Connection {
         next
     }
 
-    /// The next token's time has come.
+    /// Sends the next token when its time has come.
     pub(super) fn token_due(&mut self, replies: &Replies, readiness: &Readiness) -> io::Result<Next> {
         if self.unsent.is_empty() {
             self.stream_on(replies, readiness)

@@ -108,12 +108,12 @@ impl Replies {
         }
     }
 
-    /// One token as an event in a chunk.
+    /// Returns one token as an event in a chunk.
     pub(super) fn token(&self) -> &[u8] {
         &self.token
     }
 
-    /// `[DONE]` and the last chunk.
+    /// Returns `[DONE]` and the last chunk.
     pub(super) fn stream_end(&self) -> &[u8] {
         &self.stream_end
     }
@@ -153,7 +153,7 @@ fn framed(status: &str, body: Vec<u8>) -> Vec<u8> {
     [head.into_bytes(), body].concat()
 }
 
-/// A completion whose text fills it up to its length.
+/// Returns a completion whose text fills it up to its length.
 fn completion((object, before, after): (&str, &str, &str)) -> Vec<u8> {
     let start = format!(
         r#"{{"id":"cmpl-load","object":"{object}","created":0,"model":"{MODEL}","choices":[{{"index":0,{before}"#
@@ -177,8 +177,8 @@ fn prefilled() -> Vec<u8> {
     .into_bytes()
 }
 
-/// One token per four bytes of the body, the last one perhaps of fewer. Equal bytes give equal tokens, so that bodies
-/// which share a prefix share tokens.
+/// Returns one token per four bytes of the body, the last one perhaps of fewer. Equal bytes give equal tokens, so that
+/// bodies which share a prefix share tokens.
 fn tokenized(body: &[u8]) -> Vec<u8> {
     let count = body.len().div_ceil(4);
     let mut json = String::with_capacity(64 + count * 7);
@@ -196,7 +196,7 @@ fn tokenized(body: &[u8]) -> Vec<u8> {
     framed("200 OK", json.into_bytes())
 }
 
-/// The bare value (a number, `true`, ...) after the first `name` in a body.
+/// Returns the bare value (a number, `true`, ...) after the first `name` in a body.
 fn field<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     field_near_ends(body, name).or_else(|| field_in(body, name))
 }

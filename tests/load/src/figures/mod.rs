@@ -1,5 +1,5 @@
-//! Every figure that a router is measured by, of Conductor, of proxies and of other routers, in one run: CPU, latency, throughput,
-//! memory, start and end.
+//! Every figure that a router is measured by, of Conductor, of proxies and of other routers, in one run: CPU, latency,
+//! throughput, memory, start and end.
 
 mod table;
 

@@ -13,7 +13,7 @@ const MEBI: f64 = 1024.0 * 1024.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Measured {
     value: f64,
-    /// From fewer than two clean tries.
+    /// Set for fewer than two clean tries.
     noisy: bool,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Figures<'a> {
         }
     }
 
-    /// The median over clean tries, or where there are fewer than two, over all.
+    /// Returns the median over clean tries, or where there are fewer than two, over all.
     fn tried(
         &self,
         system: System,
@@ -306,7 +306,7 @@ mod tests {
         done
     }
 
-    /// The row whose figure begins so.
+    /// Checks the row whose figure begins so.
     #[track_caller]
     fn check(tries: &[Try], figure: &str, expected: &str) {
         let figures = Figures::new(tries, &[], System::CacheAwareLive, 4);

@@ -20,13 +20,13 @@ pub(super) struct Client {
     /// Bytes to write, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
-    /// Since when the request under way is due.
+    /// Due time of the request under way.
     since: Option<Instant>,
 }
 
 /// Outcome of a request.
 pub(super) enum Outcome {
-    /// Nothing yet.
+    /// No result yet.
     Pending,
     /// A whole reply has come.
     Answered(Answer),
@@ -40,17 +40,17 @@ pub(super) enum Outcome {
 pub(super) struct Answer {
     /// The HTTP status.
     pub(super) status: u16,
-    /// From when the request was due to the end of its reply.
+    /// Time from when the request was due to the end of its reply.
     pub(super) latency: Duration,
-    /// From when the request was due to the first byte of the reply's body.
+    /// Time from when the request was due to the first byte of the reply's body.
     pub(super) first_byte: Duration,
-    /// It was an event stream.
+    /// Set if the answer was an event stream.
     pub(super) streamed: bool,
     /// The peer closes the connection.
     pub(super) close: bool,
 }
 
-/// Why no reply came.
+/// Reason for a missing reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The connection broke or ended before the reply did.
@@ -120,7 +120,7 @@ impl Client {
         self.stream.is_some()
     }
 
-    /// Since when the request under way is due, where there is one.
+    /// Returns the due time of the request under way, if there is one.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         self.since
     }
@@ -166,7 +166,7 @@ impl Client {
         Outcome::Pending
     }
 
-    /// The socket has input, or room for what was not sent.
+    /// Handles a socket that has input, or room for unsent bytes.
     pub(super) fn ready(&mut self, scratch: &mut [u8], readiness: &Readiness) -> Outcome {
         if !self.unsent.is_empty() && self.send_rest(readiness).is_err() {
             return Outcome::Failed(Failure::Broken);

@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A connection that cannot be made is tried again by the next sweep.
+    /// Connects. If that fails, the next sweep tries again.
     fn connect(&mut self, key: usize) {
         match self.clients[key].connect(&self.readiness) {
             Ok(()) => self.idle.push(key),
@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Requests due by `now` and not answered: those under way, and in an open loop those not even sent.
+    /// Counts requests due by `now` and not answered: those under way, and in an open loop those not even sent.
     fn overdue_at(&self, now: Instant) -> u64 {
         let under_way = self
             .clients

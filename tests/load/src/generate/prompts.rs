@@ -8,7 +8,7 @@ use crate::vocabulary::{self, Message, WORD_BYTES, WORDS, Words, word};
 /// Number of prompt groups, and of conversations.
 pub(crate) const GROUPS: u64 = 16;
 const CONVERSATIONS: u64 = 64;
-/// The share of a prompt, from its start, that is the same in all requests of a group.
+/// Share of a prompt, from its start, that is the same in all requests of a group.
 const SHARED: (usize, usize) = (3, 4);
 /// Words that make a request's text unique: 2,000^4 of them.
 const UNIQUE_WORDS: usize = 4;
@@ -85,7 +85,7 @@ impl Prompts {
         }
     }
 
-    /// The next request's bytes, head and body.
+    /// Returns the next request's bytes, head and body.
     pub(crate) fn next(&mut self) -> &[u8] {
         let (mut rest, at) = (self.sent / self.groups.len() as u64, self.unique_at);
         let group = (self.sent % self.groups.len() as u64) as usize;
@@ -117,7 +117,7 @@ pub(crate) fn groups(form: PromptForm) -> u64 {
     }
 }
 
-/// The tokens that all prompts of a group begin with.
+/// Returns the tokens that all prompts of a group begin with.
 pub(crate) fn shared_tokens(form: PromptForm, group: u64, body_bytes: usize) -> Vec<u32> {
     match form {
         PromptForm::Chat | PromptForm::Turns => {
@@ -129,7 +129,7 @@ pub(crate) fn shared_tokens(form: PromptForm, group: u64, body_bytes: usize) -> 
     }
 }
 
-/// The messages of a group, the last of which ends where requests begin to differ.
+/// Returns the messages of a group, the last of which ends where requests begin to differ.
 fn shared_messages(form: PromptForm, group: u64, body_bytes: usize) -> Vec<Message> {
     let chat = chat(form, group, body_bytes, fields(None).len());
     let mut messages = chat.messages;
@@ -211,7 +211,7 @@ fn chat(form: PromptForm, group: u64, body_bytes: usize, fields: usize) -> Chat 
     }
 }
 
-/// A body, and where its unique part is.
+/// Returns a body, and the position of its unique part.
 fn chat_body(fields: &str, chat: &Chat) -> (Vec<u8>, usize) {
     let mut body = format!(r#"{fields}"messages":["#);
     let mut unique_at = 0;
@@ -240,12 +240,12 @@ fn ids_body(fields: &str, group: u64, body_bytes: usize) -> (Vec<u8>, usize) {
     )
 }
 
-/// The last id has no comma behind it.
+/// Returns the number of ids that fit. The last id has no comma behind it.
 fn id_count(room: usize) -> usize {
     (room + 1) / ID_BYTES
 }
 
-/// A shorter text of the same seed is the beginning of a longer one.
+/// Returns a text. A shorter text of the same seed is the beginning of a longer one.
 fn text(seed: u64, bytes: usize) -> String {
     Words::of(seed).text(bytes)
 }
@@ -264,7 +264,7 @@ fn ids(group: u64, room: usize) -> Vec<u8> {
     bytes
 }
 
-/// A cheap mix in which groups differ from their first id on and blocks do not repeat.
+/// Returns an id by a cheap mix in which groups differ from their first id on and blocks do not repeat.
 fn id(group: u64, index: usize) -> u64 {
     (group + 1)
         .wrapping_mul(0x9E37_79B9)

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 const EVERY: [PromptForm; 3] = [PromptForm::Chat, PromptForm::Turns, PromptForm::Ids];
 
-/// The bodies of the first requests.
+/// Returns the bodies of the first requests.
 #[track_caller]
 fn bodies(form: PromptForm, body_bytes: usize) -> Vec<Value> {
     let mut prompts = Prompts::new(form, body_bytes, None);

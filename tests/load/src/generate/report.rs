@@ -16,9 +16,9 @@ pub struct Report {
     pub tokens: u64,
     /// Length of the window.
     pub elapsed: Duration,
-    /// From when a request was due to the end of its reply.
+    /// Time from when a request was due to the end of its reply.
     pub latency: Histogram,
-    /// From when a request was due to the first byte of its reply's body.
+    /// Time from when a request was due to the first byte of its reply's body.
     pub first_byte: Histogram,
     /// Failures within the window.
     pub errors: Errors,
@@ -45,7 +45,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// All of them.
+    /// Returns all of them.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.connect + self.status + self.broken + self.malformed + self.timed_out
@@ -72,7 +72,7 @@ impl Report {
         self.first_byte.record(answer.first_byte);
     }
 
-    /// Requests answered per second.
+    /// Returns the requests answered per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64()

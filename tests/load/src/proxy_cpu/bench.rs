@@ -110,11 +110,11 @@ impl Try {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Life {
     pub(crate) subject: Subject,
-    /// From the start of the process to its first answer.
+    /// Time from the start of the process to its first answer.
     pub(crate) start: Duration,
-    /// Memory once it has answered and, where it has an index, filled that, in bytes.
+    /// Memory once it has answered and, if it has an index, filled that, in bytes.
     pub(crate) resident: u64,
-    /// From SIGTERM to its end, without a connection.
+    /// Time from SIGTERM to its end, without a connection.
     pub(crate) exit: Duration,
 }
 
@@ -130,7 +130,7 @@ impl Life {
     }
 }
 
-/// A bound bench: backends that serve, and what was measured so far.
+/// Bound bench: backends that serve, and the measurements so far.
 pub(crate) struct Bench<'a> {
     pub(crate) setting: Setting,
     interrupt: &'a Interrupt,
@@ -235,7 +235,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Why a system cannot be run here, where it cannot.
+    /// Returns the reason why a system cannot be run here, if there is one.
     pub(super) fn missing(&self, system: System) -> Option<String> {
         system.missing(&self.conductor, self.setting.peers.as_deref())
     }
@@ -289,7 +289,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A proxy has two sockets for each stream, and some more.
+/// Returns the maximum number of streams. A proxy has two sockets for each stream, and some more.
 fn most_streams() -> usize {
     let limit = crate::open_files::raise();
     usize::try_from(limit.saturating_sub(200) / 2).unwrap_or(usize::MAX)

@@ -49,7 +49,7 @@ impl Running {
         self.child.id()
     }
 
-    /// The first `count` lines that the process prints.
+    /// Returns the first `count` lines that the process prints.
     pub(crate) fn printed_lines(&mut self, count: usize) -> Result<Vec<String>> {
         let output = self
             .child
@@ -79,7 +79,8 @@ impl Running {
         Ok(asked.elapsed())
     }
 
-    /// SIGTERM, and some time to heed it: nginx's master ends its worker then, and would leave it behind when killed.
+    /// Sends SIGTERM and waits for the end: nginx's master then ends its worker, which it would leave behind when
+    /// killed.
     fn terminate(&mut self) {
         if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(id, Signal::TERM);
@@ -102,7 +103,7 @@ impl Running {
         }
     }
 
-    /// The end of what the process logged.
+    /// Returns the end of what the process logged.
     pub(crate) fn log_tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(20).collect();

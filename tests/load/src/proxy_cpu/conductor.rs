@@ -60,7 +60,7 @@ impl Setup {
     }
 }
 
-/// The command that runs it with a configuration written to the site's folder.
+/// Returns the command that runs it with a configuration written to the site's folder.
 pub(super) fn command(site: &Site<'_>, setup: Setup, listen: SocketAddr) -> Result<Command> {
     let file = site.folder.join("conductor.toml");
     let workers: Vec<_> = site.backends.iter().copied().zip(site.kv_events).collect();

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// The command that runs it with a configuration of its own below `folder`.
+/// Returns the command that runs it with a configuration of its own below `folder`.
 pub(super) fn command(
     program: &Path,
     folder: &Path,
@@ -24,7 +24,7 @@ pub(super) fn command(
     Ok(command)
 }
 
-/// One thread, kept connections on both sides, no log.
+/// Returns a configuration with one thread, kept connections on both sides, no log.
 fn config(listen: SocketAddr, backends: &[SocketAddr]) -> String {
     let mut text = format!(
         "global

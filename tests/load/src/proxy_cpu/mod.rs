@@ -84,7 +84,8 @@ pub(crate) struct Notes {
 }
 
 impl Bench<'_> {
-    /// Every system in turn, and all of them again, as often as the setting says. One that fails is left out from then on.
+    /// Measures every system in turn, and all of them again, as often as the setting says. A failing system is left out
+    /// from then on.
     pub(crate) fn rounds(&mut self, systems: &[System], scenarios: &[Scenario]) -> Result<Notes> {
         let mut notes = Notes::default();
         let mut systems = systems.to_vec();
@@ -113,7 +114,7 @@ impl Bench<'_> {
 
 #[cfg(test)]
 impl Try {
-    /// One with four backends that nothing disturbed: a hundred requests in a second, on half a core.
+    /// Returns a try with four backends that nothing disturbed: a hundred requests in a second, on half a core.
     pub(crate) fn undisturbed(system: System, scenario: Scenario, cost: f64) -> Self {
         Self {
             subject: Subject { system, workers: 4 },
@@ -134,7 +135,7 @@ impl Try {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("failed to find a free port")?;
     Ok(listener

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// The command that runs it with a configuration of its own below `folder`.
+/// Returns the command that runs it with a configuration of its own below `folder`.
 pub(super) fn command(
     program: &Path,
     folder: &Path,
@@ -29,7 +29,7 @@ pub(super) fn command(
     Ok(command)
 }
 
-/// One worker, kept connections on both sides, no access log, bodies in memory.
+/// Returns a configuration with one worker, kept connections on both sides, no access log, bodies in memory.
 fn config(folder: &Path, listen: SocketAddr, backends: &[SocketAddr]) -> String {
     let folder = folder.display();
     let servers = backends.iter().fold(String::new(), |mut servers, address| {

@@ -1,5 +1,5 @@
-//! Routers for language models that PyPI has as wheels: a Python launcher around a server in Rust. Each is given its backends and its
-//! policy and nothing else, logs what it must, and has one thread because it is pinned to one core.
+//! Routers for language models that PyPI has as wheels: a Python launcher around a server in Rust. Each is given its
+//! backends and its policy and nothing else, logs what it must, and has one thread because it is pinned to one core.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) struct PeerSetup {
 }
 
 impl PeerSetup {
-    /// The name of its program.
+    /// Returns the name of its program.
     pub(super) fn program(self) -> &'static str {
         match self.peer {
             Peer::Vllm => "vllm-router",
@@ -48,7 +48,7 @@ impl PeerSetup {
         }
     }
 
-    /// The command that runs it.
+    /// Returns the command that runs it.
     pub(super) fn command(
         self,
         program: &Path,

@@ -48,7 +48,7 @@ pub(super) fn matches(target: Loopback, prompt: PromptForm) -> Result<(), String
     }
 }
 
-/// The answer up to the end of its head, and of its body as far as the length goes; text of whatever it is.
+/// Returns the answer as text, up to the end of its head, and of its body as far as the length goes.
 fn exchange(target: Loopback, request: &[u8]) -> Result<String, String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect_timeout(&target.address(), PATIENCE).map_err(failed)?;

@@ -87,7 +87,8 @@ fn parse_schedstat(text: &str) -> Option<u64> {
     (numbers.count() == 2).then_some(on_cpu)
 }
 
-/// Memory of a process and of all that descend from it that is not swapped out, in bytes. What they share counts for each.
+/// Returns the memory of a process and of all its descendants that is not swapped out, in bytes. Shared memory counts
+/// for each.
 pub(crate) fn resident_bytes(root: u32) -> Result<u64> {
     let mut bytes = 0;
     for process in tree(root, &parents()?) {
@@ -98,7 +99,7 @@ pub(crate) fn resident_bytes(root: u32) -> Result<u64> {
     Ok(bytes)
 }
 
-/// A field of `/proc/PID/status` or `smaps_rollup` that is in KiB.
+/// Returns a field of `/proc/PID/status` or `smaps_rollup` that is in KiB.
 pub(crate) fn field_kib(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().trim_end_matches("kB").trim_end().parse().ok()
@@ -128,7 +129,7 @@ impl Stat {
     }
 }
 
-/// The parent of each process.
+/// Returns the parent of each process.
 fn parents() -> Result<BTreeMap<u32, u32>> {
     let mut parents = BTreeMap::new();
     for entry in fs::read_dir("/proc").context("failed to list /proc")? {
@@ -145,7 +146,7 @@ fn parents() -> Result<BTreeMap<u32, u32>> {
     Ok(parents)
 }
 
-/// `root` and all that descend from it.
+/// Returns `root` and all its descendants.
 fn tree(root: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
     let mut found = vec![root];
     let mut next = 0;
@@ -191,7 +192,7 @@ impl MachineClock {
         })
     }
 
-    /// Busy and stolen time since an earlier reading.
+    /// Returns busy and stolen time since an earlier reading.
     pub(crate) fn since(self, earlier: Self) -> (Duration, Duration) {
         (
             ticks(self.busy.saturating_sub(earlier.busy)),
@@ -204,7 +205,7 @@ fn ticks(count: u64) -> Duration {
     Duration::from_secs_f64(count as f64 / clock_ticks_per_second() as f64)
 }
 
-/// The machine in one line: cores, model, kernel.
+/// Returns the machine in one line: cores, model, kernel.
 pub(crate) fn machine() -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu

@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// The rows as `name cost ratio`.
+    /// Checks the rows as `name cost ratio`.
     #[track_caller]
     fn check(tries: &[Try], expected: &[&str]) {
         let text = table(Scenario::Kib1, &cells(Scenario::Kib1, tries));

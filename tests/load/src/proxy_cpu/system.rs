@@ -87,7 +87,7 @@ pub(super) struct Site<'a> {
 pub(super) struct Ready {
     /// Target of the load.
     pub(super) target: Loopback,
-    /// Its process; none without a proxy.
+    /// Process; none without a proxy.
     pub(super) process: Option<Running>,
     /// From its start to its first answer.
     pub(super) took: Duration,
@@ -146,7 +146,7 @@ impl System {
     /// Peers that choose by turns.
     pub(crate) const PEERS: [Self; 3] = [Self::VllmRr, Self::SglangRr, Self::SmgRr];
 
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -215,7 +215,7 @@ impl System {
         }
     }
 
-    /// Why it cannot be run here, where it cannot.
+    /// Returns the reason why it cannot be run here, if there is one.
     pub(super) fn missing(self, conductor: &Path, peers: Option<&Path>) -> Option<String> {
         let lacks = |program: &str, hint: &str| {
             find(program, peers)
@@ -305,7 +305,7 @@ impl System {
     }
 }
 
-/// A program of `first`, of PATH, or of Debian's place for servers, which is not in every user's PATH.
+/// Finds a program in `first`, in PATH, or in Debian's place for servers, which is not in every user's PATH.
 fn find(program: &str, first: Option<&Path>) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = first.map(Path::to_path_buf).into_iter();

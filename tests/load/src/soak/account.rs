@@ -19,7 +19,8 @@ struct Books {
     complete: u64,
     not_sent: u64,
     hung: u64,
-    /// By what the client saw: how many, how many of those while every engine was well, and what was wrong otherwise.
+    /// Failures by the client's view: their number, the number of those while every engine was well, and the fault
+    /// otherwise.
     failed: BTreeMap<String, Failed>,
     latency: Histogram,
 }
@@ -62,7 +63,7 @@ impl Account {
         }
     }
 
-    /// The client had too many under way.
+    /// Counts a request that was not sent, since the client had too many under way.
     pub(super) fn not_sent(&self) {
         self.books().not_sent += 1;
     }

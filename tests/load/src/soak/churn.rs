@@ -19,7 +19,7 @@ use super::{Options, block_on};
 use crate::interrupt::Interrupt;
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(60);
-/// A run shorter than this says nothing: pools, caches and connections are still being filled.
+/// Minimum length of a run with a result: pools, caches and connections are still being filled before.
 const SHORTEST: Duration = Duration::from_secs(15 * 60);
 /// Memory is flat where, in the second half, it grows by less than this share of itself in an hour.
 const FLAT: f64 = 0.05;
@@ -104,7 +104,7 @@ async fn play(options: &Options, interrupt: &Interrupt) -> Result<()> {
     Ok(())
 }
 
-/// The samples and the slope of the second half, and whether that is flat.
+/// Returns the samples and the slope of the second half, and whether that is flat.
 fn told(samples: &[Sample]) -> (String, bool) {
     let mut text =
         String::from("| minutes | RSS KiB | PSS KiB | open files |\n| ---: | ---: | ---: | ---: |\n");
@@ -142,7 +142,7 @@ fn told(samples: &[Sample]) -> (String, bool) {
     (text, flat)
 }
 
-/// The slope of the line that fits best, and the mean.
+/// Returns the slope of the line that fits best, and the mean.
 fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

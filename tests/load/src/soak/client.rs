@@ -31,7 +31,7 @@ pub(super) enum Outcome {
     Told(String),
     /// Cut off without an error, before or after it began.
     Torn(&'static str),
-    /// It did not end.
+    /// The request did not end.
     Hung,
 }
 
@@ -69,7 +69,7 @@ impl Clients {
         }
     }
 
-    /// Requests that are due at a steady rate, whatever becomes of them, until `over`; returns when the last has ended.
+    /// Sends requests at a steady rate, independent of their answers, until `over`. Returns when the last has ended.
     pub(super) async fn run(self: Arc<Self>, seed: u64, over: impl Fn() -> bool) {
         let mut random = Random::new(seed);
         let mut requests = JoinSet::new();
@@ -117,7 +117,7 @@ impl Clients {
         self.account.enter(&outcome, due);
     }
 
-    /// Over a connection that is there, or a new one; and over a new one where the one that was there had been closed.
+    /// Sends a request over an idle connection, or a new one. If the idle one had been closed, a new one is used.
     async fn send(&self, request: &[u8]) -> Answer {
         let kept = self.keep.then(|| lock(&self.idle).pop()).flatten();
         if let Some(stream) = kept {
@@ -233,7 +233,7 @@ async fn read(stream: &mut TcpStream, request: &[u8], answer: &mut Answer) -> io
     Ok(())
 }
 
-/// A page.
+/// Returns a page.
 pub(super) async fn get(target: Loopback, path: &str) -> Result<String> {
     let stream = TcpStream::connect(target.address())
         .await

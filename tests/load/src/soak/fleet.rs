@@ -39,7 +39,7 @@ impl Fleet {
         Ok(Self { engines })
     }
 
-    /// The file with everything in it.
+    /// Returns the file with everything in it.
     pub(super) fn whole(&self) -> Edition {
         Edition {
             policy: POLICIES[0],
@@ -49,7 +49,7 @@ impl Fleet {
         }
     }
 
-    /// Another one: other policy, other limits, and up to `gone` engines less.
+    /// Returns another edition: other policy, other limits, and up to `gone` engines less.
     pub(super) fn other(&self, random: &mut Random, gone: usize) -> Edition {
         let mut without: Vec<_> = (0..random.below(gone + 1))
             .map(|_| random.below(self.engines.len()))

@@ -1,8 +1,9 @@
-//! Long runs of a real router process over mock engines, under an open loop of requests: `chaos`, in which everything goes wrong at
-//! random, `churn`, in which everything comes and goes and memory is watched, and `hostile`, in which everybody else attacks.
+//! Long runs of a real router process over mock engines, under an open loop of requests: `chaos`, in which everything
+//! goes wrong at random, `churn`, in which everything comes and goes and memory is watched, and `hostile`, in which
+//! everybody else attacks.
 //!
-//! The engines and the clients are in this process, the router is Conductor's binary with a file of its own. The seed decides what
-//! happens and in which order; when things meet is up to the clock.
+//! The engines and the clients are in this process, the router is Conductor's binary with a file of its own. The seed
+//! decides what happens and in which order; when things meet is up to the clock.
 
 mod account;
 pub mod chaos;

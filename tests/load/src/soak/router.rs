@@ -89,7 +89,7 @@ impl Router {
         })
     }
 
-    /// Another version of its file.
+    /// Writes another version of its file.
     pub(super) fn edit(&self, fleet: &Fleet, edition: &Edition) -> Result<()> {
         save(
             self.folder.path(),
@@ -97,17 +97,17 @@ impl Router {
         )
     }
 
-    /// A version that is none.
+    /// Writes an invalid version.
     pub(super) fn spoil(&self) -> Result<()> {
         save(self.folder.path(), "[server\nlisten = 7\n")
     }
 
-    /// Another component as the policy `swapped`.
+    /// Sets another component as the policy `swapped`.
     pub(super) fn swap(&self, number: usize) -> Result<()> {
         swap(self.folder.path(), &self.components, number)
     }
 
-    /// Fails, with the end of its log, where it has ended.
+    /// Fails if the process has ended, with the end of its log.
     pub(super) fn ensure_alive(&mut self) -> Result<()> {
         self.process.ensure_alive()
     }
@@ -116,7 +116,7 @@ impl Router {
         self.process.log_tail()
     }
 
-    /// The metrics by name and labels.
+    /// Returns the metrics by name and labels.
     pub(super) async fn metrics(&self) -> Result<BTreeMap<String, f64>> {
         let page = client::get(self.target, "/metrics").await?;
         let line = |line: &str| {
@@ -130,7 +130,7 @@ impl Router {
             .collect())
     }
 
-    /// Resident and proportional memory, in KiB.
+    /// Returns resident and proportional memory, in KiB.
     pub(super) fn memory(&self) -> Result<(u64, u64)> {
         let file = format!("/proc/{}/smaps_rollup", self.process.id());
         let text = fs::read_to_string(&file).with_context(|| format!("failed to read `{file}`"))?;
@@ -144,7 +144,7 @@ impl Router {
     }
 }
 
-/// Those that serve whole requests without a parameter.
+/// Returns the components that serve whole requests without a parameter.
 fn components(folder: &Path) -> Result<Vec<PathBuf>> {
     let names = ["round-robin", "load-weighted", "cache-aware", "session-affinity"];
     let files: Vec<_> = names
@@ -160,7 +160,7 @@ fn components(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A file is there whole or not at all.
+/// Writes a file atomically.
 fn save(folder: &Path, text: &str) -> Result<()> {
     let (new, file) = (folder.join("conductor.new"), folder.join("conductor.toml"));
     fs::write(&new, text)

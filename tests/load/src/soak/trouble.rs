@@ -8,7 +8,7 @@ use harness::Random;
 use http::StatusCode;
 use mock_engine::{EngineGone, MockEngine, RequestFault, Times};
 
-/// Traces of a trouble that is over: connections that it broke, a worker that rests.
+/// Time in which the traces of a fault disappear: connections that it broke, a worker that is ejected.
 const AFTERMATH: Duration = Duration::from_secs(2);
 /// Troubles that are remembered, the oldest of which go.
 const REMEMBERED: usize = 10_000;
@@ -105,7 +105,7 @@ impl Record {
     }
 }
 
-/// Until it is dropped.
+/// Plays faults until it is dropped.
 pub(super) async fn play(engine: &MockEngine, number: usize, record: &Record, seed: u64) {
     let mut random = Random::new(seed);
     loop {
@@ -165,7 +165,7 @@ async fn end(engine: &MockEngine, trouble: Trouble) -> Result<(), EngineGone> {
     Ok(())
 }
 
-/// Every engine as it should be.
+/// Restores every engine to health.
 pub(super) async fn heal(engines: &[MockEngine]) {
     for engine in engines {
         engine.faults().clear();

@@ -1,4 +1,5 @@
-//! The vocabulary and the merges, and how a single word is taken apart. Byte-level BPE as in GPT-2: each byte has a printable letter.
+//! The vocabulary and the merges, and how a single word is taken apart. Byte-level BPE as in GPT-2: each byte has a
+//! printable letter.
 
 use super::{CONSONANTS, VOWELS, WORDS, word};
 
@@ -13,7 +14,7 @@ pub(super) const MESSAGE_START: u32 = TEXT_END + 1;
 /// `<|im_end|>`
 pub(super) const MESSAGE_END: u32 = TEXT_END + 2;
 
-/// The printable letter that stands for a byte.
+/// Returns the printable letter that stands for a byte.
 pub(super) fn letter(byte: u8) -> char {
     match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
@@ -28,7 +29,7 @@ fn above(place: u32) -> char {
     char::from_u32(0x100 + place).expect("these are letters of Latin Extended-A")
 }
 
-/// Every token with its id, special ones excepted.
+/// Returns every token with its id, special ones excepted.
 pub(super) fn tokens() -> Vec<String> {
     let mut tokens: Vec<String> = (0..=255).map(|byte| letter(byte).to_string()).collect();
     tokens.extend(pairs().map(text));
@@ -38,7 +39,7 @@ pub(super) fn tokens() -> Vec<String> {
     tokens
 }
 
-/// The merges, the first of which go first.
+/// Returns the merges, the first of which go first.
 pub(super) fn merges() -> Vec<(String, String)> {
     let pairs = pairs().map(|[first, second]| (text([first]), text([second])));
     let words = (0..WORDS).map(|number| {
@@ -59,7 +60,7 @@ fn text<const LENGTH: usize>(letters: [u8; LENGTH]) -> String {
     letters.into_iter().map(char::from).collect()
 }
 
-/// The tokens of one word, as the splitting pattern cuts it out.
+/// Appends the tokens of one word, as the splitting pattern cuts it out.
 pub(super) fn encode_word(word: &str, tokens: &mut Vec<u32>) {
     let mut parts: Vec<u32> = word.bytes().map(u32::from).collect();
     while let Some((at, whole)) = lowest_merge(&parts) {

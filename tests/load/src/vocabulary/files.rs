@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::bpe;
 
-/// Words with the sign or space before them, single digits, runs of other signs, line ends, spaces: as recent models split.
+/// Words with the sign or space before them, single digits, runs of other signs, line ends, spaces: as recent models
+/// split.
 const SPLIT: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// ChatML.

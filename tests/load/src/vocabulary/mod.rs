@@ -18,7 +18,7 @@ pub(crate) const WORDS: u64 = 20 * 5 * 20;
 /// A word with a space before or behind it.
 pub(crate) const WORD_BYTES: usize = 4;
 
-/// A word's three letters.
+/// Returns a word's three letters.
 pub(crate) fn word(number: u64) -> [u8; 3] {
     let number = (number % WORDS) as usize;
     [
@@ -33,13 +33,14 @@ pub(crate) fn word(number: u64) -> [u8; 3] {
 pub struct Words(u64);
 
 impl Words {
-    /// Equal seeds give equal words.
+    /// Returns the language of a seed. Equal seeds give equal words.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next words with single spaces between them, so many bytes long: the last word takes what is left, with letters of its own.
+    /// Returns the next words with single spaces between them, so many bytes long. The last word takes the rest, with
+    /// letters of its own.
     pub fn text(&mut self, bytes: usize) -> String {
         let mut text = String::with_capacity(bytes);
         while text.len() + WORD_BYTES <= bytes {
@@ -65,7 +66,8 @@ pub(crate) struct Message {
     pub(crate) content: String,
 }
 
-/// The first tokens of a chat as the template renders it: of all messages, the last of which may go on behind its content.
+/// Returns the first tokens of a chat as the template renders it: of all messages, the last of which may go on behind
+/// its content.
 pub(crate) fn beginning(messages: &[Message]) -> Vec<u32> {
     let mut tokens = Vec::new();
     for (index, message) in messages.iter().enumerate() {

@@ -9,7 +9,7 @@ const BATCH: Duration = Duration::from_millis(1);
 /// Batches of each contestant.
 const BATCHES: usize = 60;
 
-/// What one contestant's batches took, a call.
+/// Times of one contestant's batches, per call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Timing {
     /// The best batch: what the call costs when nothing disturbs it.

@@ -24,7 +24,7 @@ use policy_store::builtin::{self, Builtin};
 const SIZES: [usize; 4] = [8, 64, 256, 1024];
 /// The built-in policies it is compared with: the least and the most that one does.
 const YARDSTICKS: [&str; 2] = ["round-robin", "cache-aware"];
-/// The CPU time of a decision that is timed: a slow one is measured too, instead of ended.
+/// CPU limit of a timed decision. A slow decision is measured too, instead of ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A policy failed while it was timed.
@@ -86,7 +86,7 @@ fn not_loaded(findings: &[Diagnostic]) -> Exit {
     Exit::Failure
 }
 
-/// With the time that it takes.
+/// Returns the settings with ample time limits.
 fn patient(settings: PolicySettings) -> PolicySettings {
     PolicySettings {
         cpu_budget: PATIENCE,
@@ -101,12 +101,13 @@ fn yardstick(engine: &PolicyEngine, builtin: &Builtin) -> anyhow::Result<Box<dyn
     Ok(Box::new(policy))
 }
 
-/// What was measured.
+/// Report of a benchmark.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct BenchReport {
     policy: String,
-    /// Whether this binary was built for speed; else the host's part of a call is not what a router's is.
+    /// Set if this binary was built with optimisations. Otherwise the host's part of a call takes longer than in a
+    /// router.
     optimised: bool,
     rows: Vec<BenchRow>,
 }
@@ -125,9 +126,9 @@ struct TimingReport {
     policy: String,
     /// Nanoseconds a decision, in the best batch.
     best_ns: f64,
-    /// In the middle one.
+    /// Time of the median batch.
     median_ns: f64,
-    /// How often the native fallback could have decided in the best time.
+    /// Number of decisions that the native fallback could have made in the best time.
     times_native: f64,
 }
 

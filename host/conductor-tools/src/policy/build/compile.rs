@@ -13,23 +13,23 @@ use thiserror::Error;
 
 use super::{BuildPolicyError, write};
 
-/// What a project's script is called.
+/// File name of a project's build script.
 const SCRIPT: &str = "build.sh";
 /// Names the folder that a script writes its component into; one that does not know of it writes beside itself.
 const OUT_FOLDER: &str = "CONDUCTOR_OUT";
 /// Lets a script install what it lacks.
 const INSTALL: &str = "CONDUCTOR_INSTALL";
-/// What Rust is compiled for where there is no script.
+/// Rust target of projects without a script.
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// What a compiler left.
+/// Output of a compiler.
 #[derive(Debug)]
 pub(super) struct Compiled {
     /// The file.
     pub(super) file: PathBuf,
-    /// Where it belongs, if it is a component.
+    /// Place of the output, if it is a component.
     pub(super) place: PathBuf,
-    /// Where its component goes, if it is none itself.
+    /// Place of its component, if the output is none itself.
     pub(super) component: PathBuf,
     /// The components of the project as they were before, where the compiler wrote over them.
     before: Option<Components>,
@@ -41,7 +41,7 @@ pub(super) struct Compiled {
 type Components = BTreeMap<PathBuf, Vec<u8>>;
 
 impl Compiled {
-    /// A file that was compiled before.
+    /// Returns the component in a file that was compiled before.
     pub(super) fn file(path: &Path) -> Self {
         Self {
             file: path.to_owned(),
@@ -72,13 +72,13 @@ impl Compiled {
 /// A project did not build.
 #[derive(Debug, Error)]
 pub(crate) enum CompileError {
-    /// There is no way to.
+    /// The project has no build method.
     #[error(
         "failed to build `{}`: there is neither a build.sh nor a Cargo.toml; `conductor policy new` makes a project that builds",
         .0.display()
     )]
     NoProject(PathBuf),
-    /// There is no place to compile into.
+    /// The build folder could not be made.
     #[error("failed to make a temporary folder to build into")]
     Folder(#[source] io::Error),
     /// The program cannot be run.
@@ -90,22 +90,22 @@ pub(crate) enum CompileError {
         #[source]
         source: io::Error,
     },
-    /// The program failed, and has said why.
+    /// The program failed, and has printed the reason.
     #[error("failed to build `{}`: `{program}` ended with {status}", folder.display())]
     Failed {
         /// The project.
         folder: PathBuf,
-        /// Which program.
+        /// Name of the program.
         program: String,
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
     },
-    /// It left nothing.
+    /// The compiler left no component.
     #[error("failed to find what `{program}` built in `{}`: it leaves no .wasm file there", folder.display())]
     NoComponent {
         /// The project.
         folder: PathBuf,
-        /// Which program.
+        /// Name of the program.
         program: String,
     },
     /// Rust cannot build for WebAssembly here.
@@ -146,7 +146,7 @@ fn script(folder: &Path, install: bool) -> Result<Compiled, CompileError> {
     if install {
         command.env(INSTALL, "1");
     }
-    // Its words are for whoever watches: standard output is the report's.
+    // The script's output goes to standard error, since standard output holds the report.
     let ran = run(command.stdout(io::stderr()), SCRIPT, folder);
     if ran.is_err() {
         put_back(folder, &before);
@@ -176,7 +176,7 @@ fn script(folder: &Path, install: bool) -> Result<Compiled, CompileError> {
     })
 }
 
-/// The components of a folder; one that cannot be read is left out.
+/// Returns the components of a folder. A file that cannot be read is left out.
 fn components(folder: &Path) -> Components {
     let paths = wasm_files(folder);
     paths
@@ -200,7 +200,7 @@ fn wasm_files(folder: &Path) -> impl Iterator<Item = PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "wasm"))
 }
 
-/// The file `*.wasm` of the folder that was written last.
+/// Returns the file `*.wasm` of the folder that was written last.
 fn newest_component(folder: &Path) -> Option<PathBuf> {
     wasm_files(folder).max_by_key(|path| {
         let written = fs::metadata(path).and_then(|metadata| metadata.modified());
@@ -235,7 +235,7 @@ fn cargo(folder: &Path) -> Result<Compiled, CompileError> {
     })
 }
 
-/// The last module among the lines that cargo prints.
+/// Returns the last module among the lines that cargo prints.
 fn module_told_of(lines: &str) -> Option<PathBuf> {
     lines
         .lines()
@@ -273,7 +273,7 @@ fn run(command: &mut Command, program: &str, folder: &Path) -> Result<Vec<u8>, C
     })
 }
 
-/// A line of cargo's that tells of something built.
+/// Message of cargo about an artifact that it built.
 #[derive(Debug, Deserialize)]
 struct Artifact {
     reason: String,

@@ -26,7 +26,7 @@ pub(crate) enum BuildPolicyError {
     /// The project does not build.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// What was built is a core module that makes no component.
+    /// The built core module cannot be made a component.
     #[error("failed to build `{file}`")]
     Componentise {
         /// The core module.
@@ -38,7 +38,7 @@ pub(crate) enum BuildPolicyError {
     /// The component cannot be written.
     #[error("failed to write `{}`", path.display())]
     Write {
-        /// Where to.
+        /// Path of the destination.
         path: PathBuf,
         /// Error of the system.
         #[source]
@@ -46,7 +46,7 @@ pub(crate) enum BuildPolicyError {
     },
 }
 
-/// Builds and checks. The component that is there is replaced only where the check passes.
+/// Builds and checks. The present component is replaced only if the check passes.
 ///
 /// # Errors
 /// Where there is nothing to build, it does not build, or what was built cannot be checked.
@@ -107,7 +107,7 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
     let beside = path.with_extension("wasm.part");
     let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // It is nothing that anything reads.
+        // No reader depends on this file.
         let _ = fs::remove_file(&beside);
     }
     written.map_err(|source| BuildPolicyError::Write {
@@ -116,26 +116,26 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
     })
 }
 
-/// What became of the component.
+/// Result of writing the component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Written {
-    /// It is in its place.
+    /// The component is in its place.
     New,
-    /// It was there, and only checked.
+    /// The component was there already, and was only checked.
     There,
-    /// Its check failed: what was in its place is still there.
+    /// The check failed. The former component was kept.
     Refused,
 }
 
-/// What was built, and what a check says of it.
+/// Report of the built component and of its check.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct BuildReport {
     component: String,
     bytes: usize,
     outcome: Written,
-    /// The core module that it was made of, where there was one.
+    /// Core module from which the component was made, if any.
     from_core_module: Option<String>,
     check: CheckReport,
 }

@@ -17,12 +17,12 @@ use super::{engine, print, settings};
 use crate::args::{GateArgs, IdleVerdict, PolicyCheckArgs, SettingsArgs};
 use crate::{Exit, UsageError};
 
-/// A call that takes one part in this many of its CPU budget, or more, is told of.
+/// Divisor of the CPU budget. A call that takes at least that part of it is reported.
 const MUCH_OF_THE_BUDGET: u32 = 2;
 /// The most candidates that the router tries a policy with before it loads it.
 const TRIED_WITH: usize = 256;
 
-/// Checks what was asked for.
+/// Runs the requested check.
 ///
 /// # Errors
 /// Where the component, its settings or the runtime cannot be had.
@@ -67,7 +67,7 @@ pub(crate) fn check(
     Ok(report)
 }
 
-/// What there is to say against a policy that could be asked.
+/// Returns the diagnostics of a policy that could be called.
 fn findings(rehearsal: &Rehearsal, settings: &PolicySettings) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     findings.extend(failed_scenes(&rehearsal.scenes));
@@ -97,7 +97,7 @@ fn failed_scenes(scenes: &[Scene]) -> Option<Diagnostic> {
     })
 }
 
-/// Requests that an idle fleet does not get.
+/// Lists the requests that an idle fleet does not get.
 fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Diagnostic> {
     let idle = || rehearsal.scenes.iter().filter(|scene| scene.scenario.is_idle());
     let of = |is: fn(&Verdict) -> bool| -> Vec<&'static str> {
@@ -138,7 +138,7 @@ fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Diagnostic> {
     findings
 }
 
-/// Events and ticks that it did not survive.
+/// Lists the events and ticks that failed.
 fn failed_chores(chores: &[ListenerCheck]) -> Vec<Diagnostic> {
     let failed = chores.iter().filter_map(|chore| {
         let failure = chore.outcome.as_ref().err()?;
@@ -174,7 +174,7 @@ fn unforgetting(scenes: &[Scene]) -> Option<Diagnostic> {
     })
 }
 
-/// Whether it only took too long, for a fleet larger than those the router tries it with.
+/// Returns whether a scene only exceeded its time, for a fleet larger than those that the router tries policies with.
 fn is_over_time(scene: &Scene) -> bool {
     let kind = scene.outcome.as_ref().err().map(ProbeError::kind);
     kind == Some(FaultKind::Deadline) && scene.scenario.candidates() > TRIED_WITH
@@ -198,7 +198,7 @@ fn slow(scenes: &[Scene], budget: Duration) -> Option<Diagnostic> {
 }
 
 fn tired(endurance: &Endurance) -> Option<Diagnostic> {
-    // What fails at once fails its scenarios too.
+    // A policy that fails at once fails its scenarios too.
     let (call, fault) = endurance.fault.as_ref().filter(|(call, _)| *call > 1)?;
     Some(Diagnostic::error(
         "fails-later",
@@ -210,7 +210,8 @@ fn tired(endurance: &Endurance) -> Option<Diagnostic> {
     ))
 }
 
-/// What needs more in the second half of a long run than in the first will need too much one day.
+/// Returns the diagnostics of resources whose use grows. A second half of a long run that needs more than the first
+/// exceeds the limit some day.
 fn growing(endurance: &Endurance, settings: &PolicySettings) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let [half, whole] = endurance.state_keys;

@@ -1,4 +1,4 @@
-//! What a check found, for people and for tools.
+//! Report of a check, for people and for tools.
 
 use std::fmt;
 
@@ -18,14 +18,14 @@ pub(crate) struct CheckReport {
     file: String,
     bytes: usize,
     sha256: String,
-    /// Whether the router would load it and no scenario failed.
+    /// Set if the router would load the component and no scenario failed.
     ok: bool,
     pub(super) findings: Vec<Diagnostic>,
     #[serde(flatten)]
     rehearsed: Option<Rehearsed>,
 }
 
-/// What was seen of a policy that could be asked.
+/// Observations of a policy that could be called.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Rehearsed {
@@ -39,12 +39,12 @@ struct Rehearsed {
     instantiated_us: f64,
     scenarios: Vec<SceneReport>,
     endurance: EnduranceReport,
-    /// What it was told besides; nothing where it wants no events and does not tick.
+    /// Events and ticks that were delivered. Empty if the policy wants no events and does not tick.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     chores: Vec<ChoreReport>,
 }
 
-/// Events that it was told, or ticks.
+/// Delivered events, or ticks.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ChoreReport {
@@ -70,11 +70,11 @@ struct SceneReport {
     forgets: bool,
 }
 
-/// What the router would have made of an answer.
+/// Outcome of a verdict in the router.
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 enum Outcome {
-    /// Sends it on. A score that is no finite number is null.
+    /// The request is placed. A score that is no finite number is null.
     Route {
         row: u32,
         prefill: Option<u32>,
@@ -110,7 +110,7 @@ struct EnduranceReport {
 }
 
 impl CheckReport {
-    /// Of a component that nothing is known of yet.
+    /// Returns an empty report of a component.
     pub(super) fn of(subject: &ComponentFile) -> Self {
         Self {
             file: subject.label.clone(),
@@ -122,7 +122,7 @@ impl CheckReport {
         }
     }
 
-    /// With what was seen. Whoever adds it has put the findings in before.
+    /// Adds the observations. The caller has added the findings before.
     pub(super) fn add(&mut self, rehearsal: Rehearsal) {
         let is_error = |finding: &Diagnostic| finding.severity == Severity::Error;
         self.ok = !self.findings.iter().any(is_error);
@@ -134,7 +134,7 @@ impl CheckReport {
         self.ok
     }
 
-    /// How the program ends.
+    /// Returns the exit code.
     pub(crate) fn exit(&self) -> Exit {
         if self.is_ok() {
             Exit::Success
@@ -256,7 +256,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What fits on a line.
+/// Returns the part of a text that fits on a line.
 fn first(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })

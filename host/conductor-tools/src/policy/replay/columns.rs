@@ -11,18 +11,18 @@ pub(super) struct Columns {
     candidate: Vec<CandidatePlace>,
 }
 
-/// Of a number.
+/// Position of a number.
 #[derive(Debug, Clone, Copy)]
 enum ColumnPlace {
-    /// Among those the recorded policy got.
+    /// Position among the recorded policy's own numbers.
     Own(usize),
-    /// Among those recorded besides.
+    /// Position among the additionally recorded numbers.
     More(usize),
     /// Nowhere: it is not known to anybody.
     Unknown,
 }
 
-/// Of a column.
+/// Position of a column.
 enum CandidatePlace {
     RecordedDecision(ColumnPlace),
     Weight,
@@ -31,7 +31,7 @@ enum CandidatePlace {
 }
 
 impl Columns {
-    /// None where some of them were not recorded; then their names.
+    /// Finds the numbers of a plan. If some were not recorded, returns their names.
     pub(super) fn find(plan: &FeaturePlan, recorded: &PolicyLine) -> Result<Self, Vec<String>> {
         let (own, more) = (
             resolved(&recorded.request_columns, &recorded.columns),
@@ -108,7 +108,7 @@ fn place<F: PartialEq>(own: &[F], more: &[F], feature: &F) -> Option<ColumnPlace
         .or_else(|| at(more).map(ColumnPlace::More))
 }
 
-/// The features of recorded names; those of another version's are unknown.
+/// Resolves recorded names to features. Features of another version are unknown.
 pub(super) fn resolved(request: &[String], candidate: &[String]) -> FeaturePlan {
     let optional = |names: &[String]| -> Vec<String> {
         let bare = names.iter().map(|name| name.trim_end_matches('?'));

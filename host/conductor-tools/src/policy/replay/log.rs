@@ -29,7 +29,7 @@ const LONGEST_LINE: usize = 64 << 20;
 pub(crate) struct Lines<'a> {
     path: &'a Path,
     file: BufReader<File>,
-    /// Of the one read last, from 1.
+    /// Number of the line read last, from 1.
     line: u64,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Log<'a> {
 /// A log cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum LogError {
-    /// Not at all.
+    /// The log could not be read.
     #[error("failed to read the log `{}`", path.display())]
     Read {
         /// Path of the file.
@@ -69,7 +69,7 @@ pub(crate) enum LogError {
         /// Number of the line, from 1.
         line: u64,
     },
-    /// Not by this version.
+    /// The log has a version that this program does not read.
     #[error("failed to read the log `{}`: it has schema {found}, and this version reads {SCHEMA}", path.display())]
     Schema {
         /// Path of the file.
@@ -77,7 +77,7 @@ pub(crate) enum LogError {
         /// Text of the log.
         found: u32,
     },
-    /// Its decisions cannot be repeated.
+    /// The decisions cannot be repeated.
     #[error("failed to read the log `{}`: the `seed` of its first line is not a number of 16 hexadecimal digits", .0.display())]
     Seed(PathBuf),
 }
@@ -97,7 +97,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// The next decision; none at the end of the last file.
+    /// Returns the next decision; none at the end of the last file.
     pub(super) fn next(&mut self) -> Result<Option<RecordedDecision>, LogError> {
         while let Some(path) = self.next_line()? {
             let Ok(line) = serde_json::from_slice::<Line>(&self.text) else {
@@ -201,7 +201,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The parameters under which the component of these bytes is in a log, each once.
+/// Returns the parameters under which the component of these bytes is in a log, each once.
 pub(super) fn params_of(files: &[PathBuf], sha256: &str) -> Result<Vec<String>, LogError> {
     let mut found: Vec<String> = Vec::new();
     let mut text = Vec::new();

@@ -1,9 +1,9 @@
 //! `conductor policy replay`: a policy decides again what a router recorded (`config/RECORD.md`).
 //!
-//! Decisions of the very same component and parameters are repeated from what was noted, and must come out bit for bit, as must
-//! those of pipelines that it was a scorer of. For
-//! those of other policies it is asked instead, with the numbers and answers that were recorded, and compared with what was
-//! chosen; its state begins empty and lives over the log.
+//! Decisions of the very same component and parameters are repeated from the recorded inputs. They must come out bit
+//! for bit, as must those of pipelines that it was a scorer of. For decisions of other policies, the component is
+//! called instead, with the recorded numbers and answers. Its verdict is compared with the recorded choice. Its state
+//! begins empty and lives over the log.
 
 mod columns;
 mod log;
@@ -29,7 +29,7 @@ use super::{engine, print, settings};
 use crate::args::ReplayArgs;
 use crate::{Exit, UsageError};
 
-/// For one decision.
+/// Time limit of one decision.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs `conductor policy replay`.

@@ -1,5 +1,5 @@
-//! Decisions of pipelines that the very same component and parameters were a scorer of: its scores are repeated, and from them and
-//! those of the others, as they were recorded, the pipeline's choice.
+//! Decisions of pipelines that the very same component and parameters were a scorer of: its scores are repeated, and
+//! from them and those of the others, as they were recorded, the pipeline's choice.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::columns::{Columns, resolved};
 use super::log::RecordedDecision;
 use super::replay_same::{Again, is_of_its_moment};
 
-/// The part of a component with these parameters in a decision, and its place among the scorers.
+/// Returns the part of a component with these parameters in a decision, and its place among the scorers.
 pub(super) fn part_of<'r>(
     policy: &WasmPolicy,
     params: &str,

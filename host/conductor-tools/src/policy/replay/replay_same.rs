@@ -14,13 +14,13 @@ use super::log::RecordedDecision;
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Again {
     pub(super) decisions: u64,
-    /// With the same verdict bit for bit, or the same fault.
+    /// Decisions with the same verdict bit for bit, or the same fault.
     pub(super) identical: u64,
-    /// With another one.
+    /// Decisions with another verdict.
     pub(super) different: u64,
     /// Decisions with other queries.
     pub(super) diverged: u64,
-    /// Of which not everything was noted, or which ran out of time or instances then.
+    /// Decisions that were not recorded in full, or ran out of time or instances then.
     pub(super) not_repeatable: u64,
     /// The first that came out otherwise.
     pub(super) first_difference: Option<Difference>,

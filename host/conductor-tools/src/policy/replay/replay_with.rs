@@ -23,13 +23,13 @@ pub(super) struct Other {
     pub(super) recorded_policies: BTreeMap<String, u64>,
     /// Decisions in which both chose a worker.
     pub(super) compared: u64,
-    /// Of those, the same worker, or pair.
+    /// Decisions among them with the same worker, or pair.
     pub(super) agreed: u64,
     /// Tokens of the prompts that the recorded choice has, over what could be compared, where they are known.
     pub(super) matched_recorded: u64,
-    /// And its own choice.
+    /// Matched tokens at its own choice.
     pub(super) matched_replayed: u64,
-    /// Its answers besides a worker.
+    /// Verdicts other than a worker.
     pub(super) held: u64,
     pub(super) rejected: u64,
     pub(super) passed: u64,
@@ -38,19 +38,19 @@ pub(super) struct Other {
     pub(super) faults: BTreeMap<String, u64>,
     /// Decisions in which only it chose a worker.
     pub(super) nothing_recorded: u64,
-    /// Why it could not be asked, or its answer does not count.
+    /// Reasons for which the policy could not be called, or its verdict does not count.
     pub(super) not_comparable: BTreeMap<String, u64>,
     #[serde(skip)]
     pub(super) nanoseconds: Vec<u64>,
 }
 
-/// Where its numbers are, or the names of those that were not recorded.
+/// Positions of its numbers, or the names of those that were not recorded.
 type Found = Result<Columns, Vec<String>>;
 
-/// The policy that is asked instead.
+/// Policy that is called instead, beside the recorded one.
 pub(super) struct Rival<'a> {
     policy: &'a WasmPolicy,
-    /// By recorded policy.
+    /// Columns by recorded policy.
     columns: Vec<(Arc<PolicyLine>, Found)>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Rival<'a> {
         Ok(())
     }
 
-    /// Whether the router would ask it about such a part of a request.
+    /// Checks that the router would call the policy about such a part of a request.
     fn is_asked_so(&self, recorded: &RecordedDecision) -> Result<(), String> {
         let pairs = self.policy.plan().pairs();
         match (recorded.line.pair_or_alone, recorded.line.phase) {
@@ -172,7 +172,7 @@ struct LoggedQueries {
     ids: Vec<WorkerId>,
     workers: Vec<Arc<Worker>>,
     notes: Vec<NoteLine>,
-    /// On the device, the host, and any tier.
+    /// Matched tokens on the device, the host, and any tier.
     matched: [Option<Vec<u32>>; 3],
     model: String,
     path: String,
@@ -185,7 +185,7 @@ impl LoggedQueries {
             let name = feature.name().into_owned();
             let plan = FeaturePlan::resolve(&[], &[name]).ok()?;
             let numbers = Columns::find(&plan, &recorded.policy).ok()?.lay_out(recorded);
-            // What is not known counts as 0 here, as the contract has it.
+            // Unknown values count as 0 here, as the contract has it.
             Some(numbers.into_iter().map(|tokens| tokens as u32).collect())
         };
         let heard = |wanted: fn(Tier) -> bool| {

@@ -30,11 +30,11 @@ pub(super) struct ReplayReport {
     pub(super) as_scorer: Again,
     /// Decisions of other policies.
     pub(super) other: Other,
-    /// Of one decision, without reading the log.
+    /// Times of one decision, without reading the log.
     time: Option<Times>,
 }
 
-/// In nanoseconds.
+/// Times in nanoseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Times {
@@ -59,7 +59,7 @@ impl ReplayReport {
         }
     }
 
-    /// The log was read to its end.
+    /// Adds the totals of a log that was read to its end.
     pub(super) fn read(&mut self, log: &Log<'_>) {
         self.decisions = log.decisions;
         self.outcomes = log.outcomes;
@@ -80,7 +80,8 @@ impl ReplayReport {
         });
     }
 
-    /// Returns true if every repeatable decision of its own had the same result, and at least one decision could be made.
+    /// Returns true if every repeatable decision of its own had the same result, and at least one decision could be
+    /// made.
     pub(super) fn exit(&self) -> Exit {
         let differ = |again: &Again| again.different + again.diverged > 0;
         if differ(&self.again) || differ(&self.as_scorer) || self.time.is_none() {

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
-    /// For values above 0.
+    /// Logarithmic, for values above 0.
     Log,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Axis {
 const TICKS: f64 = 5.0;
 
 impl Axis {
-    /// One that has room for these values, those of them that are no finite numbers aside. A linear one begins at 0 or below.
+    /// Returns an axis that has room for the finite ones of these values. A linear one begins at 0 or below.
     pub(super) fn of(label: &str, scale: Scale, values: impl IntoIterator<Item = f64>) -> Self {
         let finite = values.into_iter().filter(|value| value.is_finite());
         let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -43,7 +43,7 @@ impl Axis {
         }
     }
 
-    /// One that ends where the values do.
+    /// Returns an axis that ends where the values do.
     pub(super) fn between(label: &str, low: f64, high: f64) -> Self {
         let (_, _, mut ticks) = linear(low, high);
         let high = if high > low { high } else { low + 1.0 };
@@ -57,7 +57,7 @@ impl Axis {
         }
     }
 
-    /// One from 0 to 1.
+    /// Returns an axis from 0 to 1.
     pub(super) fn shares(label: &str) -> Self {
         Self::of(label, Scale::Linear, [0.0, 1.0])
     }

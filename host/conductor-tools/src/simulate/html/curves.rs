@@ -11,7 +11,7 @@ const WINDOWS: usize = 20;
 /// Seconds that a time to first token is taken to be at least: 0 has no place on a logarithmic axis.
 const LEAST_TTFT_S: f64 = 0.001;
 
-/// Points (x, y). A y that is NaN is a gap.
+/// Points (x, y). A y of NaN is a gap.
 pub(in super::super) type Points = Vec<[f64; 2]>;
 
 /// The curves of one run. Those over time have seconds of the run for x.
@@ -81,13 +81,13 @@ fn distribution(courses: &[RequestOutcome]) -> Points {
     (1..=points).map(point).collect()
 }
 
-/// The y of the last point whose x is at most this; NaN before the first.
+/// Returns the y of the last point whose x is at most this; NaN before the first.
 pub(super) fn at(points: &[[f64; 2]], x: f64) -> f64 {
     let after = points.partition_point(|point| point[0] <= x);
     after.checked_sub(1).map_or(f64::NAN, |last| points[last][1])
 }
 
-/// The least x whose y is at least this; NaN where none is.
+/// Returns the least x whose y is at least this; NaN where none is.
 pub(super) fn reaches(points: &[[f64; 2]], y: f64) -> f64 {
     let first = points.iter().find(|point| point[1] >= y);
     first.map_or(f64::NAN, |point| point[0])

@@ -16,7 +16,7 @@ use super::text::Escaped;
 #[derive(Debug)]
 pub(in super::super) struct Page<'r> {
     report: &'r SimulationReport,
-    /// With what it was made.
+    /// Setting of the simulation.
     setting: Value,
     /// Policies by number, which selects their style.
     policies: BTreeMap<usize, &'r str>,
@@ -204,7 +204,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The first cell of each row is its heading.
+/// Formats a table. The first cell of each row is its heading.
 fn table<R: AsRef<[String]>>(
     f: &mut Formatter<'_>,
     label: &str,
@@ -234,7 +234,7 @@ fn table<R: AsRef<[String]>>(
     writeln!(f, "</tbody></table></div>")
 }
 
-/// Text of the report, with the sign that terminals may lack.
+/// Returns a text of the report, with the sign that terminals may lack.
 fn sentence(text: &str) -> String {
     Escaped(text).to_string().replace(" +-", " ±")
 }

@@ -20,7 +20,7 @@ const DASHES: usize = 4;
 /// A plot.
 #[derive(Debug)]
 pub(super) struct Plot<'p> {
-    /// Of the page's elements no other has it.
+    /// Id of the element, unique in the page.
     pub(super) id: String,
     pub(super) title: String,
     /// Text alternative of the plot.
@@ -42,7 +42,8 @@ pub(super) struct Line<'p> {
     pub(super) reaches: Vec<f64>,
 }
 
-/// The classes of the look of a policy: every colour with every dash, and those near each other differ in more than their colours.
+/// Returns the classes of the look of a policy: every colour with every dash, and those near each other differ in more
+/// than their colours.
 pub(super) fn looks(policy: usize) -> String {
     let half = COLOURS / 2;
     let dash = 2 * (policy / COLOURS) + policy % COLOURS / half + policy / (2 * COLOURS);

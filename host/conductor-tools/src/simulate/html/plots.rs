@@ -23,7 +23,7 @@ pub(super) struct Shown<'p> {
 const SHARES: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 /// Times that are in the table beside a series.
 const TIMES: usize = 8;
-/// A run that is longer is plotted in minutes.
+/// Length in seconds above which a run is plotted in minutes.
 const LONG_S: f64 = 900.0;
 
 /// A series over the time of a run.
@@ -190,7 +190,7 @@ fn over_time<'r>(
     }
 }
 
-/// Effective requests a second at each speed, the means over the seeds.
+/// Plots the effective requests a second at each speed, the means over the seeds.
 pub(super) fn goodput<'r>(report: &'r SimulationReport, policies: &BTreeMap<usize, &'r str>) -> Shown<'r> {
     let line = |(policy, name): (&usize, &&'r str)| {
         let mut rows: Vec<&ReportRow> = report

@@ -24,7 +24,7 @@ impl<T: AsRef<str>> fmt::Display for Escaped<T> {
     }
 }
 
-/// A number with about three digits that count; `-` for what is none.
+/// Formats a number with about three significant digits; `-` if it is none.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();

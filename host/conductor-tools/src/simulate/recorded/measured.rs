@@ -13,7 +13,7 @@ use crate::simulate::contestant::Contestant;
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Measured {
     policy: String,
-    /// From the first decision to the first token, in milliseconds.
+    /// Time from the first decision to the first token, in milliseconds.
     ttft_ms: Pair<Quantiles>,
     /// Mean times between the tokens of an answer, in milliseconds.
     gap_ms: Pair<Quantiles>,
@@ -43,7 +43,7 @@ struct Errors {
 }
 
 impl Measured {
-    /// Has the policy place the recorded requests as they came.
+    /// Places the recorded requests by the policy, as they came.
     pub(super) fn of(recording: &Recording, contestant: &Contestant, spec: &RunSpec) -> anyhow::Result<Self> {
         let policy = contestant.load()?;
         let simulated = simulator::run(&recording.trace, [simulator::Policies::One(policy)], spec);
@@ -95,7 +95,7 @@ fn errors(of: &Pair<Quantiles>) -> Errors {
     }
 }
 
-/// Share over the requests with known cached tokens.
+/// Returns the share over the requests with known cached tokens.
 fn hits(recording: &Recording, simulated: &Outcome) -> Pair<f64> {
     let ratio = |outcome: &Outcome| {
         let (mut cached, mut tokens) = (0, 0);

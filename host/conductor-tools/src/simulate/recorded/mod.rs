@@ -20,8 +20,8 @@ use crate::args::{ProfileName, SimulateArgs};
 use crate::policy::component::ComponentFile;
 use policy_store::builtin;
 
-/// Prompts whose beginnings are not known share nothing in a simulation, while they did where they were recorded: with more of them, another
-/// load would be simulated.
+/// Prompts whose beginnings are not known share nothing in a simulation, while they did where they were recorded: with
+/// more of them, another load would be simulated.
 const LEAST_WITH_BLOCKS: f64 = 0.9;
 
 /// Recorded requests of one pool, and the costs of their work.
@@ -37,7 +37,7 @@ pub(super) struct RecordedTrace {
 }
 
 impl RecordedTrace {
-    /// The log that the arguments name, if they do.
+    /// Reads the log that the arguments name, if they do.
     pub(super) fn read(args: &SimulateArgs) -> anyhow::Result<Option<Self>> {
         let Some(first) = args.log.first() else {
             return Ok(None);
@@ -87,7 +87,8 @@ impl RecordedTrace {
         Some(Profile::Fitted(self.fit.as_ref()?.profile.clone()))
     }
 
-    /// The log's workers, decode workers last, or so many where all of them do everything; each with so many blocks in its cache.
+    /// Returns the log's workers, decode workers last. With `asked`, returns so many workers that do everything. Each
+    /// has so many blocks in its cache.
     pub(super) fn cluster(&self, asked: Option<u32>, cache_blocks: usize) -> anyhow::Result<ClusterSpec> {
         let mut roles: Vec<Role> = self.workers.iter().map(|worker| worker.role).collect();
         roles.sort_by_key(|role| *role == Role::Decode);
@@ -135,7 +136,7 @@ impl RecordedTrace {
         Some(&contestant.sha256) == self.policy.0.sha256.as_ref()
     }
 
-    /// The policy that decided, as an argument would name it: a built-in one, or one of those that were given.
+    /// Returns the policy that decided, as an argument would name it: a built-in one, or one of the given ones.
     fn policy(&self, given: &[String]) -> anyhow::Result<Option<String>> {
         let policy = &self.policy.0;
         let is_it = |subject: &ComponentFile| Some(subject.sha256()) == policy.sha256;

@@ -36,7 +36,7 @@ pub(super) struct About {
     pub(super) left_out: LeftOut,
     /// Share of the simulated requests whose prompts' blocks are known.
     pub(super) with_blocks: f64,
-    /// Between arrival and first decision, in milliseconds, in the mean: not simulated.
+    /// Mean time between arrival and first decision, in milliseconds: not simulated.
     pub(super) before_decision_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fit: Option<FitReport>,

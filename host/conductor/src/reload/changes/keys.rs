@@ -1,5 +1,5 @@
-//! Keys that differ, by their names in the file. Each struct is taken apart in full: a field that is added to the configuration does
-//! not compile until it has its key here.
+//! Keys that differ, by their names in the file. Each struct is taken apart in full: a field that is added to the
+//! configuration does not compile until it has its key here.
 
 use conductor_config::{
     Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, PolicyCompileConfig,
@@ -16,7 +16,7 @@ macro_rules! differing {
     }};
 }
 
-/// Of the tables of which there is one, and of the keys beside them.
+/// Lists differing keys of the tables of which there is one, and of the keys beside them.
 pub(super) fn of_config(was: &Config, is: &Config) -> Vec<&'static str> {
     let own = differing!(was, is, Config {
         policy_dir: "policy-dir",
@@ -137,7 +137,7 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
     tables.collect()
 }
 
-/// Of a pool, without its workers.
+/// Lists differing keys of a pool, without its workers.
 pub(super) fn of_pool(was: &PoolConfig, is: &PoolConfig) -> Vec<&'static str> {
     let keys = differing!(was, is, PoolConfig {
         tokenize: "tokenize",

@@ -16,7 +16,7 @@ use self::unmarked::unmarked;
 /// Most names of a list that a log line shows.
 const SHOWN: usize = 8;
 
-/// What differs between two configurations. Where something stands in the file makes no difference.
+/// Differences between two configurations. The position of a setting in the file makes no difference.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ConfigChanges {
     /// Keys of tables of which there is one, such as `server.listen`.
@@ -24,12 +24,12 @@ pub(crate) struct ConfigChanges {
     settings: Vec<&'static str>,
     #[serde(skip_serializing_if = "Names::is_empty")]
     workers: Names,
-    /// What changed are their own keys, as `main.health`, not their workers.
+    /// Pools whose own keys changed, as `main.health`, not their workers.
     #[serde(skip_serializing_if = "Names::is_empty")]
     pools: Names,
     #[serde(skip_serializing_if = "Names::is_empty")]
     policies: Names,
-    /// By what they match and their pool.
+    /// Routes by their match and their pool.
     #[serde(skip_serializing_if = "Names::is_empty")]
     routes: Names,
     /// Routes whose `split`, `canary` or shadows changed.
@@ -55,7 +55,7 @@ struct Names {
 }
 
 impl ConfigChanges {
-    /// What `is` changes against `was`.
+    /// Returns the changes from `was` to `is`.
     pub(crate) fn between(was: &Config, is: &Config) -> Self {
         let (was, is) = (&unmarked(was), &unmarked(is));
         let mut pools = Names::of(&was.pools, &is.pools, |pool| pool.name.clone(), |_, _| true);
@@ -99,14 +99,14 @@ impl ConfigChanges {
     }
 }
 
-/// Every worker with its pool.
+/// Returns every worker with its pool.
 fn workers(config: &Config) -> Vec<(&str, &WorkerConfig)> {
     let pools = config.pools.iter();
     let workers = pools.flat_map(|pool| pool.workers.iter().map(|worker| (pool.name.as_str(), worker)));
     workers.collect()
 }
 
-/// The routes that differ, and those whose splits do.
+/// Returns the routes that differ, and those whose splits do.
 fn routes(was: &[RouteConfig], is: &[RouteConfig]) -> (Names, Vec<String>) {
     let (was, is) = (titled(was), titled(is));
     let same = |(_, was): &(String, &RouteConfig), (_, is): &(String, &RouteConfig)| {
@@ -137,8 +137,8 @@ fn routes(was: &[RouteConfig], is: &[RouteConfig]) -> (Names, Vec<String>) {
     (names, splits)
 }
 
-/// Routes by what they match and their pool; of those that match the same, the later ones with a number. The value of
-/// a header may be somebody's key: only its name is shown.
+/// Names routes by their match and their pool. Routes with the same match are numbered from the second on. The value of
+/// a header may be a key, so that only its name is shown.
 fn titled(routes: &[RouteConfig]) -> Vec<(String, &RouteConfig)> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut title = |route: &RouteConfig| {
@@ -190,7 +190,7 @@ impl Names {
 }
 
 impl fmt::Display for ConfigChanges {
-    /// One line: `workers: 1 added (w3), 1 removed (w0); settings: 1 changed (server.listen)`.
+    /// Writes one line: `workers: 1 added (w3), 1 removed (w0); settings: 1 changed (server.listen)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let settings = self.settings.iter().map(|&key| key.to_owned()).collect();
         let changed = |changed| Names {

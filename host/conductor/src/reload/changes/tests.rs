@@ -1,4 +1,4 @@
-//! What an edit changes, as it is logged.
+//! Tests of the changes by an edit, as they are logged.
 
 use super::*;
 use crate::reload::read;
@@ -41,7 +41,7 @@ fn config(text: &str) -> Config {
     }
 }
 
-/// What `edits` (old and new text) change in [`BASE`].
+/// Checks the changes that `edits` (old and new text) make to [`BASE`].
 #[track_caller]
 fn check(edits: &[(&str, &str)], expected: &str) {
     let mut text = BASE.to_owned();
@@ -58,7 +58,7 @@ fn a_comment_changes_nothing_wherever_it_moves_the_rest() {
     check(&[("[server]", "# moved\n\n# down\n[server]")], "none");
 }
 
-/// Everything that is marked with its place in the file.
+/// Configuration whose every item is marked with its place in the file.
 const MARKED: &str = r#"
 [server]
 admin-api-key = { file = "admin" }

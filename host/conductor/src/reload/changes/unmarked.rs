@@ -5,7 +5,7 @@ use conductor_config::{
     PoolConfig,
 };
 
-/// The same configuration, with every mark at the file's beginning.
+/// Returns the same configuration, with every mark at the file's beginning.
 pub(super) fn unmarked(config: &Config) -> Config {
     let mut config = config.clone();
     forget_key(&mut config.server.admin_api_key);
@@ -47,7 +47,7 @@ fn forget_policy(policy: &mut PolicyConfig) {
     policy.source_at = Mark::beginning();
     policy.params_at = None;
     policy.sha256_at = None;
-    // What is given stands in `params_json`.
+    // The values themselves are in `params_json`.
     policy.param_places.clear();
     if let PolicySource::Pipeline(pipeline) = &mut policy.source {
         pipeline.scorers_at.clear();

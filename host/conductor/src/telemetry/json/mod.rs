@@ -1,8 +1,8 @@
 //! Log lines as JSON: one object a line, whose keys are unique, with the whole chain of an error.
 //!
-//! The fields of an event stand at the top level beside `timestamp`, `level`, `target`, `message`, `span` and `spans`. A field that
-//! has the name of one of those is written as `field.NAME`. An error is written as `error` (its own message) and `error.sources` (a
-//! list of the messages of its causes, the nearest first).
+//! The fields of an event stand at the top level beside `timestamp`, `level`, `target`, `message`, `span` and `spans`.
+//! A field that has the name of one of those is written as `field.NAME`. An error is written as `error` (its own
+//! message) and `error.sources` (a list of the messages of its causes, the nearest first).
 
 use std::error::Error;
 use std::fmt;
@@ -55,7 +55,7 @@ where
     }
 }
 
-/// A span with its fields and its name.
+/// Returns a span with its fields and its name.
 fn span_object<S>(span: &SpanRef<'_, S>) -> Value
 where
     S: for<'a> LookupSpan<'a>,

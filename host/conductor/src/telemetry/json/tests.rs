@@ -66,7 +66,7 @@ impl Write for Written {
     }
 }
 
-/// The only line that `log` writes.
+/// Returns the only line that `log` writes.
 #[track_caller]
 fn line(log: impl FnOnce()) -> BTreeMap<String, Value> {
     let written = Written::default();

@@ -46,7 +46,7 @@ pub struct Publisher {
     pub worker: WorkerId,
     /// Name of the worker.
     pub name: Box<str>,
-    /// Its rank; `None` if all ranks are its own.
+    /// Rank; `None` if all ranks are its own.
     pub rank: Option<DpRank>,
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Legs {
     /// Transfer of each prompt and choice; missing ones need none.
     pub(crate) transfers: Vec<Transfer>,
     pub(crate) settling: Settling,
-    /// This leg ends with its first token, whatever was requested.
+    /// Set if this leg ends with its first token, regardless of the request.
     pub(crate) one_token: bool,
 }
 

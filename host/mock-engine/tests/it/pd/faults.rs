@@ -1,4 +1,4 @@
-//! What all dialects have in common: roles, plain requests, faults on either leg.
+//! Tests common to all dialects: roles, plain requests, faults on either leg.
 
 use http::{Method, StatusCode};
 use mock_engine::{MockEngine, PdDialect, RequestFault, Times};

@@ -16,7 +16,7 @@ use crate::client::{Reply, open_url, post, whole};
 use crate::{DEADLINE, eventually, instant, start};
 
 pub(crate) const PATH: &str = "/v1/completions";
-/// How much faster than real time the pairs are.
+/// Speed of the pairs as a multiple of real time.
 const SCALE: f64 = 200.0;
 /// Engine time that either side of a concurrent pair waits for the other, in seconds.
 const ABORT: f64 = 120.0;
@@ -29,7 +29,7 @@ struct Pair {
     d: MockEngine,
 }
 
-/// Engine time as real time.
+/// Returns engine time as real time.
 fn scaled(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds / SCALE)
 }
@@ -71,7 +71,7 @@ impl Pair {
     }
 }
 
-/// A prompt takes 40 seconds of engine time, in ten steps.
+/// Sets costs so that a prompt takes 40 seconds of engine time, in ten steps.
 fn slow_prefill(config: &mut MockConfig) {
     config.cost.prefill_token_ms = 4_000.0;
     config.chunk_tokens = Some(1);
@@ -81,7 +81,7 @@ fn body(prompt: &[u32]) -> Value {
     json!({"prompt": prompt, "max_tokens": 3, "ignore_eos": true})
 }
 
-/// The body with these members besides or instead.
+/// Returns the body with these members besides or instead.
 fn with(mut body: Value, members: Value) -> Value {
     let members = members.as_object().expect("an object").clone();
     body.as_object_mut().expect("an object").extend(members);
@@ -143,12 +143,12 @@ fn check_failed(reply: &Reply) {
     assert_eq!((reply.status.as_u16(), reply.json()), (500, error));
 }
 
-/// A prompt of two full blocks and a bit, different for every `own`.
+/// Returns a prompt of two full blocks and a bit, different for every `own`.
 fn prompt(own: u32) -> Vec<u32> {
     (0..10).map(|at| own * 100 + at).collect()
 }
 
-/// What an engine without any other says to a prompt.
+/// Returns the answer of an engine on its own to a prompt.
 async fn alone(prompt: &[u32]) -> String {
     said(&ask(&start(instant()).await, &body(prompt)).await)
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::client::{Reply, open_url, whole};
 use crate::{capture, eventually};
 
-/// What a bootstrap server was recorded to say.
+/// Recorded answer of a bootstrap server.
 const RECORDED: &str = r#"{"0": {"engine_id": "d225ae2c-f85d-48d2-870e-a1b0d858abc7",
     "worker_addr": {"0": {"0": "tcp://127.0.0.1:40583"}}}}"#;
 
@@ -41,7 +41,7 @@ fn decode(p: &MockEngine, request: &Value, transfer: &str) -> Value {
     with(request.clone(), json!({"kv_transfer_params": params}))
 }
 
-/// A decode leg with one parameter changed, or taken out.
+/// Returns a decode leg with one parameter changed, or taken out.
 fn spoilt(p: &MockEngine, name: &str, value: Option<&str>) -> Value {
     let mut leg = decode(p, &body(&prompt(1)), "t");
     let params = leg["kv_transfer_params"].as_object_mut().expect("an object");
@@ -224,7 +224,7 @@ async fn a_prompt_too_long_is_refused_on_both_legs_and_frees_the_prefill() {
         config.max_model_len = Some(12)
     })
     .await;
-    // The prefill leg asks for one token, which fits.
+    // The prefill leg requests one token, which fits.
     let request = body(&prompt(1));
     let begun = Instant::now();
     assert_eq!(ask(&pair.p, &prefill(&request, "t")).await.status, 200);

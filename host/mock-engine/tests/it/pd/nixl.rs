@@ -12,7 +12,7 @@ use super::{
 use crate::client::post;
 use crate::{capture, eventually};
 
-/// What a recorded prefill of 150 tokens in blocks of 32 answered.
+/// Recorded answer to a prefill of 150 tokens in blocks of 32.
 const RECORDED: &str = r#"{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [[4, 5, 6, 7, 8]],
     "remote_engine_id": "54d68166-e550-41ba-b9a6-795c1c6de432",
     "remote_request_id": "cmpl-0a371307-817f-42da-a8fb-0007101c9a1e-0-b7fc91a3", "remote_host": "127.0.0.1",

@@ -25,7 +25,7 @@ async fn a_decode_finds_what_a_prefill_put_in() {
     eventually("in the store", || pair.p.stats().is_idle()).await;
     let answer = ask(&pair.d, &request).await;
     assert_eq!((said(&answer), cached(&answer)), (alone(&prompt(1)).await, 8));
-    // What came is announced and found again.
+    // The transferred blocks are announced and found again.
     assert_eq!(pair.d.stats().cached_tokens, 0);
     assert_eq!(cached(&ask(&pair.d, &request).await), 8);
     assert_eq!(pair.d.stats().cached_tokens, 8);

@@ -339,7 +339,7 @@ fn a_scorer_that_fails_is_left_out_and_rests_after_a_while() {
             .take()
             .contains(&"0 failed by trap, opened: true".to_owned())
     );
-    // Its circuit is open: it is not called.
+    // The circuit is open: the scorer is not called.
     bad.fails.store(false, Ordering::Relaxed);
     stage.chooses(1, 1.0);
     assert_eq!(stage.heard.take(), ["0 left out"]);

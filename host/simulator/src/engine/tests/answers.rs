@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::TokenGaps;
 
-/// An answer of so many tokens to a prompt of ten that is there.
+/// Returns an answer of so many tokens to a prompt of ten that is there.
 fn answer(request: usize, output_tokens: u32) -> Job {
     Job {
         output_tokens,
@@ -12,7 +12,7 @@ fn answer(request: usize, output_tokens: u32) -> Job {
     }
 }
 
-/// A worker whose steps all take 10 ms, with room for so many tokens.
+/// Returns a worker whose steps all take 10 ms, with room for so many tokens.
 fn even(kv_tokens: u64) -> Cluster {
     let mut spec = mixed(1);
     if let Profile::Fitted(fitted) = &mut spec.profile {
@@ -22,7 +22,7 @@ fn even(kv_tokens: u64) -> Cluster {
     Cluster::new(&spec, BLOCK)
 }
 
-/// Requests by when they were over, in milliseconds, and the times between their tokens.
+/// Returns the finished requests with their end in milliseconds, and the times between their tokens.
 fn finished(events: &[EngineEvent]) -> Vec<(usize, u64, TokenGaps)> {
     let ends = events.iter().filter_map(|event| match event.kind {
         EngineEventKind::Finished { request, gaps } => Some((request, event.at_us / MS, gaps)),

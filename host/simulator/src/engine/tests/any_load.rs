@@ -76,7 +76,7 @@ fn jobs() -> impl Strategy<Value = Vec<(u64, usize, Job)>> {
     })
 }
 
-/// Gives a cluster its jobs, looks at it at least every so often, and tells all that happens.
+/// Runs a cluster with its jobs, advances it at least every so often, and returns all its events.
 fn events(spec: &ClusterSpec, jobs: &[(u64, usize, Job)], look_us: u64) -> (Cluster, Vec<EngineEvent>) {
     let mut cluster = Cluster::new(spec, BLOCK);
     let (mut now_us, mut events) = (0, Vec::new());

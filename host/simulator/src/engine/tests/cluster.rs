@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Worker 0 has computed blocks 1 to 10.
+/// Returns a cluster whose worker 0 has computed blocks 1 to 10.
 fn warm(transfers: Transfers, workers: usize) -> Cluster {
     let spec = ClusterSpec {
         transfers,

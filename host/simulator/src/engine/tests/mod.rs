@@ -1,4 +1,5 @@
-//! Workers and clusters under round costs: a millisecond for a token of a prompt and another for every prompt, ten for a step.
+//! Workers and clusters under round costs: a millisecond for a token of a prompt and another for every prompt, ten for
+//! a step.
 
 mod answers;
 mod any_load;
@@ -16,7 +17,8 @@ const MS: u64 = 1_000;
 /// Tokens of a block.
 const BLOCK: u32 = 10;
 
-/// A millisecond moves ten tokens between workers, loads a hundred from host memory, and adds a microsecond of a step for a resident one.
+/// A millisecond moves ten tokens between workers, loads a hundred from host memory, and adds a microsecond of a step
+/// for a resident one.
 fn profile() -> Profile {
     Profile::Fitted(FittedProfile {
         prefill_ms: [1.0, 1_000.0, 0.0],
@@ -29,7 +31,7 @@ fn profile() -> Profile {
     })
 }
 
-/// So many workers for everything, whose caches hold 100 blocks.
+/// Returns so many workers for everything, whose caches hold 100 blocks.
 fn mixed(workers: usize) -> ClusterSpec {
     let profile = profile();
     ClusterSpec {
@@ -39,7 +41,7 @@ fn mixed(workers: usize) -> ClusterSpec {
     }
 }
 
-/// The same, where a request ends with its first token.
+/// Returns the same workers, where a request ends with its first token.
 fn prefill_only(workers: usize) -> ClusterSpec {
     ClusterSpec {
         decode: false,
@@ -47,7 +49,7 @@ fn prefill_only(workers: usize) -> ClusterSpec {
     }
 }
 
-/// A request for one token, with a prompt of these blocks.
+/// Returns a request for one token, with a prompt of these blocks.
 fn job(request: usize, blocks: &[u64]) -> Job {
     Job {
         request,
@@ -60,7 +62,7 @@ fn job(request: usize, blocks: &[u64]) -> Job {
     }
 }
 
-/// Everything that happens until nothing more does, but for changes of caches.
+/// Runs the cluster to its end. Returns all events, but for changes of caches.
 fn finish(cluster: &mut Cluster) -> Vec<EngineEvent> {
     let mut events = Vec::new();
     while let Some(at_us) = cluster.next_at() {
@@ -70,7 +72,7 @@ fn finish(cluster: &mut Cluster) -> Vec<EngineEvent> {
     events
 }
 
-/// Requests by when they had their first token here, in milliseconds.
+/// Returns the requests with the times of their first tokens here, in milliseconds.
 fn first_tokens(events: &[EngineEvent]) -> Vec<(usize, u64)> {
     let firsts = events.iter().filter_map(|event| match event.kind {
         EngineEventKind::FirstToken { request } => Some((request, event.at_us / MS)),
@@ -79,7 +81,7 @@ fn first_tokens(events: &[EngineEvent]) -> Vec<(usize, u64)> {
     firsts.collect()
 }
 
-/// Requests by when their prompts were computed, in milliseconds, and how many tokens were reused.
+/// Returns the requests with the times at which their prompts were computed, in milliseconds, and the reused tokens.
 fn computed(events: &[EngineEvent]) -> Vec<(usize, u64, u32)> {
     let prompts = events.iter().filter_map(|event| match event.kind {
         EngineEventKind::PrefillDone { request, reuse } => Some((request, event.at_us / MS, reuse.tokens())),

@@ -1,5 +1,5 @@
-//! One cache of several sizes against the hit ratios of `mooncake-paper.md`, section 10. The trace is not shipped: where it is absent this
-//! says so and passes. The order of evictions is claimed in `cache.rs`.
+//! One cache of several sizes against the hit ratios of `mooncake-paper.md`, section 10. The trace is not shipped:
+//! where it is absent this says so and passes. The order of evictions is claimed in `cache.rs`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::engine::cache::BlockCache;
 use crate::request::Trace;
 use crate::spec::RESEARCH_BLOCKS;
 
-/// The share of blocks that are there when their prompts come.
+/// Returns the share of blocks that are there when their prompts come.
 fn hit_ratio(trace: &Trace, blocks: usize) -> f64 {
     let mut cache = BlockCache::new([blocks, 0, 0]);
     let (mut hits, mut all, mut events) = (0, 0, Vec::new());

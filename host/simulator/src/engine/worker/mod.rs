@@ -1,7 +1,7 @@
 //! Worker: prompts and answers, step after step.
 //!
-//! A step computes prompts, or writes one token of every answer, or, where prompts are computed in chunks, both at once. Events
-//! are kept in the order of time until they are read.
+//! A step computes prompts, or writes one token of every answer, or, where prompts are computed in chunks, both at
+//! once. Events are kept in the order of time until they are read.
 
 mod plan;
 
@@ -30,7 +30,7 @@ pub(crate) struct SimWorker {
 }
 
 impl SimWorker {
-    /// A worker of the cluster, idle and empty. A block stands for `block_tokens` tokens.
+    /// Returns a worker of the cluster, idle and empty. A block stands for `block_tokens` tokens.
     pub(super) fn new(cluster: &ClusterSpec, index: usize, spec: &WorkerSpec, block_tokens: u32) -> Self {
         Self {
             index,
@@ -47,7 +47,7 @@ impl SimWorker {
         }
     }
 
-    /// Its cache.
+    /// Returns its cache.
     #[must_use]
     pub(crate) fn cache(&self) -> &BlockCache {
         &self.cache
@@ -66,8 +66,8 @@ impl SimWorker {
         }
     }
 
-    /// Returns how long a step will take that writes a token of every answer it has and is given, with one more to a prompt of so many tokens,
-    /// in microseconds.
+    /// Returns how long a step will take that writes a token of every answer it has and is given, with one more to a
+    /// prompt of so many tokens, in microseconds.
     pub(super) fn step_us_with(&mut self, now_us: u64, prompt_tokens: u32) -> u64 {
         self.catch_up(now_us);
         self.answers_us(1, prompt_tokens.into())
@@ -89,7 +89,8 @@ impl SimWorker {
         }
     }
 
-    /// A step of all answers that are here or given to it, and of so many more that hold so many tokens.
+    /// Returns the time of a step of all answers that are here or given to it, and of so many more that hold so many
+    /// tokens.
     fn answers_us(&self, more: u32, tokens: u64) -> u64 {
         let batch = self.answers.len() + self.answers.waiting() as u32 + more;
         if batch == 0 {
@@ -101,8 +102,8 @@ impl SimWorker {
         self.costs.took_us(parts)
     }
 
-    /// Returns how long it will take to compute the prompts it has, in microseconds: exact where they are computed whole and in their
-    /// order and [`CacheTiming::Routed`], else as far as it was known when they came.
+    /// Returns how long it will take to compute the prompts it has, in microseconds: exact where they are computed
+    /// whole and in their order and [`CacheTiming::Routed`], else as far as it was known when they came.
     #[must_use]
     pub(crate) fn backlog_us(&self, now_us: u64) -> u64 {
         let begun = self.prompts.begun.iter();
@@ -114,7 +115,8 @@ impl SimWorker {
         step + rest + self.prompts.backlog_us()
     }
 
-    /// Returns whether a job with a fetch begins only after [`Self::arrived`]: the fetch goes over a link, and does not hold this worker.
+    /// Returns whether a job with a fetch begins only after [`Self::arrived`]: the fetch goes over a link, and does not
+    /// hold this worker.
     pub(super) fn awaits_fetch(&self, job: &Job) -> bool {
         let over_link =
             matches!(job.kind, JobKind::Decode { .. }) || self.transfers == Transfers::ShareSender;
@@ -144,7 +146,7 @@ impl SimWorker {
         self.begin(now_us);
     }
 
-    /// What a job had to fetch is there.
+    /// Records the arrival of the blocks that a job had to fetch.
     pub(super) fn arrived(&mut self, now_us: u64, request: usize) {
         self.catch_up(now_us);
         if let Some(prompt) = self.prompts.find(request) {
@@ -156,13 +158,13 @@ impl SimWorker {
         self.begin(now_us);
     }
 
-    /// Another worker has read these blocks from its cache.
+    /// Marks blocks as read by another worker.
     pub(super) fn touch(&mut self, blocks: &[u64]) {
         self.cache.touch(blocks);
     }
 
-    /// The worker that a job fetches from is gone. A prompt is computed from what is here; a request whose prompt was to come from
-    /// there is lost, and `true` is the answer.
+    /// Handles the loss of the worker that a job fetches from. A prompt is computed from the blocks here. A request
+    /// whose prompt was to come from there is lost, and `true` is returned.
     pub(super) fn source_lost(&mut self, now_us: u64, request: usize) -> bool {
         self.catch_up(now_us);
         let Some(prompt) = self.prompts.find(request) else {

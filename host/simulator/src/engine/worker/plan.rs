@@ -7,7 +7,8 @@ use crate::engine::prefill::Prompt;
 use crate::engine::step::{Parts, Step};
 
 impl SimWorker {
-    /// Begins a step, unless one is under way or there is nothing to do. Something may have come that one under way did not expect.
+    /// Begins a step, unless one is under way or there is nothing to do. Something may have come that one under way did
+    /// not expect.
     pub(super) fn begin(&mut self, now_us: u64) {
         if let Some(step) = &mut self.step {
             step.tells_us = step.ends_us;
@@ -41,7 +42,8 @@ impl SimWorker {
         });
     }
 
-    /// The least time that passes after a step of the batch alone, which takes `took_us`, until one ends that has an event.
+    /// Returns the least time that passes after a step of the batch alone, which takes `took_us`, until one ends that
+    /// has an event.
     fn quiet_us(&self, took_us: u64) -> u64 {
         let quiet = self.answers.quiet_steps();
         if quiet == 0 {

@@ -25,16 +25,17 @@ pub(super) struct MeasuredStep {
 pub struct FitQuality {
     /// Measured times that there were.
     pub samples: usize,
-    /// Those among them that were left out, being far from all others.
+    /// Samples among them that were left out, being far from all others.
     pub left_out: usize,
-    /// Share of the variance that the fit explains, of those that were not left out; NaN where all of them took the same.
+    /// Share of the variance that the fit explains, of those that were not left out; NaN where all of them took the
+    /// same.
     pub r2: f64,
-    /// Median over all samples of the error, as a share of what was measured.
+    /// Median over all samples of the error, as a share of the measured time.
     pub median_error: f64,
 }
 
-/// What each term takes, at least 0. Where the samples cannot separate terms, the third is given up first, and `kept` last. None where
-/// no term can be fitted.
+/// Fits the cost of each term, at least 0. Where the samples cannot separate terms, the third is given up first, and
+/// `kept` last. `None` where no term can be fitted.
 pub(super) fn fit(samples: &[MeasuredStep], kept: usize) -> Option<([f64; TERMS], FitQuality)> {
     let first = not_negative(samples, kept)?;
     let usual = usual(samples, &first);
@@ -55,7 +56,7 @@ pub(super) fn fit(samples: &[MeasuredStep], kept: usize) -> Option<([f64; TERMS]
     Some((factors, quality))
 }
 
-/// The median; NaN of nothing.
+/// Returns the median; NaN of nothing.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.filter(|value| !value.is_nan()).collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -128,7 +129,7 @@ fn not_negative(samples: &[MeasuredStep], kept: usize) -> Option<[f64; TERMS]> {
     None
 }
 
-/// The normal equations of these terms, each divided by its scale; none where they have no single solution.
+/// Solves the normal equations of these terms, each divided by its scale. `None` where they have no single solution.
 fn solve(samples: &[MeasuredStep], used: &[usize], scales: &[f64; TERMS]) -> Option<Vec<f64>> {
     let size = used.len();
     let mut rows = vec![vec![0.0; size + 1]; size];

@@ -24,19 +24,19 @@ const LEAST: usize = 10;
 pub struct Fit {
     /// The costs.
     pub profile: FittedProfile,
-    /// Which prompts they are fitted to.
+    /// Prompts to which the costs are fitted.
     pub from: FitFrom,
-    /// Of the prompts' times.
+    /// Fit of the prompts' times.
     pub prompts: FitQuality,
-    /// Of the times between tokens; none where too few were measured.
+    /// Fit of the times between tokens. `None` if too few were measured.
     pub steps: Option<FitQuality>,
 }
 
-/// Which prompts a fit is made of.
+/// Prompts of a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FitFrom {
-    /// Those that found their worker idle, and were alone on it until their first token.
+    /// Prompts that found their worker idle, and were alone on it until their first token.
     Idle,
     /// All, each from when the prompt before it on the same worker had its first token.
     AfterWaiting,
@@ -48,7 +48,7 @@ pub enum FitFrom {
     "fit costs: {found} prompts have a time to first token and tell how much was cached, and at least {LEAST} are needed"
 )]
 pub struct TooFew {
-    /// So many there are.
+    /// Number of such prompts.
     pub found: usize,
 }
 
@@ -58,7 +58,7 @@ struct Computed {
     from_us: u64,
     /// Unknown where the answer was not streamed.
     first_token_us: Option<u64>,
-    /// When the worker had nothing more to do for it.
+    /// Time at which the worker was done with the prompt.
     until_us: u64,
     /// Uncached and cached tokens; unknown where the worker did not report them.
     tokens: Option<(f64, f64)>,
@@ -116,7 +116,7 @@ impl fmt::Display for FitFrom {
     }
 }
 
-/// Every worker's prompts, in the order of their dispatch.
+/// Returns every worker's prompts, in the order of their dispatch.
 fn by_worker(recording: &Recording) -> Vec<Vec<Computed>> {
     let mut by_worker = vec![Vec::new(); recording.measured.workers.len()];
     let requests = recording.trace.requests.iter().zip(&recording.measured.courses);
@@ -142,7 +142,7 @@ fn by_worker(recording: &Recording) -> Vec<Vec<Computed>> {
     by_worker
 }
 
-/// Those of one worker that were alone on it until their first token.
+/// Returns the prompts of one worker that were alone on it until their first token.
 fn idle(prompts: &[Computed]) -> Vec<MeasuredStep> {
     let mut busy_until_us = 0;
     let mut samples = Vec::new();
@@ -157,7 +157,7 @@ fn idle(prompts: &[Computed]) -> Vec<MeasuredStep> {
     samples
 }
 
-/// Those of one worker, without what they waited for the prompts before them.
+/// Returns the prompts of one worker, without their waiting time for the prompts before them.
 fn after_waiting(prompts: &[Computed]) -> Vec<MeasuredStep> {
     let mut computed_us = 0;
     let mut samples = Vec::new();
@@ -170,7 +170,7 @@ fn after_waiting(prompts: &[Computed]) -> Vec<MeasuredStep> {
 }
 
 impl Computed {
-    /// What it took from then on, in milliseconds; none where that is not known, or it was overtaken.
+    /// Returns the time from then on, in milliseconds. `None` where that is not known, or it was overtaken.
     fn sample(&self, from_us: u64) -> Option<MeasuredStep> {
         let (uncached, cached) = self.tokens?;
         let took_us = self

@@ -14,7 +14,7 @@ struct RecordedAnswer {
     until_us: u64,
     /// Held for it in the mean.
     tokens: f64,
-    /// Steps, where there are enough of them to be a sample.
+    /// Steps, if there are enough of them to be a sample.
     steps: Option<f64>,
 }
 
@@ -25,8 +25,8 @@ struct Area {
     changes: Vec<(u64, f64, f64)>,
 }
 
-/// Milliseconds of a step, by the request in it, and by a thousand resident tokens; and how good that is. Where there are fewer than
-/// `least` answers, the median alone.
+/// Milliseconds of a step, by the request in it, and by a thousand resident tokens; and how good that is. Where there
+/// are fewer than `least` answers, the median alone.
 pub(super) fn fit(
     recording: &Recording,
     prefill_ms: [f64; 3],
@@ -133,7 +133,7 @@ impl Area {
     }
 }
 
-/// The values up to each time.
+/// Returns the values up to each time.
 fn sums(mut values: Vec<(u64, f64)>) -> Vec<(u64, f64)> {
     values.sort_by_key(|(at_us, _)| *at_us);
     let mut sum = 0.0;

@@ -16,7 +16,7 @@ const TRUE: FittedProfile = FittedProfile {
     link_gbps: 1.0,
 };
 
-/// What a router records of four workers with these costs that compute one prompt after the other.
+/// Returns a router's record of four workers with these costs that compute one prompt after the other.
 fn recording(requests_per_s: f64) -> Recording {
     let mut options = Mix::Conversation.usual(7);
     options.requests = 600;

@@ -7,7 +7,7 @@ use crate::router::CostSource;
 
 const REQUESTS: usize = 12;
 
-/// What may happen to a request, at any time and however often.
+/// Event that may happen to a request, at any time and however often.
 #[derive(Debug, Clone, Copy)]
 enum Happening {
     Placed,

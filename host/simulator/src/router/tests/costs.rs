@@ -33,7 +33,7 @@ fn near(value: f64, expected: f64) {
     );
 }
 
-/// In milliseconds.
+/// Returns the prefill time in milliseconds.
 fn prefill_ms(prompt: u32, cached: u32) -> f64 {
     Profile::default().prefill_us(prompt, cached) as f64 / 1e3
 }
@@ -137,7 +137,8 @@ fn wrong_costs_are_off_by_a_factor_of_the_requests_own() {
     assert_ne!(factors(1), factors(2));
 }
 
-/// What worker 1, which has the first `own` of eight blocks, is predicted to take, and fetches, when worker 0 has the first six.
+/// Returns the predicted time of worker 1, and its fetch. Worker 1 has the first `own` of eight blocks, worker 0 the
+/// first six.
 fn fetching(rule: FetchRule, own: usize) -> (f64, Option<Fetch>) {
     const BLOCKS: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
     let policy = Scripted::row(&[], &["cost.prefill-ms"], 1);

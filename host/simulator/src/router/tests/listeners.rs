@@ -6,7 +6,7 @@ use routing::{Event, EventKind, EventKinds};
 
 use super::*;
 
-/// Keeps what it is told, and ticks every second.
+/// Policy that keeps the events it receives, and ticks every second.
 #[derive(Debug, Default)]
 struct Ear {
     told: Mutex<Vec<(EventKind, u64, u32, f64)>>,
@@ -52,7 +52,7 @@ fn listening(cluster: &ClusterSpec, decide: Verdict) -> (Router, Arc<Ear>) {
     (router, ear)
 }
 
-/// What was told since the last look but for who joined at the start: kind, request, worker and number.
+/// Returns the events since the last look without the joins of the start: kind, request, worker and number.
 fn told(router: &mut Router, ear: &Ear, now_us: u64) -> Vec<(EventKind, u64, u32, f64)> {
     router.tick(now_us);
     let told = std::mem::take(&mut *ear.told.lock().unwrap());

@@ -39,7 +39,7 @@ struct Scripted {
     listeners: Vec<Arc<dyn EventListener>>,
 }
 
-/// One call.
+/// Inputs of one call.
 #[derive(Debug, Clone)]
 struct Seen {
     facts: RequestFacts,
@@ -103,12 +103,12 @@ impl Scripted {
         Self::new(request, candidate, move |_| route(row))
     }
 
-    /// What it was shown in its last call.
+    /// Returns the inputs of the last call.
     fn last(&self) -> Seen {
         self.seen.lock().unwrap().last().unwrap().clone()
     }
 
-    /// The numbers of its last call.
+    /// Returns the numbers of its last call.
     fn numbers(&self) -> Vec<f64> {
         self.last().numbers
     }
@@ -139,12 +139,12 @@ fn router(cluster: &ClusterSpec, policy: &Arc<Scripted>, spec: &RouterSpec) -> R
     Router::new(cluster, BLOCK, one(policy), spec, ONLY)
 }
 
-/// Prefill-only workers.
+/// Returns prefill-only workers.
 fn workers(count: usize) -> ClusterSpec {
     ClusterSpec::prefill_only(count, 1_000)
 }
 
-/// Workers of these roles, that decode.
+/// Returns workers of these roles, that decode.
 fn roles(roles: &[Role]) -> ClusterSpec {
     let mut cluster = ClusterSpec::mixed(0, 1_000, None);
     let profile = Profile::default();
@@ -155,7 +155,7 @@ fn roles(roles: &[Role]) -> ClusterSpec {
     cluster
 }
 
-/// A prompt of so many tokens in these blocks, at the beginning of time.
+/// Returns a prompt of so many tokens in these blocks, at the beginning of time.
 fn request(prompt_tokens: u32, blocks: &[u64]) -> Request {
     assert_eq!(prompt_tokens.div_ceil(BLOCK) as usize, blocks.len());
     Request {
@@ -167,7 +167,7 @@ fn request(prompt_tokens: u32, blocks: &[u64]) -> Request {
     }
 }
 
-/// A prompt that nobody else has.
+/// Returns a request whose prompt is unique.
 fn some_request() -> Request {
     request(2 * BLOCK, &[1_001, 1_002])
 }
@@ -180,7 +180,7 @@ fn stored(blocks: &[u64], tier: Tier) -> CacheEvent {
     }
 }
 
-/// Where it was sent.
+/// Returns the workers of the placement.
 #[track_caller]
 fn sent(placement: &Placement) -> (usize, Option<usize>) {
     match placement {

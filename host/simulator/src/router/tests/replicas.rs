@@ -35,7 +35,7 @@ fn each_router_knows_its_own_requests_and_what_engines_tell() {
 fn the_same_seed_places_the_same() {
     let run = |seed| -> Vec<Placement> {
         let policies = [0, 1].map(|_| {
-            // The worker that is done first, as far as one is told.
+            // Prefers the worker that is done first, as far as the numbers show.
             Scripted::new(
                 &[],
                 &["load.prefill-tokens", "cost.token-ms", "cost.prefill-ms"],

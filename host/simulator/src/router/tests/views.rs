@@ -16,7 +16,7 @@ fn knowing(knowledge: Knowledge) -> RouterSpec {
     }
 }
 
-/// Asks about a prompt, which then goes away again.
+/// Offers a prompt, whose request is then cancelled.
 fn look(router: &mut Router, policy: &Scripted, now_us: u64, prompt: &Request) -> Vec<f64> {
     const LOOKING: usize = 1_000_000;
     router.place(now_us, LOOKING, prompt, 0);
@@ -24,7 +24,7 @@ fn look(router: &mut Router, policy: &Scripted, now_us: u64, prompt: &Request) -
     policy.numbers()
 }
 
-/// As the default, without taking what is sent for what will be held.
+/// Returns the default router, except that sent prompts are not expected in the cache.
 fn told(lag_us: u64, loss: f64) -> RouterSpec {
     RouterSpec {
         expect_us: 0,
@@ -102,7 +102,7 @@ fn a_worker_is_expected_to_hold_what_it_was_just_sent() {
         &knowing(Knowledge::Events { lag_us: 0, loss: 0.0 }),
     );
     let prompt = request(1_024, &[1, 2]);
-    // Of a worker that never told anything the block size is not known.
+    // The block size of a worker without any event is not known.
     router.cache_event(0, 0, &stored(&[9], Tier::Device));
     router.place(1_000, 0, &prompt, 0);
     router.left(1_000, 0);

@@ -14,7 +14,7 @@ pub struct TraceFacts {
     pub requests: usize,
     /// Seconds from the first arrival to the last.
     pub duration_s: f64,
-    /// Requests a second over that time; 0 where it is 0.
+    /// Requests a second over that time; 0 if the time is 0.
     pub per_second: f64,
     /// Different times of arrival. Far fewer than requests: the recording rounded them (see [`Trace::spread`]).
     pub distinct_arrivals: usize,
@@ -34,7 +34,7 @@ pub struct TraceFacts {
     pub unique_tokens: u64,
     /// Share of all blocks that lie in a prefix of an earlier prompt: the hit ratio of a pool without limits.
     pub ideal_block_hit: f64,
-    /// The same in prompt tokens.
+    /// Ideal hit ratio in prompt tokens.
     pub ideal_token_hit: f64,
 }
 
@@ -114,7 +114,7 @@ impl Lengths {
     }
 }
 
-/// 0 of nothing.
+/// Returns the share; 0 of nothing.
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }

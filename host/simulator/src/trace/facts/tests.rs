@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-/// Prompt tokens, output tokens and blocks of each request, one a second.
+/// Returns a trace with the prompt tokens, output tokens and blocks of each request, one a second.
 fn trace(requests: &[(u32, u32, &[u64])]) -> Trace {
     let request = |(at_s, &(prompt_tokens, output_tokens, blocks)): (u64, &(u32, u32, &[u64]))| Request {
         at_us: at_s * 1_000_000,
@@ -21,7 +21,7 @@ fn trace(requests: &[(u32, u32, &[u64])]) -> Trace {
     }
 }
 
-/// `None`, saying so, where the project's data are not there.
+/// Returns a recorded trace. Prints a message and returns `None` where the project's data are not there.
 fn recorded(file: &str) -> Option<Trace> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../../shared/data/traces")

@@ -1,8 +1,9 @@
-//! Programs that call tools, with the figures that are published of Mooncake's tool and agent trace (FAST '25: mean prompt 8,596 tokens,
-//! mean answer 182, 59 % of the cache's blocks reused, where others count 55 % in its file; the file itself is not in the project's data).
+//! Programs that call tools, with the figures that are published of Mooncake's tool and agent trace (FAST '25: mean
+//! prompt 8,596 tokens, mean answer 182, 59 % of the cache's blocks reused, where others count 55 % in its file; the
+//! file itself is not in the project's data).
 //!
-//! Many programs share a few long instructions. A task adds what it is about; each further step adds the answer before it and what the
-//! tool returned, seconds later.
+//! Many programs share a few long instructions. A task adds what it is about; each further step adds the answer before
+//! it and what the tool returned, seconds later.
 
 use super::draws::{Draws, Percentiles, Popularity};
 use super::session::{Author, Session, Turn};
@@ -21,7 +22,7 @@ const INSTRUCTIONS: &Percentiles = &[
     (1.0, 14_000.0),
 ];
 
-/// Tokens of what a task is about.
+/// Tokens of a task's subject.
 const TASK: &Percentiles = &[
     (0.0, 20.0),
     (0.25, 480.0),

@@ -1,4 +1,5 @@
-//! Conversations among which crowds ask about the same text at the same time: an article goes round, a class begins, a job starts.
+//! Conversations among which crowds ask about the same text at the same time: an article goes round, a class begins, a
+//! job starts.
 
 use super::conversation::{self, Conversations};
 use super::draws::Draws;
@@ -17,14 +18,15 @@ const SHARED_TOKENS: (u32, u32) = (1_500, 12_000);
 /// Tokens that each of them adds, fewest and most.
 const OWN_TOKENS: (u32, u32) = (20, 600);
 
-/// Mean interval between the members of a crowd, as a part of the mean interval of the others: a crowd comes within a few seconds.
+/// Mean interval between the members of a crowd, as a part of the mean interval of the others: a crowd comes within a
+/// few seconds.
 const RUSH: f64 = 0.05;
 
 /// Draws conversations, and the crowds among them.
 #[derive(Debug)]
 pub(super) struct Crowds {
     calm: Conversations,
-    /// What the present crowd shares, and how many of it are still to come.
+    /// Text that the present crowd shares, and the number of its requests still to come.
     crowd: Option<(Text, u32)>,
 }
 

@@ -9,8 +9,9 @@ use crate::request::Request;
 /// Halvings of the interval between sessions; after these it is known to a part in 10^12.
 const HALVINGS: u32 = 40;
 
-/// The first `options.requests` requests of the sessions, whose starts are so far apart that these arrive at the wanted rate. A trace
-/// begins without running sessions, as a recording of new ones does: its first minutes have fewer later turns.
+/// Returns the first `options.requests` requests of the sessions, whose starts are so far apart that these arrive at
+/// the wanted rate. A trace begins without running sessions, as a recording of new ones does: its first minutes have
+/// fewer later turns.
 pub(super) fn arrange(sessions: Vec<Session>, options: &MixOptions) -> Vec<Request> {
     let duration_s = options.requests as f64 / options.rate_per_s;
     let interval_s = interval_s(&sessions, options.requests, duration_s);
@@ -38,7 +39,7 @@ pub(super) fn arrange(sessions: Vec<Session>, options: &MixOptions) -> Vec<Reque
     requests
 }
 
-/// The longest mean interval between the starts of sessions with which enough requests arrive in time.
+/// Returns the longest mean interval between the starts of sessions with which enough requests arrive in time.
 fn interval_s(sessions: &[Session], requests: usize, duration_s: f64) -> f64 {
     let (mut enough, mut too_few) = (0.0, duration_s);
     for _ in 0..HALVINGS {

@@ -1,7 +1,8 @@
 //! Chats of people, with the statistics of Mooncake's conversation trace (FAST '25).
 //!
-//! Every table here was counted in `conversation_trace.jsonl`. A prompt that continues a former one was found by its blocks: it shares more
-//! than the first, which all prompts have. Of those that continue, 85 % contain the whole former prompt, and 15 % begin like it.
+//! Every table here was counted in `conversation_trace.jsonl`. A prompt that continues a former one was found by its
+//! blocks: it shares more than the first, which all prompts have. Of those that continue, 85 % contain the whole former
+//! prompt, and 15 % begin like it.
 
 use super::draws::{Draws, Percentiles};
 use super::session::{Author, Session, Turn};
@@ -37,7 +38,8 @@ const FIRST: &Percentiles = &[
     (1.0, 126_000.0),
 ];
 
-/// Tokens by which a prompt is longer than the former one and its answer. Some answers come back shorter than they were made.
+/// Tokens by which a prompt is longer than the former one and its answer. Some answers come back shorter than they were
+/// made.
 const ADDED: &Percentiles = &[
     (0.0, -300.0),
     (0.01, -300.0),
@@ -149,7 +151,7 @@ const SHORT_TOKENS: u32 = 1_024;
 /// Prompts longer than this one are continued more rarely: the context is nearly used up.
 const LONG_TOKENS: u32 = 40_000;
 
-/// How much more rarely.
+/// Factor by which it is rarer.
 const LONG_GOES_ON: f64 = 0.6;
 
 /// Draws conversations of people who all have the same system prompt.
@@ -165,7 +167,7 @@ impl Conversations {
         }
     }
 
-    /// What they all begin with.
+    /// Returns the common beginning of all conversations.
     pub(super) fn system(&self) -> &Text {
         &self.system
     }
@@ -182,7 +184,7 @@ impl Author for Conversations {
     }
 }
 
-/// A conversation from its first prompt to its end.
+/// Returns a conversation from its first prompt to its end.
 pub(super) fn turns(mut prompt: Text, draws: &mut Draws, ids: &mut BlockIds) -> Vec<Turn> {
     let mut after_s = 0.0;
     let mut turns = Vec::new();

@@ -8,11 +8,11 @@ use super::kind::Mix;
 #[derive(Debug)]
 pub(super) struct Draws(SplitMix64);
 
-/// A distribution by its percentiles: pairs of a share of all values, rising from 0 to 1, and the value that this share does not exceed.
-/// Between two of them it is even.
+/// A distribution by its percentiles: pairs of a share of all values, rising from 0 to 1, and the value that this share
+/// does not exceed. Between two of them it is even.
 pub(super) type Percentiles = [(f64, f64)];
 
-/// Which of several things is wanted, where a few are wanted by most: the n-th with a weight of 1/n (Zipf).
+/// Popularity of several things, where a few are wanted by most: the n-th with a weight of 1/n (Zipf).
 #[derive(Debug)]
 pub(super) struct Popularity {
     /// Sum of the weights up to each.
@@ -20,12 +20,12 @@ pub(super) struct Popularity {
 }
 
 impl Draws {
-    /// Every mix has its own sequence of a seed.
+    /// Returns the random numbers of a mix. Every mix has its own sequence of a seed.
     pub(super) fn of(seed: u64, mix: Mix) -> Self {
         Self(SplitMix64::of_decision(seed, mix as u32))
     }
 
-    /// From 0 to 1, without 1.
+    /// Returns a number from 0 to 1, without 1.
     pub(super) fn share(&mut self) -> f64 {
         // 53 bits are what an f64 holds exactly.
         (self.0.next() >> 11) as f64 / (1_u64 << 53) as f64
@@ -35,12 +35,12 @@ impl Draws {
         self.share() < share
     }
 
-    /// Between two of many independent arrivals, whose mean distance is 1 (exponential).
+    /// Returns the time between two of many independent arrivals, whose mean distance is 1 (exponential).
     pub(super) fn wait(&mut self) -> f64 {
         -(1.0 - self.share()).ln()
     }
 
-    /// `low` to `high`, both possible.
+    /// Returns a number from `low` to `high`, both possible.
     pub(super) fn tokens(&mut self, low: u32, high: u32) -> u32 {
         low + (self.share() * f64::from(high - low + 1)) as u32
     }
@@ -49,12 +49,12 @@ impl Draws {
         value_at(percentiles, self.share())
     }
 
-    /// A value in whole tokens, at least 1.
+    /// Returns a value in whole tokens, at least 1.
     pub(super) fn length(&mut self, percentiles: &Percentiles) -> u32 {
         self.value(percentiles).round().max(1.0) as u32
     }
 
-    /// Counted from 0.
+    /// Returns an index, counted from 0.
     pub(super) fn popular(&mut self, among: &Popularity) -> usize {
         let whole = among.sums.last().copied().unwrap_or_default();
         let wanted = self.share() * whole;
@@ -62,7 +62,7 @@ impl Draws {
     }
 }
 
-/// The value that this share of all values does not exceed.
+/// Returns the value that this share of all values does not exceed.
 pub(super) fn value_at(percentiles: &Percentiles, share: f64) -> f64 {
     let above = percentiles
         .partition_point(|&(upto, _)| upto <= share)
@@ -73,7 +73,7 @@ pub(super) fn value_at(percentiles: &Percentiles, share: f64) -> f64 {
 }
 
 impl Popularity {
-    /// `things` is above 0.
+    /// Returns the popularity of `things`, which is above 0.
     pub(super) fn of(things: u32) -> Self {
         let weights = (1..=things).scan(0.0, |sum, rank| {
             *sum += 1.0 / f64::from(rank);

@@ -23,11 +23,12 @@ pub enum Mix {
 /// Size of a mix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MixOptions {
-    /// The same seed makes the same trace.
+    /// Seed. The same seed makes the same trace.
     pub seed: u64,
     /// Exactly as many.
     pub requests: usize,
-    /// Requests a second on average; above 0. Pauses within a session do not depend on it: a higher rate is more people, not faster ones.
+    /// Requests a second on average; above 0. Pauses within a session do not depend on it: a higher rate is more
+    /// people, not faster ones.
     pub rate_per_s: f64,
 }
 
@@ -47,7 +48,7 @@ impl Mix {
         Self::Bursts,
     ];
 
-    /// Its name in the command line.
+    /// Returns its name in the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,7 +61,8 @@ impl Mix {
         }
     }
 
-    /// About an hour of it, or as much as the trace has that it imitates (Mooncake's: 12,031 requests of conversations, 23,608 of agents).
+    /// Returns options for about an hour, or as much as the trace has that it imitates (Mooncake's: 12,031 requests of
+    /// conversations, 23,608 of agents).
     #[must_use]
     pub const fn usual(self, seed: u64) -> MixOptions {
         let (requests, rate_per_s) = match self {

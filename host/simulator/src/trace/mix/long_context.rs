@@ -1,5 +1,6 @@
-//! Several questions on one long document, 16,000 to 128,000 tokens as in the simulated workloads of Mooncake's paper (arXiv 2407.00079
-//! v3). Few prompts, each of them seconds of work: where one goes decides how long those behind it wait.
+//! Several questions on one long document, 16,000 to 128,000 tokens as in the simulated workloads of Mooncake's paper
+//! (arXiv 2407.00079 v3). Few prompts, each of them seconds of work: where one goes decides how long those behind it
+//! wait.
 
 use super::draws::{Draws, Percentiles};
 use super::session::{Author, Session, Turn};

@@ -1,7 +1,9 @@
-//! Generators: workloads made from a seed, where no recorded trace is at hand or a policy must not have been tuned on it.
+//! Generators: workloads made from a seed, where no recorded trace is at hand or a policy must not have been tuned on
+//! it.
 //!
-//! A mix draws sessions (one or several prompts, each growing out of the one before, or sharing a text with others); a calendar puts them
-//! in time. Blocks have 512 tokens, and ids count up in the order of arrival, as in Mooncake's files.
+//! A mix draws sessions (one or several prompts, each growing out of the one before, or sharing a text with others); a
+//! calendar puts them in time. Blocks have 512 tokens, and ids count up in the order of arrival, as in Mooncake's
+//! files.
 
 mod agents;
 mod bursts;

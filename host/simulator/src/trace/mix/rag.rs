@@ -1,5 +1,6 @@
-//! Questions on documents found by a search. A question's topic has its documents in a ranking, of which each search leaves some out: two
-//! prompts of a topic share what comes before the first difference, and a document that both have after it is not shared.
+//! Questions on documents found by a search. A question's topic has its documents in a ranking, of which each search
+//! leaves some out: two prompts of a topic share what comes before the first difference, and a document that both have
+//! after it is not shared.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,7 @@ impl Library {
         }
     }
 
-    /// The instructions and these documents: for the same ones in the same order the same text.
+    /// Returns the instructions and these documents: for the same ones in the same order the same text.
     fn text(&mut self, documents: &[usize], ids: &mut BlockIds) -> Text {
         if let Some(text) = self.made.get(documents) {
             return text.clone();

@@ -6,9 +6,10 @@ use super::text::{BlockIds, Text};
 /// A session: the requests of one user or program, and their times.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Between the start of the session before and this one's; 1 is the mean of a mix whose sessions arrive evenly.
+    /// Time between the start of the session before and this one's; 1 is the mean of a mix whose sessions arrive
+    /// evenly.
     pub(super) wait: f64,
-    /// At least one, in order.
+    /// Turns, at least one, in order.
     pub(super) turns: Vec<Turn>,
 }
 

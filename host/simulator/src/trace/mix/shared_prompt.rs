@@ -1,5 +1,5 @@
-//! Assistants with long instructions that answer single short questions: nearly all of a prompt is shared with others, and which worker
-//! holds which instructions is what matters.
+//! Assistants with long instructions that answer single short questions: nearly all of a prompt is shared with others,
+//! and which worker holds which instructions is what matters.
 
 use super::draws::{Draws, Percentiles, Popularity};
 use super::session::{Author, Session, Turn};

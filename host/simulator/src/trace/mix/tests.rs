@@ -1,4 +1,4 @@
-//! What the mixes are like, counted in what they make.
+//! Tests of the mixes' figures, counted in their traces.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ fn usual(mix: Mix, seed: u64) -> (Trace, TraceFacts) {
     (trace, facts)
 }
 
-/// Within this share of it.
+/// Checks that the value is within this share of the wanted one.
 fn near(name: &str, found: f64, wanted: f64, within: f64) {
     let off = (found / wanted - 1.0).abs();
     assert!(
@@ -24,7 +24,7 @@ fn near(name: &str, found: f64, wanted: f64, within: f64) {
     );
 }
 
-/// Within this much of it.
+/// Checks that the value is within this distance of the wanted one.
 fn about(name: &str, found: f64, wanted: f64, within: f64) {
     assert!(
         (found - wanted).abs() <= within,
@@ -32,7 +32,7 @@ fn about(name: &str, found: f64, wanted: f64, within: f64) {
     );
 }
 
-/// Variance over mean of the requests in 10 s: 1 where all arrive independently of each other.
+/// Returns the variance over mean of the requests in 10 s: 1 where all arrive independently of each other.
 fn dispersion(trace: &Trace) -> f64 {
     let windows = trace.duration_us() / 10_000_000;
     let mut counts = vec![0.0; windows as usize];
@@ -50,7 +50,7 @@ fn dispersion(trace: &Trace) -> f64 {
     variance / mean
 }
 
-/// Block hit ratio of one cache of so many blocks that forgets the one that was not asked for longest.
+/// Returns the block hit ratio of one LRU cache of so many blocks.
 fn hits_with(trace: &Trace, capacity: usize) -> f64 {
     let mut asked_at: HashMap<u64, u64> = HashMap::new();
     let mut by_age = BTreeMap::new();
@@ -193,7 +193,8 @@ fn turns_of_a_conversation_mostly_contain_the_one_before() {
             containing += f64::from(u8::from(shared + 1 >= before.len()));
         }
     }
-    // In the recorded trace 38.7 % of requests continue another, and 85 % of those contain it but for a block that was not full.
+    // In the recorded trace 38.7 % of requests continue another, and 85 % of those contain it but for a block that was
+    // not full.
     about(
         "share of later turns",
         turns / trace.requests.len() as f64,
@@ -211,7 +212,8 @@ fn turns_of_a_conversation_mostly_contain_the_one_before() {
 #[test]
 fn conversations_come_back_as_soon_as_in_the_recorded_trace() {
     let (trace, _) = usual(Mix::Conversation, 1);
-    // The recorded trace's hits in one pool: `mooncake-paper.md`, section 10. What a cache of a size hits tells how soon blocks are reused.
+    // The recorded trace's hits in one pool: `mooncake-paper.md`, section 10. The hits of a cache of a size show how
+    // soon blocks are reused.
     for (capacity, recorded) in [(1_000, 0.045), (5_859, 0.136), (10_000, 0.212), (30_000, 0.326)] {
         let found = hits_with(&trace, capacity);
         about(&format!("hits in {capacity} blocks"), found, recorded, 0.015);

@@ -22,7 +22,7 @@ impl BlockIds {
     }
 }
 
-/// What a prompt begins with. Its clones go on differently: a block that is not full yet will be another one in each.
+/// Beginning of a prompt. Its clones go on differently: a block that is not full yet will be another one in each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Text {
     tokens: u32,
@@ -35,8 +35,8 @@ impl Text {
         Self::default().and(tokens, ids)
     }
 
-    /// `count` of them that have nothing in common. Their lengths are scattered so evenly over the percentiles that the first few, which
-    /// most requests share, are neither all long nor all short, whatever the seed.
+    /// Returns `count` texts that have nothing in common. Their lengths are scattered so evenly over the percentiles
+    /// that the first few, which most requests share, are neither all long nor all short, whatever the seed.
     pub(super) fn several(count: u32, lengths: &Percentiles, ids: &mut BlockIds) -> Vec<Self> {
         (0..count)
             .map(|index| (0.5 + f64::from(index) * GOLDEN_RATIO).fract())
@@ -48,7 +48,7 @@ impl Text {
         self.tokens
     }
 
-    /// With so many tokens more, which no other text has.
+    /// Adds so many tokens, which no other text has.
     pub(super) fn and(mut self, tokens: u32, ids: &mut BlockIds) -> Self {
         self.tokens += tokens;
         while self.blocks.len() < (self.tokens / BLOCK_TOKENS) as usize {
@@ -57,7 +57,7 @@ impl Text {
         self
     }
 
-    /// Its first full blocks, at least one where it has any.
+    /// Returns its first full blocks, at least one where it has any.
     pub(super) fn cut(mut self, blocks: usize) -> Self {
         self.blocks.truncate(blocks.max(1));
         self.tokens = self.blocks.len() as u32 * BLOCK_TOKENS;
@@ -69,7 +69,7 @@ impl Text {
         self.blocks.len()
     }
 
-    /// One id for each block, also for the last one where it is not full.
+    /// Returns one id for each block, also for the last one where it is not full.
     pub(super) fn blocks(&self, ids: &mut BlockIds) -> Box<[u64]> {
         let rest = (!self.tokens.is_multiple_of(BLOCK_TOKENS)).then(|| ids.next());
         self.blocks.iter().copied().chain(rest).collect()

@@ -33,7 +33,7 @@ impl Capture {
         }
     }
 
-    /// A pool of this worker alone.
+    /// Returns a pool of this worker alone.
     pub(super) fn toml(&self) -> String {
         format!(
             "[pools.chat]\ntokenize = \"off\"\n[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{}\"\nkv-events = \"off\"\n",

@@ -17,7 +17,7 @@ async fn router(server: &str) -> (Fleet, TestRouter) {
     (fleet, router)
 }
 
-/// A client that was answered, and stays.
+/// Returns a client that was answered, and stays.
 async fn idle(router: &TestRouter) -> Raw {
     let mut client = Raw::connect(router.client.base()).await.unwrap();
     client.say(HEALTH).await.unwrap();
@@ -25,7 +25,7 @@ async fn idle(router: &TestRouter) -> Raw {
     client
 }
 
-/// Another client is served.
+/// Checks that another client is served.
 async fn check_served(router: &TestRouter) {
     let mut client = Raw::connect(router.client.base()).await.unwrap();
     client.say(chat()).await.unwrap();

@@ -14,7 +14,7 @@ async fn router(server: &str, worker: &Capture) -> TestRouter {
     TestRouter::start(&toml).await.unwrap()
 }
 
-/// A request head with these lines, of a body of two bytes.
+/// Returns a request head with these lines, of a body of two bytes.
 fn post(lines: &str) -> String {
     format!("POST /v1/completions HTTP/1.1\r\n{lines}\r\n\r\n")
 }

@@ -14,13 +14,13 @@ pub(super) struct Raw<S = TcpStream> {
 #[derive(Debug)]
 pub(super) struct RawAnswer {
     pub(super) status: u16,
-    /// In lower case, with a line's end before each.
+    /// Head in lower case, with a line's end before each line.
     pub(super) head: String,
     pub(super) body: String,
 }
 
 impl Raw {
-    /// To `http://host:port`.
+    /// Connects to `http://host:port`.
     pub(super) async fn connect(base: &str) -> Result<Self> {
         let address = base.split_once("://").context("a URL")?.1;
         Ok(Self::over(TcpStream::connect(address).await?))
@@ -72,14 +72,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
 }
 
 impl RawAnswer {
-    /// The code of an error in the OpenAI shape; empty where it has none.
+    /// Returns the code of an error in the OpenAI shape; empty where it has none.
     pub(super) fn code(&self) -> String {
         let body: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
         body["error"]["code"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-/// A request for an answer of one piece.
+/// Returns a request for an answer of one piece.
 pub(super) fn chat() -> String {
     let body = crate::chat("hello", false).to_string();
     format!(

@@ -17,7 +17,7 @@ use super::{metric, turned};
 use crate::fast_fleet;
 use crate::realtime::Socket;
 
-/// An authority and what it vouches for.
+/// Certificate authority.
 pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// PEM.
@@ -47,7 +47,7 @@ impl Authority {
     }
 }
 
-/// A client that trusts this authority, and maybe shows something itself.
+/// Connects a client that trusts this authority, and maybe presents a certificate itself.
 async fn connect(
     router: &TestRouter,
     trusted: &Authority,
@@ -56,7 +56,7 @@ async fn connect(
     Ok(Raw::over(dial(router.client.base(), trusted, shown).await?))
 }
 
-/// Its connection alone, to the listener at `base`.
+/// Opens the connection alone, to the listener at `base`.
 async fn dial(
     base: &str,
     trusted: &Authority,
@@ -91,7 +91,7 @@ fn save(router: &TestRouter, identity: &Identity) {
     }
 }
 
-/// A router that begins without TLS, so that its folder is known.
+/// Starts a router without TLS, so that its folder is known.
 async fn router(authority: &Authority) -> (harness::Fleet, TestRouter, String) {
     let fleet = fast_fleet(1).await;
     let rest = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
@@ -216,7 +216,7 @@ async fn with_an_authority_for_clients_only_its_clients_come_in() {
     assert!(turned(&router, "tls-failed").await >= 2.0);
 }
 
-/// The status of a page on a listener with TLS.
+/// Returns the status of a page on a listener with TLS.
 async fn page(base: &str, trusted: &Authority, path: &str, headers: &str) -> anyhow::Result<u16> {
     let mut client = Raw::over(dial(base, trusted, None).await?);
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");

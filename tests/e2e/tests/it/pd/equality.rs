@@ -10,7 +10,7 @@ use crate::{fast, long_prompt};
 
 const COMPLETIONS: &str = "/v1/completions";
 
-/// Requests whose prompts share nothing between different numbers.
+/// Returns requests whose prompts share nothing between different numbers.
 fn requests(number: usize) -> Vec<(&'static str, Value)> {
     let text = |part: usize| long_prompt(number * 10 + part);
     let ids: Vec<usize> = (0..200).map(|token| number * 1000 + token).collect();

@@ -6,9 +6,9 @@ use harness::{SplitFleet, eventually};
 use http::StatusCode;
 use mock_engine::{MockEngine, RequestFault, Times};
 
-/// Beyond every timeout of the router: how long a prompt takes that is computed slowly.
+/// Slowness beyond every timeout of the router, as a factor of the time of a prompt.
 const SLOW_FACTOR: f64 = 5500.0;
-/// Of a worker that is busy: seconds.
+/// Seconds in `Retry-After` of a busy worker.
 pub(super) const RETRY_AFTER: u32 = 7;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Fault {
     PrefillRefuses,
     /// The answer breaks off in the middle.
     PrefillTorn,
-    /// It has a new engine id, unknown to the router.
+    /// The worker has a new engine id, unknown to the router.
     PrefillRestarted,
     /// Killed while it computes, and back later under a new engine id.
     PrefillDies,
@@ -96,7 +96,7 @@ impl Fault {
         }
     }
 
-    /// The part of it that happens to a request under way.
+    /// Causes the part of the fault that happens to a request under way.
     pub(super) async fn strike(self, fleet: &SplitFleet, reached: impl Future<Output = ()>) {
         let faults = fleet.prefill[0].faults();
         match self {

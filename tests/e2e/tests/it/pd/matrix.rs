@@ -1,5 +1,5 @@
-//! Runs the table: one router for a dialect, a pool with engines of its own for each row, all rows at once; within a row
-//! streamed and not, with clients that stay and clients that leave.
+//! Runs the table: one router for a dialect, a pool with engines of its own for each row, all rows at once; within a
+//! row streamed and not, with clients that stay and clients that leave.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::{ANSWER_TOKENS, CHAT, DIALECTS, ask, reference, seen};
 
 /// The router's timeouts for both legs where a row waits for them: far above what a healthy leg takes.
 const LEG_TIMEOUT: Duration = Duration::from_millis(2500);
-/// And where none does, however busy the machine is.
+/// Timeout where none is expected, however busy the machine is.
 const NO_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that engines keep blocks that are not fetched: longer than the router waits for a leg, as in real engines, so
 /// that the router gives up first.
 const KEPT_FOR: Duration = Duration::from_millis(3500);
-/// And where it does not: the test fails before they are free by themselves.
+/// Time where the router does not give up first: the test fails before the blocks are freed by themselves.
 const KEPT_FOR_GOOD: Duration = Duration::from_secs(600);
 const TIME_SCALE: f64 = 20.0;
 /// Room for prompt and answer, in tokens.
@@ -138,7 +138,7 @@ impl Row {
         body
     }
 
-    /// Both workers are in use, whatever was before.
+    /// Waits until a pair of workers answers, after any earlier fault.
     async fn serves_pairs(&self, number: &mut usize, what: &str) {
         eventually_ok(&format!("a pair answers before {what}"), || {
             let body = ask(next(number), false);
@@ -153,7 +153,7 @@ impl Row {
         .await;
     }
 
-    /// The client waits for the end and sees what the table says.
+    /// Checks the row for a client that waits for the end.
     async fn stay(&self, body: &Value, what: &str) {
         let strike = self
             .fault
@@ -197,7 +197,8 @@ impl Row {
         }
     }
 
-    /// The client goes once the engine in question is at it, and from a stream that begins after its first chunk.
+    /// Checks the row for a client that disconnects once the engine in question works on the request. From a stream
+    /// that begins, it disconnects after its first chunk.
     async fn leave(&self, body: &Value, stream: bool) {
         let engine = self.fault.place(&self.fleet);
         let begun = async {
@@ -229,7 +230,7 @@ impl Row {
         );
     }
 
-    /// The router has noticed that a client left, whatever the workers do.
+    /// Checks that the router has noticed that a client left, however the workers behave.
     async fn holds_no_lease(&self, router: &TestRouter, what: &str) {
         eventually_ok(&format!("no lease is held after {what}"), || async {
             match router.leases(&format!("{}-", self.pool)).await.unwrap() {
@@ -240,7 +241,7 @@ impl Row {
         .await;
     }
 
-    /// No leg runs, no block is kept, no lease is held.
+    /// Checks that no leg runs, no block is kept, no lease is held.
     async fn leaves_nothing(&self, router: &TestRouter, what: &str) {
         eventually_ok(&format!("nothing is left of {what}"), || async {
             let left = self.fleet.left();
@@ -253,7 +254,7 @@ impl Row {
         .await;
     }
 
-    /// None where the connection broke before an answer began.
+    /// Sends a request. Returns `None` where the connection broke before an answer began.
     async fn open(&self, body: &Value) -> Option<harness::Stream> {
         let headers = [("x-pool", &*self.pool)];
         let body = body.to_string().into();

@@ -18,7 +18,7 @@ fn message(number: usize, stream: bool) -> Value {
     })
 }
 
-/// The text of an answer, whole or streamed, and whether two engines made it.
+/// Returns the text of an answer, whole or streamed, and whether two engines made it.
 async fn said(client: &harness::Client, body: &Value) -> (String, bool) {
     let sent = client.stream(Method::POST, MESSAGES, &[], Bytes::from(body.to_string()));
     let answer = sent.await.unwrap().whole().await.unwrap();
@@ -40,7 +40,7 @@ async fn said(client: &harness::Client, body: &Value) -> (String, bool) {
     (deltas.filter_map(Value::as_str).collect(), is_split)
 }
 
-/// The `kv_transfer_params` of the last request that an engine was sent.
+/// Returns the `kv_transfer_params` of the last request that an engine received.
 fn handshake(engine: &MockEngine) -> Value {
     let sent = engine.requests(MESSAGES).pop().unwrap();
     let body: Value = serde_json::from_slice(&sent.body).unwrap();
@@ -106,7 +106,7 @@ async fn a_mooncake_pair_answers_messages_with_its_decode_worker() {
     assert!(fleet.prefill[0].requests(MESSAGES).is_empty());
 }
 
-/// Its decode workers answer nothing alone.
+/// The decode workers of the pool answer nothing alone.
 #[tokio::test]
 async fn a_pool_of_sglang_pairs_refuses_messages() {
     let (fleet, router) = split(PdDialect::Sglang).await;

@@ -25,7 +25,7 @@ const DIALECTS: [PdDialect; 4] = [
 /// Tokens of every requested answer here.
 const ANSWER_TOKENS: u32 = 24;
 
-/// A chat request whose prompt shares no block with that of any other `number`.
+/// Returns a chat request whose prompt shares no block with that of any other `number`.
 fn ask(number: usize, stream: bool) -> Value {
     let prompt: String = (0..60).map(|word| format!("topic{number}word{word} ")).collect();
     json!({

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{CHAT, DIALECTS, ask, seen};
 use crate::{fast, fast_fleet};
 
-/// The ranks that requests to an engine were pinned to.
+/// Returns the ranks that requests to an engine were pinned to.
 fn ranks(engine: &MockEngine) -> BTreeSet<String> {
     let requests = engine.requests(CHAT);
     let rank = |headers: &http::HeaderMap| headers["x-data-parallel-rank"].to_str().unwrap().to_owned();
@@ -46,7 +46,7 @@ async fn every_rank_of_every_engine_gets_legs_and_none_out_of_range() {
     }
 }
 
-/// A conversation of so many turns of some 1,500 tokens, the last one short.
+/// Returns a conversation of so many turns of some 1,500 tokens, the last one short.
 fn conversation(topic: &str, turns: usize) -> Value {
     let turn = |turn: usize| -> String { (0..600).map(|word| format!("{topic}{turn}word{word} ")).collect() };
     let mut messages: Vec<_> = (0..turns)

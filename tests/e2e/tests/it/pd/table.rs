@@ -51,8 +51,8 @@ const TORN: See = See::Router(502, "worker_broke_off");
 pub(super) const LATE: See = See::Router(504, "worker_timeout");
 const CUT: See = See::CutOff;
 
-/// In the order of [`super::DIALECTS`]. SGLang's decode workers never do a whole request, so that there a prefill worker that
-/// fails fails the request; the others' take over.
+/// In the order of [`super::DIALECTS`]. SGLang's decode workers never do a whole request, so that there a prefill
+/// worker that fails fails the request; the others' take over.
 #[rustfmt::skip]
 pub(super) const TABLE: [(Fault, [Option<Cell>; 4]); 17] = [
     //                   nixl          mooncake      store         sglang

@@ -1,4 +1,5 @@
-//! Policies that pass the trial of a load and misbehave once they serve: no client notices, and the last good version decides.
+//! Policies that pass the trial of a load and misbehave once they serve: no client notices, and the last good version
+//! decides.
 
 use harness::{HOSTILE, mends_after, sends_to};
 

@@ -94,7 +94,7 @@ impl Stage {
         answer.header("x-conductor-worker").to_owned()
     }
 
-    /// The next requests are all answered by this worker.
+    /// Checks that the next requests are all answered by this worker.
     #[track_caller]
     fn all_by<'a>(&'a self, worker: &'a str) -> impl Future<Output = ()> + 'a {
         let caller = std::panic::Location::caller();

@@ -15,7 +15,7 @@ struct Mixed {
 }
 
 impl Mixed {
-    /// `policies` are components put into the policy folder before `pipeline` is configured.
+    /// Starts a router. `policies` are components put into the policy folder before `pipeline` is configured.
     async fn start(policies: &[(&str, Vec<u8>)], pipeline: &str) -> Self {
         let fleet = fast_fleet(3).await;
         let router = TestRouter::start(&workers(&fleet)).await.unwrap();

@@ -22,7 +22,7 @@ fn config(folder: &Path, ttl_s: u32, workers: &str) -> String {
     )
 }
 
-/// The workers in the other order, so that they have other ids.
+/// Returns the workers in the other order, so that they have other ids.
 fn reversed(fleet: &Fleet) -> String {
     let tables = fleet.workers_toml();
     let mut tables: Vec<&str> = tables.split_inclusive("\n\n").collect();
@@ -30,7 +30,7 @@ fn reversed(fleet: &Fleet) -> String {
     tables.concat()
 }
 
-/// The worker of each session.
+/// Returns the worker of each session.
 async fn places(router: &TestRouter) -> BTreeMap<usize, String> {
     let mut places = BTreeMap::new();
     for session in 0..SESSIONS {

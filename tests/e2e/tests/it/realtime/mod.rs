@@ -18,10 +18,10 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::{chat, fast_fleet, router_over, router_with};
 
-/// One second of nothing: 6 bytes in base64.
+/// Audio of one second of nothing: 6 bytes in base64.
 const AUDIO: &str = "AAAAAAAA";
 
-/// An open WebSocket, and what the answer that opened it says.
+/// Open WebSocket, with the answer that opened it.
 pub(crate) struct Socket<S> {
     stream: WebSocketStream<S>,
     headers: HeaderMap,
@@ -73,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
     }
 
-    /// One utterance of so many pieces; the transcript.
+    /// Sends one utterance of so many pieces. Returns the transcript.
     pub(crate) async fn transcribe(&mut self, pieces: usize) -> Result<Value> {
         self.say(&json!({ "type": "session.update", "model": "mock" }))
             .await?;
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 }
 
-/// The answer to a handshake that is refused: its status and code.
+/// Returns status and code of the answer to a handshake that is refused.
 fn refused<S>(opened: Result<Socket<S>>) -> (StatusCode, String) {
     let error = opened.map(|socket| socket.headers).unwrap_err();
     let answer = match error.downcast_ref() {

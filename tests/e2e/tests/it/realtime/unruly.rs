@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::{Socket, refused};
 use crate::{chat, fast_fleet};
 
-/// Worker that answers probes, and sends these bytes for each handshake before it closes.
+/// Starts a worker that answers probes, and sends these bytes for each handshake before it closes.
 pub(crate) async fn raw_worker(answer: &'static str) -> (u16, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -20,7 +20,7 @@ const LENGTH: usize = 32 * 1024;
 
 /// Blocks one behind the other.
 pub(super) struct Chain {
-    /// The block before the first one; none where that begins a prompt.
+    /// Block before the first one. `None` if that begins a prompt.
     pub(super) parent: Option<u64>,
     pub(super) hashes: Vec<u64>,
     pub(super) tokens: Vec<u32>,
@@ -37,7 +37,7 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// Of backend `number` of `count`, with about so many blocks besides what prompts share.
+    /// Returns the contents of backend `number` of `count`, with about so many blocks besides those that prompts share.
     pub(super) fn new(number: u16, count: u16, fill: u64) -> Self {
         let own = |group: &u64| group % u64::from(count) == u64::from(number);
         let forms = [PromptForm::Chat, PromptForm::Turns, PromptForm::Ids];
@@ -62,7 +62,7 @@ impl Holding {
         shared as u64 + self.filling * CHAIN
     }
 
-    /// All of it, as batches.
+    /// Returns all of it, as batches.
     pub(super) fn told(&self) -> Vec<Vec<u8>> {
         let filling: Vec<_> = (0..self.filling)
             .map(|place| self.made_up(place, CHAIN))
@@ -74,7 +74,7 @@ impl Holding {
             .collect()
     }
 
-    /// One batch: a chain comes, and the oldest of those goes.
+    /// Returns one batch: a chain is added, and the oldest of those removed.
     pub(super) fn change(&mut self) -> Vec<u8> {
         self.passed += 1;
         let chain = self.made_up((1 << 22) + self.passed % (1 << 22), SHORT_CHAIN);
@@ -87,7 +87,7 @@ impl Holding {
         wire::batch(&[&chain], &gone)
     }
 
-    /// A chain that no prompt begins with.
+    /// Returns a chain that no prompt begins with.
     fn made_up(&self, place: u64, blocks: u64) -> Chain {
         let mut state = (self.number << 32) + place;
         let tokens = (0..blocks * BLOCK as u64).map(|_| {
@@ -101,7 +101,8 @@ impl Holding {
 }
 
 impl Chain {
-    /// The whole blocks of a prompt. Equal beginnings have equal hashes, as with a real engine; other backends have others.
+    /// Returns the whole blocks of a prompt. Equal beginnings have equal hashes, as with a real engine; other backends
+    /// have others.
     fn of(backend: u64, mut tokens: Vec<u32>) -> Self {
         tokens.truncate(tokens.len() / BLOCK * BLOCK);
         let mut hash = backend;

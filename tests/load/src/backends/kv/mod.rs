@@ -29,7 +29,7 @@ pub struct Publishers {
 }
 
 impl Publishers {
-    /// One publisher for each of `count` backends, on any ports of 127.0.0.1.
+    /// Starts one publisher for each of `count` backends, on any ports of 127.0.0.1.
     ///
     /// # Errors
     /// Where there are no sockets or no thread to be had.

@@ -1,5 +1,5 @@
-//! Batches of events as vLLM writes them since 0.26: `[ts, [event...], dp_rank]` in msgpack, events as maps. Field names after vLLM's
-//! `kv_events.py`.
+//! Batches of events as vLLM writes them since 0.26: `[ts, [event...], dp_rank]` in msgpack, events as maps. Field
+//! names after vLLM's `kv_events.py`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

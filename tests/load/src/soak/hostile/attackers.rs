@@ -1,5 +1,5 @@
-//! The attackers' own threads. They have the lowest priority: real attackers have machines of their own, and what is measured is
-//! how much the router's work for them delays others, not how busy the measuring machine is with attacking.
+//! The attackers' own threads. They have the lowest priority: real attackers have machines of their own, and what is
+//! measured is how much the router's work for them delays others, not how busy the measuring machine is with attacking.
 
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, EnterGuard, Runtime};
@@ -23,7 +23,7 @@ impl Attackers {
         Ok(Self(Some(runtime.context("start the attackers' threads")?)))
     }
 
-    /// While the guard is held, tasks are spawned on these threads.
+    /// Enters the runtime. While the guard is held, tasks are spawned on these threads.
     pub(super) fn enter(&self) -> Option<EnterGuard<'_>> {
         self.0.as_ref().map(Runtime::enter)
     }

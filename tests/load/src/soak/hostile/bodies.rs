@@ -1,4 +1,5 @@
-//! Attacks on the clients' listener: bodies that are held, that dribble, that cost a tokenizer much, and requests hidden in others.
+//! Attacks on the clients' listener: bodies that are held, that dribble, that cost a tokenizer much, and requests
+//! hidden in others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,14 +33,14 @@ pub(super) fn spawn(attacks: &mut JoinSet<()>, field: &Arc<Field>) {
     }
 }
 
-/// Prompts that cost a tokenizer much.
+/// Spawns prompts that cost a tokenizer much.
 pub(super) fn spawn_prompts(attacks: &mut JoinSet<()>, field: &Arc<Field>) {
     for _ in 0..2 {
         attacks.spawn(spaces(Arc::clone(field)));
     }
 }
 
-/// Requests hidden in others, and those whose worker lies.
+/// Spawns requests hidden in others, and those whose worker lies.
 pub(super) fn spawn_lies(attacks: &mut JoinSet<()>, field: &Arc<Field>) {
     attacks.spawn(smuggle(Arc::clone(field)));
     attacks.spawn(claim(Arc::clone(field)));
@@ -89,7 +90,7 @@ async fn dribble(field: Arc<Field>) {
     }
 }
 
-/// Prompts that are one word to a tokenizer.
+/// Sends prompts that are one word to a tokenizer.
 async fn spaces(field: Arc<Field>) {
     const ATTACK: &str = "prompts of 4 MB of spaces";
     let content = " ".repeat(SPACES);
@@ -107,7 +108,7 @@ async fn spaces(field: Arc<Field>) {
     }
 }
 
-/// Requests whose end two readers would see at two places.
+/// Sends requests whose end two readers would see at two places.
 async fn smuggle(field: Arc<Field>) {
     const ATTACK: &str = "requests hidden in others";
     let post = "POST /v1/chat/completions HTTP/1.1\r\nhost: r\r\n";
@@ -139,7 +140,7 @@ async fn smuggle(field: Arc<Field>) {
     }
 }
 
-/// Requests whose worker reports 2^64-1 tokens: the client's limits must not be exhausted.
+/// Sends requests whose worker reports 2^64-1 tokens: the client's limits must not be exhausted.
 async fn claim(field: Arc<Field>) {
     const ATTACK: &str = "usage of 2^64-1";
     let body =

@@ -1,5 +1,5 @@
-//! Publishers of KV events that mean harm: messages without end, huge frames, block names chosen to collide, and stores that take long
-//! to compare.
+//! Publishers of KV events that mean harm: messages without end, huge frames, block names chosen to collide, and stores
+//! that take long to compare.
 
 use std::io;
 use std::sync::Arc;
@@ -128,13 +128,13 @@ fn fibonacci() -> impl Iterator<Item = u64> {
     })
 }
 
-/// A batch of stores of one block each, with the next names.
+/// Returns a batch of stores of one block each, with the next names.
 fn chosen(names: &mut impl Iterator<Item = u64>) -> Vec<u8> {
     let names: Vec<u64> = names.take(NAMES as usize).collect();
     batch(names.len(), |out, at| store(out, &[names[at]], None, BLOCK))
 }
 
-/// A batch in which full stores and stores with fewer names than blocks have the same parent.
+/// Returns a batch in which full stores and stores with fewer names than blocks have the same parent.
 fn sparse() -> Vec<u8> {
     let names: Vec<u64> = (1_000..1_008).collect();
     batch(STORES, |out, at| {
@@ -153,7 +153,7 @@ fn batch(count: usize, mut store: impl FnMut(&mut ByteBuf, usize)) -> Vec<u8> {
     out.into_vec()
 }
 
-/// `BlockStored` as vLLM writes it.
+/// Writes `BlockStored` as vLLM does.
 fn store(out: &mut ByteBuf, names: &[u64], parent: Option<u64>, tokens: usize) {
     let text = |out: &mut ByteBuf, text: &str| encode::write_str(out, text).expect(IN_MEMORY);
     encode::write_map_len(out, 7).expect(IN_MEMORY);

@@ -23,7 +23,7 @@ pub(super) struct Field {
     pub(super) clients: Loopback,
     pub(super) admin: Loopback,
     pub(super) indexer: Loopback,
-    /// By attack and what came of it.
+    /// Counts by attack and result.
     tally: Mutex<BTreeMap<(&'static str, String), u64>>,
     smuggled: AtomicU64,
 }
@@ -39,13 +39,13 @@ impl Field {
         }
     }
 
-    /// An attack came to this.
+    /// Records the result of an attack.
     pub(super) fn saw(&self, attack: &'static str, what: impl Into<String>) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         *tally.entry((attack, what.into())).or_default() += 1;
     }
 
-    /// A request was answered that was hidden in another one.
+    /// Records an answer to a request that was hidden in another one.
     pub(super) fn saw_smuggled(&self) {
         self.smuggled.fetch_add(1, Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ impl Field {
     }
 }
 
-/// A connection from an address of the attack's own, as `connections-per-address` counts them.
+/// Connects from an address of the attack's own, as `connections-per-address` counts them.
 pub(super) async fn connect(from: u8, to: Loopback) -> io::Result<TcpStream> {
     connect_with(TcpSocket::new_v4()?, from, to).await
 }
@@ -110,7 +110,7 @@ pub(super) async fn heard(stream: &mut TcpStream, patience: Duration) -> String 
     String::from_utf8_lossy(&seen).into_owned()
 }
 
-/// The status of an answer and the code of its error.
+/// Returns the status of an answer and the code of its error.
 pub(super) fn status(answer: &str) -> String {
     let Some(status) = answer.get(9..12) else {
         return "closed without an answer".to_owned();

@@ -1,4 +1,5 @@
-//! Attacks on the listeners of operators and of the index: peers that say nothing, that never read, and registrations that forge.
+//! Attacks on the listeners of operators and of the index: peers that say nothing, that never read, and registrations
+//! that forge.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Every attack that is known at once, scaled down, beside ordinary requests. First the router is measured without them, then with
-//! them. Its memory must stay below its limit, ordinary requests must not fail or become slow, and `/health` must always be answered.
+//! Every attack that is known at once, scaled down, beside ordinary requests. First the router is measured without
+//! them, then with them. Its memory must stay below its limit, ordinary requests must not fail or become slow, and
+//! `/health` must always be answered.
 
 mod attackers;
 mod bodies;
@@ -167,7 +168,7 @@ fn spawn(
     Ok(attacks)
 }
 
-/// Ordinary requests for so long.
+/// Sends ordinary requests for so long.
 async fn ordinary(
     options: &HostileOptions,
     router: &mut Router,

@@ -27,7 +27,7 @@ pub(super) fn spawn(attacks: &mut JoinSet<()>, field: &Arc<Field>, folder: &Path
     Ok(())
 }
 
-/// One file after the other takes the place of the one before.
+/// Replaces one file by the next, one after the other.
 async fn exchange(field: Arc<Field>, folder: PathBuf, files: Vec<(&'static str, Vec<u8>)>) {
     for (name, component) in files.iter().cycle() {
         // The disk may be full: the active policy stays.

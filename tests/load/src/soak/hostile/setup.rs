@@ -101,7 +101,7 @@ impl Router {
         self.folder.path()
     }
 
-    /// Fails, with the end of its log, where it has ended.
+    /// Fails if the process has ended, with the end of its log.
     pub(super) fn ensure_alive(&mut self) -> Result<()> {
         self.process.ensure_alive()
     }
@@ -110,7 +110,7 @@ impl Router {
         self.process.log_tail()
     }
 
-    /// The most memory that was resident, in bytes.
+    /// Returns the peak of resident memory, in bytes.
     pub(super) fn peak(&self) -> Result<u64> {
         let file = format!("/proc/{}/status", self.process.id());
         let text = fs::read_to_string(&file).with_context(|| format!("failed to read `{file}`"))?;
@@ -130,7 +130,7 @@ impl Router {
     }
 }
 
-/// The file without its workers and routes. What bodies may take is a quarter of the memory.
+/// Returns the file without its workers and routes. What bodies may take is a quarter of the memory.
 fn file(options: &HostileOptions, [clients, admin, indexer]: [Loopback; 3]) -> String {
     let [clients, admin, indexer] = [clients, admin, indexer].map(Loopback::address);
     let memory = options.memory_limit;
@@ -146,7 +146,7 @@ fn file(options: &HostileOptions, [clients, admin, indexer]: [Loopback; 3]) -> S
     )
 }
 
-/// A file of the folder of policies is there whole or not at all.
+/// Writes a file of the policy folder atomically.
 pub(super) fn place(folder: &Path, policy: &str, component: &[u8]) -> Result<()> {
     let (new, file) = (
         folder.join("policy.new"),

@@ -28,7 +28,7 @@ impl Verdict {
         self.attacked_ms / self.quiet_ms
     }
 
-    /// The aims that were missed.
+    /// Returns the missed targets.
     pub(super) fn misses(&self) -> Vec<String> {
         let aims = [
             (self.peak > self.limit, "memory went beyond its limit"),

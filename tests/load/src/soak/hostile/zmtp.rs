@@ -31,14 +31,14 @@ pub(super) async fn greet(stream: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// The header of a frame.
+/// Returns the header of a frame.
 pub(super) fn header(length: u64, has_more: bool) -> Vec<u8> {
     let mut header = vec![LONG | if has_more { MORE } else { 0 }];
     header.extend_from_slice(&length.to_be_bytes());
     header
 }
 
-/// A message: topic, sequence number, payload.
+/// Returns a message: topic, sequence number, payload.
 pub(super) fn message(sequence: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = header(0, true);
     bytes.extend(header(8, true));

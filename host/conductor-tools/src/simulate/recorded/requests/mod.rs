@@ -28,7 +28,7 @@ pub(super) struct LoggedRequests {
 #[derive(Debug, Default)]
 pub(super) struct LoggedPool {
     pub(super) requests: Vec<RecordedRequest>,
-    /// By the index that requests have.
+    /// Workers by the index that requests have.
     pub(super) workers: Vec<LoggedWorker>,
     /// Number of requests that each policy placed.
     pub(super) policies: HashMap<LoggedPolicy, usize>,
@@ -72,7 +72,7 @@ pub(super) struct LeftOut {
 #[derive(Debug, Default)]
 struct RecordedProcess {
     name: String,
-    /// As the file being read names them.
+    /// Policies as the file being read names them.
     policies: HashMap<u32, LoggedPolicy>,
     workers: HashMap<u32, LoggedWorker>,
     /// Requests that have been decided and have not ended.
@@ -115,7 +115,7 @@ impl LoggedRequests {
         Ok(all)
     }
 
-    /// Share of the router's requests that were recorded; 1 where there were none.
+    /// Returns the share of the router's requests that were recorded; 1 where there were none.
     pub(super) fn share(&self) -> f64 {
         let (recorded, all) = self.numbers;
         if all == 0 {
@@ -183,7 +183,7 @@ impl LoggedRequests {
         run.seqs = Some((least.min(line.seq), greatest.max(line.seq)));
         run.ended += 1;
         let Some(placing) = run.open.remove(&line.seq) else {
-            // Whose pool it was is in the decision.
+            // The decision names the pool.
             return Ok(());
         };
         let pool = self.pools.entry(placing.pool.clone()).or_default();
@@ -192,7 +192,7 @@ impl LoggedRequests {
 }
 
 impl LoggedPool {
-    /// A request of the pool ended.
+    /// Records the end of a request of the pool.
     fn ended(&mut self, placing: &Placing, line: OutcomeLine) -> anyhow::Result<()> {
         if line.outcome != "complete" || line.status != Some(200) {
             self.left_out.not_served += 1;
@@ -236,7 +236,7 @@ impl LoggedPool {
         Ok(())
     }
 
-    /// The ids of a prompt's blocks.
+    /// Returns the ids of a prompt's blocks.
     fn blocks(&mut self, line: &OutcomeLine) -> anyhow::Result<Vec<u64>> {
         let (Some(tokens), Some(hashes)) = (line.block_tokens.filter(|tokens| *tokens > 0), &line.blocks)
         else {
@@ -254,7 +254,7 @@ impl LoggedPool {
         Ok(hashes.0.chunks_exact(BLOCK_HASH_BYTES).map(number).collect())
     }
 
-    /// A worker was one of those that could be chosen.
+    /// Records a worker that could be chosen.
     fn has(&mut self, worker: &LoggedWorker) {
         match self.workers.iter_mut().find(|known| known.name == worker.name) {
             Some(known) => known.role = worker.role,

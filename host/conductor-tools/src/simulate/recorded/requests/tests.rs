@@ -19,7 +19,7 @@ fn policy() -> Value {
     } })
 }
 
-/// A decision that took 5 ms, with what it came to.
+/// Returns a decision that took 5 ms, with its result.
 fn decision(seq: u64, phase: &str, ended_us: u64, decided: &Value) -> Value {
     json!({ "decision": {
         "request": "r", "seq": seq, "attempt": 0, "phase": phase, "session": "00000000000000ff", "now-us": 0, "unix-us": ended_us,
@@ -32,7 +32,7 @@ fn to(worker: u32) -> Value {
     json!({ "route": { "worker": worker, "prefill": null } })
 }
 
-/// An outcome at 100 ms after 90 ms, with these fields besides.
+/// Returns an outcome at 100 ms after 90 ms, with these additional fields.
 fn outcome(seq: u64, more: &Value) -> Value {
     let mut outcome = json!({
         "request": "r", "seq": seq, "unix-us": 100_000, "outcome": "complete", "status": 200, "worker": "b", "prefill": null,
