@@ -88,11 +88,11 @@ struct CertificateProblem {
 }
 
 impl Certificates {
-    /// Reads the files that a configuration names. What is as `before` is that of `before`: connections that began with
-    /// it are kept.
+    /// Reads the files that a configuration names. Unchanged files keep the values of `before`, and so the connections
+    /// that began with them.
     ///
     /// # Errors
-    /// [`CertificateError`] for the first that is no good.
+    /// [`CertificateError`] for the first unusable file.
     pub(crate) fn read(
         before: Option<&Self>,
         config: &Config,

@@ -125,16 +125,16 @@ pub fn check(args: &CheckArgs) -> Result<Exit> {
     let source = checked_source(args)?;
     let checked = crate::check::check(&source)?;
     let json = args.format == CheckFormat::Json;
-    let told = format!(
+    let report = format!(
         "{}{}: {}\n",
         checked.render(paint::of_stdout()),
         source.name(),
         checked.summary()
     );
     if args.live {
-        return live_check::run(&source, (&checked, &told), json);
+        return live_check::run(&source, &checked, &report, json);
     }
-    print::print(&checked.problems, told, json)?;
+    print::print(&checked.problems, report, json)?;
     Ok(if checked.errors == 0 {
         Exit::Success
     } else {

@@ -6,7 +6,7 @@
 //! memory are dropped and counted; a request never waits. The log contains no prompt text, and only headers that a
 //! policy read.
 //!
-//! The crate uses no HTTP library. The lines' types are also the reader's: `serde` reads what it wrote.
+//! The crate uses no HTTP library. Readers use the same line types, through `serde`.
 
 mod call;
 mod explained;

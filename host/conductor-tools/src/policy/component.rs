@@ -106,8 +106,8 @@ impl ComponentFile {
 
     /// Returns the structure of the bytes.
     pub(crate) fn dissect(&self) -> anyhow::Result<Anatomy> {
-        let told = dissect(&self.bytes);
-        told.map_err(|error| anyhow!("{}: failed to {}", self.label, error_chain(&error)))
+        let anatomy = dissect(&self.bytes);
+        anatomy.map_err(|error| anyhow!("{}: failed to {}", self.label, error_chain(&error)))
     }
 
     /// Returns the SHA-256 of the bytes, in hexadecimal.

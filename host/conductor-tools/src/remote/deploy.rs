@@ -188,8 +188,8 @@ fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &anyhow::Error) ->
 }
 
 fn folder_of(args: &DeployArgs, page: &Value) -> Result<PathBuf, DeployError> {
-    let told = || page["policy_dir"].as_str().map(PathBuf::from);
-    let folder = args.policy_dir.clone().or_else(told);
+    let configured = || page["policy_dir"].as_str().map(PathBuf::from);
+    let folder = args.policy_dir.clone().or_else(configured);
     folder.ok_or(DeployError::NoFolder)
 }
 

@@ -40,8 +40,8 @@ pub(super) fn judged(
         return (Verdict::None, "no verdict: nothing was answered".to_owned());
     }
     if effective.half_width.is_none() {
-        let told = format!("one seed: {both}; the share of chance is unknown, see --seeds");
-        return (Verdict::OneSeed, told);
+        let sentence = format!("one seed: {both}; the share of chance is unknown, see --seeds");
+        return (Verdict::OneSeed, sentence);
     }
     // Less time and more requests are better.
     let findings = [-sign(ttft_s), sign(effective)];
@@ -113,10 +113,10 @@ mod tests {
     #[test]
     fn better_is_what_is_better_in_one_and_not_worse_in_the_other() {
         let none = estimate(0.001, 0.01);
-        let (verdict, told) = judge(estimate(-0.5, 0.1), none);
+        let (verdict, sentence) = judge(estimate(-0.5, 0.1), none);
         assert_eq!(verdict, Verdict::Better);
         assert_eq!(
-            told,
+            sentence,
             "new is better than old: first tokens 0.500 +-0.100 s earlier, effective +0.1 +-1.0 points"
         );
         assert_eq!(judge(none, estimate(-0.5, 0.1)).0, Verdict::Worse);
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn a_difference_within_its_interval_is_none_that_can_be_told() {
-        let (verdict, told) = judge(estimate(-0.5, 0.6), estimate(0.1, 0.2));
+        let (verdict, sentence) = judge(estimate(-0.5, 0.6), estimate(0.1, 0.2));
         assert_eq!(verdict, Verdict::NoDifference);
-        assert!(told.starts_with("no significant difference"), "{told}");
+        assert!(sentence.starts_with("no significant difference"), "{sentence}");
         assert_eq!(
             judge(estimate(0.0, 0.0), estimate(0.0, 0.0)).0,
             Verdict::NoDifference
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn one_seed_gives_no_verdict_however_large_the_difference() {
-        let (verdict, told) = judge(estimate(-50.0, None), estimate(0.5, None));
+        let (verdict, sentence) = judge(estimate(-50.0, None), estimate(0.5, None));
         assert_eq!(verdict, Verdict::OneSeed);
-        assert!(told.contains("--seeds"), "{told}");
+        assert!(sentence.contains("--seeds"), "{sentence}");
     }
 }

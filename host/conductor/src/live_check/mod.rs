@@ -42,12 +42,12 @@ struct JsonReport<'a> {
     live: Option<&'a LiveReport>,
 }
 
-/// Prints the outcome of the offline check, whose text is `told`, and of the live one. A configuration with errors is
+/// Prints the outcome of the offline check, whose text is `offline`, and of the live one. A configuration with errors is
 /// not live checked: no router runs it.
 ///
 /// # Errors
 /// If the resources of the configuration cannot be read any more, or standard output cannot be written.
-pub(crate) fn run(source: &ConfigSource, (checked, told): (&Checked, &str), json: bool) -> Result<Exit> {
+pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json: bool) -> Result<Exit> {
     let mut live = None;
     if checked.errors == 0 {
         let pools = targets(source)?;
@@ -60,14 +60,14 @@ pub(crate) fn run(source: &ConfigSource, (checked, told): (&Checked, &str), json
         problems: &checked.problems,
         live: live.as_ref(),
     };
-    let told = match &live {
+    let printed = match &live {
         Some(live) => format!(
-            "{told}\n{}",
+            "{offline}\n{}",
             text::render(live, Glyphs::of_environment(), paint::of_stdout())
         ),
-        None => format!("{told}the workers are not checked: correct the errors first\n"),
+        None => format!("{offline}the workers are not checked: correct the errors first\n"),
     };
-    print::print(&report, told, json)?;
+    print::print(&report, printed, json)?;
     let is_good = live.is_some_and(|live| live.failed == 0);
     Ok(if is_good { Exit::Success } else { Exit::Failure })
 }

@@ -1,5 +1,4 @@
-//! The report as people read it: grouped by pool and worker, a line for each check, a hint below what is not as it
-//! should be.
+//! Text form of the report: grouped by pool and worker, one line per check, a hint below each failed check.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -36,11 +36,11 @@ pub(crate) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Plans what is to follow `previous`. `component` finds the versions of a policy; every component that decides on
-    /// a route has some.
+    /// Plans the snapshot after `previous`. `component` finds the versions of a policy. Every component that decides on
+    /// a route has at least one.
     ///
     /// # Errors
-    /// [`RefusedPlan`] of the first step that fails; nothing has changed then.
+    /// [`RefusedPlan`] of the first failed step. Nothing has changed then.
     pub(crate) fn plan(
         self,
         next: &ActiveConfig,

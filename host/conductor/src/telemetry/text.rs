@@ -1,7 +1,7 @@
 //! Fields of log lines as text, each line one line: control characters of the values are escaped.
 //!
-//! Clients, workers and publishers choose parts of what is logged. A line feed there would begin a line that looks like
-//! the program's own, and an escape sequence would be the terminal's to follow.
+//! Log lines contain text of clients, workers and publishers. A line feed in it could forge a log line, and an escape
+//! sequence could control the terminal.
 
 use std::fmt::{self, Write};
 

@@ -1,5 +1,4 @@
-//! A policy on its way into service at a running router: deployed, promoted, retracted, and what is left after a
-//! restart.
+//! Deployment of a policy to a running router: deploy, promote, retract, and the state after a restart.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;
