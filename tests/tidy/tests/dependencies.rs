@@ -29,6 +29,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "experiment",
             "inference-api",
             "kv-index",
+            "observability",
             "placement",
             "routing",
             "tokenize",

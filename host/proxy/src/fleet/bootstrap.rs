@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method};
+use observability::error_chain;
 use routing::Dialect;
 use tokio::sync::Notify;
 use tracing::{debug, info};
 use worker_client::{ConnectionPool, OutgoingRequest, SendTimeouts, UrlError, read_body};
-
-use crate::base::error_chain::chain;
 
 /// Oldest age of engine ids before they are queried again. While nothing fails, a restart may stay unnoticed for so
 /// long.
@@ -251,7 +250,7 @@ impl Bootstrap {
         let answer = match self.upstream.query(outgoing, limits).await {
             Ok(answer) => answer,
             Err(error) => {
-                let error = chain(&error);
+                let error = error_chain(&error);
                 debug!(
                     bootstrap = &*self.address,
                     error, "a bootstrap server does not answer"
@@ -265,7 +264,7 @@ impl Bootstrap {
         }
         let mut body = answer.into_body();
         let text = read_body(&mut body, LONGEST_ANSWER, PATIENCE).await;
-        let text = text.map_err(|error| chain(&error))?;
+        let text = text.map_err(|error| error_chain(&error))?;
         self.upstream.checkin(body);
         inference_api::engine_ids(&text).ok_or_else(|| format!("`GET {QUERY_PATH}` is no list of engine ids"))
     }

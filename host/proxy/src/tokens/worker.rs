@@ -7,13 +7,13 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use inference_api::Tokenized;
+use observability::error_chain;
 use thiserror::Error;
 use tracing::debug;
 use worker_client::{OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
 
 use super::tries::{self, Untold};
 use super::{Learnt, Question, TokenPool, Unlearnt};
-use crate::base::error_chain::chain;
 use crate::base::headers::X_REQUEST_ID;
 use crate::base::label::TokensKind;
 use crate::fleet::health::HealthStatus;
@@ -89,7 +89,7 @@ pub(super) async fn ask(
                 Some(format!("{tries} worker(s) gave no tokens within {deadline:?}")),
             ),
             Untold::Failed { worker, error } => {
-                let text = format!("worker {worker}: {}", chain(&error));
+                let text = format!("worker {worker}: {}", error_chain(&error));
                 debug!(error = text, "failed to learn a prompt's tokens");
                 (TokensKind::Failed, (!error.is_of_the_prompt()).then_some(text))
             }

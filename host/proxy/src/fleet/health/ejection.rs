@@ -3,9 +3,9 @@
 use std::error::Error;
 
 use http::StatusCode;
+use observability::error_chain;
 
 use super::AttemptToken;
-use crate::base::error_chain::chain;
 use crate::base::label::EjectionCause;
 use crate::fleet::pool::{Member, WorkerPool};
 
@@ -13,7 +13,7 @@ impl WorkerPool {
     /// Records that the member failed to answer, and why. Returns `true` if its ejection begins.
     pub(crate) fn failed(&self, member: &Member, dispatch: AttemptToken, why: &dyn Error) -> bool {
         let link = &member.link;
-        link.health.note(&chain(why));
+        link.health.note(&error_chain(why));
         let cause = link.health.failed(dispatch, link.now_ms(), || self.may_eject());
         ejected(member, cause)
     }

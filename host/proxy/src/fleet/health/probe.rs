@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use observability::error_chain;
 use worker_client::{OutgoingRequest, SendError, SendTimeouts, read_body};
 
 use super::{Finding, ProbeSpec};
-use crate::base::error_chain::chain;
 use crate::base::label::{PROBES, ProbeResult};
 use crate::fleet::pool::Member;
 use crate::fleet::worker::WorkerHandle;
@@ -33,7 +33,7 @@ pub(super) async fn connect(member: &Member) {
     let answers = link.health.answers();
     let checked = match tokio::time::timeout(limit, link.upstream.check_connect(limit)).await {
         Ok(Ok(())) => Ok(ProbeResult::Passed),
-        Ok(Err(error)) => Err((ProbeResult::Unreachable, chain(&error))),
+        Ok(Err(error)) => Err((ProbeResult::Unreachable, error_chain(&error))),
         Err(_) => timed_out("connection", limit),
     };
     record(member, checked, answers);
@@ -87,8 +87,10 @@ async fn ask(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
     };
     let answer = match link.upstream.query(outgoing, limits).await {
         Ok(answer) => answer,
-        Err(error @ SendError::FirstByteTimeout(_)) => return Err((ProbeResult::Timeout, chain(&error))),
-        Err(error) => return Err((ProbeResult::Unreachable, chain(&error))),
+        Err(error @ SendError::FirstByteTimeout(_)) => {
+            return Err((ProbeResult::Timeout, error_chain(&error)));
+        }
+        Err(error) => return Err((ProbeResult::Unreachable, error_chain(&error))),
     };
     let status = answer.status();
     let result = judge(status);
