@@ -137,3 +137,29 @@ pub fn names() -> Vec<&'static str> {
 pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
+
+/// Returns the current name of a policy that had another one, else the name itself.
+#[must_use]
+pub fn current_name(name: &str) -> &str {
+    let mut renamed = FORMER_NAMES.iter();
+    renamed
+        .find(|(former, _)| *former == name)
+        .map_or(name, |(_, current)| current)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_former_name_leads_to_a_built_in_policy_and_is_none_itself() {
+        for (former, current) in FORMER_NAMES {
+            assert!(find(former).is_none(), "{former}");
+            assert_eq!(
+                find(current_name(former)).map(|builtin| builtin.name),
+                Some(*current)
+            );
+        }
+        assert_eq!(current_name("round-robin"), "round-robin");
+    }
+}

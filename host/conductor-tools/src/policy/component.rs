@@ -57,10 +57,16 @@ pub(crate) enum ComponentFileError {
 }
 
 impl ComponentFile {
-    /// Returns the built-in policy of that name, else the file. A file with the name of a built-in needs a path, such
-    /// as `./NAME`.
+    /// Returns the built-in policy of that current or former name, else the file. A file with the name of a built-in
+    /// needs a path, such as `./NAME`.
     pub(crate) fn find(asked: &Path) -> Result<Self, ComponentFileError> {
         if let Some(builtin) = asked.to_str().and_then(builtin::find) {
+            return Ok(Self::of(builtin));
+        }
+        if let Some(former) = asked.to_str()
+            && let Some(builtin) = builtin::find(builtin::current_name(former))
+        {
+            eprintln!("warning: `{former}` is now called `{}`", builtin.name);
             return Ok(Self::of(builtin));
         }
         if asked.exists() {
@@ -135,6 +141,8 @@ mod tests {
             ComponentFile::find(&here),
             Err(ComponentFileError::Read { .. })
         ));
+        let former = ComponentFile::find(Path::new("conductor")).unwrap();
+        assert_eq!(former.label, "builtin ttft-queue");
         assert!(matches!(
             ComponentFile::find(Path::new("nowhere")),
             Err(ComponentFileError::Nowhere { .. })

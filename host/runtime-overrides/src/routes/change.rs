@@ -99,14 +99,21 @@ impl RouteOverrides {
         in_folder: &[String],
         change: &RouteChange,
     ) -> Result<(Self, usize), RouteChangeError> {
-        let policy = &change.policy;
-        let is_known = builtin::find(policy).is_some()
-            || in_folder.contains(policy)
-            || file.policies.iter().any(|known| known.name == *policy);
-        if !is_known {
-            return Err(RouteChangeError::NoSuchPolicy(policy.clone()));
+        let is_known = |policy: &str| {
+            builtin::find(policy).is_some()
+                || in_folder.iter().any(|known| known == policy)
+                || file.policies.iter().any(|known| known.name == policy)
+        };
+        let mut change = change.clone();
+        if !is_known(&change.policy) {
+            let current = builtin::current_name(&change.policy).to_owned();
+            if !is_known(&current) {
+                return Err(RouteChangeError::NoSuchPolicy(current));
+            }
+            change.policy = current;
         }
-        let at = self.find(file, change)?;
+        let policy = &change.policy;
+        let at = self.find(file, &change)?;
         let route = &file.routes[at];
         let mut now = self.now(route);
         match change.action {

@@ -1,12 +1,15 @@
 //! The overrides as a file of the folder for what policies remember.
 
 use conductor_config::ShareConfig;
+use policy_store::builtin;
 use serde::{Deserialize, Serialize};
 
 use super::{RouteOverride, RouteOverrides, RoutePolicies};
 
 /// Version of the file format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Version of files that call built-in policies by their former names.
+const BEFORE_RENAMES: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,20 +49,30 @@ impl RouteOverrides {
         serde_json::to_vec_pretty(&saved).expect("it has only texts and numbers")
     }
 
-    /// Returns the overrides of a file. Returns none if it is damaged or of another version.
+    /// Returns the overrides of a file. Returns `None` if it is damaged or of an unknown version.
     pub fn decode(file: &[u8]) -> Option<Self> {
         let saved: Saved = serde_json::from_slice(file).ok()?;
+        if ![BEFORE_RENAMES, VERSION].contains(&saved.version) {
+            return None;
+        }
+        let name = |name: String| match saved.version {
+            BEFORE_RENAMES => builtin::current_name(&name).to_owned(),
+            _ => name,
+        };
         let all = saved.overrides.into_iter().map(|known| RouteOverride {
             route: known.route,
             now: RoutePolicies {
-                policy: known.policy,
+                policy: name(known.policy),
                 canaries: (known.canaries.into_iter())
-                    .map(|(policy, share)| ShareConfig { policy, share })
+                    .map(|(policy, share)| ShareConfig {
+                        policy: name(policy),
+                        share,
+                    })
                     .collect(),
-                shadows: known.shadows,
+                shadows: known.shadows.into_iter().map(name).collect(),
                 shadow_sample: known.shadow_sample,
             },
         });
-        (saved.version == VERSION).then(|| Self { all: all.collect() })
+        Some(Self { all: all.collect() })
     }
 }

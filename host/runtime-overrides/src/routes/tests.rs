@@ -190,6 +190,20 @@ fn what_is_written_is_read() {
     assert_eq!(RouteOverrides::decode(b"{}"), None);
     let newer = String::from_utf8(both.encode())
         .unwrap()
-        .replace("\"version\": 1", "\"version\": 2");
+        .replace("\"version\": 2", "\"version\": 3");
     assert_eq!(RouteOverrides::decode(newer.as_bytes()), None);
+}
+
+#[test]
+fn a_former_name_of_a_built_in_policy_becomes_its_current_name() {
+    let none = RouteOverrides::default();
+    let former = changed(&none, &asked("conductor", RouteAction::Shadow(None), Some(1)));
+    let current = changed(&none, &asked("ttft-queue", RouteAction::Shadow(None), Some(1)));
+    assert_eq!(former, current);
+
+    let saved = String::from_utf8(current.encode()).unwrap();
+    let before = saved
+        .replace("\"version\": 2", "\"version\": 1")
+        .replace("\"ttft-queue\"", "\"conductor\"");
+    assert_eq!(RouteOverrides::decode(before.as_bytes()), Some(current));
 }
