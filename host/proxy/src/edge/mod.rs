@@ -157,7 +157,8 @@ pub(crate) fn check_depth(peek: &Peek<'_>, limits: &EdgeLimits) -> Result<(), Re
 fn begin(proxy: &Arc<Proxy>, background: CancellationToken) {
     let bootstraps = keep_bootstraps(Arc::clone(proxy), background.clone());
     tasks::spawn(&proxy.background, "bootstraps", bootstraps);
-    let watch = keep_watch(Arc::clone(proxy), background);
+    let fleet = Arc::clone(&proxy.snapshots);
+    let watch = keep_watch(fleet, proxy.background.clone(), background);
     tasks::spawn(&proxy.background, "watch", watch);
     if let Err(error) = proxy.ask_shadows() {
         let error = &error as &dyn std::error::Error;

@@ -8,4 +8,5 @@ pub(crate) mod health;
 pub(crate) mod knowledge;
 mod latency;
 pub(crate) mod pool;
+pub(crate) mod source;
 pub(crate) mod worker;

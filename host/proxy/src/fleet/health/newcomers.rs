@@ -1,13 +1,13 @@
-//! Watch over pending workers, which were never reached. Logs their first failure and their entry into service. An
-//! entry into service wakes the requests in the queue.
+//! Watch over pending workers, which were never reached. Logs their first failure and their entry into service, and
+//! reports each entry to the source of the fleet.
 
 use std::collections::HashMap;
 
-use routing::{CapacityEvent, WorkerId};
+use routing::WorkerId;
 use tracing::{info, warn};
 
 use crate::fleet::pool::Member;
-use crate::request::snapshot::Snapshot;
+use crate::fleet::source::{ActiveFleet, FleetSource};
 
 /// Pending workers at the last look.
 #[derive(Debug, Default)]
@@ -18,14 +18,14 @@ pub(super) struct Newcomers {
 
 impl Newcomers {
     /// Compares the fleet with the last look.
-    pub(super) fn look(&mut self, snapshot: &Snapshot) {
-        let is_any_pending = || snapshot.members().any(|member| member.link.health.is_pending());
+    pub(super) fn look(&mut self, fleet: &ActiveFleet, source: &impl FleetSource) {
+        let is_any_pending = || fleet.members().any(|member| member.link.health.is_pending());
         if self.pending.is_empty() && !is_any_pending() {
             return;
         }
         let mut pending = HashMap::new();
-        for pool in &snapshot.pools {
-            for member in &pool.workers.members {
+        for pool in &fleet.pools {
+            for member in &pool.members {
                 let id = member.worker.id();
                 if member.link.health.is_pending() {
                     let is_logged = pending.get(&id).or(self.pending.get(&id)).copied();
@@ -35,10 +35,10 @@ impl Newcomers {
                     let worker = &*member.worker.spec().name;
                     info!(
                         worker,
-                        pool = &*pool.workers.name,
+                        pool = &*pool.name,
                         "a worker was reached for the first time and is in service"
                     );
-                    pool.queue.release(CapacityEvent::anywhere());
+                    source.entered_service(pool);
                 }
             }
         }

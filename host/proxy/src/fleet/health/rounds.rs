@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use routing::{Generation, WorkerId};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::newcomers::Newcomers;
 use super::{ProbeSpec, probe, scrape};
 use crate::fleet::catalog;
 use crate::fleet::pool::{Member, WorkerPool};
-use crate::proxy::Proxy;
-use crate::request::snapshot::Snapshot;
+use crate::fleet::source::{ActiveFleet, FleetSource};
 use crate::tasks;
 
 /// Interval at which due queries are looked for.
@@ -86,12 +86,15 @@ struct Turn {
     of_use: Arc<AtomicBool>,
 }
 
-/// Queries the workers of the active snapshot whenever they are due, until `stop`.
-pub(crate) async fn keep_watch(proxy: Arc<Proxy>, stop: CancellationToken) {
+/// Queries the workers of the active fleet whenever they are due, until `stop`. `tracker` counts the queries.
+pub(crate) async fn keep_watch(source: Arc<impl FleetSource>, tracker: TaskTracker, stop: CancellationToken) {
     let mut rounds = Rounds::default();
+    let spawner = QuerySpawner {
+        tracker,
+        stop: stop.clone(),
+    };
     loop {
-        // Nothing of the snapshot is kept over the pause: it would keep its policies alive.
-        rounds.ask_who_is_due(&proxy, &stop, Instant::now());
+        rounds.query_due(&*source, &spawner, Instant::now());
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -99,9 +102,17 @@ pub(crate) async fn keep_watch(proxy: Arc<Proxy>, stop: CancellationToken) {
     }
 }
 
+/// Spawns the queries of workers.
+#[derive(Debug)]
+struct QuerySpawner {
+    tracker: TaskTracker,
+    /// Ends the queries under way.
+    stop: CancellationToken,
+}
+
 #[derive(Debug, Default)]
 struct Rounds {
-    /// Generation of the snapshot that the other fields are for.
+    /// Generation of the configuration that the other fields are for.
     generation: Option<Generation>,
     /// Members of each pool by their URL: the ranks behind one URL report on one page.
     by_url: Vec<Vec<Arc<[usize]>>>,
@@ -117,17 +128,17 @@ struct Turns {
 }
 
 impl Rounds {
-    fn ask_who_is_due(&mut self, proxy: &Proxy, stop: &CancellationToken, now: Instant) {
-        let snapshot = proxy.snapshots.load();
-        if self.generation != Some(snapshot.generation) {
-            self.follow(&snapshot);
+    fn query_due(&mut self, source: &impl FleetSource, spawner: &QuerySpawner, now: Instant) {
+        let fleet = source.active();
+        if self.generation != Some(fleet.generation) {
+            self.follow(&fleet);
         }
-        for (pool, by_url) in snapshot.worker_pools().zip(&self.by_url) {
+        for (pool, by_url) in fleet.pools.iter().zip(&self.by_url) {
             for (at, member) in pool.members.iter().enumerate() {
                 let pace = Pace::of_checks(pool.health.probe.as_ref(), member.link.health.is_pending());
                 let Some(pace) = pace else { continue };
                 if let Some(asked) = self.turns.is_due(member, Question::Health, pace, now) {
-                    ask(proxy, stop, pool, &Arc::from([at]), asked);
+                    spawner.query(pool, &Arc::from([at]), asked);
                 }
             }
             let load = pool.scrape.as_ref().map(|spec| (Question::Load, spec.interval));
@@ -138,37 +149,37 @@ impl Rounds {
                     let first = &pool.members[members[0]];
                     let pace = Pace::every(interval);
                     if let Some(asked) = self.turns.is_due(first, question, pace, now) {
-                        ask(proxy, stop, pool, members, asked);
+                        spawner.query(pool, members, asked);
                     }
                 }
             }
-            // A list that was learned while this snapshot was built is only in the one before it.
+            // A list that was learned while this pool was built is only in the one before it.
             pool.renew_catalog();
         }
-        self.newcomers.look(&snapshot);
-        self.trim(&snapshot, now);
+        self.newcomers.look(&fleet, source);
+        self.trim(&fleet, now);
     }
 
-    /// Follows the snapshot, whose fleet may be another one.
-    fn follow(&mut self, snapshot: &Snapshot) {
-        self.generation = Some(snapshot.generation);
-        let workers: HashSet<_> = snapshot.members().map(|member| member.worker.id()).collect();
+    /// Follows a new configuration, whose fleet may be another one.
+    fn follow(&mut self, fleet: &ActiveFleet) {
+        self.generation = Some(fleet.generation);
+        let workers: HashSet<_> = fleet.members().map(|member| member.worker.id()).collect();
         self.turns.turns.retain(|(id, _), _| workers.contains(id));
         let urls = |pool: &Arc<WorkerPool>| {
             let members = pool.members.iter();
             alike(members.map(|member| &*member.worker.spec().url))
         };
-        self.by_url = snapshot.worker_pools().map(urls).collect();
+        self.by_url = fleet.pools.iter().map(urls).collect();
     }
 
     /// Closes idle connections that no request will use again.
-    fn trim(&mut self, snapshot: &Snapshot, now: Instant) {
+    fn trim(&mut self, fleet: &ActiveFleet, now: Instant) {
         let last = *self.trimmed.get_or_insert(now);
         if now.duration_since(last) < TRIM_EVERY {
             return;
         }
         self.trimmed = Some(now);
-        for member in snapshot.members() {
+        for member in fleet.members() {
             member.link.upstream.trim(now);
             if let Some(server) = &member.bootstrap {
                 server.trim(now);
@@ -240,50 +251,48 @@ impl Drop for Asked {
     }
 }
 
-/// Queries the URL of these members of the pool, of which there is at least one.
-fn ask(
-    proxy: &Proxy,
-    stop: &CancellationToken,
-    pool: &Arc<WorkerPool>,
-    members: &Arc<[usize]>,
-    asked: Asked,
-) {
-    let (pool, members, stop) = (Arc::clone(pool), Arc::clone(members), stop.clone());
-    let name = match asked.question {
-        Question::Health => "probe",
-        Question::Load => "scrape",
-        Question::Models => "models",
-    };
-    tasks::spawn(&proxy.background, name, async move {
-        let answered = async {
-            match asked.question {
-                Question::Health => {
-                    let member = &pool.members[members[0]];
-                    match &pool.health.probe {
-                        Some(spec) => probe::probe(member, spec).await,
-                        None => probe::connect(member).await,
-                    }
-                }
-                Question::Load => {
-                    if let Some(spec) = &pool.scrape {
-                        let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
-                        let of_use = scrape::scrape(&members, spec).await;
-                        asked.of_use.store(of_use, Ordering::Relaxed);
-                    }
-                }
-                Question::Models => {
-                    if let Some(spec) = &pool.model_list {
-                        let of_use = catalog::refresh(&pool, &members, spec).await;
-                        asked.of_use.store(of_use, Ordering::Relaxed);
-                    }
-                }
-            }
+impl QuerySpawner {
+    /// Queries the URL of these members of the pool, of which there is at least one.
+    fn query(&self, pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: Asked) {
+        let (pool, members, stop) = (Arc::clone(pool), Arc::clone(members), self.stop.clone());
+        let name = match asked.question {
+            Question::Health => "probe",
+            Question::Load => "scrape",
+            Question::Models => "models",
         };
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = answered => {}
+        tasks::spawn(&self.tracker, name, async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = send(&pool, &members, &asked) => {}
+            }
+        });
+    }
+}
+
+/// Sends one query and applies its answer.
+async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: &Asked) {
+    match asked.question {
+        Question::Health => {
+            let member = &pool.members[members[0]];
+            match &pool.health.probe {
+                Some(spec) => probe::probe(member, spec).await,
+                None => probe::connect(member).await,
+            }
         }
-    });
+        Question::Load => {
+            if let Some(spec) = &pool.scrape {
+                let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
+                let of_use = scrape::scrape(&members, spec).await;
+                asked.of_use.store(of_use, Ordering::Relaxed);
+            }
+        }
+        Question::Models => {
+            if let Some(spec) = &pool.model_list {
+                let of_use = catalog::refresh(pool, members, spec).await;
+                asked.of_use.store(of_use, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 /// Groups the places of equal texts, in the order of the first of each.

@@ -5,6 +5,7 @@
 //! State that must outlive a reload (connections, health, queues) is taken over from the snapshot before, worker by
 //! worker and pool by pool.
 
+mod active_fleet;
 mod cell;
 mod plan;
 mod report;

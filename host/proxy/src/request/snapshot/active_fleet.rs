@@ -1,0 +1,26 @@
+//! Active snapshot as the source of the fleet that health checks query.
+
+use routing::CapacityEvent;
+
+use super::SnapshotCell;
+use crate::fleet::pool::WorkerPool;
+use crate::fleet::source::{ActiveFleet, FleetSource};
+
+impl FleetSource for SnapshotCell {
+    fn active(&self) -> ActiveFleet {
+        let snapshot = self.load();
+        ActiveFleet {
+            generation: snapshot.generation,
+            pools: snapshot.worker_pools().cloned().collect(),
+        }
+    }
+
+    /// Wakes the requests in the pool's queue.
+    fn entered_service(&self, pool: &WorkerPool) {
+        let snapshot = self.load();
+        let mut pools = snapshot.pools.iter();
+        if let Some(pool) = pools.find(|other| other.workers.name == pool.name) {
+            pool.queue.release(CapacityEvent::anywhere());
+        }
+    }
+}
