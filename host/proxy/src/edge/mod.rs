@@ -13,6 +13,7 @@ mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod own_pages;
 mod pages;
+mod relief;
 mod respond;
 mod service;
 mod spec;
@@ -32,6 +33,7 @@ pub use self::cors::CorsSpec;
 pub use self::http2::Http2Limits;
 pub(crate) use self::metrics::{CloseReason, EdgeMetrics};
 pub use self::pages::{PagesSpec, serve_pages};
+use self::relief::ServerRelief;
 pub(crate) use self::service::Deadline;
 use self::service::Service;
 pub(crate) use self::spec::Edge;
@@ -79,7 +81,12 @@ pub async fn serve(
     let room = room(limits.connections, &proxy, &stop);
     let background = CancellationToken::new();
     let _over = background.clone().drop_guard();
-    let watch = memory::keep_watch(Arc::clone(&proxy), Arc::clone(&room), background.clone());
+    let relief = ServerRelief {
+        proxy: Arc::clone(&proxy),
+        room: Arc::clone(&room),
+    };
+    let memory = Arc::clone(&proxy.snapshots.edge().memory);
+    let watch = memory::keep_watch(memory, relief, background.clone());
     tasks::spawn(&proxy.background, "memory", watch);
     begin(&proxy, background);
     let service = Service {

@@ -1,7 +1,7 @@
 //! Memory monitor of the process: stages of load shedding before the kernel ends it.
 //!
 //! `stage.rs` maps shares of the limit to stages; `resident.rs` reads the resident memory; `relief.rs` checks it
-//! periodically and sheds load. A request costs one relaxed load.
+//! periodically and sheds load through the holders of memory. A request costs one relaxed load.
 
 mod relief;
 mod resident;
@@ -9,7 +9,7 @@ mod stage;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-pub(crate) use self::relief::keep_watch;
+pub(crate) use self::relief::{MemoryRelief, keep_watch};
 use self::resident::resident;
 pub use self::stage::MemoryStage;
 use self::stage::next;
