@@ -3,16 +3,18 @@
 //! Handles are resolved when a snapshot is built, so that a request only adds to atomics. Values of the running state
 //! (loads, queues, connections) are read when Prometheus scrapes. Reading them costs a request nothing.
 
+use std::sync::Arc;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use routing::FaultKind;
+use routing::PipelineSpec;
 
-use crate::base::buckets::{decision_times, prompt_lengths, request_times};
-use crate::base::label::{FAILURES, OUTCOMES, Outcome, TOKENS, TokensKind, VERDICTS, VerdictKind};
+use crate::base::buckets::{prompt_lengths, request_times};
+use crate::base::label::{FAILURES, OUTCOMES, Outcome};
 use crate::edge::EdgeMetrics;
 use crate::fleet::catalog::CatalogFamilies;
 use crate::fleet::health::{HealthFamilies, RetryMetrics};
@@ -21,10 +23,11 @@ use crate::limits::admission::{AdmissionFamilies, AdmissionMetrics};
 use crate::limits::clients::ClientFamilies;
 use crate::observe::events::EventFamilies;
 use crate::observe::experiments::ArmFamilies;
-use crate::observe::pipeline_parts::PipelineFamilies;
+use crate::observe::pipeline_parts::{PipelineFamilies, PipelineWatch};
+use crate::observe::policies::{Decisions, PolicyFamilies, PolicyMetrics};
 use crate::observe::shadow::ShadowFamilies;
 use crate::request::responses::ResponseMetrics;
-use crate::tokens::{TokenTries, TokensMetrics};
+use crate::tokens::{PromptMetrics, TokensMetrics};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolLabel {
@@ -54,23 +57,6 @@ struct WorkerKindLabel {
     kind: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabel {
-    policy: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyVerdictLabel {
-    policy: String,
-    verdict: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyKindLabel {
-    policy: String,
-    kind: &'static str,
-}
-
 type Times<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// The metrics of the request path. A clone is another handle to the same numbers.
@@ -89,17 +75,12 @@ pub struct ProxyMetrics {
     matched_lengths: Times<PoolLabel>,
     index_queries: Family<PoolLabel, Counter>,
     cached_tokens: Family<PoolLabel, Counter>,
-    tokenized: Family<PoolOutcomeLabel, Counter>,
-    decisions: Family<PolicyVerdictLabel, Counter>,
-    faults: Family<PolicyKindLabel, Counter>,
-    fallbacks: Family<PolicyLabel, Counter>,
-    gather_time: Times<PolicyLabel>,
-    decision_time: Times<PolicyLabel>,
     placements: Family<PoolShapeLabel, Counter>,
     handover_failures: Family<PoolLabel, Counter>,
     prefill_time: Times<PoolLabel>,
     pub(crate) arms: ArmFamilies,
     pub(crate) shadows: ShadowFamilies,
+    policies: PolicyFamilies,
     pub(crate) pipelines: PipelineFamilies,
     pub(crate) events: EventFamilies,
     pub(crate) edge: EdgeMetrics,
@@ -109,18 +90,6 @@ pub struct ProxyMetrics {
     pub(crate) admission: AdmissionFamilies,
     pub(crate) tokens: TokensMetrics,
     pub(crate) responses: ResponseMetrics,
-}
-
-/// Counts the answers of one policy, of every kind.
-#[derive(Debug, Clone)]
-pub struct Decisions([Counter; VERDICTS.len()]);
-
-impl Decisions {
-    /// Returns the number of answers so far.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.0.iter().map(Counter::get).sum()
-    }
 }
 
 impl ProxyMetrics {
@@ -140,17 +109,12 @@ impl ProxyMetrics {
             matched_lengths: Family::new_with_constructor(prompt_lengths),
             index_queries: Family::default(),
             cached_tokens: Family::default(),
-            tokenized: Family::default(),
-            decisions: Family::default(),
-            faults: Family::default(),
-            fallbacks: Family::default(),
-            gather_time: Family::new_with_constructor(decision_times),
-            decision_time: Family::new_with_constructor(decision_times),
             placements: Family::default(),
             handover_failures: Family::default(),
             prefill_time: Family::new_with_constructor(request_times),
             arms: ArmFamilies::default(),
             shadows: ShadowFamilies::default(),
+            policies: PolicyFamilies::default(),
             pipelines: PipelineFamilies::default(),
             events: EventFamilies::default(),
             edge: EdgeMetrics::default(),
@@ -167,7 +131,7 @@ impl ProxyMetrics {
 
     fn register(&self, registry: &mut Registry) {
         self.register_pd(registry);
-        self.register_decisions(registry);
+        self.policies.register(registry);
         self.arms.register(registry);
         self.shadows.register(registry);
         self.pipelines.register(registry);
@@ -245,31 +209,6 @@ impl ProxyMetrics {
             "Cached prompt tokens in the usage of workers' answers",
             self.cached_tokens.clone(),
         );
-        r.register(
-            "tokenized",
-            "Prompts by the source of their tokens",
-            self.tokenized.clone(),
-        );
-    }
-
-    fn register_decisions(&self, r: &mut Registry) {
-        r.register("policy_decisions", "Verdicts of a policy", self.decisions.clone());
-        r.register("policy_faults", "Failed calls of a policy", self.faults.clone());
-        r.register(
-            "policy_fallbacks",
-            "Decisions of the fallback in place of a policy",
-            self.fallbacks.clone(),
-        );
-        r.register(
-            "policy_gather_seconds",
-            "Time to find the candidates of a call, query the index and lay out the numbers",
-            self.gather_time.clone(),
-        );
-        r.register(
-            "policy_decision_seconds",
-            "Time of one call of a policy",
-            self.decision_time.clone(),
-        );
     }
 
     fn register_pd(&self, r: &mut Registry) {
@@ -305,7 +244,6 @@ impl ProxyMetrics {
         };
         PoolMetrics {
             requests: OUTCOMES.map(|(_, label)| self.requests.get_or_create_owned(&with(label))),
-            tokenized: TOKENS.map(|(_, label)| self.tokenized.get_or_create_owned(&with(label))),
             first_token: self.first_token.get_or_create_owned(&pool()),
             duration: self.duration.get_or_create_owned(&pool()),
             prompt_tokens: self.prompt_tokens.get_or_create_owned(&pool()),
@@ -314,7 +252,7 @@ impl ProxyMetrics {
             index_queries: self.index_queries.get_or_create_owned(&pool()),
             cached_tokens: self.cached_tokens.get_or_create_owned(&pool()),
             retries: self.health.pool(name),
-            token_tries: self.tokens.tries(name),
+            prompts: self.tokens.pool(name),
         }
     }
 
@@ -361,28 +299,24 @@ impl ProxyMetrics {
     /// Returns the counters of a policy's answers.
     #[must_use]
     pub fn decisions_of(&self, policy: &str) -> Decisions {
-        let verdict = |verdict| PolicyVerdictLabel {
-            policy: policy.to_owned(),
-            verdict,
-        };
-        Decisions(VERDICTS.map(|(_, label)| self.decisions.get_or_create_owned(&verdict(label))))
+        self.policies.decisions(policy)
     }
 
     pub(crate) fn policy(&self, name: &str) -> PolicyMetrics {
-        let policy = PolicyLabel {
-            policy: name.to_owned(),
-        };
-        let fault = |kind: FaultKind| PolicyKindLabel {
-            policy: name.to_owned(),
-            kind: kind.as_str(),
-        };
-        PolicyMetrics {
-            decisions: self.decisions_of(name),
-            faults: FaultKind::ALL.map(|kind| (kind, self.faults.get_or_create_owned(&fault(kind)))),
-            fallbacks: self.fallbacks.get_or_create_owned(&policy),
-            gather_time: self.gather_time.get_or_create_owned(&policy),
-            decision_time: self.decision_time.get_or_create_owned(&policy),
-        }
+        self.policies.policy(name)
+    }
+
+    /// Returns an observer of the parts of a pipeline; `scorer` returns the name under which a policy among them is
+    /// kept.
+    #[must_use]
+    pub fn watch_pipeline(
+        &self,
+        name: &str,
+        spec: &PipelineSpec,
+        scorer: impl Fn(&str) -> String,
+    ) -> Arc<PipelineWatch> {
+        let policies = self.policies.clone();
+        Arc::new(self.pipelines.watch(policies, name, spec, scorer))
     }
 
     /// Counts a request that no route matched.
@@ -414,7 +348,6 @@ impl ProxyMetrics {
 #[derive(Debug)]
 pub(crate) struct PoolMetrics {
     requests: [Counter; OUTCOMES.len()],
-    tokenized: [Counter; TOKENS.len()],
     pub(crate) first_token: Histogram,
     pub(crate) duration: Histogram,
     pub(crate) prompt_tokens: Counter,
@@ -423,16 +356,12 @@ pub(crate) struct PoolMetrics {
     pub(crate) index_queries: Counter,
     pub(crate) cached_tokens: Counter,
     pub(crate) retries: RetryMetrics,
-    pub(crate) token_tries: TokenTries,
+    pub(crate) prompts: PromptMetrics,
 }
 
 impl PoolMetrics {
     pub(crate) fn ended(&self, outcome: Outcome) {
         self.requests[outcome as usize].inc();
-    }
-
-    pub(crate) fn tokens(&self, kind: TokensKind) {
-        self.tokenized[kind as usize].inc();
     }
 }
 
@@ -444,26 +373,4 @@ pub(crate) struct PdMetrics {
     pub(crate) handed_again: Counter,
     pub(crate) handover_failures: Counter,
     pub(crate) prefill_time: Histogram,
-}
-
-/// Metric handles of one policy.
-#[derive(Debug)]
-pub(crate) struct PolicyMetrics {
-    decisions: Decisions,
-    faults: [(FaultKind, Counter); FaultKind::ALL.len()],
-    pub(crate) fallbacks: Counter,
-    pub(crate) gather_time: Histogram,
-    pub(crate) decision_time: Histogram,
-}
-
-impl PolicyMetrics {
-    pub(crate) fn answered(&self, verdict: VerdictKind) {
-        self.decisions.0[verdict as usize].inc();
-    }
-
-    pub(crate) fn failed(&self, kind: FaultKind) {
-        if let Some((_, counter)) = self.faults.iter().find(|(known, _)| *known == kind) {
-            counter.inc();
-        }
-    }
 }

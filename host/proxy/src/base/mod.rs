@@ -1,5 +1,6 @@
 //! Leaves of the crate: types and functions that every folder can use.
 
+pub(crate) mod address;
 pub(crate) mod buckets;
 pub(crate) mod headers;
 pub(crate) mod idle_timeout;

@@ -4,4 +4,5 @@ pub(crate) mod decided_by;
 pub(crate) mod events;
 pub(crate) mod experiments;
 pub(crate) mod pipeline_parts;
+pub(crate) mod policies;
 pub(crate) mod shadow;

@@ -10,7 +10,7 @@ use routing::{CircuitChange, PipelineObserver, PipelineSpec, PolicyFault, Policy
 use tracing::{info, warn};
 
 use crate::base::throttle::Throttle;
-use crate::metrics::{PolicyMetrics, ProxyMetrics};
+use crate::observe::policies::{PolicyFamilies, PolicyMetrics};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ScorerLabel {
@@ -45,6 +45,25 @@ impl PipelineFamilies {
             self.ignored.clone(),
         );
     }
+
+    /// Creates the observer of one pipeline; `scorer` returns the name under which a policy among its parts is kept.
+    pub(crate) fn watch(
+        &self,
+        policies: PolicyFamilies,
+        name: &str,
+        spec: &PipelineSpec,
+        scorer: impl Fn(&str) -> String,
+    ) -> PipelineWatch {
+        let scorers = spec.scorers().map(|part| (part.to_owned(), scorer(part)));
+        PipelineWatch {
+            pipeline: name.into(),
+            scorers: scorers.collect(),
+            filters: spec.filters.iter().map(ToString::to_string).collect(),
+            counters: OnceLock::new(),
+            families: self.clone(),
+            policies,
+        }
+    }
 }
 
 /// Observer that counts and logs what the parts of one pipeline do.
@@ -54,11 +73,12 @@ impl PipelineFamilies {
 #[derive(Debug)]
 pub struct PipelineWatch {
     pipeline: Box<str>,
-    /// As the pipeline names it, and under what name it is kept.
+    /// Name in the pipeline, and the name under which the policy is kept.
     scorers: Box<[(String, String)]>,
     filters: Box<[String]>,
     counters: OnceLock<Counters>,
-    metrics: ProxyMetrics,
+    families: PipelineFamilies,
+    policies: PolicyFamilies,
 }
 
 #[derive(Debug)]
@@ -73,26 +93,6 @@ struct ScorerCounters {
     left_out: Counter,
 }
 
-impl ProxyMetrics {
-    /// Watches the parts of a pipeline; `scorer` is under what name a policy among them is kept.
-    #[must_use]
-    pub fn watch_pipeline(
-        &self,
-        name: &str,
-        spec: &PipelineSpec,
-        scorer: impl Fn(&str) -> String,
-    ) -> Arc<PipelineWatch> {
-        let scorers = spec.scorers().map(|part| (part.to_owned(), scorer(part)));
-        Arc::new(PipelineWatch {
-            pipeline: name.into(),
-            scorers: scorers.collect(),
-            filters: spec.filters.iter().map(ToString::to_string).collect(),
-            counters: OnceLock::new(),
-            metrics: self.clone(),
-        })
-    }
-}
-
 impl PipelineWatch {
     /// Shows the parts in `/metrics` from now on: their pipeline is active.
     pub fn register(&self) {
@@ -101,14 +101,14 @@ impl PipelineWatch {
 
     fn counters(&self) -> &Counters {
         self.counters.get_or_init(|| {
-            let families = &self.metrics.pipelines;
+            let families = &self.families;
             let scorers = self.scorers.iter().map(|(part, kept)| {
                 let label = ScorerLabel {
                     policy: self.pipeline.to_string(),
                     scorer: part.clone(),
                 };
                 ScorerCounters {
-                    metrics: self.metrics.policy(kept),
+                    metrics: self.policies.policy(kept),
                     left_out: families.left_out.get_or_create_owned(&label),
                 }
             });
@@ -152,7 +152,7 @@ impl PipelineObserver for PipelineWatch {
                 "the circuit of the scorer's version opened after repeated faults: it is not called"
             );
         }
-        if let Some(held_back) = self.metrics.pipelines.faults.pass() {
+        if let Some(held_back) = self.families.faults.pass() {
             warn!(
                 policy,
                 version,

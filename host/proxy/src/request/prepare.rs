@@ -114,7 +114,7 @@ pub(super) async fn prepare(
         };
         let token_pool = TokenPool {
             workers: &pool.workers,
-            metrics: &pool.metrics,
+            metrics: &pool.metrics.prompts,
             source: pool.tokens,
         };
         tokens::learn(&snapshot.tokenizing, token_pool, &question).await

@@ -10,9 +10,10 @@ use thiserror::Error;
 use wildmatch::WildMatch;
 
 use crate::limits::admission::Objectives;
-use crate::metrics::{PolicyMetrics, ProxyMetrics};
+use crate::metrics::ProxyMetrics;
 use crate::observe::decided_by::VersionNames;
 use crate::observe::experiments::{Trial, TrialParts};
+use crate::observe::policies::PolicyMetrics;
 use crate::observe::shadow::Shadows;
 use crate::request::context::stable_hash;
 use crate::request::snapshot::{RouteSpec, Snapshot};

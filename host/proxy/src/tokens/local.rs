@@ -11,9 +11,9 @@ use tokio::time::timeout_at;
 use tracing::debug;
 
 use super::metrics::TokensMetrics;
+use super::question::{Learnt, PromptSender, Question};
 use super::spec::{Local, Tokenizing};
 use super::threads::NoTurn;
-use super::{Learnt, PromptSender, Question};
 use crate::base::label::TokensKind;
 
 /// Maximum size in bytes of bodies that are rendered and looked up on the request's own thread.

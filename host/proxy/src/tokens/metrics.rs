@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokenize::PrefixCache;
 
-use crate::base::label::{TOKEN_TRIES, TokenTry};
+use crate::base::label::{TOKEN_TRIES, TOKENS, TokenTry, TokensKind};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FromLabel {
@@ -39,6 +39,20 @@ impl TokenTries {
     }
 }
 
+/// Counters of one pool's prompts.
+#[derive(Debug)]
+pub(crate) struct PromptMetrics {
+    tokenized: [Counter; TOKENS.len()],
+    pub(super) tries: TokenTries,
+}
+
+impl PromptMetrics {
+    /// Counts a prompt by the source of its tokens.
+    pub(super) fn count(&self, kind: TokensKind) {
+        self.tokenized[kind as usize].inc();
+    }
+}
+
 /// Handles of the tokenisation metrics. A clone refers to the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct TokensMetrics {
@@ -49,6 +63,7 @@ pub(crate) struct TokensMetrics {
     cache_bytes: Gauge<u64, AtomicU64>,
     tokens: Family<FromLabel, Counter>,
     times: Family<OnLabel, Histogram, fn() -> Histogram>,
+    tokenized: Family<PoolOutcomeLabel, Counter>,
     tries: Family<PoolOutcomeLabel, Counter>,
 }
 
@@ -64,6 +79,7 @@ impl Default for TokensMetrics {
             cache_bytes: Gauge::default(),
             tokens,
             times,
+            tokenized: Family::default(),
             tries: Family::default(),
         }
     }
@@ -75,16 +91,25 @@ fn times() -> Histogram {
 }
 
 impl TokensMetrics {
-    /// Returns the counters of a pool's queries.
-    pub(crate) fn tries(&self, pool: &str) -> TokenTries {
+    /// Returns the counters of a pool's prompts.
+    pub(crate) fn pool(&self, pool: &str) -> PromptMetrics {
         let label = |outcome| PoolOutcomeLabel {
             pool: pool.to_owned(),
             outcome,
         };
-        TokenTries(TOKEN_TRIES.map(|(_, outcome)| self.tries.get_or_create_owned(&label(outcome))))
+        let tries = TOKEN_TRIES.map(|(_, outcome)| self.tries.get_or_create_owned(&label(outcome)));
+        PromptMetrics {
+            tokenized: TOKENS.map(|(_, outcome)| self.tokenized.get_or_create_owned(&label(outcome))),
+            tries: TokenTries(tries),
+        }
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "tokenized",
+            "Prompts by the source of their tokens",
+            self.tokenized.clone(),
+        );
         registry.register(
             "tokenize_tries",
             "Queries of workers' tokenizers, by outcome",

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use super::PromptSender;
+use super::question::PromptSender;
 use super::turns::{Queued, Turns};
 
 /// Thread pool. Dropping it ends the threads.

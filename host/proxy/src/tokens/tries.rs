@@ -11,11 +11,11 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep_until, timeout};
 
+use super::question::TokenPool;
 use super::worker::{Asked, LearnError};
 use crate::base::label::TokenTry;
 use crate::fleet::health::AttemptToken;
 use crate::fleet::pool::Member;
-use crate::tokens::TokenPool;
 
 /// Maximum of workers queried for one prompt.
 const MOST_TRIES: usize = 3;
@@ -158,7 +158,7 @@ impl RunningTry<'_> {
                 TokenTry::Failed
             }
         };
-        self.pool.metrics.token_tries.count(end);
+        self.pool.metrics.tries.count(end);
     }
 }
 
@@ -174,6 +174,6 @@ impl Drop for RunningTry<'_> {
         } else {
             TokenTry::Superseded
         };
-        self.pool.metrics.token_tries.count(end);
+        self.pool.metrics.tries.count(end);
     }
 }

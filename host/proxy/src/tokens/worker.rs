@@ -12,8 +12,8 @@ use thiserror::Error;
 use tracing::debug;
 use worker_client::{OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
 
+use super::question::{Learnt, Question, TokenPool, Unlearnt};
 use super::tries::{self, Untold};
-use super::{Learnt, Question, TokenPool, Unlearnt};
 use crate::base::headers::X_REQUEST_ID;
 use crate::base::label::TokensKind;
 use crate::fleet::health::HealthStatus;

@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 pub(crate) use self::fronts::{Forwarded, Sender, is_front, sender};
-pub(crate) use self::register::counted;
 use self::register::{ConnectionState, Register, since};
 use crate::base::reply::Refusal;
 use crate::base::throttle::Throttle;

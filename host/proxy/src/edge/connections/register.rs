@@ -1,19 +1,19 @@
 //! Register of connections: address, idle time and slot of each.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::base::address::address_key;
+
 /// Idle timeout before a connection may be closed for another. A busy client may pause this long between two requests.
 pub(super) const IDLE_FOR: Duration = Duration::from_secs(1);
 /// Time that a connection in the lobby has for its first request.
 pub(super) const SILENT_FOR: Duration = Duration::from_millis(100);
-/// Length of the IPv6 network prefix that a client cannot choose.
-const PREFIX: u32 = 64;
 
 /// Register of all connections.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Register {
         let standing = Arc::new(ConnectionState {
             epoch: self.epoch,
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
-            address: peer.map(counted),
+            address: peer.map(address_key),
             came: now,
             idle_since: AtomicU64::new(now),
             ends: AtomicU64::new(0),
@@ -97,7 +97,7 @@ impl Register {
     /// Counts one more request of a forwarded address. Returns `false` if `limit` is reached.
     pub(super) fn add(&self, client: IpAddr, limit: Option<usize>) -> bool {
         let mut connected = self.lock();
-        let count = connected.by_address.entry(counted(client)).or_default();
+        let count = connected.by_address.entry(address_key(client)).or_default();
         let may = limit.is_none_or(|limit| *count < limit);
         *count += usize::from(may);
         may
@@ -105,13 +105,13 @@ impl Register {
 
     /// Removes one request of a forwarded address.
     pub(super) fn remove(&self, client: IpAddr) {
-        self.lock().remove(counted(client));
+        self.lock().remove(address_key(client));
     }
 
     /// Returns the number of connections of the peer's address.
     pub(super) fn count(&self, peer: Option<IpAddr>) -> usize {
         let connected = self.lock();
-        let count = peer.and_then(|peer| connected.by_address.get(&counted(peer)));
+        let count = peer.and_then(|peer| connected.by_address.get(&address_key(peer)));
         count.copied().unwrap_or(0)
     }
 
@@ -125,7 +125,7 @@ impl Register {
 
     /// Returns the longest idle connection of one address, the lobby included.
     pub(super) fn longest_idle_of(&self, peer: Option<IpAddr>, now: Instant) -> Option<Arc<ConnectionState>> {
-        let address = peer.map(counted);
+        let address = peer.map(address_key);
         self.longest(now, IDLE_FOR, |standing| standing.address == address)
     }
 
@@ -215,18 +215,6 @@ impl ConnectionState {
     }
 }
 
-/// Maps an address to the key that connections are counted by: the IPv4 address, or the /64 network of an IPv6 address.
-/// A client chooses the other half of an IPv6 address freely.
-pub(crate) fn counted(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = address.to_bits() >> (u128::BITS - PREFIX) << (u128::BITS - PREFIX);
-            IpAddr::V6(Ipv6Addr::from_bits(network))
-        }
-        address @ IpAddr::V4(_) => address,
-    }
-}
-
 /// Returns milliseconds since the epoch, counted from 1.
 pub(super) fn since(epoch: Instant, now: Instant) -> u64 {
     millis(now.duration_since(epoch)).saturating_add(1)
@@ -244,19 +232,5 @@ impl Register {
 
     pub(super) fn len(&self) -> usize {
         self.lock().standings.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_ipv6_client_is_counted_by_its_network() {
-        let is_one = |a: &str, b: &str| counted(a.parse().unwrap()) == counted(b.parse().unwrap());
-        assert!(is_one("2001:db8::1", "2001:db8::ffff:0:0:1"));
-        assert!(!is_one("2001:db8::1", "2001:db8:0:1::1"));
-        assert!(is_one("::ffff:10.0.0.1", "10.0.0.1"));
-        assert!(!is_one("10.0.0.1", "10.0.0.2"));
     }
 }

@@ -1,0 +1,135 @@
+//! Metrics of policies: verdicts, faults, fallbacks and times of their calls.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use routing::FaultKind;
+
+use crate::base::buckets::decision_times;
+use crate::base::label::{VERDICTS, VerdictKind};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabel {
+    policy: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyVerdictLabel {
+    policy: String,
+    verdict: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyKindLabel {
+    policy: String,
+    kind: &'static str,
+}
+
+type Times = Family<PolicyLabel, Histogram, fn() -> Histogram>;
+
+/// Metric families of all policies.
+#[derive(Debug, Clone)]
+pub(crate) struct PolicyFamilies {
+    decisions: Family<PolicyVerdictLabel, Counter>,
+    faults: Family<PolicyKindLabel, Counter>,
+    fallbacks: Family<PolicyLabel, Counter>,
+    gather_time: Times,
+    decision_time: Times,
+}
+
+impl Default for PolicyFamilies {
+    fn default() -> Self {
+        Self {
+            decisions: Family::default(),
+            faults: Family::default(),
+            fallbacks: Family::default(),
+            gather_time: Family::new_with_constructor(decision_times),
+            decision_time: Family::new_with_constructor(decision_times),
+        }
+    }
+}
+
+impl PolicyFamilies {
+    pub(crate) fn register(&self, r: &mut Registry) {
+        r.register("policy_decisions", "Verdicts of a policy", self.decisions.clone());
+        r.register("policy_faults", "Failed calls of a policy", self.faults.clone());
+        r.register(
+            "policy_fallbacks",
+            "Decisions of the fallback in place of a policy",
+            self.fallbacks.clone(),
+        );
+        r.register(
+            "policy_gather_seconds",
+            "Time to find the candidates of a call, query the index and lay out the numbers",
+            self.gather_time.clone(),
+        );
+        r.register(
+            "policy_decision_seconds",
+            "Time of one call of a policy",
+            self.decision_time.clone(),
+        );
+    }
+
+    /// Returns the counters of a policy's answers.
+    pub(crate) fn decisions(&self, policy: &str) -> Decisions {
+        let verdict = |verdict| PolicyVerdictLabel {
+            policy: policy.to_owned(),
+            verdict,
+        };
+        Decisions(VERDICTS.map(|(_, label)| self.decisions.get_or_create_owned(&verdict(label))))
+    }
+
+    /// Returns the metrics of one policy.
+    pub(crate) fn policy(&self, name: &str) -> PolicyMetrics {
+        let policy = PolicyLabel {
+            policy: name.to_owned(),
+        };
+        let fault = |kind: FaultKind| PolicyKindLabel {
+            policy: name.to_owned(),
+            kind: kind.as_str(),
+        };
+        PolicyMetrics {
+            decisions: self.decisions(name),
+            faults: FaultKind::ALL.map(|kind| (kind, self.faults.get_or_create_owned(&fault(kind)))),
+            fallbacks: self.fallbacks.get_or_create_owned(&policy),
+            gather_time: self.gather_time.get_or_create_owned(&policy),
+            decision_time: self.decision_time.get_or_create_owned(&policy),
+        }
+    }
+}
+
+/// Counters of one policy's answers, by verdict.
+#[derive(Debug, Clone)]
+pub struct Decisions([Counter; VERDICTS.len()]);
+
+impl Decisions {
+    /// Returns the number of answers so far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(Counter::get).sum()
+    }
+}
+
+/// Metric handles of one policy.
+#[derive(Debug)]
+pub(crate) struct PolicyMetrics {
+    decisions: Decisions,
+    faults: [(FaultKind, Counter); FaultKind::ALL.len()],
+    pub(crate) fallbacks: Counter,
+    pub(crate) gather_time: Histogram,
+    pub(crate) decision_time: Histogram,
+}
+
+impl PolicyMetrics {
+    pub(crate) fn answered(&self, verdict: VerdictKind) {
+        self.decisions.0[verdict as usize].inc();
+    }
+
+    pub(crate) fn failed(&self, kind: FaultKind) {
+        if let Some((_, counter)) = self.faults.iter().find(|(known, _)| *known == kind) {
+            counter.inc();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! One prompt to tokenize: its sender, its pool, and the result.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use inference_api::{Endpoint, Peek};
+
+use super::metrics::PromptMetrics;
+use super::spec::TokenSource;
+use crate::base::address::address_key;
+use crate::base::label::TokensKind;
+use crate::base::timeouts::RequestLimits;
+use crate::fleet::pool::WorkerPool;
+use crate::limits::clients::Principal;
+
+/// Prompt, with the inputs for a query of a worker.
+pub(crate) struct Question<'a> {
+    pub(crate) peek: &'a Peek<'a>,
+    /// Whole body of the client.
+    pub(crate) body: &'a Bytes,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) sender: PromptSender,
+    /// Seed of the request, which selects the first worker.
+    pub(crate) seq: u64,
+    pub(crate) limits: &'a RequestLimits,
+}
+
+/// Key by which clients take turns: all clients of a tenant count as one. Without keys, all clients of an address do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum PromptSender {
+    Tenant(Arc<str>),
+    Address(IpAddr),
+    Unknown,
+}
+
+impl PromptSender {
+    pub(crate) fn of(caller: Option<&Principal>, from: Option<IpAddr>) -> Self {
+        match (caller, from) {
+            (Some(caller), _) => Self::Tenant(Arc::clone(&caller.tenant)),
+            (None, Some(from)) => Self::Address(address_key(from)),
+            (None, None) => Self::Unknown,
+        }
+    }
+}
+
+/// Pool whose prompts are tokenized.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TokenPool<'a> {
+    pub(crate) workers: &'a WorkerPool,
+    pub(crate) metrics: &'a PromptMetrics,
+    /// Source of the tokens of models without a table.
+    pub(crate) source: TokenSource,
+}
+
+/// The tokens and their source, or the reason for their absence.
+pub(super) type Learnt = Result<(TokensKind, Vec<u32>), Unlearnt>;
+
+/// Reason why a prompt has no tokens.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unlearnt {
+    pub(super) kind: TokensKind,
+    /// Fault of the router or of a worker. `None` if the prompt or the configuration is the reason.
+    pub(super) error: Option<String>,
+}
+
+impl From<TokensKind> for Unlearnt {
+    fn from(kind: TokensKind) -> Self {
+        let error = match kind {
+            TokensKind::Timeout => Some("no thread of the router made the tokens in time"),
+            TokensKind::QueueFull => Some("too many prompts wait for the router's tokenizing threads"),
+            TokensKind::Failed => Some("the router's tokenizer failed"),
+            _ => None,
+        };
+        Self {
+            kind,
+            error: error.map(str::to_owned),
+        }
+    }
+}
