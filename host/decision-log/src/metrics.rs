@@ -21,19 +21,26 @@ struct WhyLabel {
     why: &'static str,
 }
 
+/// Name and help text of a metric.
+#[derive(Clone, Copy)]
+struct MetricDescription {
+    name: &'static str,
+    help: &'static str,
+}
+
 impl RecordMetrics {
     /// Registers the metrics of the decision log.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         Self::named(
             registry,
-            (
-                "conductor_record_lines",
-                "Decisions and outcomes written to the decision log",
-            ),
-            (
-                "conductor_record_dropped",
-                "Lines of the decision log that were dropped: no room in the queue, or the file could not be written",
-            ),
+            MetricDescription {
+                name: "conductor_record_lines",
+                help: "Decisions and outcomes written to the decision log",
+            },
+            MetricDescription {
+                name: "conductor_record_dropped",
+                help: "Lines of the decision log that were dropped: no room in the queue, or the file could not be written",
+            },
         )
     }
 
@@ -41,18 +48,18 @@ impl RecordMetrics {
     pub(crate) fn register_shadow_log(registry: &mut Registry) -> Self {
         Self::named(
             registry,
-            (
-                "conductor_shadow_log_lines",
-                "Decisions of shadows written to the shadow log",
-            ),
-            (
-                "conductor_shadow_log_dropped",
-                "Lines of the shadow log that were dropped: no room in the queue, or the file could not be written",
-            ),
+            MetricDescription {
+                name: "conductor_shadow_log_lines",
+                help: "Decisions of shadows written to the shadow log",
+            },
+            MetricDescription {
+                name: "conductor_shadow_log_dropped",
+                help: "Lines of the shadow log that were dropped: no room in the queue, or the file could not be written",
+            },
         )
     }
 
-    fn named(registry: &mut Registry, lines: (&str, &str), lost: (&str, &str)) -> Self {
+    fn named(registry: &mut Registry, lines: MetricDescription, lost: MetricDescription) -> Self {
         let (written, dropped) = (Counter::default(), Family::<WhyLabel, Counter>::default());
         let of = |why| dropped.get_or_create_owned(&WhyLabel { why });
         let metrics = Self {
@@ -60,8 +67,8 @@ impl RecordMetrics {
             no_room: of("no-room"),
             no_file: of("no-file"),
         };
-        registry.register(lines.0, lines.1, written);
-        registry.register(lost.0, lost.1, dropped);
+        registry.register(lines.name, lines.help, written);
+        registry.register(lost.name, lost.help, dropped);
         metrics
     }
 }

@@ -20,7 +20,7 @@ use crate::publisher::{Publisher, PublisherError};
 use crate::scheduler::Scheduler;
 use crate::serving::{Context, Listening, LoadedAdapters, Recorded, Recorder, Site};
 use crate::stats::MockStats;
-use crate::transfer::{PdRole, Side};
+use crate::transfer::{PdRole, Side, SideParts};
 
 /// Error of starting an engine.
 #[derive(Debug, Error)]
@@ -87,14 +87,14 @@ impl MockEngine {
             .run(),
         );
         let side = config.pd.clone().map(|pd| {
-            let ports = (address.port(), bootstrap.as_ref().map(|(_, address)| *address));
-            Side::new(
-                &config,
-                pd,
-                ports,
-                commands.clone(),
-                (tasks.clone(), stop.clone()),
-            )
+            let parts = SideParts {
+                port: address.port(),
+                bootstrap: bootstrap.as_ref().map(|(_, address)| *address),
+                commands: commands.clone(),
+                tasks: tasks.clone(),
+                stop: stop.clone(),
+            };
+            Side::new(&config, pd, parts)
         });
         let (gate, changes) = Gate::new(&stop);
         let bootstrap_gate = match (bootstrap, &side) {

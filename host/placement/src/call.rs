@@ -65,7 +65,7 @@ impl<V: PlacementView> PolicyCall<'_, V> {
     ) -> Decision {
         let policy = &*chosen.version().policy;
         let called = CalledPolicy::Version(chosen);
-        let answer = self.call(policy, (called, offer), candidates, observer);
+        let answer = self.call(policy, called, offer, candidates, observer);
         match check_answer(answer, offer) {
             Ok(decision) => {
                 let change = chosen.succeeded(self.facts.now_us);
@@ -90,7 +90,7 @@ impl<V: PlacementView> PolicyCall<'_, V> {
         let offer = Offer::One {
             candidates: self.queries.ids().len(),
         };
-        let answer = self.call(fallback, (CalledPolicy::Fallback, offer), candidates, observer);
+        let answer = self.call(fallback, CalledPolicy::Fallback, offer, candidates, observer);
         match check_answer(answer, offer) {
             Ok(Decision::Route(route)) => ScoredRow {
                 row: route.row(),
@@ -107,7 +107,8 @@ impl<V: PlacementView> PolicyCall<'_, V> {
     fn call<O: PlacementObserver<V>>(
         &self,
         policy: &dyn Policy,
-        (called, offer): (CalledPolicy<'_>, Offer<'_>),
+        called: CalledPolicy<'_>,
+        offer: Offer<'_>,
         candidates: &mut Candidates,
         observer: &mut O,
     ) -> Result<Verdict, PolicyFault> {

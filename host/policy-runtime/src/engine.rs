@@ -158,7 +158,7 @@ impl PolicyEngine {
             return Ok(component);
         }
         let (component, code) = self.compile_to_code(bytes)?;
-        if let Err(error) = self.keep(cache, bytes, (&component, code)) {
+        if let Err(error) = self.keep(cache, bytes, &component, code) {
             warn!(
                 error = &*error as &dyn StdError,
                 "a compiled policy is not kept on disk"
@@ -196,7 +196,8 @@ impl PolicyEngine {
         &self,
         cache: &CodeCache,
         bytes: &[u8],
-        (component, code): (&Component, Option<Vec<u8>>),
+        component: &Component,
+        code: Option<Vec<u8>>,
     ) -> Result<(), Box<dyn StdError + Send + Sync>> {
         let code = match code {
             Some(code) => code,

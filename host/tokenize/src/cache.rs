@@ -85,7 +85,8 @@ impl PrefixCache {
     /// Adds the tokens of a prefix's last piece. The returned node is usable even if the cache has no room for it.
     pub(crate) fn insert(
         &self,
-        (model, hash): (u64, u64),
+        model: u64,
+        hash: u64,
         before: Option<Arc<Node>>,
         text: &str,
         tokens: &[u32],
@@ -210,7 +211,7 @@ mod tests {
         let hash = cache.hash(1, before.as_ref().map(|(hash, _)| *hash), text);
         (
             hash,
-            cache.insert((1, hash), before.map(|(_, node)| node), text, tokens),
+            cache.insert(1, hash, before.map(|(_, node)| node), text, tokens),
         )
     }
 

@@ -107,7 +107,8 @@ impl FastPath {
         &self,
         tokenizer: &Tokenizer,
         text: &str,
-        (ids, budget): (&mut Vec<u32>, &mut Budget<'_>),
+        ids: &mut Vec<u32>,
+        budget: &mut Budget<'_>,
     ) -> Result<bool, EncodeError> {
         budget.look(text.len())?;
         if self.nfc && !text.is_ascii() && is_nfc_quick(text.chars()) != IsNormalized::Yes {
@@ -376,7 +377,7 @@ mod tests {
             let mut ids = vec![7];
             assert_eq!(
                 fast_path
-                    .encode(&tokenizer, text, (&mut ids, &mut Budget::unlimited()))
+                    .encode(&tokenizer, text, &mut ids, &mut Budget::unlimited())
                     .unwrap(),
                 taken,
                 "{text:?} {flag}"

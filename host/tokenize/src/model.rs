@@ -251,10 +251,10 @@ impl Model {
             let from = ids.len();
             self.encode_behind(&text[..cut.at.end], behind, &mut ids, budget)?;
             let piece = &text[behind.map_or(0, |at| at.end)..cut.at.end];
-            node = Some(cache.insert((self.id, cut.hash), node, piece, &ids[from..]));
+            node = Some(cache.insert(self.id, cut.hash, node, piece, &ids[from..]));
             behind = Some(cut.at);
         }
-        self.end(&text, behind, (&mut ids, budget), cache)?;
+        self.end(&text, behind, &mut ids, budget, cache)?;
         if special {
             ids.extend_from_slice(after);
         }
@@ -267,7 +267,8 @@ impl Model {
         &self,
         text: &str,
         behind: Option<TextBoundary>,
-        (ids, budget): (&mut Vec<u32>, &mut Budget<'_>),
+        ids: &mut Vec<u32>,
+        budget: &mut Budget<'_>,
         cache: &PrefixCache,
     ) -> Result<(), EncodeError> {
         let (Some(at), from) = (behind, ids.len()) else {
@@ -284,7 +285,7 @@ impl Model {
             return Ok(());
         }
         self.encode_behind(text, behind, ids, budget)?;
-        drop(cache.insert((space, hash), None, end, &ids[from..]));
+        drop(cache.insert(space, hash, None, end, &ids[from..]));
         Ok(())
     }
 
@@ -302,7 +303,7 @@ impl Model {
             return Ok(());
         }
         if let Some(fast_path) = &self.fast_path
-            && fast_path.encode(&self.tokenizer, new, (ids, budget))?
+            && fast_path.encode(&self.tokenizer, new, ids, budget)?
         {
             return Ok(());
         }

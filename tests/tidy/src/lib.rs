@@ -2,6 +2,7 @@
 
 pub mod idioms;
 pub mod modules;
+pub mod parameters;
 pub mod prose;
 pub mod types;
 

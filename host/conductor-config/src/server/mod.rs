@@ -238,7 +238,15 @@ fn addresses<'t>(server: &mut Section<'t>, default: &ServerConfig) -> Addresses<
     if let (Some(listen), Some(admin)) = (listen, admin)
         && collide(listen, admin)
     {
-        report_collision((listen, listen_item), (admin, admin_item.clone()));
+        let listen = ListenAddress {
+            address: listen,
+            item: listen_item,
+        };
+        let admin = ListenAddress {
+            address: admin,
+            item: admin_item.clone(),
+        };
+        report_collision(&listen, &admin);
     }
     Addresses {
         listen: listen.unwrap_or(default.listen),
@@ -247,8 +255,14 @@ fn addresses<'t>(server: &mut Section<'t>, default: &ServerConfig) -> Addresses<
     }
 }
 
+/// A listen address, and its key in the file, if set.
+struct ListenAddress<'t> {
+    address: SocketAddr,
+    item: Option<Item<'t>>,
+}
+
 /// Reports two equal addresses. The defaults do not collide, so at least one of the two is set.
-fn report_collision(listen: (SocketAddr, Option<Item<'_>>), admin: (SocketAddr, Option<Item<'_>>)) {
+fn report_collision(listen: &ListenAddress<'_>, admin: &ListenAddress<'_>) {
     let problem = |item: &Item<'_>, label: String| {
         Problem::new(
             Code::SameAddress,
@@ -258,18 +272,18 @@ fn report_collision(listen: (SocketAddr, Option<Item<'_>>), admin: (SocketAddr, 
         .label(label)
         .help("give `admin-listen` a port of its own, or \"off\"")
     };
-    match (listen, admin) {
-        ((_, Some(listen)), (_, Some(admin))) => admin
+    match (&listen.item, &admin.item) {
+        (Some(listen), Some(admin)) => admin
             .report
-            .push(problem(&admin, "for administrators".to_owned()).also(&listen.span, "for clients")),
-        ((_, Some(listen)), (admin, None)) => {
-            let label = format!("`admin-listen` is \"{admin}\" unless it is set");
-            listen.report.push(problem(&listen, label));
+            .push(problem(admin, "for administrators".to_owned()).also(&listen.span, "for clients")),
+        (Some(listen), None) => {
+            let label = format!("`admin-listen` is \"{}\" unless it is set", admin.address);
+            listen.report.push(problem(listen, label));
         }
-        ((listen, None), (_, Some(admin))) => {
-            let label = format!("`listen` is \"{listen}\" unless it is set");
-            admin.report.push(problem(&admin, label));
+        (None, Some(admin)) => {
+            let label = format!("`listen` is \"{}\" unless it is set", listen.address);
+            admin.report.push(problem(admin, label));
         }
-        ((_, None), (_, None)) => {}
+        (None, None) => {}
     }
 }

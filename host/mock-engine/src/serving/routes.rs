@@ -108,7 +108,7 @@ async fn serve(
         Route::KeptResponse(id) => ok(context.kept.find(id)?),
         Route::CancelResponse(id) => ok(context.kept.cancel(id)?),
         Route::ResetPrefixCache => ok(json!({"success": context.reset_prefix_cache().await})),
-        Route::Inference(path, kind) => infer(context, (path, kind), request).await,
+        Route::Inference(path, kind) => infer(context, path, kind, request).await,
     }
 }
 
@@ -141,7 +141,8 @@ async fn realtime(
 
 async fn infer(
     context: &Context,
-    (path, kind): (&'static str, Inference),
+    path: &'static str,
+    kind: Inference,
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Refusal> {
     let headers = request.headers().clone();

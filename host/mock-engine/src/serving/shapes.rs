@@ -126,8 +126,16 @@ impl Envelope {
     pub(crate) fn whole(&self, said: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
         let choices = said.choices.iter().enumerate();
         let (object, choices): (_, Vec<Value>) = match self.dialect {
-            Dialect::Chat => ("chat.completion", choices.map(chat_choice).collect()),
-            Dialect::Completion => ("text_completion", choices.map(completion_choice).collect()),
+            Dialect::Chat => (
+                "chat.completion",
+                choices.map(|(at, choice)| chat_choice(at, choice)).collect(),
+            ),
+            Dialect::Completion => (
+                "text_completion",
+                choices
+                    .map(|(at, choice)| completion_choice(at, choice))
+                    .collect(),
+            ),
             Dialect::Responses => return self.response(said, true),
             Dialect::Message => return self.message(said, kv_transfer_params),
             Dialect::Generate => return self.generated(said, kv_transfer_params),
@@ -227,7 +235,7 @@ impl Envelope {
     }
 }
 
-fn chat_choice((index, choice): (usize, &Choice)) -> Value {
+fn chat_choice(index: usize, choice: &Choice) -> Value {
     json!({
         "index": index,
         "message": {
@@ -239,7 +247,7 @@ fn chat_choice((index, choice): (usize, &Choice)) -> Value {
     })
 }
 
-fn completion_choice((index, choice): (usize, &Choice)) -> Value {
+fn completion_choice(index: usize, choice: &Choice) -> Value {
     json!({
         "index": index, "text": choice.text, "logprobs": null, "finish_reason": choice.finish_reason(),
         "stop_reason": null, "token_ids": null, "prompt_logprobs": null, "prompt_token_ids": null,

@@ -18,7 +18,7 @@ use crate::cache::BlockId;
 pub use fabric::Fabric;
 pub(crate) use handshake::Members;
 pub(crate) use prefill::Settling;
-pub(crate) use side::{Denied, Legs, Opening, Side};
+pub(crate) use side::{Denied, Legs, Opening, Side, SideParts};
 
 /// Role of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -56,15 +56,24 @@ pub(super) fn all(args: &FleetArgs) -> Result<Vec<FlagWorker>, FleetFlagError> {
     workers.extend(args.mixed.iter().map(|url| FlagWorker::new(url, Role::Mixed)));
     workers.extend(listed(
         "mixed",
-        (&proxy.mixed_hosts, &proxy.mixed_ports),
+        &proxy.mixed_hosts,
+        &proxy.mixed_ports,
         Role::Mixed,
     )?);
     workers.extend(prefill(&args.prefill)?);
-    let lists = (&proxy.prefiller_hosts, &proxy.prefiller_ports);
-    workers.extend(listed("prefiller", lists, Role::Prefill)?);
+    workers.extend(listed(
+        "prefiller",
+        &proxy.prefiller_hosts,
+        &proxy.prefiller_ports,
+        Role::Prefill,
+    )?);
     workers.extend(args.decode.iter().map(|url| FlagWorker::new(url, Role::Decode)));
-    let lists = (&proxy.decoder_hosts, &proxy.decoder_ports);
-    workers.extend(listed("decoder", lists, Role::Decode)?);
+    workers.extend(listed(
+        "decoder",
+        &proxy.decoder_hosts,
+        &proxy.decoder_ports,
+        Role::Decode,
+    )?);
     Ok(workers)
 }
 
@@ -116,7 +125,8 @@ fn prefill(values: &[String]) -> Result<Vec<FlagWorker>, FleetFlagError> {
 /// Parses lists of hosts and ports, separated by commas.
 fn listed(
     kind: &'static str,
-    (hosts, ports): (&Option<String>, &Option<String>),
+    hosts: &Option<String>,
+    ports: &Option<String>,
     role: Role,
 ) -> Result<Vec<FlagWorker>, FleetFlagError> {
     let (hosts, ports) = (items(hosts), items(ports));

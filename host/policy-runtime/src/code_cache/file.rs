@@ -15,11 +15,12 @@ use rustix::process::geteuid;
 use super::rejection::CacheRejection;
 
 /// Reads a file that only this user may have written; `None` if it does not exist. `closed_to` are the permissions
-/// that other users must not have.
+/// that other users must not have, `most` is its greatest length.
 pub(super) fn read(
     folder: &OwnedFd,
     name: &str,
-    (closed_to, most): (Mode, u64),
+    closed_to: Mode,
+    most: u64,
 ) -> Result<Option<Vec<u8>>, CacheRejection> {
     // Non-blocking: the file may be a pipe.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -24,8 +24,8 @@ pub(super) struct CacheKey([u8; BLOCK]);
 impl CacheKey {
     /// Reads the key of a folder, if it has one.
     pub(super) fn read(folder: &OwnedFd) -> Result<Option<Self>, CacheRejection> {
-        let limits = (Mode::RWXG | Mode::RWXO, LENGTH as u64);
-        let Some(bytes) = file::read(folder, KEY, limits)? else {
+        let closed_to = Mode::RWXG | Mode::RWXO;
+        let Some(bytes) = file::read(folder, KEY, closed_to, LENGTH as u64)? else {
             return Ok(None);
         };
         if bytes.len() != LENGTH {

@@ -114,7 +114,7 @@ impl CodeCache {
         let folder = self.folder().ok()?;
         let key = self.key(&folder)?;
         let name = name(engine, bytes);
-        match taken(engine, (&folder, &name), &key) {
+        match taken(engine, &folder, &name, &key) {
             Ok(component) => {
                 let component = component?;
                 self.counters.taken.fetch_add(1, Ordering::Relaxed);
@@ -192,10 +192,11 @@ impl CodeCache {
 /// Returns the code of a file once its MAC is verified.
 fn taken(
     engine: &Engine,
-    (folder, name): (&OwnedFd, &str),
+    folder: &OwnedFd,
+    name: &str,
     key: &CacheKey,
 ) -> Result<Option<Component>, CacheRejection> {
-    let Some(read) = file::read(folder, name, (Mode::WGRP | Mode::WOTH, LONGEST))? else {
+    let Some(read) = file::read(folder, name, Mode::WGRP | Mode::WOTH, LONGEST)? else {
         return Ok(None);
     };
     let rest = read.strip_prefix(MAGIC).ok_or(CacheRejection::Format)?;

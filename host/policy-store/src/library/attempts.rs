@@ -80,7 +80,7 @@ impl LoadAttempts {
     }
 
     /// Forgets the attempt whose version is active now.
-    pub(super) fn forget_one(&mut self, policy: &str, (digest, settings): (&Digest, &PolicySettings)) {
+    pub(super) fn forget_one(&mut self, policy: &str, digest: &Digest, settings: &PolicySettings) {
         if let Some(attempts) = self.0.get_mut(policy) {
             attempts.retain(|attempt| !attempt.is_of(digest, settings));
         }

@@ -148,7 +148,7 @@ impl Loading {
     }
 
     /// Returns true if this job waits or runs.
-    pub(super) fn is_ordered(&self, policy: &str, (digest, settings): (&Digest, &PolicySettings)) -> bool {
+    pub(super) fn is_ordered(&self, policy: &str, digest: &Digest, settings: &PolicySettings) -> bool {
         let mut ordered = self.ordered.iter();
         ordered.any(|order| order.policy == policy && order.digest == *digest && order.settings == *settings)
     }

@@ -216,7 +216,7 @@ impl PolicyLibrary {
             return Some(outcome);
         }
         let loading = self.loading.as_ref()?;
-        let is_ordered = loading.is_ordered(&wanted.name, (digest, settings));
+        let is_ordered = loading.is_ordered(&wanted.name, digest, settings);
         is_ordered.then_some(Outcome::Loading)
     }
 
@@ -307,8 +307,8 @@ impl PolicyLibrary {
             }
             Outcome::HeldBack => entry.problem = None,
             Outcome::Fresh(version) => {
-                let made_of = (&version.digest, &version.settings);
-                self.attempts.forget_one(&wanted.name, made_of);
+                self.attempts
+                    .forget_one(&wanted.name, &version.digest, &version.settings);
                 done.swapped.push(SwappedPolicy {
                     policy: wanted.name.clone(),
                     version: Arc::clone(&version.id),

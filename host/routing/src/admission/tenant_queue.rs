@@ -11,7 +11,7 @@ use super::fair_queue::{Held, Waiting};
 use crate::id::WorkerId;
 
 /// Requests by their policy's order, then by arrival.
-type ByOrder = BTreeSet<(OrderKey, u64)>;
+type ByOrder = BTreeSet<HeldKey>;
 
 /// Held requests, by the worker that they wait for.
 #[derive(Debug, Default)]
@@ -34,6 +34,13 @@ pub(super) struct TenantQueue {
     late: BTreeSet<u64>,
 }
 
+/// Place of a held request: its policy's order, then its arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct HeldKey {
+    order: OrderKey,
+    number: u64,
+}
+
 /// A number that things are ordered by: a policy's, or a tenant's level.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderKey(pub(super) f64);
@@ -43,15 +50,15 @@ impl HeldByWorker {
         self.0.is_empty()
     }
 
-    fn insert(&mut self, worker: Option<WorkerId>, key: (OrderKey, u64)) {
+    fn insert(&mut self, worker: Option<WorkerId>, key: HeldKey) {
         self.0.entry(worker).or_default().insert(key);
     }
 
-    fn remove(&mut self, worker: Option<WorkerId>, key: &(OrderKey, u64)) -> bool {
+    fn remove(&mut self, worker: Option<WorkerId>, key: HeldKey) -> bool {
         let Some(keys_there) = self.0.get_mut(&worker) else {
             return false;
         };
-        let was_there = keys_there.remove(key);
+        let was_there = keys_there.remove(&key);
         if keys_there.is_empty() {
             self.0.remove(&worker);
         }
@@ -70,7 +77,7 @@ impl HeldByWorker {
     }
 
     /// Returns the first request that the event has budget for.
-    fn first(&self, release: &CapacityEvent) -> Option<&(OrderKey, u64)> {
+    fn first(&self, release: &CapacityEvent) -> Option<&HeldKey> {
         let asked = self.0.iter().filter(|(worker, _)| release.has_budget(**worker));
         asked.filter_map(|(_, keys_there)| keys_there.first()).min()
     }
@@ -95,14 +102,14 @@ impl TenantQueue {
             }) => {
                 self.released(at);
                 self.asked
-                    .insert(one.awaited_worker(), (OrderKey::of(order), number));
+                    .insert(one.awaited_worker(), HeldKey::new(order, number));
             }
             Some(Held {
                 order,
                 asked_at: None,
                 ..
             }) => {
-                self.due.insert((OrderKey::of(order), number));
+                self.due.insert(HeldKey::new(order, number));
             }
         }
     }
@@ -115,11 +122,10 @@ impl TenantQueue {
                 self.late.remove(&number);
             }
             Some(Held { order, .. }) => {
-                let key = (OrderKey::of(order), number);
+                let key = HeldKey::new(order, number);
                 let worker = one.awaited_worker();
-                let _ = self.asked.remove(worker, &key)
-                    || self.fresh.remove(worker, &key)
-                    || self.due.remove(&key);
+                let _ =
+                    self.asked.remove(worker, key) || self.fresh.remove(worker, key) || self.due.remove(&key);
             }
         }
     }
@@ -143,8 +149,8 @@ impl TenantQueue {
     ) -> Option<u64> {
         self.released(releases);
         let fresh = release.and_then(|release| self.fresh.first(release));
-        if let Some((_, number)) = self.due.first().into_iter().chain(fresh).min() {
-            return Some(*number);
+        if let Some(key) = self.due.first().into_iter().chain(fresh).min() {
+            return Some(key.number);
         }
         self.part_late(now_us);
         let shortest = self.by_work.first_key_value();
@@ -165,6 +171,15 @@ impl TenantQueue {
             }
             self.by_work.remove(&(first.remove(), number));
             self.late.insert(number);
+        }
+    }
+}
+
+impl HeldKey {
+    fn new(order: f64, number: u64) -> Self {
+        Self {
+            order: OrderKey::of(order),
+            number,
         }
     }
 }

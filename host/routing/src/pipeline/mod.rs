@@ -173,7 +173,7 @@ impl Pipeline {
         let chosen = versions.and_then(|part| part.versions.choose(input.request.now_us));
         let (answer, transcript) = match (versions, chosen) {
             (Some(part), Some(chosen)) => {
-                part.ask(chosen.version(), input, (numbers, scores), scored.is_some())
+                part.ask(chosen.version(), input, numbers, scores, scored.is_some())
             }
             _ => (Ok(()), Transcript::default()),
         };
@@ -235,7 +235,8 @@ impl ScorerVersions {
         &self,
         version: &PolicyVersion,
         input: &DecisionInput<'_>,
-        (numbers, scores): (&mut Vec<f64>, &mut [f64]),
+        numbers: &mut Vec<f64>,
+        scores: &mut [f64],
         is_noted: bool,
     ) -> (Result<(), PolicyFault>, Transcript) {
         let mut versions = self.versions.iter().zip(&self.views);

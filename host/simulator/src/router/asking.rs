@@ -18,7 +18,9 @@ impl Router {
     pub(super) fn place_part(
         &mut self,
         now_us: u64,
-        (number, request, attempt): (usize, &Request, u32),
+        number: usize,
+        request: &Request,
+        attempt: u32,
         part: PlacementPart,
     ) -> Placement {
         self.catch_up(now_us);
@@ -39,10 +41,10 @@ impl Router {
             };
             match (self.decide(placed, part), part) {
                 (Ok(PlacementOutcome::Dispatch(workers)), PlacementPart::Request) => {
-                    self.dispatch(now_us, number, request, (&prompt, workers))
+                    self.dispatch(now_us, number, request, &prompt, workers)
                 }
                 (Ok(PlacementOutcome::Dispatch(workers)), PlacementPart::Decode) => {
-                    self.dispatch_answer(now_us, number, request, (&prompt, workers))
+                    self.dispatch_answer(now_us, number, request, &prompt, workers)
                 }
                 (Ok(PlacementOutcome::Hold(terms)), _) => self.hold(number, terms, &mut attempts, left_us),
                 (Ok(PlacementOutcome::Reject(rejection)), _) => Placement::Reject {

@@ -15,6 +15,15 @@ use super::state::RouterState;
 use crate::engine::Fetch;
 use crate::request::Request;
 
+/// A request as events name it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NotedRequest {
+    /// Its place in the trace.
+    pub(super) number: usize,
+    /// Hash of its session.
+    pub(super) session: Option<u64>,
+}
+
 impl Router {
     /// Books a request at the workers it goes to.
     pub(super) fn dispatch(
@@ -22,11 +31,12 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (prompt, workers): (&Arc<TracePrompt>, WorkerPlacement),
+        prompt: &Arc<TracePrompt>,
+        workers: WorkerPlacement,
     ) -> Placement {
         let tokens = request.prompt_tokens;
         let begins = workers.prefills.unwrap_or(workers.answers);
-        let fetch = self.foresee(now_us, number, begins.member, (tokens, prompt));
+        let fetch = self.foresee(now_us, number, begins.member, tokens, prompt);
         let uncached = tokens.saturating_sub(begins.matched.unwrap_or(0));
         let computed = self.worker(begins.member).load().book(tokens, uncached);
         let computes = WorkerShare::new(begins.member, computed, now_us);
@@ -42,7 +52,7 @@ impl Router {
         for choice in workers.choices() {
             self.state.index.expect(choice.member, prompt);
         }
-        self.book(now_us, number, request, (answers, prefills));
+        self.book(now_us, number, request, answers, prefills);
         Placement::Dispatch {
             worker: workers.answers.member,
             prefill: workers.prefills.map(|choice| choice.member),
@@ -58,17 +68,14 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (prompt, workers): (&Arc<TracePrompt>, WorkerPlacement),
+        prompt: &Arc<TracePrompt>,
+        workers: WorkerPlacement,
     ) -> Placement {
         let (worker, tokens) = (workers.answers.member, request.prompt_tokens);
         let fetched = self.worker(worker).load().book_fetched(tokens);
         self.state.index.expect(worker, prompt);
-        self.book(
-            now_us,
-            number,
-            request,
-            (WorkerShare::new(worker, fetched, now_us), None),
-        );
+        let answers = WorkerShare::new(worker, fetched, now_us);
+        self.book(now_us, number, request, answers, None);
         Placement::Dispatch {
             worker,
             prefill: None,
@@ -84,7 +91,8 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (answers, prefills): (WorkerShare, Option<WorkerShare>),
+        answers: WorkerShare,
+        prefills: Option<WorkerShare>,
     ) {
         let (session, tokens) = (request.session.map(session_hash), request.prompt_tokens);
         let begins = prefills.as_ref().unwrap_or(&answers).worker;
@@ -95,7 +103,7 @@ impl Router {
             prefills,
         };
         self.bookings.insert(number, booking);
-        let of = (number, session);
+        let of = NotedRequest { number, session };
         self.note(now_us, EventKind::Dispatched, of, begins, tokens.into());
     }
 
@@ -106,7 +114,8 @@ impl Router {
         now_us: u64,
         number: usize,
         worker: usize,
-        (tokens, prompt): (u32, &TracePrompt),
+        tokens: u32,
+        prompt: &TracePrompt,
     ) -> Option<Fetch> {
         let RouterState {
             fleet, index, prices, ..
@@ -161,32 +170,26 @@ impl Router {
             } else {
                 EventKind::Abandoned
             };
-            let of = (number, booking.session);
+            let session = booking.session;
+            let of = NotedRequest { number, session };
             self.note(now_us, kind, of, share.worker, share.after_ms(now_us));
         }
     }
 
-    /// Notes what happened to a request at a worker.
-    pub(super) fn note(
-        &mut self,
-        at_us: u64,
-        kind: EventKind,
-        (number, session): (usize, Option<u64>),
-        worker: usize,
-        said: f64,
-    ) {
-        let seq = self.seq(number);
+    /// Records an event of a request at a worker.
+    pub(super) fn note(&mut self, at_us: u64, kind: EventKind, of: NotedRequest, worker: usize, value: f64) {
+        let seq = self.seq(of.number);
         self.events.note(&RouterEvent {
             kind,
             at_us,
             seq,
-            session,
+            session: of.session,
             worker: &self.state.fleet.workers()[worker],
-            number: said,
+            number: value,
         });
     }
 
-    /// Notes what happened to a worker.
+    /// Records an event of a worker.
     pub(super) fn note_worker(&mut self, at_us: u64, kind: EventKind, worker: usize) {
         self.events.note(&RouterEvent {
             kind,

@@ -9,6 +9,7 @@ use routing::{EventKind, LeastLoaded, RunNumber, SplitMix64, Worker};
 use super::backlog::Backlog;
 use super::bookings::Bookings;
 use super::counts::RouterCounts;
+use super::dispatch::NotedRequest;
 use super::events::EventDispatcher;
 use super::fleet::SimFleet;
 use super::index::IndexView;
@@ -98,7 +99,7 @@ impl Router {
     /// Decides about a request, by its place in the trace, that was decided `attempt` times before. One that goes out
     /// is booked.
     pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
-        self.place_part(now_us, (number, request, attempt), PlacementPart::Request)
+        self.place_part(now_us, number, request, attempt, PlacementPart::Request)
     }
 
     /// Places the answer to a prompt that is computed, and whose decode worker was [`lost`](Self::lost).
@@ -109,7 +110,7 @@ impl Router {
         request: &Request,
         attempt: u32,
     ) -> Placement {
-        self.place_part(now_us, (number, request, attempt), PlacementPart::Decode)
+        self.place_part(now_us, number, request, attempt, PlacementPart::Decode)
     }
 
     /// Records the answer's first token from that worker, or the end of its leg if it computes the prompt for another.
@@ -118,12 +119,12 @@ impl Router {
             return;
         };
         let session = booking.session;
+        let of = NotedRequest { number, session };
         if let Some(mut leg) = booking.prefills.take_if(|leg| leg.worker == worker) {
             let after_ms = leg.first_token(now_us);
             booking.answers.dispatched_us = now_us;
             let (answers, tokens) = (booking.answers.worker, f64::from(booking.prompt_tokens));
             self.prefilled(now_us, number, worker);
-            let of = (number, session);
             self.note(now_us, EventKind::FirstToken, of, worker, after_ms.unwrap_or(0.0));
             self.note(now_us, EventKind::Finished, of, worker, leg.after_ms(now_us));
             self.note(now_us, EventKind::Dispatched, of, answers, tokens);
@@ -131,7 +132,7 @@ impl Router {
             && let Some(after_ms) = booking.answers.first_token(now_us)
         {
             self.prefilled(now_us, number, worker);
-            self.note(now_us, EventKind::FirstToken, (number, session), worker, after_ms);
+            self.note(now_us, EventKind::FirstToken, of, worker, after_ms);
         }
     }
 
@@ -147,7 +148,8 @@ impl Router {
         }
         booking.answers.decoded(tokens, now_us);
         let (worker, after_ms) = (booking.answers.worker, booking.answers.after_ms(now_us));
-        let of = (number, booking.session);
+        let session = booking.session;
+        let of = NotedRequest { number, session };
         self.note(now_us, EventKind::Finished, of, worker, after_ms);
     }
 

@@ -1,6 +1,6 @@
 //! Legs of a request: the hand-over between its workers, and the failure of one.
 
-use super::Run;
+use super::{RequestLegs, Run};
 use crate::engine::{Fetch, JobKind, Reuse, TokenGaps};
 use crate::outcome::End;
 
@@ -14,7 +14,11 @@ impl Run<'_> {
         course.cached_tokens = reuse.tokens();
         course.cached_blocks = reuse.tokens().div_ceil(self.trace.block_tokens);
         self.sampler.computed(request.blocks.len(), course.cached_blocks);
-        let Some((answers, Some(prefill))) = self.tries[number].legs else {
+        let Some(RequestLegs {
+            answers,
+            prefill: Some(prefill),
+        }) = self.tries[number].legs
+        else {
             return;
         };
         if prefill != worker {
@@ -26,12 +30,12 @@ impl Run<'_> {
         }
         self.routers.first_token(now_us, number, worker);
         self.ask_held(now_us, self.routers.release_at(worker));
-        self.hand_over(now_us, number, (answers, worker));
+        self.hand_over(now_us, number, answers, worker);
     }
 
     /// Hands a computed prompt from its worker to the worker that is to answer. As in the server, another is chosen
     /// where that one is gone.
-    pub(super) fn hand_over(&mut self, now_us: u64, number: usize, (answers, from): (usize, usize)) {
+    pub(super) fn hand_over(&mut self, now_us: u64, number: usize, answers: usize, from: usize) {
         if self.away[answers] {
             self.routers.lost(now_us, number, answers);
             self.tries[number].kept = Some(from);
@@ -44,7 +48,10 @@ impl Run<'_> {
             self.close(number, End::Rejected { status, computed });
             return self.ask_held(now_us, self.routers.release_at(answers));
         }
-        self.tries[number].legs = Some((answers, Some(from)));
+        self.tries[number].legs = Some(RequestLegs {
+            answers,
+            prefill: Some(from),
+        });
         let course = &mut self.outcome.courses[number];
         course.worker = Some(answers);
         // The prefill worker's token is the first that the client sees.

@@ -44,11 +44,19 @@ struct Run<'r> {
     outcome: Outcome,
 }
 
+/// Workers of a request.
+#[derive(Debug, Clone, Copy)]
+struct RequestLegs {
+    /// The worker that answers.
+    answers: usize,
+    /// The worker that computes the prompt, if another.
+    prefill: Option<usize>,
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Try {
     decisions: u32,
-    /// The workers that answer, and that compute the prompt.
-    legs: Option<(usize, Option<usize>)>,
+    legs: Option<RequestLegs>,
     /// The worker that computed its prompt, until another takes it over.
     kept: Option<usize>,
     /// The one that answers has sent a token.
@@ -189,7 +197,7 @@ impl<'r> Run<'r> {
         }
         match (placement, kept) {
             (Placement::Dispatch { worker, .. }, Some(from)) => {
-                self.hand_over(now_us, number, (worker, from));
+                self.hand_over(now_us, number, worker, from);
             }
             (
                 Placement::Dispatch {
@@ -199,7 +207,13 @@ impl<'r> Run<'r> {
                     ..
                 },
                 None,
-            ) => self.dispatch(now_us, number, (worker, prefill), fetch),
+            ) => {
+                let legs = RequestLegs {
+                    answers: worker,
+                    prefill,
+                };
+                self.dispatch(now_us, number, legs, fetch);
+            }
             (
                 Placement::Hold {
                     order,
@@ -220,15 +234,15 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn dispatch(&mut self, now_us: u64, number: usize, legs: (usize, Option<usize>), fetch: Option<Fetch>) {
-        let (worker, prefill) = legs;
+    fn dispatch(&mut self, now_us: u64, number: usize, legs: RequestLegs, fetch: Option<Fetch>) {
+        let RequestLegs { answers, prefill } = legs;
         self.tries[number].legs = Some(legs);
         let course = &mut self.outcome.courses[number];
         course.dispatched_us.get_or_insert(now_us);
-        (course.worker, course.prefill) = (Some(worker), Some(prefill.unwrap_or(worker)));
+        (course.worker, course.prefill) = (Some(answers), Some(prefill.unwrap_or(answers)));
         let (at, kind) = match prefill {
             Some(prefill) => (prefill, JobKind::Prefill),
-            None => (worker, JobKind::Whole),
+            None => (answers, JobKind::Whole),
         };
         if self.away[at] {
             return self.lose(now_us, number, at);
@@ -285,8 +299,8 @@ impl<'r> Run<'r> {
     /// Returns the capacity event of a request's end, at the worker that answered it.
     fn released_by(&self, number: usize) -> CapacityEvent {
         let legs = self.tries[number].legs;
-        legs.map_or_else(CapacityEvent::anywhere, |(answers, _)| {
-            self.routers.release_at(answers)
+        legs.map_or_else(CapacityEvent::anywhere, |legs| {
+            self.routers.release_at(legs.answers)
         })
     }
 

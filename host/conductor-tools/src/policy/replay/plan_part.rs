@@ -13,16 +13,25 @@ use super::columns::{Columns, resolved};
 use super::log::RecordedDecision;
 use super::replay_same::{Again, is_of_its_moment};
 
-/// Returns the part of a component with these parameters in a decision, and its place among the scorers.
+/// Part of a scorer in a recorded decision.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScorerPart<'r> {
+    /// Its place among the scorers.
+    at: usize,
+    scored: &'r ScoredLine,
+}
+
+/// Returns the part of a component with these parameters in a decision.
 pub(super) fn part_of<'r>(
     policy: &WasmPolicy,
     params: &str,
     recorded: &'r RecordedDecision,
-) -> Option<(usize, &'r ScoredLine)> {
+) -> Option<ScorerPart<'r>> {
     let mut scorers = recorded.line.weighing.as_ref()?.scorers.iter().enumerate();
-    scorers.find(|(_, scored)| {
+    let own = scorers.find(|(_, scored)| {
         scored.sha256.as_deref() == Some(policy.sha256()) && scored.params.as_deref() == Some(params)
-    })
+    });
+    own.map(|(at, scored)| ScorerPart { at, scored })
 }
 
 impl Again {
@@ -30,8 +39,9 @@ impl Again {
         &mut self,
         policy: &WasmPolicy,
         recorded: &RecordedDecision,
-        (at, scored): (usize, &ScoredLine),
+        part: ScorerPart<'_>,
     ) {
+        let ScorerPart { at, scored } = part;
         self.decisions += 1;
         let columns = Columns::find(policy.plan(), &recorded.policy);
         let Some(columns) = columns.ok().filter(|_| !is_of_its_moment(scored.fault.as_ref())) else {

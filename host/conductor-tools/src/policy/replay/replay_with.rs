@@ -95,7 +95,7 @@ impl<'a> Rival<'a> {
             },
         };
         match check_answer(answer, offer) {
-            Ok(Decision::Route(route)) => other.chose(recorded, &queries, (route.row(), route.prefill())),
+            Ok(Decision::Route(route)) => other.chose(recorded, &queries, route.row(), route.prefill()),
             Ok(Decision::Queue(_)) => other.held += 1,
             Ok(Decision::Reject(_)) => other.rejected += 1,
             Ok(Decision::Pass) => other.passed += 1,
@@ -140,7 +140,8 @@ impl Other {
         &mut self,
         recorded: &RecordedDecision,
         queries: &LoggedQueries,
-        (row, prefill): (usize, Option<usize>),
+        row: usize,
+        prefill: Option<usize>,
     ) {
         let Some(DecidedLine::Route {
             worker,

@@ -42,6 +42,21 @@ pub(crate) struct Side {
     role_violations: AtomicU64,
 }
 
+/// Parts of the engine that its side uses.
+#[derive(Debug)]
+pub(crate) struct SideParts {
+    /// Port of the engine.
+    pub(crate) port: u16,
+    /// Address of its bootstrap server.
+    pub(crate) bootstrap: Option<SocketAddr>,
+    /// Commands to its core loop.
+    pub(crate) commands: mpsc::Sender<Command>,
+    /// Its tasks.
+    pub(crate) tasks: TaskTracker,
+    /// Ends with the engine.
+    pub(crate) stop: CancellationToken,
+}
+
 /// State from one start of the engine to the next.
 #[derive(Debug)]
 struct EngineLife {
@@ -54,13 +69,14 @@ struct EngineLife {
 
 impl Side {
     /// Creates an engine without identity; see [`Self::begin_life`].
-    pub(crate) fn new(
-        mock: &MockConfig,
-        config: PdConfig,
-        (port, bootstrap): (u16, Option<SocketAddr>),
-        commands: mpsc::Sender<Command>,
-        (tasks, stop): (TaskTracker, CancellationToken),
-    ) -> Arc<Self> {
+    pub(crate) fn new(mock: &MockConfig, config: PdConfig, parts: SideParts) -> Arc<Self> {
+        let SideParts {
+            port,
+            bootstrap,
+            commands,
+            tasks,
+            stop,
+        } = parts;
         let life = EngineLife {
             engine_ids: Vec::new(),
             reachable: true,
