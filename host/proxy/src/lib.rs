@@ -29,15 +29,12 @@ mod tokens;
 
 pub use base::readiness::Readiness;
 pub use base::timeouts::{PoolTimeouts, RequestLimits};
+pub use base::tls::{ServerTls, ServerTlsParts};
 pub use decision_log as record;
 pub use dispatch::speculative_insert::{AssumedCache, Expectation};
 pub use dispatch::split::{DialectReport, PdSpec};
 pub use edge::control_routes::status_pages;
-pub use edge::tls::{ServerTls, ServerTlsParts};
-pub use edge::{
-    CorsSpec, Door, DoorKey, DrainOutcome, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, PagesListener,
-    PagesSpec, ServeLimits, serve, serve_pages,
-};
+pub use edge::{Door, DoorKey, DrainOutcome, PagesSpec, ServeLimits, serve, serve_pages};
 pub use experiment::{
     ArmReport, ArmSummary, Finding, Look, Measure, Shortage, StopCause, StopReport, StopRule, TimesReport,
     TrialReport, Wanted,
@@ -49,6 +46,7 @@ pub use fleet::knowledge::SpellReport;
 pub use limits::admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
 pub use limits::bodies::BodyTotals;
 pub use limits::clients::{ClientLimits, ClientSpec, EngineFields, KeyHash};
+pub use limits::edge_settings::{CorsSpec, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, PagesListener};
 pub use limits::memory::{MemoryReport, MemoryStage};
 pub use limits::retries::RetrySpec;
 pub use metrics::ProxyMetrics;

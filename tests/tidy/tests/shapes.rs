@@ -184,10 +184,6 @@ const LARGER: &[(&str, &str)] = &[
         "a table of the configuration file, resolved: one field for each key",
     ),
     (
-        "proxy::PoolMetrics",
-        "counters of one component: one field for each metric",
-    ),
-    (
         "proxy::PoolSpec",
         "a pool of the configuration file, resolved: one field for each part",
     ),

@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod buckets;
+pub(crate) mod deadline;
 pub(crate) mod headers;
 pub(crate) mod idle_timeout;
 pub(crate) mod label;
@@ -10,3 +11,4 @@ pub(crate) mod reply;
 pub(crate) mod request_id;
 pub(crate) mod throttle;
 pub(crate) mod timeouts;
+pub(crate) mod tls;

@@ -12,18 +12,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use worker_client::tls::Stream;
 
-use super::drive::{Ended, Ends, drive, set_options};
+use super::drive::{CONNECTION_BUFFER, Ended, Ends, drive, set_options};
 use super::framing::{Guard, GuardFlags};
 use super::http2;
 use super::metrics::{CloseReason, EdgeMetrics, Protocol};
 use super::respond::{self, Respond, Terms};
-use super::spec::EdgeLimits;
 use crate::edge::connections::ConnectionSlot;
+use crate::limits::edge_settings::EdgeLimits;
 use crate::request::realtime::OpenedTunnel;
-
-/// Bytes of a connection's buffer besides those of the longest head. Hyper itself answers an overflow of the buffer,
-/// without a body.
-pub(super) const BUFFER: usize = 64 << 10;
 
 /// Serves a connection until it ends. `stop` ends it gracefully, and `cut` ends it at once.
 pub(super) async fn serve<R: Respond>(
@@ -126,7 +122,7 @@ async fn converse<R: Respond>(
     let connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.keep_alive_timeout)
-        .max_buf_size(limits.header_bytes + BUFFER)
+        .max_buf_size(limits.header_bytes + CONNECTION_BUFFER)
         .serve_connection(TokioIo::new(guard), answer)
         .with_upgrades();
     let mut connection = pin!(connection);

@@ -18,7 +18,6 @@ use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody, read_b
 use crate::base::headers::{for_worker, name_worker, strip_hop_by_hop};
 use crate::base::reply::{self, Refusal};
 use crate::base::timeouts::RequestLimits;
-use crate::edge::check_depth;
 use crate::edge::own_pages;
 use crate::fleet::pool::Member;
 use crate::proxy::Proxy;
@@ -306,7 +305,7 @@ async fn tokenize_at_worker(
         .map_err(refusal)?;
     let body = inference_api::without_bom(body);
     let mut peek = inference_api::peek(endpoint, &body)?;
-    check_depth(&peek, edge)?;
+    edge.check_depth(&peek)?;
     snapshot.name_model(&mut peek, None, &head.headers);
     if let Some(visit) = &visit {
         visit.check_model(&peek.model)?;

@@ -15,6 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::CloseReason;
 use crate::edge::connections::ConnectionSlot;
 
+/// Bytes of a connection's buffer besides those of the longest head. Hyper itself answers an overflow of the buffer,
+/// without a body.
+pub(super) const CONNECTION_BUFFER: usize = 64 << 10;
 /// Grace period in which streams that are cut may send an error.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Grace period in which an overdue response may send an error to a client that reads.

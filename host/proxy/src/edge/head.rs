@@ -7,8 +7,8 @@ use http::header::{HOST, TRANSFER_ENCODING, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Uri, Version};
 
-use super::spec::EdgeLimits;
 use crate::base::reply::Refusal;
+use crate::limits::edge_settings::EdgeLimits;
 
 /// Bytes of a header besides its name and value: colon, space and CRLF.
 const PER_HEADER: usize = 4;

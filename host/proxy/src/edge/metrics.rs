@@ -8,8 +8,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::spec::PagesListener;
 use crate::base::reply::Refusal;
+use crate::limits::edge_settings::PagesListener;
 use crate::request::realtime::TunnelMetrics;
 
 /// Reason why the edge closed a connection or refused a request.

@@ -2,9 +2,9 @@
 
 mod accept;
 mod connection;
+mod connection_body;
 pub(crate) mod connections;
 pub(crate) mod control_routes;
-mod cors;
 mod drive;
 mod framing;
 mod head;
@@ -16,31 +16,22 @@ mod pages;
 mod relief;
 mod respond;
 mod service;
-mod spec;
-pub(crate) mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use inference_api::Peek;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 pub use self::accept::{Door, DoorKey};
-pub use self::cors::CorsSpec;
-pub use self::http2::Http2Limits;
 pub(crate) use self::metrics::{CloseReason, EdgeMetrics};
 pub use self::pages::{PagesSpec, serve_pages};
 use self::relief::ServerRelief;
-pub(crate) use self::service::Deadline;
 use self::service::Service;
-pub(crate) use self::spec::Edge;
-pub use self::spec::{EdgeLimits, EdgeSpec, ListenersSpec, PagesListener};
-use crate::base::reply::Refusal;
 use crate::dispatch::split::keep_bootstraps;
-use crate::edge::connections::{ConnectionLimiter, ConnectionLimiterSpec};
+use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec};
 use crate::fleet::health::keep_watch;
 use crate::limits::memory;
 use crate::proxy::Proxy;
@@ -97,7 +88,7 @@ pub async fn serve(
         loop {
             let stream = door.next().await;
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
-            let limit = proxy.snapshots.edge().connections_of(peer);
+            let limit = AddressLimit::of_peer(&proxy.snapshots.edge(), peer);
             let Some(seat) = room.admit(peer, limit).await else {
                 continue;
             };
@@ -149,15 +140,6 @@ fn room(limit: usize, proxy: &Proxy, stop: &CancellationToken) -> Arc<Connection
         memory: Arc::clone(&proxy.snapshots.edge().memory),
         stop: stop.clone(),
     })
-}
-
-/// Checks the nesting depth of a JSON body before it is parsed.
-pub(crate) fn check_depth(peek: &Peek<'_>, limits: &EdgeLimits) -> Result<(), Refusal> {
-    let limit = limits.json_depth;
-    if peek.is_deeper_than(limit) {
-        return Err(Refusal::BodyTooDeep { limit });
-    }
-    Ok(())
 }
 
 /// Starts the background tasks.

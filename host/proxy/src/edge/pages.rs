@@ -18,11 +18,11 @@ use tower::ServiceExt;
 use super::accept::Door;
 use super::metrics::EdgeMetrics;
 use super::respond::{Respond, Terms};
-use super::service::Deadline;
-use super::spec::PagesListener;
 use super::{connection, head};
+use crate::base::deadline::ResponseDeadline;
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec};
+use crate::limits::edge_settings::PagesListener;
 use crate::proxy::Proxy;
 use crate::request::realtime::OpenedTunnel;
 use crate::tasks;
@@ -148,7 +148,7 @@ impl Respond for Pages {
             }
         };
         if let Some(deadline) = Instant::now().checked_add(terms.patience) {
-            response.extensions_mut().insert(Deadline(deadline));
+            response.extensions_mut().insert(ResponseDeadline(deadline));
         }
         response
     }
@@ -166,7 +166,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::edge::{EdgeLimits, Http2Limits};
+    use crate::limits::edge_settings::{EdgeLimits, Http2Limits};
 
     const GET: &[u8] = b"GET /page HTTP/1.1\r\nhost: r\r\n\r\n";
     /// Test timeout, reached only by a defect.

@@ -11,13 +11,13 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 
-use super::http2::Http2Limits;
+use super::connection_body::ConnectionBody;
 use super::metrics::EdgeMetrics;
-use super::service::{Deadline, Held};
-use super::spec::EdgeLimits;
+use crate::base::deadline::ResponseDeadline;
 use crate::base::reply::Refusal;
+use crate::base::tls::ServerTls;
 use crate::edge::connections::{ConnectionSlot, Forwarded};
-use crate::edge::tls::ServerTls;
+use crate::limits::edge_settings::{EdgeLimits, Http2Limits};
 use crate::request::realtime::OpenedTunnel;
 
 /// Settings of a connection, as configured when it begins.
@@ -70,7 +70,7 @@ pub(super) async fn call<R: Respond>(
     mut request: Request<Incoming>,
     seat: &ConnectionSlot,
     opened: &OpenedTunnel,
-) -> Result<Response<Held<R::Body>>, Infallible> {
+) -> Result<Response<ConnectionBody<R::Body>>, Infallible> {
     let mut turn = seat.turn();
     let refused = |path: &str, refusal: &Refusal| {
         listener.metrics().refused(refusal);
@@ -80,7 +80,7 @@ pub(super) async fn call<R: Respond>(
         && let Err(none) = Box::pin(seat.sit(request.uri().path())).await
     {
         let response = refused(request.uri().path(), &none.into());
-        return Ok(response.map(|body| Held::new(body, turn)));
+        return Ok(response.map(|body| ConnectionBody::new(body, turn)));
     }
     let from = match listener.sender(&mut request, seat) {
         Ok((from, forwarded)) => {
@@ -89,12 +89,12 @@ pub(super) async fn call<R: Respond>(
         }
         Err(refusal) => {
             let response = refused(request.uri().path(), &refusal);
-            return Ok(response.map(|body| Held::new(body, turn)));
+            return Ok(response.map(|body| ConnectionBody::new(body, turn)));
         }
     };
     let mut response = listener.respond(request, from, opened).await;
-    if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
+    if let Some(ResponseDeadline(deadline)) = response.extensions_mut().remove() {
         turn.must_end(deadline);
     }
-    Ok(response.map(|body| Held::new(body, turn)))
+    Ok(response.map(|body| ConnectionBody::new(body, turn)))
 }

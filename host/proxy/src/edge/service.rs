@@ -5,14 +5,12 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::task::Poll;
 
 use axum::Router;
 use bytes::Bytes;
 use http::header::UPGRADE;
 use http::{Method, Request, Response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointWork};
 use tower::ServiceExt;
@@ -20,10 +18,10 @@ use tower::ServiceExt;
 use super::head;
 use super::metrics::EdgeMetrics;
 use super::respond::{Respond, Terms};
-use super::spec::Edge;
 use crate::base::reply::{self, Refusal};
-use crate::edge::connections::{self, ConnectionSlot, Forwarded, Sender, Turn};
+use crate::edge::connections::{self, AddressLimit, ConnectionSlot, Forwarded, Sender};
 use crate::edge::control_routes;
+use crate::limits::edge_settings::EdgeSettings;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::handle;
@@ -36,17 +34,6 @@ use crate::request::responses::{self, ResponseCall};
 pub(super) struct Service {
     pub(super) proxy: Arc<Proxy>,
     pub(super) cold: Router,
-}
-
-/// Response extension: time by which the client must have read the response.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline(pub(crate) Instant);
-
-/// Response body that keeps its connection marked as busy until it is dropped.
-#[derive(Debug)]
-pub(super) struct Held<B = Body> {
-    body: B,
-    _turn: Turn,
 }
 
 impl Respond for Service {
@@ -76,7 +63,7 @@ impl Respond for Service {
         let Sender::Behind(client) = sender else {
             return Ok((sender.address(), None));
         };
-        let forwarded = seat.forwarded(client, edge.address_limit());
+        let forwarded = seat.forwarded(client, AddressLimit::of_client(&edge));
         if forwarded.is_none() && !connections::is_always_answered(request.uri().path()) {
             return Err(Refusal::AddressFull);
         }
@@ -235,36 +222,10 @@ impl Service {
 }
 
 /// Refuses requests with a body or a long life while memory is short.
-fn check_memory(request: &Request<Incoming>, edge: &Edge) -> Result<(), Refusal> {
+fn check_memory(request: &Request<Incoming>, edge: &EdgeSettings) -> Result<(), Refusal> {
     let is_small = request.method() == Method::GET && !request.headers().contains_key(UPGRADE);
     if edge.memory.refuses() && !is_small {
         return Err(Refusal::MemoryFull);
     }
     Ok(())
-}
-
-impl<B> Held<B> {
-    pub(super) fn new(body: B, turn: Turn) -> Self {
-        Self { body, _turn: turn }
-    }
-}
-
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Held<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -1,7 +1,8 @@
-//! Limits: admission, clients' rate limits, memory and bytes of bodies, retry budgets.
+//! Limits: admission, clients' rate limits, memory and bytes of bodies, retry budgets, settings of the edge.
 
 pub(crate) mod admission;
 pub(crate) mod bodies;
 pub(crate) mod clients;
+pub(crate) mod edge_settings;
 pub(crate) mod memory;
 pub(crate) mod retries;

@@ -27,7 +27,7 @@ struct PolicyKindLabel {
     kind: &'static str,
 }
 
-type Times = Family<PolicyLabel, Histogram, fn() -> Histogram>;
+type PolicyTimes = Family<PolicyLabel, Histogram, fn() -> Histogram>;
 
 /// Metric families of all policies.
 #[derive(Debug, Clone)]
@@ -35,8 +35,8 @@ pub(crate) struct PolicyFamilies {
     decisions: Family<PolicyVerdictLabel, Counter>,
     faults: Family<PolicyKindLabel, Counter>,
     fallbacks: Family<PolicyLabel, Counter>,
-    gather_time: Times,
-    decision_time: Times,
+    gather_time: PolicyTimes,
+    decision_time: PolicyTimes,
 }
 
 impl Default for PolicyFamilies {

@@ -16,6 +16,7 @@ use placement::{AttemptState, NoCandidate, PlacementOutcome, WorkerPlacement};
 use routing::WorkerId;
 use tracing::{Instrument, debug_span};
 
+use crate::base::deadline::ResponseDeadline;
 use crate::base::headers::{REQUEST_ID, X_REQUEST_ID};
 use crate::base::reply::{self, Refusal};
 use crate::base::request_id::RequestId;
@@ -24,7 +25,6 @@ use crate::dispatch::decide;
 use crate::dispatch::router_view::HoldWindow;
 use crate::dispatch::speculative_insert;
 use crate::dispatch::split::{AttemptError, AttemptFailure, RetryState, UpstreamResponse};
-use crate::edge::{Deadline, check_depth};
 use crate::fleet::catalog;
 use crate::limits::admission::{self, AdmissionSession, Permit};
 use crate::limits::clients::{Entry, RateLimitGuard};
@@ -117,7 +117,7 @@ async fn answer(
         .map_err(|error| unrouted(error.into()))?;
     let body = arrival.trimmed(body);
     let mut peek = arrival.read(&body).map_err(|error| unrouted(error.into()))?;
-    check_depth(&peek, edge).map_err(unrouted)?;
+    edge.check_depth(&peek).map_err(unrouted)?;
     snapshot.name_model(&mut peek, Some(arrival.path()), &arrival.headers);
     if let Some(visit) = &visit {
         visit.check_model(&peek.model).map_err(unrouted)?;
@@ -165,7 +165,7 @@ async fn answer(
     };
     let mut answer = answer?;
     if let Some(deadline) = deadline {
-        answer.extensions_mut().insert(Deadline(deadline));
+        answer.extensions_mut().insert(ResponseDeadline(deadline));
     }
     Ok(answer)
 }

@@ -20,11 +20,13 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-pub(crate) use self::fronts::{Forwarded, Sender, is_front, sender};
+use self::fronts::is_front;
+pub(crate) use self::fronts::{Forwarded, Sender, sender};
 use self::register::{ConnectionState, Register, since};
 use crate::base::reply::Refusal;
 use crate::base::throttle::Throttle;
 use crate::edge::{CloseReason, EdgeMetrics};
+use crate::limits::edge_settings::EdgeSettings;
 use crate::limits::memory::Memory;
 
 /// Interval at which a waiting connection looks for an idle one to close.
@@ -90,6 +92,21 @@ pub(crate) enum AddressLimit {
     Of(usize),
     /// All: the peer is a trusted proxy, and its clients are counted by their own addresses.
     Front,
+}
+
+impl AddressLimit {
+    /// Returns the limit on the connections of a peer.
+    pub(crate) fn of_peer(edge: &EdgeSettings, peer: Option<IpAddr>) -> Self {
+        match peer {
+            Some(peer) if is_front(&edge.fronts, peer) => Self::Front,
+            _ => Self::of_client(edge),
+        }
+    }
+
+    /// Returns the limit on connections and requests of an address that is not a trusted proxy's.
+    pub(crate) fn of_client(edge: &EdgeSettings) -> Self {
+        edge.per_address.map_or(Self::Part, Self::Of)
+    }
 }
 
 /// Request in progress on a connection, until this is dropped.

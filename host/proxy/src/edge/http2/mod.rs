@@ -6,7 +6,6 @@
 
 mod detect;
 mod head;
-mod limits;
 mod resets;
 mod stream;
 mod traffic;
@@ -30,14 +29,12 @@ use tracing::debug;
 use worker_client::tls::Stream;
 
 pub(super) use self::detect::begins_with_http2;
-pub use self::limits::Http2Limits;
 use self::stream::StreamBody;
 use self::traffic::{Entry, StreamTasks, Traffic};
-use super::connection::BUFFER;
-use super::drive::{Ended, LAST_WORDS, unheard};
+use super::drive::{CONNECTION_BUFFER, Ended, LAST_WORDS, unheard};
 use super::metrics::CloseReason;
 use super::respond::{Respond, Terms};
-use super::service::Deadline;
+use crate::base::deadline::ResponseDeadline;
 use crate::base::reply::Refusal;
 use crate::edge::connections::ConnectionSlot;
 use crate::request::realtime::OpenedTunnel;
@@ -86,7 +83,7 @@ pub(super) async fn converse<R: Respond>(
 fn builder(terms: &Terms, tasks: StreamTasks) -> Builder<StreamTasks> {
     let limits = &terms.http2;
     let resets = limits.resets as usize;
-    let list = u32::try_from(terms.limits.header_bytes + BUFFER).unwrap_or(u32::MAX);
+    let list = u32::try_from(terms.limits.header_bytes + CONNECTION_BUFFER).unwrap_or(u32::MAX);
     let mut builder = Builder::new(tasks);
     builder
         .timer(TokioTimer::new())
@@ -122,7 +119,7 @@ async fn answer<R: Respond>(
             listener.refuse(request.uri().path(), &refusal)
         }
     };
-    if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
+    if let Some(ResponseDeadline(deadline)) = response.extensions_mut().remove() {
         times.must_end(deadline);
     }
     if is_long && (response.status().is_client_error() || response.status().is_server_error()) {

@@ -1,8 +1,9 @@
 //! Limits on all request bodies in memory: the bytes they hold (`budget.rs`), and the number in arrival
-//! (`arrivals.rs`).
+//! (`arrivals.rs`). `pace.rs` sets how fast a body must come.
 
 mod arrivals;
 mod budget;
+mod pace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use thiserror::Error;
 use self::arrivals::Arrivals;
 pub(crate) use self::arrivals::{Arrival, GivesWay};
 use self::budget::{BodyBudget, Share};
+pub(crate) use self::pace::BodyPace;
 
 /// Maximum factor by which scarcity raises the required pace of a body.
 const MOST_HASTE: u32 = 64;

@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::base::reply::Refusal;
-use crate::limits::bodies::{Arrival, BodiesFull, BodySlot, GivesWay};
+use crate::limits::bodies::{Arrival, BodiesFull, BodyPace, BodySlot, GivesWay};
 
 /// Most bytes of memory that are reserved before they came.
 const AHEAD: usize = 64 << 10;
@@ -24,8 +24,6 @@ const TURN: usize = 16 << 10;
 /// Most bytes that are read of a client that may not come in, and the longest time for it.
 const MOST_DISCARDED: usize = 1 << 20;
 const DISCARD_WITHIN: Duration = Duration::from_secs(5);
-/// Least time that a body may take, however scarce room is.
-const LEAST_GRACE: Duration = Duration::from_secs(1);
 /// Interval at which the scarcity of room is checked.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -48,49 +46,11 @@ pub(crate) enum IntakeError<E: std::error::Error + 'static> {
     Broken(#[source] E),
 }
 
-/// Minimum pace of a body.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
-    /// Longest wait for a piece.
-    pub(crate) idle: Duration,
-    /// Time that a body may take in all...
-    pub(crate) grace: Duration,
-    /// ...and one second more for each so many bytes that came; 0: no limit.
-    pub(crate) rate: u64,
-}
-
-/// Pace whose only limit is the wait for a piece.
-impl From<Duration> for Pace {
-    fn from(idle: Duration) -> Self {
-        Self {
-            idle,
-            grace: Duration::ZERO,
-            rate: 0,
-        }
-    }
-}
-
-impl Pace {
-    fn grace(&self, haste: u32) -> Duration {
-        (self.grace / haste).max(LEAST_GRACE.min(self.grace))
-    }
-
-    /// Returns the longest wait for the next piece, where a body must come `haste` times as fast as configured.
-    fn patience(&self, came: usize, took: Duration, haste: u32) -> Duration {
-        if self.rate == 0 {
-            return self.idle;
-        }
-        let grace = self.grace(haste);
-        let earned = Duration::from_secs(came as u64 / self.rate.saturating_mul(haste.into()));
-        self.idle.min((grace + earned).saturating_sub(took))
-    }
-}
-
 /// Returns a client's body, whole, which takes its bytes from those that all bodies may have together.
 pub(crate) async fn collect_client<B>(
     body: B,
     limit: usize,
-    pace: Pace,
+    pace: BodyPace,
     slot: BodySlot,
 ) -> Result<Bytes, IntakeError<B::Error>>
 where
@@ -169,7 +129,7 @@ where
 
 /// Clock that runs once there is a wait.
 struct Clock {
-    pace: Pace,
+    pace: BodyPace,
     started: Option<Instant>,
     came: usize,
     /// Memory slot of a client's body.
@@ -180,7 +140,7 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(pace: Pace, slot: Option<BodySlot>) -> Self {
+    fn new(pace: BodyPace, slot: Option<BodySlot>) -> Self {
         Self {
             pace,
             started: None,
@@ -294,7 +254,7 @@ struct Window(Option<(Instant, usize)>);
 
 impl Window {
     /// Returns `true` if a body that must hurry has come too slowly in the window. An earlier lead does not count.
-    fn is_behind(&mut self, pace: Pace, haste: u32, came: usize) -> bool {
+    fn is_behind(&mut self, pace: BodyPace, haste: u32, came: usize) -> bool {
         if haste == 1 || pace.rate == 0 {
             self.0 = None;
             return false;

@@ -11,7 +11,7 @@ use crate::limits::bodies::{Bodies, BodyTotals};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reads a client's body with room for all its bytes.
-async fn collect<B>(body: B, limit: usize, pace: impl Into<Pace>) -> Result<Bytes, IntakeError<B::Error>>
+async fn collect<B>(body: B, limit: usize, pace: impl Into<BodyPace>) -> Result<Bytes, IntakeError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
@@ -67,7 +67,7 @@ async fn a_large_body_that_is_all_there_lets_others_run_before_it_ends() {
 
 #[test]
 fn a_body_earns_its_time_by_what_came() {
-    let pace = Pace {
+    let pace = BodyPace {
         idle: Duration::from_secs(8),
         grace: Duration::from_secs(10),
         rate: 100,
@@ -81,12 +81,12 @@ fn a_body_earns_its_time_by_what_came() {
     check(0, 11, 0);
     check(500, 11, 4);
     check(100_000, 11, 8);
-    assert_eq!(Pace::from(PATIENCE).patience(0, 9 * PATIENCE, 64), PATIENCE);
+    assert_eq!(BodyPace::from(PATIENCE).patience(0, 9 * PATIENCE, 64), PATIENCE);
 }
 
 #[test]
 fn a_hasty_body_has_a_part_of_its_time_and_a_second_at_least() {
-    let pace = Pace {
+    let pace = BodyPace {
         idle: Duration::from_secs(60),
         grace: Duration::from_secs(30),
         rate: 1,
@@ -111,7 +111,7 @@ async fn a_body_that_is_waited_for_learns_that_places_have_become_scarce() {
     });
     // This grace ends long after the test.
     let grace = Duration::from_secs(3_600);
-    let pace = Pace {
+    let pace = BodyPace {
         idle: grace,
         grace: grace / 60,
         rate: 1,
@@ -134,7 +134,7 @@ async fn where_room_is_scarce_a_body_that_came_fast_may_not_rest_on_that() {
         unfinished: 200,
         ..BodyTotals::default()
     });
-    let pace = Pace {
+    let pace = BodyPace {
         idle: Duration::from_secs(3_600),
         grace: Duration::from_secs(60),
         rate: 1,
@@ -154,7 +154,7 @@ async fn where_room_is_scarce_a_body_that_came_fast_may_not_rest_on_that() {
 #[tokio::test]
 async fn a_body_that_keeps_no_pace_is_given_up() {
     let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-    let pace = Pace {
+    let pace = BodyPace {
         idle: PATIENCE,
         grace: Duration::from_millis(1),
         rate: 1,

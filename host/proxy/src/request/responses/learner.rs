@@ -6,7 +6,8 @@ use std::time::Instant;
 use inference_api::{Endpoint, ResponseIdFinder};
 use routing::WorkerId;
 
-use super::table::{ResponseKey, ResponseLimits, ResponseTable};
+use super::table::{ResponseKey, ResponseTable};
+use crate::limits::edge_settings::ResponseLimits;
 use crate::proxy::Proxy;
 use crate::request::context::RequestContext;
 

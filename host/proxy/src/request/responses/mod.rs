@@ -13,7 +13,7 @@ pub(crate) use self::learner::{ResponseLearner, learner};
 pub(crate) use self::metrics::ResponseMetrics;
 pub(crate) use self::pin::pinned;
 pub(crate) use self::retrieve::{RESPONSE_PAGES, ResponseCall, answer};
-pub(crate) use self::table::{ResponseKey, ResponseLimits, ResponseTable};
+pub(crate) use self::table::{ResponseKey, ResponseTable};
 use crate::base::reply::Refusal;
 use crate::fleet::pool::Member;
 use crate::request::snapshot::PoolState;

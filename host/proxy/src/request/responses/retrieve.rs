@@ -12,13 +12,13 @@ use inference_api::{Endpoint, is_response_id};
 use worker_client::{OutgoingRequest, SendTimeouts};
 
 use super::{ResponseKey, check_in_service, member_of};
+use crate::base::deadline::ResponseDeadline;
 use crate::base::headers::{self, X_REQUEST_ID};
 use crate::base::idle_timeout::IdleTimeoutLimits;
 use crate::base::label::FailureKind;
 use crate::base::reply::{self, Refusal};
 use crate::dispatch::attempt::{self, Answer};
 use crate::dispatch::split::UpstreamResponse;
-use crate::edge::Deadline;
 use crate::limits::clients::{Entry, RateLimitGuard};
 use crate::proxy::Proxy;
 use crate::request::body_reader;
@@ -174,7 +174,7 @@ async fn from_worker(
         None,
     );
     if let Some(deadline) = deadline {
-        response.extensions_mut().insert(Deadline(deadline));
+        response.extensions_mut().insert(ResponseDeadline(deadline));
     }
     Ok(response)
 }

@@ -13,17 +13,9 @@ use std::time::{Duration, Instant};
 use routing::WorkerId;
 
 use super::metrics::ResponseMetrics;
+use crate::limits::edge_settings::ResponseLimits;
 
 const SHARDS: usize = 16;
-
-/// Limits of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ResponseLimits {
-    /// Most ids that are kept. 0: none is kept.
-    pub(crate) most: usize,
-    /// Lifetime of an id.
-    pub(crate) ttl: Duration,
-}
 
 /// Key of a client's response.
 #[derive(Debug, Clone, Copy)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::{Snapshot, SnapshotPlan};
-use crate::edge::Edge;
 use crate::limits::admission::Capacity;
+use crate::limits::edge_settings::EdgeSettings;
 use crate::limits::memory::MemoryStage;
 use crate::metrics::ProxyMetrics;
 use crate::observe::events::EventWorkers;
@@ -41,7 +41,7 @@ impl SnapshotCell {
     }
 
     /// Returns limits, TLS and CORS for a connection that has no request yet.
-    pub(crate) fn edge(&self) -> Arc<Edge> {
+    pub(crate) fn edge(&self) -> Arc<EdgeSettings> {
         Arc::clone(&self.current.load().edge)
     }
 

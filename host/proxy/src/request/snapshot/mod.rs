@@ -23,12 +23,12 @@ pub use self::plan::{SnapshotError, SnapshotPlan};
 use crate::base::timeouts::{PoolTimeouts, RequestLimits};
 use crate::dispatch::speculative_insert::Expectation;
 use crate::dispatch::split::{PdPool, PdSpec};
-use crate::edge::{Edge, EdgeSpec};
 use crate::fleet::catalog::{AdapterSpec, ModelListSpec};
 use crate::fleet::health::{HealthSpec, ScrapeSpec};
 use crate::fleet::pool::{Member, WorkerPool};
 use crate::limits::admission::{Admission, AdmissionController, AdmissionSpec, Objectives};
 use crate::limits::clients::{ClientSpec, Clients};
+use crate::limits::edge_settings::{EdgeSettings, EdgeSpec};
 use crate::limits::memory::MemoryReport;
 use crate::limits::retries::{RetryBudget, RetrySpec};
 use crate::metrics::{PoolMetrics, ProxyMetrics};
@@ -140,7 +140,7 @@ pub struct Snapshot {
     pub(crate) tokenizing: Tokenizing,
     pub(crate) clients: Clients,
     pub(crate) limits: RequestLimits,
-    pub(crate) edge: Arc<Edge>,
+    pub(crate) edge: Arc<EdgeSettings>,
     pub(crate) record: RecordSpec,
     pub(crate) decision_headers: bool,
     pub(crate) metrics_on_listen: bool,

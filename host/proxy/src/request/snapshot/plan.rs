@@ -15,13 +15,13 @@ use worker_client::{ConnectionPool, UrlError};
 use super::{PoolSpec, PoolState, RouteSpec, Snapshot, SnapshotSpec};
 use crate::base::timeouts::RequestLimits;
 use crate::dispatch::split::{Detection, PdPool, PdSpec};
-use crate::edge::Edge;
 use crate::fleet::bootstrap::Bootstrap;
 use crate::fleet::catalog::ModelCatalog;
 use crate::fleet::pool::{Member, WorkerPool};
 use crate::fleet::worker::WorkerHandle;
 use crate::limits::admission::{Admission, AdmissionController};
 use crate::limits::clients::Clients;
+use crate::limits::edge_settings::EdgeSettings;
 use crate::metrics::ProxyMetrics;
 use crate::observe::events::EventHub;
 use crate::request::keep_alive::KeepAlive;
@@ -154,7 +154,10 @@ impl SnapshotPlan {
                 &metrics.clients,
             ),
             limits: spec.limits,
-            edge: Arc::new(Edge::next(previous.map(|snapshot| &*snapshot.edge), spec.edge)),
+            edge: Arc::new(EdgeSettings::next(
+                previous.map(|snapshot| &*snapshot.edge),
+                spec.edge,
+            )),
             record: spec.record,
             decision_headers: spec.decision_headers,
             metrics_on_listen: spec.metrics_on_listen,

@@ -29,7 +29,7 @@ pub struct CorsSpec {
 
 impl CorsSpec {
     /// Returns the origin to allow in the response, if the request's origin is allowed.
-    pub(super) fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+    pub(crate) fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(ORIGIN)?;
         match &self.origins {
             None => Some(HeaderValue::from_static("*")),
@@ -38,7 +38,7 @@ impl CorsSpec {
     }
 
     /// Answers a preflight. Returns `None` if the request is not a preflight.
-    pub(super) fn preflight<B, A: Default>(&self, request: &Request<B>) -> Option<Response<A>> {
+    pub(crate) fn preflight<B, A: Default>(&self, request: &Request<B>) -> Option<Response<A>> {
         let headers = request.headers();
         let asks = *request.method() == Method::OPTIONS
             && headers.contains_key(ORIGIN)
@@ -62,7 +62,7 @@ impl CorsSpec {
 
     /// Adds the CORS headers of an allowed origin to a response. A worker's own `Access-Control-Allow-Origin` is
     /// replaced or removed.
-    pub(super) fn mark(&self, origin: Option<HeaderValue>, answer: &mut HeaderMap) {
+    pub(crate) fn mark(&self, origin: Option<HeaderValue>, answer: &mut HeaderMap) {
         match origin {
             Some(origin) => {
                 answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);

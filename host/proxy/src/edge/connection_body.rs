@@ -1,0 +1,42 @@
+//! Response body that keeps its connection busy.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::edge::connections::Turn;
+
+/// Response body that keeps its connection marked as busy until it is dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionBody<B> {
+    body: B,
+    _turn: Turn,
+}
+
+impl<B> ConnectionBody<B> {
+    pub(super) fn new(body: B, turn: Turn) -> Self {
+        Self { body, _turn: turn }
+    }
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for ConnectionBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
