@@ -11,8 +11,8 @@ use axum::middleware::Next;
 use conductor_config::ServerConfig;
 use indexer_api::{ApiKey, HostNames, SentKey};
 
-use crate::keys::Key;
 use crate::refusal::Refusal;
+use external_resources::Key;
 
 /// Listener that a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +159,7 @@ mod tests {
     #[track_caller]
     fn check(key: Option<&str>, listener: Listener, headers: &[(HeaderName, &str)], status: Option<u16>) {
         let admin = AdminKey::default();
-        admin.set(key.map(Key::of_test), &ServerConfig::default());
+        admin.set(key.map(Key::new), &ServerConfig::default());
         let headers = headers
             .iter()
             .map(|(name, value)| (name.clone(), value.parse().unwrap()));
@@ -203,13 +203,13 @@ mod tests {
     fn pages_ask_for_it_only_where_that_is_wanted() {
         let none = HeaderMap::new();
         let admin = AdminKey::default();
-        admin.set(Some(Key::of_test("secret")), &ServerConfig::default());
+        admin.set(Some(Key::new("secret")), &ServerConfig::default());
         assert!(admin.check_read("/admin/config", &none).is_ok());
         let for_reads = ServerConfig {
             admin_key_for_reads: true,
             ..ServerConfig::default()
         };
-        admin.set(Some(Key::of_test("secret")), &for_reads);
+        admin.set(Some(Key::new("secret")), &for_reads);
         assert!(admin.check_read("/admin/config", &none).is_err());
         assert!(admin.check_read("/readyz", &none).is_ok());
         let shown = HeaderMap::from_iter([(X_API_KEY, "secret".parse().unwrap())]);
@@ -231,7 +231,7 @@ mod tests {
         let refused = Some("host_not_allowed");
         let mut server = ServerConfig::default();
         for key in [None, Some("secret")] {
-            admin.set(key.map(Key::of_test), &server);
+            admin.set(key.map(Key::new), &server);
             assert_eq!(read(&admin, "rebound.example:8081", None), refused);
             assert_eq!(read(&admin, "localhost:8081", None), None);
         }
@@ -252,7 +252,7 @@ mod tests {
         let of_a_page = HeaderMap::from_iter([(ORIGIN, "http://evil.example".parse().unwrap())]);
         assert!(admin.check_reload(&HeaderMap::new()).is_ok());
         assert!(admin.check_reload(&of_a_page).is_err());
-        admin.set(Some(Key::of_test("secret")), &ServerConfig::default());
+        admin.set(Some(Key::new("secret")), &ServerConfig::default());
         assert!(admin.check_reload(&HeaderMap::new()).is_err());
     }
 

@@ -11,9 +11,9 @@ use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
 
 use crate::compose;
-use crate::external_resources::ExternalResources;
 use crate::reload::{self, reports};
 use crate::status::ProblemReport;
+use external_resources::ExternalResources;
 use local_files::{ConfigSource, ReadConfigError};
 use policy_store::{PolicyLibrary, Prepared, compile_bounds};
 
@@ -52,7 +52,7 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
         Err(mistakes) => return Ok(Checked::of(mistakes)),
     };
     let unavailable = unavailable(&examined, source, &text)?;
-    let mut resources = ExternalResources::problems((&examined.config, source, &text));
+    let mut resources = ExternalResources::problems(&examined.config, source, &text);
     if examined.diagnostics.error_count() > 0 {
         // A warning may be the consequence of what could not be read.
         let errors = resources.items().iter();

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::admin_access::host_names;
-use crate::keys::Keys;
 use crate::listeners::{ListenError, listen};
+use external_resources::Keys;
 
 /// Connections of callers at a time.
 const CONNECTIONS: usize = 1_024;

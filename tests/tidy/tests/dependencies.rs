@@ -66,6 +66,18 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "worker-client",
         ],
     ),
+    (
+        "external-resources",
+        &[
+            "conductor-config",
+            "indexer-api",
+            "kv-feed",
+            "local-files",
+            "observability",
+            "proxy",
+            "tokenize",
+        ],
+    ),
     ("mock-engine", &[]),
     ("mooncake-compat", &["conductor-config", "routing"]),
     ("simulator", &["kv-index", "placement", "routing"]),
@@ -92,6 +104,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "conductor-config",
             "conductor-tools",
             "decision-log",
+            "external-resources",
             "indexer-api",
             "inference-api",
             "kv-feed",
@@ -117,7 +130,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("zmq", &["load", "mock-engine"]),
     ("crypto_box", &["kv-feed"]),
     ("toml", &["conductor-config", "policy-builder"]),
-    ("notify", &["conductor"]),
+    ("notify", &["local-files"]),
     (
         "clap",
         &[

@@ -3,7 +3,7 @@
 use conductor_config::Config;
 use proxy::{ClientLimits, ClientSpec, EngineFields};
 
-use crate::keys::Keys;
+use external_resources::Keys;
 
 /// Returns the clients, with the hashes of all their keys; `keys` were read for this configuration.
 pub(crate) fn client_specs(config: &Config, keys: &Keys) -> Vec<ClientSpec> {

@@ -8,8 +8,8 @@ use proxy::{
     BodyTotals, ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, ServeLimits,
 };
 
-use crate::certificates::Certificates;
 use crate::memory_limit;
+use external_resources::Certificates;
 
 /// Returns the spec of the edge; `certificates` were read for this configuration.
 pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpec {

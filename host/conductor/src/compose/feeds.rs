@@ -8,7 +8,7 @@ use kv_feed::{CurveKeys, Endpoint, FeedSpec};
 use routing::{Fleet, Worker};
 
 use super::workers::member_names;
-use crate::keys::Keys;
+use external_resources::Keys;
 use kv_plane::{FeedPlan, Publisher, StorePlan, Target};
 
 /// Returns the feeds of the fleet's workers: configured ones, and targets of discovery.

@@ -34,7 +34,7 @@ pub(crate) use self::tokens::models_spec;
 pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
-use crate::external_resources::ExternalResources;
+use external_resources::ExternalResources;
 use local_files::ConfigSource;
 use local_files::policy_folder::{is_of_folder, policies_in};
 use policy_store::builtin;

@@ -10,9 +10,9 @@ use proxy::{
 use routing::{DpRank, Fleet, WorkerId};
 
 use super::*;
-use crate::certificates::Certificates;
-use crate::keys::Keys;
-use crate::tokenizers::Tokenizers;
+use external_resources::Certificates;
+use external_resources::Keys;
+use external_resources::Tokenizers;
 use local_files::ConfigSource;
 
 fn config(text: &str) -> Config {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conductor_config::{Config, ModelConfig, ModelTokenize, Tokenize};
 use proxy::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 
-use crate::tokenizers::Tokenizers;
+use external_resources::Tokenizers;
 
 /// Returns the token source of a pool or a model.
 pub(super) fn token_source(tokenize: Tokenize, timeout: Duration) -> TokenSource {

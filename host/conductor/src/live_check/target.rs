@@ -10,7 +10,7 @@ use tokenize::Model;
 use wildmatch::WildMatch;
 
 use crate::compose;
-use crate::external_resources::ExternalResources;
+use external_resources::ExternalResources;
 use kv_plane::Target;
 
 /// One pool.

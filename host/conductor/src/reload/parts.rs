@@ -138,8 +138,8 @@ mod tests {
 
     use super::*;
     use crate::app::Caches;
-    use crate::external_resources::ExternalResources;
     use crate::reload::read;
+    use external_resources::ExternalResources;
 
     /// Returns pool `a`, whose policy requests one column, and pool `b`, whose policy needs no tokens.
     fn pools(column: &str) -> String {

@@ -9,8 +9,8 @@ use super::{
     unavailable_policies,
 };
 use crate::compose;
-use crate::external_resources::ExternalResources;
 use crate::listeners::BoundListeners;
+use external_resources::ExternalResources;
 use policy_store::Prepared;
 use runtime_overrides::{Ended, Overlays};
 

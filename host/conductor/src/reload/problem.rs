@@ -8,12 +8,12 @@ use proxy::SnapshotError;
 use thiserror::Error;
 use tracing::warn;
 
-use crate::certificates::CertificateError;
 use crate::compose::{self, BrokenPipeline};
-use crate::keys::KeyError;
 use crate::listeners::ListenError;
 use crate::status::ProblemReport;
 use crate::telemetry::LogFilterError;
+use external_resources::CertificateError;
+use external_resources::KeyError;
 use local_files::{ConfigSource, ReadConfigError};
 use observability::error_chain;
 use policy_store::{Outcome, PolicyProblem, Prepared, PreparedPolicy, param_diagnostics};

@@ -4,10 +4,10 @@ use conductor_config::{Config, Diagnostics};
 use local_files::ConfigSource;
 
 use super::{PlanStep, RefusedConfig, RefusedPlan, Steps};
-use crate::certificates::Certificates;
-use crate::external_resources::ExternalResources;
-use crate::keys::Keys;
-use crate::tokenizers::Tokenizers;
+use external_resources::Certificates;
+use external_resources::ExternalResources;
+use external_resources::Keys;
+use external_resources::Tokenizers;
 
 /// Reads the resources of a configuration, which was read from `text`. Certificates and tokenizers with unchanged files
 /// are taken from `before`.

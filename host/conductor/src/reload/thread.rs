@@ -14,7 +14,7 @@ use super::{
     InstanceAnswer, PolicyChange, RefusedChange, RefusedPolicyChange, RefusedRouteChange, ReloadAnswer,
     ReloadOutcome, Reloader, RouteAnswer,
 };
-use crate::watch::FolderWatch;
+use local_files::FolderWatch;
 use observability::error_chain;
 use policy_store::PolicyReport;
 use runtime_overrides::InstanceChange;

@@ -20,13 +20,12 @@ use local_files::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
 use local_files::{ADMIN_API_KEY, ConfigSource};
 use observability::error_chain;
 
-/// Default variable of the admin key.
 /// Most bytes that a key's file may have.
 const LONGEST: u64 = 64 << 10;
 
-/// A key that must not be shown.
+/// Secret key. No output shows it.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Key(Box<str>);
+pub struct Key(Box<str>);
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,29 +34,32 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    #[cfg(test)]
-    pub(crate) fn of_test(key: &str) -> Self {
+    /// Makes a key of its text.
+    #[must_use]
+    pub fn new(key: &str) -> Self {
         Self(key.into())
     }
 
     /// Returns the key itself, to be compared or sent.
-    pub(crate) fn reveal(&self) -> &str {
+    #[must_use]
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 
     /// Returns the key for comparison with requests.
-    pub(crate) fn to_sent(&self) -> ApiKey {
+    #[must_use]
+    pub fn to_sent(&self) -> ApiKey {
         ApiKey::new(&self.0)
     }
 }
 
 /// Every key of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Keys {
+pub struct Keys {
     /// Admin key; without one, clients may not change the fleet over HTTP.
-    pub(crate) admin: Option<Key>,
+    pub admin: Option<Key>,
     /// Key of the indexer's clients; without one, all are answered.
-    pub(crate) indexer: Option<Key>,
+    pub indexer: Option<Key>,
     /// Keys of the pools whose workers get a key of the router's.
     pools: HashMap<String, Authorization>,
     /// Keys of the pools whose event publishers are CURVE servers.
@@ -66,7 +68,7 @@ pub(crate) struct Keys {
     clients: HashMap<String, KeyHash>,
 }
 
-/// A key cannot be used.
+/// Error of a key.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The environment variable is not there.
@@ -131,19 +133,21 @@ impl Keys {
     /// Reads the keys that a configuration names.
     ///
     /// # Errors
-    /// [`KeyError`] for the first that cannot be had.
-    pub(crate) fn read(config: &Config, source: &ConfigSource) -> Result<Self, KeyError> {
+    /// [`KeyError`] for the first that is unavailable.
+    pub fn read(config: &Config, source: &ConfigSource) -> Result<Self, KeyError> {
         Self::read_from(config, source, |name| std::env::var_os(name))
     }
 
-    /// Returns all that [`Keys::read`] would fail for.
-    pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
+    /// Returns a diagnostic for every unavailable key.
+    #[must_use]
+    pub fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
         let (_, problems) = Self::survey(config, source, |name| std::env::var_os(name));
         problems.into_iter().map(KeyProblem::diagnostic).collect()
     }
 
     /// Returns the files that keys of a configuration are in.
-    pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
+    #[must_use]
+    pub fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
         let of_pools = config.pools.iter().filter_map(|pool| match &pool.authorization {
             AuthorizationConfig::Key(place) => Some(place),
             AuthorizationConfig::Pass | AuthorizationConfig::Drop => None,
@@ -181,7 +185,7 @@ impl Keys {
         }
     }
 
-    /// Reads all, with the errors of the unavailable ones.
+    /// Reads all keys, with the errors of the unavailable ones.
     fn survey(
         config: &Config,
         source: &ConfigSource,
@@ -240,18 +244,20 @@ impl Keys {
     }
 
     /// Returns the hashes of a client's keys, in a configuration that these were read for.
-    pub(crate) fn of_client(&self, client: &ClientConfig) -> impl Iterator<Item = KeyHash> {
+    pub fn of_client(&self, client: &ClientConfig) -> impl Iterator<Item = KeyHash> {
         let listed = client.key_hashes.iter().map(|hash| KeyHash::from(hash.0));
         listed.chain(self.clients.get(&client.name).copied())
     }
 
     /// Returns the keys of the pool's event publishers. `None` where those are open.
-    pub(crate) fn curve(&self, pool: &PoolConfig) -> Option<CurveKeys> {
+    #[must_use]
+    pub fn curve(&self, pool: &PoolConfig) -> Option<CurveKeys> {
         self.curve.get(&pool.name).cloned()
     }
 
     /// Returns the handling of a client's `Authorization` in a pool of this configuration.
-    pub(crate) fn authorization(&self, pool: &PoolConfig) -> Authorization {
+    #[must_use]
+    pub fn authorization(&self, pool: &PoolConfig) -> Authorization {
         match &pool.authorization {
             AuthorizationConfig::Pass => Authorization::Pass,
             // A client's key is never passed to workers that are to get another.

@@ -24,7 +24,7 @@ const INDEXER: &str = "indexer.tls";
 
 /// Certificates and TLS settings of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Certificates {
+pub struct Certificates {
     /// TLS of the listeners that have it, by their tables' names.
     listeners: HashMap<&'static str, Made<ServerTls>>,
     /// TLS of the pools that configure it.
@@ -55,7 +55,7 @@ impl<T> PartialEq for Made<T> {
 
 impl<T> Eq for Made<T> {}
 
-/// A certificate, its key or an authority cannot be used.
+/// Error of a certificate, its key or an authority.
 #[derive(Debug, Error)]
 pub enum CertificateError {
     /// The file cannot be read.
@@ -69,7 +69,7 @@ pub enum CertificateError {
         #[source]
         source: io::Error,
     },
-    /// The files were read and are no good.
+    /// The files were read, and their content is invalid.
     #[error("failed to set up {what}")]
     Tls {
         /// The table that names them.
@@ -93,7 +93,7 @@ impl Certificates {
     ///
     /// # Errors
     /// [`CertificateError`] for the first unusable file.
-    pub(crate) fn read(
+    pub fn read(
         before: Option<&Self>,
         config: &Config,
         source: &ConfigSource,
@@ -105,13 +105,14 @@ impl Certificates {
         }
     }
 
-    /// Returns all that [`Certificates::read`] would fail for.
-    pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
+    /// Returns a diagnostic for every unavailable file.
+    #[must_use]
+    pub fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
         let (_, problems) = Self::survey(None, config, source);
         problems.iter().map(CertificateProblem::diagnostic).collect()
     }
 
-    /// Reads all, with the errors of the unavailable ones.
+    /// Reads all files, with the errors of the unavailable ones.
     fn survey(
         before: Option<&Self>,
         config: &Config,
@@ -136,7 +137,8 @@ impl Certificates {
     }
 
     /// Returns the TLS settings of each listener.
-    pub(crate) fn of_listeners(&self) -> ListenersSpec {
+    #[must_use]
+    pub fn of_listeners(&self) -> ListenersSpec {
         let of = |table| self.listeners.get(table).map(|made| Arc::clone(&made.tls));
         ListenersSpec {
             clients: of(CLIENTS),
@@ -147,7 +149,8 @@ impl Certificates {
     }
 
     /// Returns the files that a configuration names.
-    pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
+    #[must_use]
+    pub fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
         let of_listeners = of_listeners(config).flat_map(|(_, tls)| {
             let own = [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()];
             own.into_iter().flatten()
@@ -167,7 +170,8 @@ impl Certificates {
     }
 
     /// Returns the TLS settings for a pool's workers, if some have `https://` URLs.
-    pub(crate) fn of_pool(&self, pool: &PoolConfig) -> Option<Arc<WorkerTls>> {
+    #[must_use]
+    pub fn of_pool(&self, pool: &PoolConfig) -> Option<Arc<WorkerTls>> {
         if let Some(made) = self.pools.get(&pool.name) {
             return Some(Arc::clone(&made.tls));
         }
@@ -216,7 +220,8 @@ fn listener(
             client_authorities: ca.as_deref(),
         })
     };
-    reader.make(before, make, (format!("`[{table}]`"), &tls.cert.at))
+    let (name, at) = (format!("`[{table}]`"), &tls.cert.at);
+    reader.make(before, make, Table { name, at })
 }
 
 fn worker(
@@ -241,11 +246,15 @@ fn worker(
             server_name: tls.server_name.as_deref(),
         })
     };
-    reader.make(before, make, (table, &tls.at))
+    let (name, at) = (table, &tls.at);
+    reader.make(before, make, Table { name, at })
 }
 
 /// Returns `None` if the item was configured and could not be read.
-#[expect(clippy::option_option, reason = "what is not wanted is not what is missing")]
+#[expect(
+    clippy::option_option,
+    reason = "an item that is not configured differs from one that is missing"
+)]
 fn whole<T>(read: Option<Option<T>>) -> Option<Option<T>> {
     match read {
         Some(read) => read.map(Some),
@@ -269,11 +278,18 @@ fn of_the_system() -> Option<Arc<WorkerTls>> {
     trust.clone()
 }
 
-/// Reads the files of one table, and digests what it read.
+/// Reader of the files of one table, with a digest of their bytes.
 struct Reader<'a> {
     source: &'a ConfigSource,
     digest: Sha256,
     problems: &'a mut Vec<CertificateProblem>,
+}
+
+/// Table of TLS settings, for errors.
+struct Table<'a> {
+    name: String,
+    /// Its place in the configuration.
+    at: &'a Mark,
 }
 
 impl<'a> Reader<'a> {
@@ -310,7 +326,7 @@ impl<'a> Reader<'a> {
         mut self,
         before: Option<&Made<T>>,
         make: impl FnOnce() -> Result<T, TlsError>,
-        (what, at): (String, &Mark),
+        table: Table<'_>,
     ) -> Option<Made<T>> {
         let digest = std::mem::take(&mut self.digest).finalize().into();
         if let Some(before) = before.filter(|before| before.digest == digest) {
@@ -322,7 +338,8 @@ impl<'a> Reader<'a> {
                 tls: Arc::new(tls),
             }),
             Err(source) => {
-                self.refuse(CertificateError::Tls { what, source }, at);
+                let what = table.name;
+                self.refuse(CertificateError::Tls { what, source }, table.at);
                 None
             }
         }
@@ -337,6 +354,7 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_config::parsed;
 
     /// Returns the settings of a file's bytes.
     fn made(bytes: &str, before: Option<&Made<String>>) -> Made<String> {
@@ -350,13 +368,14 @@ mod tests {
         let mut reader = Reader::new(&source, &mut problems);
         reader.read(&file, "a file").unwrap();
         let make = || Ok(bytes.to_owned());
-        let made = reader.make(before, make, (String::new(), &file.at)).unwrap();
+        let (name, at) = (String::new(), &file.at);
+        let made = reader.make(before, make, Table { name, at }).unwrap();
         assert!(problems.is_empty());
         made
     }
 
     #[test]
-    fn what_is_made_of_the_same_bytes_is_made_once() {
+    fn settings_of_the_same_bytes_are_made_once() {
         let first = made("a", None);
         assert!(Arc::ptr_eq(&first.tls, &made("a", Some(&first)).tls));
         let other = made("b", Some(&first));
@@ -364,11 +383,11 @@ mod tests {
     }
 
     #[test]
-    fn every_file_that_is_not_there_is_told_with_its_place() {
+    fn every_missing_file_is_reported_with_its_place() {
         let text = "[server.tls]\ncert = \"no.crt\"\nkey = \"no.key\"\n[pools.a]\nworkers = [{ url = \"https://a:1\" }]\n\
              [pools.a.tls]\nca = \"no.ca\"\n";
         let source = ConfigSource::Text(text.to_owned());
-        let config = crate::reload::read(&source, text).expect("valid").config;
+        let config = parsed(&source, text);
         let problems = Certificates::problems(&config, &source);
         let lines: Vec<_> = problems
             .iter()

@@ -1,28 +1,39 @@
-//! External resources of a configuration: keys, PEM files and tokenizers.
+//! External resources of a configuration: keys, PEM files and tokenizers, read from files and the environment.
+//!
+//! Each kind has a reader, a list of its files to watch, and diagnostics of the unavailable ones. Unchanged certificates
+//! and tokenizers are taken from the resources before.
+
+mod certificates;
+mod keys;
+#[cfg(test)]
+mod test_config;
+mod tokenizers;
 
 use std::path::PathBuf;
 
 use conductor_config::{Config, Diagnostics};
 
-use crate::certificates::Certificates;
-use crate::keys::Keys;
-use crate::tokenizers::Tokenizers;
 use local_files::ConfigSource;
+
+pub use certificates::{CertificateError, Certificates};
+pub use keys::{Key, KeyError, Keys};
+pub use tokenizers::Tokenizers;
 
 /// Resources of one configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ExternalResources {
+pub struct ExternalResources {
     /// Keys of clients, workers and operators.
-    pub(crate) keys: Keys,
+    pub keys: Keys,
     /// Certificates, their keys, and authorities.
-    pub(crate) certificates: Certificates,
+    pub certificates: Certificates,
     /// Tokenizers of models.
-    pub(crate) tokenizers: Tokenizers,
+    pub tokenizers: Tokenizers,
 }
 
 impl ExternalResources {
     /// Returns a diagnostic for every unavailable resource.
-    pub(crate) fn problems((config, source, text): (&Config, &ConfigSource, &str)) -> Diagnostics {
+    #[must_use]
+    pub fn problems(config: &Config, source: &ConfigSource, text: &str) -> Diagnostics {
         let mut problems = Keys::problems(config, source);
         problems.extend(Certificates::problems(config, source));
         problems.extend(Tokenizers::problems(config, source));
@@ -30,7 +41,8 @@ impl ExternalResources {
     }
 
     /// Returns the files of the resources.
-    pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
+    #[must_use]
+    pub fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
         let mut files = Keys::files(config, source);
         files.extend(Certificates::files(config, source));
         files.extend(Tokenizers::files(config, source));
@@ -41,6 +53,7 @@ impl ExternalResources {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_config::parsed;
 
     /// A key, two PEM files and a tokenizer, of which none is there.
     const NAMED: &str = r#"
@@ -58,8 +71,7 @@ workers = [{ url = "http://a:1" }]
 
     fn named() -> (Config, ConfigSource) {
         let source = ConfigSource::File("/nowhere/conductor.toml".into());
-        let parsed = crate::reload::read(&source, NAMED).expect("valid");
-        (parsed.config, source)
+        (parsed(&source, NAMED), source)
     }
 
     #[test]
@@ -74,14 +86,14 @@ workers = [{ url = "http://a:1" }]
     #[test]
     fn unavailable_resources_are_reported_in_the_order_of_the_file() {
         let (config, source) = named();
-        let problems = ExternalResources::problems((&config, &source, NAMED));
-        let told: Vec<_> = problems
+        let problems = ExternalResources::problems(&config, &source, NAMED);
+        let reported: Vec<_> = problems
             .items()
             .iter()
             .map(|item| (item.primary.location.line, item.code.as_str()))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [
                 (3, "certificate-unavailable"),
                 (4, "certificate-unavailable"),

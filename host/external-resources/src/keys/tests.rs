@@ -1,10 +1,11 @@
 //! Tests of reading keys, and of the errors of unavailable ones.
 
 use super::*;
+use crate::test_config::parsed;
 
 fn read(text: &str, variable: Option<&str>) -> Result<Keys, KeyError> {
     let source = ConfigSource::Text(text.to_owned());
-    let config = crate::reload::read(&source, text).expect("valid").config;
+    let config = parsed(&source, text);
     Keys::read_from(&config, &source, |name| {
         (name == "KEY").then_some(variable).flatten().map(OsString::from)
     })
@@ -28,7 +29,7 @@ fn a_key_is_read_from_the_environment_or_a_files_first_line() {
     std::fs::write(&path, " secret \nnot this\n").unwrap();
     let check = |text: &str| {
         let source = ConfigSource::Text(text.to_owned());
-        let config = crate::reload::read(&source, text).expect("valid").config;
+        let config = parsed(&source, text);
         let keys = read(text, Some("secret\n")).unwrap();
         let expected = Authorization::bearer("secret").unwrap();
         assert_eq!(keys.authorization(&config.pools[0]), expected);
@@ -54,7 +55,7 @@ fn the_indexers_key_is_read_as_the_others_are() {
     ];
     let elsewhere = ["api-key = { env = \"KEY\" }", "api-key = \"secret\""];
     for key in of_file.iter().map(String::as_str).chain(elsewhere) {
-        assert_eq!(keys(key).unwrap().indexer, Some(Key::of_test("secret")), "{key}");
+        assert_eq!(keys(key).unwrap().indexer, Some(Key::new("secret")), "{key}");
     }
     for bad in ["", "\nsecret"] {
         std::fs::write(&path, bad).unwrap();
@@ -72,10 +73,10 @@ fn clients(one: &str, other: &str) -> String {
 }
 
 #[test]
-fn of_a_clients_key_only_the_hash_is_kept() {
+fn only_the_hash_of_a_clients_key_is_kept() {
     let text = clients("key = { env = \"KEY\" }", HASH_OF_TEST);
     let source = ConfigSource::Text(text.clone());
-    let config = crate::reload::read(&source, &text).expect("valid").config;
+    let config = parsed(&source, &text);
     let keys = read(&text, Some("secret")).unwrap();
     let of = |client: usize| keys.of_client(&config.clients[client]).collect::<Vec<_>>();
     assert_eq!(of(0), [KeyHash::of(b"secret")]);
@@ -99,7 +100,7 @@ fn no_two_clients_have_one_key() {
 }
 
 #[test]
-fn pages_cannot_ask_for_a_key_that_is_not() {
+fn an_admin_key_for_reads_needs_an_admin_key() {
     let text = "[server]\nadmin-key-for-reads = true\n".to_owned() + &pool("\"drop\"");
     refused(read(&text, None), "needs `server.admin-api-key`");
 }
@@ -110,13 +111,13 @@ fn every_file_of_a_key_is_watched() {
         .to_owned()
         + &pool("{ file = \"engine\" }");
     let source = ConfigSource::File("/etc/c/conductor.toml".into());
-    let config = crate::reload::read(&source, &text).expect("valid").config;
+    let config = parsed(&source, &text);
     let expected = ["/etc/c/admin", "/etc/c/engine", "/etc/c/a"].map(PathBuf::from);
     assert_eq!(Keys::files(&config, &source), expected);
 }
 
 #[test]
-fn the_administrators_key_is_apart_from_the_pools() {
+fn the_admin_key_is_separate_from_the_keys_of_pools() {
     let text = "[server]\nadmin-api-key = { env = \"KEY\" }\n".to_owned() + &pool("\"drop\"");
     let keys = read(&text, Some("secret")).unwrap();
     assert_eq!(keys.admin.as_ref().map(Key::reveal), Some("secret"));
@@ -128,27 +129,26 @@ fn the_administrators_key_is_apart_from_the_pools() {
 }
 
 #[test]
-fn without_a_word_of_the_configuration_the_administrators_key_is_that_of_the_seeds() {
+fn the_default_admin_key_is_that_of_the_environment() {
     let admin = |value: Option<&str>| {
-        let config =
-            crate::reload::read(&ConfigSource::Text(String::new()), &pool("\"drop\"")).expect("valid");
+        let config = parsed(&ConfigSource::Text(String::new()), &pool("\"drop\""));
         let env = |name: &str| {
             (name == ADMIN_API_KEY)
                 .then_some(value)
                 .flatten()
                 .map(OsString::from)
         };
-        let keys = Keys::read_from(&config.config, &ConfigSource::Text(String::new()), env);
+        let keys = Keys::read_from(&config, &ConfigSource::Text(String::new()), env);
         keys.map(|keys| keys.admin.map(|key| key.reveal().to_owned()))
     };
     assert_eq!(admin(Some("secret")).unwrap().as_deref(), Some("secret"));
     assert_eq!(admin(Some("")).unwrap(), None);
     assert_eq!(admin(None).unwrap(), None);
-    assert!(admin(Some(" ")).is_err(), "it was meant to be one");
+    assert!(admin(Some(" ")).is_err(), "a blank key is an error");
 }
 
 #[test]
-fn a_key_that_cannot_be_had_is_named_and_never_shown() {
+fn an_unavailable_key_is_named_and_never_shown() {
     let from_env = pool("{ env = \"KEY\" }");
     let whose = "`pools.a.authorization`";
     refused(read(&from_env, None), whose);

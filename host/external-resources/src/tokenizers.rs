@@ -15,9 +15,9 @@ use tracing::info;
 use local_files::ConfigSource;
 use observability::error_chain;
 
-/// Every tokenizer of a configuration. Two are equal where the tokenizers are the same.
+/// Tokenizers of a configuration. Two values are equal if they share the loaded tokenizers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tokenizers {
+pub struct Tokenizers {
     loaded: HashMap<Wanted, LoadedTokenizers>,
     /// Base of relative paths.
     source: Option<ConfigSource>,
@@ -38,7 +38,7 @@ struct LoadedTokenizers {
     model: Arc<Model>,
 }
 
-/// A tokenizer cannot be had.
+/// Error of loading a tokenizer.
 #[derive(Debug, Error)]
 enum TokenizerError {
     #[error(transparent)]
@@ -64,7 +64,7 @@ impl Tokenizers {
     ///
     /// # Errors
     /// Every tokenizer that cannot be loaded. Nothing has changed then.
-    pub(crate) fn read(
+    pub fn read(
         before: Option<&Self>,
         config: &Config,
         source: &ConfigSource,
@@ -102,8 +102,9 @@ impl Tokenizers {
         }
     }
 
-    /// Returns all that [`Tokenizers::read`] would fail for.
-    pub(crate) fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
+    /// Returns a diagnostic for every unavailable tokenizer.
+    #[must_use]
+    pub fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
         Self::read(None, config, source).err().unwrap_or_default()
     }
 
@@ -136,13 +137,15 @@ impl Tokenizers {
     }
 
     /// Returns the tokenizer of a model, in a configuration that these were read for.
-    pub(crate) fn of(&self, local: &LocalTokenizer) -> Option<&Arc<Model>> {
+    #[must_use]
+    pub fn of(&self, local: &LocalTokenizer) -> Option<&Arc<Model>> {
         let wanted = Wanted::of(local, self.source.as_ref()?);
         self.loaded.get(&wanted).map(|loaded| &loaded.model)
     }
 
     /// Returns every file whose folder is to be watched.
-    pub(crate) fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
+    #[must_use]
+    pub fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {
         let files = locals(config).flat_map(|(_, local)| Wanted::of(local, source).paths().files());
         files.collect()
     }

@@ -1,7 +1,6 @@
 //! File watcher: reports that something changed in the folders of the configuration and the policies.
 //!
-//! Only *that*: the receiver reads the files again and compares their bytes. So it does not matter whether a save was a
-//! write, a rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes config maps). Folders
+//! It reports no details: the receiver reads the files again and compares their bytes. A save may be a write, a rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes config maps). Folders
 //! are watched, never files, because a rename leaves a file's watch on the dead inode.
 
 use std::collections::BTreeSet;
@@ -10,17 +9,17 @@ use std::path::{Path, PathBuf};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use thiserror::Error;
 
-/// Watches folders and rings a commands.
+/// Watcher of folders. It calls a function for each change.
 #[derive(Debug)]
-pub(crate) struct FolderWatch {
+pub struct FolderWatch {
     watcher: RecommendedWatcher,
     folders: BTreeSet<PathBuf>,
 }
 
-/// Folders could not be watched.
+/// Error of watching folders.
 #[derive(Debug, Error)]
-pub(crate) enum WatchError {
-    /// The system offers no watch at all.
+pub enum WatchError {
+    /// The system offers no watch.
     #[error("set up watching of files")]
     Start(#[source] notify::Error),
     /// One folder.
@@ -35,15 +34,15 @@ pub(crate) enum WatchError {
 }
 
 impl FolderWatch {
-    /// Calls `ring` for every change, on a thread of the watcher's.
+    /// Calls `notify` for every change, on a thread of the watcher's.
     ///
     /// # Errors
     /// [`WatchError::Start`].
-    pub(crate) fn start(ring: impl Fn() + Send + 'static) -> Result<Self, WatchError> {
+    pub fn start(notify: impl Fn() + Send + 'static) -> Result<Self, WatchError> {
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // An error means that events were lost: reading again is right then too. Our own reads are no news.
+            // An error means that events were lost: reading again is right then too. Reads are no changes.
             if !matches!(&event, Ok(event) if matches!(event.kind, EventKind::Access(_))) {
-                ring();
+                notify();
             }
         });
         Ok(Self {
@@ -56,7 +55,7 @@ impl FolderWatch {
     ///
     /// # Errors
     /// The first folder that cannot be watched; the others are watched all the same.
-    pub(crate) fn set<'a>(&mut self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), WatchError> {
+    pub fn set<'a>(&mut self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), WatchError> {
         let wanted: BTreeSet<PathBuf> = paths.into_iter().flat_map(folders_of).collect();
         let mut failed = Ok(());
         for gone in self.folders.difference(&wanted) {
@@ -119,15 +118,16 @@ mod tests {
     use super::*;
 
     fn watching(path: &Path) -> (FolderWatch, Receiver<()>) {
-        let (commands, rung) = sync_channel(1);
-        let mut watch = FolderWatch::start(move || _ = commands.try_send(())).unwrap();
+        let (sender, changes) = sync_channel(1);
+        let mut watch = FolderWatch::start(move || _ = sender.try_send(())).unwrap();
         watch.set([path]).unwrap();
-        (watch, rung)
+        (watch, changes)
     }
 
     #[track_caller]
-    fn rings(rung: &Receiver<()>) {
-        rung.recv_timeout(Duration::from_secs(10))
+    fn is_notified(changes: &Receiver<()>) {
+        changes
+            .recv_timeout(Duration::from_secs(10))
             .expect("the change was not noticed");
     }
 
@@ -136,13 +136,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("conductor.toml");
         fs::write(&file, "0").unwrap();
-        let (_watch, rung) = watching(&file);
+        let (_watch, changes) = watching(&file);
         for round in 1..=3 {
-            while rung.try_recv().is_ok() {}
+            while changes.try_recv().is_ok() {}
             let fresh = folder.path().join("fresh");
             fs::write(&fresh, round.to_string()).unwrap();
             fs::rename(&fresh, &file).unwrap();
-            rings(&rung);
+            is_notified(&changes);
         }
     }
 
@@ -159,18 +159,18 @@ mod tests {
         link("v1", "..data");
         link("..data/conductor.toml", "conductor.toml");
         let file = root.path().join("conductor.toml");
-        let (_watch, rung) = watching(&file);
+        let (_watch, changes) = watching(&file);
         link("v2", "..data_tmp");
         fs::rename(root.path().join("..data_tmp"), root.path().join("..data")).unwrap();
-        rings(&rung);
+        is_notified(&changes);
         assert_eq!(fs::read_to_string(&file).unwrap(), "v2");
     }
 
     #[test]
     fn a_file_dropped_into_a_watched_folder_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        let (_watch, rung) = watching(folder.path());
+        let (_watch, changes) = watching(folder.path());
         fs::write(folder.path().join("mine.wasm"), "x").unwrap();
-        rings(&rung);
+        is_notified(&changes);
     }
 }
