@@ -4,6 +4,7 @@
 //! spans and partly checked values stay inside the crate: a [`Config`] is always valid.
 
 mod address;
+mod changes;
 mod clients;
 mod config;
 mod document;
@@ -27,6 +28,7 @@ mod tls;
 mod unique;
 mod z85;
 
+pub use changes::{ConfigChanges, restart_keys};
 pub use clients::{ClientConfig, EngineFields};
 pub use config::{Config, Examined, MAX_FILE_BYTES, Parsed, PolicyCache};
 pub use document::code::{Code, Severity};

@@ -8,6 +8,7 @@ pub mod block_hashes;
 pub mod client_key;
 mod exit;
 pub mod explain;
+pub mod paint;
 pub mod policy;
 pub mod print;
 mod remote;

@@ -21,7 +21,6 @@ mod live_fleet;
 mod memory_limit;
 mod metrics;
 pub mod open_files;
-mod paint;
 mod policy_metrics;
 mod refusal;
 mod reload;
@@ -31,7 +30,6 @@ pub mod start;
 mod status;
 mod status_page;
 mod tasks;
-mod telemetry;
 mod trial_page;
 
 pub use app::{App, BuildError};

@@ -13,10 +13,10 @@ use crate::app::{App, RuntimeOptions};
 use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
 use crate::signals::{SignalRequest, Signals};
 use crate::start::CONFIG_FILE;
-use crate::telemetry::{self, LogFormat, LogLevel};
-use crate::{live_check, open_files, paint, reload};
-use conductor_tools::{Exit, UsageError, print};
+use crate::{live_check, open_files, reload};
+use conductor_tools::{Exit, UsageError, paint, print};
 use local_files::{ConfigSource, ReadConfigError};
+use logging::{LogFormat, LogLevel};
 use policy_store::{EngineOptions, builtin, user_cache_folder};
 
 /// Runs the router until it has drained.
@@ -46,11 +46,13 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         return Ok(Exit::Success);
     }
     let format = match config.log.format {
-        ConfiguredFormat::Text => LogFormat::Text,
+        ConfiguredFormat::Text => LogFormat::Text {
+            is_coloured: paint::on_stderr(),
+        },
         ConfiguredFormat::Json => LogFormat::Json,
     };
     let level = LogLevel::choose(args.log_level.as_deref(), &config.log.level);
-    let log = telemetry::init(level, format)?;
+    let log = logging::init(level, format)?;
     info!(
         config = source.name(),
         version = env!("CARGO_PKG_VERSION"),

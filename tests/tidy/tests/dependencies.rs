@@ -38,7 +38,21 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ),
     ("indexer-api", &["block-hash", "kv-index", "routing"]),
     ("observability", &[]),
+    (
+        "live-check",
+        &[
+            "conductor-config",
+            "inference-api",
+            "kv-feed",
+            "kv-plane",
+            "observability",
+            "routing",
+            "tokenize",
+            "worker-client",
+        ],
+    ),
     ("local-files", &["conductor-config"]),
+    ("logging", &["conductor-config", "observability"]),
     (
         "policy-store",
         &[
@@ -110,7 +124,9 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "kv-feed",
             "kv-index",
             "kv-plane",
+            "live-check",
             "local-files",
+            "logging",
             "mock-engine",
             "mooncake-compat",
             "observability",

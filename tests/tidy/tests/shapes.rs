@@ -82,10 +82,6 @@ const LARGER: &[(&str, &str)] = &[
         "a page of the router: one field for each key of its JSON",
     ),
     (
-        "conductor::WorkerTarget",
-        "a worker as the live check sees it: one field for each setting that is compared",
-    ),
-    (
         "decision-log::CallNote",
         "the inputs and the result of one policy call, recorded as a whole",
     ),

@@ -40,10 +40,10 @@ use crate::reload::{
 };
 use crate::status::Status;
 use crate::tasks;
-use crate::telemetry::LogFilter;
 use conductor_tools::Exit;
 use kv_plane::CheckedFeeds;
 use local_files::{ConfigSource, ReadConfigError};
+use logging::LogFilter;
 use observability::error_chain;
 use policy_store::{EngineOptions, MemoryWriter, PolicyLibrary};
 

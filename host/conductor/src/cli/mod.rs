@@ -124,7 +124,7 @@ pub struct CheckArgs {
 
 /// Parses a log level.
 fn log_level(text: &str) -> Result<String, String> {
-    crate::telemetry::check_level(text)?;
+    logging::check_level(text)?;
     Ok(text.to_owned())
 }
 

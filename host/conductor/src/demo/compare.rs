@@ -12,9 +12,9 @@ use super::progress::Progress;
 use super::{config, fleet};
 use crate::app::App;
 use crate::cli::DemoArgs;
-use crate::telemetry::{self, LogFormat, LogLevel};
-use conductor_tools::Exit;
+use conductor_tools::{Exit, paint};
 use local_files::ConfigSource;
+use logging::{LogFormat, LogLevel};
 use policy_store::builtin;
 
 const POLICIES: [&str; 3] = ["round-robin", "cache-aware", builtin::DEFAULT];
@@ -34,7 +34,13 @@ pub(super) async fn run(args: &DemoArgs, level: LogLevel<'_>) -> Result<Exit> {
     let workload = workload(args.seed);
     let turns_of_all = (workload.sessions * workload.turns * POLICIES.len()) as u64;
     let progress = Progress::of(turns_of_all);
-    telemetry::init_with(level, LogFormat::Text, progress.log_writer())?;
+    logging::init_with(
+        level,
+        LogFormat::Text {
+            is_coloured: paint::on_stderr(),
+        },
+        progress.log_writer(),
+    )?;
     Box::pin(compare(args, &workload, progress, &mut io::stdout())).await
 }
 

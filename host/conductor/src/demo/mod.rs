@@ -19,9 +19,9 @@ use crate::app::{App, RuntimeOptions};
 use crate::cli::DemoArgs;
 use crate::serve;
 use crate::signals::Signals;
-use crate::telemetry::{self, LogFormat, LogLevel};
-use conductor_tools::Exit;
+use conductor_tools::{Exit, paint};
 use local_files::ConfigSource;
+use logging::{LogFormat, LogLevel};
 use policy_store::{EngineOptions, builtin, user_cache_folder};
 
 /// Runs the demo until a signal, or the comparison.
@@ -34,7 +34,12 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         // Only what goes wrong is logged beside the progress and the table.
         return Box::pin(compare::run(args, LogLevel::choose(level, "warn"))).await;
     }
-    let log = telemetry::init(LogLevel::choose(level, "info"), LogFormat::Text)?;
+    let log = logging::init(
+        LogLevel::choose(level, "info"),
+        LogFormat::Text {
+            is_coloured: paint::on_stderr(),
+        },
+    )?;
     let signals = Signals::listen().context("take over signals")?;
     let fleet = fleet(args.workers, args.seed).await?;
     let folder = tempfile::Builder::new()

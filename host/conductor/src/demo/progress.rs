@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use logging::BoxMakeWriter;
 use mock_engine::MockEngine;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// Interval of the progress bar.
 const EVERY: Duration = Duration::from_millis(200);

@@ -1,39 +1,18 @@
-//! `conductor check --live`: queries every worker of a configuration and compares the answers with the configuration.
-//!
-//! `target` is the configuration of a worker, `probe` queries the worker (the only part with I/O), `judge` makes a list
-//! of checks of both, `pool` compares the workers of a pool, and `text` prints. Nothing is changed anywhere: every
-//! query is one that the router sends too.
+//! `conductor check --live`: runs the live check on the workers of a configuration, and prints its report.
 
-mod clock;
-mod judge;
-mod observed;
-mod pool;
-mod probe;
-mod report;
-mod target;
-mod text;
-
-use std::collections::HashMap;
+mod targets;
 
 use anyhow::{Context, Result};
-use futures_util::{StreamExt, stream};
+use conductor_tools::{Exit, paint, print};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use live_check::{Glyphs, LiveReport, PoolTarget, check_all};
+use local_files::ConfigSource;
 use serde::Serialize;
 
-use self::observed::Observed;
-use self::report::{LiveReport, PoolReport, WorkerReport};
-use self::target::{PoolTarget, WorkerTarget};
-use self::text::Glyphs;
+use self::targets::pool_targets;
 use crate::check::Checked;
-use crate::paint;
 use crate::reload::{self, Steps};
 use crate::status::ProblemReport;
-use conductor_tools::Exit;
-use conductor_tools::print;
-use local_files::ConfigSource;
-
-/// Workers reached at the same time.
-const AT_ONCE: usize = 16;
 
 /// Output of `--output json`.
 #[derive(Serialize)]
@@ -51,8 +30,10 @@ pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json:
     let mut live = None;
     if checked.errors == 0 {
         let pools = targets(source)?;
+        let bar = progress_bar(pools.iter().map(|pool| pool.workers.len()).sum());
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        live = Some(runtime.block_on(check_all(&pools)));
+        live = Some(runtime.block_on(check_all(&pools, || bar.inc(1))));
+        bar.finish_and_clear();
         // A socket that still connects is not waited for.
         runtime.shutdown_background();
     }
@@ -63,7 +44,7 @@ pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json:
     let printed = match &live {
         Some(live) => format!(
             "{offline}\n{}",
-            text::render(live, Glyphs::of_environment(), paint::of_stdout())
+            live_check::render(live, Glyphs::of_environment(), paint::of_stdout())
         ),
         None => format!("{offline}the workers are not checked: correct the errors first\n"),
     };
@@ -78,46 +59,11 @@ fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
     let config = reload::read(source, &text)?.config;
     let resources = reload::read_resources(&Steps::default(), None, (&config, source, &text));
     let resources = resources.context("read what the configuration names")?;
-    Ok(target::pools(&config, &resources))
-}
-
-/// Queries all workers, a bounded number at a time, and checks the answers.
-async fn check_all(pools: &[PoolTarget]) -> LiveReport {
-    let workers: Vec<&WorkerTarget> = pools.iter().flat_map(|pool| &pool.workers).collect();
-    let bar = &bar(workers.len());
-    let asked = workers.into_iter().map(|worker| async move {
-        let observed = Box::pin(probe::observe(worker)).await;
-        bar.inc(1);
-        (&*worker.name, observed)
-    });
-    let observed: HashMap<&str, Observed> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
-    bar.finish_and_clear();
-    let nothing = Observed::default();
-    let of = |worker: &WorkerTarget| observed.get(&*worker.name).unwrap_or(&nothing);
-    let report = |target: &PoolTarget| PoolReport {
-        pool: target.name.clone(),
-        dialect: target.dialect.map(|dialect| dialect.as_str()),
-        workers: target
-            .workers
-            .iter()
-            .map(|worker| report_worker(worker, of(worker)))
-            .collect(),
-        checks: pool::checks(target, of),
-    };
-    LiveReport::new(pools.iter().map(report).collect())
-}
-
-fn report_worker(worker: &WorkerTarget, observed: &Observed) -> WorkerReport {
-    WorkerReport {
-        worker: worker.name.clone(),
-        url: worker.url.clone(),
-        role: worker.role.as_str(),
-        checks: judge::checks(worker, observed),
-    }
+    Ok(pool_targets(&config, &resources))
 }
 
 /// Returns a progress bar, on a terminal only.
-fn bar(workers: usize) -> ProgressBar {
+fn progress_bar(workers: usize) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(workers as u64), ProgressDrawTarget::stderr_with_hz(10));
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} workers answered") {
         bar.set_style(style.progress_chars("=> "));

@@ -1,20 +1,19 @@
-//! The live check over mock engines, and over servers that answer as no engine should.
+//! Tests of the live check over mock engines, and over servers with invalid replies.
 
 use std::net::SocketAddr;
 
 use harness::{Fleet, SplitFleet, workers_toml};
+use live_check::{CheckResult, LiveCheck, render};
 use mock_engine::{MockConfig, PdDialect};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::observed::{Page, Reached, Tokens};
-use super::report::{CheckResult, LiveCheck};
 use super::*;
 
 /// Returns the report about a configuration.
 async fn live(toml: &str) -> LiveReport {
     let pools = targets(&ConfigSource::Text(toml.to_owned())).unwrap();
-    check_all(&pools).await
+    check_all(&pools, || ()).await
 }
 
 /// Returns the checks of the only worker of the only pool.
@@ -37,7 +36,7 @@ async fn one(adjust: impl Fn(&mut MockConfig), keys: &str) -> (Fleet, String) {
 }
 
 #[tokio::test]
-async fn an_engine_that_is_as_configured_passes_every_check() {
+async fn a_correctly_configured_engine_passes_every_check() {
     let adjust = |config: &mut MockConfig| config.loras = vec!["sql".to_owned()];
     let (_fleet, toml) = one(adjust, "models = [\"mock\"]\nadapters = [\"sql\"]\n").await;
     let report = live(&toml).await;
@@ -104,7 +103,7 @@ async fn an_engine_without_events_is_warned_of_and_nothing_fails() {
             .is_some_and(|hint| hint.contains("--kv-events-config"))
     );
     let (_fleet, toml) = one(|config| config.publish_events = false, "kv-events = \"off\"\n").await;
-    assert_eq!(live(&toml).await.warned, 0, "nobody wants them");
+    assert_eq!(live(&toml).await.warned, 0, "events are off");
 }
 
 #[tokio::test]
@@ -174,7 +173,7 @@ async fn the_routers_tokenizer_is_compared_with_the_workers() {
     assert!(tokenizer.message.contains("from token 0 on"), "{tokenizer:?}");
 }
 
-/// Returns a server that answers every request so.
+/// Starts a server with the same reply to every request.
 async fn server(answer: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -199,17 +198,17 @@ async fn a_clock_that_is_far_off_is_warned_of() {
 }
 
 #[tokio::test]
-async fn what_a_stranger_answers_is_reported_and_shown_without_its_control_characters() {
+async fn an_invalid_reply_is_reported_and_shown_without_its_control_characters() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 15\r\nconnection: close\r\n\r\n{\"data\": \"\u{1b}[2J\"";
     let address = server(answer).await;
     let report = live(&format!("[[pools.chat.workers]]\nurl = \"http://{address}\"\n")).await;
     assert_eq!(find(only_worker(&report), "models").result, CheckResult::Fail);
-    let text = text::render(&report, Glyphs::Unicode, conductor_config::Paint::Plain);
+    let text = render(&report, Glyphs::Unicode, conductor_config::Paint::Plain);
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 
 #[tokio::test]
-async fn a_worker_that_refuses_the_key_is_told_with_the_key_to_set() {
+async fn a_worker_that_refuses_the_key_is_reported_with_the_setting() {
     let address = server("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
     let report = live(&format!("[[pools.chat.workers]]\nurl = \"http://{address}\"\n")).await;
     let models = find(only_worker(&report), "models");
@@ -220,33 +219,4 @@ async fn a_worker_that_refuses_the_key_is_told_with_the_key_to_set() {
             .as_deref()
             .is_some_and(|hint| hint.contains("authorization"))
     );
-}
-
-#[test]
-fn equal_tokens_pass_and_missing_ones_are_told_only_where_they_are_needed() {
-    let pools = targets(&ConfigSource::Text(
-        "[[pools.a.workers]]\nurl = \"http://a:1\"\n".to_owned(),
-    ))
-    .unwrap();
-    let worker = &pools[0].workers[0];
-    let check = |of_worker: Page<Vec<u32>>, of_router: Option<Vec<u32>>| {
-        let observed = Observed {
-            reached: Some(Ok(Reached {
-                status: 200,
-                took: std::time::Duration::ZERO,
-                skew: None,
-            })),
-            tokens: Some(Tokens {
-                of_worker,
-                of_router: of_router.map(Ok),
-                model: "m".to_owned(),
-            }),
-            ..Observed::default()
-        };
-        find(&judge::checks(worker, &observed), "tokenizer").result
-    };
-    assert_eq!(check(Page::Read(vec![1, 2]), Some(vec![1, 2])), CheckResult::Pass);
-    assert_eq!(check(Page::Read(vec![1, 2]), Some(vec![1])), CheckResult::Fail);
-    assert_eq!(check(Page::Absent, Some(vec![1])), CheckResult::Pass);
-    assert_eq!(check(Page::Absent, None), CheckResult::Warn);
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::changes::ConfigChanges;
 use super::plan::Plan;
 use super::{ActiveConfig, Live, Parts, Reloader};
 use crate::live_fleet::LiveFleet;
+use conductor_config::ConfigChanges;
 use decision_log::RecordPlan;
 use policy_store::{PolicyCommit, Prepared};
 use proxy::PipelineWatch;

@@ -8,7 +8,6 @@
 //! way. Policies are compiled on a thread of their own (`policy-store/src/library/loading.rs`): what needs one waits
 //! for it, and nothing else does.
 
-mod changes;
 mod commit;
 #[cfg(test)]
 mod held_tests;
@@ -20,7 +19,6 @@ mod policies;
 mod problem;
 mod read;
 mod resources;
-mod restart;
 mod routes;
 mod step;
 #[cfg(test)]
@@ -30,7 +28,7 @@ mod thread;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use conductor_config::Config;
+use conductor_config::{Config, restart_keys};
 use decision_log::Recorder;
 use proxy::{ProxyMetrics, SnapshotCell};
 use routing::{Fleet, Generation};
@@ -55,10 +53,10 @@ use crate::indexer::IndexerDoor;
 use crate::listeners::ListenerHandles;
 use crate::metrics::ControlMetrics;
 use crate::status::{ProblemReport, Status};
-use crate::telemetry::LogFilter;
 use external_resources::ExternalResources;
 use kv_plane::Discovery;
 use local_files::ConfigSource;
+use logging::LogFilter;
 use observability::error_chain;
 use policy_store::{PolicyLibrary, Prepared};
 use runtime_overrides::Overlays;
@@ -257,7 +255,7 @@ impl Reloader {
     /// Reports a configuration that became active.
     fn report_applied(&self) {
         let config = &self.active.config;
-        let needs_restart = restart::needed(&self.at_start, config);
+        let needs_restart = restart_keys(&self.at_start, config);
         if !needs_restart.is_empty() {
             warn!(keys = needs_restart.join(", "), "these changes need a restart");
         }

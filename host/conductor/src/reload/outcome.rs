@@ -3,10 +3,10 @@
 use serde::Serialize;
 use tracing::{error, info};
 
-use super::changes::ConfigChanges;
 use super::commit::Commit;
 use super::step::PlanStep;
 use crate::status::{ConfigReport, ProblemReport};
+use conductor_config::ConfigChanges;
 
 /// Outcome of a reload.
 #[derive(Debug, Clone)]

@@ -9,9 +9,9 @@ use routing::PolicyVersions;
 
 use super::{ActiveConfig, PlanStep, RefusedConfig, RefusedPlan, Steps};
 use crate::compose::{self, BrokenPipeline, PipelineWatches};
-use crate::telemetry::{self, ParsedFilter};
 use kv_plane::{CheckedFeeds, Discovery};
 use local_files::ConfigSource;
+use logging::ParsedFilter;
 
 /// Parts that a configuration changes other than sockets and policies. None of them is active, and none can fail any
 /// more.
@@ -55,7 +55,7 @@ impl Planner<'_> {
         } = self;
         let config = &next.config;
         let log = steps.run(PlanStep::LogLevel, || {
-            telemetry::parse(&config.log.level).map_err(RefusedConfig::LogLevel)
+            logging::parse(&config.log.level).map_err(RefusedConfig::LogLevel)
         })?;
         let (spec, watches) = steps.run(PlanStep::Pipelines, || {
             self.snapshot_spec(next, component)

@@ -11,10 +11,10 @@ use tracing::warn;
 use crate::compose::{self, BrokenPipeline};
 use crate::listeners::ListenError;
 use crate::status::ProblemReport;
-use crate::telemetry::LogFilterError;
 use external_resources::CertificateError;
 use external_resources::KeyError;
 use local_files::{ConfigSource, ReadConfigError};
+use logging::LogFilterError;
 use observability::error_chain;
 use policy_store::{Outcome, PolicyProblem, Prepared, PreparedPolicy, param_diagnostics};
 

@@ -3,11 +3,11 @@
 use conductor_config::Tokenize;
 use routing::{Dialect, Role};
 
-use super::observed::{
+use crate::observed::{
     Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
 };
-use super::report::LiveCheck;
-use super::target::WorkerTarget;
+use crate::report::LiveCheck;
+use crate::target::WorkerTarget;
 
 /// Maximum difference in seconds between a worker's clock and ours without a warning.
 const MOST_SKEW: f64 = 2.0;
@@ -20,7 +20,7 @@ const EVENTS_HINT: &str = "start vLLM or SGLang with --kv-events-config \
     `kv-events` of the worker down";
 
 /// Returns every check of a worker; only the first where it cannot be reached.
-pub(super) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveCheck> {
+pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveCheck> {
     let reached = match &observed.reached {
         Some(Ok(reached)) => reached,
         Some(Err(why)) => return vec![unreachable(target, why)],
@@ -92,7 +92,7 @@ fn models(target: &WorkerTarget, page: &Page<Vec<ListedModel>>) -> LiveCheck {
     let (adapters, bases): (Vec<&ListedModel>, Vec<&ListedModel>) =
         listed.iter().partition(|model| model.parent.is_some());
     let serves = format!("serves {}", names(bases.iter().map(|model| &*model.id)));
-    let configured = target.models.iter().chain(&target.adapters);
+    let configured = target.served.models.iter().chain(&target.served.adapters);
     let absent: Vec<&str> = configured
         .filter(|name| listed.iter().all(|model| model.id != **name))
         .map(String::as_str)
@@ -358,5 +358,74 @@ fn version(page: &Page<String>) -> LiveCheck {
             format!("failed to read /version: {why}"),
             "look into the engine's log",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use conductor_config::KvEvents;
+    use worker_client::{Authorization, ConnectionsSpec};
+
+    use super::*;
+    use crate::report::CheckResult;
+    use crate::target::{EventsTarget, ProbeAccess, ServedModels, Tokenizing};
+
+    /// Returns a worker of a pool without a dialect.
+    fn worker() -> WorkerTarget {
+        WorkerTarget {
+            name: "w".to_owned(),
+            url: "http://a:1".to_owned(),
+            role: Role::Mixed,
+            dialect: None,
+            bootstrap: None,
+            health_path: "/health".to_owned(),
+            served: ServedModels {
+                models: vec![],
+                adapters: vec![],
+            },
+            events: EventsTarget {
+                events: KvEvents::Auto,
+                curve: None,
+                discovery: None,
+            },
+            tokenizing: Tokenizing {
+                of_pool: Tokenize::Worker,
+                local: Arc::default(),
+            },
+            access: ProbeAccess {
+                connections: ConnectionsSpec::default(),
+                authorization: Authorization::Drop,
+            },
+        }
+    }
+
+    #[test]
+    fn equal_tokens_pass_and_missing_ones_are_reported_only_where_they_are_needed() {
+        let worker = worker();
+        let check = |of_worker: Page<Vec<u32>>, of_router: Option<Vec<u32>>| {
+            let observed = Observed {
+                reached: Some(Ok(Reached {
+                    status: 200,
+                    took: Duration::ZERO,
+                    skew: None,
+                })),
+                tokens: Some(Tokens {
+                    of_worker,
+                    of_router: of_router.map(Ok),
+                    model: "m".to_owned(),
+                }),
+                ..Observed::default()
+            };
+            let checks = checks(&worker, &observed);
+            let mut named = checks.iter().filter(|check| check.check == "tokenizer");
+            named.next().expect("a check of the tokenizer").result
+        };
+        assert_eq!(check(Page::Read(vec![1, 2]), Some(vec![1, 2])), CheckResult::Pass);
+        assert_eq!(check(Page::Read(vec![1, 2]), Some(vec![1])), CheckResult::Fail);
+        assert_eq!(check(Page::Absent, Some(vec![1])), CheckResult::Pass);
+        assert_eq!(check(Page::Absent, None), CheckResult::Warn);
     }
 }

@@ -1,6 +1,6 @@
-//! A configuration without the places of its text: two files that say the same are equal, wherever they say it.
+//! A configuration without the places of its text: two files with the same settings are equal, in any layout.
 
-use conductor_config::{
+use crate::{
     ApiKey, AuthorizationConfig, Config, KeySource, Mark, ModelTokenize, PemFile, PolicyConfig, PolicySource,
     PoolConfig,
 };

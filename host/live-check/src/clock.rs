@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Returns the least difference in seconds (positive: the worker is ahead) that explains a `Date` in an answer to a
-/// question that was `sent` and took so long. A `Date` has whole seconds: the worker's clock was anywhere within that
+/// Returns the least difference in seconds (positive: the worker is ahead) that explains a `Date` in the reply to a
+/// request, `sent` at that time, that `took` so long. A `Date` has whole seconds: the worker's clock was anywhere within that
 /// second, at any time of the exchange.
-pub(super) fn skew(date: &str, sent: SystemTime, took: Duration) -> Option<f64> {
+pub(crate) fn skew(date: &str, sent: SystemTime, took: Duration) -> Option<f64> {
     let seconds = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64());
     let stated = seconds(httpdate::parse_http_date(date).ok()?)?;
     let sent = seconds(sent)?;
@@ -46,13 +46,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_ahead_or_behind_is_told_by_the_least_it_can_be() {
+    fn a_clock_difference_is_the_least_that_explains_the_date() {
         check(-60.0, 0.5, Some(59.5));
         check(61.0, 0.5, Some(-60.0));
     }
 
     #[test]
-    fn what_is_no_date_tells_nothing() {
+    fn an_invalid_date_gives_no_difference() {
         assert_eq!(skew("yesterday", SystemTime::now(), Duration::ZERO), None);
     }
 }

@@ -1,12 +1,13 @@
-//! Keys that are read only at the start.
+//! Keys that are read only at start.
 
-use conductor_config::{Config, IndexerConfig};
+use crate::{Config, IndexerConfig};
 
-/// Keys that differ from those the router was started with, and need a restart to apply.
-pub(super) fn needed(at_start: &Config, now: &Config) -> Vec<String> {
+/// Returns the keys that differ from those of the start, and need a restart to apply.
+#[must_use]
+pub fn restart_keys(at_start: &Config, now: &Config) -> Vec<String> {
     let (was, is) = (&at_start.server, &now.server);
     let changed = [
-        // Of an address there was, another can be made.
+        // A running listener can move to another address.
         (
             "server.admin-listen",
             was.admin_listen.is_some() != is.admin_listen.is_some(),

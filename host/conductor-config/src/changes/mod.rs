@@ -1,6 +1,7 @@
-//! Summary of what one configuration changes against another, by name. Pure: two configurations in, a value out.
+//! Changes between two configurations, by name, and the changed keys that need a restart.
 
 mod keys;
+mod restart;
 #[cfg(test)]
 mod tests;
 mod unmarked;
@@ -8,9 +9,10 @@ mod unmarked;
 use std::collections::HashMap;
 use std::fmt;
 
-use conductor_config::{Config, RouteConfig, WorkerConfig};
+use crate::{Config, RouteConfig, WorkerConfig};
 use serde::Serialize;
 
+pub use self::restart::restart_keys;
 use self::unmarked::unmarked;
 
 /// Most names of a list that a log line shows.
@@ -18,34 +20,34 @@ const SHOWN: usize = 8;
 
 /// Differences between two configurations. The position of a setting in the file makes no difference.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct ConfigChanges {
+pub struct ConfigChanges {
     /// Keys of tables of which there is one, such as `server.listen`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     settings: Vec<&'static str>,
-    #[serde(skip_serializing_if = "Names::is_empty")]
-    workers: Names,
+    #[serde(skip_serializing_if = "NameChanges::is_empty")]
+    workers: NameChanges,
     /// Pools whose own keys changed, as `main.health`, not their workers.
-    #[serde(skip_serializing_if = "Names::is_empty")]
-    pools: Names,
-    #[serde(skip_serializing_if = "Names::is_empty")]
-    policies: Names,
+    #[serde(skip_serializing_if = "NameChanges::is_empty")]
+    pools: NameChanges,
+    #[serde(skip_serializing_if = "NameChanges::is_empty")]
+    policies: NameChanges,
     /// Routes by their match and their pool.
-    #[serde(skip_serializing_if = "Names::is_empty")]
-    routes: Names,
+    #[serde(skip_serializing_if = "NameChanges::is_empty")]
+    routes: NameChanges,
     /// Routes whose `split`, `canary` or shadows changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     splits: Vec<String>,
-    #[serde(skip_serializing_if = "Names::is_empty")]
-    clients: Names,
-    #[serde(skip_serializing_if = "Names::is_empty")]
-    models: Names,
-    #[serde(skip_serializing_if = "Names::is_empty")]
-    stores: Names,
+    #[serde(skip_serializing_if = "NameChanges::is_empty")]
+    clients: NameChanges,
+    #[serde(skip_serializing_if = "NameChanges::is_empty")]
+    models: NameChanges,
+    #[serde(skip_serializing_if = "NameChanges::is_empty")]
+    stores: NameChanges,
 }
 
-/// Names of one kind.
+/// NameChanges of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-struct Names {
+struct NameChanges {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     added: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -56,9 +58,10 @@ struct Names {
 
 impl ConfigChanges {
     /// Returns the changes from `was` to `is`.
-    pub(crate) fn between(was: &Config, is: &Config) -> Self {
+    #[must_use]
+    pub fn between(was: &Config, is: &Config) -> Self {
         let (was, is) = (&unmarked(was), &unmarked(is));
-        let mut pools = Names::of(&was.pools, &is.pools, |pool| pool.name.clone(), |_, _| true);
+        let mut pools = NameChanges::of(&was.pools, &is.pools, |pool| pool.name.clone(), |_, _| true);
         for pool in &is.pools {
             let before = was.pools.iter().find(|before| before.name == pool.name);
             let keys = before.map(|before| keys::of_pool(before, pool));
@@ -68,14 +71,14 @@ impl ConfigChanges {
         let (routes, splits) = routes(&was.routes, &is.routes);
         Self {
             settings: keys::of_config(was, is),
-            workers: Names::of(
+            workers: NameChanges::of(
                 &workers(was),
                 &workers(is),
                 |(_, worker)| worker.name.clone(),
                 PartialEq::eq,
             ),
             pools,
-            policies: Names::of(
+            policies: NameChanges::of(
                 &was.policies,
                 &is.policies,
                 |policy| policy.name.clone(),
@@ -83,18 +86,20 @@ impl ConfigChanges {
             ),
             routes,
             splits,
-            clients: Names::of(
+            clients: NameChanges::of(
                 &was.clients,
                 &is.clients,
                 |client| client.name.clone(),
                 PartialEq::eq,
             ),
-            models: Names::of(&was.models, &is.models, |model| model.name.clone(), PartialEq::eq),
-            stores: Names::of(&was.stores, &is.stores, |store| store.name.clone(), PartialEq::eq),
+            models: NameChanges::of(&was.models, &is.models, |model| model.name.clone(), PartialEq::eq),
+            stores: NameChanges::of(&was.stores, &is.stores, |store| store.name.clone(), PartialEq::eq),
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns true if nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -107,7 +112,7 @@ fn workers(config: &Config) -> Vec<(&str, &WorkerConfig)> {
 }
 
 /// Returns the routes that differ, and those whose splits do.
-fn routes(was: &[RouteConfig], is: &[RouteConfig]) -> (Names, Vec<String>) {
+fn routes(was: &[RouteConfig], is: &[RouteConfig]) -> (NameChanges, Vec<String>) {
     let (was, is) = (titled(was), titled(is));
     let same = |(_, was): &(String, &RouteConfig), (_, is): &(String, &RouteConfig)| {
         let trials = is.trials.clone();
@@ -116,7 +121,7 @@ fn routes(was: &[RouteConfig], is: &[RouteConfig]) -> (Names, Vec<String>) {
             ..(*was).clone()
         } == **is
     };
-    let mut names = Names::of(&was, &is, |(title, _)| title.clone(), same);
+    let mut names = NameChanges::of(&was, &is, |(title, _)| title.clone(), same);
     let splits = is.iter().filter(|(title, is)| {
         let before = was.iter().find(|(before, _)| before == title);
         before.is_some_and(|(_, before)| before.trials != is.trials)
@@ -137,7 +142,7 @@ fn routes(was: &[RouteConfig], is: &[RouteConfig]) -> (Names, Vec<String>) {
     (names, splits)
 }
 
-/// Names routes by their match and their pool. Routes with the same match are numbered from the second on. The value of
+/// NameChanges routes by their match and their pool. Routes with the same match are numbered from the second on. The value of
 /// a header may be a key, so that only its name is shown.
 fn titled(routes: &[RouteConfig]) -> Vec<(String, &RouteConfig)> {
     let mut seen: HashMap<String, usize> = HashMap::new();
@@ -164,7 +169,7 @@ fn titled(routes: &[RouteConfig]) -> Vec<(String, &RouteConfig)> {
     routes.iter().map(|route| (title(route), route)).collect()
 }
 
-impl Names {
+impl NameChanges {
     fn of<T>(was: &[T], is: &[T], name: impl Fn(&T) -> String, same: impl Fn(&T, &T) -> bool) -> Self {
         let by_name = |all: &[T]| -> HashMap<String, usize> {
             all.iter().enumerate().map(|(at, one)| (name(one), at)).collect()
@@ -193,9 +198,9 @@ impl fmt::Display for ConfigChanges {
     /// Writes one line: `workers: 1 added (w3), 1 removed (w0); settings: 1 changed (server.listen)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let settings = self.settings.iter().map(|&key| key.to_owned()).collect();
-        let changed = |changed| Names {
+        let changed = |changed| NameChanges {
             changed,
-            ..Names::default()
+            ..NameChanges::default()
         };
         let kinds = [
             ("workers", &self.workers),
@@ -217,7 +222,7 @@ impl fmt::Display for ConfigChanges {
     }
 }
 
-impl fmt::Display for Names {
+impl fmt::Display for NameChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lists = [
             ("added", &self.added),

@@ -1,5 +1,7 @@
-//! Logs. The filter can be changed while running (a reload of `[log] level`), unless the command line sets it; the
-//! format cannot.
+//! Log output: format and filter of the lines.
+//!
+//! A reload of `[log] level` changes the filter of a running program, unless the command line sets it. The format is
+//! fixed at start.
 
 mod json;
 mod text;
@@ -7,7 +9,7 @@ mod text;
 use thiserror::Error;
 use tracing::{Subscriber, warn};
 use tracing_subscriber::fmt::format::JsonFields;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
+pub use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -15,29 +17,31 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 use self::json::JsonLines;
 use self::text::EscapedFields;
-use crate::paint;
 use observability::error_chain;
 
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     /// Text for people.
-    Text,
+    Text {
+        /// Colours the lines.
+        is_coloured: bool,
+    },
     /// One JSON object a line.
     Json,
 }
 
 /// Handle of the filter of a running program.
 #[derive(Debug, Clone)]
-pub(crate) struct LogFilter {
+pub struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
     /// True if the command line sets the level: the configuration does not change it then.
     is_pinned: bool,
 }
 
-/// The level to log at, and who sets it.
+/// Log level and its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogLevel<'a> {
+pub enum LogLevel<'a> {
     /// The command line, for as long as the program runs.
     Flag(&'a str),
     /// The configuration, or the program's own choice; a reload may change it.
@@ -46,7 +50,8 @@ pub(crate) enum LogLevel<'a> {
 
 impl<'a> LogLevel<'a> {
     /// Returns the flag's value if there is one, else the default.
-    pub(crate) fn choose(flag: Option<&'a str>, default: &'a str) -> Self {
+    #[must_use]
+    pub fn choose(flag: Option<&'a str>, default: &'a str) -> Self {
         flag.map_or(Self::Default(default), Self::Flag)
     }
 
@@ -57,7 +62,7 @@ impl<'a> LogLevel<'a> {
     }
 }
 
-/// A filter that cannot be used.
+/// Error of a log filter.
 #[derive(Debug, Error)]
 pub enum LogFilterError {
     /// Not a filter directive.
@@ -71,22 +76,22 @@ pub enum LogFilterError {
     },
 }
 
-/// A filter that was parsed and can be applied.
+/// Parsed filter.
 #[derive(Debug)]
-pub(crate) struct ParsedFilter(EnvFilter);
+pub struct ParsedFilter(EnvFilter);
 
 /// Parses a filter, such as `info` or `warn,conductor=debug`.
 ///
 /// # Errors
 /// [`LogFilterError`].
-pub(crate) fn parse(directive: &str) -> Result<ParsedFilter, LogFilterError> {
+pub fn parse(directive: &str) -> Result<ParsedFilter, LogFilterError> {
     filter(directive).map(ParsedFilter)
 }
 
 impl LogFilter {
-    /// Applies the configuration's filter. Does nothing where the command line sets the level, or where the subscriber
-    /// is gone, so that no reader of lines is left.
-    pub(crate) fn apply(&self, ParsedFilter(filter): ParsedFilter) {
+    /// Applies the configuration's filter. Does nothing if the command line sets the level, or if the subscriber is
+    /// gone.
+    pub fn apply(&self, ParsedFilter(filter): ParsedFilter) {
         if self.is_pinned {
             return;
         }
@@ -104,7 +109,7 @@ impl LogFilter {
 ///
 /// # Errors
 /// [`LogFilterError::Parse`].
-pub(crate) fn init(level: LogLevel<'_>, format: LogFormat) -> Result<LogFilter, LogFilterError> {
+pub fn init(level: LogLevel<'_>, format: LogFormat) -> Result<LogFilter, LogFilterError> {
     init_with(level, format, BoxMakeWriter::new(std::io::stderr))
 }
 
@@ -112,7 +117,7 @@ pub(crate) fn init(level: LogLevel<'_>, format: LogFormat) -> Result<LogFilter, 
 ///
 /// # Errors
 /// [`LogFilterError::Parse`].
-pub(crate) fn init_with(
+pub fn init_with(
     level: LogLevel<'_>,
     format: LogFormat,
     writer: BoxMakeWriter,
@@ -134,10 +139,7 @@ where
 {
     let lines = fmt::layer().with_writer(writer);
     match format {
-        LogFormat::Text => lines
-            .with_ansi(paint::on_stderr())
-            .fmt_fields(EscapedFields)
-            .boxed(),
+        LogFormat::Text { is_coloured } => lines.with_ansi(is_coloured).fmt_fields(EscapedFields).boxed(),
         LogFormat::Json => lines
             .with_ansi(false)
             .fmt_fields(JsonFields::new())
@@ -149,8 +151,8 @@ where
 /// Checks a value of the key `level` of `[log]`.
 ///
 /// # Errors
-/// What is wrong with it, and what would not be.
-pub(crate) fn check_level(directive: &str) -> Result<(), String> {
+/// The mistake, and a valid value.
+pub fn check_level(directive: &str) -> Result<(), String> {
     conductor_config::check_log_level(directive)?;
     filter(directive).map(drop).map_err(|error| error_chain(&error))
 }

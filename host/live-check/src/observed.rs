@@ -8,32 +8,32 @@ use kv_feed::FeedProbe;
 
 /// All answers of one worker. Only `reached` has a value if the worker could not be reached.
 #[derive(Debug, Default)]
-pub(super) struct Observed {
+pub(crate) struct Observed {
     /// Health page.
-    pub(super) reached: Option<Result<Reached, String>>,
-    pub(super) models: Option<Page<Vec<ListedModel>>>,
+    pub(crate) reached: Option<Result<Reached, String>>,
+    pub(crate) models: Option<Page<Vec<ListedModel>>>,
     /// Page `/version`.
-    pub(super) version: Option<Page<String>>,
+    pub(crate) version: Option<Page<String>>,
     /// The tokens of the probe text; by the worker and by the router.
-    pub(super) tokens: Option<Tokens>,
-    pub(super) events: Option<Events>,
-    pub(super) bootstrap: Option<Page<Bootstrap>>,
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) events: Option<Events>,
+    pub(crate) bootstrap: Option<Page<Bootstrap>>,
     /// Role in SGLang's `/server_info`: `prefill`, `decode` or `null`.
-    pub(super) disaggregation: Option<String>,
+    pub(crate) disaggregation: Option<String>,
 }
 
 /// An answer of the health page.
 #[derive(Debug, Clone)]
-pub(super) struct Reached {
-    pub(super) status: u16,
-    pub(super) took: Duration,
+pub(crate) struct Reached {
+    pub(crate) status: u16,
+    pub(crate) took: Duration,
     /// Clock difference in seconds (positive: ahead); none without a `Date`.
-    pub(super) skew: Option<f64>,
+    pub(crate) skew: Option<f64>,
 }
 
 /// Result of a query for a page.
 #[derive(Debug)]
-pub(super) enum Page<T> {
+pub(crate) enum Page<T> {
     /// The page was read.
     Read(T),
     /// The worker has no such page.
@@ -46,25 +46,25 @@ pub(super) enum Page<T> {
 
 /// A model that a worker lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ListedModel {
-    pub(super) id: String,
+pub(crate) struct ListedModel {
+    pub(crate) id: String,
     /// The model that it is an adapter of.
-    pub(super) parent: Option<String>,
+    pub(crate) parent: Option<String>,
 }
 
 /// The probe text as tokens.
 #[derive(Debug)]
-pub(super) struct Tokens {
-    pub(super) of_worker: Page<Vec<u32>>,
+pub(crate) struct Tokens {
+    pub(crate) of_worker: Page<Vec<u32>>,
     /// Tokens of the router's own tokenizer, if it has one for the model.
-    pub(super) of_router: Option<Result<Vec<u32>, String>>,
+    pub(crate) of_router: Option<Result<Vec<u32>, String>>,
     /// The model that was named.
-    pub(super) model: String,
+    pub(crate) model: String,
 }
 
 /// KV-event sources of a worker.
 #[derive(Debug)]
-pub(super) enum Events {
+pub(crate) enum Events {
     /// The configuration disables them.
     Off,
     /// Endpoints, found or written down, each probed.
@@ -79,15 +79,15 @@ pub(super) enum Events {
 
 /// One publisher.
 #[derive(Debug)]
-pub(super) struct EventEndpoint {
-    pub(super) endpoint: String,
-    pub(super) replay: Option<String>,
-    pub(super) probe: EndpointProbe,
+pub(crate) struct EventEndpoint {
+    pub(crate) endpoint: String,
+    pub(crate) replay: Option<String>,
+    pub(crate) probe: EndpointProbe,
 }
 
 /// Result of the connection.
 #[derive(Debug)]
-pub(super) enum EndpointProbe {
+pub(crate) enum EndpointProbe {
     /// The connection was tried.
     Tried(FeedProbe),
     /// No socket could be opened.
@@ -98,7 +98,7 @@ pub(super) enum EndpointProbe {
 
 /// Answer of a bootstrap server.
 #[derive(Debug)]
-pub(super) enum Bootstrap {
+pub(crate) enum Bootstrap {
     /// The engine ids by rank (mooncake).
     Engines(BTreeMap<u16, Arc<str>>),
     /// The engine answers (SGLang), without engine ids.

@@ -7,17 +7,17 @@ use http::StatusCode;
 use http::header::DATE;
 use inference_api::{EventSource, Tokenized, engine_ids};
 use kv_feed::{CurveKeys, probe};
-use proxy::{Authorization, ConnectionsSpec, WorkerClient, WorkerClientError, WorkerReply};
 use routing::{Dialect, Role};
 use serde::Deserialize;
 use serde_json::json;
 use tokenize::{Budget, Model, PrefixCache, Rendered};
+use worker_client::{Authorization, ConnectionsSpec, WorkerClient, WorkerClientError, WorkerReply};
 
-use super::clock;
-use super::observed::{
+use crate::clock;
+use crate::observed::{
     Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
 };
-use super::target::WorkerTarget;
+use crate::target::WorkerTarget;
 use kv_plane::{SourceAnswer, SourceClient, trusted_sources};
 use observability::error_chain;
 
@@ -31,7 +31,7 @@ const PROBE_TEXT: &str = "Where does request 42 go?  Naïve café,\n你好 🚀 
 const MOST_MODELS: usize = 10_000;
 
 /// Makes all queries of a worker.
-pub(super) async fn observe(target: &WorkerTarget) -> Observed {
+pub(crate) async fn observe(target: &WorkerTarget) -> Observed {
     let access = &target.access;
     let client = WorkerClient::new(
         &target.url,
@@ -162,7 +162,7 @@ fn probed_model(target: &WorkerTarget, models: &Page<Vec<ListedModel>>) -> Optio
         _ => &[],
     };
     let listed = listed.iter().map(|model| &model.id);
-    let names: Vec<&String> = target.models.iter().chain(listed).collect();
+    let names: Vec<&String> = target.served.models.iter().chain(listed).collect();
     let local = names.iter().find(|name| target.tokenizing.local(name).is_some());
     local.or(names.first()).map(|name| (*name).clone())
 }
@@ -197,7 +197,7 @@ fn own_tokens(model: &Model) -> Result<Vec<u32>, String> {
 
 /// Probes each endpoint that discovery finds.
 async fn events(target: &WorkerTarget) -> Events {
-    let found = match &target.events {
+    let found = match &target.events.events {
         KvEvents::Off => return Events::Off,
         KvEvents::At(feeds) => {
             let endpoints = feeds.iter().map(|feed| async {
@@ -210,7 +210,7 @@ async fn events(target: &WorkerTarget) -> Events {
                         probe,
                     };
                 }
-                probe_endpoint(endpoint, replay, target.curve.clone()).await
+                probe_endpoint(endpoint, replay, target.events.curve.clone()).await
             });
             return Events::Endpoints(futures_util::future::join_all(endpoints).await);
         }
@@ -219,12 +219,12 @@ async fn events(target: &WorkerTarget) -> Events {
     };
     match found {
         SourceAnswer::Sources(sources) if !sources.is_empty() => {
-            let (followed, refused) = match &target.asked {
-                Some(asked) => trusted_sources(asked, sources),
+            let (followed, refused) = match &target.events.discovery {
+                Some(discovery) => trusted_sources(discovery, sources),
                 None => (sources, Vec::new()),
             };
             let probes = followed.into_iter().map(|EventSource { endpoint, replay, .. }| {
-                probe_endpoint(endpoint, replay, target.curve.clone())
+                probe_endpoint(endpoint, replay, target.events.curve.clone())
             });
             let mut endpoints = futures_util::future::join_all(probes).await;
             endpoints.extend(refused.into_iter().map(|refused| EventEndpoint {

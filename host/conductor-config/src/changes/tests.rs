@@ -1,8 +1,10 @@
 //! Tests of the changes by an edit, as they are logged.
 
 use super::*;
-use crate::reload::read;
-use local_files::ConfigSource;
+use crate::Known;
+
+/// Built-in policies of the tests.
+const BUILTINS: [&str; 3] = ["cache-aware", "round-robin", "ttft-queue"];
 
 const BASE: &str = r#"
 [server]
@@ -34,8 +36,14 @@ policy = "round-robin"
 "#;
 
 fn config(text: &str) -> Config {
-    let source = ConfigSource::File("/nowhere/conductor.toml".into());
-    match read(&source, text) {
+    let known = Known {
+        builtins: &BUILTINS,
+        former_builtins: &[],
+        default_policy: "ttft-queue",
+        files: &[""; 0],
+        has_admin_key: false,
+    };
+    match Config::parse("conductor.toml", text, &known) {
         Ok(parsed) => parsed.config,
         Err(mistakes) => panic!("{mistakes:?}"),
     }
@@ -133,7 +141,7 @@ fn policies_routes_and_their_splits_are_named() {
 }
 
 #[test]
-fn routes_that_change_places_are_told_by_their_order() {
+fn routes_that_change_places_are_reported_by_their_order() {
     let routes = BASE.find("[[routes]]").unwrap();
     let (head, routes) = BASE.split_at(routes);
     let second = routes.rfind("[[routes]]").unwrap();

@@ -80,11 +80,13 @@ mod tests {
         String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
     }
 
+    const PLAIN: LogFormat = LogFormat::Text { is_coloured: false };
+
     #[test]
     fn no_value_begins_a_line_or_an_escape_sequence() {
         let forged = "a\r\n2026-01-01T00:00:00Z  WARN forged\u{1b}[2J\u{9b}1m\u{2028}b";
         let error = io::Error::other(forged);
-        for format in [LogFormat::Text, LogFormat::Json] {
+        for format in [PLAIN, LogFormat::Json] {
             let text = written(format, || {
                 let span = info_span!("request", id = %forged);
                 let _in = span.enter();
@@ -96,17 +98,14 @@ mod tests {
             assert!(!text.contains("\u{1b}[2J"), "{text}");
             assert!(!text.contains(['\r', '\u{9b}', '\u{2028}']), "{text}");
         }
-        let text = written(LogFormat::Text, || info!(service = %forged, "registered"));
+        let text = written(PLAIN, || info!(service = %forged, "registered"));
         assert!(text.contains("registered service=a\\r\\n2026-01-01"), "{text}");
         assert!(!text.contains('\u{2028}'), "{text}");
     }
 
     #[test]
     fn other_text_stays_as_it_is() {
-        let text = written(
-            LogFormat::Text,
-            || info!(name = %"größe 7 \\n", count = 3, "Ünder way"),
-        );
+        let text = written(PLAIN, || info!(name = %"größe 7 \\n", count = 3, "Ünder way"));
         assert!(text.ends_with("Ünder way name=größe 7 \\n count=3\n"), "{text}");
     }
 }

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use conductor_config::Paint;
 
-use super::report::{CheckResult, LiveCheck, LiveReport, PoolReport, WorkerReport};
+use crate::report::{CheckResult, LiveCheck, LiveReport, PoolReport, WorkerReport};
 
-/// The marks of the three results.
+/// Marks of the three results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Glyphs {
+pub enum Glyphs {
     /// √ ‼ ×
     Unicode,
     /// ASCII, for terminals without UTF-8.
@@ -18,7 +18,8 @@ pub(super) enum Glyphs {
 
 impl Glyphs {
     /// Returns the symbols that the locale of this process supports.
-    pub(super) fn of_environment() -> Self {
+    #[must_use]
+    pub fn of_environment() -> Self {
         Self::of_locale(|name| std::env::var_os(name))
     }
 
@@ -47,7 +48,8 @@ impl Glyphs {
 }
 
 /// Returns the whole report.
-pub(super) fn render(report: &LiveReport, glyphs: Glyphs, paint: Paint) -> String {
+#[must_use]
+pub fn render(report: &LiveReport, glyphs: Glyphs, paint: Paint) -> String {
     let mut out = String::new();
     let page = TextPage { glyphs, paint };
     for pool in &report.pools {

@@ -1,7 +1,7 @@
 //! Keys that differ, by their names in the file. Each struct is taken apart in full: a field that is added to the
 //! configuration does not compile until it has its key here.
 
-use conductor_config::{
+use crate::{
     Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, PolicyCompileConfig,
     PoolConfig, PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig, TotalsConfig,
 };

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::observed::{Observed, Page};
-use super::report::LiveCheck;
-use super::target::{PoolTarget, WorkerTarget};
+use crate::observed::{Observed, Page};
+use crate::report::LiveCheck;
+use crate::target::{PoolTarget, WorkerTarget};
 
 /// Returns the checks of a pool of several workers. They must serve the same models in the same version, unless the
 /// configuration distinguishes them.
-pub(super) fn checks<'o>(
+pub(crate) fn checks<'o>(
     target: &PoolTarget,
     observed: impl Fn(&WorkerTarget) -> &'o Observed,
 ) -> Vec<LiveCheck> {
@@ -17,7 +17,7 @@ pub(super) fn checks<'o>(
     for worker in &target.workers {
         let observed = observed(worker);
         // Where models are named, each worker's list is compared with its own.
-        if let (true, Some(Page::Read(listed))) = (worker.models.is_empty(), &observed.models) {
+        if let (true, Some(Page::Read(listed))) = (worker.served.models.is_empty(), &observed.models) {
             let bases = listed.iter().filter(|model| model.parent.is_none());
             let bases: BTreeSet<&str> = bases.map(|model| &*model.id).collect();
             let bases: Vec<&str> = bases.into_iter().collect();
@@ -30,12 +30,12 @@ pub(super) fn checks<'o>(
     let mut checks = Vec::new();
     if models.len() > 1 {
         let hint = "name `models` of each worker, or give each model a pool of its own";
-        let message = format!("the workers serve other models: {}", told(&models));
+        let message = format!("the workers serve other models: {}", listed(&models));
         checks.push(LiveCheck::warn("same-models", message, hint));
     }
     if versions.len() > 1 {
         let hint = "run one version in a pool: KV events and hand-overs differ between versions";
-        let message = format!("the workers run other versions: {}", told(&versions));
+        let message = format!("the workers run other versions: {}", listed(&versions));
         checks.push(LiveCheck::warn("same-version", message, hint));
     }
     checks
@@ -44,11 +44,12 @@ pub(super) fn checks<'o>(
 /// Reported values, with their workers.
 type Answers<'a> = BTreeMap<String, Vec<&'a str>>;
 
-fn told(answers: &Answers<'_>) -> String {
-    let each = answers.iter().map(|(said, workers)| match &workers[..] {
-        [worker] => format!("{said} ({worker})"),
-        [worker, ..] => format!("{said} ({worker} and {} more)", workers.len() - 1),
-        [] => said.clone(),
+/// Returns each value with its workers, as text.
+fn listed(answers: &Answers<'_>) -> String {
+    let each = answers.iter().map(|(value, workers)| match &workers[..] {
+        [worker] => format!("{value} ({worker})"),
+        [worker, ..] => format!("{value} ({worker} and {} more)", workers.len() - 1),
+        [] => value.clone(),
     });
     each.collect::<Vec<_>>().join("; ")
 }

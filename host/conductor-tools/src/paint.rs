@@ -6,17 +6,20 @@ use std::io::IsTerminal;
 use conductor_config::Paint;
 
 /// Returns true if standard error is coloured.
-pub(crate) fn on_stderr() -> bool {
+#[must_use]
+pub fn on_stderr() -> bool {
     is_coloured(std::io::stderr().is_terminal(), no_color().as_deref())
 }
 
 /// Returns the style of standard error.
-pub(crate) fn of_stderr() -> Paint {
+#[must_use]
+pub fn of_stderr() -> Paint {
     paint(on_stderr())
 }
 
 /// Returns the style of standard output.
-pub(crate) fn of_stdout() -> Paint {
+#[must_use]
+pub fn of_stdout() -> Paint {
     paint(is_coloured(
         std::io::stdout().is_terminal(),
         no_color().as_deref(),

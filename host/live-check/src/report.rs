@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum CheckResult {
+pub enum CheckResult {
     /// Passed.
     Pass,
     /// Passed, with a warning: it works, but may not work well.
@@ -16,23 +16,23 @@ pub(super) enum CheckResult {
 
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct LiveCheck {
+pub struct LiveCheck {
     /// Stable name.
-    pub(super) check: &'static str,
+    pub check: &'static str,
     /// Result.
-    pub(super) result: CheckResult,
+    pub result: CheckResult,
     /// Finding.
-    pub(super) message: String,
+    pub message: String,
     /// Cure, if one is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) hint: Option<String>,
+    pub hint: Option<String>,
 }
 
-/// Most characters of a message: workers choose some of them.
+/// Most characters of a message. Parts of it are from workers.
 const LONGEST_MESSAGE: usize = 1_000;
 
 impl LiveCheck {
-    pub(super) fn pass(check: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn pass(check: &'static str, message: impl Into<String>) -> Self {
         Self {
             check,
             result: CheckResult::Pass,
@@ -41,7 +41,7 @@ impl LiveCheck {
         }
     }
 
-    pub(super) fn warn(check: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn warn(check: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             result: CheckResult::Warn,
             hint: Some(hint.into()),
@@ -49,7 +49,7 @@ impl LiveCheck {
         }
     }
 
-    pub(super) fn fail(check: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn fail(check: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             result: CheckResult::Fail,
             ..Self::warn(check, message, hint)
@@ -65,36 +65,47 @@ fn cut(mut message: String) -> String {
     message
 }
 
-/// The checks of one worker.
+/// Checks of one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct WorkerReport {
-    pub(super) worker: String,
-    pub(super) url: String,
-    pub(super) role: &'static str,
-    pub(super) checks: Vec<LiveCheck>,
+pub struct WorkerReport {
+    /// Name of the worker.
+    pub worker: String,
+    /// Base URL.
+    pub url: String,
+    /// Configured role.
+    pub role: &'static str,
+    /// Checks in a fixed order.
+    pub checks: Vec<LiveCheck>,
 }
 
-/// The checks of one pool.
+/// Checks of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct PoolReport {
-    pub(super) pool: String,
-    pub(super) dialect: Option<&'static str>,
-    pub(super) workers: Vec<WorkerReport>,
+pub struct PoolReport {
+    /// Name of the pool.
+    pub pool: String,
+    /// Configured dialect.
+    pub dialect: Option<&'static str>,
+    /// Its workers.
+    pub workers: Vec<WorkerReport>,
     /// Checks of its workers together.
-    pub(super) checks: Vec<LiveCheck>,
+    pub checks: Vec<LiveCheck>,
 }
 
-/// All checks, and how many ended how.
+/// All checks, and their number by result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct LiveReport {
-    pub(super) pools: Vec<PoolReport>,
-    pub(super) passed: usize,
-    pub(super) warned: usize,
-    pub(super) failed: usize,
+pub struct LiveReport {
+    /// Pools in the order of the file.
+    pub pools: Vec<PoolReport>,
+    /// Number of passed checks.
+    pub passed: usize,
+    /// Number of checks with a warning.
+    pub warned: usize,
+    /// Number of failed checks.
+    pub failed: usize,
 }
 
 impl LiveReport {
-    pub(super) fn new(pools: Vec<PoolReport>) -> Self {
+    pub(crate) fn new(pools: Vec<PoolReport>) -> Self {
         let count = |result| {
             let of_workers = pools
                 .iter()
@@ -117,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_worker_says_is_cut_between_characters() {
+    fn a_long_message_is_cut_between_characters() {
         let message = |length| LiveCheck::pass("c", "é".repeat(length)).message;
         assert_eq!(message(LONGEST_MESSAGE), "é".repeat(LONGEST_MESSAGE));
         assert_eq!(message(LONGEST_MESSAGE + 1), "é".repeat(LONGEST_MESSAGE) + "…");
