@@ -55,9 +55,8 @@ pub(crate) fn read(item: &Item<'_>, pool: &str) -> DeclaredPd {
         key_span: item.key_span.clone(),
     };
     if item.value.as_str().is_some() {
-        let help =
-            "write pd = { dialect = \"nixl\" }, or \"mooncake-connector\", \"store\", \"sglang\", \"auto\"";
-        item.wrong_type_but::<()>("a table", Some(help.to_owned()));
+        let help = format!("write pd = {{ dialect = \"auto\" }}, or {}", quoted(Dialect::ALL));
+        item.wrong_type_but::<()>("a table", Some(help));
     } else if let Some(pd) = Section::of(item, format!("`[pools.{pool}.pd]`")) {
         declared.read_settings(pd);
     }
@@ -148,14 +147,22 @@ pub(crate) fn read_role(worker: &mut Section<'_>, pd: Option<&DeclaredPd>) -> Op
                 &item.span,
                 format!("a {} worker needs a pool with `pd`", role.as_str()),
             )
-            .help(
-                "add pd = { dialect = \"auto\" } to its pool (or \"nixl\", \"mooncake\", \"store\", \"sglang\": what its \
-                 engines were started with)",
-            ),
+            .help(format!(
+                "add pd = {{ dialect = \"auto\" }} to its pool, or the dialect of its engines: {}",
+                quoted(Dialect::ALL)
+            )),
         );
         return None;
     }
     Some(role)
+}
+
+/// Returns the names of dialects in quotes, with commas between them.
+fn quoted(dialects: impl IntoIterator<Item = Dialect>) -> String {
+    let names = dialects
+        .into_iter()
+        .map(|dialect| format!("{:?}", dialect.as_str()));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Reads `bootstrap` of a worker with this role; `None` if it is invalid.
@@ -179,11 +186,17 @@ pub(crate) fn read_bootstrap(
     match (dialect, role) {
         (None, _) => useless(
             "in a pool without `pd`",
-            "leave it out; or add pd = { dialect = \"mooncake\" } to the pool, and role = \"prefill\" here",
+            &format!(
+                "leave it out; or add pd = {{ dialect = \"{}\" }} to the pool, and role = \"prefill\" here",
+                Dialect::Mooncake.as_str()
+            ),
         ),
         (Some(Some(dialect)), _) if !dialect.has_bootstrap() => useless(
             &format!("for workers that speak `{}`", dialect.as_str()),
-            "leave it out: only mooncake's and SGLang's prefill workers have a bootstrap server",
+            &format!(
+                "leave it out: only prefill workers of {} have a bootstrap server",
+                quoted(Dialect::ALL.into_iter().filter(|dialect| dialect.has_bootstrap()))
+            ),
         ),
         (_, Some(role)) if role != Role::Prefill => useless(
             &format!("on a {} worker", role.as_str()),
