@@ -1,4 +1,4 @@
-//! Applying events of caches: admission of stores, and the content of their blocks. `hold.rs` stores each block.
+//! Applying events of caches: admission of stores, and the content of their blocks. `hold/` stores each block.
 
 use std::ops::Range;
 

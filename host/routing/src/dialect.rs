@@ -1,6 +1,6 @@
 //! Dialects of the KV-cache transfer from a prefill to a decode worker, as the router sees them.
 
-/// Protocol between the workers of a disaggregated pool. The messages of each are in `inference-api/src/handshake.rs`;
+/// Protocol between the workers of a disaggregated pool. The messages of each are in `inference-api/src/handshake/`;
 /// the behaviour of each on failures is in `host/adr/0009-prefill-decode.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {

@@ -3,6 +3,7 @@
 pub mod idioms;
 pub mod modules;
 pub mod parameters;
+pub mod paths;
 pub mod prose;
 pub mod types;
 

@@ -38,7 +38,7 @@ struct Module {
 }
 
 impl ModuleGraph {
-    /// Reads the files below `PATH/src/`, where `path` is a crate's folder such as `host/proxy`.
+    /// Reads the source files of the crate in the folder `path`, such as `host/proxy`.
     #[must_use]
     pub fn of_crate(path: &str) -> Self {
         let prefix = format!("{path}/src/");

@@ -1,6 +1,6 @@
 //! Memory of policies by name: it outlives their versions and, with a state folder, the process.
 //!
-//! A policy's file is read when its name first comes up, before any of its code runs. A thread of its own (`thread.rs`)
+//! A policy's file is read when its name first comes up, before any of its code runs. A thread of its own (`writer.rs`)
 //! writes what has changed. What cannot be read is never written over: a damaged file is put aside, and one that the
 //! system refuses is left as it is, while the policy begins with nothing. Sessions wait until the workers they name are
 //! known.

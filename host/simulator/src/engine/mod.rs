@@ -1,7 +1,7 @@
 //! Engines: simulated inference servers in virtual time.
 //!
 //! `cluster.rs` is the way in: workers, the links between them (`link.rs`), and when each has something to do
-//! (`due_tree.rs`). A worker (`worker.rs`) goes from step to step: `worker/plan.rs` settles what the next one is made
+//! (`due_tree.rs`). A worker (`worker/`) goes from step to step: `worker/plan.rs` settles what the next one is made
 //! of, out of the prompts (`prefill.rs`, in the order of `order.rs`) and the answers (`decode.rs`, whose tokens' times
 //! are `gaps.rs`), and `step.rs` what it costs. Its cache is `cache.rs`, over the bookkeeping of `recency.rs`. Nothing
 //! here is random, and nothing knows what a policy is.

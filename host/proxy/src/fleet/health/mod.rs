@@ -1,6 +1,6 @@
 //! Health of workers: how they enter service, are ejected because of requests and probes, and return.
 //!
-//! `state.rs` is the state machine, one for each worker. This module shares it between requests. While nothing is wrong
+//! `state/` is the state machine, one for each worker. This module shares it between requests. While nothing is wrong
 //! with a worker, a request costs one relaxed load and one count.
 //!
 //! `rounds.rs` queries workers beside the requests: their health page (`probe.rs`), their own load report (`scrape.rs`)
