@@ -73,7 +73,7 @@ pub enum ContentFormatConfig {
 /// `[tokens]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokensConfig {
-    /// Memory limit of the prefix cache, in bytes; 0 disables it.
+    /// Memory limit of the tokenization cache, in bytes; 0 disables it.
     pub cache: u64,
     /// Longest body that is tokenized in the router, in bytes.
     pub longest: u64,

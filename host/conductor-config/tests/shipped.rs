@@ -57,6 +57,7 @@ fn every_example_parses_without_a_warning() {
             "front-door.toml",
             "indexer.toml",
             "own-policy.toml",
+            "prefill-decode.toml",
             "two-workers.toml",
             "vllm-kv-events.toml"
         ]
