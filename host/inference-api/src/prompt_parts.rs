@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_engine_can_tokenise_has_none() {
+    fn what_only_the_engine_can_tokenize_has_none() {
         for body in [
             r#"{"messages":[],"chat_template":"x"}"#,
             r#"{"messages":[],"mm_processor_kwargs":{}}"#,

@@ -10,7 +10,7 @@ use kv_feed::{CurveKeys, probe};
 use routing::{Dialect, Role};
 use serde::Deserialize;
 use serde_json::json;
-use tokenize::{Budget, Model, PrefixCache, Rendered};
+use tokenize::{Budget, Model, Rendered, TokenizationCache};
 use worker_client::{Authorization, ConnectionsSpec, WorkerClient, WorkerClientError, WorkerReply};
 
 use crate::clock;
@@ -187,7 +187,7 @@ async fn tokens(client: &WorkerClient, target: &WorkerTarget, model: Option<Stri
 }
 
 fn own_tokens(model: &Model) -> Result<Vec<u32>, String> {
-    let cache = PrefixCache::new(0);
+    let cache = TokenizationCache::new(0);
     let prepared = model.prepare(Rendered::text(PROBE_TEXT.to_owned(), true), &cache);
     let tokens = model.complete(prepared, &cache, &mut Budget::unlimited());
     tokens

@@ -52,7 +52,7 @@ mod tests {
     use crate::tokens::tokenize;
 
     #[test]
-    fn a_text_of_any_words_is_tokenised_to_their_ids() {
+    fn a_text_of_any_words_is_tokenized_to_their_ids() {
         let ids: Vec<u32> = (FIRST_WORD..VOCABULARY).collect();
         assert_eq!(tokenize(&text_of(&ids).unwrap()), ids);
     }

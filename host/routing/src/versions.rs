@@ -130,7 +130,6 @@ mod tests {
     use crate::fault::PolicyFault;
     use crate::feature::FeaturePlan;
     use crate::policy::DecisionInput;
-    use crate::policy::PolicyDescription;
 
     fn version(id: &str) -> PolicyVersion {
         PolicyVersion {
@@ -164,7 +163,7 @@ mod tests {
     #[derive(Debug)]
     struct Wants(FeaturePlan);
 
-    impl PolicyDescription for Wants {
+    impl Policy for Wants {
         fn name(&self) -> &'static str {
             "wants"
         }
@@ -172,9 +171,7 @@ mod tests {
         fn plan(&self) -> &FeaturePlan {
             &self.0
         }
-    }
 
-    impl Policy for Wants {
         fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
             Ok(Verdict::Pass)
         }

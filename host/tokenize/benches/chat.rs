@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use divan::{Bencher, black_box};
-use tokenize::{Budget, Chat, FilePaths, Model, PrefixCache};
+use tokenize::{Budget, Chat, FilePaths, Model, TokenizationCache};
 
 fn main() {
     divan::main();
@@ -63,14 +63,14 @@ const SIZES: [usize; 3] = [1 << 10, 8 << 10, 32 << 10];
 
 #[divan::bench(args = SIZES)]
 fn warm(bencher: Bencher<'_, '_>, bytes: usize) {
-    let (model, cache, mut turns) = (model(), PrefixCache::new(64 << 20), turns(bytes));
+    let (model, cache, mut turns) = (model(), TokenizationCache::new(64 << 20), turns(bytes));
     let tokens = |messages: &str| {
         let rendered = model
             .render(&chat(messages), SystemTime::UNIX_EPOCH)
             .expect("it renders");
         model
             .complete(model.prepare(rendered, &cache), &cache, &mut Budget::unlimited())
-            .expect("it tokenises")
+            .expect("it tokenizes")
     };
     turns.next().map(|messages| tokens(&messages));
     bencher
@@ -86,7 +86,7 @@ fn warm_render_only(bencher: Bencher<'_, '_>, bytes: usize) {
 
 #[divan::bench(args = SIZES)]
 fn warm_prepare_only(bencher: Bencher<'_, '_>, bytes: usize) {
-    let (model, cache, messages) = (model(), PrefixCache::new(64 << 20), messages(bytes));
+    let (model, cache, messages) = (model(), TokenizationCache::new(64 << 20), messages(bytes));
     let rendered = || {
         model
             .render(&chat(&messages), SystemTime::UNIX_EPOCH)
@@ -98,7 +98,7 @@ fn warm_prepare_only(bencher: Bencher<'_, '_>, bytes: usize) {
             &cache,
             &mut Budget::unlimited(),
         )
-        .expect("it tokenises");
+        .expect("it tokenizes");
     bencher
         .with_inputs(rendered)
         .bench_local_values(|rendered| black_box(model.prepare(rendered, &cache)));
@@ -106,7 +106,7 @@ fn warm_prepare_only(bencher: Bencher<'_, '_>, bytes: usize) {
 
 #[divan::bench(args = SIZES)]
 fn cold(bencher: Bencher<'_, '_>, bytes: usize) {
-    let (model, cache, messages) = (model(), PrefixCache::new(0), messages(bytes));
+    let (model, cache, messages) = (model(), TokenizationCache::new(0), messages(bytes));
     bencher.bench_local(|| {
         let rendered = model
             .render(&chat(&messages), SystemTime::UNIX_EPOCH)

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use divan::{Bencher, black_box};
-use tokenize::{Budget, FilePaths, Model, PrefixCache, Rendered};
+use tokenize::{Budget, FilePaths, Model, Rendered, TokenizationCache};
 
 fn main() {
     divan::main();
@@ -25,7 +25,7 @@ const SIZES: [usize; 4] = [16 << 10, 128 << 10, 1 << 20, 4 << 20];
 const STEPS: u64 = 5_000_000;
 
 fn tokens(bencher: Bencher<'_, '_>, text: &str, budget: impl Fn() -> Budget<'static>) {
-    let (model, cache) = (model(), PrefixCache::new(0));
+    let (model, cache) = (model(), TokenizationCache::new(0));
     bencher
         .with_inputs(|| Rendered::text(text.to_owned(), false))
         .bench_local_values(|rendered| {

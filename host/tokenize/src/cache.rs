@@ -21,7 +21,7 @@ const MOST_PASSED_OVER: usize = 8;
 
 /// Cache of all models of a router.
 #[derive(Debug)]
-pub struct PrefixCache {
+pub struct TokenizationCache {
     shards: Box<[Mutex<CacheShard>]>,
     /// Bytes of live nodes, in the cache or in use.
     bytes: Arc<AtomicUsize>,
@@ -45,8 +45,8 @@ pub(crate) struct Node {
     all: Arc<AtomicUsize>,
 }
 
-impl PrefixCache {
-    /// Creates a cache of at most `limit` bytes; `None` for 0.
+impl TokenizationCache {
+    /// Creates a cache of at most `limit` bytes; with 0 it stores nothing.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let shard = |_| Mutex::new(LruCache::unbounded_with_hasher(RandomState::new()));
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn keep(
-        cache: &PrefixCache,
+        cache: &TokenizationCache,
         before: Option<(u64, Arc<Node>)>,
         text: &str,
         tokens: &[u32],
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_prefix_has_the_tokens_of_all_its_pieces() {
-        let cache = PrefixCache::new(1 << 20);
+        let cache = TokenizationCache::new(1 << 20);
         let first = keep(&cache, None, "ab", &[1, 2]);
         let (hash, _) = keep(&cache, Some(first), "c", &[3]);
         let node = cache.get(1, hash, "abc").unwrap();
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn another_text_or_model_of_the_same_hash_is_a_miss() {
-        let cache = PrefixCache::new(1 << 20);
+        let cache = TokenizationCache::new(1 << 20);
         let (hash, _) = keep(&cache, None, "ab", &[1, 2]);
         assert!(cache.get(1, hash, "ax").is_none());
         assert!(cache.get(1, hash, "abb").is_none());
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn memory_stays_within_the_limit_and_the_latest_stays() {
         let limit = 100 * (NODE_BYTES + 20);
-        let cache = PrefixCache::new(limit);
+        let cache = TokenizationCache::new(limit);
         let mut last = None;
         for number in 0..10_000 {
             let before = if number % 5 == 0 { None } else { last };
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_long_chain_is_dropped_without_much_stack() {
-        let cache = PrefixCache::new(usize::MAX);
+        let cache = TokenizationCache::new(usize::MAX);
         let mut last = None;
         for _ in 0..100_000 {
             last = Some(keep(&cache, last, "x", &[1]));

@@ -1,4 +1,4 @@
-//! Errors of loading a tokenizer and of tokenising a prompt.
+//! Errors of loading a tokenizer and of tokenizing a prompt.
 
 use thiserror::Error;
 
@@ -31,12 +31,12 @@ pub enum LoadError {
 #[derive(Debug, Error)]
 pub enum EncodeError {
     /// The tokenizer failed.
-    #[error("tokenise a prompt")]
+    #[error("tokenize a prompt")]
     Failed(#[source] tokenizers::Error),
     /// The step budget is used up.
-    #[error("tokenise a prompt: it costs more than it may")]
+    #[error("tokenize a prompt: it costs more than it may")]
     TooCostly,
     /// The deadline has passed.
-    #[error("tokenise a prompt in time")]
+    #[error("tokenize a prompt in time")]
     TooLate,
 }

@@ -1,4 +1,4 @@
-//! Tokenization in the router, equal to the engine's: chat templates, Hugging Face tokenizers, and a prefix cache,
+//! Tokenization in the router, equal to the engine's: chat templates, Hugging Face tokenizers, and a cache of tokens,
 //! which limits the cost of a conversation's next turn to its new part.
 //!
 //! Start with [`Model`]. A prompt passes [`Model::render`], [`Model::prepare`] and [`Model::complete`]. The first two
@@ -26,7 +26,7 @@ mod value;
 mod word_cache;
 
 pub use budget::Budget;
-pub use cache::PrefixCache;
+pub use cache::TokenizationCache;
 pub use chat::{Chat, ChatError};
 pub use content_format::ContentFormat;
 pub use error::{EncodeError, LoadError};

@@ -12,7 +12,7 @@ use tokenizers::Tokenizer;
 
 use crate::boundary::{BoundaryFinder, TextBoundary};
 use crate::budget::Budget;
-use crate::cache::{Node, PrefixCache};
+use crate::cache::{Node, TokenizationCache};
 use crate::chat::{self, Chat, ChatError};
 use crate::config::Config;
 use crate::content_format::ContentFormat;
@@ -172,7 +172,7 @@ impl Model {
 
     /// Looks up the known tokens of a prompt. Costs at most one scan of its bytes.
     #[must_use]
-    pub fn prepare(&self, rendered: Rendered, cache: &PrefixCache) -> Prepared {
+    pub fn prepare(&self, rendered: Rendered, cache: &TokenizationCache) -> Prepared {
         let text = &*rendered.text;
         let mut cuts: Vec<TextCut> = Vec::new();
         let mut cut = |at: TextBoundary| {
@@ -227,7 +227,7 @@ impl Model {
     pub fn complete(
         &self,
         prepared: Prepared,
-        cache: &PrefixCache,
+        cache: &TokenizationCache,
         budget: &mut Budget<'_>,
     ) -> Result<Tokens, EncodeError> {
         let Prepared {
@@ -269,7 +269,7 @@ impl Model {
         behind: Option<TextBoundary>,
         ids: &mut Vec<u32>,
         budget: &mut Budget<'_>,
-        cache: &PrefixCache,
+        cache: &TokenizationCache,
     ) -> Result<(), EncodeError> {
         let (Some(at), from) = (behind, ids.len()) else {
             return self.encode_behind(text, behind, ids, budget);

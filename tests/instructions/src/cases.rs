@@ -13,7 +13,7 @@ use load::vocabulary::{self, Words};
 use routing::{
     Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId, WorkerLoad,
 };
-use tokenize::{Budget, Chat, FilePaths, Model, PrefixCache, Rendered};
+use tokenize::{Budget, Chat, FilePaths, Model, Rendered, TokenizationCache};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -75,7 +75,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
     case(
         "turn-32k",
-        "rendering and tokenising a conversation of 32 KiB of which one turn of 256 bytes is new, with words met before",
+        "rendering and tokenizing a conversation of 32 KiB of which one turn of 256 bytes is new, with words met before",
         5,
         |times| turned(30, 1_000, times),
     ),
@@ -246,7 +246,7 @@ fn turned(turns: usize, bytes: usize, times: u32) -> Outcome {
         chat_template: None,
     };
     let model = Model::load(&paths.read()?, None)?;
-    let cache = PrefixCache::new(64 << 20);
+    let cache = TokenizationCache::new(64 << 20);
     let mut words = Words::of(3);
     // The words of this language; the texts of the turns are new all the same.
     let all = Rendered::text(words.text(64 << 10), false);

@@ -2,7 +2,7 @@
 
 use crate::prose::ProseLine;
 
-/// A word or phrase that is avoided, and the terms to write instead.
+/// A word or phrase that is avoided, and the terms to write instead. A stem ends with `*`.
 pub const AVOIDED: &[(&str, &str)] = &[
     ("told", "sent, reported, received, configured"),
     ("tells", "sends, reports, returns, shows"),
@@ -18,6 +18,7 @@ pub const AVOIDED: &[(&str, &str)] = &[
     ("in force", "active"),
     ("asked", "queried, called, requested, configured"),
     ("asks", "queries, calls, requests"),
+    ("tokenis*", "tokenize, tokenizer, tokenization"),
 ];
 
 /// First words of a doc comment that name no thing and no action.
@@ -30,7 +31,10 @@ pub fn idioms(text: &str) -> impl Iterator<Item = (&'static str, &'static str)> 
     let words = words(text).collect::<Vec<_>>().join(" ");
     let padded = format!(" {words} ");
     AVOIDED.iter().copied().flat_map(move |(idiom, instead)| {
-        let count = padded.matches(&format!(" {idiom} ")).count();
+        let count = match idiom.strip_suffix('*') {
+            Some(stem) => padded.matches(&format!(" {stem}")).count(),
+            None => padded.matches(&format!(" {idiom} ")).count(),
+        };
         std::iter::repeat_n((idiom, instead), count)
     })
 }

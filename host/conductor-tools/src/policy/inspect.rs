@@ -262,7 +262,7 @@ impl Asked {
             ("candidate", or_none(&self.candidate_features, "no columns")),
             (
                 "tokens",
-                yes(self.needs_tokens, "whether prompts are tokenised for it"),
+                yes(self.needs_tokens, "whether prompts are tokenized for it"),
             ),
             (
                 "index",

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use routing::{
-    DecisionInput, EventListener, FaultKind, FeaturePlan, Policy, PolicyDescription, PolicyFault, Verdict,
-};
+use routing::{DecisionInput, EventListener, FaultKind, FeaturePlan, Policy, PolicyFault, Verdict};
 
 /// Decisions for each request, in the mean, after which a policy is taken to hold requests without end.
 const MOST_CALLS: u64 = 1_000;
@@ -46,7 +44,7 @@ impl Watched {
     }
 }
 
-impl PolicyDescription for Watched {
+impl Policy for Watched {
     fn name(&self) -> &str {
         self.policy.name()
     }
@@ -54,9 +52,7 @@ impl PolicyDescription for Watched {
     fn plan(&self) -> &FeaturePlan {
         self.policy.plan()
     }
-}
 
-impl Policy for Watched {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         if self.given_up().is_some() {
             return Ok(Verdict::Pass);

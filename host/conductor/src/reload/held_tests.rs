@@ -5,7 +5,6 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
-use routing::hex;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -14,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::*;
 use crate::app::App;
 use policy_store::builtin;
-use policy_store::{Loader, PolicyReport};
+use policy_store::{Loader, PolicyReport, hex};
 use runtime_overrides::{Addition, InstanceChange};
 use runtime_overrides::{RouteAction, RouteChange};
 
@@ -149,7 +148,7 @@ impl Story {
 
     /// Returns true if these bytes of `tuned` are active.
     fn has(&self, builtin: &str) -> bool {
-        let digest = hex(&Sha256::digest(bytes(builtin)));
+        let digest = hex(&Sha256::digest(bytes(builtin)).into());
         let policies = self.status.policies().policies;
         let tuned = policies.iter().find(|policy| policy.name == "tuned").unwrap();
         tuned.sha256.as_deref() == Some(&*digest)

@@ -208,7 +208,7 @@ impl Reloader {
         ReloadOutcome::of_materials()
     }
 
-    /// Makes new versions of policies active under the configuration as it is. Returns the policies with new versions.
+    /// Hot swap: activates new policy versions under the unchanged configuration. Returns the policies with new versions.
     fn swap_policies(&mut self, prepared: Prepared) -> Vec<String> {
         let is_fresh = |component: &str| {
             let twin = compose::shadow_name(component);

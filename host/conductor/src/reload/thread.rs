@@ -56,7 +56,7 @@ pub(crate) enum ReloadCommand {
 }
 
 impl Reloader {
-    /// Starts the thread, which ends soon after `stop` is cancelled. Ring the returned commands to make it look.
+    /// Starts the thread, which ends soon after `stop` is cancelled. Returns the sender of its commands.
     ///
     /// # Errors
     /// The system's error if it cannot start a thread.

@@ -31,18 +31,18 @@ pub(crate) fn deciding(instructions: &str) -> String {
     )
 }
 
-/// Returns the core module of a case.
+/// Compiles the module items of a case, with the prelude, to a core module.
 pub(crate) fn module(case: &str) -> Vec<u8> {
     let plan = if case.contains("#configure") { "" } else { PLAN };
     wat::parse_str(format!("(module {case} {plan} {PRELUDE})")).unwrap()
 }
 
-/// Returns the component of a case.
+/// Compiles the module items of a case to a component.
 pub(crate) fn component(case: &str) -> Vec<u8> {
     componentise(&module(case)).unwrap()
 }
 
-/// Files for a test, gone when it ends.
+/// Temporary folder of a test, removed at its end.
 pub(crate) struct Files(TempDir);
 
 impl Files {
@@ -54,7 +54,7 @@ impl Files {
         self.0.path()
     }
 
-    /// Writes a file and gives its path.
+    /// Writes a file and returns its path.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.folder().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

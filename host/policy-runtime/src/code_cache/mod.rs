@@ -27,7 +27,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use routing::hex;
 use rustix::fs::Mode;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -40,12 +39,13 @@ use self::key::CacheKey;
 pub use self::rejection::CodeCacheStats;
 use self::rejection::{CacheCounters, CacheRejection};
 use crate::machine_code::{self, Voucher};
+use crate::text::hex;
 
 /// Largest file that is read, in bytes; componentised Python has about 100 MB of code.
 const LONGEST: u64 = 512 << 20;
 /// Bytes of a SHA-256, and of a MAC with it.
 const HASH: usize = 32;
-/// First bytes of a file. The MAC and the code follow.
+/// Magic number at the start of a cache file. The MAC and the code follow.
 const MAGIC: &[u8; 16] = b"conductor code 2";
 
 /// A folder of compiled code.

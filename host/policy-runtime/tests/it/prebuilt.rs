@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::components::{engine, load};
-use routing::PolicyDescription;
+use routing::Policy;
 
 #[test]
 fn every_prebuilt_policy_loads() {

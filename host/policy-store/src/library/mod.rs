@@ -1,4 +1,5 @@
-//! Library of all policies that the configuration or the policy folder names, each with its last working versions.
+//! Library of all policies that the configuration or the policy folder names, each with its last working versions
+//! (hot swap).
 //!
 //! A policy that has decided once keeps deciding: a bad file never stops it. New versions are *prepared* first, which
 //! changes nothing. A *commit* then activates them, so that a configuration can be refused as a whole. A problem of new
@@ -48,7 +49,7 @@ use self::loading::{LoadFinished, LoadJob, LoadOrder, Loading};
 pub use self::prepared::{Outcome, Prepared, PreparedPolicy};
 pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
 pub use self::version::LoadedVersion;
-pub use self::wanted_policy::{Permit, PolicyProblem, PolicySource, WantedPolicy};
+pub use self::wanted_policy::{Permit, PolicyProblem, PolicySource, WantedPolicy, hex};
 use crate::memory::{FleetView, PolicyMemory, StateFolder};
 
 /// Pause before the next look at a half-written file.

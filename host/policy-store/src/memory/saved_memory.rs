@@ -35,12 +35,12 @@ pub(super) enum FileDamage {
     Invalid(String),
 }
 
-/// Content of a file.
+/// Content of a state file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SavedMemory {
     /// Keys and values.
     pub(super) values: Vec<(Box<str>, Vec<u8>)>,
-    /// Sessions in the order of their last use.
+    /// Sessions, the most recently used last.
     pub(super) sessions: Vec<SavedSession>,
 }
 

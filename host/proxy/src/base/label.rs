@@ -120,9 +120,9 @@ pub(crate) enum TokensKind {
     Text,
     /// The tokens did not come in time.
     Timeout,
-    /// The prompt exceeds the length limit of tokenisation in the router.
+    /// The prompt exceeds the length limit of tokenization in the router.
     TooLong,
-    /// Tokenisation costs more than a prompt may.
+    /// Tokenization costs more than a prompt may.
     TooCostly,
     /// The queue for a thread was full.
     QueueFull,
@@ -130,7 +130,7 @@ pub(crate) enum TokensKind {
     Failed,
     /// No source supports this kind of prompt.
     Unsupported,
-    /// The pool does not tokenise.
+    /// The pool does not tokenize.
     Off,
 }
 

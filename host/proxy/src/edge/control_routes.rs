@@ -1,4 +1,4 @@
-//! Control endpoints: health, readiness, metrics, models and tokenisation.
+//! Control endpoints: health, readiness, metrics, models and tokenization.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tokenisation in the router by the model's own tokenizer.
+//! Tokenization in the router by the model's own tokenizer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use inference_api::{DisabledThinking, Endpoint, Peek, PromptParts, TemplateRules};
-use tokenize::{Budget, Chat, EncodeError, Model, PrefixCache, Prepared, Rendered, TemplateFacts, Tokens};
+use tokenize::{
+    Budget, Chat, EncodeError, Model, Prepared, Rendered, TemplateFacts, TokenizationCache, Tokens,
+};
 use tokio::time::timeout_at;
 use tracing::debug;
 
@@ -22,7 +24,7 @@ const SHORT_BODY: usize = 64 << 10;
 /// spaces, a step took twenty.
 const STEPS_PER_MS: u64 = 100_000;
 
-/// Tokenises a prompt. Short prompts that are cached or have few new bytes stay on the request's thread; all others go
+/// Tokenizes a prompt. Short prompts that are cached or have few new bytes stay on the request's thread; all others go
 /// to the thread pool.
 pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>) -> Learnt {
     let began = Instant::now();
@@ -59,7 +61,7 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
 
 type Made<T> = Result<T, TokensKind>;
 
-/// Tokenises on the thread pool.
+/// Tokenizes on the thread pool.
 async fn apart(
     (local, sender): (&Local, PromptSender),
     work: Work,
@@ -85,10 +87,10 @@ async fn apart(
 /// checked between steps.
 struct Work {
     model: Arc<Model>,
-    cache: Arc<PrefixCache>,
+    cache: Arc<TokenizationCache>,
     /// Maximum bytes of a prompt.
     longest: usize,
-    /// Maximum steps of tokenisation.
+    /// Maximum steps of tokenization.
     steps: u64,
     deadline: Instant,
 }
@@ -129,7 +131,7 @@ impl Work {
                 EncodeError::TooLate => TokensKind::Timeout,
             };
             let error = &error as &dyn std::error::Error;
-            debug!(error, "failed to tokenise a prompt");
+            debug!(error, "failed to tokenize a prompt");
             kind
         })
     }
@@ -198,7 +200,7 @@ mod tests {
         "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
 
-    /// Tokenises a chat whose only message is `words` times "a", on a pool whose threads take no jobs.
+    /// Tokenizes a chat whose only message is `words` times "a", on a pool whose threads take no jobs.
     async fn asked(words: usize, longest: usize) -> Learnt {
         let files = Files {
             tokenizer: TOKENIZER.into(),
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_template_makes_too_long_is_not_tokenised() {
+    async fn what_a_template_makes_too_long_is_not_tokenized() {
         assert_eq!(asked(100, 300).await, Err(TokensKind::TooLong.into()));
     }
 }

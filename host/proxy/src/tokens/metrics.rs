@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use tokenize::PrefixCache;
+use tokenize::TokenizationCache;
 
 use crate::base::label::{TOKEN_TRIES, TOKENS, TokenTry, TokensKind};
 
@@ -53,7 +53,7 @@ impl PromptMetrics {
     }
 }
 
-/// Handles of the tokenisation metrics. A clone refers to the same numbers.
+/// Handles of the tokenization metrics. A clone refers to the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct TokensMetrics {
     cached: Counter,
@@ -117,7 +117,7 @@ impl TokensMetrics {
         );
         registry.register(
             "tokenizer_tokens",
-            "Prompt tokens of the router's tokenizers, from the prefix cache or from the text",
+            "Prompt tokens of the router's tokenizers, from the tokenization cache or from the text",
             self.tokens.clone(),
         );
         registry.register(
@@ -127,7 +127,7 @@ impl TokensMetrics {
         );
         registry.register(
             "tokenizer_cache_bytes",
-            "Memory of the prefix cache of tokens",
+            "Memory of the tokenization cache",
             self.cache_bytes.clone(),
         );
     }
@@ -140,13 +140,13 @@ impl TokensMetrics {
         self.apart.observe(began.elapsed().as_secs_f64());
     }
 
-    pub(super) fn count(&self, ids: &[u32], cached: usize, cache: &PrefixCache) {
+    pub(super) fn count(&self, ids: &[u32], cached: usize, cache: &TokenizationCache) {
         self.cached.inc_by(cached as u64);
         self.made.inc_by(ids.len().saturating_sub(cached) as u64);
         self.cache_bytes(cache);
     }
 
-    pub(super) fn cache_bytes(&self, cache: &PrefixCache) {
+    pub(super) fn cache_bytes(&self, cache: &TokenizationCache) {
         self.cache_bytes.set(cache.bytes() as u64);
     }
 }

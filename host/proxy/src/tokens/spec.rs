@@ -1,10 +1,10 @@
-//! Token sources of models, and the tokenisation state that snapshots share.
+//! Token sources of models, and the tokenization state that snapshots share.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokenize::{Model, PrefixCache};
+use tokenize::{Model, TokenizationCache};
 use wildmatch::WildMatch;
 
 use super::metrics::TokensMetrics;
@@ -37,7 +37,7 @@ pub enum ModelTokens {
     Local {
         /// The tokenizer.
         model: Arc<Model>,
-        /// Time limit of the wait for a thread and of the tokenisation there.
+        /// Time limit of the wait for a thread and of the tokenization there.
         timeout: Duration,
     },
     /// Another source.
@@ -53,14 +53,14 @@ pub struct ModelSpec {
     pub tokens: ModelTokens,
 }
 
-/// Limits of tokenisation in the router.
+/// Limits of tokenization in the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenizingLimits {
-    /// Memory of the prefix cache, in bytes.
+    /// Memory of the tokenization cache, in bytes.
     pub cache: usize,
-    /// Maximum size in bytes of a body, and of a prompt, that is tokenised in the router.
+    /// Maximum size in bytes of a body, and of a prompt, that is tokenized in the router.
     pub longest: usize,
-    /// Maximum bytes tokenised on the request's own thread.
+    /// Maximum bytes tokenized on the request's own thread.
     pub in_place: usize,
     /// Threads for all longer prompts.
     pub threads: usize,
@@ -85,17 +85,17 @@ impl Default for TokenizingLimits {
 pub struct ModelsSpec {
     /// Models in the order of matching. For other models, the pool's source applies.
     pub models: Vec<ModelSpec>,
-    /// Limits of their tokenisation.
+    /// Limits of their tokenization.
     pub limits: TokenizingLimits,
 }
 
-/// Tokenisation state of a snapshot.
+/// Tokenization state of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Tokenizing {
     models: Box<[(Box<[WildMatch]>, Known)]>,
     pub(super) limits: TokenizingLimits,
-    /// Prefix cache, shared by all snapshots.
-    pub(super) cache: Arc<PrefixCache>,
+    /// Tokenization cache, shared by all snapshots.
+    pub(super) cache: Arc<TokenizationCache>,
     /// Thread pool, kept from the previous snapshot unless its size changes. `None` if no model has a tokenizer.
     threads: Option<Arc<Threads>>,
     pub(super) metrics: TokensMetrics,
@@ -162,7 +162,7 @@ impl Tokenizing {
         let limits = spec.limits;
         let cache = match before {
             Some(before) => Arc::clone(&before.cache),
-            None => Arc::new(PrefixCache::new(limits.cache)),
+            None => Arc::new(TokenizationCache::new(limits.cache)),
         };
         let known = |tokens, threads: &Option<Arc<Threads>>| match (tokens, threads) {
             (ModelTokens::Local { model, timeout }, Some(threads)) => Known::Local(Local {

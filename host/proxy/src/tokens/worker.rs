@@ -198,7 +198,7 @@ impl Asked<'_> {
 }
 
 /// Returns `true` if a response means that the endpoint does not exist. A response for an unknown model names the
-/// model, as vLLM's does. Without this check, a client could disable a tokeniser by requests for a model that does not
+/// model, as vLLM's does. Without this check, a client could disable a tokenizer by requests for a model that does not
 /// exist.
 fn is_absence(status: StatusCode, answer: &[u8], model: &str) -> bool {
     match status {

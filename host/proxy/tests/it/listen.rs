@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use routing::{
-    DecisionInput, Dialect, Event, EventKinds, EventListener, FeaturePlan, Policy, PolicyDescription,
-    PolicyFault, Role, Verdict,
+    DecisionInput, Dialect, Event, EventKinds, EventListener, FeaturePlan, Policy, PolicyFault, Role, Verdict,
 };
 
 use crate::client::{chat, send};
@@ -78,7 +77,7 @@ impl Listening {
     }
 }
 
-impl PolicyDescription for Listening {
+impl Policy for Listening {
     fn name(&self) -> &str {
         self.ear.policy
     }
@@ -86,9 +85,7 @@ impl PolicyDescription for Listening {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
-}
 
-impl Policy for Listening {
     fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         Ok(route(0))
     }

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use routing::{
-    Choice, DecisionInput, FaultKind, FeaturePlan, Phase, Policy, PolicyDescription, PolicyFault, Verdict,
-};
+use routing::{Choice, DecisionInput, FaultKind, FeaturePlan, Phase, Policy, PolicyFault, Verdict};
 
 type Script = Box<dyn Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync>;
 
@@ -70,7 +68,7 @@ impl fmt::Debug for Scripted {
     }
 }
 
-impl PolicyDescription for Scripted {
+impl Policy for Scripted {
     fn name(&self) -> &str {
         self.name
     }
@@ -78,9 +76,7 @@ impl PolicyDescription for Scripted {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
-}
 
-impl Policy for Scripted {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         self.shown.lock().unwrap().push(input.numbers.to_vec());
         self.phases.lock().unwrap().push(input.request.phase);

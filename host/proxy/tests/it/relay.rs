@@ -195,7 +195,7 @@ async fn a_worker_that_does_not_begin_in_time_is_given_up() {
     assert_eq!(
         worker.received().len(),
         1,
-        "it may be at work: nobody else is asked"
+        "it may be at work: no other worker is queried"
     );
     assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
     eventually("the worker's connection is closed", || worker.busy() == 0).await;

@@ -73,7 +73,7 @@ async fn a_tokenizer_that_cannot_be_reached_is_passed_over() {
         send(router.address, chat()).await.text().await;
     }
     let known = policy.shown().iter().filter(|numbers| numbers[0] == 9.0).count();
-    assert_eq!(known, 4, "another is asked within the same request");
+    assert_eq!(known, 4, "another is queried within the same request");
 }
 
 #[tokio::test]

@@ -177,7 +177,7 @@ async fn prompts_that_begin_alike_have_equal_keys_without_a_question_to_the_inde
 }
 
 #[tokio::test]
-async fn a_chat_is_tokenised_by_a_worker() {
+async fn a_chat_is_tokenized_by_a_worker() {
     let worker = tokenizing().await;
     let policy = Scripted::first(&[], &COLUMNS);
     let router = router()
@@ -259,7 +259,7 @@ async fn a_request_is_served_without_tokens_when_they_cannot_be_had() {
     })
     .await;
     check_unknown(slow, soon, "timeout").await;
-    // The worker answers everything with `a`, which is not a tokeniser's response.
+    // The worker answers everything with `a`, which is not a tokenizer's response.
     check_unknown(Worker::named("a").await, late, "failed").await;
     check_unknown(Worker::named("a").await, TokenSource::Off, "off").await;
 }

@@ -385,7 +385,7 @@ pub(crate) async fn asking() -> (Worker, mpsc::Receiver<Say>) {
     (worker, answers)
 }
 
-/// Starts a worker with a tokeniser that knows one prompt.
+/// Starts a worker with a tokenizer that knows one prompt.
 pub(crate) async fn tokenizing() -> Worker {
     Worker::start(|request| async move {
         if request.uri.path() == "/tokenize" {

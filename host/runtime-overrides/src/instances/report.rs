@@ -8,11 +8,11 @@ use super::{Ended, Overlay, Overlays};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverlayKind {
-    /// The file does not name it.
+    /// Instance that only the overlay has.
     Added,
-    /// The file names it, and it is gone.
+    /// Instance of the file that the overlay removes.
     Removed,
-    /// The role differs from the file's.
+    /// Instance whose role differs from the file's.
     Role,
 }
 

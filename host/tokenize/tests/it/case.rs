@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokenize::{Budget, Chat, FilePaths, Model, PrefixCache, Rendered};
+use tokenize::{Budget, Chat, FilePaths, Model, Rendered, TokenizationCache};
 
 /// One line of a record.
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ pub(crate) fn compare(folder: &Path, lines: &str) -> Compared {
         chat_template: None,
     };
     let files = paths.read().expect("the model's files are there");
-    let cache = PrefixCache::new(1 << 20);
+    let cache = TokenizationCache::new(1 << 20);
     let mut compared = Compared::default();
     for line in lines.lines() {
         let case: Case<'_> = serde_json::from_str(line).expect("each line is a case");
@@ -62,7 +62,7 @@ pub(crate) fn compare(folder: &Path, lines: &str) -> Compared {
     compared
 }
 
-fn tokens(model: &Model, body: &Body<'_>, cache: &PrefixCache) -> Result<Vec<u32>, String> {
+fn tokens(model: &Model, body: &Body<'_>, cache: &TokenizationCache) -> Result<Vec<u32>, String> {
     let member = |name: &str| {
         let text = body.get(name).map(|raw| raw.get());
         text.filter(|text| *text != "null")

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use tokenize::{Budget, Chat, ChatError, Files, Model, PrefixCache};
+use tokenize::{Budget, Chat, ChatError, Files, Model, TokenizationCache};
 
 use crate::shapes;
 
@@ -104,7 +104,7 @@ fn chats_with_tools_have_a_template_of_their_own() {
 #[test]
 fn nine_tenths_of_a_conversation_come_from_the_cache_where_another_began_with_its_system_prompt() {
     let model = Model::load(&with_template(shapes::CHATML), None).unwrap();
-    let cache = PrefixCache::new(1 << 20);
+    let cache = TokenizationCache::new(1 << 20);
     let tokens = |messages: &[serde_json::Value]| {
         let text = serde_json::Value::from(messages).to_string();
         let chat = Chat {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tokenize::{Budget, EncodeError, FilePaths, Model, PrefixCache, Rendered};
+use tokenize::{Budget, EncodeError, FilePaths, Model, Rendered, TokenizationCache};
 
 const STEPS: u64 = 5_000_000;
 
@@ -18,7 +18,7 @@ fn model() -> Model {
 
 /// Returns the result of a text, and the steps that it took.
 fn cost(model: &Model, text: String) -> (Result<usize, EncodeError>, u64) {
-    let (cache, never) = (PrefixCache::new(1 << 20), || false);
+    let (cache, never) = (TokenizationCache::new(1 << 20), || false);
     let mut budget = Budget::new(STEPS, &never);
     let prepared = model.prepare(Rendered::text(text, false), &cache);
     let made = model.complete(prepared, &cache, &mut budget);
@@ -52,7 +52,7 @@ fn an_ordinary_text_costs_little() {
 #[test]
 fn what_was_made_before_a_prompt_was_cut_off_is_known_the_next_time() {
     let model = model();
-    let cache = PrefixCache::new(16 << 20);
+    let cache = TokenizationCache::new(16 << 20);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model.rs");
     let text = format!("{}{}", fs::read_to_string(file).unwrap(), " ".repeat(1 << 20));
     let never = || false;

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use tokenize::{Budget, Files, Model, PrefixCache, Rendered};
+use tokenize::{Budget, Files, Model, Rendered, TokenizationCache};
 use tokenizers::Tokenizer;
 
 use crate::shapes;
@@ -54,7 +54,7 @@ fn shapes() -> Vec<Shape> {
 
 impl Shape {
     #[track_caller]
-    fn check(&self, cache: &PrefixCache, text: &str, special: bool) -> usize {
+    fn check(&self, cache: &TokenizationCache, text: &str, special: bool) -> usize {
         let expected = self.truth.encode(text, special).unwrap();
         let prepared = self
             .model
@@ -107,11 +107,11 @@ fn pieces() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each text is tokenised after the texts that it begins with, which the cache then knows.
+    /// Each text is tokenized after the texts that it begins with, which the cache then knows.
     #[test]
     fn tokens_are_those_of_the_whole_text(texts in prop::collection::vec((pieces(), any::<prop::sample::Index>(), any::<bool>()), 1..4)) {
         for shape in &*SHAPES {
-            let cache = PrefixCache::new(1 << 20);
+            let cache = TokenizationCache::new(1 << 20);
             let mut before = String::new();
             for (pieces, cut, special) in &texts {
                 let text = before.clone() + &pieces.concat();
@@ -146,7 +146,7 @@ proptest! {
         pieces in long_pieces(), tail in "[ -~]{0,40}", at in any::<prop::sample::Index>(),
     ) {
         for shape in &*SHAPES {
-            let cache = PrefixCache::new(1 << 20);
+            let cache = TokenizationCache::new(1 << 20);
             let text = pieces.concat();
             shape.check(&cache, &text, false);
             let (at, _) = text.char_indices().nth(at.index(text.chars().count())).unwrap_or((0, ' '));
@@ -159,7 +159,7 @@ proptest! {
 fn what_messages_begin_with_is_served_from_the_cache() {
     let beginning = "It's a long-winded text, 12 times. ".repeat(120);
     for shape in &*SHAPES {
-        let cache = PrefixCache::new(1 << 20);
+        let cache = TokenizationCache::new(1 << 20);
         let turn = |question: &str| format!("<|im_start|>{beginning}{question}<|im_end|>");
         assert_eq!(shape.check(&cache, &turn("What is it?"), false), 0);
         let cached = shape.check(&cache, &turn("Why?"), false);
@@ -172,7 +172,7 @@ fn what_messages_begin_with_is_served_from_the_cache() {
 
 #[test]
 fn an_added_token_that_another_begins_with_is_not_cut() {
-    let cache = PrefixCache::new(1 << 20);
+    let cache = TokenizationCache::new(1 << 20);
     let shape = &SHAPES[0];
     let turn = format!("<|im_start|>{}<|im_end|>", "the of and ".repeat(20));
     shape.check(&cache, &turn, false);
@@ -184,7 +184,7 @@ fn an_added_token_that_another_begins_with_is_not_cut() {
 #[test]
 fn every_shape_with_special_tokens_is_served_from_the_cache() {
     for shape in &*SHAPES {
-        let cache = PrefixCache::new(1 << 20);
+        let cache = TokenizationCache::new(1 << 20);
         let [open, close] = match shape.name {
             name if name.starts_with("byte-level") => ["<|im_start|>", "<|im_end|>"],
             "WordPiece" => ["[CLS]", "[SEP]"],
@@ -199,7 +199,7 @@ fn every_shape_with_special_tokens_is_served_from_the_cache() {
 
 #[test]
 fn a_cache_without_room_changes_nothing() {
-    let cache = PrefixCache::new(0);
+    let cache = TokenizationCache::new(0);
     for shape in &*SHAPES {
         let turn = format!("<s>{}<|im_end|> </s>the", "the of and ".repeat(20));
         shape.check(&cache, &turn.repeat(3), true);

@@ -201,7 +201,7 @@ async fn a_full_queue_refuses_and_sheds_who_may_be_shed() {
 }
 
 #[tokio::test]
-async fn who_is_refused_at_the_door_costs_no_tokenising() {
+async fn who_is_refused_at_the_door_costs_no_tokenizing() {
     let fleet = fast_fleet(1).await;
     let toml = config(&fleet, "queue-limit = 1", "requests = 1", "");
     let router = TestRouter::start(&toml.replace("round-robin", "cache-aware"))
@@ -210,7 +210,7 @@ async fn who_is_refused_at_the_door_costs_no_tokenising() {
     hang(&fleet);
     let inside = send(&router, "inside", &[]).await;
     let waiting = send(&router, "waiting", &[]).await;
-    let tokenised = async || {
+    let tokenized = async || {
         let page = router.admin.get("/metrics").await.unwrap().text();
         let lines = page
             .lines()
@@ -218,13 +218,13 @@ async fn who_is_refused_at_the_door_costs_no_tokenising() {
         let counts = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         counts.sum::<f64>()
     };
-    let before = tokenised().await;
+    let before = tokenized().await;
     check_refused(
         &ask(&router.client, &[], &chat("too many", false)).await,
         429,
         "queue_full",
     );
-    assert_eq!((before, tokenised().await), (2.0, 2.0));
+    assert_eq!((before, tokenized().await), (2.0, 2.0));
     fleet.engines[0].faults().clear();
     assert_eq!(inside.answer().await.status, StatusCode::OK);
     assert_eq!(waiting.answer().await.status, StatusCode::OK);

@@ -93,7 +93,7 @@ fn local(folder: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_chat_is_tokenised_here_and_found_in_the_engines_cache() {
+async fn a_chat_is_tokenized_here_and_found_in_the_engines_cache() {
     let (first, second) = (long_prompt(1), long_prompt(2));
     let folder = tempfile::tempdir().unwrap();
     write_tokenizer(folder.path(), &[&first, &second]);

@@ -197,14 +197,14 @@ fn block_tokens(pool: &LoggedPool) -> anyhow::Result<u32> {
     let Some(tokens) = pool.block_tokens else {
         bail!(
             "failed to simulate the log: it does not tell which prompts begin alike. Record with `prompt-blocks = 16` in `[record]`, \
-             in a pool whose prompts are tokenised (host/docs/policies/decision-log.md)"
+             in a pool whose prompts are tokenized (host/docs/policies/decision-log.md)"
         );
     };
     let share = pool.with_blocks as f64 / pool.requests.len() as f64;
     if share < LEAST_WITH_BLOCKS {
         bail!(
             "failed to simulate the log: it tells of {:.0} % of the prompts how they begin, and at least {:.0} % are needed. Record with a \
-             longer `tokenize-timeout`, or `tokenize = \"local\"`, where prompts were not tokenised in time",
+             longer `tokenize-timeout`, or `tokenize = \"local\"`, where prompts were not tokenized in time",
             100.0 * share,
             100.0 * LEAST_WITH_BLOCKS
         );

@@ -1,4 +1,4 @@
-//! Outlier ejection for a pool: whether a worker may be ejected depends on how many others are out.
+//! Outlier ejection: pool-wide cap of ejected workers. The thresholds are in `state/mod.rs`.
 
 use std::error::Error;
 

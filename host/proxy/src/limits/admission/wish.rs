@@ -134,7 +134,7 @@ impl Admission {
     }
 }
 
-/// Priority inputs that are known before tokenisation.
+/// Priority inputs that are known before tokenization.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PriorityHint<'a> {
     /// Class of its route.

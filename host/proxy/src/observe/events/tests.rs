@@ -3,8 +3,7 @@
 use std::fmt;
 
 use routing::{
-    DecisionInput, Event, FeaturePlan, Fleet, Policy, PolicyDescription, PolicyFault, PolicyVersions, Role,
-    Verdict, WorkerSpec,
+    DecisionInput, Event, FeaturePlan, Fleet, Policy, PolicyFault, PolicyVersions, Role, Verdict, WorkerSpec,
 };
 
 use super::inbox::{BATCH, QUEUE};
@@ -177,7 +176,7 @@ impl EventListener for Roll {
     fn rest(&self) {}
 }
 
-impl PolicyDescription for Listening {
+impl Policy for Listening {
     fn name(&self) -> &'static str {
         "listening"
     }
@@ -185,9 +184,7 @@ impl PolicyDescription for Listening {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
-}
 
-impl Policy for Listening {
     fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         unreachable!("there are no requests")
     }
