@@ -4,10 +4,10 @@
 //!
 //! - `edge`: listeners, TLS, connection slots, limits on heads, control endpoints, drain.
 //! - `request`: handling of one request, from its head to the end of its response; the snapshot it uses.
-//! - `dispatch`: decision, attempts, and requests split over two workers.
+//! - `dispatch`: decision, attempts, requests split over two workers, and shadow policies.
 //! - `limits`: admission, clients' rate limits, retry budgets, memory of bodies.
 //! - `tokens`: tokens of prompts.
-//! - `observe`: events, experiments, shadow policies.
+//! - `observe`: events and experiments.
 //! - `fleet`: health, models and connections of the workers.
 //! - `base`: leaves that every folder can use, such as refusals, labels and headers.
 //!
@@ -22,6 +22,8 @@ mod fleet;
 mod limits;
 mod metrics;
 mod observe;
+#[cfg(test)]
+mod parity_tests;
 mod proxy;
 mod request;
 mod tasks;
@@ -31,7 +33,8 @@ pub use base::readiness::Readiness;
 pub use base::timeouts::{PoolTimeouts, RequestLimits};
 pub use base::tls::{ServerTls, ServerTlsParts};
 pub use decision_log as record;
-pub use dispatch::speculative_insert::{AssumedCache, Expectation};
+pub use dispatch::expectation::{AssumedCache, Expectation};
+pub use dispatch::shadow::{Disagreement, Pick, ShadowReport};
 pub use dispatch::split::{DialectReport, PdSpec};
 pub use edge::control_routes::status_pages;
 pub use edge::{Door, DoorKey, DrainOutcome, PagesSpec, ServeLimits, serve, serve_pages};
@@ -54,7 +57,6 @@ pub use observe::events::ListenerReport;
 pub use observe::experiments::{CanarySpec, ShadowSpec, TrialSpec};
 pub use observe::pipeline_parts::PipelineWatch;
 pub use observe::policies::Decisions;
-pub use observe::shadow::{Disagreement, Pick, ShadowReport};
 pub use proxy::{Proxy, ProxyParts};
 pub use request::fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
 pub use request::route::RouteError;

@@ -15,6 +15,7 @@ use routing::PipelineSpec;
 
 use crate::base::buckets::{prompt_lengths, request_times};
 use crate::base::label::{FAILURES, OUTCOMES, Outcome};
+use crate::dispatch::shadow::ShadowFamilies;
 use crate::edge::EdgeMetrics;
 use crate::fleet::catalog::CatalogFamilies;
 use crate::fleet::health::{HealthFamilies, RetryMetrics};
@@ -25,7 +26,6 @@ use crate::observe::events::EventFamilies;
 use crate::observe::experiments::ArmFamilies;
 use crate::observe::pipeline_parts::{PipelineFamilies, PipelineWatch};
 use crate::observe::policies::{Decisions, PolicyFamilies, PolicyMetrics};
-use crate::observe::shadow::ShadowFamilies;
 use crate::request::responses::ResponseMetrics;
 use crate::tokens::{PromptMetrics, TokensMetrics};
 

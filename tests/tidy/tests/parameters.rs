@@ -43,21 +43,6 @@ const TUPLES_LEFT: &[(&str, usize, &str)] = &[
         "to be divided with the composition root",
     ),
     (
-        "host/proxy/src/dispatch/call_observer.rs",
-        1,
-        "to be divided with its folder",
-    ),
-    (
-        "host/proxy/src/dispatch/decide.rs",
-        1,
-        "to be divided with its folder",
-    ),
-    (
-        "host/proxy/src/dispatch/matches.rs",
-        1,
-        "to be divided with its folder",
-    ),
-    (
         "host/proxy/src/edge/http2/traffic.rs",
         1,
         "to be divided with its folder",
@@ -75,36 +60,6 @@ const TUPLES_LEFT: &[(&str, usize, &str)] = &[
     (
         "host/proxy/src/fleet/health/state/mod.rs",
         3,
-        "to be divided with its folder",
-    ),
-    (
-        "host/proxy/src/observe/shadow/captured.rs",
-        3,
-        "to be divided with its folder",
-    ),
-    (
-        "host/proxy/src/observe/shadow/mod.rs",
-        1,
-        "to be divided with its folder",
-    ),
-    (
-        "host/proxy/src/request/handle.rs",
-        1,
-        "to be divided with its folder",
-    ),
-    (
-        "host/proxy/src/request/prepare.rs",
-        1,
-        "to be divided with its folder",
-    ),
-    (
-        "host/proxy/src/request/responses/retrieve.rs",
-        3,
-        "to be divided with its folder",
-    ),
-    (
-        "host/proxy/src/request/snapshot/plan.rs",
-        1,
         "to be divided with its folder",
     ),
     (

@@ -184,37 +184,16 @@ const LARGER: &[(&str, &str)] = &[
         "a pool of the configuration file, resolved: one field for each part",
     ),
     (
-        "proxy::PoolState",
-        "a pool with all its services; to be divided between their owners",
-    ),
-    (
         "proxy::Principal",
         "a client with its limits and rights: one field for each",
-    ),
-    (
-        "proxy::Proxy",
-        "the services of the request path; to be divided between their users",
     ),
     (
         "proxy::ProxyMetrics",
         "metrics of the request path; to be divided between their owners",
     ),
-    ("proxy::Relay", "the state of one streamed response"),
-    (
-        "proxy::RequestContext",
-        "a request with what was decided about it; to be divided by stage",
-    ),
-    (
-        "proxy::Route",
-        "a route of the configuration file, resolved: one field for each part",
-    ),
     (
         "proxy::ShadowReport",
         "a page of the router: one field for each key of its JSON",
-    ),
-    (
-        "proxy::Snapshot",
-        "one generation of the configuration: one field for each service",
     ),
     (
         "proxy::SnapshotSpec",
@@ -256,10 +235,6 @@ const DEFINED_AGAIN: &[(&str, &str)] = &[
         "private to files of several folders, renamed as each folder is untied",
     ),
     (
-        "proxy::Arrival",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
         "proxy::Asked",
         "private to files of several folders, renamed as each folder is untied",
     ),
@@ -289,10 +264,6 @@ const DEFINED_AGAIN: &[(&str, &str)] = &[
     ),
     (
         "proxy::Line",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Pace",
         "private to files of several folders, renamed as each folder is untied",
     ),
     (

@@ -1,8 +1,8 @@
 //! Header names, and the distinction between end-to-end and hop-by-hop headers.
 
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use worker_client::X_DATA_PARALLEL_RANK;
 
@@ -88,6 +88,17 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
         })
         .filter_map(|option| HeaderName::from_bytes(option).ok())
         .collect()
+}
+
+/// Returns `true` if the body is server-sent events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| {
+        let essence = value.as_bytes().split(|byte| *byte == b';').next();
+        essence
+            .unwrap_or_default()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
+    })
 }
 
 #[cfg(test)]

@@ -19,11 +19,11 @@ pub(crate) struct IdleTimeoutLimits {
 
 /// Kind of an expired timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TooLong {
+pub(crate) enum ExpiredTimeout {
     /// No data came for this time.
-    Silent(Duration),
+    Idle(Duration),
     /// The deadline of the whole request passed.
-    Whole,
+    Deadline,
 }
 
 /// Idle timeout with one timer for the whole response. The timer is not reset by data: when it fires, it is moved to
@@ -50,21 +50,21 @@ impl IdleTimeout {
     }
 
     /// Records that data came.
-    pub(crate) fn broken(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.seen_first = true;
         self.since = None;
     }
 
     /// Returns `Ready` when the idle timeout has expired or the deadline has passed.
-    pub(crate) fn poll_too_long(&mut self, cx: &mut Context<'_>) -> Poll<TooLong> {
+    pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<ExpiredTimeout> {
         let (since, limit) = if self.seen_first {
             (*self.since.get_or_insert_with(Instant::now), self.limits.idle)
         } else {
             (self.dispatched, self.limits.first_byte)
         };
-        let (mut deadline, mut too_long) = (since + limit, TooLong::Silent(limit));
+        let (mut deadline, mut expired) = (since + limit, ExpiredTimeout::Idle(limit));
         if let Some(end) = self.limits.deadline.filter(|end| *end < deadline) {
-            (deadline, too_long) = (end, TooLong::Whole);
+            (deadline, expired) = (end, ExpiredTimeout::Deadline);
         }
         let deadline = tokio::time::Instant::from_std(deadline);
         let timer = self
@@ -76,7 +76,7 @@ impl IdleTimeout {
         loop {
             std::task::ready!(timer.as_mut().poll(cx));
             if timer.deadline() >= deadline {
-                return Poll::Ready(too_long);
+                return Poll::Ready(expired);
             }
             timer.as_mut().reset(deadline);
         }

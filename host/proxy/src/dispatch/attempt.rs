@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use placement::WorkerChoice;
 use routing::{LoadLease, WorkerLoad};
 use tokio::time::timeout;
@@ -17,51 +17,63 @@ use crate::base::idle_timeout::IdleTimeoutLimits;
 use crate::base::label::FailureKind;
 use crate::base::request_id::RequestId;
 use crate::base::timeouts::RequestLimits;
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::load_guard::LoadGuard;
 use crate::fleet::health::AttemptToken;
-use crate::fleet::pool::Member;
+use crate::fleet::pool::{Member, WorkerPool};
 use crate::limits::retries;
 use crate::observe::events::{LifecycleEvents, RequestFacts};
-use crate::request::context::RequestContext;
-use crate::request::lifecycle::LoadGuard;
 
 /// A worker's answer, with everything that lives as long as its body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) response: Response<WorkerBody>,
-    pub(crate) booking: LoadGuard,
+    pub(crate) attempt: BegunAttempt,
+    pub(crate) report: DecisionReport,
+    /// Idle timeouts of the rest of the request.
+    pub(crate) timeouts: IdleTimeoutLimits,
+}
+
+/// Attempt that has begun at a worker.
+#[derive(Debug)]
+pub(crate) struct BegunAttempt {
     /// Index into the pool's members.
     pub(crate) member: usize,
+    pub(crate) lease: LoadGuard,
     /// Token of this attempt for the worker's health. The worker's health changes with the first byte of the body.
-    pub(crate) dispatch: AttemptToken,
+    pub(crate) token: AttemptToken,
     pub(crate) dispatched: Instant,
+}
+
+/// Decision that the response reports in its headers.
+#[derive(Debug, Default)]
+pub(crate) struct DecisionReport {
+    /// Set if the response has these headers.
+    pub(crate) is_shown: bool,
+    /// Name of the deciding policy.
+    pub(crate) policy: Option<HeaderValue>,
     /// Tokens of the prompt that the worker holds according to the index. `None` where the tokens or the matches are
     /// unknown.
     pub(crate) matched: Option<u32>,
-    /// Set if the response reports the decision in its headers.
-    pub(crate) is_told: bool,
-    /// Header value that names the deciding policy, where it is reported.
-    pub(crate) decided_by: Option<HeaderValue>,
-    /// Idle timeouts of the rest of the request.
-    pub(crate) silence: IdleTimeoutLimits,
 }
 
 /// Parameters of one upstream attempt.
 #[derive(Debug)]
 pub(crate) struct AttemptSpec {
-    pub(crate) seat: WorkerChoice,
-    pub(crate) booking: LoadGuard,
+    pub(crate) choice: WorkerChoice,
+    pub(crate) lease: LoadGuard,
     pub(crate) body: Bytes,
     /// Data-parallel rank that the request is pinned to.
     pub(crate) rank: Option<u16>,
     /// `true` for a leg, whose handshake serves once.
     pub(crate) once: bool,
     pub(crate) limits: SendTimeouts,
-    pub(crate) silence: IdleTimeoutLimits,
+    pub(crate) timeouts: IdleTimeoutLimits,
 }
 
 impl AttemptSpec {
     /// Makes the parameters for the whole of a request.
-    pub(crate) fn whole(request: &RequestContext, seat: WorkerChoice) -> Self {
+    pub(crate) fn whole(request: &InferenceRequest, choice: WorkerChoice) -> Self {
         let limits = match &request.pool().pd {
             // One worker runs both legs, which are otherwise limited leg by leg.
             Some(pd) => RequestLimits {
@@ -73,16 +85,16 @@ impl AttemptSpec {
             None => request.pool().limits,
         };
         Self {
-            seat,
-            booking: book_prompt(request, seat),
+            choice,
+            lease: book_prompt(request, choice),
             body: request.body.clone(),
-            rank: pinned_rank(request, seat),
+            rank: pinned_rank(request, choice),
             once: false,
             limits: SendTimeouts {
                 connect: limits.connect_timeout,
                 first_byte: limits.first_byte_timeout,
             },
-            silence: IdleTimeoutLimits {
+            timeouts: IdleTimeoutLimits {
                 first_byte: limits.first_token_timeout.unwrap_or(limits.first_byte_timeout),
                 idle: limits.idle_timeout,
                 deadline: request.deadline(),
@@ -92,79 +104,109 @@ impl AttemptSpec {
 }
 
 /// Returns the worker's rank, where several ranks share a URL.
-pub(crate) fn pinned_rank(request: &RequestContext, seat: WorkerChoice) -> Option<u16> {
-    let worker = &request.pool().workers.members[seat.member].worker;
+pub(crate) fn pinned_rank(request: &InferenceRequest, choice: WorkerChoice) -> Option<u16> {
+    let worker = &request.pool().workers.members[choice.member].worker;
     worker.spec().rank.map(|rank| rank.0)
 }
 
+impl BegunAttempt {
+    /// Records the dispatch of a request to a worker.
+    pub(crate) fn begin(request: &InferenceRequest, choice: WorkerChoice, lease: LoadGuard) -> Self {
+        let member = &request.pool().workers.members[choice.member];
+        debug!(
+            seq = request.head.seq,
+            worker = &*member.worker.spec().name,
+            matched = choice.matched,
+            "sending a request"
+        );
+        member.link.metrics.attempts.inc();
+        let token = member.link.begin();
+        request.progress.is_sent.store(true, Ordering::Relaxed);
+        lease.dispatched();
+        Self {
+            member: choice.member,
+            lease,
+            token,
+            dispatched: Instant::now(),
+        }
+    }
+
+    /// Records the head of the worker's answer in its health.
+    pub(crate) fn answered(&self, pool: &WorkerPool, status: StatusCode, headers: &HeaderMap) {
+        let member = &pool.members[self.member];
+        if status.is_server_error() {
+            pool.server_error(member, self.token, status);
+        }
+        if let Some(after_ms) = retries::retry_after_ms(status, headers) {
+            let link = &member.link;
+            link.health.note(&format!("it answered a request with {status}"));
+            link.health.passed_over(after_ms, link.now_ms());
+        }
+    }
+
+    /// Records that the worker gave no answer. `is_leg`: a leg has rules of its own for crashes.
+    pub(crate) fn failed(&self, request: &InferenceRequest, error: &SendError, is_leg: bool) {
+        let pool = &request.pool().workers;
+        let member = &pool.members[self.member];
+        self.lease.failed();
+        member.link.metrics.failed(FailureKind::from(error));
+        let is_crash = matches!(error, SendError::Closed(_) | SendError::KeptClosed(_));
+        let is_ejected = if is_crash && !is_leg {
+            request.progress.crashes.add(self.member, self.token);
+            false
+        } else {
+            !error.is_blameless() && pool.failed(member, self.token, error)
+        };
+        report(member, &request.head.id, error, is_ejected);
+    }
+}
+
 /// Sends the request and waits for the head of the answer.
-pub(crate) async fn send(request: &RequestContext, mut asking: AttemptSpec) -> Result<Answer, SendError> {
-    let member = &request.pool().workers.members[asking.seat.member];
-    let link = &member.link;
+pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Result<Answer, SendError> {
+    let member = &request.pool().workers.members[spec.choice.member];
     let outgoing = OutgoingRequest {
-        method: &request.method,
-        target: &request.target,
-        headers: &request.headers,
-        rank: asking.rank,
-        body: &asking.body,
-        once: asking.once || request.crashes.count() > 0,
+        method: &request.head.method,
+        target: &request.head.target,
+        headers: &request.head.headers,
+        rank: spec.rank,
+        body: &spec.body,
+        once: spec.once || request.progress.crashes.count() > 0,
     };
-    debug!(
-        seq = request.seq,
-        worker = &*member.worker.spec().name,
-        matched = asking.seat.matched,
-        "sending a request"
-    );
-    link.metrics.attempts.inc();
-    let dispatch = link.begin();
-    request.is_sent.store(true, Ordering::Relaxed);
-    asking.booking.dispatched();
-    let dispatched = Instant::now();
-    let is_told = request.snapshot.decision_headers;
-    let answer = link.upstream.forward(outgoing, asking.limits);
+    let mut attempt = BegunAttempt::begin(request, spec.choice, spec.lease);
+    let answer = member.link.upstream.forward(outgoing, spec.limits);
     // An answer in one piece hides its first token; a leg has rules of its own.
-    let hides_first_token = !request.stream && !asking.once;
-    let outcome = match asking.booking.expected_ttft() {
+    let hides_first_token = !request.params.stream && !spec.once;
+    let outcome = match attempt.lease.expected_ttft() {
         Some(expected) if hides_first_token => {
-            wait_with_assumed_prefill(answer, expected, &mut asking.booking).await
+            wait_with_assumed_prefill(answer, expected, &mut attempt.lease).await
         }
         _ => answer.await,
     };
     match outcome {
         Ok(response) => {
-            let (status, headers) = (response.status(), response.headers());
-            if status.is_server_error() {
-                request.pool().workers.server_error(member, dispatch, status);
-            }
-            if let Some(after_ms) = retries::retry_after_ms(status, headers) {
-                link.health.note(&format!("it answered a request with {status}"));
-                link.health.passed_over(after_ms, link.now_ms());
-            }
+            attempt.answered(&request.pool().workers, response.status(), response.headers());
             Ok(Answer {
-                is_told,
-                decided_by: is_told.then(|| request.decided_by.header()).flatten(),
+                report: DecisionReport::of(request, spec.choice),
                 response,
-                booking: asking.booking,
-                member: asking.seat.member,
-                dispatch,
-                dispatched,
-                matched: request.prompt.as_ref().and(asking.seat.matched),
-                silence: asking.silence,
+                attempt,
+                timeouts: spec.timeouts,
             })
         }
         Err(error) => {
-            asking.booking.failed();
-            link.metrics.failed(FailureKind::from(&error));
-            let is_crash = matches!(error, SendError::Closed(_) | SendError::KeptClosed(_));
-            // Legs have rules of their own.
-            let rests = if is_crash && !asking.once {
-                request.crashes.add(asking.seat.member, dispatch);
-                false
-            } else {
-                !error.is_blameless() && request.pool().workers.failed(member, dispatch, &error)
-            };
-            report(member, &request.id, &error, rests);
+            attempt.failed(request, &error, spec.once);
             Err(error)
+        }
+    }
+}
+
+impl DecisionReport {
+    /// Returns the report of a request that goes to that worker.
+    pub(crate) fn of(request: &InferenceRequest, choice: WorkerChoice) -> Self {
+        let is_shown = request.settings.decision_headers;
+        Self {
+            is_shown,
+            policy: is_shown.then(|| request.progress.decided_by.header()).flatten(),
+            matched: request.params.prompt.as_ref().and(choice.matched),
         }
     }
 }
@@ -173,22 +215,22 @@ pub(crate) async fn send(request: &RequestContext, mut asking: AttemptSpec) -> R
 async fn wait_with_assumed_prefill<T>(
     answer: impl Future<Output = T>,
     expected: Duration,
-    booking: &mut LoadGuard,
+    lease: &mut LoadGuard,
 ) -> T {
     let mut answer = pin!(answer);
     if let Ok(early) = timeout(expected, &mut answer).await {
         return early;
     }
-    booking.take_for_computed();
+    lease.take_for_computed();
     answer.await
 }
 
 /// Logs that a worker failed to answer.
-pub(crate) fn report(member: &Member, id: &HeaderValue, error: &SendError, rests: bool) {
+pub(crate) fn report(member: &Member, id: &HeaderValue, error: &SendError, is_ejected: bool) {
     let worker = &*member.worker.spec().name;
     let held_back = || member.link.failure_log.pass();
     let (id, chain) = (RequestId(id), error as &dyn std::error::Error);
-    if rests {
+    if is_ejected {
         warn!(worker, request = %id, error = chain, "a worker failed to answer and is ejected");
     } else if !error.may_go_elsewhere()
         && let Some(held_back) = held_back()
@@ -200,42 +242,49 @@ pub(crate) fn report(member: &Member, id: &HeaderValue, error: &SendError, rests
 }
 
 /// Books a prompt at the worker that is to compute it.
-pub(crate) fn book_prompt(request: &RequestContext, seat: WorkerChoice) -> LoadGuard {
+pub(crate) fn book_prompt(request: &InferenceRequest, choice: WorkerChoice) -> LoadGuard {
     let pool = request.pool();
     let prompt = request.prompt_tokens();
-    let matched = seat.matched.unwrap_or(0);
-    if request.prompt.is_some() {
+    let matched = choice.matched.unwrap_or(0);
+    if request.params.prompt.is_some() {
         pool.metrics.prompt_tokens.inc_by(prompt.into());
         pool.metrics.matched_tokens.inc_by(matched.into());
         pool.metrics.matched_lengths.observe(matched.into());
     }
-    book(request, seat, |load| {
+    book(request, choice, |load| {
         load.book(prompt, prompt.saturating_sub(matched))
     })
 }
 
 /// Books a request at a worker that gets its prompt computed.
-pub(crate) fn book_computed(request: &RequestContext, seat: WorkerChoice) -> LoadGuard {
-    book(request, seat, |load| load.book_fetched(request.prompt_tokens()))
+pub(crate) fn book_computed(request: &InferenceRequest, choice: WorkerChoice) -> LoadGuard {
+    book(request, choice, |load| load.book_fetched(request.prompt_tokens()))
 }
 
 /// Books a request at a worker that waits for another to compute its prompt.
-pub(crate) fn book_awaiting(request: &RequestContext, seat: WorkerChoice) -> LoadGuard {
-    book(request, seat, |load| load.book_awaiting(request.prompt_tokens()))
+pub(crate) fn book_awaiting(request: &InferenceRequest, choice: WorkerChoice) -> LoadGuard {
+    book(request, choice, |load| {
+        load.book_awaiting(request.prompt_tokens())
+    })
 }
 
 fn book(
-    request: &RequestContext,
-    seat: WorkerChoice,
+    request: &InferenceRequest,
+    choice: WorkerChoice,
     lease: impl FnOnce(&Arc<WorkerLoad>) -> LoadLease,
 ) -> LoadGuard {
     let pool = request.pool();
-    let member = &pool.workers.members[seat.member];
+    let member = &pool.workers.members[choice.member];
     let worker = &member.worker;
-    let trail = LifecycleEvents::begin(&request.snapshot.events, worker, || RequestFacts {
-        seq: request.seq,
-        session: request.session,
+    let trail = LifecycleEvents::begin(&request.settings.events, worker, || RequestFacts {
+        seq: request.head.seq,
+        session: request.params.session,
         prompt_tokens: request.prompt_tokens(),
     });
-    LoadGuard::new(lease(worker.load()), worker.id(), Arc::clone(&pool.queue), trail)
+    LoadGuard::new(
+        lease(worker.load()),
+        worker.id(),
+        Arc::clone(&pool.queue.controller),
+        trail,
+    )
 }

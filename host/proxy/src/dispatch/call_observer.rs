@@ -1,6 +1,5 @@
 //! Observer of the server's decisions: metrics of the calls, the record of a request, and the log of faults and circuits.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use placement::{CallAnswer, CallFault, CalledPolicy, Candidates, PlacementObserver, PolicyCall};
@@ -9,25 +8,25 @@ use tracing::{info, warn};
 
 use crate::base::label::VerdictKind;
 use crate::base::request_id::RequestId;
+use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::router_view::RouterView;
-use crate::proxy::Proxy;
-use crate::record::{CallNote, Checked, NotedWorker, Subject, Trace};
-use crate::request::context::RequestContext;
+use crate::dispatch::sources::DecisionSources;
+use crate::record::{CallNote, Checked, NotedWorker, Subject};
 
 /// The observer of one decision.
 #[derive(Debug)]
 pub(crate) struct CallObserver<'a> {
-    proxy: &'a Proxy,
-    request: &'a RequestContext,
+    sources: &'a DecisionSources,
+    request: &'a InferenceRequest,
     /// Start of the call, and of the policy's part of it.
     started: Option<Instant>,
     called: Option<Instant>,
 }
 
 impl<'a> CallObserver<'a> {
-    pub(crate) fn new(proxy: &'a Proxy, request: &'a RequestContext) -> Self {
+    pub(crate) fn new(sources: &'a DecisionSources, request: &'a InferenceRequest) -> Self {
         Self {
-            proxy,
+            sources,
             request,
             started: None,
             called: None,
@@ -45,19 +44,19 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         self.called = Some(now);
         match policy {
             CalledPolicy::Version(_) => {
-                let metrics = &self.request.decider(call.facts().phase).metrics;
+                let metrics = &self.request.policy(call.facts().phase).metrics;
                 let gathering = self.started.map(|started| now.duration_since(started));
                 metrics
                     .gather_time
                     .observe(gathering.unwrap_or_default().as_secs_f64());
             }
             CalledPolicy::Fallback => {
-                if self.request.tells_who_decided() {
-                    self.request.decided_by.fallback();
+                if self.request.reports_policy() {
+                    self.request.progress.decided_by.fallback();
                 }
             }
         }
-        self.request.trace.is_some()
+        self.request.progress.trace.is_some()
     }
 
     fn policy_answered(
@@ -67,19 +66,19 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         answer: CallAnswer<'_>,
     ) {
         let is_fallback = matches!(answer.policy, CalledPolicy::Fallback);
-        if is_fallback && self.request.trace.is_none() {
+        if is_fallback && self.request.progress.trace.is_none() {
             return;
         }
         let took = self.called.map(|called| called.elapsed()).unwrap_or_default();
         if !is_fallback {
-            let metrics = &self.request.decider(call.facts().phase).metrics;
+            let metrics = &self.request.policy(call.facts().phase).metrics;
             metrics.decision_time.observe(took.as_secs_f64());
             if let Ok(verdict) = answer.answer {
                 metrics.answered(kind(verdict));
             }
         }
-        if let Some(trace) = &self.request.trace {
-            self.record((trace, took), call, candidates, answer);
+        if self.request.progress.trace.is_some() {
+            self.record(took, call, candidates, answer);
         }
     }
 
@@ -90,16 +89,19 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         decision: &Decision,
         change: CircuitChange,
     ) {
-        let decider = self.request.decider(call.facts().phase);
+        let deciding = self.request.policy(call.facts().phase);
         if change == CircuitChange::Closed {
             let version = &*chosen.version().id;
             info!(
-                policy = decider.policy.name(),
+                policy = deciding.versions.name(),
                 version, "a version of the policy decides again"
             );
         }
-        if self.request.tells_who_decided() && matches!(decision, Decision::Route(_) | Decision::Reject(_)) {
-            self.request.decided_by.policy(&decider.names, chosen.version());
+        if self.request.reports_policy() && matches!(decision, Decision::Route(_) | Decision::Reject(_)) {
+            self.request
+                .progress
+                .decided_by
+                .policy(&deciding.names, chosen.version());
         }
     }
 
@@ -110,12 +112,12 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         fault: &CallFault,
         change: CircuitChange,
     ) {
-        let decider = self.request.decider(call.facts().phase);
+        let deciding = self.request.policy(call.facts().phase);
         let (kind, error) = (fault.kind(), fault.error());
-        decider.metrics.failed(kind);
+        deciding.metrics.failed(kind);
         let version = &*chosen.version().id;
         if let CircuitChange::Opened(rest) = change {
-            let policy = decider.policy.name();
+            let policy = deciding.versions.name();
             warn!(
                 policy,
                 version,
@@ -125,14 +127,14 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
                 "the circuit of the policy's version opened after repeated faults: it is not called"
             );
         }
-        if let Some(held_back) = self.proxy.fault_log.pass() {
+        if let Some(held_back) = self.sources.fault_log.pass() {
             warn!(
-                policy = decider.policy.name(),
+                policy = deciding.versions.name(),
                 version,
                 fault = kind.as_str(),
                 error,
                 seq = call.facts().seq,
-                request = %RequestId(&self.request.id),
+                request = %RequestId(&self.request.head.id),
                 held_back,
                 "the policy failed to decide; the fallback does"
             );
@@ -140,7 +142,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
     }
 
     fn fallback_used(&mut self, phase: Phase) {
-        self.request.decider(phase).metrics.fallbacks.inc();
+        self.request.policy(phase).metrics.fallbacks.inc();
     }
 }
 
@@ -149,14 +151,17 @@ impl CallObserver<'_> {
     #[cold]
     fn record(
         &self,
-        (trace, took): (&Arc<Trace>, Duration),
+        took: Duration,
         call: &PolicyCall<'_, RouterView<'_>>,
         candidates: &Candidates,
         answer: CallAnswer<'_>,
     ) {
+        let Some(trace) = &self.request.progress.trace else {
+            return;
+        };
         let policy: &dyn Policy = match answer.policy {
             CalledPolicy::Version(chosen) => &*chosen.version().policy,
-            CalledPolicy::Fallback => &self.proxy.fallback,
+            CalledPolicy::Fallback => &self.sources.fallback,
         };
         let subject = Subject::of(policy, trace.all_columns());
         let more_numbers = if trace.all_columns() {

@@ -6,12 +6,13 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use http::HeaderValue;
 use thiserror::Error;
 use tracing::warn;
 
 use crate::base::request_id::RequestId;
 use crate::fleet::health::AttemptToken;
-use crate::request::context::RequestContext;
+use crate::fleet::pool::WorkerPool;
 
 /// Closed connections of one request.
 #[derive(Debug, Default)]
@@ -46,14 +47,13 @@ impl Crashes {
 
 /// Settles the blame once a request's placement has ended: the workers that closed the connection failed, unless the
 /// request is at fault.
-pub(crate) fn settle(request: &RequestContext, is_answered: bool) {
-    let crashes = std::mem::take(&mut *request.crashes.lock());
-    let pool = request.pool();
+pub(crate) fn settle(crashes: &Crashes, pool: &WorkerPool, id: &HeaderValue, is_answered: bool) {
+    let crashes = std::mem::take(&mut *crashes.lock());
     let is_theirs = is_answered || crashes.len() == 1;
     for Crash { member, dispatch } in crashes {
-        let member = &pool.workers.members[member];
+        let member = &pool.members[member];
         let worker = &*member.worker.spec().name;
-        let id = RequestId(&request.id);
+        let id = RequestId(id);
         if !is_theirs {
             if let Some(held_back) = member.link.failure_log.pass() {
                 warn!(
@@ -63,7 +63,7 @@ pub(crate) fn settle(request: &RequestContext, is_answered: bool) {
                     "a request makes workers close its connections: it is not sent again"
                 );
             }
-        } else if pool.workers.failed(member, dispatch, &ClosedOnRequest) {
+        } else if pool.failed(member, dispatch, &ClosedOnRequest) {
             warn!(worker, request = %id, "a worker closed the connection without an answer and is ejected");
         }
     }

@@ -8,10 +8,10 @@ use placement::{
 };
 
 use crate::dispatch::call_observer::CallObserver;
+use crate::dispatch::dispatcher::Dispatcher;
+use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::router_view::{HoldWindow, RouterView};
-use crate::observe::shadow::Captured;
-use crate::proxy::Proxy;
-use crate::request::context::RequestContext;
+use crate::dispatch::shadow::{Captured, DecidedPlacement};
 
 thread_local! {
     /// Buffers of the thread, taken for the time of a decision.
@@ -20,15 +20,16 @@ thread_local! {
 
 /// Decides once. Nothing is allocated but the one shared value that a policy queries.
 pub(crate) fn decide(
-    proxy: &Proxy,
-    request: &Arc<RequestContext>,
+    dispatcher: &Dispatcher,
+    request: &Arc<InferenceRequest>,
     part: PlacementPart,
-    (state, window): (AttemptState<'_>, HoldWindow),
+    state: AttemptState<'_>,
+    window: HoldWindow,
 ) -> Result<PlacementOutcome, NoCandidate> {
-    let view = RouterView::new(proxy, request, window);
+    let view = RouterView::new(&dispatcher.sources, request, window);
     let eligible = EligibleSet::find(&view, part, state.tried)?;
     let mut candidates = CANDIDATES.take();
-    let mut observer = CallObserver::new(proxy, request);
+    let mut observer = CallObserver::new(&dispatcher.sources, request);
     let mut context = DecisionContext {
         view: &view,
         observer: &mut observer,
@@ -42,7 +43,13 @@ pub(crate) fn decide(
         && part == PlacementPart::Request
         && state.tried.is_empty()
     {
-        Captured::offer(&view, (eligible, &candidates), (*placement, state));
+        let decided = DecidedPlacement {
+            eligible,
+            candidates: &candidates,
+            placement: *placement,
+            state,
+        };
+        Captured::offer(&dispatcher.shadows, &view, decided);
     }
     CANDIDATES.set(candidates);
     Ok(outcome)

@@ -5,18 +5,19 @@ use kv_index::SharedPrefixIndex;
 use placement::{CacheKnowledge, PrefixMatches};
 use routing::WorkerId;
 
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::sources::DecisionSources;
 use crate::fleet::feeds::LiveFeeds;
-use crate::proxy::Proxy;
-use crate::request::context::RequestContext;
 
 /// Looks up the prompt for all candidates at once; clears `matches` where its tokens are not known.
 pub(crate) fn find_matches(
-    request: &RequestContext,
-    (index, live): (&SharedPrefixIndex, &LiveFeeds),
+    request: &InferenceRequest,
+    index: &SharedPrefixIndex,
+    live: &LiveFeeds,
     ids: &[WorkerId],
     matches: &mut PrefixMatches,
 ) {
-    let Some(prompt) = &request.prompt else {
+    let Some(prompt) = &request.params.prompt else {
         return matches.clear();
     };
     let is_assumed = request.pool().expectation.assumed.is_some();
@@ -35,14 +36,14 @@ pub(crate) fn find_matches(
     );
 }
 
-impl Proxy {
+impl DecisionSources {
     /// Looks up the request's prompt for these workers.
     pub(crate) fn find_matches(
         &self,
-        request: &RequestContext,
+        request: &InferenceRequest,
         ids: &[WorkerId],
         matches: &mut PrefixMatches,
     ) {
-        find_matches(request, (&self.index, &self.live), ids, matches);
+        find_matches(request, &self.index, &self.live, ids, matches);
     }
 }

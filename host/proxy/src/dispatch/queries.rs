@@ -6,10 +6,10 @@ use kv_index::SharedPrefixIndex;
 use placement::{PrefixMatches, QuerySource};
 use routing::{Worker, WorkerId, is_secret_header};
 
+use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::matches::find_matches;
+use crate::dispatch::sources::DecisionSources;
 use crate::fleet::feeds::LiveFeeds;
-use crate::proxy::Proxy;
-use crate::request::context::RequestContext;
 
 /// Longest header value that a policy may read, in bytes.
 const LONGEST_HEADER: usize = 4096;
@@ -17,27 +17,27 @@ const LONGEST_HEADER: usize = 4096;
 /// The request that a policy queries, and the index.
 #[derive(Debug)]
 pub(crate) struct RequestQueries {
-    request: Arc<RequestContext>,
+    request: Arc<InferenceRequest>,
     index: Arc<SharedPrefixIndex>,
     live: Arc<LiveFeeds>,
 }
 
 impl RequestQueries {
-    pub(crate) fn new(proxy: &Proxy, request: &Arc<RequestContext>) -> Self {
+    pub(crate) fn new(sources: &DecisionSources, request: &Arc<InferenceRequest>) -> Self {
         Self {
             request: Arc::clone(request),
-            index: Arc::clone(&proxy.index),
-            live: Arc::clone(&proxy.live),
+            index: Arc::clone(&sources.index),
+            live: Arc::clone(&sources.live),
         }
     }
 }
 
 impl QuerySource for RequestQueries {
     fn find_matches(&self, ids: &[WorkerId], matches: &mut PrefixMatches) {
-        if self.request.prompt.is_some() {
+        if self.request.params.prompt.is_some() {
             self.request.pool().metrics.index_queries.inc();
         }
-        find_matches(&self.request, (&self.index, &self.live), ids, matches);
+        find_matches(&self.request, &self.index, &self.live, ids, matches);
     }
 
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
@@ -47,24 +47,24 @@ impl QuerySource for RequestQueries {
     }
 
     fn ahead(&self, ids: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        self.request.pool().queue.ahead(ids, most)
+        self.request.pool().queue.controller.ahead(ids, most)
     }
 
     fn header(&self, name: &str) -> Option<String> {
-        let shown = &self.request.snapshot.policy_headers;
+        let shown = &self.request.settings.policy_headers;
         if is_secret_header(name) || !shown.iter().any(|shown| shown.eq_ignore_ascii_case(name)) {
             return None;
         }
-        let value = self.request.headers.get(name)?;
+        let value = self.request.head.headers.get(name)?;
         let text = value.to_str().ok()?;
         (text.len() <= LONGEST_HEADER).then(|| text.to_owned())
     }
 
     fn model(&self) -> &str {
-        &self.request.model
+        &self.request.params.model
     }
 
     fn path(&self) -> &str {
-        self.request.target.path()
+        self.request.head.target.path()
     }
 }

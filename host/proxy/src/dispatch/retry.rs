@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::split::AttemptError;
 use crate::base::label::RetryKind;
+use crate::dispatch::attempt_error::AttemptError;
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::pool_state::PoolState;
 use crate::limits::retries::pause;
-use crate::request::context::RequestContext;
-use crate::request::snapshot::PoolState;
 
 impl PoolState {
     /// Returns the pause before another try, where one may follow an attempt that ended with this error.
@@ -19,12 +19,12 @@ impl PoolState {
         }
         // A response that was held back for another try was paid for then.
         let is_paid = self.pd.is_none() && matches!(error, AttemptError::Refused(_));
-        (is_paid || self.pay_for_retry()).then(|| pause(&self.retries, tries, seed))
+        (is_paid || self.pay_for_retry()).then(|| pause(&self.retries.spec, tries, seed))
     }
 
     /// Charges the retry budget for another attempt. Returns `true` if the budget allows it.
     pub(crate) fn pay_for_retry(&self) -> bool {
-        let paid = self.budget.pay(&self.retries);
+        let paid = self.retries.budget.pay(&self.retries.spec);
         let kind = if paid {
             RetryKind::Paid
         } else {
@@ -37,10 +37,10 @@ impl PoolState {
 
 /// Returns `true` if another worker is tried instead of a response of this status, where the request is not split. In
 /// that case the retry is charged to the budget.
-pub(crate) fn is_worth_another(request: &RequestContext, status: StatusCode, tries: u32) -> bool {
+pub(crate) fn is_worth_another(request: &InferenceRequest, status: StatusCode, tries: u32) -> bool {
     let pool = request.pool();
-    pool.retries.statuses.contains(&status)
+    pool.retries.spec.statuses.contains(&status)
         && tries < pool.limits.attempts
-        && pool.workers.serving(&request.model).count() > tries as usize
+        && pool.workers.serving(&request.params.model).count() > tries as usize
         && pool.pay_for_retry()
 }

@@ -11,14 +11,14 @@ use placement::{
 };
 use routing::{LeastLoaded, Phase, PolicyVersions, Worker};
 
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::queries::RequestQueries;
+use crate::dispatch::sources::DecisionSources;
 use crate::fleet::catalog::ServedModel;
 use crate::fleet::feeds::LiveNow;
 use crate::fleet::pool::Member;
 use crate::limits::admission::{QueuePosition, longest_hold};
-use crate::proxy::Proxy;
-use crate::request::context::{HashedPrompt, RequestContext};
-use crate::request::snapshot::PoolState;
 
 /// Limits of a request's time in the queue.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,8 +32,8 @@ pub(crate) struct HoldWindow {
 /// The server's state with regard to one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RouterView<'a> {
-    pub(crate) proxy: &'a Proxy,
-    pub(crate) request: &'a Arc<RequestContext>,
+    pub(crate) sources: &'a DecisionSources,
+    pub(crate) request: &'a Arc<InferenceRequest>,
     pub(crate) window: HoldWindow,
     pool: &'a PoolState,
     served: &'a ServedModel,
@@ -41,20 +41,24 @@ pub(crate) struct RouterView<'a> {
 
 /// Numbers of a pool's members at one moment.
 pub(crate) struct MemberColumns<'a> {
-    proxy: &'a Proxy,
+    sources: &'a DecisionSources,
     members: &'a [Member],
     live: LiveNow<'a>,
     now: LazyCell<Instant>,
 }
 
 impl<'a> RouterView<'a> {
-    pub(crate) fn new(proxy: &'a Proxy, request: &'a Arc<RequestContext>, window: HoldWindow) -> Self {
+    pub(crate) fn new(
+        sources: &'a DecisionSources,
+        request: &'a Arc<InferenceRequest>,
+        window: HoldWindow,
+    ) -> Self {
         Self {
-            proxy,
+            sources,
             request,
             window,
             pool: request.pool(),
-            served: request.served.now(),
+            served: request.params.served.now(),
         }
     }
 }
@@ -93,7 +97,7 @@ impl FleetView for RouterView<'_> {
     }
 
     fn columns<'a>(&'a self, _members: &[usize], _matches: Option<&PrefixMatches>) -> Self::Columns<'a> {
-        MemberColumns::new(self.proxy, &self.pool.workers.members)
+        MemberColumns::new(self.sources, &self.pool.workers.members)
     }
 }
 
@@ -105,11 +109,11 @@ fn is_out_of_service(member: &Member) -> bool {
 }
 
 impl<'a> MemberColumns<'a> {
-    pub(crate) fn new(proxy: &'a Proxy, members: &'a [Member]) -> Self {
+    pub(crate) fn new(sources: &'a DecisionSources, members: &'a [Member]) -> Self {
         Self {
-            proxy,
+            sources,
             members,
-            live: proxy.live.now(),
+            live: sources.live.now(),
             now: LazyCell::new(Instant::now),
         }
     }
@@ -126,7 +130,7 @@ impl WorkerColumns for MemberColumns<'_> {
 
     fn cache_blocks(&self, member: usize) -> Option<u64> {
         let id = self.members[member].worker.id();
-        self.live.contains(id).then(|| self.proxy.index.held_blocks(id))
+        self.live.contains(id).then(|| self.sources.index.held_blocks(id))
     }
 
     fn report_clock_ms(&self, member: usize) -> u64 {
@@ -150,59 +154,35 @@ impl RequestView for RouterView<'_> {
     }
 
     fn waited(&self) -> Duration {
-        self.request.arrived.elapsed()
+        self.request.head.arrived.elapsed()
     }
 
     fn prefix_key(&self, tokens: u32) -> Option<u64> {
-        self.request.prompt.as_ref()?.lock().key(tokens as usize)
+        self.request.params.prompt.as_ref()?.lock().key(tokens as usize)
     }
 
     fn queries(&self) -> RequestQueries {
-        RequestQueries::new(self.proxy, self.request)
-    }
-}
-
-impl RequestContext {
-    pub(crate) fn identity(&self) -> RequestIdentity {
-        RequestIdentity {
-            seq: self.seq,
-            run: self.run,
-            session: self.session,
-        }
-    }
-
-    pub(crate) fn values(&self) -> RequestValues {
-        RequestValues {
-            prompt_tokens: self
-                .prompt
-                .as_ref()
-                .map(|prompt| HashedPrompt::tokens(prompt) as u64),
-            estimated_tokens: self.prompt_tokens(),
-            max_tokens: self.max_tokens,
-            body_bytes: self.body.len() as u64,
-            priority: self.priority,
-            stream: self.stream,
-        }
+        RequestQueries::new(self.sources, self.request)
     }
 }
 
 impl PoolView for RouterView<'_> {
     fn queued(&self) -> usize {
-        self.pool.queue.len()
+        self.pool.queue.controller.len()
     }
 
     fn queue_limit(&self) -> usize {
-        self.pool.queue_limit
+        self.pool.queue.limit
     }
 
     fn hold_left(&self) -> Duration {
         let HoldWindow { turn, deadline } = self.window;
-        let first = || longest_hold(self.pool.queue_timeout, deadline);
+        let first = || longest_hold(self.pool.queue.timeout, deadline);
         turn.map_or_else(first, |turn| turn.left())
     }
 
     fn serving_workers(&self) -> usize {
-        self.pool.workers.serving(&self.request.model).count()
+        self.pool.workers.serving(&self.request.params.model).count()
     }
 }
 
@@ -211,18 +191,18 @@ impl PolicyView for RouterView<'_> {
     type NoAnswer = Infallible;
 
     fn policy(&self, phase: Phase) -> &PolicyVersions {
-        &self.request.decider(phase).policy
+        &self.request.policy(phase).versions
     }
 
     fn has_phase_policies(&self) -> bool {
-        self.request.route().is_by_phase()
+        self.request.policies.is_by_phase()
     }
 
     fn fallback(&self) -> Result<&LeastLoaded, Infallible> {
-        Ok(&self.proxy.fallback)
+        Ok(&self.sources.fallback)
     }
 
     fn now_us(&self) -> u64 {
-        self.proxy.now_us()
+        self.sources.now_us()
     }
 }

@@ -345,7 +345,9 @@ async fn tokenize_at_worker(
     for member in members.into_iter().take(limits.attempts as usize) {
         match forward_tokenize(member, outgoing, limits).await {
             Err(error) if error.may_go_elsewhere() => refusal = error.into(),
-            answer => return read_tokenized(member, answer?, limits, snapshot.decision_headers).await,
+            answer => {
+                return read_tokenized(member, answer?, limits, snapshot.settings.decision_headers).await;
+            }
         }
     }
     Err(refusal)

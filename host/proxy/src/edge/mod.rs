@@ -78,7 +78,7 @@ pub async fn serve(
     };
     let memory = Arc::clone(&proxy.snapshots.edge().memory);
     let watch = memory::keep_watch(memory, relief, background.clone());
-    tasks::spawn(&proxy.background, "memory", watch);
+    tasks::spawn(&proxy.dispatcher.background, "memory", watch);
     begin(&proxy, background);
     let service = Service {
         cold: control_routes::router(Arc::clone(&proxy), pages),
@@ -144,19 +144,24 @@ fn room(limit: usize, proxy: &Proxy, stop: &CancellationToken) -> Arc<Connection
 
 /// Starts the background tasks.
 fn begin(proxy: &Arc<Proxy>, background: CancellationToken) {
-    let bootstraps = keep_bootstraps(Arc::clone(proxy), background.clone());
-    tasks::spawn(&proxy.background, "bootstraps", bootstraps);
+    let active_pools = {
+        let proxy = Arc::clone(proxy);
+        move || proxy.snapshots.load().pools.to_vec()
+    };
+    let tracker = proxy.dispatcher.background.clone();
+    let bootstraps = keep_bootstraps(active_pools, tracker.clone(), background.clone());
+    tasks::spawn(&tracker, "bootstraps", bootstraps);
     let fleet = Arc::clone(&proxy.snapshots);
-    let watch = keep_watch(fleet, proxy.background.clone(), background);
-    tasks::spawn(&proxy.background, "watch", watch);
-    if let Err(error) = proxy.ask_shadows() {
+    let watch = keep_watch(fleet, tracker.clone(), background);
+    tasks::spawn(&tracker, "watch", watch);
+    if let Err(error) = proxy.dispatcher.start_shadows() {
         let error = &error as &dyn std::error::Error;
         warn!(
             error,
             "failed to start the thread of shadows: no shadow is called"
         );
     }
-    if let Err(error) = proxy.events.tell() {
+    if let Err(error) = proxy.dispatcher.sources.events.tell() {
         let error = &error as &dyn std::error::Error;
         warn!(
             error,

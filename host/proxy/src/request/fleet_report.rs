@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use routing::{Dialect, EngineSaid, PolicyVersions, Worker};
 
+use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::split::{DialectReport, PdPool};
 use crate::fleet::catalog::ModelsReport;
 use crate::fleet::health::{HealthStatus, StateReport};
 use crate::fleet::knowledge::SpellReport;
 use crate::fleet::pool::Member;
 use crate::limits::admission::BudgetReport;
-use crate::request::snapshot::{PoolState, Snapshot};
+use crate::request::snapshot::Snapshot;
 
 /// An active pool.
 #[derive(Debug)]
@@ -160,7 +161,7 @@ impl Snapshot {
     pub fn report(&self) -> Vec<PoolReport> {
         let is_cache_aware = |at: usize| {
             let mut routes = self.routes.iter().filter(|route| route.pool == at);
-            routes.any(|route| route.policies().any(PolicyVersions::needs_prefix))
+            routes.any(|route| route.policies.all().any(PolicyVersions::needs_prefix))
         };
         let pools = self.pools.iter().enumerate();
         pools.map(|(at, pool)| report(pool, is_cache_aware(at))).collect()
@@ -185,8 +186,12 @@ fn report(pool: &PoolState, is_cache_aware: bool) -> PoolReport {
         name: pool.workers.name.clone(),
         dialect: pool.pd.as_ref().and_then(PdPool::dialect),
         dialect_report: pool.pd.as_ref().map(PdPool::dialect_report),
-        queued: pool.queue.len(),
-        budget: pool.admission.as_ref().map(|_| BudgetReport::of(&pool.queue)),
+        queued: pool.queue.controller.len(),
+        budget: pool
+            .queue
+            .admission
+            .as_ref()
+            .map(|_| BudgetReport::of(&pool.queue.controller)),
         is_cache_aware,
         token_timeouts: pool.workers.knowledge.timeouts.report(),
         token_failures: pool.workers.knowledge.failures.report(),

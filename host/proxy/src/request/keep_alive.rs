@@ -9,41 +9,26 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use inference_api::Endpoint;
-use prometheus_client::metrics::counter::Counter;
 use serde::Deserialize;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use crate::base::headers::is_event_stream;
+use crate::base::keep_alive::KeepAlive;
 use crate::base::readiness::Readiness;
 use crate::base::reply::{self, Refusal};
-use crate::metrics::ProxyMetrics;
+use crate::request::relay_error::{RelayError, broken_off_event};
 use crate::request::response_body::{Body, WriteError};
-use crate::request::stream::{Relay, RelayError, broken_off_event, is_event_stream};
+use crate::request::stream::Relay;
 
 const COMMENT: &[u8] = b": keep-alive\n\n";
 /// Longest part of a worker's refusal that is kept for the event.
 const LONGEST_REFUSAL: usize = 64 << 10;
-
-/// Idle time after which a pool's streams get a comment.
-#[derive(Debug, Clone)]
-pub(crate) struct KeepAlive {
-    every: Duration,
-    /// Number of comments.
-    comments: Counter,
-}
-
-impl KeepAlive {
-    pub(crate) fn new(every: Duration, metrics: &ProxyMetrics, pool: &str) -> Self {
-        let comments = metrics.admission.comments(pool);
-        Self { every, comments }
-    }
-}
 
 type Serving = Pin<Box<dyn Future<Output = Result<Response<Body>, Refusal>> + Send>>;
 

@@ -1,25 +1,24 @@
-//! Lifecycle of one request from the match of its route to its end, and its load lease on a worker.
+//! Lifecycle of one request from the match of its route to its end.
 //!
-//! Both are accounted for exactly once, also if the client disconnects and everything is dropped.
+//! It is accounted for exactly once, also if the client disconnects and everything is dropped.
 //!
-//! They live as long as an answer is relayed, which may be hours. They must not hold the snapshot: it would keep every
-//! policy alive that a reload has long replaced.
+//! It lives as long as an answer is relayed, which may be hours. It must not hold the snapshot, nor the policies of the
+//! route: a reload may have replaced them long ago.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::{HeaderValue, StatusCode};
 use inference_api::Tail;
-use routing::{CapacityEvent, LoadLease, WorkerId};
 
 use crate::base::label::{OUTCOMES, Outcome};
+use crate::base::reply::Refusal;
+use crate::dispatch::pool_state::PoolState;
 use crate::fleet::pool::Member;
-use crate::limits::admission::{AdmissionController, Permit};
+use crate::limits::admission::Permit;
 use crate::limits::clients::RateLimitGuard;
-use crate::observe::events::LifecycleEvents;
 use crate::observe::experiments::Enrollment;
 use crate::record::{ResponseUsage, Trace};
-use crate::request::snapshot::PoolState;
 
 /// Guard that counts the request's outcome and duration. If it is dropped without an outcome, the client has left.
 #[derive(Debug)]
@@ -174,6 +173,15 @@ impl RequestLifecycle {
         }
     }
 
+    /// Accounts for a request that no worker answers. Returns the refusal.
+    pub(crate) fn refused(mut self, refusal: Refusal) -> Refusal {
+        if let Refusal::Relayed(answer) = &refusal {
+            self.answered(answer.status());
+        }
+        self.finish(refusal.outcome());
+        refusal
+    }
+
     /// Records the outcome. Only the first call counts.
     pub(crate) fn finish(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.over, true) {
@@ -205,123 +213,5 @@ impl Drop for RequestLifecycle {
         } else {
             Outcome::ClientLeft
         });
-    }
-}
-
-/// Lease on a worker's load that notifies the pool's queue when it is returned.
-#[derive(Debug)]
-pub(crate) struct LoadGuard {
-    lease: Option<LoadLease>,
-    first_token: Option<Instant>,
-    queue: Arc<AdmissionController>,
-    /// Capacity that the lease frees when it is returned.
-    release: CapacityEvent,
-    /// Receiver of lifecycle events, where a policy wants them.
-    trail: Option<Arc<LifecycleEvents>>,
-}
-
-impl LoadGuard {
-    pub(crate) fn new(
-        lease: LoadLease,
-        worker: WorkerId,
-        queue: Arc<AdmissionController>,
-        trail: Option<Arc<LifecycleEvents>>,
-    ) -> Self {
-        Self {
-            lease: Some(lease),
-            first_token: None,
-            queue,
-            release: CapacityEvent::at(worker),
-            trail,
-        }
-    }
-
-    /// Makes a guard for a request that the worker computes nothing for.
-    pub(crate) fn unbooked(worker: WorkerId, queue: Arc<AdmissionController>) -> Self {
-        Self {
-            lease: None,
-            first_token: None,
-            queue,
-            release: CapacityEvent::at(worker),
-            trail: None,
-        }
-    }
-
-    /// Returns the lifecycle events, to be ended by a caller that knows more than the lease does.
-    pub(crate) fn trail(&self) -> Option<Arc<LifecycleEvents>> {
-        self.trail.clone()
-    }
-
-    /// Records the dispatch.
-    pub(crate) fn dispatched(&self) {
-        if let Some(trail) = &self.trail {
-            trail.dispatched();
-        }
-    }
-
-    /// Records that the answer was read to its end.
-    pub(crate) fn finished(&self) {
-        if let Some(trail) = &self.trail {
-            trail.finished();
-        }
-    }
-
-    /// Records that the worker failed.
-    pub(crate) fn failed(&self) {
-        if let Some(trail) = &self.trail {
-            trail.failed();
-        }
-    }
-
-    /// Records the first token, `ttft` after the dispatch.
-    pub(crate) fn first_token(&mut self, ttft: Duration) {
-        self.prompt_took(ttft);
-        self.first_token = Some(Instant::now());
-        // The prompt is computed: requests that wait for that are evaluated again.
-        self.queue.release(self.release);
-    }
-
-    /// Records that the prompt is computed, where that was the whole of the work.
-    pub(crate) fn computed(mut self, ttft: Duration) {
-        self.prompt_took(ttft);
-    }
-
-    fn prompt_took(&mut self, ttft: Duration) {
-        if let Some(lease) = &mut self.lease {
-            lease.first_token(ttft);
-        }
-        if let Some(trail) = &self.trail {
-            trail.first_token(ttft);
-        }
-    }
-
-    /// Returns the expected time to the first token, counted from the dispatch. `None` where that is not needed.
-    pub(crate) fn expected_ttft(&self) -> Option<Duration> {
-        self.lease.as_ref()?.expected_ttft()
-    }
-
-    /// Takes the prompt for computed at the expected time, where the first token cannot be seen.
-    pub(crate) fn take_for_computed(&mut self) {
-        if let Some(lease) = &mut self.lease {
-            lease.take_for_computed();
-            self.queue.release(self.release);
-        }
-    }
-
-    /// Records the complete answer. `tokens`, its number of tokens, is called only where the first token was seen.
-    pub(crate) fn decoded(&self, tokens: impl FnOnce() -> Option<u64>) {
-        if let (Some(lease), Some(first)) = (&self.lease, self.first_token)
-            && let Some(tokens) = tokens()
-        {
-            lease.decoded(tokens, first.elapsed());
-        }
-    }
-}
-
-impl Drop for LoadGuard {
-    fn drop(&mut self) {
-        // The load is released first, so that requests that are evaluated again see the lower load.
-        self.lease = None;
-        self.queue.release(self.release);
     }
 }

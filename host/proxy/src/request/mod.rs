@@ -1,17 +1,18 @@
 //! Handling of requests: from the parsed head to the end of the response.
 
-pub(crate) mod arrival;
+pub(crate) mod body_facts;
 pub(crate) mod body_reader;
 mod collectors;
-pub(crate) mod context;
 pub(crate) mod fleet_report;
 pub(crate) mod handle;
 pub(crate) mod isolation;
 pub(crate) mod keep_alive;
 pub(crate) mod lifecycle;
 pub(crate) mod model_list;
+pub(crate) mod place;
 mod prepare;
 pub(crate) mod realtime;
+pub(crate) mod relay_error;
 pub(crate) mod response_body;
 pub(crate) mod responses;
 pub(crate) mod route;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
@@ -10,17 +9,19 @@ use inference_api::{Endpoint, Peek};
 
 use crate::base::headers;
 use crate::base::reply::{Limited, Refusal};
-use crate::dispatch::crashes::Crashes;
+use crate::dispatch::hashed_prompt::HashedPrompt;
+use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest, RequestParams, RequestSender};
+use crate::dispatch::pool_state::PoolState;
+use crate::dispatch::request_head::RequestHead;
 use crate::fleet::catalog::{self, RequestModel};
 use crate::limits::admission::{PriorityHint, RequestTerms};
 use crate::limits::clients::{FieldCheck, Principal, UsageBound};
-use crate::observe::decided_by::DecidedBy;
-use crate::request::arrival::Arrival;
-use crate::request::context::{self, HashedPrompt, RequestContext};
+
+use crate::request::body_facts;
 use crate::request::isolation;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::realtime;
-use crate::request::snapshot::{PoolState, Snapshot};
+use crate::request::snapshot::Snapshot;
 use crate::request::trace::asks_to_be_explained;
 use crate::tokens::{self, PromptSender, TokenPool};
 
@@ -33,13 +34,13 @@ pub(super) struct Claim {
 
 /// Reserves the estimated prompt tokens of a request against its client's limits.
 pub(super) fn claim(
-    exchange: &mut RequestLifecycle,
+    lifecycle: &mut RequestLifecycle,
     peek: &Peek<'_>,
     body: &Bytes,
 ) -> Result<Claim, Limited> {
-    let tokens = context::estimated_tokens(peek, body);
+    let tokens = body_facts::estimated_tokens(peek, body);
     let mut caller = None;
-    if let Some(visit) = exchange.visit() {
+    if let Some(visit) = lifecycle.visit() {
         visit.claim(tokens as u64, UsageBound::of(peek, body))?;
         caller = Some(Arc::clone(visit.caller()));
     }
@@ -48,24 +49,41 @@ pub(super) fn claim(
 
 /// Returns the class that a request's body states, where the pool reads it.
 fn body_class(pool: &PoolState, peek: &Peek<'_>) -> Option<i64> {
-    pool.admission.as_ref()?.class_of_body(peek.priority)
+    pool.queue.admission.as_ref()?.class_of_body(peek.priority)
 }
 
-/// Builds the context of a request: terms, headers, tokens and model.
+/// Request whose route is known.
+#[derive(Clone, Copy)]
+pub(super) struct RoutedRequest<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    /// Index of the route.
+    pub(super) route: usize,
+    pub(super) peek: &'a Peek<'a>,
+    /// Set if the front end can send a request to two workers.
+    pub(super) may_split: bool,
+}
+
+/// Builds the request that is placed: terms, headers, tokens and model.
 pub(super) async fn prepare(
-    snapshot: Arc<Snapshot>,
-    route: usize,
-    (mut arrival, claim): (Arrival, Claim),
-    peek: &Peek<'_>,
+    routed: RoutedRequest<'_>,
+    mut head: RequestHead,
+    claim: Claim,
     body: Bytes,
-) -> Result<RequestContext, Refusal> {
+) -> Result<InferenceRequest, Refusal> {
+    let RoutedRequest {
+        snapshot,
+        route,
+        peek,
+        may_split,
+    } = routed;
     let pool = snapshot.pool_of(route);
-    let terms = RequestTerms::read(pool.admission.as_ref(), &arrival.headers, peek.priority);
+    let policies = &snapshot.routes[route].policies;
+    let terms = RequestTerms::read(pool.queue.admission.as_ref(), &head.headers, peek.priority);
     if let Some(caller) = &claim.caller {
         caller.check_fields(FieldCheck {
-            class: snapshot.routes[route].objectives.priority,
+            class: policies.objectives.priority,
             body_class: body_class(pool, peek),
-            headers: &arrival.headers,
+            headers: &head.headers,
             peek,
         })?;
     }
@@ -74,89 +92,104 @@ pub(super) async fn prepare(
         Some(salt) => isolation::salted(&body, salt),
         None => body,
     };
-    let split = context::split(pool, arrival.endpoint, peek, &body).await?;
+    let split = body_facts::split(pool, head.endpoint, peek, &body).await?;
+    let split = split.filter(|_| may_split);
     let client = claim.caller.as_deref().map(|caller| &*caller.name);
-    let session = context::session(client, &arrival.headers, peek);
-    headers::for_worker(&mut arrival.headers);
-    pool.workers.authorization.apply(&mut arrival.headers);
-    if pool.pd.is_some() {
-        headers::for_two_legs(&mut arrival.headers);
-    }
-    let is_counted = claim.caller.as_ref().is_some_and(|caller| caller.counts_tokens());
-    let is_kept = arrival.endpoint == Endpoint::Responses;
-    if is_counted || is_kept || pool.keep_alive.is_some() && peek.stream {
-        // A compressed response can neither be read nor extended.
-        arrival.headers.remove(ACCEPT_ENCODING);
-    }
+    let session = body_facts::session(client, &head.headers, peek);
+    worker_headers(&mut head, pool, claim.caller.as_deref(), peek.stream);
     let served = catalog::look_up(&pool.workers, &peek.model).await;
-    let asker = PriorityHint {
-        route: snapshot.routes[route].objectives.priority,
+    let hint = PriorityHint {
+        route: policies.objectives.priority,
         caller: claim.caller.as_deref(),
         terms: &terms,
     };
     // Rejected before tokenization, which is expensive.
     let is_served = || pool.workers.serving(&peek.model).next().is_some();
-    asker.reject_if_full(&pool.queue, pool.queue_limit, is_served)?;
-    let assignment = snapshot.routes[route].assign(session, arrival.run.seed(arrival.seq));
+    hint.reject_if_full(&pool.queue.controller, pool.queue.limit, is_served)?;
+    let assignment = policies.assign(session, head.run.seed(head.seq));
     let arm = assignment.map_or(0, |assignment| assignment.arm);
     let recorded = snapshot
+        .settings
         .record
-        .wants_tokens(arrival.seq, asks_to_be_explained(&arrival.headers));
-    let tokens = if recorded || snapshot.routes[route].needs_tokens(arm) {
-        let question = tokens::Question {
-            peek,
-            body: &body,
-            endpoint: arrival.endpoint,
-            headers: &arrival.headers,
-            sender: PromptSender::of(claim.caller.as_deref(), arrival.from),
-            seq: arrival.run.seed(arrival.seq),
-            limits: &snapshot.limits,
-        };
-        let token_pool = TokenPool {
-            workers: &pool.workers,
-            metrics: &pool.metrics.prompts,
-            source: pool.tokens,
-        };
-        tokens::learn(&snapshot.tokenizing, token_pool, &question).await
-    } else {
-        None
+        .wants_tokens(head.seq, asks_to_be_explained(&head.headers));
+    let tokens = match recorded || policies.needs_tokens(arm) {
+        true => {
+            let sender = PromptSender::of(claim.caller.as_deref(), head.from);
+            learn_tokens(&routed, &head, &body, sender).await
+        }
+        false => None,
     };
-    if arrival.endpoint.spec().upgrades {
-        realtime::ask_for(&mut arrival.headers);
+    if head.endpoint.spec().upgrades {
+        realtime::ask_for(&mut head.headers);
     }
     let model: Box<str> = (&*peek.model).into();
     let salt = isolated.map(Cow::Owned).or_else(|| peek.cache_salt());
     let prompt = tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), salt.as_deref()));
-    Ok(RequestContext {
-        snapshot,
-        route,
+    Ok(InferenceRequest {
+        pool: Arc::clone(pool),
+        policies: Arc::clone(policies),
+        settings: Arc::clone(&snapshot.settings),
         assignment,
-        seq: arrival.seq,
-        run: arrival.run,
-        id: arrival.id,
-        arrived: arrival.arrived,
-        endpoint: arrival.endpoint,
-        method: arrival.method,
-        target: arrival.target,
-        headers: arrival.headers,
+        head,
         body,
-        estimated_tokens: claim.tokens,
-        model,
-        served: RequestModel::new(served),
-        stream: peek.stream,
-        max_tokens: peek.max_tokens,
-        priority: peek.priority,
-        session,
-        prompt,
+        params: RequestParams {
+            estimated_tokens: claim.tokens,
+            model,
+            served: RequestModel::new(served),
+            stream: peek.stream,
+            max_tokens: peek.max_tokens,
+            priority: peek.priority,
+            session,
+            prompt,
+        },
         split,
-        trace: None,
-        decided_by: DecidedBy::default(),
-        is_sent: AtomicBool::new(false),
-        crashes: Crashes::default(),
-        pinned: None,
-        terms,
-        caller: claim.caller,
+        sender: RequestSender {
+            terms,
+            caller: claim.caller,
+        },
+        progress: DispatchProgress::default(),
     })
+}
+
+/// Makes the headers of the request to a worker from the client's.
+fn worker_headers(head: &mut RequestHead, pool: &PoolState, caller: Option<&Principal>, is_stream: bool) {
+    headers::for_worker(&mut head.headers);
+    pool.workers.authorization.apply(&mut head.headers);
+    if pool.pd.is_some() {
+        headers::for_two_legs(&mut head.headers);
+    }
+    let is_counted = caller.is_some_and(Principal::counts_tokens);
+    let is_kept = head.endpoint == Endpoint::Responses;
+    if is_counted || is_kept || pool.keep_alive.is_some() && is_stream {
+        // A compressed response can neither be read nor extended.
+        head.headers.remove(ACCEPT_ENCODING);
+    }
+}
+
+/// Returns the tokens of the prompt, if they are learned in time.
+async fn learn_tokens(
+    routed: &RoutedRequest<'_>,
+    head: &RequestHead,
+    body: &Bytes,
+    sender: PromptSender,
+) -> Option<Vec<u32>> {
+    let snapshot = routed.snapshot;
+    let pool = snapshot.pool_of(routed.route);
+    let question = tokens::Question {
+        peek: routed.peek,
+        body,
+        endpoint: head.endpoint,
+        headers: &head.headers,
+        sender,
+        seq: head.run.seed(head.seq),
+        limits: &snapshot.limits,
+    };
+    let token_pool = TokenPool {
+        workers: &pool.workers,
+        metrics: &pool.metrics.prompts,
+        source: pool.tokens,
+    };
+    tokens::learn(&snapshot.tokenizing, token_pool, &question).await
 }
 
 /// Returns the `cache_salt` that the router sets in a pool with isolated tenants. Forms have none.
@@ -166,7 +199,7 @@ fn isolation_salt(
     terms: &RequestTerms,
     peek: &Peek<'_>,
 ) -> Option<String> {
-    if !pool.isolate_prefixes || peek.form_size().is_some() {
+    if !pool.bodies.isolate_prefixes || peek.form_size().is_some() {
         return None;
     }
     let tenant = caller.map_or_else(|| terms.tenant(), |caller| &*caller.tenant);

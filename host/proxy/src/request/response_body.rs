@@ -9,7 +9,8 @@ use http_body_util::Full;
 use thiserror::Error;
 
 use crate::request::keep_alive::Kept;
-use crate::request::stream::{Relay, RelayError};
+use crate::request::relay_error::RelayError;
+use crate::request::stream::Relay;
 
 /// Body that the server writes.
 #[derive(Debug)]

@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use experiment::{ARM_SHARES, Assignment};
+use experiment::ARM_SHARES;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use inference_api::Peek;
-use routing::{Phase, PolicyVersions, hash_mix};
+use routing::{PolicyVersions, hash_mix};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
-use crate::limits::admission::Objectives;
+use crate::base::stable_hash::stable_hash;
+use crate::dispatch::route_policies::{DecidingPolicy, RoutePolicies};
+use crate::dispatch::shadow::Shadows;
 use crate::metrics::ProxyMetrics;
-use crate::observe::decided_by::VersionNames;
 use crate::observe::experiments::{Trial, TrialParts};
-use crate::observe::policies::PolicyMetrics;
-use crate::observe::shadow::Shadows;
-use crate::request::context::stable_hash;
 use crate::request::snapshot::{RouteSpec, Snapshot};
 
 /// Error of an invalid route.
@@ -52,38 +50,9 @@ pub(crate) struct Route {
     headers: Box<[(HeaderName, HeaderValue)]>,
     /// Index of the pool in the snapshot.
     pub(crate) pool: usize,
-    /// Policy for whole requests, and for the legs that the next two policies do not decide.
-    pub(crate) decider: Decider,
-    prefill: Option<Decider>,
-    decode: Option<Decider>,
-    /// Policies of arms 1 and up.
-    canaries: Box<[Decider]>,
-    /// Experiment, where there are canaries.
-    trial: Option<Arc<Trial>>,
-    /// Objectives of the route's requests.
-    pub(crate) objectives: Objectives,
-    /// Shadow policies beside the arms, where there are any.
-    pub(crate) shadows: Option<Shadows>,
+    pub(crate) policies: Arc<RoutePolicies>,
     /// Hash of the route's pool and conditions, by which it is recognised over reloads.
     identity: u64,
-}
-
-/// Policy with its metrics.
-#[derive(Debug)]
-pub(crate) struct Decider {
-    pub(crate) policy: Arc<PolicyVersions>,
-    pub(crate) metrics: PolicyMetrics,
-    pub(crate) names: VersionNames,
-}
-
-impl Decider {
-    fn new(policy: Arc<PolicyVersions>, metrics: &ProxyMetrics) -> Self {
-        Self {
-            metrics: metrics.policy(policy.name()),
-            names: VersionNames::of(&policy),
-            policy,
-        }
-    }
 }
 
 /// Checked [`RouteSpec`].
@@ -129,85 +98,38 @@ impl RoutePlan {
 }
 
 impl Route {
-    /// Builds the route. `before` are the active routes: results of the same route's arms and shadows are kept.
-    pub(crate) fn new(plan: RoutePlan, before: &[Self], metrics: &ProxyMetrics) -> Self {
+    /// Builds the route of that index. `before` are the active routes: results of the same route's arms and shadows are
+    /// kept.
+    pub(crate) fn new(index: usize, plan: RoutePlan, before: &[Self], metrics: &ProxyMetrics) -> Self {
         let identity = identity(&plan.spec);
         let before = before.iter().find(|route| route.identity == identity);
+        let before = before.map(|route| &*route.policies);
         let trial = trial(&plan, identity, before, metrics);
-        let known = before.and_then(|route| route.shadows.as_ref());
+        let known = before.and_then(|policies| policies.shadows.as_ref());
         let RoutePlan {
             spec, pool, headers, ..
         } = plan;
-        let shadows = Shadows::next(&spec.trials, (&spec.pool, &title(&spec)), known, &metrics.shadows);
-        let decider = |policy| Decider::new(policy, metrics);
+        let shadows = Shadows::next(&spec.trials, &spec.pool, &title(&spec), known, &metrics.shadows);
+        let deciding = |versions| DecidingPolicy::new(versions, metrics);
         let canaries = spec.trials.canaries.into_iter();
-        Self {
-            canaries: canaries.map(|canary| decider(canary.policy)).collect(),
+        let policies = RoutePolicies {
+            route: index,
+            canaries: canaries.map(|canary| deciding(canary.policy)).collect(),
             trial,
-            objectives: spec.objectives,
             shadows,
+            objectives: spec.objectives,
+            whole: deciding(spec.policy),
+            prefill: spec.prefill_policy.map(deciding),
+            decode: spec.decode_policy.map(deciding),
+        };
+        Self {
+            policies: Arc::new(policies),
             identity,
             headers,
             models: spec.models.iter().map(|glob| WildMatch::new(glob)).collect(),
             path: spec.path.map(String::into_boxed_str),
             pool,
-            decider: decider(spec.policy),
-            prefill: spec.prefill_policy.map(decider),
-            decode: spec.decode_policy.map(decider),
         }
-    }
-
-    /// Returns the policy that places that part of a request of that arm.
-    pub(crate) fn decider(&self, phase: Phase, arm: usize) -> &Decider {
-        if let Some(canary) = self.canary(arm) {
-            return canary;
-        }
-        let own = match phase {
-            Phase::Mixed => None,
-            Phase::Prefill => self.prefill.as_ref(),
-            Phase::Decode => self.decode.as_ref(),
-        };
-        own.unwrap_or(&self.decider)
-    }
-
-    /// Returns all policies of the route: those that decide, and its shadows.
-    pub(crate) fn policies(&self) -> impl Iterator<Item = &PolicyVersions> {
-        let by_phase = self.prefill.iter().chain(&self.decode);
-        let deciders = std::iter::once(&self.decider)
-            .chain(by_phase)
-            .chain(&self.canaries);
-        let shadows = self.shadows.iter().flat_map(Shadows::policies);
-        deciders.map(|decider| &*decider.policy).chain(shadows)
-    }
-
-    /// Returns `true` if each phase has a policy of its own.
-    pub(crate) fn is_by_phase(&self) -> bool {
-        self.prefill.is_some() || self.decode.is_some()
-    }
-
-    /// Returns `true` if any of an arm's policies needs the prompt's tokens.
-    pub(crate) fn needs_tokens(&self, arm: usize) -> bool {
-        if let Some(canary) = self.canary(arm) {
-            return canary.policy.needs_tokens();
-        }
-        let by_phase = self.prefill.iter().chain(&self.decode);
-        let mut deciders = std::iter::once(&self.decider).chain(by_phase);
-        deciders.any(|decider| decider.policy.needs_tokens())
-    }
-
-    /// Returns the policy of an arm that is not the control.
-    fn canary(&self, arm: usize) -> Option<&Decider> {
-        self.canaries.get(arm.checked_sub(1)?)
-    }
-
-    /// Assigns a request to an arm. `None` where there is one arm only.
-    pub(crate) fn assign(&self, session: Option<u64>, seed: u64) -> Option<Assignment> {
-        Some(self.trial.as_ref()?.assign(session, seed))
-    }
-
-    /// Returns the experiment of the route, where it has several arms.
-    pub(crate) fn trial(&self) -> Option<&Arc<Trial>> {
-        self.trial.as_ref()
     }
 
     fn matches(&self, model: &str, path: Option<&str>, headers: &HeaderMap) -> bool {
@@ -237,7 +159,7 @@ impl Route {
 fn trial(
     plan: &RoutePlan,
     identity: u64,
-    before: Option<&Route>,
+    before: Option<&RoutePolicies>,
     metrics: &ProxyMetrics,
 ) -> Option<Arc<Trial>> {
     let spec = &plan.spec;
@@ -254,11 +176,11 @@ fn trial(
         rule: spec.trials.rule,
         arms: std::iter::once(control).chain(canaries).collect(),
     };
-    let known: Vec<&PolicyVersions> = before.map_or_else(Vec::new, |route| {
-        let deciders = std::iter::once(&route.decider).chain(&route.canaries);
-        deciders.map(|decider| &*decider.policy).collect()
+    let known: Vec<&PolicyVersions> = before.map_or_else(Vec::new, |before| {
+        let arms = std::iter::once(&before.whole).chain(&before.canaries);
+        arms.map(|policy| &*policy.versions).collect()
     });
-    let before = before.and_then(|route| Some((route.trial.as_ref()?, &*known)));
+    let before = before.and_then(|before| Some((before.trial.as_ref()?, &*known)));
     Some(Trial::next(parts, before, &metrics.arms))
 }
 

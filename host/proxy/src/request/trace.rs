@@ -7,27 +7,29 @@ use decision_log::{PromptBlocks, Trace, TraceStart};
 use http::HeaderMap;
 
 use crate::base::headers::X_CONDUCTOR_EXPLAIN;
-use crate::request::context::{HashedPrompt, RequestContext};
+use crate::dispatch::hashed_prompt::HashedPrompt;
+use crate::dispatch::inference_request::InferenceRequest;
 
 /// Starts the record of a request, if it is selected.
-pub(crate) fn begin_trace(request: &RequestContext) -> Option<Arc<Trace>> {
+pub(crate) fn begin_trace(request: &InferenceRequest) -> Option<Arc<Trace>> {
     let start = TraceStart {
-        seq: request.seq,
-        id: request.id.as_bytes(),
-        asks: asks_to_be_explained(&request.headers),
-        model: &request.model,
-        path: request.target.path(),
+        seq: request.head.seq,
+        id: request.head.id.as_bytes(),
+        asks: asks_to_be_explained(&request.head.headers),
+        model: &request.params.model,
+        path: request.head.target.path(),
         pool: &request.pool().workers.name,
-        route: request.route,
-        prompt_tokens: request.prompt.as_ref().map(HashedPrompt::tokens),
+        route: request.policies.route,
+        prompt_tokens: request.params.prompt.as_ref().map(HashedPrompt::tokens),
     };
     let blocks = |tokens| {
         request
+            .params
             .prompt
             .as_ref()
             .map(|prompt| prompt_blocks(prompt, tokens))
     };
-    Trace::begin(&request.snapshot.record, start, blocks)
+    Trace::begin(&request.settings.record, start, blocks)
 }
 
 /// Returns whether the request has the header `x-conductor-explain: 1`.

@@ -10,9 +10,11 @@ use tracing::info;
 use worker_client::SendError;
 
 use crate::base::label::FailureKind;
+use crate::dispatch::answer_check;
 use crate::dispatch::attempt::{self, Answer, AttemptSpec};
-use crate::dispatch::split::course::{Failed, Handed, Try, UpstreamResponse};
-use crate::dispatch::split::leg::{self, AttemptError};
+use crate::dispatch::attempt_error::AttemptError;
+use crate::dispatch::split::leg_error::LegError;
+use crate::dispatch::split::pair::{Failed, Handed, PairAttempt, PrefillLeg, SplitAnswer};
 use crate::dispatch::split::prefill::{self, Prefilled, Running};
 use crate::fleet::health::AttemptToken;
 use crate::tasks;
@@ -24,7 +26,7 @@ const PREFILL_ANSWER: Duration = Duration::from_secs(1);
 /// Transfer that was agreed upon with a prefill worker.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    meeting: HandshakeParams,
+    handshake_params: HandshakeParams,
     prefill: Prefill,
 }
 
@@ -50,7 +52,7 @@ enum Prefill {
     Done(Prefilled),
 }
 
-pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<UpstreamResponse, Failed> {
+pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Result<SplitAnswer, Failed> {
     let mut transfer = match kept {
         Some(Handed::Transfer(transfer)) => transfer,
         _ => begin(attempt).await?,
@@ -59,7 +61,7 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Upst
         Ok(answer) => Ok(together(attempt, answer, transfer.prefill)),
         Err(Leg::Prefill(error)) => {
             if error.may_be_a_restart() {
-                doubt(attempt);
+                mark_engine_ids_stale(attempt);
             }
             Err(attempt.prefill_failed(error))
         }
@@ -75,16 +77,16 @@ enum Leg {
 
 /// Waits for both legs. Returns the beginning of the answer once the prompt is computed, or the first failure, which
 /// drops the other leg.
-async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg> {
+async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Answer, Leg> {
     transfer.prefill.awaited(true);
-    let asking = ask_decode(attempt, &transfer.meeting);
-    let trail = asking.booking.trail();
-    let decode = send_decode(attempt, asking);
+    let spec = ask_decode(attempt, &transfer.handshake_params);
+    let trail = spec.lease.trail();
+    let decode = send_decode(attempt, spec);
     let mut decode = pin!(decode);
     let mut answer: Option<Answer> = None;
     let patience = attempt.pd.spec.first_token_timeout;
     let mut late = pin!(tokio::time::sleep(patience));
-    let mut replaced = pin!(replaced(attempt, &transfer.meeting));
+    let mut replaced = pin!(replaced(attempt, &transfer.handshake_params));
     loop {
         let is_running = matches!(transfer.prefill, Prefill::Running(_));
         tokio::select! {
@@ -106,7 +108,7 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
             }
             // The computed prompt is lost with the engine, and the decode worker would wait for it.
             () = &mut replaced, if !is_running && answer.is_none() => {
-                return Err(Leg::Prefill(AttemptError::EngineRestarted));
+                return Err(Leg::Prefill(LegError::EngineRestarted.into()));
             }
             () = &mut late, if is_running == answer.is_some() => {
                 return answer.ok_or_else(|| {
@@ -126,9 +128,9 @@ async fn both(attempt: &Try<'_>, transfer: &mut Transfer) -> Result<Answer, Leg>
     }
 }
 
-async fn replaced(attempt: &Try<'_>, meeting: &HandshakeParams) {
+async fn replaced(attempt: &PairAttempt<'_>, handshake_params: &HandshakeParams) {
     let member = &attempt.request.pool().workers.members[attempt.prefill.member];
-    match (meeting, &member.bootstrap) {
+    match (handshake_params, &member.bootstrap) {
         (HandshakeParams::Mooncake { engine_id, rank, .. }, Some(bootstrap)) => {
             bootstrap.replaced(*rank, engine_id).await
         }
@@ -137,7 +139,7 @@ async fn replaced(attempt: &Try<'_>, meeting: &HandshakeParams) {
 }
 
 /// Records that the decode worker has the prompt and sent no first byte in time. Returns the error.
-fn too_late(attempt: &Try<'_>, patience: Duration) -> AttemptError {
+fn too_late(attempt: &PairAttempt<'_>, patience: Duration) -> AttemptError {
     let error = SendError::FirstByteTimeout(patience);
     let pool = attempt.request.pool();
     let member = &pool.workers.members[attempt.decode.member];
@@ -148,11 +150,11 @@ fn too_late(attempt: &Try<'_>, patience: Duration) -> AttemptError {
 
 /// Checks that the prompt is handed over. An engine whose one token ended the answer keeps the prompt, and the decode
 /// worker would wait for it without success.
-fn handed_over(attempt: &Try<'_>, done: Prefilled) -> Result<Prefilled, AttemptError> {
+fn handed_over(attempt: &PairAttempt<'_>, done: Prefilled) -> Result<Prefilled, AttemptError> {
     let is_kept = attempt.handover.dialect == Dialect::Mooncake
         && PrefillAnswer::read(&done.answer).is_ok_and(|told| told.stopped);
     if is_kept {
-        return Err(AttemptError::NotHandedOver);
+        return Err(LegError::NotHandedOver.into());
     }
     Ok(done)
 }
@@ -173,43 +175,45 @@ async fn next(prefill: &mut Prefill) -> Result<Prefilled, AttemptError> {
     }
 }
 
-async fn begin(attempt: &Try<'_>) -> Result<Transfer, Failed> {
-    let meeting = meet(attempt)
+async fn begin(attempt: &PairAttempt<'_>) -> Result<Transfer, Failed> {
+    let handshake_params = new_handshake(attempt)
         .await
         .map_err(|error| attempt.prefill_failed(error))?;
     let request = attempt.request;
-    let asking = AttemptSpec {
-        seat: attempt.prefill,
-        booking: attempt::book_prompt(request, attempt.prefill),
-        body: attempt.split.prefill(&meeting.handshake(attempt)),
-        rank: meeting.rank().or(attempt::pinned_rank(request, attempt.prefill)),
+    let spec = AttemptSpec {
+        choice: attempt.prefill,
+        lease: attempt::book_prompt(request, attempt.prefill),
+        body: attempt.bodies.prefill(&handshake_params.of(attempt)),
+        rank: handshake_params
+            .rank()
+            .or(attempt::pinned_rank(request, attempt.prefill)),
         once: true,
-        limits: attempt.prefill_limits(),
-        silence: attempt.prefill_silence(),
+        limits: attempt.prefill_send_timeouts(),
+        timeouts: attempt.prefill_timeouts(),
     };
     let request = Arc::clone(request);
-    let leg = prefill::run(request, asking, attempt.pd.spec.prefill_timeout);
+    let leg = prefill::run(request, spec, attempt.pd.spec.prefill_timeout);
     let prefill = match attempt.handover.dialect {
         Dialect::Sglang => Running::cancellable(leg),
         // If the leg were aborted, its decode worker would keep blocks for it until a timeout of its own.
-        _ => Running::to_its_end(leg, attempt.proxy.background.clone()),
+        _ => Running::to_its_end(leg, attempt.dispatcher.background.clone()),
     };
     Ok(Transfer {
-        meeting,
+        handshake_params,
         prefill: Prefill::Running(prefill),
     })
 }
 
-async fn meet(attempt: &Try<'_>) -> Result<HandshakeParams, AttemptError> {
+async fn new_handshake(attempt: &PairAttempt<'_>) -> Result<HandshakeParams, AttemptError> {
     let member = &attempt.request.pool().workers.members[attempt.prefill.member];
-    let unknown = || AttemptError::EngineUnknown;
+    let unknown = || AttemptError::from(LegError::EngineUnknown);
     let bootstrap = member.bootstrap.as_ref().ok_or_else(unknown)?;
     let seed = attempt.request.seed();
     if attempt.handover.dialect == Dialect::Sglang {
         return Ok(HandshakeParams::Sglang {
             host: bootstrap.host().into(),
             port: bootstrap.port(),
-            room: attempt.proxy.room(),
+            room: attempt.dispatcher.transfers.room(),
         });
     }
     let pinned = member.worker.spec().rank.map(|rank| rank.0);
@@ -218,7 +222,7 @@ async fn meet(attempt: &Try<'_>) -> Result<HandshakeParams, AttemptError> {
         .await;
     let (rank, engine_id) = engine.ok_or_else(unknown)?;
     Ok(HandshakeParams::Mooncake {
-        transfer_id: attempt.proxy.transfer_id().into(),
+        transfer_id: attempt.dispatcher.transfers.transfer_id().into(),
         bootstrap: bootstrap.address().into(),
         engine_id,
         rank,
@@ -233,7 +237,7 @@ impl HandshakeParams {
         }
     }
 
-    fn handshake(&self, attempt: &Try<'_>) -> Handshake<'_> {
+    fn of(&self, attempt: &PairAttempt<'_>) -> Handshake<'_> {
         match self {
             Self::Mooncake {
                 transfer_id,
@@ -256,33 +260,33 @@ impl HandshakeParams {
     }
 }
 
-fn ask_decode(attempt: &Try<'_>, meeting: &HandshakeParams) -> AttemptSpec {
+fn ask_decode(attempt: &PairAttempt<'_>, handshake_params: &HandshakeParams) -> AttemptSpec {
     let request = attempt.request;
     AttemptSpec {
-        seat: attempt.decode,
-        booking: attempt::book_awaiting(request, attempt.decode),
-        body: attempt.split.decode(&meeting.handshake(attempt)),
+        choice: attempt.decode,
+        lease: attempt::book_awaiting(request, attempt.decode),
+        body: attempt.bodies.decode(&handshake_params.of(attempt)),
         rank: attempt::pinned_rank(request, attempt.decode),
         once: true,
-        limits: attempt.decode_limits(),
-        silence: attempt.decode_silence(),
+        limits: attempt.decode_send_timeouts(),
+        timeouts: attempt.decode_timeouts(),
     }
 }
 
-async fn send_decode(attempt: &Try<'_>, asking: AttemptSpec) -> Result<Answer, AttemptError> {
+async fn send_decode(attempt: &PairAttempt<'_>, spec: AttemptSpec) -> Result<Answer, AttemptError> {
     let request = attempt.request;
-    let answer = attempt::send(request, asking).await?;
-    leg::accept(request, answer).await
+    let answer = attempt::send(request, spec).await?;
+    answer_check::accept(request, answer).await
 }
 
 /// Handles a failure of the decode worker while nothing counts against the prefill worker: its transfer may serve
 /// another.
-async fn decode_failed(attempt: &Try<'_>, mut transfer: Transfer, error: AttemptError) -> Failed {
+async fn decode_failed(attempt: &PairAttempt<'_>, mut transfer: Transfer, error: AttemptError) -> Failed {
     if error.is_final() {
         transfer.prefill.awaited(false);
     }
     if attempt.handover.dialect == Dialect::Mooncake && error.may_lack_the_prompt() {
-        return maybe_restarted(attempt, &transfer.meeting, error).await;
+        return maybe_restarted(attempt, &transfer.handshake_params, error).await;
     }
     let again = attempt.handover.dialect == Dialect::Mooncake && error.nothing_was_used();
     attempt.decode_failed(error, again.then_some(Handed::Transfer(transfer)))
@@ -291,10 +295,14 @@ async fn decode_failed(attempt: &Try<'_>, mut transfer: Transfer, error: Attempt
 /// Handles a decode worker's answer that may mean that the prefill worker's engine has restarted. If the prefill worker
 /// now has another engine id, no worker is blamed and a new handshake begins. The prompt that the old engine had
 /// computed is lost.
-async fn maybe_restarted(attempt: &Try<'_>, meeting: &HandshakeParams, error: AttemptError) -> Failed {
-    doubt(attempt);
-    let fresh = meet(attempt).await;
-    let (HandshakeParams::Mooncake { engine_id, rank, .. }, Ok(fresh)) = (meeting, fresh) else {
+async fn maybe_restarted(
+    attempt: &PairAttempt<'_>,
+    handshake_params: &HandshakeParams,
+    error: AttemptError,
+) -> Failed {
+    mark_engine_ids_stale(attempt);
+    let fresh = new_handshake(attempt).await;
+    let (HandshakeParams::Mooncake { engine_id, rank, .. }, Ok(fresh)) = (handshake_params, fresh) else {
         return attempt.decode_failed(error, None);
     };
     let has_moved = matches!(&fresh, HandshakeParams::Mooncake { engine_id: id, rank: of, .. } if of == rank && id != engine_id);
@@ -307,37 +315,43 @@ async fn maybe_restarted(attempt: &Try<'_>, meeting: &HandshakeParams, error: At
         worker,
         "a prefill worker has restarted; its new engine id is used"
     );
-    attempt.prefill_failed(AttemptError::EngineRestarted)
+    attempt.prefill_failed(LegError::EngineRestarted.into())
 }
 
 /// Marks the engine ids of the prefill worker as possibly stale.
-fn doubt(attempt: &Try<'_>) {
+fn mark_engine_ids_stale(attempt: &PairAttempt<'_>) {
     let member = &attempt.request.pool().workers.members[attempt.prefill.member];
     if let Some(bootstrap) = &member.bootstrap {
         bootstrap.doubt();
     }
 }
 
-fn together(attempt: &Try<'_>, answer: Answer, prefill: Prefill) -> UpstreamResponse {
-    let (mut truth, mut rest) = (None, None);
+fn together(attempt: &PairAttempt<'_>, answer: Answer, prefill: Prefill) -> SplitAnswer {
+    let (mut correction, mut rest) = (None, None);
     match prefill {
         Prefill::Done(done) => {
             let told = PrefillAnswer::read(&done.answer).ok();
-            truth = attempt.truth(told.and_then(|told| told.cached_tokens));
+            correction = attempt.correction(told.and_then(|told| told.cached_tokens));
         }
         // No decode worker takes over the prompt that it computes.
         Prefill::Running(_) if answer.response.status().is_client_error() => {}
         Prefill::Running(mut leg) => {
-            truth = attempt.truth(None);
+            correction = attempt.correction(None);
             leg.awaited = false;
             let leg = async { drop(leg.await) };
-            rest = Some(tasks::spawn_guarded(&attempt.proxy.background, "prefill", leg));
+            rest = Some(tasks::spawn_guarded(
+                &attempt.dispatcher.background,
+                "prefill",
+                leg,
+            ));
         }
     }
-    UpstreamResponse {
+    SplitAnswer {
         answer,
-        prefill: Some(attempt.prefill.member),
-        truth,
-        rest,
+        prefill: PrefillLeg {
+            member: Some(attempt.prefill.member),
+            correction,
+            rest,
+        },
     }
 }

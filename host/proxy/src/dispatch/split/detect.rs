@@ -17,13 +17,12 @@ use http::{HeaderMap, Method};
 use routing::{Dialect, Role};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 use worker_client::{OutgoingRequest, SendTimeouts, read_body};
 
-use crate::fleet::pool::Member;
+use crate::fleet::pool::{Member, WorkerPool};
 use crate::fleet::worker::WorkerHandle;
-use crate::proxy::Proxy;
-use crate::request::snapshot::PoolState;
 use crate::tasks;
 
 /// Intervals of the queries to workers: while the dialect is unknown, and once it is known.
@@ -173,7 +172,7 @@ impl Detection {
     }
 
     /// Records the result of a round: the evidence of these workers.
-    fn round(&self, pool: &PoolState, shown: &[(&Member, Shown)]) {
+    fn round(&self, pool: &DetectedPool, shown: &[(&Member, Shown)]) {
         let speaking = shown.iter().find_map(|(member, shown)| match shown {
             Shown::Speaks {
                 dialect, evidence, ..
@@ -207,7 +206,7 @@ impl Detection {
         self.ended.notify_waiters();
     }
 
-    fn stays_unknown(&self, pool: &PoolState, shown: &[(&Member, Shown)]) {
+    fn stays_unknown(&self, pool: &DetectedPool, shown: &[(&Member, Shown)]) {
         let reached = shown
             .iter()
             .filter(|(_, shown)| !matches!(shown, Shown::Unreachable))
@@ -225,7 +224,7 @@ impl Detection {
         if reached == 0 || !self.may_warn() {
             return;
         }
-        let alone = pool.pd.as_ref().is_some_and(|pd| pd.spec.alone);
+        let alone = pool.alone;
         let meanwhile = if alone {
             "requests are not split: decode workers compute every prompt themselves"
         } else {
@@ -240,7 +239,7 @@ impl Detection {
         );
     }
 
-    fn warn_of_others(&self, pool: &PoolState, dialect: Dialect, shown: &[(&Member, Shown)]) {
+    fn warn_of_others(&self, pool: &DetectedPool, dialect: Dialect, shown: &[(&Member, Shown)]) {
         let other = shown.iter().find_map(|(member, shown)| match shown {
             Shown::Speaks { dialect: other, .. } if *other != dialect => Some((member, *other)),
             _ => None,
@@ -273,27 +272,32 @@ impl Detection {
     }
 }
 
-/// Queries the workers of those pools without a dialect whose next query is due.
-pub(super) fn look(proxy: &Proxy, pools: &[Arc<PoolState>], stop: &CancellationToken) {
-    let now = Instant::now();
-    for pool in pools {
-        let detection = pool.pd.as_ref().and_then(|pd| pd.detection.as_ref());
-        let Some(detection) = detection.filter(|detection| detection.is_due(now)) else {
-            continue;
-        };
-        let (detection, pool, stop) = (Arc::clone(detection), Arc::clone(pool), stop.clone());
-        detection.under_way.store(true, Ordering::Relaxed);
-        tasks::spawn(&proxy.background, "dialect", async move {
+/// Pool whose dialect is detected.
+pub(super) struct DetectedPool {
+    pub(super) detection: Arc<Detection>,
+    pub(super) workers: Arc<WorkerPool>,
+    /// Set if a decode worker may run the whole of a request.
+    pub(super) alone: bool,
+}
+
+impl DetectedPool {
+    /// Queries the prefill workers, if the next query is due.
+    pub(super) fn query(self, background: &TaskTracker, stop: CancellationToken) {
+        if !self.detection.is_due(Instant::now()) {
+            return;
+        }
+        self.detection.under_way.store(true, Ordering::Relaxed);
+        tasks::spawn(background, "dialect", async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = look_at(&detection, &pool) => {}
+                () = look_at(&self.detection, &self) => {}
             }
-            detection.under_way.store(false, Ordering::Relaxed);
+            self.detection.under_way.store(false, Ordering::Relaxed);
         });
     }
 }
 
-async fn look_at(detection: &Detection, pool: &PoolState) {
+async fn look_at(detection: &Detection, pool: &DetectedPool) {
     let is_prefill = |member: &&Member| member.worker.spec().role == Role::Prefill;
     let members: Vec<&Member> = pool
         .workers

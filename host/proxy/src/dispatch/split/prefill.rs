@@ -10,11 +10,13 @@ use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 use worker_client::{ReadError, read_body};
 
+use crate::base::headers::is_event_stream;
 use crate::base::label::FailureKind;
+use crate::dispatch::answer_check;
 use crate::dispatch::attempt::{self, Answer, AttemptSpec};
-use crate::dispatch::split::leg::{self, AttemptError};
-use crate::request::context::RequestContext;
-use crate::request::stream;
+use crate::dispatch::attempt_error::AttemptError;
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::split::leg_error::LegError;
 use crate::tasks;
 
 /// Longest answer of a prefill leg that is read, in bytes: one token, and the parameters of a handshake.
@@ -31,20 +33,20 @@ pub(crate) struct Prefilled {
 
 /// Runs the leg to its end, within `limit`.
 pub(crate) async fn run(
-    request: Arc<RequestContext>,
-    asking: AttemptSpec,
+    request: Arc<InferenceRequest>,
+    spec: AttemptSpec,
     limit: Duration,
 ) -> Result<Prefilled, AttemptError> {
     let started = Instant::now();
-    let trail = asking.booking.trail();
+    let trail = spec.lease.trail();
     // The leg has the same limit, and a worker that exceeds it is avoided.
-    let answer = attempt::send(&request, asking).await?;
-    let link = &request.pool().workers.members[answer.member].link;
+    let answer = attempt::send(&request, spec).await?;
+    let link = &request.pool().workers.members[answer.attempt.member].link;
     let rest = limit.saturating_sub(started.elapsed());
     let read = tokio::time::timeout(rest, read(&request, answer, started)).await;
     let done = read.unwrap_or_else(|_| {
         link.metrics.failed(FailureKind::IdleTimeout);
-        Err(AttemptError::PrefillTimeout(limit))
+        Err(LegError::PrefillTimeout(limit).into())
     });
     if let Some(trail) = trail {
         match &done {
@@ -59,16 +61,20 @@ pub(crate) async fn run(
     Ok(done)
 }
 
-async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Result<Prefilled, AttemptError> {
+async fn read(
+    request: &InferenceRequest,
+    answer: Answer,
+    started: Instant,
+) -> Result<Prefilled, AttemptError> {
     if !answer.response.status().is_success() {
-        return Err(leg::refused(request, answer).await);
+        return Err(answer_check::refused(request, answer).await);
     }
-    let member = &request.pool().workers.members[answer.member];
+    let member = &request.pool().workers.members[answer.attempt.member];
     let link = &member.link;
-    let (booking, silence, dispatch) = (answer.booking, answer.silence, answer.dispatch);
-    let is_stream = stream::is_event_stream(answer.response.headers());
+    let (lease, timeouts, token) = (answer.attempt.lease, answer.timeouts, answer.attempt.token);
+    let is_stream = is_event_stream(answer.response.headers());
     let mut body = answer.response.into_body();
-    let read = read_body(&mut body, LONGEST_ANSWER, silence.idle).await;
+    let read = read_body(&mut body, LONGEST_ANSWER, timeouts.idle).await;
     let answer = read.map_err(|error| {
         link.metrics.failed(match error {
             ReadError::Stalled { .. } => FailureKind::IdleTimeout,
@@ -77,11 +83,11 @@ async fn read(request: &RequestContext, answer: Answer, started: Instant) -> Res
         AttemptError::BrokeOff(error)
     })?;
     link.upstream.checkin(body);
-    booking.computed(started.elapsed());
-    if is_stream && let Some(failed) = leg::failed_in_stream(request, member, dispatch, &answer) {
+    lease.computed(started.elapsed());
+    if is_stream && let Some(failed) = answer_check::failed_in_stream(request, member, token, &answer) {
         return Err(failed);
     }
-    link.answered(dispatch);
+    link.answered(token);
     Ok(Prefilled { answer })
 }
 

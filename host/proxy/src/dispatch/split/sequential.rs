@@ -9,12 +9,13 @@ use serde_json::value::RawValue;
 use tracing::warn;
 
 use crate::base::label::FailureKind;
+use crate::dispatch::answer_check;
 use crate::dispatch::attempt::{self, AttemptSpec};
-use crate::dispatch::split::course::{Failed, Handed, Try, UpstreamResponse};
-use crate::dispatch::split::leg::{self, AttemptError};
+use crate::dispatch::split::leg_error::LegError;
+use crate::dispatch::split::pair::{Failed, Handed, PairAttempt, PrefillLeg, SplitAnswer};
 use crate::dispatch::split::prefill::{self, Prefilled};
 
-pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<UpstreamResponse, Failed> {
+pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Result<SplitAnswer, Failed> {
     let request = attempt.request;
     // Booked before the prefill leg is sent, so that no other request takes this worker for idle meanwhile.
     let decode_booking = attempt::book_computed(request, attempt.decode);
@@ -30,30 +31,32 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Upst
     };
     let told = PrefillAnswer::read(&prefilled.answer).ok();
     let dialect = attempt.handover.dialect;
-    let asking = AttemptSpec {
-        seat: attempt.decode,
-        booking: decode_booking,
+    let spec = AttemptSpec {
+        choice: attempt.decode,
+        lease: decode_booking,
         // Where nixl hands nothing over, the client's own body is sent.
         body: attempt
-            .split
+            .bodies
             .decode(&handshake(dialect, told.and_then(|told| told.params))),
         rank: attempt::pinned_rank(request, attempt.decode),
         once: true,
-        limits: attempt.decode_limits(),
-        silence: attempt.decode_silence(),
+        limits: attempt.decode_send_timeouts(),
+        timeouts: attempt.decode_timeouts(),
     };
-    let truth = attempt.truth(told.and_then(|told| told.cached_tokens));
+    let correction = attempt.correction(told.and_then(|told| told.cached_tokens));
     let is_handed_over = dialect == Dialect::Store || told.is_some_and(|told| told.params.is_some());
-    let answered = match attempt::send(request, asking).await {
-        Ok(answer) => leg::accept(request, answer).await,
+    let answered = match attempt::send(request, spec).await {
+        Ok(answer) => answer_check::accept(request, answer).await,
         Err(error) => Err(error.into()),
     };
     match answered {
-        Ok(answer) => Ok(UpstreamResponse {
+        Ok(answer) => Ok(SplitAnswer {
             answer,
-            prefill: is_handed_over.then_some(attempt.prefill.member),
-            truth,
-            rest: None,
+            prefill: PrefillLeg {
+                member: is_handed_over.then_some(attempt.prefill.member),
+                correction,
+                rest: None,
+            },
         }),
         Err(error) => {
             // A store keeps its blocks. Nixl's blocks are freed by the first worker that begins to take them.
@@ -63,23 +66,23 @@ pub(super) async fn send(attempt: &Try<'_>, kept: Option<Handed>) -> Result<Upst
     }
 }
 
-async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
+async fn run_prefill(attempt: &PairAttempt<'_>) -> Result<Prefilled, Failed> {
     let request = attempt.request;
-    let asking = AttemptSpec {
-        seat: attempt.prefill,
-        booking: attempt::book_prompt(request, attempt.prefill),
-        body: attempt.split.prefill(&handshake(attempt.handover.dialect, None)),
+    let spec = AttemptSpec {
+        choice: attempt.prefill,
+        lease: attempt::book_prompt(request, attempt.prefill),
+        body: attempt.bodies.prefill(&handshake(attempt.handover.dialect, None)),
         rank: attempt::pinned_rank(request, attempt.prefill),
         once: true,
-        limits: attempt.prefill_limits(),
-        silence: attempt.prefill_silence(),
+        limits: attempt.prefill_send_timeouts(),
+        timeouts: attempt.prefill_timeouts(),
     };
-    let done = prefill::run(Arc::clone(request), asking, attempt.pd.spec.prefill_timeout).await;
+    let done = prefill::run(Arc::clone(request), spec, attempt.pd.spec.prefill_timeout).await;
     let done = done.map_err(|error| attempt.prefill_failed(error))?;
     let Ok(told) = PrefillAnswer::read(&done.answer) else {
         let link = &request.pool().workers.members[attempt.prefill.member].link;
         link.metrics.failed(FailureKind::BadAnswer);
-        return Err(attempt.prefill_failed(AttemptError::NotHandedOver));
+        return Err(attempt.prefill_failed(LegError::NotHandedOver.into()));
     };
     if attempt.handover.is_trial {
         if told.params.is_some()
@@ -95,7 +98,7 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
     } else if attempt.handover.dialect == Dialect::Nixl && told.params.is_none() {
         handover_failed(attempt);
         if !attempt.pd.spec.alone {
-            return Err(attempt.prefill_failed(AttemptError::NotHandedOver));
+            return Err(attempt.prefill_failed(LegError::NotHandedOver.into()));
         }
     } else {
         let pool = request.pool();
@@ -105,7 +108,7 @@ async fn run_prefill(attempt: &Try<'_>) -> Result<Prefilled, Failed> {
     Ok(done)
 }
 
-fn handover_failed(attempt: &Try<'_>) {
+fn handover_failed(attempt: &PairAttempt<'_>) {
     attempt.pd.metrics.handover_failures.inc();
     let pool = attempt.request.pool();
     let member = &pool.workers.members[attempt.prefill.member];

@@ -4,28 +4,28 @@
 //! belongs to a pool and outlives snapshots. `AdmissionSession` is one request's admission. A `Permit` is its share of
 //! the budget until its response ends.
 
+mod admission_request;
 mod capacity;
-mod early;
-mod gate;
+mod controller;
+mod early_rejection;
 mod metrics;
-mod passage;
 mod permit;
+mod queue_entry;
 mod report;
+mod session;
 mod spec;
-mod ticket;
-mod wish;
 
 pub use report::BudgetReport;
 pub use spec::{AdmissionSpec, BudgetSpec, Objectives};
 
+pub(crate) use admission_request::{AdmissionInput, PoolQueue, PriorityHint, RequestTerms, start_deadline};
 pub(crate) use capacity::Capacity;
-pub(crate) use gate::AdmissionController;
+pub(crate) use controller::AdmissionController;
 pub(crate) use metrics::{AdmissionFamilies, AdmissionMetrics, CLASSES};
-pub(crate) use passage::AdmissionSession;
 pub(crate) use permit::Permit;
+pub(crate) use queue_entry::{QueuePosition, longest_hold};
+pub(crate) use session::AdmissionSession;
 pub(crate) use spec::Admission;
-pub(crate) use ticket::{QueuePosition, longest_hold};
-pub(crate) use wish::{PriorityHint, RequestTerms, deadline};
 
 #[cfg(test)]
 mod release_tests;

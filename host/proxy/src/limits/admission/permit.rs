@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use routing::weighted_tokens;
 
-use super::gate::AdmissionController;
+use super::controller::AdmissionController;
 
 /// Share of the budget, and a charge on the tenant's account. Dropping it returns the share and admits waiting
 /// requests. The charge of an unused permit is returned too.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    pub(super) gate: Arc<AdmissionController>,
+    pub(super) controller: Arc<AdmissionController>,
     /// Tokens taken of the budget.
     pub(super) tokens: u64,
     /// Expected output within these tokens.
@@ -39,7 +39,7 @@ impl Permit {
     pub(crate) fn served(&self, output: u64) {
         if let Some(charge) = &self.charged {
             let more = weighted_tokens(0, output) - weighted_tokens(0, self.output);
-            self.gate.correct(&charge.tenant, more / charge.weight);
+            self.controller.correct(&charge.tenant, more / charge.weight);
         }
     }
 }
@@ -47,8 +47,8 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(charge) = self.charged.take().filter(|_| !self.is_used) {
-            self.gate.correct(&charge.tenant, -charge.share);
+            self.controller.correct(&charge.tenant, -charge.share);
         }
-        self.gate.give_back(self.tokens, self.is_used);
+        self.controller.give_back(self.tokens, self.is_used);
     }
 }

@@ -7,19 +7,19 @@ use futures_util::poll;
 use placement::HoldTerms;
 use routing::{CapacityEvent, WorkerId};
 
-use super::gate::AdmissionController;
-use super::tests::{gate, hold, plain, tickets};
-use super::ticket::QueueEntry;
+use super::controller::AdmissionController;
+use super::queue_entry::QueueEntry;
+use super::tests::{controller, entries, hold, plain};
 
 /// Holds a request for good. Counts its unsuccessful re-evaluations.
 async fn held_for_good(
-    gate: &AdmissionController,
-    mut ticket: QueueEntry,
+    controller: &AdmissionController,
+    mut entry: QueueEntry,
     pause: HoldTerms,
     asked: &Cell<usize>,
 ) {
     let one = plain();
-    while ticket.hold(&one, pause, gate.releases(), None).await.is_ok() {
+    while entry.hold(&one, pause, controller.releases(), None).await.is_ok() {
         asked.set(asked.get() + 1);
     }
 }
@@ -27,18 +27,18 @@ async fn held_for_good(
 #[tokio::test]
 async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_though_they_are_last() {
     const MANY: usize = 40;
-    let gate = gate();
+    let controller = controller();
     let waits_for = |worker: u32| HoldTerms {
         waits_for: Some((WorkerId(worker), 1)),
         ..hold(10.0 - f64::from(worker))
     };
     let [here, there] = [Cell::new(0), Cell::new(0)];
-    let tickets: [QueueEntry; 2 * MANY] = tickets(&gate);
+    let entries: [QueueEntry; 2 * MANY] = entries(&controller);
     let mut waits: Vec<_> = (0..)
-        .zip(tickets)
-        .map(|(at, ticket): (u32, QueueEntry)| {
+        .zip(entries)
+        .map(|(at, entry): (u32, QueueEntry)| {
             let (worker, asked) = if at % 2 == 0 { (1, &here) } else { (2, &there) };
-            Box::pin(held_for_good(&gate, ticket, waits_for(worker), asked))
+            Box::pin(held_for_good(&controller, entry, waits_for(worker), asked))
         })
         .collect();
     let mut turn = async || {
@@ -50,7 +50,7 @@ async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_tho
     };
     turn().await;
     for times in 1..4 {
-        gate.release(CapacityEvent::at(WorkerId(1)));
+        controller.release(CapacityEvent::at(WorkerId(1)));
         turn().await;
         assert_eq!((here.get(), there.get()), (2 * times, 4 * times));
     }
@@ -58,26 +58,23 @@ async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_tho
 
 #[tokio::test]
 async fn those_who_leave_do_not_use_a_release_up() {
-    let gate = gate();
+    let controller = controller();
     let aimed = |order| HoldTerms {
         waits_for: Some((WorkerId(1), 1)),
         ..hold(order)
     };
     let one = &plain();
-    let [mut last, others @ ..]: [QueueEntry; 9] = tickets(&gate);
-    let leaves = |mut ticket: QueueEntry| async move {
-        let _permit = ticket.hold(one, aimed(0.0), 0, None).await;
+    let [mut last, others @ ..]: [QueueEntry; 9] = entries(&controller);
+    let leaves = |mut entry: QueueEntry| async move {
+        let _permit = entry.hold(one, aimed(0.0), 0, None).await;
     };
-    let mut waits: Vec<_> = others
-        .into_iter()
-        .map(|ticket| Box::pin(leaves(ticket)))
-        .collect();
+    let mut waits: Vec<_> = others.into_iter().map(|entry| Box::pin(leaves(entry))).collect();
     for wait in &mut waits {
         assert!(poll!(wait).is_pending());
     }
     let mut last = pin!(last.hold(one, aimed(1.0), 0, None));
     assert!(poll!(&mut last).is_pending());
-    gate.release(CapacityEvent::at(WorkerId(1)));
+    controller.release(CapacityEvent::at(WorkerId(1)));
     for wait in &mut waits {
         assert!(poll!(wait).is_ready(), "asked when the one before it was gone");
     }
@@ -87,14 +84,14 @@ async fn those_who_leave_do_not_use_a_release_up() {
 
 #[tokio::test]
 async fn one_that_is_asked_more_slowly_than_capacity_is_freed_waits_in_the_end() {
-    let gate = gate();
-    let [mut ticket] = tickets(&gate);
+    let controller = controller();
+    let [mut entry] = entries(&controller);
     let one = plain();
     let mut rounds = 0;
     loop {
-        let seen = gate.releases();
-        gate.release(CapacityEvent::at(WorkerId(1)));
-        let mut waits = pin!(ticket.hold(&one, hold(0.0), seen, None));
+        let seen = controller.releases();
+        controller.release(CapacityEvent::at(WorkerId(1)));
+        let mut waits = pin!(entry.hold(&one, hold(0.0), seen, None));
         if poll!(&mut waits).is_pending() {
             break;
         }

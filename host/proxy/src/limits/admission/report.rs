@@ -2,7 +2,7 @@
 
 use routing::{BudgetLimits, BudgetUse};
 
-use super::gate::AdmissionController;
+use super::controller::AdmissionController;
 use super::metrics::CLASSES;
 
 /// Budget of a pool that has one.
@@ -19,9 +19,9 @@ pub struct BudgetReport {
 
 impl BudgetReport {
     /// Returns the report of a pool's budget and queue.
-    pub(crate) fn of(gate: &AdmissionController) -> Self {
-        let (used, limits) = gate.budget();
-        let counts = gate.counts();
+    pub(crate) fn of(controller: &AdmissionController) -> Self {
+        let (used, limits) = controller.budget();
+        let counts = controller.counts();
         Self {
             used,
             limits,

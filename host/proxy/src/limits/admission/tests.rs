@@ -10,27 +10,27 @@ use prometheus_client::metrics::histogram::Histogram;
 use routing::CapacityEvent;
 use tokio::time::Instant;
 
+use super::admission_request::AdmissionRequest;
 use super::capacity::Capacity;
-use super::gate::{AdmissionController, QueueFull};
+use super::controller::{AdmissionController, QueueFull};
 use super::metrics::AdmissionFamilies;
 use super::permit::Permit;
-use super::ticket::{QueueEntry, Unserved};
-use super::wish::AdmissionRequest;
+use super::queue_entry::{QueueEntry, Unserved};
 
 const LONG: Duration = Duration::from_secs(60);
 
-pub(super) fn gate() -> Arc<AdmissionController> {
+pub(super) fn controller() -> Arc<AdmissionController> {
     AdmissionController::new(AdmissionFamilies::default().pool("main", Histogram::new([1.0])))
 }
 
 /// Creates an admission controller with these limits.
 fn budget(requests: Option<u64>, tokens: Option<u64>) -> Arc<AdmissionController> {
-    let gate = gate();
-    gate.put_in_force(Capacity::fixed(requests, tokens));
-    gate
+    let controller = controller();
+    controller.put_in_force(Capacity::fixed(requests, tokens));
+    controller
 }
 
-fn wish(class: i32, tenant: &str, input: u64) -> AdmissionRequest {
+fn request(class: i32, tenant: &str, input: u64) -> AdmissionRequest {
     AdmissionRequest {
         class,
         tenant: tenant.into(),
@@ -43,26 +43,26 @@ fn wish(class: i32, tenant: &str, input: u64) -> AdmissionRequest {
 }
 
 pub(super) fn plain() -> AdmissionRequest {
-    wish(0, "", 1)
+    request(0, "", 1)
 }
 
-fn pass(gate: &Arc<AdmissionController>, wish: AdmissionRequest) -> Option<Permit> {
-    let passed = gate.pass(|| wish);
+fn pass(controller: &Arc<AdmissionController>, request: AdmissionRequest) -> Option<Permit> {
+    let passed = controller.pass(|| request);
     passed.ok().map(|permit| permit.expect("it is counted"))
 }
 
 /// Enters a queue of at most `limit` entries, for at most `patience`.
 fn enter(
-    gate: &Arc<AdmissionController>,
+    controller: &Arc<AdmissionController>,
     limit: usize,
     patience: Duration,
     class: i32,
 ) -> Result<QueueEntry, QueueFull> {
-    gate.enter(gate.turn(Instant::now() + patience), limit, class)
+    controller.enter(controller.turn(Instant::now() + patience), limit, class)
 }
 
-pub(super) fn tickets<const N: usize>(gate: &Arc<AdmissionController>) -> [QueueEntry; N] {
-    std::array::from_fn(|_| enter(gate, N, LONG, 0).unwrap())
+pub(super) fn entries<const N: usize>(controller: &Arc<AdmissionController>) -> [QueueEntry; N] {
+    std::array::from_fn(|_| enter(controller, N, LONG, 0).unwrap())
 }
 
 pub(super) fn hold(order: f64) -> HoldTerms {
@@ -75,8 +75,8 @@ pub(super) fn hold(order: f64) -> HoldTerms {
 
 #[tokio::test]
 async fn releases_wake_in_order_then_by_arrival() {
-    let gate = gate();
-    let [mut late, mut first, mut second] = tickets(&gate);
+    let controller = controller();
+    let [mut late, mut first, mut second] = entries(&controller);
     let one = plain();
     let mut late = pin!(late.hold(&one, hold(5.0), 0, None));
     let mut second = pin!(second.hold(&one, hold(1.0), 0, None));
@@ -84,36 +84,36 @@ async fn releases_wake_in_order_then_by_arrival() {
     assert!(poll!(&mut late).is_pending());
     assert!(poll!(&mut second).is_pending());
     assert!(poll!(&mut first).is_pending());
-    gate.release(CapacityEvent::anywhere());
+    controller.release(CapacityEvent::anywhere());
     assert!(poll!(&mut late).is_pending());
     assert!(poll!(&mut second).is_pending());
     assert!(poll!(&mut first).is_ready());
-    gate.release(CapacityEvent::anywhere());
+    controller.release(CapacityEvent::anywhere());
     assert!(poll!(&mut second).is_ready());
     assert!(poll!(&mut late).is_pending());
 }
 
 #[tokio::test]
 async fn a_release_while_the_policy_was_asked_is_not_missed() {
-    let gate = gate();
-    let seen = gate.releases();
-    gate.release(CapacityEvent::anywhere());
-    let [mut ticket] = tickets(&gate);
-    assert!(ticket.hold(&plain(), hold(0.0), seen, None).await.is_ok());
-    assert_eq!(gate.waiting(), 0);
+    let controller = controller();
+    let seen = controller.releases();
+    controller.release(CapacityEvent::anywhere());
+    let [mut entry] = entries(&controller);
+    assert!(entry.hold(&plain(), hold(0.0), seen, None).await.is_ok());
+    assert_eq!(controller.waiting(), 0);
 }
 
 #[tokio::test]
 async fn a_wake_of_one_who_left_goes_to_the_next() {
-    let gate = gate();
-    let [mut gone, mut next] = tickets(&gate);
+    let controller = controller();
+    let [mut gone, mut next] = entries(&controller);
     let one = plain();
     let mut next = pin!(next.hold(&one, hold(1.0), 0, None));
     {
         let mut waits = pin!(gone.hold(&one, hold(0.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut next).is_pending());
-        gate.release(CapacityEvent::anywhere());
+        controller.release(CapacityEvent::anywhere());
     }
     drop(gone);
     assert!(poll!(&mut next).is_ready());
@@ -121,8 +121,8 @@ async fn a_wake_of_one_who_left_goes_to_the_next() {
 
 #[tokio::test]
 async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
-    let gate = gate();
-    let [mut first, mut second, mut third] = tickets(&gate);
+    let controller = controller();
+    let [mut first, mut second, mut third] = entries(&controller);
     let one = plain();
     let mut third = pin!(third.hold(&one, hold(2.0), 0, None));
     {
@@ -132,7 +132,7 @@ async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
             assert!(poll!(&mut waits).is_pending());
             assert!(poll!(&mut other).is_pending());
             assert!(poll!(&mut third).is_pending());
-            gate.release(CapacityEvent::anywhere());
+            controller.release(CapacityEvent::anywhere());
             assert!(poll!(&mut waits).is_ready());
         }
         assert!(poll!(&mut other).is_pending());
@@ -142,21 +142,21 @@ async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
     let mut again = pin!(second.hold(&one, hold(1.0), 1, None));
     assert!(poll!(&mut again).is_pending(), "it was asked since the release");
     assert!(poll!(&mut third).is_ready(), "the next may find room");
-    gate.release(CapacityEvent::anywhere());
+    controller.release(CapacityEvent::anywhere());
     assert!(poll!(&mut again).is_ready(), "the next release begins anew");
 }
 
 #[tokio::test]
 async fn a_wake_of_one_who_ends_unsent_goes_to_the_next() {
-    let gate = gate();
-    let [mut woken, mut next] = tickets(&gate);
+    let controller = controller();
+    let [mut woken, mut next] = entries(&controller);
     let one = plain();
     let mut next = pin!(next.hold(&one, hold(1.0), 0, None));
     {
         let mut waits = pin!(woken.hold(&one, hold(0.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut next).is_pending());
-        gate.release(CapacityEvent::anywhere());
+        controller.release(CapacityEvent::anywhere());
         assert!(poll!(&mut waits).is_ready());
     }
     assert!(poll!(&mut next).is_pending());
@@ -166,15 +166,15 @@ async fn a_wake_of_one_who_ends_unsent_goes_to_the_next() {
 
 #[tokio::test]
 async fn a_wake_of_one_held_again_goes_round_once() {
-    let gate = gate();
-    let [mut first, mut second] = tickets(&gate);
+    let controller = controller();
+    let [mut first, mut second] = entries(&controller);
     let one = plain();
     {
         let mut waits = pin!(first.hold(&one, hold(0.0), 0, None));
         let mut other = pin!(second.hold(&one, hold(1.0), 0, None));
         assert!(poll!(&mut waits).is_pending());
         assert!(poll!(&mut other).is_pending());
-        gate.release(CapacityEvent::anywhere());
+        controller.release(CapacityEvent::anywhere());
         assert!(poll!(&mut waits).is_ready());
         assert!(poll!(&mut other).is_pending());
     }
@@ -183,71 +183,74 @@ async fn a_wake_of_one_held_again_goes_round_once() {
     let mut again = pin!(first.hold(&one, hold(2.0), 1, None));
     assert!(poll!(&mut again).is_pending());
     assert!(poll!(&mut other).is_pending(), "nobody is left to be asked");
-    gate.release(CapacityEvent::anywhere());
+    controller.release(CapacityEvent::anywhere());
     assert!(poll!(&mut other).is_ready(), "the next release begins anew");
 }
 
 #[tokio::test]
 async fn the_queue_is_bounded_in_length_and_time() {
-    let gate = gate();
-    let mut ticket = enter(&gate, 1, Duration::ZERO, 0).unwrap();
-    assert_eq!(enter(&gate, 1, LONG, 0).unwrap_err(), QueueFull);
-    let held = ticket.hold(&plain(), hold(0.0), 0, None).await;
+    let controller = controller();
+    let mut entry = enter(&controller, 1, Duration::ZERO, 0).unwrap();
+    assert_eq!(enter(&controller, 1, LONG, 0).unwrap_err(), QueueFull);
+    let held = entry.hold(&plain(), hold(0.0), 0, None).await;
     assert_eq!(held.unwrap_err(), Unserved::Timeout);
-    drop(ticket);
-    assert_eq!(gate.len(), 0);
-    let mut ticket = enter(&gate, 1, LONG, 0).unwrap();
+    drop(entry);
+    assert_eq!(controller.len(), 0);
+    let mut entry = enter(&controller, 1, LONG, 0).unwrap();
     let soon = HoldTerms {
         ask_again: Duration::from_millis(1),
         ..hold(0.0)
     };
-    let held = ticket.hold(&plain(), soon, 0, None).await;
+    let held = entry.hold(&plain(), soon, 0, None).await;
     assert!(held.is_ok(), "asked again when the time is up");
 }
 
 #[tokio::test]
 async fn a_turn_ends_at_its_deadline_however_often_the_queue_is_entered() {
-    let gate = gate();
-    let turn = gate.turn(Instant::now());
-    gate.enter(turn, 1, 0).unwrap().sent();
-    let mut again = gate.enter(turn, 1, 0).unwrap();
+    let controller = controller();
+    let turn = controller.turn(Instant::now());
+    controller.enter(turn, 1, 0).unwrap().sent();
+    let mut again = controller.enter(turn, 1, 0).unwrap();
     let held = again.hold(&plain(), hold(0.0), 0, None).await;
     assert_eq!(held.unwrap_err(), Unserved::Timeout);
 }
 
 #[tokio::test]
 async fn room_for_several_lets_several_in_by_class_and_nobody_who_comes_later() {
-    let gate = budget(Some(2), None);
-    let inside = [pass(&gate, plain()).unwrap(), pass(&gate, plain()).unwrap()];
-    let [mut low, mut high, mut middle] = tickets(&gate);
-    let wishes = [wish(-1, "", 1), wish(7, "", 1), plain()];
-    let mut low = pin!(low.wait(&wishes[0]));
-    let mut high = pin!(high.wait(&wishes[1]));
-    let mut middle = pin!(middle.wait(&wishes[2]));
+    let controller = budget(Some(2), None);
+    let inside = [
+        pass(&controller, plain()).unwrap(),
+        pass(&controller, plain()).unwrap(),
+    ];
+    let [mut low, mut high, mut middle] = entries(&controller);
+    let requests = [request(-1, "", 1), request(7, "", 1), plain()];
+    let mut low = pin!(low.wait(&requests[0]));
+    let mut high = pin!(high.wait(&requests[1]));
+    let mut middle = pin!(middle.wait(&requests[2]));
     assert!(poll!(&mut low).is_pending());
     assert!(poll!(&mut high).is_pending());
     assert!(poll!(&mut middle).is_pending());
-    assert_eq!(gate.counts(), [1, 1, 1]);
+    assert_eq!(controller.counts(), [1, 1, 1]);
     drop(inside);
     assert!(poll!(&mut low).is_pending());
-    assert!(pass(&gate, plain()).is_none(), "others are before it");
+    assert!(pass(&controller, plain()).is_none(), "others are before it");
     let (high, middle) = (poll!(&mut high), poll!(&mut middle));
     assert!(high.is_ready() && middle.is_ready());
-    assert_eq!(gate.budget().0.requests, 2);
+    assert_eq!(controller.budget().0.requests, 2);
     drop(middle);
     let std::task::Poll::Ready(Ok(permit)) = poll!(&mut low) else {
         panic!("there is room for it")
     };
     drop((high, permit));
-    assert_eq!(gate.budget().0.requests, 0);
-    assert!(pass(&gate, plain()).is_some());
+    assert_eq!(controller.budget().0.requests, 0);
+    assert!(pass(&controller, plain()).is_some());
 }
 
 #[tokio::test]
 async fn a_permit_that_was_on_its_way_to_one_who_left_goes_to_the_next() {
-    let gate = budget(Some(1), None);
-    let inside = pass(&gate, plain()).unwrap();
-    let [mut gone, mut next] = tickets(&gate);
+    let controller = budget(Some(1), None);
+    let inside = pass(&controller, plain()).unwrap();
+    let [mut gone, mut next] = entries(&controller);
     let one = plain();
     let mut next = pin!(next.wait(&one));
     {
@@ -261,10 +264,10 @@ async fn a_permit_that_was_on_its_way_to_one_who_left_goes_to_the_next() {
 
 #[tokio::test]
 async fn one_that_waits_in_vain_leaves_its_place_and_whoever_it_kept_out_goes_in() {
-    let gate = budget(None, Some(10));
-    let inside = pass(&gate, wish(0, "", 6)).unwrap();
-    let [mut large, mut small] = tickets(&gate);
-    let (of_large, of_small) = (wish(1, "", 9), wish(0, "", 2));
+    let controller = budget(None, Some(10));
+    let inside = pass(&controller, request(0, "", 6)).unwrap();
+    let [mut large, mut small] = entries(&controller);
+    let (of_large, of_small) = (request(1, "", 9), request(0, "", 2));
     let mut small = pin!(small.wait(&of_small));
     {
         let mut waits = pin!(large.wait(&of_large));
@@ -277,90 +280,90 @@ async fn one_that_waits_in_vain_leaves_its_place_and_whoever_it_kept_out_goes_in
 
 #[tokio::test]
 async fn one_that_a_policy_holds_gives_its_room_to_others_and_gets_it_again() {
-    let gate = budget(Some(1), None);
-    let permit = pass(&gate, plain());
-    let [mut held, mut other] = tickets(&gate);
+    let controller = budget(Some(1), None);
+    let permit = pass(&controller, plain());
+    let [mut held, mut other] = entries(&controller);
     let one = plain();
     let mut other = pin!(other.wait(&one));
     assert!(poll!(&mut other).is_pending());
-    let mut held = pin!(held.hold(&one, hold(0.0), gate.releases(), permit));
+    let mut held = pin!(held.hold(&one, hold(0.0), controller.releases(), permit));
     assert!(poll!(&mut held).is_pending());
     let std::task::Poll::Ready(Ok(mut used)) = poll!(&mut other) else {
         panic!("the room of the one that is held is free")
     };
     used.begin();
-    gate.release(CapacityEvent::anywhere());
+    controller.release(CapacityEvent::anywhere());
     assert!(poll!(&mut held).is_pending(), "the budget is full");
     drop(used);
     let std::task::Poll::Ready(Ok(Some(again))) = poll!(&mut held) else {
         panic!("there is room for it again")
     };
-    assert_eq!(gate.budget().0.requests, 1);
+    assert_eq!(controller.budget().0.requests, 1);
     drop(again);
-    assert_eq!(gate.budget().0.requests, 0);
+    assert_eq!(controller.budget().0.requests, 0);
 }
 
 #[tokio::test]
 async fn a_full_queue_sheds_who_may_be_shed_for_who_is_more_important() {
-    let gate = budget(Some(1), None);
-    let _inside = pass(&gate, plain()).unwrap();
-    let mut sheddable = enter(&gate, 1, LONG, -1).unwrap();
-    let of_it = wish(-1, "", 1);
+    let controller = budget(Some(1), None);
+    let _inside = pass(&controller, plain()).unwrap();
+    let mut sheddable = enter(&controller, 1, LONG, -1).unwrap();
+    let of_it = request(-1, "", 1);
     {
         let mut waits = pin!(sheddable.wait(&of_it));
         assert!(poll!(&mut waits).is_pending());
-        assert_eq!(enter(&gate, 1, LONG, -1).unwrap_err(), QueueFull);
-        let _more_important = enter(&gate, 1, LONG, 0).unwrap();
+        assert_eq!(enter(&controller, 1, LONG, -1).unwrap_err(), QueueFull);
+        let _more_important = enter(&controller, 1, LONG, 0).unwrap();
         assert_eq!(waits.await.unwrap_err(), Unserved::Shed);
-        assert_eq!(enter(&gate, 1, LONG, 0).unwrap_err(), QueueFull);
-        assert_eq!(gate.len(), 1);
+        assert_eq!(enter(&controller, 1, LONG, 0).unwrap_err(), QueueFull);
+        assert_eq!(controller.len(), 1);
     }
     drop(sheddable);
-    assert_eq!(gate.len(), 0);
+    assert_eq!(controller.len(), 0);
 }
 
 #[tokio::test]
 async fn who_is_sure_to_be_refused_is_known_before_it_asks() {
-    let gate = budget(Some(1), None);
-    assert!(!gate.is_crowded(0), "there is room");
-    let _inside = pass(&gate, plain()).unwrap();
-    let mut ticket = enter(&gate, 1, LONG, -1).unwrap();
-    let less = wish(-1, "", 1);
-    let mut waits = pin!(ticket.wait(&less));
+    let controller = budget(Some(1), None);
+    assert!(!controller.is_crowded(0), "there is room");
+    let _inside = pass(&controller, plain()).unwrap();
+    let mut entry = enter(&controller, 1, LONG, -1).unwrap();
+    let less = request(-1, "", 1);
+    let mut waits = pin!(entry.wait(&less));
     assert!(poll!(&mut waits).is_pending());
-    gate.admit_ready(None);
-    assert!(gate.is_crowded(1) && !gate.is_crowded(2));
-    assert!(gate.may_shed_for(0) && !gate.may_shed_for(-1));
+    controller.admit_ready(None);
+    assert!(controller.is_crowded(1) && !controller.is_crowded(2));
+    assert!(controller.may_shed_for(0) && !controller.may_shed_for(-1));
 }
 
 #[tokio::test]
 async fn a_larger_budget_lets_in_who_waits() {
-    let gate = budget(Some(1), None);
-    let _inside = pass(&gate, plain()).unwrap();
-    let [mut ticket] = tickets(&gate);
+    let controller = budget(Some(1), None);
+    let _inside = pass(&controller, plain()).unwrap();
+    let [mut entry] = entries(&controller);
     let one = plain();
-    let mut waits = pin!(ticket.wait(&one));
+    let mut waits = pin!(entry.wait(&one));
     assert!(poll!(&mut waits).is_pending());
-    gate.put_in_force(Capacity::fixed(Some(2), None));
+    controller.put_in_force(Capacity::fixed(Some(2), None));
     assert!(poll!(&mut waits).is_ready());
 }
 
 #[tokio::test]
 async fn tenants_take_turns_by_what_they_were_served() {
-    let gate = budget(Some(1), None);
-    let mut inside = pass(&gate, wish(0, "heavy", 100)).unwrap();
+    let controller = budget(Some(1), None);
+    let mut inside = pass(&controller, request(0, "heavy", 100)).unwrap();
     inside.begin();
-    let mut tickets: [QueueEntry; 4] = tickets(&gate);
-    let wishes = [
-        wish(0, "heavy", 100),
-        wish(0, "heavy", 100),
-        wish(0, "light", 10),
-        wish(0, "light", 10),
+    let mut entries: [QueueEntry; 4] = entries(&controller);
+    let requests = [
+        request(0, "heavy", 100),
+        request(0, "heavy", 100),
+        request(0, "light", 10),
+        request(0, "light", 10),
     ];
-    let mut waits: Vec<_> = tickets
+    let mut waits: Vec<_> = entries
         .iter_mut()
-        .zip(&wishes)
-        .map(|(ticket, wish)| Box::pin(ticket.wait(wish)))
+        .zip(&requests)
+        .map(|(entry, request)| Box::pin(entry.wait(request)))
         .collect();
     for wait in &mut waits {
         assert!(poll!(wait).is_pending());
@@ -389,32 +392,33 @@ async fn tenants_take_turns_by_what_they_were_served() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind() {
     const LIMIT: u64 = 3;
-    let gate = budget(Some(LIMIT), Some(1_000));
+    let controller = budget(Some(LIMIT), Some(1_000));
     let visitor = |number: u64| {
-        let gate = Arc::clone(&gate);
+        let controller = Arc::clone(&controller);
         async move {
             for round in 0..50 {
-                let one = wish((number % 3) as i32 - 1, "t", 1 + (number + round) % 7);
-                let mut permit = match gate.pass(|| one.clone()) {
+                let one = request((number % 3) as i32 - 1, "t", 1 + (number + round) % 7);
+                let mut permit = match controller.pass(|| one.clone()) {
                     Ok(permit) => permit,
                     Err(one) => {
-                        let Ok(mut ticket) = enter(&gate, 16, Duration::from_millis(20), one.class) else {
+                        let Ok(mut entry) = enter(&controller, 16, Duration::from_millis(20), one.class)
+                        else {
                             continue;
                         };
-                        let Ok(permit) = ticket.wait(&one).await else {
+                        let Ok(permit) = entry.wait(&one).await else {
                             continue;
                         };
-                        ticket.sent();
+                        entry.sent();
                         Some(permit)
                     }
                 };
                 if let Some(permit) = &mut permit {
                     permit.begin();
                 }
-                assert!(gate.budget().0.requests <= LIMIT);
+                assert!(controller.budget().0.requests <= LIMIT);
                 tokio::task::yield_now().await;
                 drop(permit);
-                gate.release(CapacityEvent::anywhere());
+                controller.release(CapacityEvent::anywhere());
             }
         }
     };
@@ -423,7 +427,7 @@ async fn a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind() {
         visitors.spawn(visitor(number));
     }
     visitors.join_all().await;
-    let (used, _) = gate.budget();
+    let (used, _) = controller.budget();
     assert_eq!((used.requests, used.tokens), (0, 0));
-    assert_eq!((gate.len(), gate.waiting()), (0, 0));
+    assert_eq!((controller.len(), controller.waiting()), (0, 0));
 }

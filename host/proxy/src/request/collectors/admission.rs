@@ -34,16 +34,21 @@ impl Collector for AdmissionCollector {
             MetricType::Gauge,
         )?;
         for pool in &snapshot.pools {
-            for (class, count) in CLASSES.iter().zip(pool.queue.counts()) {
+            for (class, count) in CLASSES.iter().zip(pool.queue.controller.counts()) {
                 let labels = [("pool", &*pool.workers.name), ("class", *class)];
                 ConstGauge::new(count as f64).encode(waiting.encode_family(&labels)?)?;
             }
         }
-        let budgets = || snapshot.pools.iter().filter(|pool| pool.admission.is_some());
+        let budgets = || {
+            snapshot
+                .pools
+                .iter()
+                .filter(|pool| pool.queue.admission.is_some())
+        };
         let mut used =
             encoder.encode_descriptor("budget_used", "Usage of a pool's budget", None, MetricType::Gauge)?;
         for pool in budgets() {
-            let (of, _) = pool.queue.budget();
+            let (of, _) = pool.queue.controller.budget();
             for (budget, amount) in [("requests", of.requests), ("tokens", of.tokens)] {
                 let labels = [("pool", &*pool.workers.name), ("budget", budget)];
                 ConstGauge::new(amount as f64).encode(used.encode_family(&labels)?)?;
@@ -56,7 +61,7 @@ impl Collector for AdmissionCollector {
             MetricType::Gauge,
         )?;
         for pool in budgets() {
-            let (_, of) = pool.queue.budget();
+            let (_, of) = pool.queue.controller.budget();
             for (budget, amount) in [("requests", of.requests), ("tokens", of.tokens)] {
                 let labels = [("pool", &*pool.workers.name), ("budget", budget)];
                 if let Some(amount) = amount {

@@ -8,9 +8,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::dispatch::pool_state::PoolState;
 use crate::fleet::health::HealthStatus;
 use crate::fleet::pool::Member;
-use crate::request::snapshot::{PoolState, SnapshotCell};
+use crate::request::snapshot::SnapshotCell;
 
 #[derive(Debug)]
 pub(crate) struct FleetCollector {
@@ -119,7 +120,7 @@ impl Collector for FleetCollector {
         )?;
         for pool in &snapshot.pools {
             let label = [("pool", &*pool.workers.name)];
-            ConstGauge::new(pool.queue.len() as f64).encode(queued.encode_family(&label)?)?;
+            ConstGauge::new(pool.queue.controller.len() as f64).encode(queued.encode_family(&label)?)?;
         }
         let mut known = encoder.encode_descriptor(
             "pd_dialect_known",

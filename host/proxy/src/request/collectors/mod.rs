@@ -25,7 +25,7 @@ struct TrialCollector(Arc<SnapshotCell>);
 impl Collector for TrialCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let snapshot = self.0.load();
-        let trials = snapshot.routes.iter().filter_map(|route| route.trial());
+        let trials = snapshot.routes.iter().filter_map(|route| route.policies.trial());
         encode_trials(&mut encoder, trials.map(|trial| &**trial))
     }
 }

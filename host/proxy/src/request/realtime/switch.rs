@@ -8,7 +8,7 @@ use worker_client::SendError;
 use super::tunnel::{Tunnel, TunnelSlot};
 use crate::base::label::Outcome;
 use crate::base::reply::Refusal;
-use crate::dispatch::split::UpstreamResponse;
+use crate::dispatch::session::PlacedAnswer;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::response_body::Body;
 use crate::request::stream;
@@ -25,29 +25,28 @@ pub(crate) fn ask_for(headers: &mut HeaderMap) {
 
 /// Returns the head for the client of a worker's answer that switches protocols, with the tunnel in its extensions.
 pub(crate) fn response(
-    placed: UpstreamResponse,
-    mut exchange: RequestLifecycle,
+    placed: PlacedAnswer,
+    mut lifecycle: RequestLifecycle,
 ) -> Result<Response<Body>, Refusal> {
-    let UpstreamResponse {
-        mut answer, prefill, ..
-    } = placed;
-    stream::tell(&mut answer, prefill, &exchange);
+    let PlacedAnswer { mut answer, prefill } = placed;
+    stream::report_decision(&mut answer, prefill.as_ref(), &lifecycle);
     let (mut head, body) = answer.response.into_parts();
     let Some(worker) = body.into_upgraded() else {
-        exchange.finish(Outcome::UpstreamError);
+        lifecycle.finish(Outcome::UpstreamError);
         return Err(SendError::UnexpectedUpgrade.into());
     };
-    exchange.answered(StatusCode::SWITCHING_PROTOCOLS);
-    exchange.member(answer.member).link.answered(answer.dispatch);
+    let attempt = answer.attempt;
+    lifecycle.answered(StatusCode::SWITCHING_PROTOCOLS);
+    lifecycle.member(attempt.member).link.answered(attempt.token);
     ask_for(&mut head.headers);
     head.version = Version::HTTP_11;
     head.extensions.insert(TunnelSlot::of(Tunnel {
         worker,
-        exchange,
-        booking: answer.booking,
-        member: answer.member,
-        idle: answer.silence.idle,
-        deadline: answer.silence.deadline,
+        lifecycle,
+        lease: attempt.lease,
+        member: attempt.member,
+        idle: answer.timeouts.idle,
+        deadline: answer.timeouts.deadline,
     }));
     Ok(Response::from_parts(head, Body::from(Bytes::new())))
 }

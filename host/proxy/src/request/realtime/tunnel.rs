@@ -20,14 +20,15 @@ use super::flow::{Flow, Progress, PumpError};
 use super::metrics::TunnelMetrics;
 use crate::base::label::{FailureKind, Outcome};
 use crate::base::request_id::RequestId;
-use crate::request::lifecycle::{LoadGuard, RequestLifecycle};
+use crate::dispatch::load_guard::LoadGuard;
+use crate::request::lifecycle::RequestLifecycle;
 
 /// Worker's side of a connection that was switched, and what lasts as long as it.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     pub(super) worker: UpgradedStream,
-    pub(super) exchange: RequestLifecycle,
-    pub(super) booking: LoadGuard,
+    pub(super) lifecycle: RequestLifecycle,
+    pub(super) lease: LoadGuard,
     /// Index into the pool's members.
     pub(super) member: usize,
     /// Longest silence of both sides.
@@ -100,7 +101,7 @@ impl Tunnel {
     async fn run(mut self, client: OnUpgrade, cut: CancellationToken, metrics: &TunnelMetrics) {
         let _open = metrics.opened();
         // There is no prompt to wait for.
-        self.booking.take_for_computed();
+        self.lease.take_for_computed();
         let outcome = match client.await {
             Ok(client) => self.relay(TokioIo::new(client), cut, metrics).await,
             Err(error) => {
@@ -110,11 +111,11 @@ impl Tunnel {
             }
         };
         match outcome {
-            Outcome::Complete => self.booking.finished(),
-            Outcome::UpstreamError => self.booking.failed(),
+            Outcome::Complete => self.lease.finished(),
+            Outcome::UpstreamError => self.lease.failed(),
             _ => {}
         }
-        self.exchange.finish(outcome);
+        self.lifecycle.finish(outcome);
     }
 
     async fn relay(
@@ -165,7 +166,7 @@ impl Tunnel {
 
     /// Reports the side that broke off.
     fn broken(&self, broken: &Broken) -> Outcome {
-        let id = RequestId(self.exchange.id());
+        let id = RequestId(self.lifecycle.id());
         match broken {
             Broken::Client(error) => {
                 let error = error as &dyn Error;
@@ -173,7 +174,7 @@ impl Tunnel {
                 Outcome::ClientLeft
             }
             Broken::Worker(error) => {
-                let member = self.exchange.member(self.member);
+                let member = self.lifecycle.member(self.member);
                 member.link.metrics.failed(FailureKind::BrokenOff);
                 if let Some(held_back) = member.link.failure_log.pass() {
                     let (worker, error) = (&*member.worker.spec().name, error as &dyn Error);

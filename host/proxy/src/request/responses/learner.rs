@@ -7,9 +7,9 @@ use inference_api::{Endpoint, ResponseIdFinder};
 use routing::WorkerId;
 
 use super::table::{ResponseKey, ResponseTable};
+use crate::dispatch::inference_request::InferenceRequest;
 use crate::limits::edge_settings::ResponseLimits;
 use crate::proxy::Proxy;
-use crate::request::context::RequestContext;
 
 /// Learner for one answer whose id is not known yet.
 #[derive(Debug)]
@@ -23,12 +23,20 @@ pub(crate) struct ResponseLearner {
 }
 
 /// Returns the learner of an answer's id, where the request may make a response that its worker keeps.
-pub(crate) fn learner(proxy: &Proxy, request: &RequestContext, member: usize) -> Option<ResponseLearner> {
-    let limits = request.snapshot.edge.limits.responses();
-    (request.endpoint == Endpoint::Responses && limits.most > 0).then(|| ResponseLearner {
+pub(crate) fn learner(
+    proxy: &Proxy,
+    request: &InferenceRequest,
+    limits: ResponseLimits,
+    member: usize,
+) -> Option<ResponseLearner> {
+    (request.head.endpoint == Endpoint::Responses && limits.most > 0).then(|| ResponseLearner {
         table: Arc::clone(&proxy.responses),
         limits,
-        client: request.caller.as_ref().map(|caller| Arc::clone(&caller.name)),
+        client: request
+            .sender
+            .caller
+            .as_ref()
+            .map(|caller| Arc::clone(&caller.name)),
         worker: request.pool().workers.members[member].worker.id(),
         finder: ResponseIdFinder::default(),
     })

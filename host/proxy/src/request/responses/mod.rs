@@ -15,8 +15,8 @@ pub(crate) use self::pin::pinned;
 pub(crate) use self::retrieve::{RESPONSE_PAGES, ResponseCall, answer};
 pub(crate) use self::table::{ResponseKey, ResponseTable};
 use crate::base::reply::Refusal;
+use crate::dispatch::pool_state::PoolState;
 use crate::fleet::pool::Member;
-use crate::request::snapshot::PoolState;
 
 /// Checks that the worker of a response can serve a request for it now.
 fn check_in_service(member: &Member, id: &str) -> Result<(), Refusal> {

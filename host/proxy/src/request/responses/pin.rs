@@ -4,30 +4,33 @@ use std::time::Instant;
 
 use super::{ResponseKey, check_in_service, member_of};
 use crate::base::reply::Refusal;
+use crate::dispatch::inference_request::InferenceRequest;
 use crate::proxy::Proxy;
-use crate::request::context::RequestContext;
+use crate::request::snapshot::Snapshot;
 
 /// Returns the member that keeps the response of that id, by its index. `None` where the id is unknown, or where a
 /// worker of another pool than that of the request's model made the response. In these cases the policy decides, and
 /// the engine handles the id.
-pub(crate) fn pinned(proxy: &Proxy, request: &RequestContext, id: &str) -> Result<Option<usize>, Refusal> {
+pub(crate) fn pinned(
+    proxy: &Proxy,
+    snapshot: &Snapshot,
+    request: &InferenceRequest,
+    id: &str,
+) -> Result<Option<usize>, Refusal> {
     let table = &proxy.responses;
-    let caller = request.caller.as_ref();
+    let caller = request.sender.caller.as_ref();
     let key = ResponseKey {
         client: caller.map_or("", |caller| &caller.name),
         id,
     };
-    let limits = request.snapshot.edge.limits.responses();
+    let limits = snapshot.edge.limits.responses();
     let Some(worker) = table.find(key, limits, Instant::now()) else {
         table.metrics.unknown.inc();
         return Ok(None);
     };
     let Some(member) = member_of(request.pool(), worker) else {
         table.metrics.gone.inc();
-        let is_elsewhere = request
-            .snapshot
-            .members()
-            .any(|other| other.worker.id() == worker);
+        let is_elsewhere = snapshot.members().any(|other| other.worker.id() == worker);
         return if is_elsewhere {
             Ok(None)
         } else {

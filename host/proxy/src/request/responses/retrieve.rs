@@ -17,15 +17,17 @@ use crate::base::headers::{self, X_REQUEST_ID};
 use crate::base::idle_timeout::IdleTimeoutLimits;
 use crate::base::label::FailureKind;
 use crate::base::reply::{self, Refusal};
-use crate::dispatch::attempt::{self, Answer};
-use crate::dispatch::split::UpstreamResponse;
+use crate::dispatch::attempt::{self, Answer, BegunAttempt, DecisionReport};
+use crate::dispatch::load_guard::LoadGuard;
+use crate::dispatch::pool_state::PoolState;
+use crate::dispatch::session::PlacedAnswer;
 use crate::limits::clients::{Entry, RateLimitGuard};
 use crate::proxy::Proxy;
 use crate::request::body_reader;
-use crate::request::lifecycle::{LoadGuard, RequestLifecycle};
+use crate::request::lifecycle::RequestLifecycle;
 use crate::request::response_body::Body;
-use crate::request::snapshot::{PoolState, Snapshot};
-use crate::request::stream;
+use crate::request::snapshot::Snapshot;
+use crate::request::stream::{self, RelayParts};
 
 const PREFIX: &str = "/v1/responses/";
 /// Longest body of a request that needs none.
@@ -83,7 +85,9 @@ impl<'a> ResponseCall<'a> {
 }
 
 /// Request with the facts that are known of it.
-struct Arrival {
+struct ResponseRequest<'a> {
+    /// Name of the client; empty where clients need no key.
+    client: &'a str,
     head: Parts,
     id: HeaderValue,
     arrived: Instant,
@@ -99,14 +103,15 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
     let snapshot = proxy.snapshots.load();
     let Entry { caller, visit } = snapshot.clients.enter(&mut head.headers);
     let client = caller.as_ref().map_or("", |caller| &*caller.name);
-    let arrival = Arrival {
+    let arrived = ResponseRequest {
+        client,
         head,
         id: id.clone(),
         arrived: Instant::now(),
         body,
     };
     let answered = match visit {
-        Ok(visit) => from_worker(proxy, &snapshot, (client, visit), arrival).await,
+        Ok(reservation) => from_worker(proxy, &snapshot, reservation, arrived).await,
         Err(refusal) => Err(refusal),
     };
     let mut response = answered.unwrap_or_else(|refusal| {
@@ -123,20 +128,21 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
 async fn from_worker(
     proxy: &Proxy,
     snapshot: &Snapshot,
-    (client, visit): (&str, Option<RateLimitGuard>),
-    arrival: Arrival,
+    reservation: Option<RateLimitGuard>,
+    request: ResponseRequest<'_>,
 ) -> Result<Response<Body>, Refusal> {
     let edge = &snapshot.edge.limits;
-    let Arrival {
+    let ResponseRequest {
+        client,
         head,
         id,
         arrived,
         body,
-    } = arrival;
+    } = request;
     let call = ResponseCall::of_path(head.uri.path()).ok_or_else(|| Refusal::UnknownPath {
         path: reply::cut(head.uri.path()),
     })?;
-    let (pool, at) = place(proxy, snapshot, (client, call.id))?;
+    let (pool, at) = place(proxy, snapshot, client, call.id)?;
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
     let body = body_reader::collect_client(body, LONGEST_BODY, pace, slot).await?;
     let member = &pool.workers.members[at];
@@ -154,25 +160,26 @@ async fn from_worker(
         once: false,
         body: &body,
     };
-    let mut exchange = RequestLifecycle::begin(Arc::clone(pool), id.clone(), arrived);
-    exchange.hold(visit);
+    let mut lifecycle = RequestLifecycle::begin(Arc::clone(pool), id.clone(), arrived);
+    lifecycle.hold(reservation);
     let deadline = pool
         .limits
         .request_timeout
         .and_then(|limit| arrived.checked_add(limit));
-    exchange.must_end(deadline);
-    let answer = send(pool, at, &id, outgoing, (deadline, snapshot.decision_headers))
+    lifecycle.must_end(deadline);
+    let mut placed = send(pool, at, &id, outgoing, deadline)
         .await
         .inspect_err(|refusal| {
-            exchange.finish(refusal.outcome());
+            lifecycle.finish(refusal.outcome());
         })?;
-    let mut response = stream::response(
-        answer,
-        exchange,
-        Endpoint::Responses,
-        proxy.readiness.clone(),
-        None,
-    );
+    placed.answer.report.is_shown = snapshot.settings.decision_headers;
+    let parts = RelayParts {
+        lifecycle,
+        endpoint: Endpoint::Responses,
+        readiness: proxy.readiness.clone(),
+        learner: None,
+    };
+    let mut response = stream::response(placed, parts);
     if let Some(deadline) = deadline {
         response.extensions_mut().insert(ResponseDeadline(deadline));
     }
@@ -183,7 +190,8 @@ async fn from_worker(
 fn place<'a>(
     proxy: &Proxy,
     snapshot: &'a Snapshot,
-    (client, id): (&str, &str),
+    client: &str,
+    id: &str,
 ) -> Result<(&'a Arc<PoolState>, usize), Refusal> {
     let table = &proxy.responses;
     let limits = snapshot.edge.limits.responses();
@@ -212,8 +220,8 @@ async fn send(
     at: usize,
     id: &HeaderValue,
     outgoing: OutgoingRequest<'_>,
-    (deadline, is_told): (Option<Instant>, bool),
-) -> Result<UpstreamResponse, Refusal> {
+    deadline: Option<Instant>,
+) -> Result<PlacedAnswer, Refusal> {
     let (member, limits) = (&pool.workers.members[at], &pool.limits);
     let link = &member.link;
     link.metrics.attempts.inc();
@@ -232,26 +240,25 @@ async fn send(
             let rests = !error.is_blameless() && pool.workers.failed(member, dispatch, error);
             attempt::report(member, id, error, rests);
         })?;
+    let lease = LoadGuard::unbooked(member.worker.id(), Arc::clone(&pool.queue.controller));
     let answer = Answer {
         response,
-        booking: LoadGuard::unbooked(member.worker.id(), Arc::clone(&pool.queue)),
-        member: at,
-        dispatch,
-        dispatched,
-        matched: None,
-        is_told,
-        decided_by: None,
-        silence: IdleTimeoutLimits {
+        attempt: BegunAttempt {
+            member: at,
+            lease,
+            token: dispatch,
+            dispatched,
+        },
+        report: DecisionReport::default(),
+        timeouts: IdleTimeoutLimits {
             first_byte: limits.first_byte_timeout,
             idle: limits.idle_timeout,
             deadline,
         },
     };
-    Ok(UpstreamResponse {
+    Ok(PlacedAnswer {
         answer,
         prefill: None,
-        truth: None,
-        rest: None,
     })
 }
 

@@ -20,7 +20,7 @@ impl FleetSource for SnapshotCell {
         let snapshot = self.load();
         let mut pools = snapshot.pools.iter();
         if let Some(pool) = pools.find(|other| other.workers.name == pool.name) {
-            pool.queue.release(CapacityEvent::anywhere());
+            pool.queue.controller.release(CapacityEvent::anywhere());
         }
     }
 }

@@ -25,6 +25,7 @@ impl SnapshotCell {
         let first = first.build(None, metrics);
         let workers = first.event_workers();
         first
+            .settings
             .events
             .prepare(&EventWorkers::new(), &workers, first.event_listeners());
         first.set_rules();
@@ -50,10 +51,10 @@ impl SnapshotCell {
         let before = self.current.load_full();
         let next = Arc::new(plan.build(Some(&before), &before.metrics));
         let (were, are) = (before.event_workers(), next.event_workers());
-        next.events.prepare(&were, &are, next.event_listeners());
+        next.settings.events.prepare(&were, &are, next.event_listeners());
         next.set_rules();
         self.current.store(Arc::clone(&next));
-        next.events.part(&were, &are);
+        next.settings.events.part(&were, &are);
         next.open_gates();
         let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
         for gone in before.members().map(|member| &*member.worker.spec().name) {
@@ -89,12 +90,12 @@ impl Snapshot {
     /// Activates the budgets of the pools.
     fn open_gates(&self) {
         for pool in &self.pools {
-            let capacity = pool.admission.as_ref().map(|admission| {
+            let capacity = pool.queue.admission.as_ref().map(|admission| {
                 let members = pool.workers.members.iter();
                 let workers = members.map(|member| (&member.worker, &member.link));
                 Capacity::new(&admission.spec, workers)
             });
-            pool.queue.put_in_force(capacity.unwrap_or_default());
+            pool.queue.controller.put_in_force(capacity.unwrap_or_default());
         }
     }
 

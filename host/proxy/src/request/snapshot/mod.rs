@@ -21,21 +21,22 @@ use worker_client::{Authorization, ConnectionsSpec};
 pub use self::cell::SnapshotCell;
 pub use self::plan::{SnapshotError, SnapshotPlan};
 use crate::base::timeouts::{PoolTimeouts, RequestLimits};
-use crate::dispatch::speculative_insert::Expectation;
-use crate::dispatch::split::{PdPool, PdSpec};
+use crate::dispatch::expectation::Expectation;
+use crate::dispatch::pool_state::PoolState;
+use crate::dispatch::settings::DecisionSettings;
+use crate::dispatch::split::PdSpec;
 use crate::fleet::catalog::{AdapterSpec, ModelListSpec};
 use crate::fleet::health::{HealthSpec, ScrapeSpec};
 use crate::fleet::pool::{Member, WorkerPool};
-use crate::limits::admission::{Admission, AdmissionController, AdmissionSpec, Objectives};
+use crate::limits::admission::{AdmissionSpec, Objectives};
 use crate::limits::clients::{ClientSpec, Clients};
 use crate::limits::edge_settings::{EdgeSettings, EdgeSpec};
 use crate::limits::memory::MemoryReport;
-use crate::limits::retries::{RetryBudget, RetrySpec};
-use crate::metrics::{PoolMetrics, ProxyMetrics};
-use crate::observe::events::{EventHub, ListenerReport};
+use crate::limits::retries::RetrySpec;
+use crate::metrics::ProxyMetrics;
+use crate::observe::events::ListenerReport;
 use crate::observe::experiments::TrialSpec;
 use crate::record::RecordSpec;
-use crate::request::keep_alive::KeepAlive;
 use crate::request::route::Route;
 use crate::tokens::{ModelsSpec, TokenSource, Tokenizing};
 
@@ -141,35 +142,9 @@ pub struct Snapshot {
     pub(crate) clients: Clients,
     pub(crate) limits: RequestLimits,
     pub(crate) edge: Arc<EdgeSettings>,
-    pub(crate) record: RecordSpec,
-    pub(crate) decision_headers: bool,
     pub(crate) metrics_on_listen: bool,
-    /// Headers of requests that policies may read, in lower case.
-    pub(crate) policy_headers: Box<[String]>,
-    /// Event hub, the same one in every snapshot.
-    pub(crate) events: Arc<EventHub>,
+    pub(crate) settings: Arc<DecisionSettings>,
     metrics: ProxyMetrics,
-}
-
-/// Pool of a snapshot.
-#[derive(Debug)]
-pub(crate) struct PoolState {
-    pub(crate) workers: Arc<WorkerPool>,
-    pub(crate) tokens: TokenSource,
-    pub(crate) expectation: Expectation,
-    pub(crate) queue: Arc<AdmissionController>,
-    pub(crate) queue_limit: usize,
-    pub(crate) queue_timeout: Duration,
-    pub(crate) admission: Option<Admission>,
-    pub(crate) keep_alive: Option<KeepAlive>,
-    pub(crate) accept_handover: bool,
-    pub(crate) isolate_prefixes: bool,
-    pub(crate) pd: Option<PdPool>,
-    pub(crate) retries: RetrySpec,
-    pub(crate) budget: Arc<RetryBudget>,
-    /// Limits of the requests, once their bodies are read.
-    pub(crate) limits: RequestLimits,
-    pub(crate) metrics: PoolMetrics,
 }
 
 impl Snapshot {
@@ -188,7 +163,7 @@ impl Snapshot {
     /// Returns the microseconds on the clock of decisions.
     #[must_use]
     pub fn now_us(&self) -> u64 {
-        self.events.now_us()
+        self.settings.events.now_us()
     }
 
     /// Returns a report of the memory that the process has.
@@ -207,7 +182,7 @@ impl Snapshot {
     /// Returns the policies that receive events.
     #[must_use]
     pub fn listeners(&self) -> Vec<ListenerReport> {
-        self.events.reports()
+        self.settings.events.reports()
     }
 
     /// Returns the pool that a route leads to.

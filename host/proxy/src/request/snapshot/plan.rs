@@ -12,19 +12,21 @@ use routing::{Dialect, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
 use worker_client::{ConnectionPool, UrlError};
 
-use super::{PoolSpec, PoolState, RouteSpec, Snapshot, SnapshotSpec};
+use super::{PoolSpec, RouteSpec, Snapshot, SnapshotSpec};
+use crate::base::keep_alive::KeepAlive;
 use crate::base::timeouts::RequestLimits;
+use crate::dispatch::pool_state::{BodyRules, PoolRetries, PoolState};
+use crate::dispatch::settings::DecisionSettings;
 use crate::dispatch::split::{Detection, PdPool, PdSpec};
 use crate::fleet::bootstrap::Bootstrap;
 use crate::fleet::catalog::ModelCatalog;
 use crate::fleet::pool::{Member, WorkerPool};
 use crate::fleet::worker::WorkerHandle;
-use crate::limits::admission::{Admission, AdmissionController};
+use crate::limits::admission::{Admission, AdmissionController, PoolQueue};
 use crate::limits::clients::Clients;
 use crate::limits::edge_settings::EdgeSettings;
 use crate::metrics::ProxyMetrics;
 use crate::observe::events::EventHub;
-use crate::request::keep_alive::KeepAlive;
 use crate::request::route::{Route, RouteError, RoutePlan};
 use crate::tokens::{Tokenizing, TokenizingPlan};
 
@@ -135,14 +137,17 @@ impl SnapshotPlan {
         let pools = self.pools.into_iter().map(|pool| {
             let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
             let before = before.find(|before| before.workers.name == pool.spec.pool.name);
-            Arc::new(pool.build(before, &links, (spec.limits, metrics)))
+            Arc::new(pool.build(before, &links, spec.limits, metrics))
         });
         let before = previous.map_or(&[][..], |snapshot| &snapshot.routes);
         let routes = self.routes.into_iter();
         Snapshot {
             generation: spec.generation,
             pools: pools.collect(),
-            routes: routes.map(|route| Route::new(route, before, metrics)).collect(),
+            routes: routes
+                .enumerate()
+                .map(|(at, route)| Route::new(at, route, before, metrics))
+                .collect(),
             tokenizing: Tokenizing::new(
                 self.tokenizing,
                 previous.map(|snapshot| &snapshot.tokenizing),
@@ -158,14 +163,16 @@ impl SnapshotPlan {
                 previous.map(|snapshot| &*snapshot.edge),
                 spec.edge,
             )),
-            record: spec.record,
-            decision_headers: spec.decision_headers,
             metrics_on_listen: spec.metrics_on_listen,
-            policy_headers: spec.policy_headers.into(),
-            events: previous.map_or_else(
-                || EventHub::new(metrics.events.clone()),
-                |previous| Arc::clone(&previous.events),
-            ),
+            settings: Arc::new(DecisionSettings {
+                decision_headers: spec.decision_headers,
+                policy_headers: spec.policy_headers.into(),
+                record: spec.record,
+                events: previous.map_or_else(
+                    || EventHub::new(metrics.events.clone()),
+                    |previous| Arc::clone(&previous.settings.events),
+                ),
+            }),
             metrics: metrics.clone(),
         }
     }
@@ -194,7 +201,8 @@ impl PoolPlan {
         self,
         before: Option<&Arc<PoolState>>,
         links: &[Arc<WorkerHandle>],
-        (limits, metrics): (RequestLimits, &ProxyMetrics),
+        limits: RequestLimits,
+        metrics: &ProxyMetrics,
     ) -> PoolState {
         let Self {
             spec,
@@ -208,7 +216,7 @@ impl PoolPlan {
             bootstrap: member.bootstrap,
         });
         let members: Box<[Member]> = members.collect();
-        let queue = before.map(|before| Arc::clone(&before.queue));
+        let queue = before.map(|before| Arc::clone(&before.queue.controller));
         let workers = WorkerPool {
             catalog: ModelCatalog::new(&members, spec.adapters, spec.model_list.is_some()),
             model_list: spec.model_list,
@@ -221,23 +229,32 @@ impl PoolPlan {
             name: name.clone(),
         };
         PoolState {
-            queue: queue.unwrap_or_else(|| AdmissionController::new(metrics.gate(&name))),
+            queue: PoolQueue {
+                controller: queue.unwrap_or_else(|| AdmissionController::new(metrics.gate(&name))),
+                limit: spec.queue_limit,
+                timeout: spec.queue_timeout,
+                admission: spec.admission.map(Admission::new),
+            },
             metrics: metrics.pool(&name),
             tokens: spec.tokens,
             expectation: spec.expectation,
-            queue_limit: spec.queue_limit,
-            queue_timeout: spec.queue_timeout,
-            admission: spec.admission.map(Admission::new),
-            keep_alive: spec.keep_alive.map(|every| KeepAlive::new(every, metrics, &name)),
-            accept_handover: spec.accept_handover,
-            isolate_prefixes: spec.isolate_prefixes,
+            keep_alive: spec.keep_alive.map(|every| KeepAlive {
+                every,
+                comments: metrics.admission.comments(&name),
+            }),
+            bodies: BodyRules {
+                accept_handover: spec.accept_handover,
+                isolate_prefixes: spec.isolate_prefixes,
+            },
             pd: spec.pd.map(|spec| PdPool {
                 spec,
                 metrics: metrics.pd(&name),
                 detection,
             }),
-            retries: spec.retries,
-            budget: before.map_or_else(Arc::default, |before| Arc::clone(&before.budget)),
+            retries: PoolRetries {
+                spec: spec.retries,
+                budget: before.map_or_else(Arc::default, |before| Arc::clone(&before.retries.budget)),
+            },
             limits: spec.timeouts.over(limits),
             workers: Arc::new(workers),
         }

@@ -6,30 +6,32 @@ use experiment::TrialReport;
 use routing::EventListener;
 
 use super::Snapshot;
+use crate::dispatch::shadow::ShadowReport;
 use crate::observe::events::{self, EventWorkers};
-use crate::observe::shadow::ShadowReport;
-use crate::request::route::Route;
 use crate::tokens::TokenSource;
 
 impl Snapshot {
     /// Returns the reports of all experiments.
     #[must_use]
     pub fn trials(&self) -> Vec<TrialReport> {
-        let trials = self.routes.iter().filter_map(Route::trial);
+        let trials = self.routes.iter().filter_map(|route| route.policies.trial());
         trials.map(|trial| trial.report()).collect()
     }
 
     /// Returns the reports of all shadow policies.
     #[must_use]
     pub fn shadows(&self) -> Vec<ShadowReport> {
-        let shadows = self.routes.iter().filter_map(|route| route.shadows.as_ref());
+        let shadows = self
+            .routes
+            .iter()
+            .filter_map(|route| route.policies.shadows.as_ref());
         shadows.flat_map(|shadows| shadows.report()).collect()
     }
 
     /// Resumes the stopped canaries of that name on every route. Returns their number.
     #[must_use]
     pub fn resume_canaries(&self, policy: &str) -> usize {
-        let trials = self.routes.iter().filter_map(Route::trial);
+        let trials = self.routes.iter().filter_map(|route| route.policies.trial());
         trials.map(|trial| trial.resume(policy)).sum()
     }
 
@@ -37,7 +39,7 @@ impl Snapshot {
     pub fn pools_without_tokenizer(&self) -> impl Iterator<Item = &str> {
         let asks = |at: usize| {
             let is_worker = matches!(self.pools[at].tokens, TokenSource::Worker { .. });
-            let wants = |number: usize| self.routes[number].needs_tokens(0);
+            let wants = |number: usize| self.routes[number].policies.needs_tokens(0);
             let is_here = |number: &usize| self.routes[*number].pool == at;
             is_worker && (0..self.routes.len()).filter(is_here).any(wants)
         };
@@ -54,6 +56,6 @@ impl Snapshot {
 
     /// Returns the listeners of every active policy of a route, once each.
     pub(super) fn event_listeners(&self) -> Vec<Arc<dyn EventListener>> {
-        events::listeners(self.routes.iter().flat_map(Route::policies))
+        events::listeners(self.routes.iter().flat_map(|route| route.policies.all()))
     }
 }

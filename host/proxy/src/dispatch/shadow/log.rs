@@ -24,7 +24,7 @@ pub(super) struct LoggedAnswer {
 /// Sends a line to the log, where a file is configured.
 pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer) {
     let request = &captured.request;
-    let recorder = &request.snapshot.record.recorder;
+    let recorder = &request.settings.record.recorder;
     if !recorder.writes_shadows() {
         return;
     }
@@ -35,8 +35,8 @@ pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer)
     };
     recorder.write_shadow(ShadowLine {
         unix_us: unix_us(SystemTime::now()),
-        request: String::from_utf8_lossy(request.id.as_bytes()).into_owned(),
-        seq: request.seq,
+        request: String::from_utf8_lossy(request.head.id.as_bytes()).into_owned(),
+        seq: request.head.seq,
         attempt: captured.state.attempt,
         pool: label.pool.clone(),
         route: label.route.clone(),

@@ -7,7 +7,6 @@
 
 mod routers;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -27,14 +26,14 @@ use simulator::{ClusterSpec, Knowledge, Policies, Request, RouterSpec};
 use simulator::{ProbedRequest, RouterProbe};
 
 use self::routers::{TwoRouters, server_request};
-use crate::dispatch::crashes::Crashes;
 use crate::dispatch::decide::decide;
+use crate::dispatch::hashed_prompt::HashedPrompt;
+use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest, RequestParams, RequestSender};
+use crate::dispatch::request_head::RequestHead;
 use crate::dispatch::router_view::HoldWindow;
 use crate::fleet::catalog::RequestModel;
-use crate::limits::admission::RequestTerms;
-use crate::observe::decided_by::DecidedBy;
 use crate::record::{RecordSpec, Recorder};
-use crate::request::context::{self, HashedPrompt, RequestContext};
+use crate::request::body_facts;
 use crate::{
     AssumedCache, Authorization, ConnectionsSpec, EdgeSpec, Expectation, HealthSpec, LiveFeeds, ModelsSpec,
     Objectives, PdSpec, PoolSpec, PoolTimeouts, Proxy, ProxyMetrics, ProxyParts, Readiness, RequestLimits,
@@ -260,7 +259,13 @@ async fn compare(seed: u64, kinds: &mut [usize; 4]) {
             tried: &tried,
             is_held,
         };
-        let server = decide(&both.proxy, &request, part, (attempts, HoldWindow::default()));
+        let server = decide(
+            &both.proxy.dispatcher,
+            &request,
+            part,
+            attempts,
+            HoldWindow::default(),
+        );
         let simulated = both.probe.decide(&ProbedRequest {
             number,
             request: &state.request,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::captured::Captured;
 use super::{QUEUE, QUEUED_BYTES, ask};
-use crate::proxy::Proxy;
+use crate::dispatch::sources::DecisionSources;
 
 /// Lower priority than that of the serving threads. Where the machine is busy, this thread has a third of the time of
 /// one of those.
@@ -70,25 +70,27 @@ impl ShadowQueue {
     }
 }
 
-impl Proxy {
-    /// Starts the shadow thread. The thread ends when the proxy is dropped.
-    pub(crate) fn ask_shadows(self: &Arc<Self>) -> io::Result<()> {
-        let Some(end) = self.shadows.end() else {
+impl ShadowQueue {
+    /// Starts the shadow thread. The thread ends when the sources are dropped.
+    pub(crate) fn start(self: &Arc<Self>, sources: Weak<DecisionSources>) -> io::Result<()> {
+        let Some(end) = self.end() else {
             return Ok(());
         };
-        let proxy = Arc::downgrade(self);
+        let queue = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("shadows".into());
-        thread.spawn(move || run(&proxy, &end)).map(drop)
+        thread.spawn(move || run(&queue, &sources, &end)).map(drop)
     }
 }
 
-fn run(proxy: &Weak<Proxy>, end: &Receiver<Captured>) {
+fn run(queue: &Weak<ShadowQueue>, sources: &Weak<DecisionSources>, end: &Receiver<Captured>) {
     // Elsewhere that would be the priority of the whole process.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, NICENESS);
     while let Ok(captured) = end.recv() {
-        let Some(proxy) = proxy.upgrade() else { return };
-        proxy.shadows.left(&captured);
-        ask::all(&proxy, &captured);
+        let (Some(queue), Some(sources)) = (queue.upgrade(), sources.upgrade()) else {
+            return;
+        };
+        queue.left(&captured);
+        ask::all(&sources, &captured);
     }
 }

@@ -8,9 +8,10 @@ use http::{HeaderMap, HeaderName};
 use routing::{Held, Waiting, weighted_tokens};
 use tokio::time::Instant;
 
-use super::spec::Admission;
+use super::controller::AdmissionController;
+use super::spec::{Admission, Objectives};
+use crate::fleet::pool::WorkerPool;
 use crate::limits::clients::Principal;
-use crate::request::context::RequestContext;
 
 /// Range of classes. It is bounded against abuse.
 const CLASSES: std::ops::RangeInclusive<i64> = -100..=100;
@@ -18,6 +19,34 @@ const CLASSES: std::ops::RangeInclusive<i64> = -100..=100;
 const LONGEST_NAME: usize = 128;
 /// Default of the expected output tokens.
 const EXPECTED_OUTPUT: u64 = 256;
+
+/// Queue of a pool, and the settings of its admission.
+#[derive(Debug)]
+pub(crate) struct PoolQueue {
+    pub(crate) controller: Arc<AdmissionController>,
+    /// Most requests held at once; 0 holds none.
+    pub(crate) limit: usize,
+    /// Longest time a request is held in all.
+    pub(crate) timeout: Duration,
+    pub(crate) admission: Option<Admission>,
+}
+
+/// Inputs of a request's admission.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AdmissionInput<'a> {
+    pub(crate) queue: &'a PoolQueue,
+    pub(crate) workers: &'a WorkerPool,
+    pub(crate) model: &'a str,
+    /// Objectives of its route.
+    pub(crate) objectives: &'a Objectives,
+    pub(crate) terms: &'a RequestTerms,
+    /// Client whose key the request has.
+    pub(crate) caller: Option<&'a Principal>,
+    pub(crate) arrived: std::time::Instant,
+    /// Tokens of its prompt, estimated where they are not known.
+    pub(crate) prompt_tokens: u32,
+    pub(crate) max_tokens: Option<u64>,
+}
 
 /// Cost, tenant and importance of a request.
 #[derive(Debug, Clone)]
@@ -38,20 +67,20 @@ pub(super) struct AdmissionRequest {
 
 impl AdmissionRequest {
     /// Collects everything but `runs`, which only waiting requests need.
-    pub(super) fn of(request: &RequestContext) -> Self {
-        let admission = request.pool().admission.as_ref();
-        let caller = request.caller.as_deref();
+    pub(super) fn of(input: &AdmissionInput<'_>) -> Self {
+        let admission = input.queue.admission.as_ref();
+        let caller = input.caller;
         let expected = admission.map_or(EXPECTED_OUTPUT, |admission| admission.spec.expected_output);
         Self {
-            class: class(request),
+            class: class(input),
             tenant: match caller {
                 Some(caller) => Arc::clone(&caller.tenant),
-                None => request.terms.tenant.clone().unwrap_or_default(),
+                None => input.terms.tenant.clone().unwrap_or_default(),
             },
             weight: caller.map_or(1.0, |caller| caller.weight),
-            input: request.prompt_tokens().into(),
-            output: request.max_tokens.map_or(expected, |most| most.min(expected)),
-            first_token_by: ttft_target(request).map(|target| Instant::from_std(request.arrived) + target),
+            input: input.prompt_tokens.into(),
+            output: input.max_tokens.map_or(expected, |most| most.min(expected)),
+            first_token_by: ttft_target(input).map(|target| Instant::from_std(input.arrived) + target),
             runs: Duration::ZERO,
         }
     }
@@ -158,13 +187,13 @@ impl PriorityHint<'_> {
     }
 }
 
-fn class(request: &RequestContext) -> i32 {
-    let asker = PriorityHint {
-        route: request.route().objectives.priority,
-        caller: request.caller.as_deref(),
-        terms: &request.terms,
+fn class(input: &AdmissionInput<'_>) -> i32 {
+    let hint = PriorityHint {
+        route: input.objectives.priority,
+        caller: input.caller,
+        terms: input.terms,
     };
-    asker.class()
+    hint.class()
 }
 
 fn tenant(headers: &HeaderMap, admission: &Admission) -> Option<Arc<str>> {
@@ -177,22 +206,22 @@ fn parsed<T: FromStr>(headers: &HeaderMap, name: &HeaderName) -> Option<T> {
 }
 
 /// Returns the target time to the first token, from the request's arrival.
-pub(super) fn ttft_target(request: &RequestContext) -> Option<Duration> {
-    let of_pool = || request.pool().admission.as_ref()?.spec.ttft_target;
-    request.route().objectives.ttft_target.or_else(of_pool)
+pub(super) fn ttft_target(input: &AdmissionInput<'_>) -> Option<Duration> {
+    let of_pool = || input.queue.admission.as_ref()?.spec.ttft_target;
+    input.objectives.ttft_target.or_else(of_pool)
 }
 
 /// Returns the target time between tokens.
-pub(super) fn tbt_target(request: &RequestContext) -> Option<Duration> {
-    let of_pool = || request.pool().admission.as_ref()?.spec.tbt_target;
-    request.route().objectives.tbt_target.or_else(of_pool)
+pub(super) fn tbt_target(input: &AdmissionInput<'_>) -> Option<Duration> {
+    let of_pool = || input.queue.admission.as_ref()?.spec.tbt_target;
+    input.objectives.tbt_target.or_else(of_pool)
 }
 
 /// Returns the time by which the response must have begun. The client may shorten the route's limit, but not extend it.
-pub(crate) fn deadline(request: &RequestContext) -> Option<Instant> {
-    let of_route = request.route().objectives.start_timeout;
-    let within = of_route.into_iter().chain(request.terms.timeout).min()?;
-    Instant::from_std(request.arrived).checked_add(within)
+pub(crate) fn start_deadline(input: &AdmissionInput<'_>) -> Option<Instant> {
+    let of_route = input.objectives.start_timeout;
+    let within = of_route.into_iter().chain(input.terms.timeout).min()?;
+    Instant::from_std(input.arrived).checked_add(within)
 }
 
 /// Parses `30`, `1.5`, `30s`, `500ms` or `2m`. An invalid text sets no timeout.

@@ -91,7 +91,11 @@ impl TwoRouters {
                 capacity: CAPACITY as u64,
             };
             let prompt = HashedPrompt::new(tokens_of(&blocks), None, None);
-            self.proxy.index.expect(&sent, &mut prompt.lock());
+            self.proxy
+                .dispatcher
+                .sources
+                .index
+                .expect(&sent, &mut prompt.lock());
         }
     }
 
@@ -137,7 +141,11 @@ fn store(proxy: &Proxy, worker: WorkerId, blocks: &[u64], tier: Tier) {
         group: 0,
         attention: Attention::Full,
     };
-    proxy.index.apply(holder, &BlockEvent::Stored(stored));
+    proxy
+        .dispatcher
+        .sources
+        .index
+        .apply(holder, &BlockEvent::Stored(stored));
 }
 
 /// Returns the tokens that stand for blocks of a trace.
@@ -266,42 +274,47 @@ fn snapshot_spec(
 }
 
 /// Returns the request of the trace as the server has it.
-pub(super) async fn server_request(proxy: &Proxy, state: &DrawnState, number: usize) -> Arc<RequestContext> {
+pub(super) async fn server_request(
+    proxy: &Proxy,
+    state: &DrawnState,
+    number: usize,
+) -> Arc<InferenceRequest> {
     let snapshot = proxy.snapshots.load();
     let endpoint = Endpoint::Completions;
     let body = Bytes::from_static(br#"{"model":"m","prompt":"p","stream":true}"#);
     let peek = inference_api::peek(endpoint, &body).unwrap();
     let pool = snapshot.pool_of(0);
-    let split = context::split(pool, endpoint, &peek, &body).await.unwrap();
+    let split = body_facts::split(pool, endpoint, &peek, &body).await.unwrap();
     assert!(split.is_some());
-    Arc::new(RequestContext {
-        route: 0,
+    Arc::new(InferenceRequest {
+        pool: Arc::clone(pool),
+        policies: Arc::clone(&snapshot.routes[0].policies),
+        settings: Arc::clone(&snapshot.settings),
         assignment: None,
-        seq: number as u64 + 1,
-        run: proxy.run,
-        id: HeaderValue::from_static("r"),
-        arrived: Instant::now(),
-        endpoint,
-        method: Method::POST,
-        target: "/v1/completions".parse().unwrap(),
-        headers: HeaderMap::new(),
+        head: RequestHead {
+            endpoint,
+            seq: number as u64 + 1,
+            run: proxy.run,
+            id: HeaderValue::from_static("r"),
+            from: None,
+            arrived: Instant::now(),
+            method: Method::POST,
+            target: "/v1/completions".parse().unwrap(),
+            headers: HeaderMap::new(),
+        },
         body: vec![b'x'; 4 * state.request.prompt_tokens as usize].into(),
-        estimated_tokens: 0,
-        model: "m".into(),
-        served: RequestModel::new(pool.workers.catalog.find("m")),
-        stream: true,
-        max_tokens: None,
-        priority: None,
-        session: None,
-        prompt: Some(HashedPrompt::new(tokens_of(&state.request.blocks), None, None)),
+        params: RequestParams {
+            estimated_tokens: 0,
+            model: "m".into(),
+            served: RequestModel::new(pool.workers.catalog.find("m")),
+            stream: true,
+            max_tokens: None,
+            priority: None,
+            session: None,
+            prompt: Some(HashedPrompt::new(tokens_of(&state.request.blocks), None, None)),
+        },
         split,
-        trace: None,
-        decided_by: DecidedBy::default(),
-        is_sent: AtomicBool::new(false),
-        crashes: Crashes::default(),
-        pinned: None,
-        terms: RequestTerms::default(),
-        caller: None,
-        snapshot,
+        sender: RequestSender::default(),
+        progress: DispatchProgress::default(),
     })
 }

@@ -6,13 +6,14 @@ use http::HeaderValue;
 use placement::{AttemptState, Candidates, EligibleSet, PrefixMatches, WorkerPlacement};
 use routing::{LoadReading, WorkerId};
 
+use super::thread::ShadowQueue;
+use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::router_view::{HoldWindow, RouterView};
-use crate::request::context::RequestContext;
 
 /// Captured placement of one request. Its loads and matches are those of the moment, without the request itself. A
 /// later look would find it booked at its worker and expected in its cache.
 pub(crate) struct Captured {
-    pub(super) request: Arc<RequestContext>,
+    pub(super) request: Arc<InferenceRequest>,
     pub(super) rows: Arc<CapturedRows>,
     pub(super) placement: WorkerPlacement,
     /// State without a tried worker.
@@ -21,6 +22,14 @@ pub(crate) struct Captured {
     pub(super) now_us: u64,
     /// The policy that placed it: `NAME@VERSION`.
     pub(super) decided_by: Option<HeaderValue>,
+}
+
+/// Placement that was just decided, with the inputs of its decision.
+pub(crate) struct DecidedPlacement<'a> {
+    pub(crate) eligible: EligibleSet,
+    pub(crate) candidates: &'a Candidates,
+    pub(crate) placement: WorkerPlacement,
+    pub(crate) state: AttemptState<'a>,
 }
 
 /// The candidates of a placement, row by row.
@@ -35,39 +44,38 @@ pub(super) struct CapturedRows {
 
 impl Captured {
     /// Offers a request that was just placed to the shadows of its route, where it has any and the request is in their
-    /// share. `decided` has the inputs of the decision.
-    pub(crate) fn offer(
-        view: &RouterView<'_>,
-        decided: (EligibleSet, &Candidates),
-        (placement, state): (WorkerPlacement, AttemptState<'_>),
-    ) {
-        let (proxy, request) = (view.proxy, view.request);
-        let shadows = request.route().shadows.as_ref();
+    /// share.
+    pub(crate) fn offer(queue: &ShadowQueue, view: &RouterView<'_>, decided: DecidedPlacement<'_>) {
+        let (sources, request) = (view.sources, view.request);
+        let shadows = request.policies.shadows.as_ref();
         let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seed())) else {
             return;
         };
         // Nothing is copied if the queue is full.
-        if !proxy.shadows.has_room(request.body.len()) {
+        if !queue.has_room(request.body.len()) {
             return shadows.dropped();
         }
         let captured = Self {
-            rows: Arc::new(CapturedRows::of(view, decided)),
+            rows: Arc::new(CapturedRows::of(view, decided.eligible, decided.candidates)),
             request: Arc::clone(request),
-            placement,
-            state: AttemptState { tried: &[], ..state },
+            placement: decided.placement,
+            state: AttemptState {
+                tried: &[],
+                ..decided.state
+            },
             window: view.window,
-            now_us: proxy.now_us(),
-            decided_by: request.decided_by.header(),
+            now_us: sources.now_us(),
+            decided_by: request.progress.decided_by.header(),
         };
-        if !proxy.shadows.push(captured) {
+        if !queue.push(captured) {
             shadows.dropped();
         }
     }
 }
 
 impl CapturedRows {
-    fn of(view: &RouterView<'_>, (eligible, decided): (EligibleSet, &Candidates)) -> Self {
-        let (proxy, request) = (view.proxy, view.request);
+    fn of(view: &RouterView<'_>, eligible: EligibleSet, decided: &Candidates) -> Self {
+        let (sources, request) = (view.sources, view.request);
         let mut listed = Candidates::default();
         listed.list(view, &[], eligible);
         let Candidates { members, ids, .. } = listed;
@@ -78,7 +86,7 @@ impl CapturedRows {
         // A shadow without a column of matches may query them by an import later. By then the index has the request's
         // own blocks.
         if matches.is_empty() {
-            proxy.find_matches(request, &ids, &mut matches);
+            sources.find_matches(request, &ids, &mut matches);
         }
         let pool = request.pool();
         let loads = members

@@ -7,13 +7,14 @@
 //! its tokens are known and the active policy did not query them. A request never waits for a full queue.
 //!
 //! One thread of low priority calls the shadows, one request after the other (`ask.rs`). Its view of the captured state
-//! is `view.rs`. `record.rs` keeps the results.
+//! is `view.rs`. `results.rs` compares and `record.rs` keeps the results.
 
 mod ask;
 mod captured;
 mod log;
 mod metrics;
 mod record;
+mod results;
 mod thread;
 mod view;
 
@@ -23,7 +24,7 @@ use routing::{PolicyVersions, hash_mix};
 
 use crate::observe::experiments::TrialSpec;
 
-pub(crate) use self::captured::Captured;
+pub(crate) use self::captured::{Captured, DecidedPlacement};
 pub(crate) use self::metrics::ShadowFamilies;
 use self::metrics::ShadowLabel;
 use self::record::ShadowRecord;
@@ -53,7 +54,8 @@ impl Shadows {
     /// Returns the shadows of a route of this title to this pool. What `before` knows of one of the same name is kept.
     pub(crate) fn next(
         spec: &TrialSpec,
-        (pool, title): (&str, &str),
+        pool: &str,
+        title: &str,
         before: Option<&Self>,
         metrics: &ShadowFamilies,
     ) -> Option<Self> {
@@ -83,6 +85,13 @@ impl Shadows {
             sample: (spec.shadow_sample * u64::MAX as f64) as u64,
             each,
         })
+    }
+
+    /// Counts a request that found no room.
+    fn dropped(&self) {
+        for shadow in &self.each {
+            shadow.record.dropped();
+        }
     }
 
     /// Returns `true` if the request with that seed is in the share of the shadows.

@@ -10,21 +10,26 @@ use http::{HeaderMap, HeaderValue, Method};
 use inference_api::{BodyError, Endpoint, ModelField, Peek};
 use routing::RunNumber;
 
-/// Head of a request.
-pub(crate) struct Arrival {
+/// Head of a request, and its number and time of arrival.
+#[derive(Debug)]
+pub(crate) struct RequestHead {
     pub(crate) endpoint: Endpoint,
+    /// Number of the request, from 1.
     pub(crate) seq: u64,
+    /// Number of the process's run.
     pub(crate) run: RunNumber,
+    /// The request's `x-request-id`.
     pub(crate) id: HeaderValue,
     /// Address of the client.
     pub(crate) from: Option<IpAddr>,
+    /// Time when the head had arrived.
     pub(crate) arrived: Instant,
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,
     pub(crate) headers: HeaderMap,
 }
 
-impl Arrival {
+impl RequestHead {
     /// Returns the path, without a query.
     pub(crate) fn path(&self) -> &str {
         self.target.path()

@@ -8,9 +8,9 @@ use routing::{CapacityEvent, Held};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::gate::{AdmissionController, WakeReason};
+use super::admission_request::AdmissionRequest;
+use super::controller::{AdmissionController, WakeReason};
 use super::permit::Permit;
-use super::wish::AdmissionRequest;
 
 /// Time of a request's first wait, and the deadline of its waits. It is kept when the request enters the queue again.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ const MOST_ROUNDS: u8 = 8;
 /// Queue entry, kept over all waits of a request. Its drop ends the time in the queue, for whatever reason.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
-    gate: Arc<AdmissionController>,
+    controller: Arc<AdmissionController>,
     turn: QueuePosition,
     since: Instant,
     /// Release for which its policy is called again, and which is passed on afterwards.
@@ -67,9 +67,9 @@ impl QueuePosition {
 }
 
 impl QueueEntry {
-    pub(super) fn new(gate: Arc<AdmissionController>, turn: QueuePosition) -> Self {
+    pub(super) fn new(controller: Arc<AdmissionController>, turn: QueuePosition) -> Self {
         Self {
-            gate,
+            controller,
             turn,
             since: Instant::now(),
             release: None,
@@ -79,13 +79,13 @@ impl QueueEntry {
     }
 
     /// Waits for room in the budget.
-    pub(super) async fn wait(&mut self, wish: &AdmissionRequest) -> Result<Permit, Unserved> {
+    pub(super) async fn wait(&mut self, request: &AdmissionRequest) -> Result<Permit, Unserved> {
         let deadline = self.turn.deadline;
-        let Some(woken) = self.gate.enqueue(self.turn, wish, None) else {
+        let Some(woken) = self.controller.enqueue(self.turn, request, None) else {
             return Err(Unserved::Timeout);
         };
         let mut entry = Entry { ticket: self, woken };
-        entry.ticket.gate.admit_ready(None);
+        entry.ticket.controller.admit_ready(None);
         match timeout_at(deadline, &mut entry.woken).await {
             Ok(Ok(wake)) => entry.ticket.woken(wake),
             _ => Err(Unserved::Timeout),
@@ -97,7 +97,7 @@ impl QueueEntry {
     /// given back meanwhile.
     pub(super) async fn hold(
         &mut self,
-        wish: &AdmissionRequest,
+        request: &AdmissionRequest,
         terms: HoldTerms,
         seen: u64,
         permit: Option<Permit>,
@@ -110,14 +110,14 @@ impl QueueEntry {
         let seen = if self.rounds < MOST_ROUNDS {
             seen
         } else {
-            self.gate.releases()
+            self.controller.releases()
         };
         let held = Held {
             order: terms.order,
             asked_at: Some(seen),
             waits_for: terms.waits_for,
         };
-        let Some(woken) = self.gate.enqueue(self.turn, wish, Some(held)) else {
+        let Some(woken) = self.controller.enqueue(self.turn, request, Some(held)) else {
             self.rounds = self.rounds.saturating_add(1);
             return Ok(permit);
         };
@@ -130,7 +130,7 @@ impl QueueEntry {
             if let Ok(Ok(wake)) = timeout_at(ask_again, &mut entry.woken).await {
                 return entry.ticket.woken(wake).map(Some);
             }
-            entry.ticket.gate.ask_again(entry.ticket.turn);
+            entry.ticket.controller.ask_again(entry.ticket.turn);
         }
         match timeout_at(deadline, &mut entry.woken).await {
             Ok(Ok(wake)) => entry.ticket.woken(wake).map(Some),
@@ -153,13 +153,13 @@ impl QueueEntry {
 
     /// Records that the request has found a worker.
     pub(super) fn sent(self) {
-        self.gate.sent();
+        self.controller.sent();
     }
 
     /// Passes the release on to the next request in the queue.
     fn pass_on(&mut self) {
         if let Some(release) = self.release.take() {
-            self.gate.admit_ready(Some(release));
+            self.controller.admit_ready(Some(release));
         }
     }
 }
@@ -167,9 +167,9 @@ impl QueueEntry {
 impl Drop for QueueEntry {
     fn drop(&mut self) {
         if !self.is_shed {
-            self.gate.leave();
+            self.controller.leave();
         }
-        self.gate
+        self.controller
             .metrics
             .waited
             .observe(self.since.elapsed().as_secs_f64());
@@ -182,7 +182,7 @@ impl Drop for QueueEntry {
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         let ticket = &mut *self.ticket;
-        if ticket.gate.dequeue(ticket.turn) {
+        if ticket.controller.dequeue(ticket.turn) {
             return;
         }
         // A wake-up may have arrived during the drop; its permit is given back here.

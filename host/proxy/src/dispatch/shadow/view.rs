@@ -12,7 +12,7 @@ use routing::{LeastLoaded, LoadReading, Phase, PolicyVersions, Worker, WorkerId}
 use super::captured::{Captured, CapturedRows};
 use crate::dispatch::queries::RequestQueries;
 use crate::dispatch::router_view::{MemberColumns, RouterView};
-use crate::proxy::Proxy;
+use crate::dispatch::sources::DecisionSources;
 
 /// View of one captured placement, for the shadow that decides.
 pub(super) struct ShadowView<'a> {
@@ -26,9 +26,13 @@ pub(super) struct ShadowView<'a> {
 pub(super) struct Unanswered;
 
 impl<'a> ShadowView<'a> {
-    pub(super) fn new(proxy: &'a Proxy, captured: &'a Captured, policy: &'a PolicyVersions) -> Self {
+    pub(super) fn new(
+        sources: &'a DecisionSources,
+        captured: &'a Captured,
+        policy: &'a PolicyVersions,
+    ) -> Self {
         Self {
-            router: RouterView::new(proxy, &captured.request, captured.window),
+            router: RouterView::new(sources, &captured.request, captured.window),
             captured,
             policy,
         }

@@ -20,11 +20,11 @@ use routing::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::admission_request::AdmissionRequest;
 use super::capacity::Capacity;
 use super::metrics::AdmissionMetrics;
 use super::permit::{Charge, Permit};
-use super::ticket::{QueueEntry, QueuePosition};
-use super::wish::AdmissionRequest;
+use super::queue_entry::{QueueEntry, QueuePosition};
 
 /// Minimum and maximum of `Retry-After`.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -161,37 +161,37 @@ impl AdmissionController {
     /// budget is configured.
     pub(super) fn pass(
         self: &Arc<Self>,
-        wish: impl FnOnce() -> AdmissionRequest,
+        request: impl FnOnce() -> AdmissionRequest,
     ) -> Result<Option<Permit>, AdmissionRequest> {
         if !self.counts.load(Ordering::Relaxed) {
             return Ok(None);
         }
         self.reckon_if_due();
-        let wish = wish();
-        if self.is_blocked.load(Ordering::SeqCst) || !self.budget.take(wish.tokens()) {
-            return Err(wish);
+        let request = request();
+        if self.is_blocked.load(Ordering::SeqCst) || !self.budget.take(request.tokens()) {
+            return Err(request);
         }
-        let charged = self.charge(&wish);
+        let charged = self.charge(&request);
         Ok(Some(Permit {
-            gate: Arc::clone(self),
-            tokens: wish.tokens(),
-            output: wish.output,
+            controller: Arc::clone(self),
+            tokens: request.tokens(),
+            output: request.output,
             charged,
             is_used: false,
         }))
     }
 
     /// Tenants are only counted once one exists.
-    fn charge(&self, wish: &AdmissionRequest) -> Option<Charge> {
-        if wish.tenant.is_empty() && !self.has_tenants.load(Ordering::Relaxed) {
+    fn charge(&self, request: &AdmissionRequest) -> Option<Charge> {
+        if request.tenant.is_empty() && !self.has_tenants.load(Ordering::Relaxed) {
             return None;
         }
         self.has_tenants.store(true, Ordering::Relaxed);
-        self.line().waiting.pass(&wish.tenant, wish.share());
+        self.line().waiting.pass(&request.tenant, request.share());
         Some(Charge {
-            tenant: Arc::clone(&wish.tenant),
-            weight: wish.weight,
-            share: wish.share(),
+            tenant: Arc::clone(&request.tenant),
+            weight: request.weight,
+            share: request.share(),
         })
     }
 
@@ -258,7 +258,7 @@ impl AdmissionController {
     pub(super) fn enqueue(
         &self,
         turn: QueuePosition,
-        wish: &AdmissionRequest,
+        request: &AdmissionRequest,
         held: Option<Held>,
     ) -> Option<oneshot::Receiver<WakeReason>> {
         let mut line = self.line();
@@ -269,17 +269,17 @@ impl AdmissionController {
         if line.waiting.is_empty() {
             line.drain.emptied();
         }
-        if !wish.tenant.is_empty() {
+        if !request.tenant.is_empty() {
             self.has_tenants.store(true, Ordering::Relaxed);
         }
         let (wake, woken) = oneshot::channel();
-        let start_by = turn.deadline.min(wish.start_by(self.started));
+        let start_by = turn.deadline.min(request.start_by(self.started));
         let tell = Waiter {
             wake,
-            output: wish.output,
-            weight: wish.weight,
+            output: request.output,
+            weight: request.weight,
         };
-        let one = wish.waiting(held, self.micros(start_by));
+        let one = request.waiting(held, self.micros(start_by));
         line.waiting.insert(turn.number, one, tell);
         Some(woken)
     }
@@ -332,7 +332,7 @@ impl AdmissionController {
                 break false;
             };
             let permit = Permit {
-                gate: Arc::clone(self),
+                controller: Arc::clone(self),
                 tokens,
                 output: tell.output,
                 charged: Some(Charge {

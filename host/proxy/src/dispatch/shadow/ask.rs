@@ -15,13 +15,13 @@ use super::captured::Captured;
 use super::log::{self, LoggedAnswer};
 use super::record::{Answer, Pick};
 use super::view::{ShadowView, Unanswered};
-use crate::proxy::Proxy;
+use crate::dispatch::sources::DecisionSources;
 
 /// Calls every shadow of the request's route.
-pub(super) fn all(proxy: &Proxy, captured: &Captured) {
-    let shadows = captured.request.route().shadows.iter();
+pub(super) fn all(sources: &DecisionSources, captured: &Captured) {
+    let shadows = captured.request.policies.shadows.iter();
     for shadow in shadows.flat_map(|shadows| &shadows.each) {
-        let view = ShadowView::new(proxy, captured, &shadow.policy);
+        let view = ShadowView::new(sources, captured, &shadow.policy);
         let mut observer = ShadowObserver {
             shadow,
             version: None,

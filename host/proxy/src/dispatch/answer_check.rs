@@ -1,0 +1,162 @@
+//! Checks of a worker's answer before any of it reaches the client: whether another worker may do better.
+
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{Response, StatusCode};
+use worker_client::{SendError, read_body};
+
+use crate::base::headers::{is_event_stream, name_worker, strip_hop_by_hop};
+use crate::base::label::FailureKind;
+use crate::base::reply;
+use crate::dispatch::attempt::Answer;
+use crate::dispatch::attempt_error::{AttemptError, is_retryable_status};
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::fleet::health::AttemptToken;
+use crate::fleet::pool::Member;
+
+/// Timeout for the body of an answer that may be about a model not served.
+const ERROR_PATIENCE: Duration = Duration::from_secs(1);
+/// Longest body of an error answer that is kept for the client, in bytes.
+const LONGEST_ERROR: usize = 1 << 20;
+
+/// Returns the answer, unless another worker may do better. A stream is waited for until it begins: an engine that gets
+/// no prompt handed over says so in the stream's first event. The head of that stream has status 200 (vLLM 0.32).
+pub(crate) async fn accept(request: &InferenceRequest, mut answer: Answer) -> Result<Answer, AttemptError> {
+    if is_retryable_status(answer.response.status()) {
+        return Err(refused(request, answer).await);
+    }
+    if may_be_not_served(request, &answer) && is_not_served(request, &mut answer).await {
+        return Err(refused(request, answer).await);
+    }
+    if !is_event_stream(answer.response.headers()) {
+        return Ok(answer);
+    }
+    let limit = answer.timeouts.first_byte;
+    let deadline = tokio::time::Instant::from_std(answer.attempt.dispatched + limit);
+    let member = &request.pool().workers.members[answer.attempt.member];
+    let (link, token) = (&member.link, answer.attempt.token);
+    let first = tokio::time::timeout_at(deadline, answer.response.body_mut().peek()).await;
+    let failed = |error: SendError| {
+        answer.attempt.lease.failed();
+        link.metrics.failed(FailureKind::from(&error));
+        request
+            .pool()
+            .workers
+            .failed(member, answer.attempt.token, &error);
+        Err(error.into())
+    };
+    let begun = match first {
+        Ok(Ok(first)) => first.and_then(|first| failed_in_stream(request, member, token, first)),
+        Ok(Err(error)) => return failed(SendError::Closed(error)),
+        Err(_) => return failed(SendError::FirstByteTimeout(limit)),
+    };
+    match begun {
+        Some(error) => {
+            if error.is_the_workers() {
+                answer.attempt.lease.failed();
+            } else {
+                answer.attempt.lease.finished();
+            }
+            Err(error)
+        }
+        None => Ok(answer),
+    }
+}
+
+/// Returns `true` if engines refuse unknown models with this status.
+pub(crate) fn may_be_not_served(request: &InferenceRequest, answer: &Answer) -> bool {
+    match answer.response.status() {
+        StatusCode::NOT_FOUND => true,
+        // SGLang refuses an adapter that is not loaded as a bad request.
+        StatusCode::BAD_REQUEST => request.params.served.now().adapter().is_some(),
+        _ => false,
+    }
+}
+
+/// Returns `true` if an answer with such a status says that the worker does not serve the request's model. Engines say
+/// so in a body of one piece. A body in several pieces is passed to the client.
+pub(crate) async fn is_not_served(request: &InferenceRequest, answer: &mut Answer) -> bool {
+    let status = answer.response.status();
+    let first = tokio::time::timeout(ERROR_PATIENCE, answer.response.body_mut().peek());
+    let Ok(Ok(Some(body))) = first.await else {
+        return false;
+    };
+    inference_api::is_model_not_found(status.as_u16(), body, &request.params.model)
+}
+
+/// Returns the error that a stream begins with, as the answer it would have been without a stream.
+pub(crate) fn failed_in_stream(
+    request: &InferenceRequest,
+    member: &Member,
+    token: AttemptToken,
+    first: &[u8],
+) -> Option<AttemptError> {
+    let link = &member.link;
+    let (status, body) = inference_api::error_in_first_event(first)?;
+    let status = StatusCode::from_u16(status).ok();
+    let status = status.filter(|status| status.is_client_error() || status.is_server_error());
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if status.is_server_error() {
+        link.metrics.failed(FailureKind::ServerError);
+        request.pool().workers.server_error(member, token, status);
+    } else {
+        link.answered(token);
+    }
+    let mut response = reply::json(status, body);
+    name_worker(
+        response.headers_mut(),
+        &link.label,
+        request.settings.decision_headers,
+    );
+    Some(AttemptError::Refused(Box::new(response)))
+}
+
+/// Keeps a worker's answer for the client, in case no other worker does better.
+pub(crate) async fn refused(request: &InferenceRequest, answer: Answer) -> AttemptError {
+    if is_retryable_status(answer.response.status()) {
+        answer.attempt.lease.failed();
+    }
+    let member = &request.pool().workers.members[answer.attempt.member];
+    let token = answer.attempt.token;
+    let (mut head, mut body) = answer.response.into_parts();
+    if head.status.is_server_error() {
+        member.link.metrics.failed(FailureKind::ServerError);
+    }
+    strip_hop_by_hop(&mut head.headers);
+    match read_body(&mut body, LONGEST_ERROR, answer.timeouts.idle).await {
+        Ok(text) => {
+            if !head.status.is_server_error() {
+                member.link.answered(token);
+            }
+            member.link.upstream.checkin(body);
+            label(&mut head, member, request.settings.decision_headers);
+            let is_not_served =
+                inference_api::is_model_not_found(head.status.as_u16(), &text, &request.params.model);
+            let response = Box::new(Response::from_parts(head, text));
+            if is_not_served {
+                AttemptError::NotServed(response)
+            } else {
+                AttemptError::Refused(response)
+            }
+        }
+        Err(error) => {
+            member.link.metrics.failed(FailureKind::BrokenOff);
+            AttemptError::BrokeOff(error)
+        }
+    }
+}
+
+fn label(head: &mut http::response::Parts, member: &Member, is_shown: bool) {
+    // The body is complete, so its length is set again.
+    let kept = [http::header::CONTENT_TYPE, RETRY_AFTER];
+    let mut headers = http::HeaderMap::with_capacity(3);
+    for name in kept {
+        if let Some(value) = head.headers.remove(&name) {
+            headers.insert(name, value);
+        }
+    }
+    name_worker(&mut headers, &member.link.label, is_shown);
+    head.headers = headers;
+    head.version = http::Version::HTTP_11;
+}

@@ -1,0 +1,183 @@
+//! One inference request, ready to be placed. It is built once. Decisions and attempts only read it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use bytes::Bytes;
+use experiment::Assignment;
+use inference_api::Split;
+use placement::{AllowedShapes, RequestIdentity, RequestValues};
+use routing::{Dialect, Phase};
+
+use crate::dispatch::crashes::Crashes;
+use crate::dispatch::hashed_prompt::HashedPrompt;
+use crate::dispatch::pool_state::PoolState;
+use crate::dispatch::request_head::RequestHead;
+use crate::dispatch::route_policies::{DecidingPolicy, RoutePolicies};
+use crate::dispatch::settings::DecisionSettings;
+use crate::dispatch::split::{Handover, PdPool};
+use crate::fleet::catalog::RequestModel;
+use crate::limits::admission::{AdmissionInput, RequestTerms};
+use crate::limits::clients::Principal;
+use crate::observe::decided_by::DecidedBy;
+use crate::observe::experiments::Enrollment;
+use crate::record::Trace;
+
+/// Inference request with its pool and its policies.
+#[derive(Debug)]
+pub(crate) struct InferenceRequest {
+    pub(crate) pool: Arc<PoolState>,
+    /// Policies of the route that took the request.
+    pub(crate) policies: Arc<RoutePolicies>,
+    pub(crate) settings: Arc<DecisionSettings>,
+    /// Arm that decides. `None` where the route has only one.
+    pub(crate) assignment: Option<Assignment>,
+    /// Head, its headers without those of the connection.
+    pub(crate) head: RequestHead,
+    pub(crate) body: Bytes,
+    pub(crate) params: RequestParams,
+    /// Set where the request can be split between two workers.
+    pub(crate) split: Option<SplitRequest>,
+    pub(crate) sender: RequestSender,
+    pub(crate) progress: DispatchProgress,
+}
+
+/// Parameters that the body states, or that were derived from it.
+#[derive(Debug)]
+pub(crate) struct RequestParams {
+    /// Estimated number of the prompt's tokens.
+    pub(crate) estimated_tokens: usize,
+    pub(crate) model: Box<str>,
+    /// Members that serve the request's model.
+    pub(crate) served: RequestModel,
+    pub(crate) stream: bool,
+    pub(crate) max_tokens: Option<u64>,
+    pub(crate) priority: Option<i64>,
+    /// Hash of the client's session key.
+    pub(crate) session: Option<u64>,
+    /// The prompt as the index is queried for it, where its tokens are known.
+    pub(crate) prompt: Option<HashedPrompt>,
+}
+
+/// Bodies of the two legs of a request, and the rules of their hand-over.
+#[derive(Debug)]
+pub(crate) struct SplitRequest {
+    pub(crate) bodies: Split,
+    pub(crate) handover: Handover,
+}
+
+/// Client of a request, and the terms that it states.
+#[derive(Debug, Default)]
+pub(crate) struct RequestSender {
+    /// Class, tenant and timeout that the request states.
+    pub(crate) terms: RequestTerms,
+    /// Client whose key the request has. `None` where clients need no key.
+    pub(crate) caller: Option<Arc<Principal>>,
+}
+
+/// State of a request that its decisions and attempts write.
+#[derive(Debug, Default)]
+pub(crate) struct DispatchProgress {
+    /// Record in the decision log, where the request is recorded.
+    pub(crate) trace: Option<Arc<Trace>>,
+    /// Name of the deciding policy, where it is reported.
+    pub(crate) decided_by: DecidedBy,
+    /// `true` once a worker was sent the request.
+    pub(crate) is_sent: AtomicBool,
+    /// Workers that closed the connection on the request.
+    pub(crate) crashes: Crashes,
+    /// Index of the only member that can answer it: the member keeps the response that this request goes on from.
+    pub(crate) pinned: Option<usize>,
+}
+
+impl InferenceRequest {
+    /// Returns the seed of its random draws, besides the attempt.
+    pub(crate) fn seed(&self) -> u64 {
+        self.head.run.seed(self.head.seq)
+    }
+
+    pub(crate) fn pool(&self) -> &PoolState {
+        &self.pool
+    }
+
+    /// Returns the deadline of the whole request, where that is limited.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.head.arrived.checked_add(self.pool.limits.request_timeout?)
+    }
+
+    /// Returns the policy that places that part of the request: its arm's, in every attempt.
+    pub(crate) fn policy(&self, phase: Phase) -> &DecidingPolicy {
+        let arm = self.assignment.map_or(0, |assignment| assignment.arm);
+        self.policies.policy(phase, arm)
+    }
+
+    /// Returns `true` if the name of the deciding policy is needed: by the client, or by the comparison with the
+    /// route's shadows.
+    pub(crate) fn reports_policy(&self) -> bool {
+        self.settings.decision_headers || self.policies.shadows.is_some()
+    }
+
+    /// Enrolls the request in the experiment of the route, if there is one.
+    pub(crate) fn enrollment(&self) -> Option<Enrollment> {
+        let trial = Arc::clone(self.policies.trial()?);
+        Some(Enrollment::new(trial, self.assignment?, self.params.stream))
+    }
+
+    /// Returns the ways in which the request may be placed.
+    pub(crate) fn allowed(&self) -> AllowedShapes {
+        let alone = |pd: &PdPool| pd.spec.alone && pd.dialect().is_none_or(Dialect::decodes_alone);
+        AllowedShapes {
+            mixed: true,
+            pair: self.split.is_some(),
+            alone: self.pool.pd.as_ref().is_some_and(alone),
+        }
+    }
+
+    /// Returns `true` if the request is not split because the dialect of its pool's engines is unknown.
+    pub(crate) fn dialect_is_unknown(&self) -> bool {
+        self.pool.pd.as_ref().is_some_and(|pd| pd.dialect().is_none())
+    }
+
+    /// Returns the prompt's length in tokens, estimated where it is not known.
+    pub(crate) fn prompt_tokens(&self) -> u32 {
+        let prompt = self.params.prompt.as_ref();
+        let tokens = prompt.map_or(self.params.estimated_tokens, HashedPrompt::tokens);
+        u32::try_from(tokens).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the inputs of its admission.
+    pub(crate) fn admission(&self) -> AdmissionInput<'_> {
+        AdmissionInput {
+            queue: &self.pool.queue,
+            workers: &self.pool.workers,
+            model: &self.params.model,
+            objectives: &self.policies.objectives,
+            terms: &self.sender.terms,
+            caller: self.sender.caller.as_deref(),
+            arrived: self.head.arrived,
+            prompt_tokens: self.prompt_tokens(),
+            max_tokens: self.params.max_tokens,
+        }
+    }
+
+    pub(crate) fn identity(&self) -> RequestIdentity {
+        RequestIdentity {
+            seq: self.head.seq,
+            run: self.head.run,
+            session: self.params.session,
+        }
+    }
+
+    pub(crate) fn values(&self) -> RequestValues {
+        let prompt = self.params.prompt.as_ref();
+        RequestValues {
+            prompt_tokens: prompt.map(|prompt| HashedPrompt::tokens(prompt) as u64),
+            estimated_tokens: self.prompt_tokens(),
+            max_tokens: self.params.max_tokens,
+            body_bytes: self.body.len() as u64,
+            priority: self.params.priority,
+            stream: self.params.stream,
+        }
+    }
+}

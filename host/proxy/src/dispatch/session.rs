@@ -1,0 +1,199 @@
+//! Placement of one request over all its attempts: admission, decisions, and the failures so far.
+//!
+//! A front end calls [`PlacementSession::next`] for a placement, sends the request there, and reports a failed attempt
+//! by [`PlacementSession::failed`]. It then calls `next` again.
+
+use std::sync::Arc;
+
+use placement::{AttemptState, PlacementOutcome, WorkerPlacement};
+use tokio::time::Instant;
+
+use crate::base::reply::Refusal;
+use crate::dispatch::attempt::Answer;
+use crate::dispatch::attempt_error::{AttemptError, AttemptFailure};
+use crate::dispatch::crashes;
+use crate::dispatch::decide;
+use crate::dispatch::dispatcher::Dispatcher;
+use crate::dispatch::failures::FailedAttempts;
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::router_view::HoldWindow;
+use crate::dispatch::single;
+use crate::dispatch::speculative_insert;
+use crate::dispatch::split::{self, KeptPrompt, PrefillLeg, SplitAnswer, WorkerPair};
+use crate::fleet::catalog;
+use crate::limits::admission::{AdmissionSession, Permit, start_deadline};
+
+/// Placement of one request.
+#[derive(Debug)]
+pub(crate) struct PlacementSession {
+    request: Arc<InferenceRequest>,
+    admission: AdmissionSession,
+    failures: FailedAttempts,
+    prompt: KeptPrompt,
+    attempt: u32,
+    /// Time by which the answer must have begun.
+    deadline: Option<Instant>,
+}
+
+/// Answer of a request that was sent where it was placed.
+#[derive(Debug)]
+pub(crate) struct PlacedAnswer {
+    pub(crate) answer: Answer,
+    /// Prefill leg of a request that was split.
+    pub(crate) prefill: Option<PrefillLeg>,
+}
+
+impl PlacementSession {
+    /// Creates the session of a request that has not been admitted yet.
+    pub(crate) fn new(request: Arc<InferenceRequest>) -> Self {
+        let whole = request.deadline().map(Instant::from_std);
+        let deadline = whole
+            .into_iter()
+            .chain(start_deadline(&request.admission()))
+            .min();
+        request.pool().retries.budget.earn();
+        Self {
+            admission: AdmissionSession::new(deadline),
+            failures: FailedAttempts::default(),
+            prompt: KeptPrompt::default(),
+            attempt: 0,
+            deadline,
+            request,
+        }
+    }
+
+    /// Returns the time by which the answer must have begun.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Places the request and sends it, until a worker answers.
+    pub(crate) async fn dispatch(&mut self, dispatcher: &Dispatcher) -> Result<PlacedAnswer, Refusal> {
+        loop {
+            let placement = self.next(dispatcher).await?;
+            match self.send(dispatcher, placement).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => self.failed(dispatcher, failure).await?,
+            }
+        }
+    }
+
+    /// Admits the request and decides where it is sent. A request that its policy holds waits.
+    pub(crate) async fn next(&mut self, dispatcher: &Dispatcher) -> Result<WorkerPlacement, Refusal> {
+        let request = Arc::clone(&self.request);
+        if self.attempt == 0 {
+            self.admission.enter(&request.admission()).await?;
+        }
+        loop {
+            let released = request.pool().queue.controller.releases();
+            let outcome = match request.progress.pinned {
+                Some(member) => Ok(PlacementOutcome::Dispatch(WorkerPlacement::alone(member))),
+                None => self.decide(dispatcher),
+            };
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                // No worker takes over the computed prompt. The request begins again.
+                Err(_) if self.prompt.forget() || self.failures.forgive() => continue,
+                Err(none) => return Err(self.failures.refusal(none, &request)),
+            };
+            self.attempt += 1;
+            match outcome {
+                PlacementOutcome::Dispatch(placement) => {
+                    let is_first = self.failures.count == 0;
+                    self.admission.send(&request.admission(), &placement, is_first)?;
+                    self.expect_prompt(dispatcher, &placement);
+                    return Ok(placement);
+                }
+                PlacementOutcome::Hold(terms) => {
+                    self.admission.hold(&request.admission(), terms, released).await?;
+                }
+                PlacementOutcome::Reject(rejection) => {
+                    let is_shown = request.settings.decision_headers;
+                    let policy = is_shown.then(|| request.progress.decided_by.header()).flatten();
+                    return Err(Refusal::Rejected { rejection, policy });
+                }
+            }
+        }
+    }
+
+    fn decide(&self, dispatcher: &Dispatcher) -> Result<PlacementOutcome, placement::NoCandidate> {
+        let state = AttemptState {
+            attempt: self.attempt,
+            tried: &self.failures.excluded,
+            is_held: self.admission.is_held(),
+        };
+        let window = HoldWindow {
+            turn: self.admission.turn(),
+            deadline: self.deadline,
+        };
+        decide::decide(dispatcher, &self.request, self.prompt.part(), state, window)
+    }
+
+    /// Records in the index that the chosen workers will hold the prompt.
+    fn expect_prompt(&self, dispatcher: &Dispatcher, placement: &WorkerPlacement) {
+        let members = &self.request.pool().workers.members;
+        for choice in placement.choices() {
+            let worker = members[choice.member].worker.id();
+            speculative_insert::expect(&dispatcher.sources, &self.request, worker);
+        }
+    }
+
+    /// Sends the request to the workers it was placed on.
+    async fn send(
+        &mut self,
+        dispatcher: &Dispatcher,
+        placement: WorkerPlacement,
+    ) -> Result<PlacedAnswer, AttemptFailure> {
+        if let Some(prefill) = self.prompt.prefill().or(placement.prefills) {
+            let pair = WorkerPair {
+                prefill,
+                decode: placement.answers,
+            };
+            // On the heap: plain requests would carry its room.
+            let sent = Box::pin(split::send(dispatcher, &self.request, pair, &mut self.prompt));
+            if let Some(sent) = sent.await {
+                return sent.map(|SplitAnswer { answer, prefill }| PlacedAnswer {
+                    answer,
+                    prefill: Some(prefill),
+                });
+            }
+        }
+        let tries = self.failures.count + 1;
+        let answer = single::send(&self.request, placement.answers, tries).await?;
+        Ok(PlacedAnswer {
+            answer,
+            prefill: None,
+        })
+    }
+
+    /// Records a failed attempt. Returns after the pause before the next one.
+    ///
+    /// # Errors
+    /// The refusal of a request that is not tried again.
+    pub(crate) async fn failed(
+        &mut self,
+        dispatcher: &Dispatcher,
+        failure: AttemptFailure,
+    ) -> Result<(), Refusal> {
+        let request = &self.request;
+        // No other worker has the response that a pinned request goes on from.
+        if request.progress.pinned.is_some() {
+            return Err(failure.error.into());
+        }
+        if let (AttemptError::NotServed(_), Some(worker)) = (&failure.error, failure.blamed) {
+            let model = (&*request.params.model, &request.params.served);
+            let (pool, excluded) = (&request.pool().workers, &self.failures.excluded);
+            catalog::after_not_found(&dispatcher.background, pool, model, worker, excluded).await;
+        }
+        tokio::time::sleep(self.failures.add(failure, request)?).await;
+        Ok(())
+    }
+
+    /// Ends the placement. Returns the permit, which is held until the response ends.
+    pub(crate) fn end(self, is_answered: bool) -> Option<Permit> {
+        let request = &self.request;
+        let crashes = &request.progress.crashes;
+        crashes::settle(crashes, &request.pool().workers, &request.head.id, is_answered);
+        self.admission.into_permit()
+    }
+}

@@ -1,0 +1,77 @@
+//! Results of a shadow's decision, compared with the placement that was made.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use tracing::debug;
+
+use super::captured::Captured;
+use super::metrics::ResultKind;
+use super::record::{Answer, Disagreement, ShadowRecord};
+use crate::base::request_id::RequestId;
+
+/// Disagreements that are kept.
+const KEPT: usize = 32;
+
+impl ShadowRecord {
+    pub(super) fn add(&self, captured: &Captured, answer: &Answer, took: Duration) -> ResultKind {
+        let (policy, request) = (&*self.label.policy, RequestId(&captured.request.head.id));
+        debug!(policy, %request, ?answer, "shadow decision");
+        let result = match answer {
+            Answer::Placed { answers, prefills } => self.placed(captured, *answers, *prefills),
+            Answer::Held => ResultKind::Held,
+            Answer::Rejected => ResultKind::Rejected,
+            Answer::Passed => ResultKind::Passed,
+            Answer::Fault(_) => ResultKind::Fault,
+            Answer::CircuitOpen => ResultKind::CircuitOpen,
+        };
+        self.metrics.decisions(result).inc();
+        if !took.is_zero() {
+            self.metrics.time.observe(took.as_secs_f64());
+            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            self.nanos.fetch_add(nanos, Ordering::Relaxed);
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn placed(&self, captured: &Captured, answers: usize, prefills: Option<usize>) -> ResultKind {
+        let Some((active_answers, active_prefills)) = captured.placed() else {
+            return ResultKind::Differed;
+        };
+        // Where two workers share a request, the one that computes the prompt has the cache and the wait.
+        let computes = [
+            prefills.unwrap_or(answers),
+            active_prefills.unwrap_or(active_answers),
+        ];
+        let picks = computes.map(|row| captured.pick(row));
+        for (at, pick) in picks.iter().enumerate() {
+            self.metrics.matched[at].inc_by(pick.matched.unwrap_or(0).into());
+            self.metrics.ahead[at].inc_by(pick.ahead);
+        }
+        if let [Some(shadow), Some(active)] = [0, 1].map(|at: usize| picks[at].ttft_ms) {
+            self.metrics.predictions.inc();
+            self.metrics.predicted[0].inc_by(shadow / 1e3);
+            self.metrics.predicted[1].inc_by(active / 1e3);
+        }
+        if (answers, prefills) == (active_answers, active_prefills) {
+            return ResultKind::Agreed;
+        }
+        let [shadow, active] = if computes[0] == computes[1] {
+            [answers, active_answers].map(|row| captured.pick(row))
+        } else {
+            picks
+        };
+        let mut kept = self.disagreements();
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(Disagreement {
+            request: String::from_utf8_lossy(captured.request.head.id.as_bytes()).into_owned(),
+            at: SystemTime::now(),
+            active,
+            shadow,
+        });
+        ResultKind::Differed
+    }
+}

@@ -1,0 +1,206 @@
+//! Handle of a request whose worker has begun to answer: it is given the status, the chunks and the end.
+//!
+//! It accounts for the request with its client, its worker's health and load, its experiment, and the decision log. Its
+//! drop without an end counts as a client that left.
+
+use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, StatusCode};
+use inference_api::{Endpoint, Tail};
+use tracing::warn;
+
+use crate::base::headers::is_event_stream;
+use crate::base::label::{FailureKind, Outcome};
+use crate::base::request_id::RequestId;
+use crate::dispatch::attempt::BegunAttempt;
+use crate::dispatch::attempt_error::is_retryable_status;
+use crate::request::lifecycle::RequestLifecycle;
+use crate::request::relay_error::RelayError;
+use crate::request::responses::ResponseLearner;
+
+/// Handle of an answer.
+#[derive(Debug)]
+pub(crate) struct AnswerHandle {
+    lifecycle: RequestLifecycle,
+    endpoint: Endpoint,
+    /// `None` once the answer has ended.
+    attempt: Option<BegunAttempt>,
+    member: usize,
+    /// `true` if the status does not count against the worker.
+    is_well: bool,
+    /// `true` once the first byte of the body has passed.
+    has_begun: bool,
+    kind: AnswerKind,
+    tail: Tail,
+    /// Learner of the response's id.
+    learner: Option<ResponseLearner>,
+}
+
+/// Kind of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnswerKind {
+    /// Server-sent events, which can carry an error.
+    Events,
+    /// JSON or the like.
+    Whole,
+    /// Compressed: it can neither be read nor extended.
+    Encoded,
+}
+
+/// Head of a worker's answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnswerHead<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: &'a HeaderMap,
+    /// Set if the body has a length that was announced.
+    pub(crate) has_length: bool,
+}
+
+impl AnswerKind {
+    /// Returns the kind of an answer. One with an announced length cannot be extended.
+    fn of(head: AnswerHead<'_>) -> Self {
+        if head.headers.contains_key(CONTENT_ENCODING) {
+            Self::Encoded
+        } else if is_event_stream(head.headers) && head.status.is_success() && !head.has_length {
+            Self::Events
+        } else {
+            Self::Whole
+        }
+    }
+}
+
+impl AnswerHandle {
+    /// Records the status of the answer.
+    pub(crate) fn status(
+        mut lifecycle: RequestLifecycle,
+        attempt: BegunAttempt,
+        endpoint: Endpoint,
+        head: AnswerHead<'_>,
+    ) -> Self {
+        if head.status.is_server_error() {
+            let link = &lifecycle.member(attempt.member).link;
+            link.metrics.failed(FailureKind::ServerError);
+        }
+        if is_retryable_status(head.status) {
+            attempt.lease.failed();
+        }
+        lifecycle.answered(head.status);
+        Self {
+            lifecycle,
+            endpoint,
+            member: attempt.member,
+            attempt: Some(attempt),
+            is_well: !head.status.is_server_error(),
+            has_begun: false,
+            kind: AnswerKind::of(head),
+            tail: Tail::default(),
+            learner: None,
+        }
+    }
+
+    /// Attaches the learner of the response's id, where the answer can be read.
+    pub(crate) fn learn(&mut self, learner: Option<ResponseLearner>, status: StatusCode) {
+        self.learner = learner.filter(|_| self.kind != AnswerKind::Encoded && status.is_success());
+    }
+
+    pub(crate) fn kind(&self) -> AnswerKind {
+        self.kind
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Records a chunk of the body.
+    pub(crate) fn chunk(&mut self, data: &Bytes) {
+        if !self.has_begun {
+            self.begun();
+        }
+        if self.learner.as_mut().is_some_and(|learner| learner.push(data)) {
+            self.learner = None;
+        }
+        if self.kind == AnswerKind::Encoded {
+            self.tail.push_unread(data);
+        } else {
+            self.tail.push(data);
+        }
+        self.lifecycle.chunk(&self.tail);
+    }
+
+    /// Records the first byte of the body. The head does not count: engines send it before they are at work.
+    fn begun(&mut self) {
+        self.has_begun = true;
+        let Some(attempt) = &mut self.attempt else { return };
+        if self.is_well {
+            self.lifecycle.member(self.member).link.answered(attempt.token);
+        }
+        if self.kind == AnswerKind::Events {
+            self.lifecycle.first_token();
+            attempt.lease.first_token(attempt.dispatched.elapsed());
+        }
+    }
+
+    /// Records that the answer was read to its end.
+    pub(crate) fn end(&mut self) {
+        self.lifecycle.read(&self.tail);
+        if let Some(attempt) = &self.attempt {
+            attempt.lease.decoded(|| self.tail.output_tokens());
+            if self.is_well && !self.has_begun {
+                self.lifecycle.member(self.member).link.answered(attempt.token);
+            }
+        }
+        self.finish(Outcome::Complete);
+    }
+
+    /// Records that the answer broke off. Returns the outcome; a stream that breaks off after its last event has lost
+    /// nothing, and is complete.
+    pub(crate) fn broke_off(&mut self, error: &RelayError) -> Outcome {
+        if self.kind == AnswerKind::Events && self.tail.stream_is_finished() {
+            self.end();
+            return Outcome::Complete;
+        }
+        let (outcome, fault) = match error {
+            RelayError::Broken(_) => (Outcome::UpstreamError, Some(FailureKind::BrokenOff)),
+            RelayError::Idle(_) => (Outcome::IdleTimeout, Some(FailureKind::IdleTimeout)),
+            RelayError::TimedOut => (Outcome::RequestTimeout, None),
+            RelayError::ShuttingDown => (Outcome::ShutDown, None),
+        };
+        if let Some(fault) = fault {
+            self.blame(fault, error);
+        }
+        self.finish(outcome);
+        outcome
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        if let Some(attempt) = self.attempt.take() {
+            match outcome {
+                Outcome::Complete => attempt.lease.finished(),
+                Outcome::UpstreamError | Outcome::IdleTimeout => attempt.lease.failed(),
+                _ => {}
+            }
+        }
+        self.lifecycle.finish(outcome);
+    }
+
+    /// Blames the worker. A worker that never began may be hung, and is ejected.
+    fn blame(&self, fault: FailureKind, error: &RelayError) {
+        let member = self.lifecycle.member(self.member);
+        let link = &member.link;
+        link.metrics.failed(fault);
+        let is_hung = fault == FailureKind::IdleTimeout && !self.has_begun;
+        let token = self.attempt.as_ref().map(|attempt| attempt.token);
+        let is_ejected =
+            is_hung && token.is_some_and(|token| self.lifecycle.pool().workers.failed(member, token, error));
+        let worker = &*member.worker.spec().name;
+        if let Some(held_back) = link.failure_log.pass() {
+            let (id, error) = (RequestId(self.lifecycle.id()), error as &dyn std::error::Error);
+            warn!(worker, request = %id, error, is_ejected, held_back, "a worker's answer broke off");
+        }
+    }
+
+    /// Returns the link of the worker that answers.
+    pub(crate) fn link(&self) -> &crate::fleet::worker::WorkerHandle {
+        &self.lifecycle.member(self.member).link
+    }
+}

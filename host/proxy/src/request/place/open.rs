@@ -1,0 +1,106 @@
+//! Opening of a request: from its head and body to a request that can be placed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use inference_api::Endpoint;
+
+use crate::base::reply::Refusal;
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::request_head::RequestHead;
+use crate::limits::clients::RateLimitGuard;
+use crate::limits::edge_settings::ResponseLimits;
+use crate::proxy::Proxy;
+use crate::request::lifecycle::RequestLifecycle;
+use crate::request::prepare::{RoutedRequest, claim, prepare};
+use crate::request::responses;
+use crate::request::snapshot::Snapshot;
+use crate::request::trace::begin_trace;
+
+/// Request of a client that was let in.
+#[derive(Debug)]
+pub(crate) struct ArrivedRequest {
+    pub(crate) head: RequestHead,
+    /// The whole body.
+    pub(crate) body: Bytes,
+    /// Rate-limit reservation of a known client.
+    pub(crate) reservation: Option<RateLimitGuard>,
+    /// Set if the front end can send the request to two workers.
+    pub(crate) may_split: bool,
+}
+
+/// Request that can be placed.
+#[derive(Debug)]
+pub(crate) struct OpenRequest {
+    pub(crate) request: Arc<InferenceRequest>,
+    pub(crate) lifecycle: RequestLifecycle,
+    /// Limits of the table of response ids.
+    pub(crate) response_limits: ResponseLimits,
+}
+
+/// Matches the route, charges the client, tokenizes, and begins the record of a request.
+///
+/// # Errors
+/// The refusal of a request that is not placed. It has been counted.
+pub(crate) async fn open(
+    proxy: &Proxy,
+    snapshot: &Snapshot,
+    arrived: ArrivedRequest,
+) -> Result<OpenRequest, Refusal> {
+    let ArrivedRequest {
+        head,
+        body,
+        reservation,
+        may_split,
+    } = arrived;
+    let unrouted = |refusal: Refusal| proxy.unrouted(refusal);
+    let edge = &snapshot.edge.limits;
+    let body = head.trimmed(body);
+    let mut peek = head.read(&body).map_err(|error| unrouted(error.into()))?;
+    edge.check_depth(&peek).map_err(unrouted)?;
+    snapshot.name_model(&mut peek, Some(head.path()), &head.headers);
+    if let Some(reservation) = &reservation {
+        reservation.check_model(&peek.model).map_err(unrouted)?;
+    }
+    let route = snapshot
+        .route(&peek.model, Some(head.path()), &head.headers)
+        .ok_or_else(|| unrouted(Refusal::not_served(&peek.model)))?;
+    let pool = Arc::clone(snapshot.pool_of(route));
+    let endpoint = head.endpoint;
+    let mut lifecycle = RequestLifecycle::begin(pool, head.id.clone(), head.arrived);
+    lifecycle.of_client(reservation);
+    let routed = RoutedRequest {
+        snapshot,
+        route,
+        peek: &peek,
+        may_split,
+    };
+    let prepared = match claim(&mut lifecycle, &peek, &body) {
+        Ok(claim) => prepare(routed, head, claim, body.clone()).await,
+        Err(limited) => Err(Refusal::Limited(limited)),
+    };
+    let mut request = match prepared {
+        Ok(request) => request,
+        Err(refusal) => return Err(lifecycle.refused(refusal)),
+    };
+    if endpoint == Endpoint::Responses
+        && let Some(id) = peek.previous_response_id()
+    {
+        request.progress.pinned = match responses::pinned(proxy, snapshot, &request, &id) {
+            Ok(pinned) => pinned,
+            Err(refusal) => return Err(lifecycle.refused(refusal)),
+        };
+    }
+    lifecycle.join(request.enrollment());
+    if let (Some(reservation), Some(prompt)) = (lifecycle.visit(), &request.params.prompt) {
+        reservation.reconcile(prompt.tokens() as u64);
+    }
+    request.progress.trace = begin_trace(&request);
+    lifecycle.record(request.progress.trace.clone());
+    lifecycle.must_end(request.deadline());
+    Ok(OpenRequest {
+        request: Arc::new(request),
+        lifecycle,
+        response_limits: edge.responses(),
+    })
+}
