@@ -94,7 +94,7 @@ fn arm(arm: &ArmReport, trial: &TrialReport) -> Value {
         "ttft": side.ttft.map(times), "between_tokens": side.between.map(times),
         "prompt_tokens": side.prompt_tokens, "cached_tokens": side.cached_tokens,
         "cached_share": share(side.cached_tokens, side.prompt_tokens),
-        "verdict": (!arm.is_control).then(|| arm.finding.as_str()),
+        "verdict": (!arm.is_control).then(|| arm.verdict.as_str()),
         "ttft_look": arm.ttft.map(|found| look(Measure::Ttft, found)),
         "errors_look": arm.errors.map(|found| look(Measure::Errors, found)),
         "waits_for": arm.shortages.iter().map(|shown| shortage(shown, trial)).collect::<Vec<_>>(),
@@ -121,7 +121,7 @@ fn times(times: TimesReport) -> Value {
 
 fn look(measure: Measure, look: Look) -> Value {
     json!({
-        "measure": measure.as_str(), "verdict": look.finding.as_str(),
+        "measure": measure.as_str(), "verdict": look.verdict.as_str(),
         "worse_by": look.estimate, "at_least": look.low, "at_most": look.high,
         "look": look.number, "samples": look.samples, "control_samples": look.control_samples,
     })

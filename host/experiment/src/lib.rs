@@ -17,4 +17,4 @@ pub use evidence::{ArmSummary, Evidence, WorseArm};
 pub use histogram::TimesReport;
 pub use observation::{RequestEnd, RequestObserver, RequestResult};
 pub use report::{ArmReport, StopReport, TrialReport};
-pub use rule::{Finding, Look, Measure, Shortage, StopCause, StopRule, Wanted};
+pub use rule::{CanaryVerdict, Look, Measure, Shortage, StopCause, StopRule, Wanted};

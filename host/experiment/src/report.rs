@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::evidence::ArmSummary;
-use crate::rule::{Finding, Look, Shortage, StopCause, StopRule};
+use crate::rule::{CanaryVerdict, Look, Shortage, StopCause, StopRule};
 
 /// Experiment of one route.
 #[derive(Debug, Clone)]
@@ -34,8 +34,8 @@ pub struct ArmReport {
     pub is_control: bool,
     /// Results of its requests.
     pub side: ArmSummary,
-    /// Finding about a canary.
-    pub finding: Finding,
+    /// Verdict on a canary.
+    pub verdict: CanaryVerdict,
     /// Latest look at the times to first token.
     pub ttft: Option<Look>,
     /// Latest look at the failure rate.

@@ -50,9 +50,9 @@ impl Measure {
     }
 }
 
-/// Result of a comparison so far.
+/// Verdict on a canary: result of its comparison with the control so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finding {
+pub enum CanaryVerdict {
     /// No look yet.
     TooFew,
     /// Not decided.
@@ -65,7 +65,7 @@ pub enum Finding {
     Worse,
 }
 
-impl Finding {
+impl CanaryVerdict {
     /// Returns its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -78,7 +78,7 @@ impl Finding {
         }
     }
 
-    /// Combines the findings of both measures.
+    /// Combines the verdicts of both measures.
     #[must_use]
     pub fn of(ttft: Self, errors: Self) -> Self {
         match (ttft, errors) {
@@ -106,8 +106,8 @@ pub struct Look {
     pub samples: u64,
     /// Samples of the control.
     pub control_samples: u64,
-    /// Finding.
-    pub finding: Finding,
+    /// Verdict of this look.
+    pub verdict: CanaryVerdict,
 }
 
 /// Reason for which a canary is worse than its control.

@@ -39,8 +39,8 @@ pub use dispatch::split::{DialectReport, PdSpec};
 pub use edge::control_routes::status_pages;
 pub use edge::{Door, DoorKey, DrainOutcome, PagesSpec, ServeLimits, serve, serve_pages};
 pub use experiment::{
-    ArmReport, ArmSummary, Finding, Look, Measure, Shortage, StopCause, StopReport, StopRule, TimesReport,
-    TrialReport, Wanted,
+    ArmReport, ArmSummary, CanaryVerdict, Look, Measure, Shortage, StopCause, StopReport, StopRule,
+    TimesReport, TrialReport, Wanted,
 };
 pub use fleet::catalog::{AdapterSpec, ModelListSpec, ModelsReport};
 pub use fleet::feeds::LiveFeeds;

@@ -8,7 +8,7 @@ use simulator::Summary;
 use super::estimate::Estimate;
 use super::figures::{FIGURES, Figure, Unit};
 use super::grid::{Grid, Made, SimulationRun};
-use super::verdict::{Verdict, judged};
+use super::verdict::{ComparisonVerdict, judged};
 use crate::policy::table::{Side, Table};
 
 /// A policy beside the baseline, at one speed.
@@ -22,7 +22,7 @@ pub(super) struct Comparison {
     pub(super) seeds: usize,
     pub(super) figures: Vec<Compared>,
     pub(super) paired: Paired,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: ComparisonVerdict,
     /// The verdict in words.
     pub(super) told: String,
 }
@@ -93,7 +93,7 @@ impl Comparison {
         let has_failed = |side: &usize| both.iter().any(|both| both[*side].fault().is_some());
         let (verdict, told) = match [0, 1].iter().find(|side| has_failed(side)) {
             Some(side) => (
-                Verdict::None,
+                ComparisonVerdict::None,
                 format!(
                     "no verdict: {} failed to decide, and its figures are not its own",
                     [baseline, policy][*side]

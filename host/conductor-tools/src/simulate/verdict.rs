@@ -9,7 +9,7 @@ use super::figures::Unit;
 /// request by request. The second alone would favour a policy that refuses the requests that would have to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Verdict {
+pub(super) enum ComparisonVerdict {
     /// Better in one of the two, and not worse in the other.
     Better,
     /// The reverse.
@@ -30,18 +30,21 @@ pub(super) fn judged(
     [baseline, policy]: [&String; 2],
     ttft_s: &Estimate,
     effective: &Estimate,
-) -> (Verdict, String) {
+) -> (ComparisonVerdict, String) {
     let both = format!(
         "first tokens {}, effective {}",
         when(ttft_s),
         Unit::Share.difference(effective)
     );
     if effective.mean.is_none() {
-        return (Verdict::None, "no verdict: nothing was answered".to_owned());
+        return (
+            ComparisonVerdict::None,
+            "no verdict: nothing was answered".to_owned(),
+        );
     }
     if effective.half_width.is_none() {
         let sentence = format!("one seed: {both}; the share of chance is unknown, see --seeds");
-        return (Verdict::OneSeed, sentence);
+        return (ComparisonVerdict::OneSeed, sentence);
     }
     // Less time and more requests are better.
     let findings = [-sign(ttft_s), sign(effective)];
@@ -51,19 +54,19 @@ pub(super) fn judged(
     );
     match (best, worst) {
         (true, false) => (
-            Verdict::Better,
+            ComparisonVerdict::Better,
             format!("{policy} is better than {baseline}: {both}"),
         ),
         (false, true) => (
-            Verdict::Worse,
+            ComparisonVerdict::Worse,
             format!("{policy} is worse than {baseline}: {both}"),
         ),
         (true, true) => (
-            Verdict::Mixed,
+            ComparisonVerdict::Mixed,
             format!("{policy} is better than {baseline} in one and worse in the other: {both}"),
         ),
         (false, false) => (
-            Verdict::NoDifference,
+            ComparisonVerdict::NoDifference,
             format!("no significant difference between {policy} and {baseline}: {both}"),
         ),
     }
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn judge(ttft_s: Estimate, effective: Estimate) -> (Verdict, String) {
+    fn judge(ttft_s: Estimate, effective: Estimate) -> (ComparisonVerdict, String) {
         judged([&"old".to_owned(), &"new".to_owned()], &ttft_s, &effective)
     }
 
@@ -114,30 +117,33 @@ mod tests {
     fn better_is_what_is_better_in_one_and_not_worse_in_the_other() {
         let none = estimate(0.001, 0.01);
         let (verdict, sentence) = judge(estimate(-0.5, 0.1), none);
-        assert_eq!(verdict, Verdict::Better);
+        assert_eq!(verdict, ComparisonVerdict::Better);
         assert_eq!(
             sentence,
             "new is better than old: first tokens 0.500 +-0.100 s earlier, effective +0.1 +-1.0 points"
         );
-        assert_eq!(judge(none, estimate(-0.5, 0.1)).0, Verdict::Worse);
-        assert_eq!(judge(estimate(-0.5, 0.1), estimate(-0.5, 0.1)).0, Verdict::Mixed);
+        assert_eq!(judge(none, estimate(-0.5, 0.1)).0, ComparisonVerdict::Worse);
+        assert_eq!(
+            judge(estimate(-0.5, 0.1), estimate(-0.5, 0.1)).0,
+            ComparisonVerdict::Mixed
+        );
     }
 
     #[test]
     fn a_difference_within_its_interval_is_none_that_can_be_told() {
         let (verdict, sentence) = judge(estimate(-0.5, 0.6), estimate(0.1, 0.2));
-        assert_eq!(verdict, Verdict::NoDifference);
+        assert_eq!(verdict, ComparisonVerdict::NoDifference);
         assert!(sentence.starts_with("no significant difference"), "{sentence}");
         assert_eq!(
             judge(estimate(0.0, 0.0), estimate(0.0, 0.0)).0,
-            Verdict::NoDifference
+            ComparisonVerdict::NoDifference
         );
     }
 
     #[test]
     fn one_seed_gives_no_verdict_however_large_the_difference() {
         let (verdict, sentence) = judge(estimate(-50.0, None), estimate(0.5, None));
-        assert_eq!(verdict, Verdict::OneSeed);
+        assert_eq!(verdict, ComparisonVerdict::OneSeed);
         assert!(sentence.contains("--seeds"), "{sentence}");
     }
 }

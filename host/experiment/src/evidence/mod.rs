@@ -13,7 +13,7 @@
 
 use crate::histogram::{TimeHistogram, TimesReport};
 use crate::observation::RequestResult;
-use crate::rule::{Finding, Look, Measure, Shortage, StopCause, StopRule, Wanted};
+use crate::rule::{CanaryVerdict, Look, Measure, Shortage, StopCause, StopRule, Wanted};
 use crate::statistics::{Difference, MIN_GROUPS, Samples, difference_of_means, difference_of_shares};
 
 /// Samples of one arm.
@@ -189,10 +189,10 @@ impl Evidence {
             number: series.looks,
             samples: ours.count(),
             control_samples: theirs.count(),
-            finding: finding(difference, margin),
+            verdict: verdict(difference, margin),
         };
         series.last = Some(look);
-        (look.finding == Finding::Worse).then_some(WorseArm {
+        (look.verdict == CanaryVerdict::Worse).then_some(WorseArm {
             arm,
             cause: StopCause::Compared(measure, look),
         })
@@ -230,15 +230,15 @@ fn as_ratios(logs: Difference) -> Difference {
     }
 }
 
-fn finding(difference: Difference, margin: f64) -> Finding {
+fn verdict(difference: Difference, margin: f64) -> CanaryVerdict {
     if difference.low > margin {
-        Finding::Worse
+        CanaryVerdict::Worse
     } else if difference.high < 0.0 {
-        Finding::Better
+        CanaryVerdict::Better
     } else if difference.high <= margin {
-        Finding::NoWorse
+        CanaryVerdict::NoWorse
     } else {
-        Finding::Undecided
+        CanaryVerdict::Undecided
     }
 }
 

@@ -285,13 +285,13 @@ fn a_canary_that_is_clearly_better_is_called_so() {
     traffic.failing = [0.0; 2];
     assert_eq!(traffic.run(&mut evidence, 3_200), None);
     let look = evidence.last(1, Measure::Ttft).unwrap();
-    assert_eq!(look.finding, Finding::Better);
+    assert_eq!(look.verdict, CanaryVerdict::Better);
     assert!(look.high < 0.0);
 }
 
 #[test]
 fn both_measures_make_one_verdict() {
-    use Finding::{Better, NoWorse, TooFew, Undecided, Worse};
+    use CanaryVerdict::{Better, NoWorse, TooFew, Undecided, Worse};
     for (ttft, errors, expected) in [
         (Worse, TooFew, Worse),
         (Better, Worse, Worse),
@@ -300,6 +300,6 @@ fn both_measures_make_one_verdict() {
         (Better, NoWorse, Better),
         (NoWorse, NoWorse, NoWorse),
     ] {
-        assert_eq!(Finding::of(ttft, errors), expected);
+        assert_eq!(CanaryVerdict::of(ttft, errors), expected);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use proxy::{ArmReport, Finding, Measure, StopCause, StopRule};
+use proxy::{ArmReport, CanaryVerdict, Measure, StopCause, StopRule};
 use routing::RunNumber;
 
 use crate::client::{chat, send};
@@ -194,7 +194,7 @@ async fn what_becomes_of_requests_is_told_by_arm() {
         (1, 0, 64)
     );
     assert_eq!(told.side.ttft.unwrap().count, 1);
-    assert_eq!((told.finding, told.share), (Finding::TooFew, 1.0));
+    assert_eq!((told.verdict, told.share), (CanaryVerdict::TooFew, 1.0));
     assert!(arm(&router, 0).is_control);
 }
 
@@ -231,7 +231,7 @@ async fn a_canary_whose_requests_fail_is_stopped_and_stays_so_until_it_changes_o
         panic!("{stop:?}")
     };
     assert!(look.low > 0.05 && look.samples >= 30, "{stop:?}");
-    assert_eq!(canary.finding, Finding::Worse);
+    assert_eq!(canary.verdict, CanaryVerdict::Worse);
     let gauge = r#"conductor_canary_stopped{pool="main",route="*",policy="canary"}"#;
     assert_eq!(router.metric(gauge), 1.0);
 
@@ -259,7 +259,7 @@ async fn a_canary_that_answers_nothing_is_stopped_at_its_fifth_request() {
     let router = arms(&a, &b, 5_000).start().await;
     let canary = until_stopped(&router, 400).await;
     assert_eq!(canary.stopped.unwrap().cause, StopCause::ConsecutiveFailures(5));
-    assert_eq!((canary.finding, b.received().len()), (Finding::Worse, 5));
+    assert_eq!((canary.verdict, b.received().len()), (CanaryVerdict::Worse, 5));
     assert!(!canary_has(&router).await.contains(&true));
 }
 
@@ -313,6 +313,9 @@ async fn a_worse_canary_goes_on_where_it_is_only_to_be_told() {
         send(router.address, of_session(session)).await.rest().await;
     }
     let canary = arm(&router, 1);
-    assert_eq!((canary.finding, canary.stopped.is_none()), (Finding::Worse, true));
+    assert_eq!(
+        (canary.verdict, canary.stopped.is_none()),
+        (CanaryVerdict::Worse, true)
+    );
     assert!(canary_has(&router).await.contains(&true));
 }

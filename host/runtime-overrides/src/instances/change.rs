@@ -116,7 +116,9 @@ pub enum ChangeError {
         pools: String,
     },
     /// The dialect of the pool has no bootstrap servers.
-    #[error("`bootstrap` is for prefill workers of a pool that speaks mooncake or sglang: {pools}")]
+    #[error(
+        "`bootstrap` is for prefill workers of a pool with the dialect mooncake-connector or sglang: {pools}"
+    )]
     NoBootstrap {
         /// Pools, for the message.
         pools: String,

@@ -1,6 +1,6 @@
 //! Tests of assignments and stops over reloads.
 
-use experiment::{Finding, Look};
+use experiment::{CanaryVerdict, Look};
 use routing::LeastLoaded;
 
 use super::*;
@@ -48,7 +48,7 @@ fn worse(arm: usize) -> WorseArm {
                 number: 1,
                 samples: 200,
                 control_samples: 200,
-                finding: Finding::Worse,
+                verdict: CanaryVerdict::Worse,
             },
         ),
     }
