@@ -9,14 +9,9 @@ use clap::{ArgGroup, Args};
 pub const FLEET_GROUP: &str = "fleet";
 
 /// Dialects between prefill and decode workers.
-const DIALECTS: [&str; 6] = [
-    "auto",
-    "nixl",
-    "mooncake-connector",
-    "mooncake",
-    "store",
-    "sglang",
-];
+const DIALECTS: [&str; 5] = ["auto", "nixl", "mooncake-connector", "store", "sglang"];
+/// Former name of a dialect. It is accepted and not listed in the help.
+const FORMER_DIALECT: &str = "mooncake";
 
 /// A fleet without a file.
 #[derive(Debug, Default, Args)]
@@ -39,7 +34,7 @@ pub struct FleetArgs {
     pub decode: Vec<String>,
 
     /// Handover dialect between prefill and decode workers [default: detected]. `store` cannot be detected.
-    #[arg(long, value_parser = PossibleValuesParser::new(DIALECTS), requires = FLEET_GROUP)]
+    #[arg(long, value_parser = dialects(), requires = FLEET_GROUP)]
     pub dialect: Option<String>,
 
     /// The policy of the one route these flags make: a built-in's name.
@@ -129,6 +124,11 @@ pub struct MooncakeProxyArgs {
 }
 
 /// Parses a boolean as gflags does: an empty value counts as absent.
+fn dialects() -> PossibleValuesParser {
+    let former = PossibleValue::new(FORMER_DIALECT).hide(true);
+    PossibleValuesParser::new(DIALECTS.map(PossibleValue::new).into_iter().chain([former]))
+}
+
 fn yes_or_no() -> PossibleValuesParser {
     let empty = PossibleValue::new("").hide(true);
     PossibleValuesParser::new(["true".into(), "false".into(), empty])

@@ -45,7 +45,7 @@ const SERVER_INFO: PathAndQuery = PathAndQuery::from_static("/server_info");
 const METRICS: PathAndQuery = PathAndQuery::from_static("/metrics");
 
 /// Advice for an unknown dialect.
-const FIX: &str = "say what the engines were started with: `--dialect nixl`, `mooncake`, `store` or `sglang`, or \
+const FIX: &str = "say what the engines were started with: `--dialect nixl`, `mooncake-connector`, `store` or `sglang`, or \
     pd = { dialect = \"...\" } in the pool; a bootstrap port other than 8998 goes after its worker's URL (`--prefill URL PORT`), \
     or into its `bootstrap`";
 

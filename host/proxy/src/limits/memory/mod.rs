@@ -1,5 +1,5 @@
 //! Memory monitor of the process: stages of load shedding before the kernel ends it (memory pressure).
-//! Early rejection by predicted TTFT is in `limits/admission/`.
+//! Early rejection by predicted TTFT is in `limits/admission/early_rejection.rs`.
 //!
 //! `stage.rs` maps shares of the limit to stages; `resident.rs` reads the resident memory; `relief.rs` checks it
 //! periodically and sheds load through the holders of memory. A request costs one relaxed load.
