@@ -64,7 +64,7 @@ pub(crate) fn read(item: Option<&Item<'_>>, report: &Report) -> Vec<ClientConfig
         // An empty table is ambiguous: everyone or no one.
         let problem = Problem::new(Code::MissingKey, clients.span(), "`clients` names no client");
         report
-            .push(problem.help("add [clients.NAME] with a key, or leave the table out to answer everybody"));
+            .push(problem.help("add [clients.NAME] with a key, or remove the table to accept every client"));
     }
     let mut taken = HashMap::new();
     entries

@@ -48,7 +48,7 @@ pub(crate) fn read(item: &Item<'_>) -> Option<KeySource> {
             Problem::new(
                 Code::WrongType,
                 &item.span,
-                format!("`{}` must say where the key is, not what it is", item.key),
+                format!("`{}` must name the source of the key, not contain it", item.key),
             )
             .help(format!(
                 "write {FORMS}: an environment variable, or a file's first line"
@@ -76,7 +76,7 @@ pub(crate) fn read(item: &Item<'_>) -> Option<KeySource> {
         (None, None) => {
             item.report.push(problem(
                 Code::MissingKey,
-                format!("`{}` does not say where the key is", item.key),
+                format!("`{}` does not name the source of the key", item.key),
             ));
             None
         }

@@ -62,23 +62,23 @@ impl RecordSpec {
         }
     }
 
-    /// Returns the destinations of a request's record, or `None`. `asks` is set if the request wants an explanation.
-    pub(crate) fn choose(&self, seq: u64, asks: bool) -> Option<Kept> {
+    /// Returns the destinations of a request's record, or `None`. `on_demand` is set if the request wants an explanation.
+    pub(crate) fn choose(&self, seq: u64, on_demand: bool) -> Option<Kept> {
         let hash = hash_mix(self.recorder.run().seed(seq));
         let in_file = self.file.takes(hash);
-        let explains =
-            self.explained > 0 && (in_file || self.explain.takes(hash) || self.explain_on_demand && asks);
+        let explains = self.explained > 0
+            && (in_file || self.explain.takes(hash) || self.explain_on_demand && on_demand);
         (in_file || explains).then_some(Kept {
             in_file,
             in_memory: explains,
         })
     }
 
-    /// Returns whether the record of a request needs the prompt's tokens. `asks` is as in [`crate::TraceStart`].
+    /// Returns true if the record of a request needs the prompt's tokens. `on_demand` is as `asks` of [`crate::TraceStart`].
     #[must_use]
-    pub fn wants_tokens(&self, seq: u64, asks: bool) -> bool {
+    pub fn wants_tokens(&self, seq: u64, on_demand: bool) -> bool {
         let wants = |kept: Kept| self.all_columns || kept.in_file && self.prompt_blocks.is_some();
-        (self.all_columns || self.prompt_blocks.is_some()) && self.choose(seq, asks).is_some_and(wants)
+        (self.all_columns || self.prompt_blocks.is_some()) && self.choose(seq, on_demand).is_some_and(wants)
     }
 }
 

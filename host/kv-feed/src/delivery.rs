@@ -194,7 +194,7 @@ impl FeedDelivery {
             } => {
                 if std::mem::take(assert_actions) {
                     self.counters.resets.add(1);
-                    info!(store = %self.name, %reason, "dropped what was known of a store");
+                    info!(store = %self.name, %reason, "invalidated the known contents of a store");
                     sink.reset_store(*store, reason);
                 }
             }
@@ -206,7 +206,7 @@ impl FeedDelivery {
             assert_actions.remove(&rank);
         }
         self.counters.resets.add(1);
-        info!(worker = %self.name, rank = rank.0, %reason, "dropped what was known of a KV cache");
+        info!(worker = %self.name, rank = rank.0, %reason, "invalidated the known contents of a KV cache");
         sink.reset(worker, rank, reason);
     }
 

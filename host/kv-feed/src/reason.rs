@@ -47,7 +47,7 @@ impl FeedCause {
             Self::NothingReceived => "the publisher is connected and has sent nothing yet",
             Self::NotOpened => "the subscription cannot be opened; the log has the error",
             Self::Replaying => "messages that were missed are being replayed",
-            Self::Mute => "the engine works, and its feed brings nothing",
+            Self::Mute => "the engine works, and its feed delivers nothing",
             Self::Refused => {
                 "the publisher exceeds a limit of [kv-events], breaks the protocol or refuses the handshake: `refused` counts which"
             }

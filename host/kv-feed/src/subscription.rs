@@ -101,7 +101,7 @@ impl FeedSubscription {
                     let error: &dyn std::error::Error = &error;
                     warn!(
                         feed = feed.name(),
-                        endpoint, error, "failed to subscribe to KV events: trying again and again"
+                        endpoint, error, "failed to subscribe to KV events: retrying"
                     );
                 }
             }
@@ -299,7 +299,7 @@ impl FeedSubscription {
         self.counters.replays.add(1);
         debug!(
             feed = self.feed.name(),
-            endpoint, from, "asking for a replay of KV events"
+            endpoint, from, "requesting a replay of KV events"
         );
         let replay_link = self
             .links
@@ -310,7 +310,7 @@ impl FeedSubscription {
                 let error: &dyn std::error::Error = error;
                 warn!(
                     feed = self.feed.name(),
-                    endpoint, error, "failed to ask for a replay"
+                    endpoint, error, "failed to request a replay"
                 );
             })
             .ok();
@@ -321,7 +321,7 @@ impl FeedSubscription {
         warn!(
             feed = self.feed.name(),
             endpoint,
-            "no answer to a request for a replay of KV events: going on with live ones, asking again now and then"
+            "no answer to a request for a replay of KV events: continuing with live events, and retrying"
         );
     }
 

@@ -49,7 +49,7 @@ fn the_names_of_either_engine_find_all_who_hold_the_content() {
     assert_eq!(
         held(&index, &names("two", "abc"), &[1, 2], &[1]),
         [3],
-        "who is asked need not be who names"
+        "the queried caches need not be those that name blocks"
     );
     assert_eq!(held(&index, &names("none", "abc"), &[1, 2], &[1, 2]), [0, 0]);
 }

@@ -72,7 +72,7 @@ fn outlives_the_worker_that_stored_it_and_waits_for_a_name() {
     assert_eq!(
         matched(&index, 2, "ab"),
         [0; 3],
-        "nobody said yet what the names stand for"
+        "no engine has published the blocks of these names yet"
     );
     index.apply(holder(1, 0), &stored("ab", 0));
     assert_eq!(matched(&index, 2, "ab"), [0, 0, 2]);

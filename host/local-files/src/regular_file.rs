@@ -10,7 +10,7 @@ use tracing::warn;
 
 /// Help text for an unusable file that a configuration names.
 pub const MEND_FILE: &str =
-    "mend the file, or name the right one; a relative path starts at the folder of this file";
+    "correct the file, or name the right one; a relative path starts at the folder of this file";
 
 /// Opens a file for reading.
 ///
@@ -56,7 +56,7 @@ pub fn warn_of_readers(path: &Path, what: &str) {
         warn!(
             file = %path.display(),
             mode = %format_args!("{:04o}", mode & 0o7777),
-            "every user of this machine can {access} the file of {what}: take that from others (chmod o-rwx)"
+            "every user of this machine can {access} the file of {what}: remove the permissions of others (chmod o-rwx)"
         );
     }
 }

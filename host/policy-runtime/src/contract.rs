@@ -75,7 +75,7 @@ pub enum Mismatch {
         more: usize,
     },
     /// The component imports something unknown.
-    #[error("it imports `{name}`, which no policy is given{}", hint(nearest))]
+    #[error("it imports `{name}`, which no policy may import{}", hint(nearest))]
     UnknownImport {
         /// The import's name.
         name: String,

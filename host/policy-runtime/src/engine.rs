@@ -82,7 +82,7 @@ pub enum EngineError {
         source: Box<dyn StdError + Send + Sync>,
     },
     /// The epoch thread cannot be started.
-    #[error("start the thread that watches over policies' time")]
+    #[error("start the thread that limits policies' time")]
     Ticker(#[source] io::Error),
 }
 

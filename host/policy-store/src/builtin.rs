@@ -70,7 +70,7 @@ pub const BUILTINS: &[Builtin] = &[
     },
     Builtin {
         name: "power-of-two",
-        about: "of two workers drawn by lot the less loaded one",
+        about: "the less loaded of two random workers",
         bytes: include_bytes!("../../../policies/prebuilt/power-of-two.wasm"),
     },
     Builtin {
@@ -90,7 +90,7 @@ pub const BUILTINS: &[Builtin] = &[
     },
     Builtin {
         name: "random",
-        about: "a worker drawn by lot, by weight",
+        about: "a random worker, by weight",
         bytes: include_bytes!("../../../policies/prebuilt/random.wasm"),
     },
     Builtin {

@@ -107,7 +107,7 @@ pub enum InvalidVerdict {
         row: u32,
     },
     /// A hold without a usable order.
-    #[error("asked to be queued with an order that is not a number")]
+    #[error("returned a hold with an order that is not a number")]
     OrderNotANumber,
 }
 

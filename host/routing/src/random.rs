@@ -32,7 +32,7 @@ impl SplitMix64 {
     /// Uniform over all 64-bit values.
     #[expect(
         clippy::should_implement_trait,
-        reason = "it never ends, and nobody iterates over it"
+        reason = "it never ends, and no caller iterates over it"
     )]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

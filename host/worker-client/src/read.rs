@@ -26,7 +26,7 @@ pub enum ReadError<E: std::error::Error + 'static> {
         limit: usize,
     },
     /// No data arrived within the idle timeout.
-    #[error("read a body: nothing came for {waited:?}")]
+    #[error("read a body: no data arrived for {waited:?}")]
     Stalled {
         /// The idle timeout.
         waited: Duration,

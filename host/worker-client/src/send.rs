@@ -65,7 +65,7 @@ pub enum SendError {
     #[error("read the answer's head")]
     BadAnswer(#[source] hyper::Error),
     /// The worker switched to another protocol without an upgrade request for it.
-    #[error("get an answer: the worker switched to a protocol that the request does not ask for")]
+    #[error("get an answer: the worker switched to a protocol that was not requested")]
     UnexpectedUpgrade,
     /// The response has two framings.
     #[error("read the answer's head: it has both Content-Length and Transfer-Encoding")]

@@ -61,7 +61,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(
         "lookup-miss-256",
-        "the same with a prompt that nobody holds",
+        "the same with a prompt that no worker holds",
         50,
         |times| missed(256, times),
     ),

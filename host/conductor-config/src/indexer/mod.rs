@@ -194,7 +194,7 @@ fn read_key(indexer: &mut Section<'_>) -> Option<ApiKey> {
         if text.text.trim().is_empty() {
             report.push(
                 Problem::new(Code::InvalidValue, &text.span, "the API key is empty")
-                    .help("leave the key out to answer everybody"),
+                    .help("remove the key to accept every client"),
             );
         }
     };

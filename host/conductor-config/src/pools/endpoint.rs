@@ -93,7 +93,7 @@ pub(crate) fn zmq_endpoint(endpoint: &Text<'_>, report: &Report) -> Option<Strin
         },
         _ => (
             "it begins with neither tcp:// nor ipc://",
-            "for example \"tcp://127.0.0.1:5557\"; or \"auto\" to ask the worker, \"off\" for none"
+            "for example \"tcp://127.0.0.1:5557\"; or \"auto\" to query the worker, \"off\" for none"
                 .to_owned(),
         ),
     };

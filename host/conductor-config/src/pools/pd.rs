@@ -84,7 +84,7 @@ impl DeclaredPd {
                 Problem::new(
                     Code::NotSupported,
                     span,
-                    "SGLang's decode workers answer nothing alone",
+                    "SGLang's decode workers serve no request alone",
                 )
                 .help("leave `alone` out: started as decode workers, they wait for a prefill worker's cache"),
             );

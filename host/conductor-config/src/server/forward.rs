@@ -47,7 +47,7 @@ fn fault(path: &Text<'_>, before: &[String]) -> Option<(String, &'static str)> {
         Some(Reserved::Served(_)) => "is an endpoint that is served anyway",
         Some(Reserved::Own) => "is a page of the router's own",
         Some(Reserved::Administration) => "is administration of an engine, which is never forwarded",
-        None if before.iter().any(|path| path == text) => "stands there twice",
+        None if before.iter().any(|path| path == text) => "is listed twice",
         None => return None,
     };
     Some((format!("`{text}` {why}"), "remove it from `forward`"))

@@ -35,7 +35,7 @@ pub(crate) fn read(item: &Item<'_>) -> Vec<String> {
         let (message, help) = if is_secret_header(&name) {
             (
                 format!("`{name}` holds a secret: policies never read it"),
-                "take it out of the list",
+                "remove it from the list",
             )
         } else if name.is_empty() || name.len() > LONGEST || !name.bytes().all(is_token) {
             (

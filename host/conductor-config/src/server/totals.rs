@@ -55,7 +55,7 @@ pub(crate) fn read(server: &mut Section<'_>, body_limit: u64) -> TotalsConfig {
                 &item.span,
                 "`buffered-bodies` is less than `request-body-limit`",
             )
-            .help("a body that is as long as may be must fit: raise the one or lower the other"),
+            .help("a body of the maximum length must fit: raise the first or lower the second"),
         );
     }
     let memory_limit = server.item("memory-limit").and_then(|item| read_memory(&item));

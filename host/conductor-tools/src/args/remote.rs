@@ -1,4 +1,4 @@
-//! `conductor policy status`, `rollback` and `resume` as typed: what an operator asks of a running router.
+//! Arguments of the commands that query and change a running router, such as `conductor policy status`.
 
 use std::path::PathBuf;
 

@@ -30,8 +30,8 @@ pub(super) fn parts(policy: &PolicyLine, line: &DecisionLine) -> Vec<String> {
         ))
     });
     let weighed = spec.terms.iter().map(|term| format!("weighed {term}"));
-    let asked = weighing.scorers.iter().flat_map(scorer);
-    weighed.chain(ignored).chain(asked).collect()
+    let queries = weighing.scorers.iter().flat_map(scorer);
+    weighed.chain(ignored).chain(queries).collect()
 }
 
 fn scorer(scored: &ScoredLine) -> Vec<String> {
@@ -44,6 +44,7 @@ fn scorer(scored: &ScoredLine) -> Vec<String> {
     let fault = scored.fault.iter();
     let fault = fault.map(|fault| format!("{name}@{version} was left out: {}: {}", fault.kind, fault.detail));
     let notes = scored.transcript.iter().map(|note| note.noted());
-    let asked = notes.map(|noted| format!("{name}@{version} queried {}: {:?}", noted.question, noted.answer));
-    fault.chain(asked).collect()
+    let queries =
+        notes.map(|noted| format!("{name}@{version} queried {}: {:?}", noted.question, noted.answer));
+    fault.chain(queries).collect()
 }

@@ -37,7 +37,7 @@ impl fmt::Display for ExplainPage {
             writeln!(f, "\n{} more calls are not kept", self.left_out)?;
         }
         match &self.outcome {
-            Some(outcome) => writeln!(f, "\noutcome: {}", told(outcome)),
+            Some(outcome) => writeln!(f, "\noutcome: {}", outcome_line(outcome)),
             None => writeln!(f, "\noutcome: none yet"),
         }
     }
@@ -63,7 +63,7 @@ impl fmt::Display for CallPage {
             writeln!(f, "   fault: {}: {}", fault.kind, fault.detail)?;
         }
         if let Some(refused) = &self.refused {
-            writeln!(f, "   its answer was no good: it {refused}")?;
+            writeln!(f, "   its answer is invalid: it {refused}")?;
         }
         let phase = Phase::from(self.phase).as_str();
         write!(f, "   attempt {attempt}, phase {phase}")?;
@@ -81,8 +81,8 @@ impl fmt::Display for CallPage {
         for part in &self.parts {
             writeln!(f, "   {part}")?;
         }
-        let asked = self.asked.iter().map(|note| note.noted());
-        for noted in asked {
+        let queries = self.asked.iter().map(|note| note.noted());
+        for noted in queries {
             writeln!(f, "   queried {}: {:?}", noted.question, noted.answer)?;
         }
         Ok(())
@@ -176,7 +176,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// Returns an outcome in one line.
-fn told(outcome: &Value) -> String {
+fn outcome_line(outcome: &Value) -> String {
     let mut words = vec![shown(&outcome["outcome"])];
     let mut add = |key: &str, before: &str, after: &str| {
         if !outcome[key].is_null() {
@@ -190,7 +190,7 @@ fn told(outcome: &Value) -> String {
     add("duration-ms", "", " ms in all");
     add("prompt-tokens", "", " prompt tokens");
     add("matched-tokens", "", " of them matched");
-    add("cached-tokens", "", " cached as the worker says");
+    add("cached-tokens", "", " cached, as the worker reports");
     add("output-tokens", "", " tokens out");
     words.join(", ")
 }

@@ -30,12 +30,12 @@ pub(crate) struct ComponentFile {
 pub(crate) enum ComponentFileError {
     /// No such thing.
     #[error(
-        "failed to find `{asked}`: it is neither a file nor a built-in policy (those are {})",
+        "failed to find `{requested}`: it is neither a file nor a built-in policy (those are {})",
         builtin::names().join(", ")
     )]
     Nowhere {
         /// Requested name.
-        asked: String,
+        requested: String,
     },
     /// The file cannot be read.
     #[error("failed to read `{}`", path.display())]
@@ -59,21 +59,21 @@ pub(crate) enum ComponentFileError {
 impl ComponentFile {
     /// Returns the built-in policy of that current or former name, else the file. A file with the name of a built-in
     /// needs a path, such as `./NAME`.
-    pub(crate) fn find(asked: &Path) -> Result<Self, ComponentFileError> {
-        if let Some(builtin) = asked.to_str().and_then(builtin::find) {
+    pub(crate) fn find(requested: &Path) -> Result<Self, ComponentFileError> {
+        if let Some(builtin) = requested.to_str().and_then(builtin::find) {
             return Ok(Self::of(builtin));
         }
-        if let Some(former) = asked.to_str()
+        if let Some(former) = requested.to_str()
             && let Some(builtin) = builtin::find(builtin::current_name(former))
         {
             eprintln!("warning: `{former}` is now called `{}`", builtin.name);
             return Ok(Self::of(builtin));
         }
-        if asked.exists() {
-            return Self::read(asked);
+        if requested.exists() {
+            return Self::read(requested);
         }
         Err(ComponentFileError::Nowhere {
-            asked: asked.display().to_string(),
+            requested: requested.display().to_string(),
         })
     }
 

@@ -145,11 +145,11 @@ impl fmt::Display for ProjectReport {
             ),
             (
                 format!("conductor policy bench {folder}/{name}.wasm"),
-                "what a decision costs".to_owned(),
+                "the cost of a decision".to_owned(),
             ),
             (
                 format!("cp {folder}/{name}.wasm POLICY-DIR/"),
-                "`policy-dir` of conductor.toml: a running router finds it there".to_owned(),
+                "`policy-dir` of conductor.toml: a running router loads it from there".to_owned(),
             ),
         ];
         let width = steps.iter().map(|(step, _)| step.len()).max().unwrap_or(0);
@@ -158,7 +158,7 @@ impl fmt::Display for ProjectReport {
         }
         writeln!(
             f,
-            "\nthen name it in a route: shadow = [\"{name}\"] to see what it would do, policy = \"{name}\" to have it decide"
+            "\nthen name it in a route: shadow = [\"{name}\"] to record its decisions without effect, policy = \"{name}\" to have it decide"
         )
     }
 }

@@ -43,7 +43,7 @@ pub(crate) enum DeployError {
     #[error("failed to deploy `{name}`: the router takes it from {source_of}, not from its policy folder")]
     Elsewhere { name: String, source_of: String },
     #[error(
-        "failed to deploy `{0}`: an operator rolled these bytes back; `conductor policy resume {0}` lets them in again"
+        "failed to deploy `{0}`: an operator rolled these bytes back; `conductor policy resume {0}` accepts them again"
     )]
     HeldBack(String),
     #[error(
@@ -57,7 +57,7 @@ pub(crate) enum DeployError {
         source: io::Error,
     },
     #[error(
-        "the router did not load `{file}` within {PATIENCE:?}, and nothing is tried out{why}; is that the `policy-dir` of this router?"
+        "the router did not load `{file}` within {PATIENCE:?}, and no trial began{why}; is that the `policy-dir` of this router?"
     )]
     NotSeen { file: String, why: String },
 }
@@ -132,7 +132,7 @@ fn show(answer: &Value) -> String {
         shown += &format!("write this into route {route} of the configuration file:\n");
         shown.extend(toml.lines().map(|line| format!("    {line}\n")));
         if lines["kept"] == false {
-            shown += "until then it ends with the router: without `policy-state` of [server] nothing of it is kept\n";
+            shown += "until then it is lost when the router ends: without `policy-state` of [server] it is not saved\n";
         }
     }
     shown

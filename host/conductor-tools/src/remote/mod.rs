@@ -28,13 +28,13 @@ const LONGEST: usize = 16 << 20;
 #[derive(Debug, Error)]
 pub(crate) enum RemoteError {
     /// The router is not reachable.
-    #[error("failed to ask the router at `{url}` (`--admin` names its admin listener)")]
+    #[error("failed to query the router at `{url}` (`--admin` names its admin listener)")]
     Request {
         url: String,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    #[error("failed to ask the router at `{0}` within {PATIENCE:?}")]
+    #[error("failed to query the router at `{0}` within {PATIENCE:?}")]
     Timeout(String),
     #[error("failed to send the key of the environment variable `{ADMIN_API_KEY}`: no header can carry it")]
     Key(#[source] InvalidHeaderValue),
@@ -167,10 +167,10 @@ async fn send(
     })?;
     let (status, body) = (reply.status, reply.body);
     if !status.is_success() {
-        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let message = told["error"]["message"]
+        let page: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let message = page["error"]["message"]
             .as_str()
-            .unwrap_or("it says no more")
+            .unwrap_or("it reports no details")
             .to_owned();
         return Err(RemoteError::Refused { status, message });
     }
@@ -277,7 +277,7 @@ fn show_parts(policy: &Value) -> String {
         let _ = match scorer["policy"].as_str() {
             Some(policy) => writeln!(
                 shown,
-                "  scorer     {policy} x {weight}, asks {}",
+                "  scorer     {policy} x {weight}, calls {}",
                 text(&scorer["asks"])
             ),
             None => writeln!(shown, "  column     {} x {weight}", text(&scorer["feature"])),
@@ -349,7 +349,7 @@ mod tests {
             },
         });
         let expected = "mixed  (pipeline)\n  active     cc; 7 calls; pick softmax at 0.1\n  \
-            filter     label zone is eu, strict\n  scorer     tier-weight x 2.0, asks aa\n  column     load.requests x -1.0\n";
+            filter     label zone is eu, strict\n  scorer     tier-weight x 2.0, calls aa\n  column     load.requests x -1.0\n";
         assert_eq!(show(&policy, 0), expected);
     }
 

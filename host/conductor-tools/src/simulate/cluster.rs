@@ -96,15 +96,15 @@ fn profile(args: &SimulatedClusterArgs, recorded: Option<&RecordedTrace>) -> any
         ProfileName::Mocker => return Ok(Profile::Mocker(MockerProfile::default())),
         ProfileName::File(path) => path,
     };
-    let asked = || {
+    let attempt = || {
         format!(
             "failed to read the profile `{}` (--profile is `paper`, `mocker`, or a file)",
             path.display()
         )
     };
-    let text = fs::read_to_string(path).with_context(asked)?;
+    let text = fs::read_to_string(path).with_context(attempt)?;
     Ok(Profile::Fitted(
-        FittedProfile::from_json(&text).with_context(asked)?,
+        FittedProfile::from_json(&text).with_context(attempt)?,
     ))
 }
 
@@ -116,7 +116,7 @@ fn of_log(args: &SimulatedClusterArgs, recorded: Option<&RecordedTrace>) -> anyh
     };
     if args.fetch.0 != FetchRule::Off || args.host_cache_tokens > 0 || args.disk_cache_tokens > 0 {
         bail!(
-            "failed to take --fetch, --host-cache-tokens or --disk-cache-tokens: a log does not tell what these take; give another --profile"
+            "failed to take --fetch, --host-cache-tokens or --disk-cache-tokens: a log has no costs of these; give another --profile"
         );
     }
     Ok(profile)
@@ -128,7 +128,7 @@ pub(super) fn failures(args: &SimulatedClusterArgs, workers: usize) -> anyhow::R
     let failure = |outage: &Outage| {
         if outage.worker >= workers {
             bail!(
-                "failed to have worker {} fail (--fail {outage}): there are {workers}, counted from 0",
+                "failed to take --fail {outage}: there is no worker {}; there are {workers}, counted from 0",
                 outage.worker
             );
         }
@@ -144,7 +144,7 @@ pub(super) fn failures(args: &SimulatedClusterArgs, workers: usize) -> anyhow::R
         let is_away = pair[0].back_us.is_none_or(|back_us| back_us >= pair[1].at_us);
         if pair[0].worker == pair[1].worker && is_away {
             bail!(
-                "failed to have worker {} fail twice (--fail): it must be back before it fails again",
+                "failed to take --fail: worker {} fails twice, and must be back before it fails again",
                 pair[0].worker
             );
         }

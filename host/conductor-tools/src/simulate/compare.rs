@@ -134,8 +134,8 @@ impl Comparison {
         } = &self.paired;
         format!(
             "Of the requests {} had their first token earlier, {} later; {} s in the mean of those that both answered.",
-            Unit::Share.told(faster, true),
-            Unit::Share.told(slower, true),
+            Unit::Share.format(faster, true),
+            Unit::Share.format(slower, true),
             Unit::Fine.difference(ttft_s),
         )
     }
@@ -146,8 +146,8 @@ impl Comparison {
             let Figure { name, unit, .. } = compared.figure;
             [
                 (*name).to_owned(),
-                unit.told(&compared.baseline, true),
-                unit.told(&compared.policy, true),
+                unit.format(&compared.baseline, true),
+                unit.format(&compared.policy, true),
                 unit.difference(&compared.difference),
             ]
         };

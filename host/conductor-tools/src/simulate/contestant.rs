@@ -33,7 +33,7 @@ pub(super) struct Contestant {
 
 impl Contestant {
     /// Returns the named policies. Without names, all built-in policies that place requests.
-    pub(super) fn all(asked: &[String]) -> anyhow::Result<Vec<Self>> {
+    pub(super) fn all(given: &[String]) -> anyhow::Result<Vec<Self>> {
         let engine = PolicyEngine::new(EngineLimits::default())?;
         // Of each policy many runs are made; it is compiled once.
         let cache = user_cache_folder().and_then(|folder| CodeCache::open(&folder).ok());
@@ -41,29 +41,29 @@ impl Contestant {
             Some(cache) => engine.with_cache(cache),
             None => engine,
         });
-        let names = match asked {
+        let names = match given {
             [] => builtin::names(),
-            asked => asked.iter().map(String::as_str).collect(),
+            given => given.iter().map(String::as_str).collect(),
         };
         let mut contestants = Vec::with_capacity(names.len());
         for name in names {
             let contestant = Self::find(name, &engine)?;
             let policy = contestant.load().map_err(UsageError::new)?;
-            if !asked.is_empty() || policy.scorer().is_none() {
+            if !given.is_empty() || policy.scorer().is_none() {
                 contestants.push(contestant);
             }
         }
         Ok(contestants)
     }
 
-    fn find(asked: &str, engine: &Arc<PolicyEngine>) -> anyhow::Result<Self> {
-        let (which, params) = split(asked);
+    fn find(given: &str, engine: &Arc<PolicyEngine>) -> anyhow::Result<Self> {
+        let (which, params) = split(given);
         let params: serde_json::Map<String, serde_json::Value> = serde_json::from_str(params)
             .with_context(|| format!("failed to read the parameters of `{which}` as a JSON object"))
             .map_err(UsageError::new)?;
         let subject = ComponentFile::find(Path::new(which)).map_err(UsageError::new)?;
         Ok(Self {
-            label: asked.to_owned(),
+            label: given.to_owned(),
             sha256: subject.sha256(),
             name: subject.name,
             bytes: subject.bytes,
@@ -89,10 +89,10 @@ impl Contestant {
 }
 
 /// Returns a policy and its parameters. The name of a file may have an equals sign.
-pub(super) fn split(asked: &str) -> (&str, &str) {
-    if Path::new(asked).is_file() {
-        return (asked, "{}");
+pub(super) fn split(given: &str) -> (&str, &str) {
+    if Path::new(given).is_file() {
+        return (given, "{}");
     }
-    let at = asked.find("={").or_else(|| asked.find('='));
-    at.map_or((asked, "{}"), |at| (&asked[..at], &asked[at + 1..]))
+    let at = given.find("={").or_else(|| given.find('='));
+    at.map_or((given, "{}"), |at| (&given[..at], &given[at + 1..]))
 }

@@ -48,7 +48,7 @@ impl Unit {
     }
 
     /// Formats a mean, with its interval if that `is_wide`.
-    pub(super) fn told(self, estimate: &Estimate, is_wide: bool) -> String {
+    pub(super) fn format(self, estimate: &Estimate, is_wide: bool) -> String {
         let Some(mean) = estimate.mean else {
             return "-".to_owned();
         };
@@ -213,10 +213,10 @@ mod tests {
     #[test]
     fn a_figure_is_told_in_its_unit_with_its_interval() {
         let two = Estimate::of([0.5, 0.52]);
-        assert_eq!(Unit::Share.told(&two, true), "51.0 +-12.7 %");
-        assert_eq!(Unit::Share.told(&two, false), "51.0 %");
-        assert_eq!(Unit::Ratio.told(&Estimate::of([f64::NAN]), true), "-");
-        assert_eq!(Unit::Count.told(&Estimate::of([1.0, 2.0]), false), "1.5");
+        assert_eq!(Unit::Share.format(&two, true), "51.0 +-12.7 %");
+        assert_eq!(Unit::Share.format(&two, false), "51.0 %");
+        assert_eq!(Unit::Ratio.format(&Estimate::of([f64::NAN]), true), "-");
+        assert_eq!(Unit::Count.format(&Estimate::of([1.0, 2.0]), false), "1.5");
     }
 
     #[test]

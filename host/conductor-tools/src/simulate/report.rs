@@ -69,7 +69,7 @@ pub(super) struct ReportRow {
 
 impl SimulationReport {
     pub(super) fn of(grid: &Grid, made: Made, recording: Option<RecordedReport>) -> anyhow::Result<Self> {
-        let asked = made.runs.iter().map(Vec::len).sum();
+        let requested = made.runs.iter().map(Vec::len).sum();
         let done = made.runs.iter().flatten().flatten().count();
         let comparisons = match grid.keep.ttft {
             true => Comparison::all(grid, &made),
@@ -94,7 +94,7 @@ impl SimulationReport {
             seeds_vary: setting.source.varies(),
             complete: !made.stopped,
             runs_made: done,
-            runs_asked: asked,
+            runs_asked: requested,
             rows,
             comparisons,
         })
@@ -134,12 +134,12 @@ impl SimulationReport {
         let figures = self.figures();
         let names = figures.iter().map(|figure| figure.name);
         let cells = |row: &ReportRow| {
-            let told = figures
+            let values = figures
                 .iter()
-                .map(|figure| figure.unit.told(&row.estimate(figure), figure.is_main));
+                .map(|figure| figure.unit.format(&row.estimate(figure), figure.is_main));
             [row.policy.clone(), format!("x{}", row.speed)]
                 .into_iter()
-                .chain(told)
+                .chain(values)
                 .collect()
         };
         (
@@ -187,7 +187,7 @@ impl SimulationReport {
 impl SimulationReport {
     /// Returns a note if runs are missing.
     fn what_was_made(&self) -> String {
-        let (made, asked, seeds) = (self.runs_made, self.runs_asked, self.seeds.len());
+        let (made, requested, seeds) = (self.runs_made, self.runs_asked, self.seeds.len());
         let of_rows = || self.rows.iter().map(|row| row.seeds);
         let each = match (of_rows().min(), of_rows().max()) {
             (Some(least), Some(most)) if seeds > 1 && least < most => {
@@ -196,7 +196,7 @@ impl SimulationReport {
             (Some(all), _) if seeds > 1 => format!(", with {all} of {seeds} seeds for each row"),
             _ => String::new(),
         };
-        format!("Ended before it was done: only {made} of {asked} runs were made{each}")
+        format!("Stopped early: only {made} of {requested} runs were made{each}")
     }
 }
 

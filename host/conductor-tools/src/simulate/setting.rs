@@ -137,14 +137,14 @@ impl SettingReport {
 const ASSUMED_US: u64 = 120_000_000;
 
 fn router(args: &SimulatedRouterArgs, cluster: &ClusterSpec, seed: u64) -> anyhow::Result<RouterSpec> {
-    let tells = args.knowledge == KnowledgeKind::Events;
+    let has_events = args.knowledge == KnowledgeKind::Events;
     if !(0.0..=1.0).contains(&args.event_loss) {
         bail!(
             "failed to take --event-loss {}: it is a share, from 0 to 1",
             args.event_loss
         );
     }
-    if !tells && (args.event_loss > 0.0 || args.event_lag_ms > 0) {
+    if !has_events && (args.event_loss > 0.0 || args.event_lag_ms > 0) {
         bail!("failed to take --event-lag-ms or --event-loss: events are only known with --knowledge events");
     }
     let timeout_us = match args.queue_timeout_s {

@@ -85,31 +85,33 @@ impl Source {
     /// Returns a sentence about the difference between seeds.
     pub(super) fn varies(&self) -> &'static str {
         match self {
-            Self::Made { .. } => "Each seed makes other requests of the mix, and draws other lots.",
+            Self::Made { .. } => {
+                "Each seed generates other requests of the mix, and makes other random choices."
+            }
             Self::RecordedTrace { spread: true, .. } => {
                 "Each seed spreads the arrivals differently; the requests are the same, so an interval does not cover other traffic."
             }
             Self::RecordedTrace { spread: false, .. } => {
-                "Each seed draws other lots; the requests are the same, so an interval says nothing of other traffic."
+                "Each seed makes other random choices; the requests are the same, so an interval does not cover other traffic."
             }
         }
     }
 }
 
 fn read(path: &Path) -> anyhow::Result<Trace> {
-    let asked = || format!("failed to read the trace `{}`", path.display());
-    let file = fs::File::open(path).with_context(asked)?;
+    let attempt = || format!("failed to read the trace `{}`", path.display());
+    let file = fs::File::open(path).with_context(attempt)?;
     let mut bytes = Vec::new();
     file.take(MOST_BYTES + 1)
         .read_to_end(&mut bytes)
-        .with_context(asked)?;
+        .with_context(attempt)?;
     if bytes.len() as u64 > MOST_BYTES {
         bail!(
             "{}: it has more than {MOST_BYTES} bytes; cut it into parts",
-            asked()
+            attempt()
         );
     }
-    let text = String::from_utf8(bytes).with_context(asked)?;
+    let text = String::from_utf8(bytes).with_context(attempt)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     Trace::from_mooncake(&name, &text)
         .map_err(|error| anyhow!("failed to read the trace `{}`: {error}", path.display()))

@@ -92,8 +92,8 @@ fn when(difference_s: &Estimate) -> String {
     };
     let side = if mean > 0.0 { "later" } else { "earlier" };
     match mean == 0.0 {
-        true => format!("{} s apart", Unit::Fine.told(&length, true)),
-        false => format!("{} s {side}", Unit::Fine.told(&length, true)),
+        true => format!("{} s apart", Unit::Fine.format(&length, true)),
+        false => format!("{} s {side}", Unit::Fine.format(&length, true)),
     }
 }
 

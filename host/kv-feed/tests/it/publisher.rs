@@ -180,7 +180,7 @@ impl Publisher {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             while self.live.poll(POLLIN, 5).unwrap() == 0 {
-                assert!(Instant::now() < deadline, "nobody subscribed in time");
+                assert!(Instant::now() < deadline, "no subscriber came in time");
                 self.serve();
             }
             // 0 is somebody who left.

@@ -198,7 +198,7 @@ impl Discovery {
                 Some(Ok(told)) => self.state().stores.learn(store, told, Instant::now()),
                 Some(Err(error)) => debug!(
                     error = error_chain(&error),
-                    "failed to ask a store whether it publishes"
+                    "failed to query a store for its publisher"
                 ),
                 None => {}
             }

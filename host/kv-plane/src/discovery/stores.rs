@@ -208,7 +208,7 @@ mod tests {
         story.set(Vec::new());
         assert!(story.stores.is_empty());
         story.set(vec![plan("tcp://b:1", None)]);
-        assert_eq!(story.id(), StoreId(3), "what was known of it is gone");
+        assert_eq!(story.id(), StoreId(3), "its known contents are gone");
     }
 
     #[test]

@@ -172,7 +172,7 @@ fn an_import_that_no_one_offers_is_named() {
             let import = "(module (import \"conductor:policy/power@0.1.0\" \"watts\" (func (result f64)))";
             wat.replacen("(module", import, 1)
         },
-        &["it imports `conductor:policy/power@0.1.0`, which no policy is given"],
+        &["it imports `conductor:policy/power@0.1.0`, which no policy may import"],
     );
 }
 

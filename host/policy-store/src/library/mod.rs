@@ -482,7 +482,7 @@ impl PolicyCommit {
                     policy,
                     version = &**version,
                     took = ?decided_256_in,
-                    "a decision over 256 candidates took this policy longer than {SLOW:?} when it was loaded: it holds up every \
+                    "a decision over 256 candidates took this policy longer than {SLOW:?} when it was loaded: it delays every \
                      request on its thread"
                 );
             }

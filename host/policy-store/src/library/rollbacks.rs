@@ -38,7 +38,7 @@ impl PolicyLibrary {
                 error!(
                     policy,
                     error = error_chain(&error),
-                    "failed to read the rollback of the last run: what the policy's file holds decides"
+                    "failed to read the rollback of the last run: the policy's file is used"
                 );
                 return None;
             }
@@ -46,7 +46,7 @@ impl PolicyLibrary {
         let refuse = |why: &str| {
             error!(
                 policy,
-                "the rollback of the last run is not restored: {why}; what the policy's file holds decides"
+                "the rollback of the last run is not restored: {why}; the policy's file is used"
             );
         };
         let Some((kept, component)) = SavedRollback::decode(&file) else {
@@ -103,7 +103,7 @@ impl PolicyLibrary {
                 Err(error) => error!(
                     policy,
                     error = error_chain(&error),
-                    "failed to write what is rolled back: a restart would not find it as it is"
+                    "failed to save a rollback: a restart would not restore it"
                 ),
             }
         }

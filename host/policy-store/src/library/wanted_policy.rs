@@ -146,7 +146,7 @@ pub enum PolicyProblem {
     Load(#[source] LoadError),
     /// A pipeline has the policy as a scorer, but it is none.
     #[error(
-        "it is no scorer, which a pipeline has it as: it has to export `score`, and must not ask for `worker.role`"
+        "a pipeline has it as a scorer, and it is none: it has to export `score`, and must not request `worker.role`"
     )]
     NotAScorer,
     /// The compiler panicked: it has a bug.

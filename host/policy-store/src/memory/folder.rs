@@ -24,7 +24,7 @@ pub(super) enum ReadError {
         #[source]
         source: io::Error,
     },
-    #[error("failed to make sense of `{}`", path.display())]
+    #[error("failed to parse `{}`", path.display())]
     Damaged {
         path: PathBuf,
         #[source]

@@ -75,7 +75,7 @@ impl PolicyMemory {
             && let Err(error) = folder.make()
         {
             let path = folder.0.display();
-            error!(%path, error = error_chain(&error), "failed to make the folder for what policies remember");
+            error!(%path, error = error_chain(&error), "failed to create the folder of the policies' state");
         }
         Self {
             folder,
@@ -148,7 +148,7 @@ impl PolicyMemory {
                 error!(
                     policy,
                     error = error_chain(&error),
-                    "what the policy remembered cannot be read: it begins with nothing, and nothing of it is kept"
+                    "failed to read the saved state of the policy: it starts empty, and is not saved"
                 );
                 RememberedPolicy {
                     is_unread: true,
@@ -165,7 +165,7 @@ impl PolicyMemory {
                     policy,
                     error = error_chain(&error),
                     put_aside,
-                    "what the policy remembered is damaged: it begins with nothing"
+                    "the saved state of the policy is damaged: it starts empty"
                 );
                 RememberedPolicy {
                     is_unread,
@@ -206,7 +206,7 @@ impl PolicyMemory {
     fn wrote(&self, policy: &str, changes: u64) {
         self.written.fetch_add(1, Ordering::Relaxed);
         if self.is_failing.swap(false, Ordering::Relaxed) {
-            info!("what policies remember is kept again");
+            info!("the state of policies is saved again");
         }
         if let Some(kept) = self.kept().get_mut(policy) {
             kept.saved = changes;
@@ -219,7 +219,7 @@ impl PolicyMemory {
             warn!(
                 policy,
                 error = error_chain(error),
-                "failed to write what a policy remembers; it is tried again, and further failures are only counted"
+                "failed to save the state of a policy: retrying; further failures are only counted"
             );
         }
     }
@@ -250,14 +250,11 @@ fn restored(policy: &str, saved: SavedMemory) -> RememberedPolicy {
                 policy,
                 key = &*key,
                 error = error_chain(&refusal),
-                "failed to remember a value"
+                "failed to restore a value of the policy's state"
             );
         }
     }
-    info!(
-        policy,
-        values, sessions, "what the policy remembered is there again"
-    );
+    info!(policy, values, sessions, "restored the saved state of the policy");
     RememberedPolicy {
         saved: state.changes(),
         state: Arc::new(state),

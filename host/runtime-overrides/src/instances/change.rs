@@ -162,7 +162,7 @@ pub enum ChangeError {
         removed: bool,
     },
     /// There are too many changes over HTTP.
-    #[error("{limit} instances are other than the configuration file has them: write them into it")]
+    #[error("{limit} instances differ from the configuration file, which is the limit: write them into it")]
     TooMany {
         /// Most changes.
         limit: usize,

@@ -50,10 +50,10 @@ pub enum RouteChangeError {
         routes: usize,
     },
     /// The route is ambiguous.
-    #[error("the change may be of several routes: say of which, by its number from 1 ({})", list(.0))]
+    #[error("the change fits several routes: choose one by its number from 1 ({})", list(.0))]
     WhichRoute(Vec<usize>),
     /// No route tries the policy.
-    #[error("no route tries `{0}` out: deploy it as a shadow or a canary before it is promoted")]
+    #[error("no route has a trial of `{0}`: deploy it as a shadow or a canary before it is promoted")]
     NotTried(String),
     /// The policy is the policy of the route already.
     #[error("`{policy}` is the policy of route {route} already")]
@@ -78,7 +78,7 @@ pub enum RouteChangeError {
         parts: u32,
     },
     /// No change over HTTP names the policy.
-    #[error("no change over HTTP names `{0}`: what a route has of it is in the configuration file")]
+    #[error("no change over HTTP names `{0}`: its place in routes is set in the configuration file")]
     NothingToRetract(String),
 }
 

@@ -173,7 +173,7 @@ impl Batch {
     }
 
     /// Lets those in whose prompts are there, in the order of their coming, until one does not fit.
-    pub(super) fn admit(&mut self, told: &mut Vec<EngineEventKind>) {
+    pub(super) fn admit(&mut self, reported: &mut Vec<EngineEventKind>) {
         let mut at = 0;
         while let Some(waiting) = self.waiting.get(at) {
             if !waiting.ready {
@@ -188,16 +188,16 @@ impl Batch {
             if u64::from(answer.output_tokens) > answer.written() {
                 self.fresh.push(answer.request);
             }
-            self.join(answer, told);
+            self.join(answer, reported);
         }
     }
 
     /// Begins to write an answer that room is kept for. One that has all its tokens is over with that.
-    pub(super) fn join(&mut self, answer: DecodeJob, told: &mut Vec<EngineEventKind>) {
+    pub(super) fn join(&mut self, answer: DecodeJob, reported: &mut Vec<EngineEventKind>) {
         let left = u64::from(answer.output_tokens) - answer.written();
         if left == 0 {
             self.reserved -= answer.tokens();
-            told.push(EngineEventKind::Finished {
+            reported.push(EngineEventKind::Finished {
                 request: answer.request,
                 gaps: TokenGaps::default(),
             });
@@ -220,12 +220,12 @@ impl Batch {
     }
 
     /// Ends a step of the whole batch.
-    pub(super) fn end_step(&mut self, now_us: u64, told: &mut Vec<EngineEventKind>) {
+    pub(super) fn end_step(&mut self, now_us: u64, reported: &mut Vec<EngineEventKind>) {
         let step = self.steps.next();
         self.steps.ends_us.push_back(now_us);
         self.resident += self.running.len() as u64;
         let fresh = self.fresh.drain(..);
-        told.extend(fresh.map(|request| EngineEventKind::FirstToken { request }));
+        reported.extend(fresh.map(|request| EngineEventKind::FirstToken { request }));
         while let Some(entry) = self.running.first_entry() {
             if entry.key().0 != step {
                 break;
@@ -234,7 +234,7 @@ impl Batch {
             self.resident -= answer.tokens();
             self.reserved -= answer.tokens();
             let times = answer.first_us.into_iter().chain(self.steps.since(from));
-            told.push(EngineEventKind::Finished {
+            reported.push(EngineEventKind::Finished {
                 request: answer.request,
                 gaps: TokenGaps::of(times),
             });

@@ -10,7 +10,7 @@ use crate::spec::{ClusterSpec, Transfers, WorkerSpec};
 pub(super) struct Step {
     pub(super) ends_us: u64,
     /// Time of the next event. Steps may end unreported until then, unless a job comes.
-    pub(super) tells_us: u64,
+    pub(super) reports_us: u64,
     /// Answers get a token at its end.
     pub(super) decodes: bool,
 }

@@ -60,7 +60,7 @@ impl IndexReader {
     /// Looks up a prompt for all candidates at once. Matches are in tokens of the trace.
     pub(super) fn find_matches(&self, prompt: &TracePrompt, ids: &[WorkerId], matches: &mut PrefixMatches) {
         let look_up = |found: &mut Vec<_>| {
-            prompt.lend(|asked| self.index.matches(asked, ids, found));
+            prompt.lend(|chain| self.index.matches(chain, ids, found));
             for found in found {
                 self.scale(found, prompt.tokens);
             }
@@ -92,10 +92,10 @@ impl IndexReader {
     /// Returns a hash of so many of a prompt's first tokens, in whole blocks of the trace. For a shorter prompt, the
     /// hash is of all its blocks, for the last one has an id even if it is not full.
     pub(super) fn key(&self, prompt: &TracePrompt, tokens: u32) -> Option<u64> {
-        prompt.lend(|asked| {
-            let known = asked.tokens().len();
+        prompt.lend(|chain| {
+            let known = chain.tokens().len();
             let blocks = (tokens / self.block_tokens) as usize;
-            asked.key(if tokens < prompt.tokens {
+            chain.key(if tokens < prompt.tokens {
                 blocks * INDEX_BLOCK as usize
             } else {
                 known
@@ -231,12 +231,12 @@ impl IndexView {
                 SOON_TOLD_TOKENS / u64::from(self.reader.block_tokens)
             },
         };
-        prompt.lend(|asked| self.reader.index.expect(&sent, asked));
+        prompt.lend(|chain| self.reader.index.expect(&sent, chain));
     }
 
     /// Drops what is known of a worker that lost its cache.
     pub(super) fn forget(&mut self, worker: usize) {
-        self.late.retain(|(_, told, _)| *told != worker);
+        self.late.retain(|(_, at, _)| *at != worker);
         let id = self.ids[worker];
         self.reader.index.clear(holder(id));
         self.reader.index.age_expected(&[id]);

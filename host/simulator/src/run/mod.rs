@@ -117,7 +117,7 @@ impl<'r> Run<'r> {
 
     /// Runs until all requests have ended, or nothing is left that could end one.
     fn go(&mut self) {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         while self.open > 0 {
             let engines = self.cluster.next_at();
             if engines.is_none() && self.agenda.has_only_chores() {
@@ -126,8 +126,8 @@ impl<'r> Run<'r> {
             let agenda = self.agenda.next_at();
             match (engines, agenda) {
                 (Some(at_us), agenda) if agenda.is_none_or(|agenda| at_us <= agenda) => {
-                    self.cluster.advance(at_us, &mut told);
-                    told.drain(..).for_each(|event| self.hear(event));
+                    self.cluster.advance(at_us, &mut events);
+                    events.drain(..).for_each(|event| self.handle(event));
                 }
                 _ => {
                     let Some((at_us, due)) = self.agenda.pop() else {
@@ -264,7 +264,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn hear(&mut self, event: EngineEvent) {
+    fn handle(&mut self, event: EngineEvent) {
         let EngineEvent { at_us, worker, kind } = event;
         match kind {
             EngineEventKind::Cache(event) => self.routers.cache_event(at_us, worker, &event),

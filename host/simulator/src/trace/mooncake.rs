@@ -28,7 +28,7 @@ pub enum TraceError {
         name: String,
     },
     /// Some lines are no requests.
-    #[error("read trace `{name}`: {}", told(.lines, *.more))]
+    #[error("read trace `{name}`: {}", summary(.lines, *.more))]
     Lines {
         /// The trace's.
         name: String,
@@ -228,7 +228,7 @@ fn json_error(error: &serde_json::Error) -> LineError {
     }
 }
 
-fn told(lines: &[(usize, LineError)], more: usize) -> String {
+fn summary(lines: &[(usize, LineError)], more: usize) -> String {
     let mut text = String::new();
     for (number, error) in lines {
         let separator = if text.is_empty() { "" } else { "; " };
@@ -304,9 +304,9 @@ mod tests {
 
     #[test]
     fn counts_the_bad_lines_beyond_ten() {
-        let told = refused(&"no\n".repeat(12));
-        assert_eq!(told.matches("line ").count(), 10);
-        assert!(told.ends_with("; and 2 more"), "{told}");
+        let refusal = refused(&"no\n".repeat(12));
+        assert_eq!(refusal.matches("line ").count(), 10);
+        assert!(refusal.ends_with("; and 2 more"), "{refusal}");
     }
 
     #[test]

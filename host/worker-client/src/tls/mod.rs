@@ -34,7 +34,7 @@ pub enum TlsError {
     #[error("failed to trust an authority")]
     Authority(#[source] rustls::Error),
     /// The authorities of client certificates are unusable.
-    #[error("failed to ask clients for certificates")]
+    #[error("failed to request certificates of clients")]
     Clients(#[source] VerifierBuilderError),
     /// The system has no trusted authorities.
     #[error("failed to find the authorities that the system trusts")]

@@ -163,7 +163,7 @@ async fn no_key_is_shown() {
     read_everything(&router, &mut collected).await;
     std::fs::write(&key, CLIENT).unwrap();
     router
-        .admin_shows("/admin/config", "it is mended", |page| {
+        .admin_shows("/admin/config", "it is corrected", |page| {
             page["problems"][0].is_null()
         })
         .await;

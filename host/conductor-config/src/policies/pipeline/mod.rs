@@ -164,7 +164,7 @@ fn read_weight(item: &Item<'_>, is_of_policy: bool) -> Option<f64> {
         let problem = Problem::new(
             Code::OutOfRange,
             &item.span,
-            "with a `weight` of 0 it counts for nothing",
+            "with a `weight` of 0 it has no effect",
         );
         item.report
             .push(problem.help("leave it out, or give it a weight"));

@@ -180,12 +180,12 @@ impl fmt::Display for BenchReport {
         if !self.optimised {
             writeln!(
                 f,
-                "note: this is a debug build: the host's part of a call is many times dearer than a router's"
+                "note: this is a debug build: the host's part of a call is many times slower than in a release build"
             )?;
         }
         writeln!(
             f,
-            "nanoseconds a decision, best of the batches (in the middle one), times the native fallback\n"
+            "nanoseconds a decision, the best batch (the median), and its multiple of the native fallback\n"
         )?;
         let mut columns = vec![("policy".to_owned(), Side::Left)];
         for row in &self.rows {

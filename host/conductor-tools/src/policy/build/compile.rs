@@ -221,8 +221,8 @@ fn cargo(folder: &Path) -> Result<Compiled, CompileError> {
         "--message-format=json-render-diagnostics",
     ]);
     eprintln!("{}: running cargo build", folder.display());
-    let told = run(&mut command, "cargo build", folder)?;
-    let module = module_told_of(&String::from_utf8_lossy(&told));
+    let messages = run(&mut command, "cargo build", folder)?;
+    let module = built_module(&String::from_utf8_lossy(&messages));
     let file = module.ok_or_else(|| CompileError::NotACdylib(folder.to_owned()))?;
     let name = file.file_name().unwrap_or_default();
     let component = folder.join(name.to_string_lossy().replace('_', "-"));
@@ -236,7 +236,7 @@ fn cargo(folder: &Path) -> Result<Compiled, CompileError> {
 }
 
 /// Returns the last module among the lines that cargo prints.
-fn module_told_of(lines: &str) -> Option<PathBuf> {
+fn built_module(lines: &str) -> Option<PathBuf> {
     lines
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_module_is_found_among_what_cargo_tells() {
-        let told = concat!(
+        let messages = concat!(
             r#"{"reason":"compiler-artifact","filenames":["/t/libdep.rlib"],"fresh":true}"#,
             "\n",
             r#"{"reason":"compiler-artifact","filenames":["/t/my_policy.wasm","/t/my_policy.d"]}"#,
@@ -303,8 +303,8 @@ mod tests {
             r#"{"reason":"build-finished","success":true}"#,
             "\nnot json\n",
         );
-        assert_eq!(module_told_of(told), Some(PathBuf::from("/t/my_policy.wasm")));
-        assert_eq!(module_told_of("{}"), None);
+        assert_eq!(built_module(messages), Some(PathBuf::from("/t/my_policy.wasm")));
+        assert_eq!(built_module("{}"), None);
     }
 
     #[test]

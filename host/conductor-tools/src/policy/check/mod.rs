@@ -111,8 +111,8 @@ fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Diagnostic> {
             "it rejects a request although no worker has any load: {}",
             rejected.join(", ")
         );
-        let help = "clients would be refused by an empty fleet: is a comparison the wrong way round, or an unknown number taken for a \
-                    large one? --allow reject, if it is meant";
+        let help = "clients would be refused by an empty fleet: is a comparison reversed, or an unknown number taken for a \
+                    large one? --allow reject, if it is intended";
         findings.push(Diagnostic::error("rejects-idle", message).help(help));
     }
     let passed = of(|verdict| matches!(verdict, Verdict::Pass));
@@ -123,7 +123,7 @@ fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Diagnostic> {
             "it passes on a request although no worker has any load, so that the router's fallback decides: {}",
             passed.join(", ")
         );
-        let help = "answer with a row of the candidates; --allow pass, if it is meant";
+        let help = "answer with a row of the candidates; --allow pass, if it is intended";
         findings.push(Diagnostic::error("passes-idle", message).help(help));
     }
     let held = of(|verdict| matches!(verdict, Verdict::Queue(_)));
@@ -143,7 +143,7 @@ fn failed_chores(chores: &[ListenerCheck]) -> Vec<Diagnostic> {
     let failed = chores.iter().filter_map(|chore| {
         let failure = chore.outcome.as_ref().err()?;
         let message = format!("it failed at {}: {failure}", chore.about);
-        let help = "no decision is the worse for it, but what these events tell is lost: take any worker, kind and number for possible";
+        let help = "decisions go on, but the information of these events is lost: accept any worker, kind and number";
         Some(Diagnostic::error("events-failed", message).help(help))
     });
     failed.collect()
@@ -169,7 +169,7 @@ fn unforgetting(scenes: &[Scene]) -> Option<Diagnostic> {
             remembering.join(", ")
         );
         Diagnostic::warning("keeps-memory", message).help(
-            "any of several instances answers a request, and each is thrown away after a fault or a swap: keep what matters in `state`",
+            "a request goes to any of several instances, which are discarded after a fault or a swap: keep lasting values in `state`",
         )
     })
 }
@@ -220,7 +220,7 @@ fn growing(endurance: &Endurance, settings: &PolicySettings) -> Vec<Diagnostic> 
             "its `state` grows with the requests: {half} keys halfway through {} of them, {whole} at the end",
             endurance.calls
         );
-        let help = "4,096 keys are all there is, and `set` is refused then: delete those that are old, or hash sessions into a few keys";
+        let help = "the limit is 4,096 keys, and `set` is refused above it: delete old keys, or hash sessions into a few keys";
         findings.push(Diagnostic::warning("state-grows", message).help(help));
     }
     let [half, whole] = endurance.memory_bytes;
@@ -232,7 +232,7 @@ fn growing(endurance: &Endurance, settings: &PolicySettings) -> Vec<Diagnostic> 
             size(whole)
         );
         let help = format!(
-            "at {} it is ended and begins afresh: give back what `schedule` allocates, the list of candidates too",
+            "at {} the instance is ended and started again: free what `schedule` allocates, the list of candidates too",
             size(settings.memory_bytes)
         );
         findings.push(Diagnostic::warning("memory-grows", message).help(help));

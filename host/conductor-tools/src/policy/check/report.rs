@@ -290,17 +290,17 @@ impl fmt::Display for Rehearsed {
             us(self.compiled_us),
             us(self.instantiated_us)
         )?;
-        let asked: Vec<&str> = (self.request_features.iter())
+        let requested: Vec<&str> = (self.request_features.iter())
             .chain(&self.candidate_features)
             .map(String::as_str)
             .collect();
         writeln!(
             f,
             "requests {}\n",
-            if asked.is_empty() {
+            if requested.is_empty() {
                 "nothing".into()
             } else {
-                asked.join(", ")
+                requested.join(", ")
             }
         )?;
         if self.scores {

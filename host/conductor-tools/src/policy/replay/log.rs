@@ -62,7 +62,7 @@ pub(crate) enum LogError {
         source: io::Error,
     },
     /// The line is not valid JSON.
-    #[error("failed to read the log `{}`: line {line} is longer than {LONGEST_LINE} bytes, which none of a decision log is", path.display())]
+    #[error("failed to read the log `{}`: line {line} is longer than {LONGEST_LINE} bytes, the limit of a decision log", path.display())]
     TooLong {
         /// Path of the file.
         path: PathBuf,

@@ -55,7 +55,7 @@ impl Again {
             policy.score_replaying(input, &transcript)
         });
         self.nanoseconds.push(took);
-        let told = match &replayed {
+        let replayed_as = match &replayed {
             Err(Divergence::Truncated) => {
                 self.not_repeatable += 1;
                 return;
@@ -83,7 +83,7 @@ impl Again {
             (Some(scores), _) => format!("{:?}, and {:?}", scores.0, recorded.line.verdict),
             (None, fault) => format!("{fault:?}"),
         };
-        self.differs(recorded, before, told);
+        self.differs(recorded, before, replayed_as);
     }
 }
 

@@ -51,7 +51,7 @@ impl Again {
             policy.decide_replaying(input, &transcript)
         });
         self.nanoseconds.push(took);
-        let told = match &replayed {
+        let replayed_as = match &replayed {
             Ok(answer) if is_same(recorded, answer) => {
                 self.identical += 1;
                 return;
@@ -62,7 +62,7 @@ impl Again {
             }
             Ok(answer) => {
                 self.different += 1;
-                told(answer)
+                described(answer)
             }
             Err(divergence) => {
                 self.diverged += 1;
@@ -70,7 +70,11 @@ impl Again {
             }
         };
         let line = &recorded.line;
-        self.differs(recorded, format!("{:?}{:?}", line.verdict, line.fault), told);
+        self.differs(
+            recorded,
+            format!("{:?}{:?}", line.verdict, line.fault),
+            replayed_as,
+        );
     }
 
     /// Keeps a decision that came out otherwise, if it is the first.
@@ -104,7 +108,7 @@ fn is_same(recorded: &RecordedDecision, replayed: &Result<Verdict, PolicyFault>)
     }
 }
 
-fn told(answer: &Result<Verdict, PolicyFault>) -> String {
+fn described(answer: &Result<Verdict, PolicyFault>) -> String {
     match answer {
         Ok(verdict) => format!("{verdict:?}"),
         Err(fault) => fault.to_string(),

@@ -250,9 +250,9 @@ impl DecisionQueries for LoggedQueries {
     fn holders(&self, tokens: u32) -> u32 {
         let heard = self.notes.iter().find_map(|note| match note {
             NoteLine::Holders {
-                tokens: asked,
+                tokens: recorded,
                 holders,
-            } if *asked == tokens => Some(*holders),
+            } if *recorded == tokens => Some(*holders),
             _ => None,
         });
         let counted = || {
@@ -267,9 +267,10 @@ impl DecisionQueries for LoggedQueries {
 
     fn header(&self, name: &str) -> Option<String> {
         let heard = self.notes.iter().find_map(|note| match note {
-            NoteLine::Header { name: asked, value } if asked.eq_ignore_ascii_case(name) => {
-                Some(value.clone())
-            }
+            NoteLine::Header {
+                name: recorded,
+                value,
+            } if recorded.eq_ignore_ascii_case(name) => Some(value.clone()),
             _ => None,
         });
         heard.unwrap_or_else(|| {

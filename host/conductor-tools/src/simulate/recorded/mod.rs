@@ -87,18 +87,18 @@ impl RecordedTrace {
         Some(Profile::Fitted(self.fit.as_ref()?.profile.clone()))
     }
 
-    /// Returns the log's workers, decode workers last. With `asked`, returns so many workers that do everything. Each
+    /// Returns the log's workers, decode workers last. With `requested`, returns so many workers that do everything. Each
     /// has so many blocks in its cache.
-    pub(super) fn cluster(&self, asked: Option<u32>, cache_blocks: usize) -> anyhow::Result<ClusterSpec> {
+    pub(super) fn cluster(&self, requested: Option<u32>, cache_blocks: usize) -> anyhow::Result<ClusterSpec> {
         let mut roles: Vec<Role> = self.workers.iter().map(|worker| worker.role).collect();
         roles.sort_by_key(|role| *role == Role::Decode);
-        if let Some(asked) = asked {
+        if let Some(requested) = requested {
             if roles.iter().any(|role| *role != Role::Mixed) {
                 bail!(
                     "failed to take --workers: those of the log compute prompts or write answers; it says how many of each"
                 );
             }
-            roles.resize(asked as usize, Role::Mixed);
+            roles.resize(requested as usize, Role::Mixed);
         }
         let profile = Profile::default();
         let worker = |role| match role {
@@ -112,9 +112,11 @@ impl RecordedTrace {
     }
 
     /// Returns the recorded policy, if it is available, and then the named ones.
-    pub(super) fn contestants(&self, asked: &[String]) -> anyhow::Result<Vec<Contestant>> {
-        let own = self.policy(asked)?;
-        let others = asked.iter().filter(|asked| Some(*asked) != own.as_ref());
+    pub(super) fn contestants(&self, requested: &[String]) -> anyhow::Result<Vec<Contestant>> {
+        let own = self.policy(requested)?;
+        let others = requested
+            .iter()
+            .filter(|requested| Some(*requested) != own.as_ref());
         let all: Vec<String> = own.iter().chain(others).cloned().collect();
         Contestant::all(&all)
     }
@@ -167,12 +169,12 @@ impl RecordedTrace {
 }
 
 /// Returns the named pool, or the only one.
-fn chosen(log: &mut LoggedRequests, asked: Option<&str>) -> anyhow::Result<(String, LoggedPool)> {
+fn chosen(log: &mut LoggedRequests, requested: Option<&str>) -> anyhow::Result<(String, LoggedPool)> {
     log.pools
         .retain(|_, pool| pool.left_out != LeftOut::default() || !pool.requests.is_empty());
     let names: Vec<String> = log.pools.keys().cloned().collect();
-    let name = match (asked, names.as_slice()) {
-        (Some(asked), _) => asked.to_owned(),
+    let name = match (requested, names.as_slice()) {
+        (Some(requested), _) => requested.to_owned(),
         (None, [only]) => only.clone(),
         (None, []) => bail!("failed to read the log: no request ends in it"),
         (None, several) => bail!(
@@ -196,14 +198,14 @@ fn chosen(log: &mut LoggedRequests, asked: Option<&str>) -> anyhow::Result<(Stri
 fn block_tokens(pool: &LoggedPool) -> anyhow::Result<u32> {
     let Some(tokens) = pool.block_tokens else {
         bail!(
-            "failed to simulate the log: it does not tell which prompts begin alike. Record with `prompt-blocks = 16` in `[record]`, \
+            "failed to simulate the log: it does not show which prompts share a prefix. Record with `prompt-blocks = 16` in `[record]`, \
              in a pool whose prompts are tokenized (host/docs/policies/decision-log.md)"
         );
     };
     let share = pool.with_blocks as f64 / pool.requests.len() as f64;
     if share < LEAST_WITH_BLOCKS {
         bail!(
-            "failed to simulate the log: it tells of {:.0} % of the prompts how they begin, and at least {:.0} % are needed. Record with a \
+            "failed to simulate the log: it has the beginnings of {:.0} % of the prompts, and at least {:.0} % are needed. Record with a \
              longer `tokenize-timeout`, or `tokenize = \"local\"`, where prompts were not tokenized in time",
             100.0 * share,
             100.0 * LEAST_WITH_BLOCKS

@@ -77,7 +77,7 @@ impl fmt::Display for LeftOut {
         } = self;
         write!(
             f,
-            "{not_served} were not served, {not_placed} have no decision, and {lengths_unknown} do not tell the prompt's or the answer's length"
+            "{not_served} were not served, {not_placed} have no decision, and {lengths_unknown} lack the prompt's or the answer's length"
         )
     }
 }
@@ -137,13 +137,13 @@ impl fmt::Display for FitReport {
         writeln!(
             f,
             "A prompt takes {fixed:.2} ms, {uncached:.2} ms for 1,000 uncached and {cached:.2} ms for 1,000 cached tokens: {}, of {}.",
-            told(&self.prompts),
+            fit_quality(&self.prompts),
             self.from,
         )?;
         if self.prompts.r2 < LEAST_R2 {
             writeln!(
                 f,
-                "That explains little of what was measured: believe no time below. Record where workers are idle now and then."
+                "The fit explains little of the measurements: the times below are unreliable. Record while workers are idle at times."
             )?;
         }
         let [fixed, by_request, by_thousand] = self.step_ms;
@@ -152,13 +152,13 @@ impl fmt::Display for FitReport {
             "A step takes {fixed:.2} ms, {by_request:.2} ms for each request and {by_thousand:.2} ms for 1,000 tokens they hold"
         )?;
         match &self.steps {
-            Some(steps) => writeln!(f, ": {}, of answers.", told(steps)),
-            None => writeln!(f, ": too few answers to tell more than that."),
+            Some(steps) => writeln!(f, ": {}, of answers.", fit_quality(steps)),
+            None => writeln!(f, ": too few answers for more than that."),
         }
     }
 }
 
-fn told(quality: &FitQuality) -> String {
+fn fit_quality(quality: &FitQuality) -> String {
     format!(
         "R2 {:.3}, median error {:.1} %, {} left out of {}",
         quality.r2,

@@ -196,7 +196,7 @@ impl Targets {
                 reason,
             } in &known.refused
             {
-                warn!(worker = %name, rank, ?endpoint, reason, "refused to follow KV events where the engine says that they are");
+                warn!(worker = %name, rank, ?endpoint, reason, "refused to follow the KV event endpoints that the engine names");
             }
         }
         let is_new = known.sources.as_ref() != Some(&told);

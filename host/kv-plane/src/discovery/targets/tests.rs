@@ -25,10 +25,10 @@ impl Story {
     fn asked_after(&mut self, seconds: u64) {
         if let Some(before) = seconds.checked_sub(1) {
             let before = self.now + Duration::from_secs(before);
-            assert!(self.targets.due(before).is_empty(), "asked too early");
+            assert!(self.targets.due(before).is_empty(), "queried too early");
         }
         self.now += Duration::from_secs(seconds);
-        assert_eq!(self.targets.due(self.now).len(), 1, "not asked");
+        assert_eq!(self.targets.due(self.now).len(), 1, "not queried");
     }
 
     fn learn(&mut self, answer: SourceAnswer) -> bool {
@@ -143,7 +143,7 @@ fn the_ranks_of_a_server_are_the_caches_of_the_workers_pinned_to_them() {
         .collect();
     let expected = [(2, "w@3", 3), (1, "w@2", 2)]
         .map(|(worker, name, rank)| (WorkerId(worker), name.to_owned(), Some(DpRank(rank))));
-    assert_eq!(specs, expected, "nobody is pinned to rank 1");
+    assert_eq!(specs, expected, "no worker is pinned to rank 1");
     story
         .targets
         .watch([(WorkerId(2), FeedState::Connecting)], story.now);

@@ -52,7 +52,7 @@ impl Scorer for Scripted {
             return Err(PolicyFault {
                 policy: self.name().into(),
                 kind: FaultKind::Trap,
-                detail: "as told".to_owned(),
+                detail: "by command".to_owned(),
             });
         }
         assert_eq!(input.numbers[0], 1.0, "request.stream");

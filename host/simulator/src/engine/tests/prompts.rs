@@ -34,7 +34,7 @@ fn a_cache_that_takes_prompts_in_when_they_come_counts_what_is_not_computed_yet(
     assert_eq!(cluster.workers()[0].cache().matched(&[1, 2]).any, 2);
     cluster.submit(0, 0, job(2, &[1, 2, 3]));
     assert_eq!(cluster.workers()[0].backlog_us(0), 32 * MS);
-    assert_eq!(cluster.next_at(), Some(0), "it tells of its cache at once");
+    assert_eq!(cluster.next_at(), Some(0), "it reports its cache at once");
     assert_eq!(computed(&finish(&mut cluster)), [(1, 21, 0), (2, 32, 20)]);
 }
 

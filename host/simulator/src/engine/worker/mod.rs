@@ -26,7 +26,7 @@ pub(crate) struct SimWorker {
     prompts: Prompts,
     answers: Batch,
     step: Option<Step>,
-    told: Vec<EngineEvent>,
+    reported: Vec<EngineEvent>,
 }
 
 impl SimWorker {
@@ -43,7 +43,7 @@ impl SimWorker {
             prompts: Prompts::new(cluster.order),
             answers: Batch::new(spec.kv_tokens),
             step: None,
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -183,14 +183,14 @@ impl SimWorker {
 
     /// Returns the time of its next event or action.
     pub(super) fn next_at(&self) -> Option<u64> {
-        let told = self.told.first().map(|event| event.at_us);
-        told.or(self.step.map(|step| step.tells_us))
+        let reported = self.reported.first().map(|event| event.at_us);
+        reported.or(self.step.map(|step| step.reports_us))
     }
 
     /// Advances the time. Returns the events.
     pub(super) fn advance(&mut self, now_us: u64, out: &mut Vec<EngineEvent>) {
         self.catch_up(now_us);
-        out.append(&mut self.told);
+        out.append(&mut self.reported);
     }
 
     /// Ends the steps that are over.
@@ -204,7 +204,7 @@ impl SimWorker {
     pub(super) fn fail(&mut self) -> Vec<usize> {
         self.step = None;
         self.cache.clear();
-        self.told
+        self.reported
             .retain(|event| !matches!(event.kind, EngineEventKind::Cache(_)));
         let mut lost = self.prompts.clear();
         lost.extend(self.answers.clear());
@@ -214,9 +214,9 @@ impl SimWorker {
     fn end_step(&mut self, step: Step) {
         let at_us = step.ends_us;
         if step.decodes {
-            let mut told = Vec::new();
-            self.answers.end_step(at_us, &mut told);
-            self.tell(at_us, told);
+            let mut reported = Vec::new();
+            self.answers.end_step(at_us, &mut reported);
+            self.report(at_us, reported);
         }
         for prompt in self.prompts.end_step() {
             self.end_prompt(at_us, prompt);
@@ -231,17 +231,17 @@ impl SimWorker {
         }
         let request = job.request;
         let reuse = prompt.reuse.unwrap_or_default();
-        let mut told = vec![EngineEventKind::PrefillDone { request, reuse }];
+        let mut reported = vec![EngineEventKind::PrefillDone { request, reuse }];
         if job.kind == JobKind::Whole {
-            told.push(EngineEventKind::FirstToken { request });
+            reported.push(EngineEventKind::FirstToken { request });
             if self.writes_answers {
-                self.answers.join(DecodeJob::of(&job, Some(at_us)), &mut told);
+                self.answers.join(DecodeJob::of(&job, Some(at_us)), &mut reported);
             } else {
                 let gaps = TokenGaps::default();
-                told.push(EngineEventKind::Finished { request, gaps });
+                reported.push(EngineEventKind::Finished { request, gaps });
             }
         }
-        self.tell(at_us, told);
+        self.report(at_us, reported);
     }
 
     /// Returns the cached part of a prompt, if it began now.
@@ -264,12 +264,12 @@ impl SimWorker {
     fn keep(&mut self, at_us: u64, blocks: &[u64]) {
         let mut events = Vec::new();
         self.cache.insert(blocks, &mut events);
-        self.tell(at_us, events.into_iter().map(EngineEventKind::Cache));
+        self.report(at_us, events.into_iter().map(EngineEventKind::Cache));
     }
 
-    fn tell(&mut self, at_us: u64, kinds: impl IntoIterator<Item = EngineEventKind>) {
+    fn report(&mut self, at_us: u64, kinds: impl IntoIterator<Item = EngineEventKind>) {
         let worker = self.index;
         let events = kinds.into_iter().map(|kind| EngineEvent { at_us, worker, kind });
-        self.told.extend(events);
+        self.reported.extend(events);
     }
 }

@@ -11,12 +11,12 @@ impl SimWorker {
     /// not expect.
     pub(super) fn begin(&mut self, now_us: u64) {
         if let Some(step) = &mut self.step {
-            step.tells_us = step.ends_us;
+            step.reports_us = step.ends_us;
             return;
         }
-        let mut told = Vec::new();
-        self.answers.admit(&mut told);
-        self.tell(now_us, told);
+        let mut reported = Vec::new();
+        self.answers.admit(&mut reported);
+        self.report(now_us, reported);
         let mut parts = Parts::default();
         self.plan_prompts(now_us, &mut parts);
         let computes = !self.prompts.begun.is_empty();
@@ -31,13 +31,13 @@ impl SimWorker {
         }
         let took_us = self.costs.took_us(parts);
         let ends_us = now_us + took_us;
-        let mut tells_us = ends_us;
+        let mut reports_us = ends_us;
         if !computes {
-            tells_us += self.quiet_us(took_us);
+            reports_us += self.quiet_us(took_us);
         }
         self.step = Some(Step {
             ends_us,
-            tells_us,
+            reports_us,
             decodes,
         });
     }

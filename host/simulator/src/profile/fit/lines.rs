@@ -50,7 +50,7 @@ pub(super) fn fit(samples: &[MeasuredStep], kept: usize) -> Option<([f64; TERMS]
         median_error: median(
             samples
                 .iter()
-                .map(|sample| (told(sample, &factors) / sample.took - 1.0).abs()),
+                .map(|sample| (predicted(sample, &factors) / sample.took - 1.0).abs()),
         ),
     };
     Some((factors, quality))
@@ -63,7 +63,7 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn told(sample: &MeasuredStep, factors: &[f64; TERMS]) -> f64 {
+fn predicted(sample: &MeasuredStep, factors: &[f64; TERMS]) -> f64 {
     sample
         .terms
         .iter()
@@ -74,7 +74,7 @@ fn told(sample: &MeasuredStep, factors: &[f64; TERMS]) -> f64 {
 
 /// Returns the samples that are near the fit.
 fn usual(samples: &[MeasuredStep], factors: &[f64; TERMS]) -> Vec<MeasuredStep> {
-    let residual = |sample: &MeasuredStep| (sample.took - told(sample, factors)).abs();
+    let residual = |sample: &MeasuredStep| (sample.took - predicted(sample, factors)).abs();
     let far = OUTLYING * DEVIATIONS_IN_MEDIAN * median(samples.iter().map(residual));
     samples
         .iter()
@@ -88,7 +88,7 @@ fn r2(samples: &[MeasuredStep], factors: &[f64; TERMS]) -> f64 {
     let around = |sample: &MeasuredStep, of: f64| (sample.took - of).powi(2);
     let rest: f64 = samples
         .iter()
-        .map(|sample| around(sample, told(sample, factors)))
+        .map(|sample| around(sample, predicted(sample, factors)))
         .sum();
     let all: f64 = samples.iter().map(|sample| around(sample, mean)).sum();
     if all > 0.0 { 1.0 - rest / all } else { f64::NAN }

@@ -45,7 +45,7 @@ pub enum FitFrom {
 /// Error of too few measurements for a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "fit costs: {found} prompts have a time to first token and tell how much was cached, and at least {LEAST} are needed"
+    "fit costs: {found} prompts have a time to first token and a count of cached tokens, and at least {LEAST} are needed"
 )]
 pub struct TooFew {
     /// Number of such prompts.

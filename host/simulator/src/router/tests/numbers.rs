@@ -145,7 +145,10 @@ fn keys_are_of_whole_blocks_of_the_trace_and_of_all_of_a_shorter_prompt() {
         policy.numbers()
     };
     let one = keys(2_000, &[1, 2, 3, 4]);
-    assert!(one[0].is_nan(), "what a part of a block begins with is not told");
+    assert!(
+        one[0].is_nan(),
+        "the beginning of a part of a block is not reported"
+    );
     assert!(one[1] != one[2] && one[2] != one[3]);
     let other = keys(2_000, &[1, 2, 3, 5]);
     assert_eq!(one[1..3], other[1..3]);

@@ -126,7 +126,7 @@ fn without_events_what_was_sent_is_all_there_is() {
     let mut router = router(&workers(2), &policy, &spec);
     router.cache_event(0, 0, &stored(&[5], Tier::Device));
     router.place(0, 0, &request(512, &[5]), 0);
-    assert_eq!(policy.numbers()[0], 0.0, "nobody listens to events");
+    assert_eq!(policy.numbers()[0], 0.0, "no policy listens to events");
     router.place(1_000, 1, &request(1_000, &[5, 6]), 0);
     let numbers = policy.numbers();
     assert_eq!((numbers[0], numbers[2]), (512.0, 0.0));
@@ -182,5 +182,8 @@ fn a_policy_may_ask_what_it_has_no_column_of() {
             ..
         }
     );
-    assert!(knows, "what was asked is known when it is booked: {placement:?}");
+    assert!(
+        knows,
+        "the queried prompt is known when it is booked: {placement:?}"
+    );
 }

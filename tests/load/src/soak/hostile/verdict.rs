@@ -53,7 +53,7 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes >> 20;
-        let (asked, unanswered) = self.health;
+        let (queried, unanswered) = self.health;
         writeln!(f, "| figure | measured | aim |\n| --- | ---: | ---: |")?;
         writeln!(
             f,
@@ -72,7 +72,7 @@ impl fmt::Display for Verdict {
         writeln!(f, "| ordinary requests that failed | {} | 0 |", self.failed)?;
         writeln!(
             f,
-            "| `/health` not answered, of {asked} times | {unanswered} | 0 |"
+            "| `/health` not answered, of {queried} times | {unanswered} | 0 |"
         )?;
         writeln!(f, "| smuggled requests answered | {} | 0 |", self.smuggled)
     }

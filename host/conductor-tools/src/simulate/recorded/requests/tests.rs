@@ -89,10 +89,7 @@ fn a_request_is_what_its_decisions_and_its_outcome_say() {
     };
     assert_eq!(pool.requests, [expected]);
     assert_eq!((pool.block_tokens, pool.with_blocks), (Some(16), 1));
-    assert_eq!(
-        pool.before_ms, 5.0,
-        "it arrived at 10 ms and was asked about at 15"
-    );
+    assert_eq!(pool.before_ms, 5.0, "it arrived at 10 ms and was decided at 15");
     assert_eq!(read.share(), 1.0);
 }
 
@@ -121,7 +118,7 @@ fn of_two_legs_the_prompts_dispatch_counts_and_both_workers_are_known() {
     assert_eq!(
         request.cached_tokens,
         Some(5),
-        "what the worker says goes before what the index says"
+        "the worker's report has precedence over the index"
     );
     let roles: Vec<Role> = pool.workers.iter().map(|worker| worker.role).collect();
     assert_eq!(roles, [Role::Prefill, Role::Decode]);
@@ -157,7 +154,7 @@ fn what_cannot_be_simulated_is_counted_by_why() {
     assert_eq!(
         pool.requests.len(),
         1,
-        "events of a stream stand for tokens that nobody told"
+        "events of a stream stand for tokens that no usage reports"
     );
     assert_eq!((pool.requests[0].output_tokens, read.unreadable), (3, 1));
 }
