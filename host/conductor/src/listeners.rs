@@ -8,18 +8,24 @@ use proxy::{Door, DoorKey};
 use thiserror::Error;
 use tokio::net::TcpListener;
 
-/// Listeners of a router that starts.
+/// Bound listeners of a router that starts. They accept no connection yet.
 pub(crate) struct ServerListeners {
     pub(crate) clients: Door,
     pub(crate) admin: Option<Door>,
-    /// Bound addresses, with the chosen port for port 0.
-    pub(crate) addresses: (SocketAddr, Option<SocketAddr>),
+    pub(crate) addresses: BoundAddresses,
 }
 
-/// Handles that replace the listeners of a serving router.
-#[derive(Debug)]
+/// Bound addresses, with the chosen port for port 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BoundAddresses {
+    pub(crate) clients: SocketAddr,
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+/// Handles that replace the listeners of a serving router. There are none until the first sockets are bound.
+#[derive(Debug, Default)]
 pub(crate) struct ListenerHandles {
-    clients: DoorKey,
+    clients: Option<DoorKey>,
     admin: Option<DoorKey>,
 }
 
@@ -47,16 +53,20 @@ const LISTEN: &str = "server.listen";
 const ADMIN_LISTEN: &str = "server.admin-listen";
 
 impl ServerListeners {
+    /// Binds the first sockets.
+    ///
+    /// # Errors
+    /// [`ListenError`] of the first address that cannot be bound.
     pub(crate) async fn bind(server: &ServerConfig) -> Result<(Self, ListenerHandles), ListenError> {
         let clients = listen(server.listen, LISTEN).await?;
         let admin = match server.admin_listen {
             Some(address) => Some(listen(address, ADMIN_LISTEN).await?),
             None => None,
         };
-        let addresses = (
-            clients.local_addr().unwrap_or(server.listen),
-            admin.as_ref().and_then(|admin| admin.local_addr().ok()),
-        );
+        let addresses = BoundAddresses {
+            clients: clients.local_addr().unwrap_or(server.listen),
+            admin: admin.as_ref().and_then(|admin| admin.local_addr().ok()),
+        };
         let (clients, clients_key) = Door::new(clients);
         let (admin, admin_key) = admin.map(Door::new).unzip();
         let sockets = Self {
@@ -65,7 +75,7 @@ impl ServerListeners {
             addresses,
         };
         let listeners = ListenerHandles {
-            clients: clients_key,
+            clients: Some(clients_key),
             admin: admin_key,
         };
         Ok((sockets, listeners))
@@ -83,8 +93,10 @@ impl ListenerHandles {
             bound.map_err(|source| ListenError { address, key, source })
         };
         let mut bound = BoundListeners::default();
-        if was.listen != is.listen {
-            bound.clients = Some(bind(&self.clients, is.listen, LISTEN)?);
+        if let Some(door) = &self.clients
+            && was.listen != is.listen
+        {
+            bound.clients = Some(bind(door, is.listen, LISTEN)?);
         }
         if let (Some(door), Some(address)) = (&self.admin, is.admin_listen)
             && was.admin_listen != is.admin_listen
@@ -96,8 +108,8 @@ impl ListenerHandles {
 
     /// Accepts connections on the bound sockets and closes the replaced ones. Must not run on a thread of the runtime.
     pub(crate) fn open(&self, bound: BoundListeners) {
-        if let Some(listener) = bound.clients {
-            self.clients.replace(listener);
+        if let (Some(door), Some(listener)) = (&self.clients, bound.clients) {
+            door.replace(listener);
         }
         if let (Some(door), Some(listener)) = (&self.admin, bound.admin) {
             door.replace(listener);

@@ -12,6 +12,7 @@ use proxy::{LiveFeeds, SnapshotCell};
 use super::BuildError;
 use crate::indexer::Indexing;
 use crate::knowledge::KnowledgeSources;
+use crate::listeners::ListenError;
 use crate::live_fleet::RequestPathLiveness;
 use crate::reload::ActiveConfig;
 
@@ -52,10 +53,10 @@ impl Caches {
             resources,
             ..
         }: &ActiveConfig,
-    ) -> Result<Option<Indexing>, BuildError> {
+    ) -> Result<Option<Indexing>, ListenError> {
         let live = Arc::new(RequestPathLiveness(Arc::clone(&self.live)));
         let follow = self.plane.registered_feeds(fleet.ids().clone(), live);
-        Ok(Indexing::bind(config, &resources.keys, (*self.plane.index).clone(), follow).await?)
+        Indexing::bind(config, &resources.keys, (*self.plane.index).clone(), follow).await
     }
 }
 

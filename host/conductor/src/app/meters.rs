@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use decision_log::Recorder;
-use policy_runtime::PolicyEngine;
 use prometheus_client::registry::Registry;
-use proxy::{ProxyMetrics, SnapshotCell};
+use proxy::ProxyMetrics;
 
 use crate::compile_metrics::CompileCollector;
 use crate::metrics::ControlMetrics;
 use crate::policy_metrics::PolicyCollector;
-use crate::status::Status;
+use crate::reload::Reloader;
 use policy_store::{MemoryCollector, PolicyMemory};
 
 /// Metrics and decision log.
@@ -30,16 +29,10 @@ impl Meters {
     }
 
     /// Registers the metrics of the fleet, the policies, their compilation, and policy memory.
-    pub(super) fn watch(
-        &self,
-        registry: &mut Registry,
-        (cell, status, memory): (&Arc<SnapshotCell>, &Status, &Arc<PolicyMemory>),
-        engine: PolicyEngine,
-    ) {
-        self.proxy.watch(registry, cell);
-        registry.register_collector(Box::new(PolicyCollector {
-            status: status.clone(),
-        }));
+    pub(super) fn watch(&self, registry: &mut Registry, reloader: &Reloader, memory: &Arc<PolicyMemory>) {
+        let (status, engine) = (reloader.status.clone(), reloader.library.engine().clone());
+        self.proxy.watch(registry, &reloader.live.cell);
+        registry.register_collector(Box::new(PolicyCollector { status }));
         registry.register_collector(Box::new(CompileCollector { engine }));
         MemoryCollector::register(memory, registry);
     }

@@ -4,9 +4,12 @@
 //! addresses are known. [`App::spawn`] serves clients and follows events.
 
 mod caches;
-mod load;
+mod idle;
 mod meters;
 mod pages;
+mod request_path;
+mod sockets;
+mod startup;
 mod threads;
 
 use std::net::SocketAddr;
@@ -14,11 +17,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
+use conductor_tools::Exit;
 use kv_feed::FeedError;
 use kv_index::SharedPrefixIndex;
+use local_files::{ConfigSource, ReadConfigError};
+use logging::LogFilter;
+use observability::error_chain;
 use policy_runtime::EngineError;
+use policy_store::{EngineOptions, MemoryWriter};
 use prometheus_client::registry::Registry;
-use proxy::{DrainOutcome, Proxy, ProxyParts, Readiness, ServeLimits, Snapshot, SnapshotCell};
+use proxy::DrainOutcome;
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -26,43 +34,30 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 pub(crate) use self::caches::Caches;
-use self::load::load;
+use self::idle::IdleParts;
 use self::meters::Meters;
 use self::pages::Pages;
-use self::threads::Threads;
-use crate::admin_access::AdminKey;
-use crate::compose;
+use self::request_path::RequestPath;
+use self::sockets::Sockets;
+use self::startup::Startup;
+use self::threads::{ThreadParts, Threads};
 use crate::indexer::Indexing;
-use crate::listeners::{ListenError, ServerListeners};
+use crate::listeners::ListenError;
 use crate::live_fleet::LiveFleet;
-use crate::reload::{
-    ActiveConfig, Live, Parts, Planner, RefusedConfig, RefusedPlan, ReloadCommand, Reloader, Steps,
-};
-use crate::status::Status;
+use crate::reload::{FilePlan, RefusedConfig, RefusedPlan, ReloadCommand, Reloader};
 use crate::tasks;
-use conductor_tools::Exit;
-use kv_plane::CheckedFeeds;
-use local_files::{ConfigSource, ReadConfigError};
-use logging::LogFilter;
-use observability::error_chain;
-use policy_store::{EngineOptions, MemoryWriter, PolicyLibrary};
 
 /// Pause before a reload is sent again to a thread whose queue is full.
 const BUSY: Duration = Duration::from_millis(50);
 
 /// Router that is ready to run.
 pub struct App {
-    sockets: ServerListeners,
-    proxy: Arc<Proxy>,
-    readiness: Readiness,
+    sockets: Sockets,
+    path: RequestPath,
     index: Arc<SharedPrefixIndex>,
     memory_writer: MemoryWriter,
-    reloader: Reloader,
+    reloader: Box<Reloader>,
     pages: Pages,
-    limits: ServeLimits,
-    indexer: Option<Indexing>,
-    /// Feeds to follow as soon as it serves.
-    feeds: CheckedFeeds,
     reload: Arc<Notify>,
 }
 
@@ -98,6 +93,12 @@ pub enum BuildError {
     Listen(#[from] ListenError),
 }
 
+impl From<RefusedPlan> for BuildError {
+    fn from(refused: RefusedPlan) -> Self {
+        Self::Config(refused.into_reason())
+    }
+}
+
 impl App {
     /// Builds a router from a configuration.
     ///
@@ -115,59 +116,36 @@ impl App {
         source: ConfigSource,
         options: RuntimeOptions,
     ) -> Result<Self, BuildError> {
-        let log = options.log.clone();
-        let loaded = load(&source, options).await?;
-        let (active, library) = (loaded.active, loaded.library);
-        let config = &active.config;
+        // Parts that only a restart changes.
+        let startup = Startup::read(&source, options.engine).await?;
+        let (text, memory) = (startup.text.clone(), Arc::clone(&startup.memory));
         let mut registry = Registry::default();
         let meters = Meters::register(&mut registry);
-        let caches = Caches::start(config, &mut registry)?;
-        let parts = first_parts((&active, &library), &meters, (&source, &caches))?;
-        let (sockets, listeners) = ServerListeners::bind(&config.server).await?;
-        let indexer = caches.indexing(&active).await?;
-
-        // Nothing fails from here on: what is started now changes files.
-        let cell = Arc::new(SnapshotCell::new(parts.snapshot, &meters.proxy));
-        suggest_tokenizers(&cell.load());
-        let status = Status::default();
-        let watched = (&cell, &status, &loaded.memory);
-        meters.watch(&mut registry, watched, library.engine().clone());
-        let fleet = Box::new(LiveFleet(Arc::clone(&cell)));
-        let memory_writer = MemoryWriter::begin(loaded.memory, fleet);
-        let (proxy, readiness) = request_path(&cell, &caches, &meters, registry);
-        let live = Live {
-            cell,
-            metrics: meters.proxy,
-            recorder: meters.recorder,
-            discovery: Arc::clone(&caches.plane.discovery),
-            admin_key: AdminKey::default(),
-            indexer: indexer.as_ref().map(Indexing::door),
-            listeners,
-            log,
-        };
-        live.activate(&active, parts.watches, parts.record);
-        let mut reloader = Reloader {
+        let caches = Caches::start(&startup.config, &mut registry)?;
+        let idle = IdleParts {
             source,
-            library,
-            steps: Steps::default(),
-            live,
-            status,
-            metrics: meters.control,
-            at_start: active.config.clone(),
-            active,
+            startup,
+            meters: &meters,
+            caches: &caches,
+            log: options.log,
         };
-        reloader.report_start();
+
+        // A start is the first reload: a plan that only reads, and a commit that cannot fail.
+        let (mut reloader, first) = plan_first(idle.reloader()?, text).await?;
+        let sockets = Sockets::bind(&first.plan.active, &caches, &mut reloader.live).await?;
+        reloader.commit_start(*first);
+
+        meters.watch(&mut registry, &reloader, &memory);
+        let fleet = LiveFleet(Arc::clone(&reloader.live.cell));
+        let memory_writer = MemoryWriter::begin(memory, Box::new(fleet));
+        let path = RequestPath::new(&reloader, &caches, registry);
         Ok(Self {
+            pages: Pages::new(&reloader, &caches, &path.proxy),
             sockets,
-            pages: Pages::new(&reloader, &caches, &proxy),
-            proxy,
-            readiness,
+            path,
             index: caches.plane.index,
             memory_writer,
-            limits: compose::serve_limits(&reloader.at_start),
             reloader,
-            indexer,
-            feeds: parts.feeds,
             reload: Arc::default(),
         })
     }
@@ -175,19 +153,19 @@ impl App {
     /// Returns the address for clients.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
-        self.sockets.addresses.0
+        self.sockets.servers.addresses.clients
     }
 
     /// Returns the address of the admin pages, if they are served.
     #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
-        self.sockets.addresses.1
+        self.sockets.servers.addresses.admin
     }
 
     /// Returns the address of the indexer, if it is served.
     #[must_use]
     pub fn indexer_addr(&self) -> Option<SocketAddr> {
-        self.indexer.as_ref().map(Indexing::address)
+        self.sockets.indexer.as_ref().map(Indexing::address)
     }
 
     /// Returns the notification that makes the running router read its files.
@@ -205,62 +183,72 @@ impl App {
     /// served until `stop` is cancelled.
     #[cfg(test)]
     pub(crate) fn into_reloader(self, stop: CancellationToken) -> (Reloader, SocketAddr) {
-        self.reloader.live.discovery.apply(self.feeds);
         let (commands, _) = std::sync::mpsc::sync_channel(1);
-        let address = self.sockets.addresses.1.expect("an admin listener");
-        let admin = self.sockets.admin.expect("an admin listener");
+        let servers = self.sockets.servers;
+        let address = servers.addresses.admin.expect("an admin listener");
+        let admin = servers.admin.expect("an admin listener");
         tasks::spawn("admin", self.pages.serve(admin, commands, stop));
-        (self.reloader, address)
+        (*self.reloader, address)
     }
 
     async fn run(self, shutdown: CancellationToken) -> Exit {
+        let (servers, indexer) = (self.sockets.servers, self.sockets.indexer);
+        let RequestPath {
+            proxy,
+            readiness,
+            limits,
+        } = self.path;
         let discovery = Arc::clone(&self.reloader.live.discovery);
-        discovery.apply(self.feeds);
-        let background = CancellationToken::new();
         let heavy = (
             Arc::clone(&discovery),
             Arc::clone(&self.index),
-            Arc::clone(&self.proxy),
+            Arc::clone(&proxy),
         );
-        let of_index = (self.index, Arc::clone(&self.proxy));
-        let threads = Threads::start((self.reloader, self.memory_writer), of_index, &background);
-        let threads = match threads {
+        let background = CancellationToken::new();
+        let parts = ThreadParts {
+            reloader: self.reloader,
+            memory_writer: self.memory_writer,
+            index: self.index,
+            proxy: Arc::clone(&proxy),
+        };
+        let threads = match Threads::start(parts, &background) {
             Ok(threads) => threads,
             Err(error) => {
                 error!("{}", error_chain(&error));
                 return Exit::Failure;
             }
         };
-        let commands = threads.commands.clone();
+        let (pages, commands) = (self.pages, threads.commands.clone());
+        let requests = pass_on(self.reload, commands.clone(), background.clone());
         tasks::spawn("discovery", discovery.run(background.clone()));
-        tasks::spawn(
-            "reload-requests",
-            pass_on(self.reload, commands.clone(), background.clone()),
-        );
-        let knowledge = self.pages.knowledge();
-        tasks::spawn("knowledge-log", knowledge.keep_log(background.clone()));
-        let pages = self.pages.for_clients(&commands);
-        let ServerListeners {
-            clients,
-            admin,
-            addresses,
-        } = self.sockets;
-        if let Some(admin) = admin {
-            tasks::spawn("admin", self.pages.serve(admin, commands, background.clone()));
+        tasks::spawn("reload-requests", requests);
+        tasks::spawn("knowledge-log", pages.knowledge().keep_log(background.clone()));
+        let client_pages = pages.for_clients(&commands);
+        if let Some(admin) = servers.admin {
+            tasks::spawn("admin", pages.serve(admin, commands, background.clone()));
         }
-        if let Some(indexer) = self.indexer {
-            let proxy = Arc::clone(&self.proxy);
-            tasks::spawn("indexer", indexer.run(proxy, background.clone()));
+        if let Some(indexer) = indexer {
+            tasks::spawn("indexer", indexer.run(Arc::clone(&proxy), background.clone()));
         }
-        self.readiness.mark_ready();
-        let (listen, admin) = (addresses.0, addresses.1.map(|admin| admin.to_string()));
-        info!(%listen, admin = admin.as_deref().unwrap_or("off"), "ready");
-        let outcome = proxy::serve(clients, self.proxy, pages, shutdown, self.limits).await;
+        readiness.mark_ready();
+        let admin = servers.addresses.admin.map(|admin| admin.to_string());
+        info!(listen = %servers.addresses.clients, admin = admin.as_deref().unwrap_or("off"), "ready");
+        let outcome = proxy::serve(servers.clients, proxy, client_pages, shutdown, limits).await;
         background.cancel();
         threads.end().await;
         drop_in_background(heavy);
         ended(&outcome)
     }
+}
+
+/// Plans the first configuration, off the threads that serve.
+async fn plan_first(
+    mut reloader: Box<Reloader>,
+    text: String,
+) -> Result<(Box<Reloader>, Box<FilePlan>), BuildError> {
+    let plan = move || reloader.plan_start(text).map(|first| (reloader, Box::new(first)));
+    let planned = tokio::task::spawn_blocking(plan).await;
+    Ok(planned.map_err(BuildError::Load)??)
 }
 
 /// Drops large values, such as an index of a million blocks, on a thread of its own: the process does not wait for it
@@ -270,54 +258,6 @@ fn drop_in_background(heavy: impl Send + 'static) {
     let _ = std::thread::Builder::new()
         .name("drop".to_owned())
         .spawn(move || drop(heavy));
-}
-
-/// Plans the parts of the first configuration.
-fn first_parts(
-    (active, library): (&ActiveConfig, &PolicyLibrary),
-    meters: &Meters,
-    (source, caches): (&ConfigSource, &Caches),
-) -> Result<Parts, BuildError> {
-    let planner = Planner {
-        steps: &Steps::default(),
-        source,
-        metrics: &meters.proxy,
-        recorder: &meters.recorder,
-        discovery: &caches.plane.discovery,
-    };
-    let parts = planner.plan(active, None, |name| library.versions(name, None));
-    parts
-        .map_err(RefusedPlan::into_reason)
-        .map_err(BuildError::Config)
-}
-
-/// Logs the pools that would gain from a tokenizer.
-fn suggest_tokenizers(snapshot: &Snapshot) {
-    for pool in snapshot.pools_without_tokenizer() {
-        info!(
-            pool,
-            "name a tokenizer in [models.NAME] to save a request to a worker for each prompt"
-        );
-    }
-}
-
-/// Returns the request path, and its readiness.
-fn request_path(
-    cell: &Arc<SnapshotCell>,
-    caches: &Caches,
-    meters: &Meters,
-    registry: Registry,
-) -> (Arc<Proxy>, Readiness) {
-    let readiness = Readiness::default();
-    let proxy = Proxy::new(ProxyParts {
-        snapshots: Arc::clone(cell),
-        index: Arc::clone(&caches.plane.index),
-        live: Arc::clone(&caches.live),
-        metrics: meters.proxy.clone(),
-        registry: Arc::new(registry),
-        readiness: readiness.clone(),
-    });
-    (proxy, readiness)
 }
 
 /// Sends every SIGHUP to the reload thread, which logs the outcome.

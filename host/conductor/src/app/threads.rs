@@ -1,5 +1,4 @@
-//! The threads of a router besides those that serve: the one that reloads, and the two that keep the index and what
-//! policies remember.
+//! Threads of a router besides those that serve: reload, index maintenance and the writer of policy state.
 
 use std::io;
 use std::sync::Arc;
@@ -17,9 +16,9 @@ use crate::reload::{ReloadCommand, Reloader};
 use kv_plane::IndexMaintenance;
 use policy_store::{MemoryWriter, MemoryWriterHandle};
 
-/// The threads, and the recorder, which has its own.
+/// Running threads, and the recorder, which has its own.
 pub(super) struct Threads {
-    /// Wakes the one that reloads.
+    /// Commands for the reload thread.
     pub(super) commands: SyncSender<ReloadCommand>,
     reload: JoinHandle<()>,
     maintenance: JoinHandle<()>,
@@ -27,7 +26,15 @@ pub(super) struct Threads {
     recorder: Arc<Recorder>,
 }
 
-/// The system gives no thread.
+/// Parts that the threads work on.
+pub(super) struct ThreadParts {
+    pub(super) reloader: Box<Reloader>,
+    pub(super) memory_writer: MemoryWriter,
+    pub(super) index: Arc<SharedPrefixIndex>,
+    pub(super) proxy: Arc<Proxy>,
+}
+
+/// Error of starting a thread.
 #[derive(Debug, Error)]
 pub(super) enum StartError {
     #[error("failed to start the reload thread")]
@@ -40,11 +47,13 @@ pub(super) enum StartError {
 
 impl Threads {
     /// Starts them; they end soon after `stop` is cancelled.
-    pub(super) fn start(
-        (reloader, memory_writer): (Reloader, MemoryWriter),
-        (index, proxy): (Arc<SharedPrefixIndex>, Arc<Proxy>),
-        stop: &CancellationToken,
-    ) -> Result<Self, StartError> {
+    pub(super) fn start(parts: ThreadParts, stop: &CancellationToken) -> Result<Self, StartError> {
+        let ThreadParts {
+            reloader,
+            memory_writer,
+            index,
+            proxy,
+        } = parts;
         let recorder = Arc::clone(&reloader.live.recorder);
         let (commands, reload) = reloader.spawn(stop.clone()).map_err(StartError::Reload)?;
         let expectations = move || proxy.expectations();
@@ -60,9 +69,9 @@ impl Threads {
         })
     }
 
-    /// Waits until they are over, everything written down; what they were started with has been cancelled.
+    /// Waits until the threads have ended and everything is written. Their token has been cancelled.
     pub(super) async fn end(self) {
-        // Wakes the thread, which then sees that it is over; a full channel has woken it already.
+        // Wakes the thread, which then ends. A full channel has woken it already.
         let _ = self.commands.try_send(ReloadCommand::Changed);
         self.maintenance.thread().unpark();
         let joined = tokio::task::spawn_blocking(move || {

@@ -1,40 +1,18 @@
-//! Commit of a plan: the one place that changes the active configuration, at start and at each reload. It cannot fail.
+//! Commit of a plan: the only code that changes the active configuration, at start and at each reload. It cannot fail.
 
 use std::sync::Arc;
 
 use super::plan::Plan;
-use super::{ActiveConfig, Live, Parts, Reloader};
+use super::{Parts, Reloader};
 use crate::live_fleet::LiveFleet;
 use conductor_config::ConfigChanges;
-use decision_log::RecordPlan;
 use policy_store::{PolicyCommit, Prepared};
-use proxy::PipelineWatch;
 
 /// Changes of a commit.
 #[derive(Debug)]
 pub(super) struct Commit {
     pub(super) config: ConfigChanges,
     pub(super) policies: PolicyCommit,
-}
-
-impl Live {
-    /// Applies the parts of a plan that need no comparison with the configuration before.
-    pub(crate) fn activate(
-        &self,
-        active: &ActiveConfig,
-        watches: Vec<Arc<PipelineWatch>>,
-        record: RecordPlan,
-    ) {
-        for watch in watches {
-            watch.register();
-        }
-        self.recorder.apply(record);
-        let (keys, server) = (&active.resources.keys, &active.config.server);
-        self.admin_key.set(keys.admin.clone(), server);
-        if let Some(indexer) = &self.indexer {
-            indexer.set(keys, server);
-        }
-    }
 }
 
 impl Reloader {
@@ -60,7 +38,15 @@ impl Reloader {
         if before.config != *config {
             live.discovery.apply(feeds);
         }
-        live.activate(&self.active, watches, record);
+        for watch in watches {
+            watch.register();
+        }
+        live.recorder.apply(record);
+        let (keys, server) = (&self.active.resources.keys, &config.server);
+        live.admin_key.set(keys.admin.clone(), server);
+        if let Some(indexer) = &live.indexer {
+            indexer.set(keys, server);
+        }
         live.cell.store(snapshot);
         // After the snapshot, so that clients of a new socket get the new TLS settings.
         live.listeners.open(sockets);
@@ -73,6 +59,9 @@ impl Reloader {
         }
         let changes = ConfigChanges::between(&before.config, config);
         let policies = prepared.map_or_else(PolicyCommit::default, |prepared| self.commit_policies(prepared));
+        if !before.is_idle() {
+            self.count_versions(&policies);
+        }
         self.report_generation();
         Commit {
             config: changes,
@@ -86,23 +75,17 @@ impl Reloader {
         self.library
             .settle_sessions(&LiveFleet(Arc::clone(&self.live.cell)));
         committed.log();
+        committed
+    }
+
+    /// Counts new and refused versions of policies.
+    pub(super) fn count_versions(&self, committed: &PolicyCommit) {
         for swapped in &committed.swapped {
             self.metrics.policy_swapped(&swapped.policy);
         }
         for (name, _) in &committed.failed {
             self.metrics.policy_refused(name);
         }
-        committed
-    }
-
-    /// Reports a router that has just been built.
-    pub(crate) fn report_start(&mut self) {
-        let source = self.source.name();
-        self.status.change_config(|report| report.source = source);
-        self.report_generation();
-        // The overrides of routes were just read from their file.
-        self.report_overrides(true);
-        self.report_policies();
     }
 
     fn report_generation(&self) {

@@ -1,8 +1,8 @@
 //! While a compiler does not come to an end, everything goes through that needs nothing of it.
 
 use std::fs;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 
 use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use sha2::{Digest, Sha256};

@@ -40,7 +40,7 @@ impl Reloader {
                 overlays,
                 ..self.active.candidate()
             };
-            let plan = self.plan(candidate).map_err(RefusedChange::Config)?;
+            let plan = self.plan(candidate, None).map_err(RefusedChange::Config)?;
             self.commit(plan);
             self.report_overlays();
             let generation = self.active.generation.0;

@@ -5,13 +5,15 @@
 //! snapshot and binds sockets, and each step that can fail is one of [`PlanStep`]. The *commit* (`commit.rs`) makes the
 //! plan active and cannot fail. So a change applies as a whole to new requests, or nothing changes and the reason is
 //! logged, counted and shown. Edited files, changed resources, instances changed over HTTP and policies all take this
-//! way. Policies are compiled on a thread of their own (`policy-store/src/library/loading.rs`): what needs one waits
+//! way. A start is the first reload, of a router without pools and routes (`start.rs`). Policies are compiled on a thread of their own (`policy-store/src/library/loading.rs`): what needs one waits
 //! for it, and nothing else does.
 
+mod active;
 mod commit;
 #[cfg(test)]
 mod held_tests;
 mod instances;
+mod live;
 mod outcome;
 mod parts;
 mod plan;
@@ -20,24 +22,24 @@ mod problem;
 mod read;
 mod resources;
 mod routes;
+mod start;
 mod step;
 #[cfg(test)]
 mod tests;
 mod thread;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use conductor_config::{Config, restart_keys};
-use decision_log::Recorder;
-use proxy::{ProxyMetrics, SnapshotCell};
-use routing::{Fleet, Generation};
 use tracing::{error, info, warn};
 
+pub(crate) use self::active::ActiveConfig;
 pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
+pub(crate) use self::live::Live;
 pub(crate) use self::outcome::{ReloadAnswer, ReloadOutcome};
 pub(crate) use self::parts::{Parts, Planner};
-use self::plan::{Candidate, FilePlan, Planned, Seen};
+pub(crate) use self::plan::FilePlan;
+use self::plan::{Candidate, Planned, Seen};
 pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::awaited_policies;
@@ -47,19 +49,13 @@ pub(crate) use self::resources::read_resources;
 pub(crate) use self::routes::{RefusedRouteChange, RouteAnswer};
 pub(crate) use self::step::{PlanStep, RefusedPlan, Steps};
 pub(crate) use self::thread::ReloadCommand;
-use crate::admin_access::AdminKey;
 use crate::compose;
-use crate::indexer::IndexerDoor;
-use crate::listeners::ListenerHandles;
 use crate::metrics::ControlMetrics;
 use crate::status::{ProblemReport, Status};
 use external_resources::ExternalResources;
-use kv_plane::Discovery;
 use local_files::ConfigSource;
-use logging::LogFilter;
 use observability::error_chain;
 use policy_store::{PolicyLibrary, Prepared};
-use runtime_overrides::Overlays;
 
 /// Reloader: the state that a reload works on.
 pub(crate) struct Reloader {
@@ -72,53 +68,6 @@ pub(crate) struct Reloader {
     /// Configuration of the start: some keys are read only then.
     pub(crate) at_start: Config,
     pub(crate) active: ActiveConfig,
-}
-
-/// Serving parts: a plan reads them, a commit changes them.
-pub(crate) struct Live {
-    pub(crate) cell: Arc<SnapshotCell>,
-    pub(crate) metrics: ProxyMetrics,
-    pub(crate) recorder: Arc<Recorder>,
-    pub(crate) discovery: Arc<Discovery>,
-    /// The key that changes of the fleet need.
-    pub(crate) admin_key: AdminKey,
-    /// The key that callers of the index need, where it is served.
-    pub(crate) indexer: Option<IndexerDoor>,
-    /// Moves the sockets.
-    pub(crate) listeners: ListenerHandles,
-    pub(crate) log: Option<LogFilter>,
-}
-
-/// The configuration that requests are served with.
-#[derive(Debug)]
-pub(crate) struct ActiveConfig {
-    /// The text it came from.
-    pub(crate) text: String,
-    /// Configuration of the text.
-    pub(crate) file: Config,
-    /// Changes made over HTTP.
-    pub(crate) overlays: Overlays,
-    /// The file's configuration as the overlays have it.
-    pub(crate) config: Config,
-    pub(crate) resources: ExternalResources,
-    pub(crate) fleet: Fleet,
-    pub(crate) generation: Generation,
-}
-
-impl ActiveConfig {
-    /// Returns the first configuration: that of `text`, with its resources.
-    pub(crate) fn first(text: String, config: Config, resources: ExternalResources) -> Self {
-        let (fleet, _) = Fleet::default().next(compose::worker_specs(&config));
-        Self {
-            text,
-            file: config.clone(),
-            overlays: Overlays::default(),
-            config,
-            resources,
-            fleet,
-            generation: Generation(1),
-        }
-    }
 }
 
 impl Reloader {
@@ -194,7 +143,7 @@ impl Reloader {
             resources,
             ..self.active.candidate()
         };
-        let plan = match self.plan(candidate) {
+        let plan = match self.plan(candidate, None) {
             Ok(plan) => plan,
             Err(refused) => return self.refuse(&refused),
         };
@@ -218,11 +167,7 @@ impl Reloader {
         let is_fresh = |policy: &str| compose::components(config, policy).any(is_fresh);
         let mut routes = config.routes.iter();
         let committed = if routes.any(|route| route.policies().any(is_fresh)) {
-            let candidate = Candidate {
-                prepared: Some(prepared),
-                ..self.active.candidate()
-            };
-            match self.plan(candidate) {
+            match self.plan(self.active.candidate(), Some(prepared)) {
                 Ok(plan) => self.commit(plan).policies,
                 // The configuration was accepted before, with other policies only.
                 Err(refused) => {
@@ -236,7 +181,9 @@ impl Reloader {
             }
         } else {
             // No route has them: nothing else depends on them.
-            self.commit_policies(prepared)
+            let committed = self.commit_policies(prepared);
+            self.count_versions(&committed);
+            committed
         };
         let swapped = committed.swapped.into_iter();
         swapped.map(|swapped| swapped.policy).collect()

@@ -1,4 +1,4 @@
-//! The parts of a plan that a start and a reload have in common.
+//! Parts of a plan: the next snapshot, log filter, decision log and event feeds.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Planner<'_> {
     pub(crate) fn plan(
         self,
         next: &ActiveConfig,
-        previous: Option<&Snapshot>,
+        previous: &Snapshot,
         component: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
     ) -> Result<Parts, RefusedPlan> {
         let Self {
@@ -62,7 +62,7 @@ impl Planner<'_> {
                 .map_err(RefusedConfig::Pipeline)
         })?;
         let snapshot = steps.run(PlanStep::RequestPath, || {
-            SnapshotPlan::new(previous, spec).map_err(RefusedConfig::Snapshot)
+            SnapshotPlan::new(Some(previous), spec).map_err(RefusedConfig::Snapshot)
         })?;
         let record = steps.run(PlanStep::RecordFiles, || {
             let files = compose::record_files(config, source);
@@ -78,6 +78,20 @@ impl Planner<'_> {
             log,
             record,
             feeds,
+        })
+    }
+
+    /// Plans the snapshot before the first configuration, which has no pools and routes.
+    ///
+    /// # Errors
+    /// [`RefusedPlan`] if the request path cannot be built.
+    pub(crate) fn plan_idle(self, idle: &ActiveConfig) -> Result<SnapshotPlan, RefusedPlan> {
+        let (spec, _) = self.steps.run(PlanStep::Pipelines, || {
+            self.snapshot_spec(idle, |_| None)
+                .map_err(RefusedConfig::Pipeline)
+        })?;
+        self.steps.run(PlanStep::RequestPath, || {
+            SnapshotPlan::new(None, spec).map_err(RefusedConfig::Snapshot)
         })
     }
 
@@ -138,8 +152,10 @@ mod tests {
 
     use super::*;
     use crate::app::Caches;
+    use crate::reload::plan::Candidate;
     use crate::reload::read;
     use external_resources::ExternalResources;
+    use runtime_overrides::Overlays;
 
     /// Returns pool `a`, whose policy requests one column, and pool `b`, whose policy needs no tokens.
     fn pools(column: &str) -> String {
@@ -168,7 +184,13 @@ policy = "of-a"
     fn check(text: &str, expected: &[&str]) {
         let source = ConfigSource::Text(text.to_owned());
         let config = read(&source, text).expect("valid").config;
-        let first = ActiveConfig::first(text.to_owned(), config, ExternalResources::default());
+        let idle = ActiveConfig::idle(&config, Overlays::default());
+        let first = idle.next(Candidate {
+            text: text.to_owned(),
+            file: config,
+            overlays: Overlays::default(),
+            resources: ExternalResources::default(),
+        });
         let mut registry = prometheus_client::registry::Registry::default();
         let metrics = ProxyMetrics::new(&mut registry);
         let caches = Caches::start(&first.config, &mut registry).unwrap();
@@ -179,8 +201,10 @@ policy = "of-a"
             recorder: &Recorder::new(&mut registry),
             discovery: &caches.plane.discovery,
         };
-        let parts = planner.plan(&first, None, |_| None).unwrap();
-        let snapshot = SnapshotCell::new(parts.snapshot, &metrics).load();
+        let cell = SnapshotCell::new(planner.plan_idle(&idle).unwrap(), &metrics);
+        let parts = planner.plan(&first, &cell.load(), |_| None).unwrap();
+        cell.store(parts.snapshot);
+        let snapshot = cell.load();
         assert_eq!(snapshot.pools_without_tokenizer().collect::<Vec<_>>(), expected);
     }
 

@@ -1,17 +1,16 @@
 //! A reload before its commit: everything that can fail is done, nothing that is active has changed.
 
-use conductor_config::{Config, Diagnostics, Parsed};
-use routing::Generation;
+use conductor_config::{Config, Diagnostics};
 
 use super::resources::read_resources;
 use super::{
-    ActiveConfig, Parts, PlanStep, Planner, RefusedConfig, RefusedPlan, Reloader, awaited_policies, read,
+    ActiveConfig, Parts, PlanStep, RefusedConfig, RefusedPlan, Reloader, awaited_policies, read,
     unavailable_policies,
 };
 use crate::compose;
 use crate::listeners::BoundListeners;
 use external_resources::ExternalResources;
-use policy_store::Prepared;
+use policy_store::{PolicyLibrary, Prepared};
 use runtime_overrides::{Ended, Overlays};
 
 /// Candidate for activation: a configuration's text and meaning, with its resources.
@@ -20,14 +19,25 @@ pub(super) struct Candidate {
     pub(super) file: Config,
     pub(super) overlays: Overlays,
     pub(super) resources: ExternalResources,
-    /// New versions of policies; none: those that are active stay.
-    pub(super) prepared: Option<Prepared>,
+}
+
+/// Parsed text, laid under the changes over HTTP.
+pub(super) struct ParsedText {
+    text: String,
+    file: Config,
+    /// Configuration of the file with the overlays.
+    pub(super) config: Config,
+    overlays: Overlays,
+    warnings: Diagnostics,
+    /// Overlays that the text ends.
+    ended: Vec<Ended>,
 }
 
 /// Change that cannot fail any more. Dropping a plan has no effect: its sockets close and its threads end.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) active: ActiveConfig,
+pub(crate) struct Plan {
+    pub(crate) active: ActiveConfig,
+    /// New versions of policies; none: those that are active stay.
     pub(super) prepared: Option<Prepared>,
     pub(super) parts: Parts,
     pub(super) sockets: BoundListeners,
@@ -35,8 +45,8 @@ pub(super) struct Plan {
 
 /// The plan of a new configuration text.
 #[derive(Debug)]
-pub(super) struct FilePlan {
-    pub(super) plan: Plan,
+pub(crate) struct FilePlan {
+    pub(crate) plan: Plan,
     pub(super) warnings: Diagnostics,
     /// Overlays that the text ends.
     pub(super) ended: Vec<Ended>,
@@ -60,19 +70,6 @@ pub(super) struct Seen {
     pub(super) is_loading: bool,
 }
 
-impl ActiveConfig {
-    /// Returns the active configuration again, for a plan that changes something else.
-    pub(super) fn candidate(&self) -> Candidate {
-        Candidate {
-            text: self.text.clone(),
-            file: self.file.clone(),
-            overlays: self.overlays.clone(),
-            resources: self.resources.clone(),
-            prepared: None,
-        }
-    }
-}
-
 impl Reloader {
     /// Returns the configuration's text. `None` where it is the active one.
     pub(super) fn changed_text(&self) -> Result<Option<String>, RefusedPlan> {
@@ -84,44 +81,82 @@ impl Reloader {
 
     /// Plans a new text, with the policies and resources that it names.
     pub(super) fn plan_text(&mut self, text: String, seen: &mut Seen) -> Result<Planned, RefusedPlan> {
-        let source = &self.source;
-        let Parsed {
-            config: file,
-            warnings,
-        } = self.steps.run(PlanStep::Parse, || {
-            read(source, &text).map_err(RefusedConfig::Invalid)
-        })?;
-        let (overlays, ended) = self.active.overlays.under(&file);
-        // Resources that overrides of routes name must exist too.
-        let config = overlays.over(&file);
-        let library = &mut self.library;
-        let prepared = self.steps.run(PlanStep::LoadPolicies, || {
-            let prepared = library.prepare(compose::wanted_policies(&config, source));
+        let parsed = self.parse(text)?;
+        let wanted = compose::wanted_policies(&parsed.config, &self.source);
+        let prepared = self.load_policies(&parsed, |library| {
+            let prepared = library.prepare(wanted);
             seen.is_unsettled = prepared.is_unsettled();
             seen.is_loading = prepared.loading().next().is_some();
-            let unavailable = unavailable_policies((&config, source, &text), &prepared);
+            prepared
+        })?;
+        let awaited = awaited_policies(&parsed.config, &prepared);
+        if !awaited.is_empty() {
+            return Ok(Planned::Waiting(awaited));
+        }
+        let plan = self.plan_parsed(parsed, prepared)?;
+        Ok(Planned::Ready(Box::new(plan)))
+    }
+
+    /// Parses a text.
+    pub(super) fn parse(&self, text: String) -> Result<ParsedText, RefusedPlan> {
+        let parsed = self.steps.run(PlanStep::Parse, || {
+            read(&self.source, &text).map_err(RefusedConfig::Invalid)
+        })?;
+        let file = parsed.config;
+        let (overlays, ended) = self.active.overlays.under(&file);
+        Ok(ParsedText {
+            text,
+            // Resources that overrides of routes name must exist too.
+            config: overlays.over(&file),
+            file,
+            overlays,
+            warnings: parsed.warnings,
+            ended,
+        })
+    }
+
+    /// Loads the policies of a text. `prepare` has the library load them.
+    pub(super) fn load_policies(
+        &mut self,
+        parsed: &ParsedText,
+        prepare: impl FnOnce(&mut PolicyLibrary) -> Prepared,
+    ) -> Result<Prepared, RefusedPlan> {
+        let (library, source) = (&mut self.library, &self.source);
+        self.steps.run(PlanStep::LoadPolicies, || {
+            let prepared = prepare(library);
+            let unavailable = unavailable_policies((&parsed.config, source, &parsed.text), &prepared);
             if !unavailable.is_empty() {
                 return Err(RefusedConfig::Policies(unavailable));
             }
             Ok(prepared)
-        })?;
-        let awaited = awaited_policies(&config, &prepared);
-        if !awaited.is_empty() {
-            return Ok(Planned::Waiting(awaited));
-        }
-        let resources = self.read_resources(&file, &text)?;
-        let plan = self.plan(Candidate {
+        })
+    }
+
+    /// Plans a text whose policies are loaded.
+    pub(super) fn plan_parsed(
+        &self,
+        parsed: ParsedText,
+        prepared: Prepared,
+    ) -> Result<FilePlan, RefusedPlan> {
+        let ParsedText {
             text,
             file,
             overlays,
-            resources,
-            prepared: Some(prepared),
-        })?;
-        Ok(Planned::Ready(Box::new(FilePlan {
-            plan,
             warnings,
             ended,
-        })))
+            ..
+        } = parsed;
+        let candidate = Candidate {
+            resources: self.read_resources(&file, &text)?,
+            text,
+            file,
+            overlays,
+        };
+        Ok(FilePlan {
+            plan: self.plan(candidate, Some(prepared))?,
+            warnings,
+            ended,
+        })
     }
 
     /// Reads the resources that a configuration names, as they are now.
@@ -130,37 +165,14 @@ impl Reloader {
         read_resources(&self.steps, before, (file, &self.source, text))
     }
 
-    /// Plans a candidate.
-    pub(super) fn plan(&self, candidate: Candidate) -> Result<Plan, RefusedPlan> {
-        let Candidate {
-            text,
-            file,
-            overlays,
-            resources,
-            prepared,
-        } = candidate;
-        let config = overlays.over(&file);
-        let (fleet, _) = self.active.fleet.next(compose::worker_specs(&config));
-        let active = ActiveConfig {
-            text,
-            file,
-            overlays,
-            config,
-            resources,
-            fleet,
-            generation: Generation(self.active.generation.0 + 1),
-        };
+    /// Plans a candidate, with the `prepared` versions of policies.
+    pub(super) fn plan(&self, candidate: Candidate, prepared: Option<Prepared>) -> Result<Plan, RefusedPlan> {
+        let active = self.active.next(candidate);
         let live = &self.live;
-        let planner = Planner {
-            steps: &self.steps,
-            source: &self.source,
-            metrics: &live.metrics,
-            recorder: &live.recorder,
-            discovery: &live.discovery,
-        };
         let previous = live.cell.load();
         let component = |name: &str| self.library.versions(name, prepared.as_ref());
-        let parts = planner.plan(&active, Some(&previous), component)?;
+        let planner = live.planner(&self.steps, &self.source);
+        let parts = planner.plan(&active, &previous, component)?;
         let sockets = self.steps.run(PlanStep::Sockets, || {
             let (was, is) = (&self.active.config.server, &active.config.server);
             live.listeners.bind(was, is).map_err(RefusedConfig::Listen)

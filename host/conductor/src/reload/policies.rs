@@ -122,7 +122,7 @@ impl Reloader {
 
     /// Applies the active configuration again, for the policies' versions as they are now.
     fn renew_routes(&mut self) -> Result<(), RefusedPlan> {
-        let plan = self.plan(self.active.candidate())?;
+        let plan = self.plan(self.active.candidate(), None)?;
         self.commit(plan);
         Ok(())
     }

@@ -70,10 +70,10 @@ impl Reloader {
         }
         let candidate = Candidate {
             overlays,
-            prepared: Some(prepared),
             ..self.active.candidate()
         };
-        let plan = self.plan(candidate).map_err(RefusedRouteChange::Config)?;
+        let plan = self.plan(candidate, Some(prepared));
+        let plan = plan.map_err(RefusedRouteChange::Config)?;
         self.commit(plan);
         self.report_routes();
         self.report_policies();

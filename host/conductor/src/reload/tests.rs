@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use harness::Client;
+use routing::Generation;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};

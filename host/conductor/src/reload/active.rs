@@ -1,0 +1,86 @@
+//! Active configuration: the text, its meaning, and the resources that requests are served with.
+
+use conductor_config::Config;
+use external_resources::ExternalResources;
+use routing::{Fleet, Generation};
+use runtime_overrides::Overlays;
+
+use super::plan::Candidate;
+use crate::compose;
+
+/// Configuration that requests are served with.
+#[derive(Debug)]
+pub(crate) struct ActiveConfig {
+    /// Text that it came from.
+    pub(crate) text: String,
+    /// Configuration of the text.
+    pub(crate) file: Config,
+    /// Changes made over HTTP.
+    pub(crate) overlays: Overlays,
+    /// Configuration of the text with the overlays.
+    pub(crate) config: Config,
+    pub(crate) resources: ExternalResources,
+    pub(crate) fleet: Fleet,
+    pub(crate) generation: Generation,
+}
+
+impl ActiveConfig {
+    /// Returns the configuration before the first one: the start-up settings of `config`, without pools, routes and
+    /// resources. `overlays` are those of the last run.
+    pub(crate) fn idle(config: &Config, overlays: Overlays) -> Self {
+        let idle = Config {
+            clients: Vec::new(),
+            policies: Vec::new(),
+            pools: Vec::new(),
+            models: Vec::new(),
+            stores: Vec::new(),
+            routes: Vec::new(),
+            ..config.clone()
+        };
+        Self {
+            text: String::new(),
+            file: idle.clone(),
+            overlays,
+            config: idle,
+            resources: ExternalResources::default(),
+            fleet: Fleet::default(),
+            generation: Generation(0),
+        }
+    }
+
+    /// Returns true before the first configuration.
+    pub(super) fn is_idle(&self) -> bool {
+        self.generation == Generation(0)
+    }
+
+    /// Returns the active configuration again, for a plan that changes something else.
+    pub(super) fn candidate(&self) -> Candidate {
+        Candidate {
+            text: self.text.clone(),
+            file: self.file.clone(),
+            overlays: self.overlays.clone(),
+            resources: self.resources.clone(),
+        }
+    }
+
+    /// Returns the configuration after this one.
+    pub(super) fn next(&self, candidate: Candidate) -> Self {
+        let Candidate {
+            text,
+            file,
+            overlays,
+            resources,
+        } = candidate;
+        let config = overlays.over(&file);
+        let (fleet, _) = self.fleet.next(compose::worker_specs(&config));
+        Self {
+            text,
+            file,
+            overlays,
+            config,
+            resources,
+            fleet,
+            generation: Generation(self.generation.0 + 1),
+        }
+    }
+}

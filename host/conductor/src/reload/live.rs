@@ -1,0 +1,42 @@
+//! Serving parts of a router, which a reload changes.
+
+use std::sync::Arc;
+
+use decision_log::Recorder;
+use kv_plane::Discovery;
+use local_files::ConfigSource;
+use logging::LogFilter;
+use proxy::{ProxyMetrics, SnapshotCell};
+
+use super::{Planner, Steps};
+use crate::admin_access::AdminKey;
+use crate::indexer::IndexerDoor;
+use crate::listeners::ListenerHandles;
+
+/// Serving parts: a plan reads them, a commit changes them.
+pub(crate) struct Live {
+    pub(crate) cell: Arc<SnapshotCell>,
+    pub(crate) metrics: ProxyMetrics,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) discovery: Arc<Discovery>,
+    /// Key of the admin pages.
+    pub(crate) admin_key: AdminKey,
+    /// Key and hosts of the indexer, if it is served.
+    pub(crate) indexer: Option<IndexerDoor>,
+    /// Handles that move the sockets.
+    pub(crate) listeners: ListenerHandles,
+    pub(crate) log: Option<LogFilter>,
+}
+
+impl Live {
+    /// Returns the inputs of a plan.
+    pub(super) fn planner<'a>(&'a self, steps: &'a Steps, source: &'a ConfigSource) -> Planner<'a> {
+        Planner {
+            steps,
+            source,
+            metrics: &self.metrics,
+            recorder: &self.recorder,
+            discovery: &self.discovery,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Start: the first reload, of a router without pools and routes.
+//!
+//! Its plan runs the steps of every plan, and its commit is that of every reload. [`Reloader::plan_start`] holds the only
+//! differences of the plan, [`Reloader::commit_start`] those of the reports. `app/sockets.rs` binds the first sockets.
+
+use policy_store::Prepared;
+use runtime_overrides::Overlays;
+use tracing::error;
+
+use super::plan::{FilePlan, ParsedText};
+use super::{RefusedPlan, Reloader};
+use crate::compose;
+use observability::error_chain;
+
+impl Reloader {
+    /// Plans the first configuration.
+    ///
+    /// Two things differ from a reload, because no earlier version can serve meanwhile. It waits until each policy is
+    /// loaded and no policy file seems half-written. If the route overrides of the last run need an unavailable policy,
+    /// it plans the file without them.
+    ///
+    /// # Errors
+    /// [`RefusedPlan`] of the first failed step.
+    pub(crate) fn plan_start(&mut self, text: String) -> Result<FilePlan, RefusedPlan> {
+        let mut parsed = self.parse(text.clone())?;
+        let mut prepared = self.wait_for_policies(&parsed);
+        if let (Err(refused), false) = (&prepared, self.active.overlays.routes().is_empty()) {
+            error!(
+                error = error_chain(refused.reason()),
+                "the route overrides of the last run cannot be applied: the configuration file is used"
+            );
+            self.active.overlays = Overlays::default();
+            parsed = self.parse(text)?;
+            prepared = self.wait_for_policies(&parsed);
+        }
+        self.plan_parsed(parsed, prepared?)
+    }
+
+    fn wait_for_policies(&mut self, parsed: &ParsedText) -> Result<Prepared, RefusedPlan> {
+        let source = self.source.clone();
+        let wanted = || compose::wanted_policies(&parsed.config, &source);
+        self.load_policies(parsed, |library| library.prepare_settled(wanted))
+    }
+
+    /// Makes the first plan active. A start is not counted as a reload, and its policies are not new versions.
+    pub(crate) fn commit_start(&mut self, planned: FilePlan) {
+        self.commit(planned.plan);
+        self.report_ended_routes();
+        let source = self.source.name();
+        self.status.change_config(|report| report.source = source);
+        // The overrides of routes were just read from their file.
+        self.report_overrides(true);
+        self.report_policies();
+    }
+}
