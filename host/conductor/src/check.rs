@@ -10,12 +10,11 @@ use conductor_config::{
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
 
-use crate::compose;
 use crate::reload::{self, reports};
 use crate::status::ProblemReport;
 use external_resources::ExternalResources;
 use local_files::{ConfigSource, ReadConfigError};
-use policy_store::{PolicyLibrary, Prepared, compile_bounds};
+use policy_store::{PolicyLibrary, Prepared, compile_bounds, unavailable_policies};
 
 /// Result of checking a configuration.
 #[derive(Debug)]
@@ -87,9 +86,9 @@ fn unavailable(examined: &Examined, source: &ConfigSource, text: &str) -> Result
         let at = item.primary.location;
         item.code == Code::RefusedParam && !missing.contains(&at) && !broken.contains(&at.line)
     };
-    let of = |config: &Config| reload::unavailable_policies((config, source, text), &prepared);
+    let of = |config: &Config| unavailable_policies(config, &prepared);
     let (sound, doubtful) = (of(&sound), of(&doubtful));
-    let items = sound.items().iter().chain(doubtful.items().iter().filter(holds));
+    let items = sound.iter().chain(doubtful.iter().filter(holds));
     Ok(Diagnostics::new(&source.name(), text, items.cloned().collect()))
 }
 
@@ -105,7 +104,7 @@ fn prepare(config: &Config, source: &ConfigSource) -> Result<Prepared, CheckErro
     let engine = PolicyEngine::new(EngineLimits::default()).map_err(CheckError::Engine)?;
     let engine = engine.with_bounds(compile_bounds(config));
     let mut library = PolicyLibrary::new(engine, Arc::default());
-    Ok(library.prepare_settled(|| compose::wanted_policies(config, source)))
+    Ok(library.prepare_settled(|| policy_store::wanted_policies(config, source)))
 }
 
 impl Checked {

@@ -6,11 +6,9 @@ use decision_log::Recorder;
 use prometheus_client::registry::Registry;
 use proxy::ProxyMetrics;
 
-use crate::compile_metrics::CompileCollector;
 use crate::metrics::ControlMetrics;
-use crate::policy_metrics::PolicyCollector;
 use crate::reload::Reloader;
-use policy_store::{MemoryCollector, PolicyMemory};
+use policy_store::{CompileCollector, MemoryCollector, PolicyCollector, PolicyMemory};
 
 /// Metrics and decision log.
 pub(super) struct Meters {
@@ -32,8 +30,8 @@ impl Meters {
     pub(super) fn watch(&self, registry: &mut Registry, reloader: &Reloader, memory: &Arc<PolicyMemory>) {
         let (status, engine) = (reloader.status.clone(), reloader.library.engine().clone());
         self.proxy.watch(registry, &reloader.live.cell);
-        registry.register_collector(Box::new(PolicyCollector { status }));
-        registry.register_collector(Box::new(CompileCollector { engine }));
+        PolicyCollector::register(move || status.policies().policies, registry);
+        CompileCollector::register(engine, registry);
         MemoryCollector::register(memory, registry);
     }
 }

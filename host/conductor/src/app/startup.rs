@@ -10,7 +10,6 @@ use runtime_overrides::{Overlays, RouteOverrides};
 use tracing::error;
 
 use super::BuildError;
-use crate::compose;
 use crate::reload::{self, RefusedConfig};
 
 /// Configuration text, and the parts that are made of its start-up settings.
@@ -41,12 +40,12 @@ impl Startup {
         reload::log_warnings(&parsed.warnings);
         let config = parsed.config;
         let engine = policy_engine(&config, source, engine).map_err(BuildError::Engine)?;
-        let memory = Arc::new(PolicyMemory::new(compose::state_folder(&config, source)));
+        let memory = Arc::new(PolicyMemory::new(policy_store::state_folder(&config, source)));
         let saved = saved_overrides(&memory).filter(|saved| has_folder(saved, &config, source));
         let overlays = Overlays::default().with_routes(saved.unwrap_or_default());
         let mut library = PolicyLibrary::new(engine, Arc::clone(&memory));
         let overridden = overlays.under(&config).0.over(&config);
-        library.restore_rollbacks(&compose::wanted_policies(&overridden, source));
+        library.restore_rollbacks(&policy_store::wanted_policies(&overridden, source));
         Ok(Box::new(Self {
             text,
             config,
@@ -79,7 +78,7 @@ fn saved_overrides(memory: &PolicyMemory) -> Option<RouteOverrides> {
 /// Returns true if the policies of the overrides can be found. Otherwise it is logged.
 fn has_folder(saved: &RouteOverrides, file: &Config, source: &ConfigSource) -> bool {
     let (left, _) = saved.under(file);
-    let found = compose::policy_folder(file, source).is_some() || !left.needs_folder(file);
+    let found = policy_store::policy_folder(file, source).is_some() || !left.needs_folder(file);
     if !found {
         error!(
             "the route overrides of the last run need `policy-dir`, which is not set: the configuration file is used"

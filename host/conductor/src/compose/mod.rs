@@ -12,33 +12,21 @@ mod trials;
 mod workers;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use conductor_config::{
-    Config, PdConfig, PolicyConfig, PolicySource as ConfiguredSource, PoolConfig, RouteConfig, ServerConfig,
-    TimeoutsConfig,
-};
-use policy_runtime::{PolicySettings, Sessions};
+use conductor_config::{Config, PdConfig, PoolConfig, RouteConfig, ServerConfig, TimeoutsConfig};
 use proxy::{AssumedCache, Expectation, PdSpec, PoolSpec, RequestLimits, RouteSpec};
-use routing::{CircuitSpec, Fleet, PolicyVersions, Pool, Worker};
+use routing::{Fleet, PolicyVersions, Pool, Worker};
 
 pub(crate) use self::clients::client_specs;
 pub(crate) use self::edge::{edge_spec, serve_limits};
 pub(crate) use self::feeds::feed_plan;
-pub(crate) use self::pipelines::{
-    BrokenPipeline, PipelineWatches, components, policy_reports, policy_versions, scorers_of,
-};
+pub(crate) use self::pipelines::{BrokenPipeline, PipelineWatches, policy_reports, policy_versions};
 pub(crate) use self::record::{record_files, record_spec};
 pub(crate) use self::tokens::models_spec;
-pub(crate) use self::trials::shadow_name;
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
 use external_resources::ExternalResources;
-use local_files::ConfigSource;
-use local_files::policy_folder::{is_of_folder, policies_in};
-use policy_store::builtin;
-use policy_store::{Permit, PolicySource, WantedPolicy, policy_settings};
 
 /// Returns the pools with their workers of the fleet, which was made from this configuration. The resources were read
 /// for it.
@@ -151,82 +139,6 @@ pub(crate) fn request_limits(config: &Config) -> RequestLimits {
         request_timeout: server.request_timeout,
         attempts: server.attempts,
     }
-}
-
-/// Returns every component that is configured, named by a route or a pipeline, or lies in the policy folder. Shadow
-/// policies are listed twice.
-pub(crate) fn wanted_policies(config: &Config, source: &ConfigSource) -> Vec<WantedPolicy> {
-    let folder = policy_folder(config, source);
-    let listed = config.policy_dir_allow.as_ref();
-    let listed = listed.map(|hashes| Permit::Listed(hashes.iter().map(|hash| hash.0).collect()));
-    // The list restricts all files of the folder, by any path.
-    let permit = |path: &Path| match (&listed, &folder) {
-        (Some(listed), Some(folder)) if is_of_folder(path, folder) => listed.clone(),
-        _ => Permit::Any,
-    };
-    let configured = |policy: &PolicyConfig| {
-        let source = match &policy.source {
-            ConfiguredSource::Builtin(name) => PolicySource::Builtin(name.clone()),
-            ConfiguredSource::File(path) => PolicySource::File(source.resolve(path)),
-            ConfiguredSource::Folder => {
-                let file = format!("{}.wasm", policy.name);
-                PolicySource::File(folder.clone().unwrap_or_default().join(file))
-            }
-            ConfiguredSource::Pipeline(_) => return None,
-        };
-        let permit = match (&policy.sha256, &source) {
-            (Some(pinned), _) => Permit::Pinned(pinned.0),
-            (None, PolicySource::File(path)) => permit(path),
-            (None, PolicySource::Builtin(_)) => Permit::Any,
-        };
-        Some(WantedPolicy {
-            name: policy.name.clone(),
-            source,
-            settings: policy_settings(policy),
-            circuit: policy.circuit,
-            permit,
-            sessions: policy.sessions as usize,
-            scores: false,
-        })
-    };
-    let mut wanted: Vec<WantedPolicy> = config.policies.iter().filter_map(configured).collect();
-    for (name, path) in folder.iter().flat_map(|folder| policies_in(folder)) {
-        let is_builtin = builtin::find(&name).is_some();
-        if !is_builtin && config.policies.iter().all(|policy| policy.name != name) {
-            wanted.push(WantedPolicy {
-                name,
-                permit: permit(&path),
-                sessions: Sessions::DEFAULT_LIMIT,
-                source: PolicySource::File(path),
-                settings: PolicySettings::default(),
-                circuit: CircuitSpec::default(),
-                scores: false,
-            });
-        }
-    }
-    pipelines::mark_scorers(config, &mut wanted);
-    wanted.extend(trials::shadows(config, &wanted));
-    wanted
-}
-
-/// Returns whether the configuration has a policy of that name come from a file.
-pub(crate) fn takes_file(config: &Config, name: &str) -> bool {
-    let mut named = config.policies.iter().filter(|policy| policy.name == name);
-    named.any(|policy| policy.source.is_file())
-}
-
-/// Returns the folder for policy memory, where there is one.
-pub(crate) fn state_folder(config: &Config, source: &ConfigSource) -> Option<PathBuf> {
-    config
-        .server
-        .policy_state
-        .as_ref()
-        .map(|folder| source.resolve(folder))
-}
-
-/// Returns the folder whose `.wasm` files are policies, where there is one.
-pub(crate) fn policy_folder(config: &Config, source: &ConfigSource) -> Option<PathBuf> {
-    config.policy_dir.as_ref().map(|folder| source.resolve(folder))
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use routing::{Circuit, Pipeline, PipelineError, PipelineSpec, PolicyVersion, Pol
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use super::trials::{shadow_name, shadowed};
-use policy_store::{PipelineDecisions, PipelineReport, PolicyLibrary, PolicyReport, WantedPolicy, hex};
+use policy_store::{
+    PipelineDecisions, PipelineReport, PolicyLibrary, PolicyReport, hex, pipeline_of, shadow_name, shadowed,
+};
 
 /// Digits of a version's id, as of those of components.
 const ID_DIGITS: usize = 12;
@@ -37,10 +38,10 @@ pub(crate) fn policy_versions(
     name: &str,
     find: impl Fn(&str) -> Option<Arc<PolicyVersions>>,
 ) -> Result<Option<Arc<PolicyVersions>>, BrokenPipeline> {
-    if let Some(pipeline) = pipeline(config, name) {
+    if let Some(pipeline) = pipeline_of(config, name) {
         return put_together(name, pipeline, watches, find, str::to_owned).map(Some);
     }
-    if let Some((of, pipeline)) = shadowed(name).and_then(|of| Some((of, pipeline(config, of)?))) {
+    if let Some((of, pipeline)) = shadowed(name).and_then(|of| Some((of, pipeline_of(config, of)?))) {
         // A shadow and its scorers have a state of their own.
         let name = shadow_name(of);
         return put_together(&name, pipeline, watches, find, shadow_name).map(Some);
@@ -107,39 +108,5 @@ struct PipelineCounter(Decisions);
 impl PipelineDecisions for PipelineCounter {
     fn count(&self) -> u64 {
         self.0.count()
-    }
-}
-
-fn pipeline<'c>(config: &'c Config, name: &str) -> Option<&'c PipelineConfig> {
-    let mut policies = config.policies.iter();
-    policies.find(|policy| policy.name == name)?.pipeline()
-}
-
-/// Returns the components that a policy decides with, by name: itself, or the scorers of a pipeline.
-pub(crate) fn components<'c>(config: &'c Config, name: &'c str) -> impl Iterator<Item = &'c str> {
-    let pipeline = pipeline(config, name);
-    let itself = pipeline.is_none().then_some(name);
-    let scorers = pipeline.into_iter().flat_map(|pipeline| pipeline.spec.scorers());
-    itself.into_iter().chain(scorers)
-}
-
-/// Returns the scorers of a pipeline as text for people. `None` if the policy is no pipeline.
-pub(crate) fn scorers_of(config: &Config, name: &str) -> Option<String> {
-    let scorers: Vec<String> = pipeline(config, name)?
-        .spec
-        .scorers()
-        .map(|scorer| format!("`{scorer}`"))
-        .collect();
-    Some(match &*scorers {
-        [] => "of which it has none".to_owned(),
-        scorers => scorers.join(" or "),
-    })
-}
-
-/// Notes which policies are a pipeline's scorers, and have to be able to.
-pub(super) fn mark_scorers(config: &Config, wanted: &mut [WantedPolicy]) {
-    let pipelines = || config.policies.iter().filter_map(|policy| policy.pipeline());
-    for policy in wanted {
-        policy.scores = pipelines().any(|pipeline| pipeline.spec.scorers().any(|name| name == policy.name));
     }
 }

@@ -1,19 +1,21 @@
 //! Tests of the translation of configurations.
 
-use conductor_config::Config;
+use conductor_config::{Config, PolicySource as ConfiguredSource};
 use kv_feed::Endpoint;
 use prometheus_client::registry::Registry;
 use proxy::{
     ConnectionsSpec, EdgeLimits, HealthSpec, PoolTimeouts, ProbeSpec, ProxyMetrics, RetrySpec, ScrapeSpec,
     StopRule, TokenizingLimits,
 };
-use routing::{DpRank, Fleet, WorkerId};
+use routing::{CircuitSpec, DpRank, Fleet, WorkerId};
 
 use super::*;
 use external_resources::Certificates;
 use external_resources::Keys;
 use external_resources::Tokenizers;
 use local_files::ConfigSource;
+use policy_runtime::{PolicySettings, Sessions};
+use policy_store::wanted_policies;
 
 fn config(text: &str) -> Config {
     let source = ConfigSource::Text(text.to_owned());

@@ -2,25 +2,11 @@
 
 use std::sync::Arc;
 
-use conductor_config::{Config, RouteConfig};
+use conductor_config::RouteConfig;
 use proxy::{CanarySpec, ShadowSpec, StopRule, TrialSpec};
 use routing::PolicyVersions;
 
-use super::pipelines::components;
-use policy_store::WantedPolicy;
-
-const SHADOW: &str = " (shadow)";
-
-/// Returns the name of a policy's second copy, which runs as a shadow with instances, a circuit and a state of its own.
-/// No policy of a configuration can have that name.
-pub(crate) fn shadow_name(policy: &str) -> String {
-    format!("{policy}{SHADOW}")
-}
-
-/// Returns the policy of which `name` is the shadow copy.
-pub(super) fn shadowed(name: &str) -> Option<&str> {
-    name.strip_suffix(SHADOW)
-}
+use policy_store::shadow_name;
 
 /// Returns the canaries and shadows of a route; `decides` finds a policy, `find` one that may not be there.
 pub(super) fn trial_spec<E>(
@@ -61,17 +47,4 @@ pub(super) fn trial_spec<E>(
             .collect::<Result<_, E>>()?,
         shadow_sample: trials.shadow_sample,
     })
-}
-
-/// Returns the twins of those policies that some route has as a shadow, by themselves or in a pipeline.
-pub(super) fn shadows(config: &Config, wanted: &[WantedPolicy]) -> Vec<WantedPolicy> {
-    let shadows = config.routes.iter().flat_map(|route| &route.trials.shadows);
-    let asked: Vec<&str> = shadows.flat_map(|name| components(config, name)).collect();
-    let is_shadow = |name: &String| asked.contains(&name.as_str());
-    let shadows = wanted.iter().filter(|policy| is_shadow(&policy.name));
-    let twin = |policy: &WantedPolicy| WantedPolicy {
-        name: shadow_name(&policy.name),
-        ..policy.clone()
-    };
-    shadows.map(twin).collect()
 }

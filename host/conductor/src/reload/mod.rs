@@ -42,14 +42,12 @@ pub(crate) use self::plan::FilePlan;
 use self::plan::{Candidate, Planned, Seen};
 pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
-pub(crate) use self::problem::awaited_policies;
-pub(crate) use self::problem::{log_warnings, reports, unavailable_policies};
+pub(crate) use self::problem::{log_warnings, reports};
 pub(crate) use self::read::{examine, read};
 pub(crate) use self::resources::read_resources;
 pub(crate) use self::routes::{RefusedRouteChange, RouteAnswer};
 pub(crate) use self::step::{PlanStep, RefusedPlan, Steps};
 pub(crate) use self::thread::ReloadCommand;
-use crate::compose;
 use crate::metrics::ControlMetrics;
 use crate::status::{ProblemReport, Status};
 use external_resources::ExternalResources;
@@ -75,8 +73,8 @@ impl Reloader {
     fn paths(&self) -> Vec<PathBuf> {
         let config = &self.active.config;
         let mut paths: Vec<PathBuf> = self.source.file().map(PathBuf::from).into_iter().collect();
-        paths.extend(compose::policy_folder(config, &self.source));
-        let policies = compose::wanted_policies(config, &self.source).into_iter();
+        paths.extend(policy_store::policy_folder(config, &self.source));
+        let policies = policy_store::wanted_policies(config, &self.source).into_iter();
         paths.extend(policies.filter_map(|wanted| wanted.file()));
         paths.extend(ExternalResources::files(config, &self.source));
         paths
@@ -160,11 +158,11 @@ impl Reloader {
     /// Hot swap: activates new policy versions under the unchanged configuration. Returns the policies with new versions.
     fn swap_policies(&mut self, prepared: Prepared) -> Vec<String> {
         let is_fresh = |component: &str| {
-            let twin = compose::shadow_name(component);
+            let twin = policy_store::shadow_name(component);
             prepared.fresh(component).is_some() || prepared.fresh(&twin).is_some()
         };
         let config = &self.active.config;
-        let is_fresh = |policy: &str| compose::components(config, policy).any(is_fresh);
+        let is_fresh = |policy: &str| policy_store::components(config, policy).any(is_fresh);
         let mut routes = config.routes.iter();
         let committed = if routes.any(|route| route.policies().any(is_fresh)) {
             match self.plan(self.active.candidate(), Some(prepared)) {

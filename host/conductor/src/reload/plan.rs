@@ -3,14 +3,10 @@
 use conductor_config::{Config, Diagnostics};
 
 use super::resources::read_resources;
-use super::{
-    ActiveConfig, Parts, PlanStep, RefusedConfig, RefusedPlan, Reloader, awaited_policies, read,
-    unavailable_policies,
-};
-use crate::compose;
+use super::{ActiveConfig, Parts, PlanStep, RefusedConfig, RefusedPlan, Reloader, read};
 use crate::listeners::BoundListeners;
 use external_resources::ExternalResources;
-use policy_store::{PolicyLibrary, Prepared};
+use policy_store::{PolicyLibrary, Prepared, awaited_policies, unavailable_policies};
 use runtime_overrides::{Ended, Overlays};
 
 /// Candidate for activation: a configuration's text and meaning, with its resources.
@@ -82,7 +78,7 @@ impl Reloader {
     /// Plans a new text, with the policies and resources that it names.
     pub(super) fn plan_text(&mut self, text: String, seen: &mut Seen) -> Result<Planned, RefusedPlan> {
         let parsed = self.parse(text)?;
-        let wanted = compose::wanted_policies(&parsed.config, &self.source);
+        let wanted = policy_store::wanted_policies(&parsed.config, &self.source);
         let prepared = self.load_policies(&parsed, |library| {
             let prepared = library.prepare(wanted);
             seen.is_unsettled = prepared.is_unsettled();
@@ -124,8 +120,9 @@ impl Reloader {
         let (library, source) = (&mut self.library, &self.source);
         self.steps.run(PlanStep::LoadPolicies, || {
             let prepared = prepare(library);
-            let unavailable = unavailable_policies((&parsed.config, source, &parsed.text), &prepared);
+            let unavailable = unavailable_policies(&parsed.config, &prepared);
             if !unavailable.is_empty() {
+                let unavailable = Diagnostics::new(&source.name(), &parsed.text, unavailable);
                 return Err(RefusedConfig::Policies(unavailable));
             }
             Ok(prepared)

@@ -56,7 +56,7 @@ impl Reloader {
         change: &PolicyChange,
     ) -> Result<Option<PolicyReport>, RefusedPolicyChange> {
         let name = &change.policy;
-        if let Some(scorers) = compose::scorers_of(&self.active.config, name) {
+        if let Some(scorers) = policy_store::scorers_of(&self.active.config, name) {
             return Err(RollbackError::Pipeline(name.clone(), scorers).into());
         }
         match change.action {
@@ -129,7 +129,7 @@ impl Reloader {
 
     /// Returns the policies of the active configuration.
     pub(super) fn wanted_policies(&self) -> Vec<WantedPolicy> {
-        compose::wanted_policies(&self.active.config, &self.source)
+        policy_store::wanted_policies(&self.active.config, &self.source)
     }
 
     /// Reports the policies as they are, and counts those that fell back by themselves.
@@ -138,10 +138,10 @@ impl Reloader {
             self.metrics.policy_rolled_back(&policy, "circuit", rollbacks);
         }
         self.library.release_spare_instances();
-        let folder = compose::policy_folder(&self.active.config, &self.source);
+        let folder = policy_store::policy_folder(&self.active.config, &self.source);
         let config = &self.active.config;
         self.library
-            .look_for_ignored_files(folder.as_deref(), |name| compose::takes_file(config, name));
+            .look_for_ignored_files(folder.as_deref(), |name| policy_store::takes_file(config, name));
         let reports = compose::policy_reports(config, &self.library, &self.live.metrics);
         self.status
             .set_policies(PoliciesReport::of(reports, self.library.ignored_files(), folder));

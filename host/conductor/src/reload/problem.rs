@@ -2,21 +2,20 @@
 
 use std::io;
 
-use conductor_config::{Code, Config, Diagnostic, Diagnostics, Paint, PolicyConfig, Severity};
+use conductor_config::{Code, Diagnostic, Diagnostics, Paint, Severity};
 use kv_feed::FeedError;
 use proxy::SnapshotError;
 use thiserror::Error;
 use tracing::warn;
 
-use crate::compose::{self, BrokenPipeline};
+use crate::compose::BrokenPipeline;
 use crate::listeners::ListenError;
 use crate::status::ProblemReport;
 use external_resources::CertificateError;
 use external_resources::KeyError;
-use local_files::{ConfigSource, ReadConfigError};
+use local_files::ReadConfigError;
 use logging::LogFilterError;
 use observability::error_chain;
-use policy_store::{Outcome, PolicyProblem, Prepared, PreparedPolicy, param_diagnostics};
 
 /// Refusal of a configuration.
 #[derive(Debug, Error)]
@@ -94,84 +93,7 @@ fn whole_file(code: &str, refused: &RefusedConfig) -> ProblemReport {
     }
 }
 
-/// Returns the policies that the configuration names and that are unavailable. `text` is its source text.
-///
-/// Returns the policies for which a configuration is refused. New bytes that are bad are no such reason if the policies
-/// were active before.
-pub(crate) fn unavailable_policies(
-    (config, source, text): (&Config, &ConfigSource, &str),
-    prepared: &Prepared,
-) -> Diagnostics {
-    let named = config.policies.iter().filter_map(|policy| {
-        let mut prepared = prepared.policies.iter();
-        let found = prepared.find(|prepared| prepared.wanted.name == policy.name)?;
-        (!found.accepted).then_some((policy, found))
-    });
-    let items = named.flat_map(|(policy, found)| unavailable(config, policy, found));
-    Diagnostics::new(&source.name(), text, items.collect())
-}
-
-/// Returns the policies that the configuration waits for: they are being compiled, and no version of them has the
-/// wanted settings.
-pub(crate) fn awaited_policies(config: &Config, prepared: &Prepared) -> Vec<String> {
-    let is_named = |name: &str| {
-        let mut policies = config.policies.iter();
-        policies.any(|policy| policy.name == name || compose::shadow_name(&policy.name) == name)
-    };
-    let awaited = prepared.loading().filter(|policy| !policy.accepted);
-    let awaited = awaited.map(|policy| policy.wanted.name.clone());
-    awaited.filter(|name| is_named(name)).collect()
-}
-
-fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy) -> Vec<Diagnostic> {
-    let (place, problem) = match &prepared.outcome {
-        // The reload waits for compilation before.
-        Outcome::Active | Outcome::HeldBack | Outcome::Fresh(_) | Outcome::Loading => return vec![],
-        Outcome::Unsettled => (&policy.source_at, "its file is still being written".to_owned()),
-        Outcome::Failed(problem) => {
-            if let Some(faults) = problem.param_faults() {
-                return param_diagnostics(policy, faults);
-            }
-            if problem.is_in_pipeline() {
-                return no_scorer(config, policy, problem);
-            }
-            let place = match &policy.sha256_at {
-                _ if problem.is_in_settings() => policy.settings_at(),
-                Some(pin) if problem.is_in_pin() => pin,
-                _ => &policy.source_at,
-            };
-            (place, error_chain(&**problem))
-        }
-    };
-    let message = format!("policy `{}`: {problem}", policy.name);
-    let help = "correct the component or its settings; both are checked again when a file changes";
-    vec![Diagnostic::new(
-        Code::PolicyUnavailable,
-        place,
-        message,
-        Some(help.to_owned()),
-    )]
-}
-
-/// Reports a policy that is no scorer, wherever a pipeline has it as one.
-fn no_scorer(config: &Config, policy: &PolicyConfig, problem: &PolicyProblem) -> Vec<Diagnostic> {
-    let pipelines = config.policies.iter().filter_map(PolicyConfig::pipeline);
-    let named = pipelines.flat_map(|pipeline| pipeline.spec.scorers().zip(&pipeline.scorers_at));
-    let places = named.filter(|(scorer, _)| *scorer == policy.name);
-    let message = format!("policy `{}`: {}", policy.name, error_chain(problem));
-    let help = "name a scorer, such as `tier-weight`; or weigh a column: { feature = \"load.requests\", weight = -1 }";
-    let unfit = |at| {
-        Diagnostic::new(
-            Code::PolicyUnavailable,
-            at,
-            message.clone(),
-            Some(help.to_owned()),
-        )
-    };
-    places.map(|(_, at)| unfit(at)).collect()
-}
-
-/// Logs what is odd about a configuration that becomes active.
+/// Logs the warnings about a configuration.
 pub(crate) fn log_warnings(warnings: &Diagnostics) {
     // Those of the policy folder are logged where they are looked for, also while the text stays the same.
     let is_of_folder = |warning: &ProblemReport| warning.code == Code::IgnoredPolicyFile.as_str();

@@ -5,11 +5,10 @@ use serde::Serialize;
 use thiserror::Error;
 use tracing::{error, info, warn};
 
-use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, awaited_policies, unavailable_policies};
-use crate::compose;
+use super::{ActiveConfig, Candidate, RefusedPlan, Reloader};
 use local_files::policy_folder::policies_in;
 use observability::error_chain;
-use policy_store::{OVERRIDES, StateFolder};
+use policy_store::{OVERRIDES, StateFolder, awaited_policies, unavailable_policies};
 use runtime_overrides::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};
 
 /// An applied change.
@@ -47,22 +46,21 @@ impl Reloader {
         change: &RouteChange,
     ) -> Result<Option<RouteAnswer>, RefusedRouteChange> {
         let ActiveConfig {
-            text,
             file,
             overlays,
             config,
             ..
         } = &self.active;
-        let folder = compose::policy_folder(config, &self.source);
+        let folder = policy_store::policy_folder(config, &self.source);
         let in_folder = folder.iter().flat_map(|folder| policies_in(folder));
         let in_folder: Vec<String> = in_folder.map(|(name, _)| name).collect();
         let (overlays, route) = overlays.change_routes(file, &in_folder, change)?;
         let config = overlays.over(file);
         let prepared = self
             .library
-            .prepare(compose::wanted_policies(&config, &self.source));
-        let unavailable = unavailable_policies((&config, &self.source, text), &prepared);
-        if let Some(first) = unavailable.items().first() {
+            .prepare(policy_store::wanted_policies(&config, &self.source));
+        let unavailable = unavailable_policies(&config, &prepared);
+        if let Some(first) = unavailable.first() {
             return Err(RefusedRouteChange::Unavailable(first.message.clone()));
         }
         if !awaited_policies(&config, &prepared).is_empty() {

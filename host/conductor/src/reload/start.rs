@@ -9,7 +9,6 @@ use tracing::error;
 
 use super::plan::{FilePlan, ParsedText};
 use super::{RefusedPlan, Reloader};
-use crate::compose;
 use observability::error_chain;
 
 impl Reloader {
@@ -38,7 +37,7 @@ impl Reloader {
 
     fn wait_for_policies(&mut self, parsed: &ParsedText) -> Result<Prepared, RefusedPlan> {
         let source = self.source.clone();
-        let wanted = || compose::wanted_policies(&parsed.config, &source);
+        let wanted = || policy_store::wanted_policies(&parsed.config, &source);
         self.load_policies(parsed, |library| library.prepare_settled(wanted))
     }
 

@@ -5,13 +5,21 @@ use std::fmt;
 use policy_runtime::PolicyEngine;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
 
 use observability::MetricPage;
 
 /// Collector of the engine's counters.
 #[derive(Debug)]
-pub(crate) struct CompileCollector {
-    pub(crate) engine: PolicyEngine,
+pub struct CompileCollector {
+    engine: PolicyEngine,
+}
+
+impl CompileCollector {
+    /// Registers the metrics.
+    pub fn register(engine: PolicyEngine, registry: &mut Registry) {
+        registry.register_collector(Box::new(Self { engine }));
+    }
 }
 
 impl Collector for CompileCollector {

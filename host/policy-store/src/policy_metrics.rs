@@ -4,11 +4,11 @@ use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
 use routing::CircuitState;
 
-use crate::status::Status;
+use crate::library::{PolicyReport, VersionReport, VersionState};
 use observability::MetricPage;
-use policy_store::{PolicyReport, VersionReport, VersionState};
 
 const STATES: [CircuitState; 3] = [CircuitState::Closed, CircuitState::Open, CircuitState::HalfOpen];
 
@@ -24,15 +24,31 @@ const ACTIVE_NAMES: [(&str, &str); 2] = [
     ),
 ];
 
-/// Collector of the reports that the reload thread keeps.
-#[derive(Debug)]
-pub(crate) struct PolicyCollector {
-    pub(crate) status: Status,
+/// Collector of the newest reports on policies.
+pub struct PolicyCollector {
+    reports: Box<dyn Fn() -> Vec<PolicyReport> + Send + Sync>,
+}
+
+impl PolicyCollector {
+    /// Registers the metrics. `reports` returns the newest reports.
+    pub fn register(
+        reports: impl Fn() -> Vec<PolicyReport> + Send + Sync + 'static,
+        registry: &mut Registry,
+    ) {
+        let reports = Box::new(reports);
+        registry.register_collector(Box::new(Self { reports }));
+    }
+}
+
+impl fmt::Debug for PolicyCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyCollector").finish_non_exhaustive()
+    }
 }
 
 impl Collector for PolicyCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let policies = self.status.policies().policies;
+        let policies = (self.reports)();
         if policies.is_empty() {
             return Ok(());
         }
