@@ -59,6 +59,10 @@ pub use observe::pipeline_parts::PipelineWatch;
 pub use observe::policies::Decisions;
 pub use proxy::{Proxy, ProxyParts};
 pub use request::fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
+pub use request::place::{
+    AnswerFailure, AnswerHandle, AnswerStart, AttemptTimeouts, HeaderChanges, Place, Placed, PlacedHandle,
+    PlacedWorker, SendFailure,
+};
 pub use request::route::RouteError;
 pub use request::snapshot::{
     PoolSpec, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotPlan, SnapshotSpec,

@@ -52,9 +52,10 @@ pub enum SendError {
     /// No connection could be opened.
     #[error("reach the worker")]
     Connect(#[source] ConnectError),
-    /// The worker closed the connection before the first byte.
+    /// The worker closed the connection before the first byte. The source is unknown where another front end sent the
+    /// request.
     #[error("get an answer: the worker closed the connection before its first byte")]
-    Closed(#[source] hyper::Error),
+    Closed(#[source] Option<hyper::Error>),
     /// The worker closed a reused connection, and the request must not be sent again.
     #[error("get an answer: the worker closed a connection that was kept open")]
     KeptClosed(#[source] hyper::Error),
@@ -153,12 +154,12 @@ async fn send_with_retry(
         let sent = Instant::now();
         match send(pool, kept, outgoing, timeouts.first_byte).await {
             // A cancelled request was never sent.
-            Err(SendError::Closed(error)) if outgoing.once && !error.is_canceled() => {
+            Err(SendError::Closed(Some(error))) if outgoing.once && !error.is_canceled() => {
                 return Err(SendError::KeptClosed(error));
             }
             // Servers close idle connections at any time, so a fresh connection is tried. If the failure came later,
             // the worker had the request and its outcome is unknown.
-            Err(SendError::Closed(error)) if error.is_canceled() || sent.elapsed() < STALE_WITHIN => {}
+            Err(SendError::Closed(Some(error))) if error.is_canceled() || sent.elapsed() < STALE_WITHIN => {}
             response => return response,
         }
     }
@@ -214,7 +215,7 @@ async fn send(
         if error.is_parse() {
             SendError::BadAnswer(error)
         } else {
-            SendError::Closed(error)
+            SendError::Closed(Some(error))
         }
     })?;
     let is_upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;

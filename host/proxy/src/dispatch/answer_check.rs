@@ -48,7 +48,7 @@ pub(crate) async fn accept(request: &InferenceRequest, mut answer: Answer) -> Re
     };
     let begun = match first {
         Ok(Ok(first)) => first.and_then(|first| failed_in_stream(request, member, token, first)),
-        Ok(Err(error)) => return failed(SendError::Closed(error)),
+        Ok(Err(error)) => return failed(SendError::Closed(Some(error))),
         Err(_) => return failed(SendError::FirstByteTimeout(limit)),
     };
     match begun {

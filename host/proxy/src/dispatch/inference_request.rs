@@ -1,5 +1,6 @@
 //! One inference request, ready to be placed. It is built once. Decisions and attempts only read it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -25,7 +26,6 @@ use crate::observe::experiments::Enrollment;
 use crate::record::Trace;
 
 /// Inference request with its pool and its policies.
-#[derive(Debug)]
 pub(crate) struct InferenceRequest {
     pub(crate) pool: Arc<PoolState>,
     /// Policies of the route that took the request.
@@ -89,6 +89,16 @@ pub(crate) struct DispatchProgress {
     pub(crate) crashes: Crashes,
     /// Index of the only member that can answer it: the member keeps the response that this request goes on from.
     pub(crate) pinned: Option<usize>,
+}
+
+// The debug text has no prompt, and no header.
+impl fmt::Debug for InferenceRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InferenceRequest")
+            .field("id", &self.head.id)
+            .field("pool", &self.pool.workers.name)
+            .finish_non_exhaustive()
+    }
 }
 
 impl InferenceRequest {

@@ -4,10 +4,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, ErrorShape};
@@ -21,11 +18,11 @@ use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::request_head::RequestHead;
 use crate::dispatch::session::{PlacedAnswer, PlacementSession};
 use crate::limits::admission::Permit;
-use crate::limits::clients::{Entry, RateLimitGuard};
+use crate::limits::clients::RateLimitGuard;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::keep_alive;
-use crate::request::place::{ArrivedRequest, OpenRequest, open};
+use crate::request::place::{Arrival, ArrivedRequest, OpenRequest, open};
 use crate::request::realtime;
 use crate::request::response_body::Body;
 use crate::request::responses;
@@ -40,28 +37,18 @@ pub(crate) async fn infer(
     from: Option<IpAddr>,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let (seq, mut headers) = (proxy.next_seq(), head.headers);
-    let id = headers.entry(X_REQUEST_ID);
-    let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
     let snapshot = proxy.snapshots.load();
-    let Entry { caller, visit } = snapshot.clients.enter(&mut headers);
-    let target = head.uri.into_parts().path_and_query;
-    let head = RequestHead {
-        endpoint,
-        seq,
-        run: proxy.run,
-        id: id.clone(),
-        from,
-        arrived: Instant::now(),
-        method: head.method,
-        target: target.unwrap_or(PathAndQuery::from_static(endpoint.path())),
-        headers,
-    };
+    let Arrival {
+        head,
+        caller,
+        reservation,
+    } = Arrival::new(proxy, &snapshot, endpoint, head, from);
+    let id = head.id.clone();
     let shape = endpoint.spec().errors;
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&id), path = head.path());
     let answered = async {
-        let answer = match visit {
+        let answer = match reservation {
             Ok(reservation) => answer(proxy, snapshot, reservation, head, body).await,
             Err(refusal) => Err(turn_away(proxy, refusal, &head, body).await),
         };
@@ -150,9 +137,7 @@ async fn serve(proxy: &Proxy, opened: OpenRequest) -> Result<Response<Body>, Ref
             Ok(stream::response(placed, parts))
         }
         Err(refusal) => {
-            if request.progress.is_sent.load(Ordering::Relaxed) {
-                lifecycle.sent();
-            }
+            lifecycle.was_sent(&request.progress);
             Err(lifecycle.refused(refusal))
         }
     }

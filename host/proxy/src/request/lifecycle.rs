@@ -6,6 +6,7 @@
 //! route: a reload may have replaced them long ago.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use http::{HeaderValue, StatusCode};
@@ -13,6 +14,7 @@ use inference_api::Tail;
 
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::base::reply::Refusal;
+use crate::dispatch::inference_request::DispatchProgress;
 use crate::dispatch::pool_state::PoolState;
 use crate::fleet::pool::Member;
 use crate::limits::admission::Permit;
@@ -77,9 +79,11 @@ impl RequestLifecycle {
         self.deadline = deadline;
     }
 
-    /// Records that a worker was sent the request.
-    pub(crate) fn sent(&mut self) {
-        if let Some(visit) = &mut self.visit {
+    /// Records whether a worker was sent the request.
+    pub(crate) fn was_sent(&mut self, progress: &DispatchProgress) {
+        if let Some(visit) = &mut self.visit
+            && progress.is_sent.load(Ordering::Relaxed)
+        {
             visit.sent();
         }
     }

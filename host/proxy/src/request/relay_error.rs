@@ -12,7 +12,7 @@ use crate::base::reply;
 #[derive(Debug, Error)]
 pub(crate) enum RelayError {
     #[error("read on in the worker's answer")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] Option<hyper::Error>),
     #[error("read on in the worker's answer: it was idle for {0:?}")]
     Idle(Duration),
     #[error("read on in the worker's answer: the request timed out")]

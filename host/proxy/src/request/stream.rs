@@ -23,7 +23,7 @@ use crate::base::headers::{
 use crate::base::idle_timeout::{ExpiredTimeout, IdleTimeout};
 use crate::base::label::Outcome;
 use crate::base::readiness::Readiness;
-use crate::dispatch::attempt::Answer;
+use crate::dispatch::attempt::{Answer, DecisionReport};
 use crate::dispatch::session::PlacedAnswer;
 use crate::dispatch::split::PrefillLeg;
 use crate::request::lifecycle::RequestLifecycle;
@@ -97,10 +97,20 @@ pub(crate) fn report_decision(
     prefill: Option<&PrefillLeg>,
     lifecycle: &RequestLifecycle,
 ) {
-    let (member, report) = (answer.attempt.member, &answer.report);
-    let prefill = prefill.and_then(|leg| leg.member);
     let headers = answer.response.headers_mut();
     strip_hop_by_hop(headers);
+    let prefill = prefill.and_then(|leg| leg.member);
+    decision_headers(headers, &answer.report, answer.attempt.member, prefill, lifecycle);
+}
+
+/// Adds the headers of the decision to a response, and records the worker that answers.
+pub(crate) fn decision_headers(
+    headers: &mut HeaderMap,
+    report: &DecisionReport,
+    member: usize,
+    prefill: Option<usize>,
+    lifecycle: &RequestLifecycle,
+) {
     let name = |member| &lifecycle.member(member).link.label;
     if report.is_shown {
         label(headers, X_CONDUCTOR_WORKER, Some(name(member)));
@@ -221,7 +231,7 @@ impl HttpBody for Relay {
         };
         match Pin::new(upstream).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(relay.pass(frame)))),
-            Poll::Ready(Some(Err(error))) => Poll::Ready(relay.broken(RelayError::Broken(error))),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(relay.broken(RelayError::Broken(Some(error)))),
             Poll::Ready(None) => {
                 if let Some(held) = relay.held_back() {
                     return Poll::Ready(Some(Ok(Frame::data(held))));

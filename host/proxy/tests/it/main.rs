@@ -23,6 +23,7 @@ mod memory;
 mod overdue;
 mod pair;
 mod pending;
+mod place_seam;
 mod placement;
 mod policy;
 mod queue;

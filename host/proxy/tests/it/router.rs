@@ -73,6 +73,7 @@ pub(crate) struct Router {
     pub(crate) index: Arc<SharedPrefixIndex>,
     pub(crate) feeds: Arc<LiveFeeds>,
     pub(crate) readiness: Readiness,
+    pub(crate) proxy: Arc<Proxy>,
     cell: Arc<SnapshotCell>,
     fleet: Fleet,
     registry: Arc<Registry>,
@@ -300,7 +301,7 @@ impl Builder {
         let mut server = JoinSet::new();
         let serving = proxy::serve(
             Door::new(listener).0,
-            proxy,
+            Arc::clone(&proxy),
             axum::Router::new(),
             shutdown.clone(),
             ServeLimits {
@@ -315,6 +316,7 @@ impl Builder {
             index,
             feeds,
             readiness,
+            proxy,
             cell,
             fleet,
             registry,

@@ -17,7 +17,7 @@ pub struct AdmissionSpec {
     pub ttft_target: Option<Duration>,
     /// Target time between tokens, unless the route sets one. It also limits the budget of requests if that is `Auto`.
     pub tbt_target: Option<Duration>,
-    /// Early rejection: a request is refused if its prediction exceeds its target by more than this factor. `None`
+    /// Early rejection: a request is refused if its prediction exceeds this multiple of its target. `None`
     /// disables it.
     pub early_rejection: Option<f64>,
     /// Header with a request's class.

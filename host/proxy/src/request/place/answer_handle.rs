@@ -20,7 +20,7 @@ use crate::request::responses::ResponseLearner;
 
 /// Handle of an answer.
 #[derive(Debug)]
-pub(crate) struct AnswerHandle {
+pub struct AnswerHandle {
     lifecycle: RequestLifecycle,
     endpoint: Endpoint,
     /// `None` once the answer has ended.
@@ -112,7 +112,7 @@ impl AnswerHandle {
     }
 
     /// Records a chunk of the body.
-    pub(crate) fn chunk(&mut self, data: &Bytes) {
+    pub fn chunk(&mut self, data: &Bytes) {
         if !self.has_begun {
             self.begun();
         }
@@ -141,7 +141,7 @@ impl AnswerHandle {
     }
 
     /// Records that the answer was read to its end.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.lifecycle.read(&self.tail);
         if let Some(attempt) = &self.attempt {
             attempt.lease.decoded(|| self.tail.output_tokens());

@@ -18,7 +18,6 @@ use crate::request::snapshot::Snapshot;
 use crate::request::trace::begin_trace;
 
 /// Request of a client that was let in.
-#[derive(Debug)]
 pub(crate) struct ArrivedRequest {
     pub(crate) head: RequestHead,
     /// The whole body.

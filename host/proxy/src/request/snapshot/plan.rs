@@ -52,7 +52,7 @@ pub enum SnapshotError {
         source: RouteError,
     },
     /// The system gives no threads.
-    #[error("start the threads that tokenise")]
+    #[error("start the threads that tokenize")]
     Threads(#[source] io::Error),
 }
 
