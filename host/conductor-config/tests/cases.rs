@@ -114,7 +114,7 @@ fn a_file_named_like_a_builtin_is_not_loaded_unless_a_table_takes_a_file() {
 fn eight_mistakes_are_reported_in_one_run_with_place_and_cure() {
     let text = include_str!("cases/eight-mistakes.toml");
     let mistakes = Config::parse("conductor.toml", text, &KNOWN).expect_err("it has mistakes");
-    let told: Vec<(usize, usize, &str)> = mistakes
+    let found: Vec<(usize, usize, &str)> = mistakes
         .items()
         .iter()
         .map(|item| {
@@ -123,7 +123,7 @@ fn eight_mistakes_are_reported_in_one_run_with_place_and_cure() {
         })
         .collect();
     assert_eq!(
-        told,
+        found,
         [
             (1, 1, "unknown-key"),
             (4, 1, "unknown-key"),

@@ -106,7 +106,7 @@ impl Admin {
             let feed = store.feed;
             json!({
                 "store": &*feed.name, "endpoint": feed.endpoint, "state": feed.state.as_str(),
-                "publishes": store.told.map(|told| told.enabled), "last_seq": feed.last_seq,
+                "publishes": store.reported.map(|status| status.enabled), "last_seq": feed.last_seq,
                 "batches": feed.batches, "stored": feed.stored, "removed": feed.removed,
                 "resets": feed.resets, "rejected": by_reason(&feed.rejected),
                 "rejected_messages": feed.rejected_messages, "refused": by_reason(&feed.refused),

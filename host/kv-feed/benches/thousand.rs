@@ -100,8 +100,8 @@ fn main() {
 }
 
 fn measure(count: usize, idle: u64) {
-    let told = Arc::<AtomicU64>::default();
-    let feeds = KvFeeds::start(Box::new(Counting(Arc::clone(&told))), FeedLimits::default()).unwrap();
+    let applied = Arc::<AtomicU64>::default();
+    let feeds = KvFeeds::start(Box::new(Counting(Arc::clone(&applied))), FeedLimits::default()).unwrap();
     let (mut publishers, specs) = Publishers::start(count);
     println!("threads without a feed: {}", threads());
     let began = Instant::now();
@@ -116,11 +116,11 @@ fn measure(count: usize, idle: u64) {
         resident_kib() / 1024
     );
     for burst in 1..=3 {
-        let (before, cpu, began) = (told.load(Ordering::Relaxed), cpu(), Instant::now());
+        let (before, cpu, began) = (applied.load(Ordering::Relaxed), cpu(), Instant::now());
         publishers.burst();
         let batches = (count * BURST) as u64;
         let wanted = before + batches * publishers::EVENTS as u64;
-        await_level(|| told.load(Ordering::Relaxed) >= wanted);
+        await_level(|| applied.load(Ordering::Relaxed) >= wanted);
         let (time, cpu) = (began.elapsed().as_secs_f64(), self::cpu().saturating_sub(cpu));
         println!(
             "burst {burst}: {batches} batches of {} events in {time:.2} s: {:.0} events/s, {:.1} us CPU a batch",

@@ -27,7 +27,7 @@ const HOLDER: Holder = Holder {
 
 /// Content of a capture's readable form, read without our decoder.
 #[derive(Default)]
-struct Told {
+struct CapturedState {
     /// Chains by name: the names from the root to it, its prompt, its adapter and salt.
     chains: HashMap<u64, (Vec<u64>, Asked)>,
     held: BTreeSet<u64>,
@@ -58,7 +58,7 @@ fn name(hash: &Value) -> u64 {
     }
 }
 
-impl Told {
+impl CapturedState {
     fn apply(&mut self, event: &Value) {
         let names = || field(event, "block_hashes").as_array().unwrap().iter().map(name);
         match field(event, "type").as_str().unwrap() {
@@ -128,7 +128,7 @@ fn live(folder: &Path, capture: &str, source: &str) -> usize {
     let of_source = |line: &Value| line["src"].as_str().unwrap().ends_with(source);
     let lines = lines(&folder.join(format!("{capture}.events.jsonl")));
     let lines: Vec<Value> = lines.into_iter().filter(of_source).collect();
-    let mut reported = Told::default();
+    let mut reported = CapturedState::default();
     for event in lines
         .iter()
         .flat_map(|line| line["decoded"]["batch"][1].as_array().unwrap())
@@ -145,7 +145,7 @@ fn replay(folder: &Path, capture: &str) -> usize {
     let whole = |exchange: &&Value| exchange["start_seq"] == 0 && exchange["n_replies"].as_u64() > Some(1);
     let exchange = exchanges.iter().find(whole).unwrap();
     let replies = exchange["replies"].as_array().unwrap();
-    let mut reported = Told::default();
+    let mut reported = CapturedState::default();
     let batches = replies
         .iter()
         .filter_map(|reply| reply["decoded"]["batch"][1].as_array());

@@ -153,7 +153,7 @@ impl FeedList {
     }
 
     /// Marks the feeds of a worker as suspect, so that they check for gaps.
-    pub(crate) fn doubt(&self, worker: WorkerId) {
+    pub(crate) fn mark_suspect(&self, worker: WorkerId) {
         self.feeds.mark_suspect(worker);
     }
 

@@ -16,8 +16,8 @@ const MOST_NAMES: usize = 8;
 
 const KEY_HINT: &str = "set `authorization` of the pool to the workers' key (--api-key of the engine)";
 const EVENTS_HINT: &str = "start vLLM or SGLang with --kv-events-config \
-    '{\"enable_kv_cache_events\": true, \"publisher\": \"zmq\", \"endpoint\": \"tcp://*:5557\", \"replay_endpoint\": \"tcp://*:5558\"}', or write \
-    `kv-events` of the worker down";
+    '{\"enable_kv_cache_events\": true, \"publisher\": \"zmq\", \"endpoint\": \"tcp://*:5557\", \"replay_endpoint\": \"tcp://*:5558\"}', or set \
+    `kv-events` of the worker";
 
 /// Returns every check of a worker; only the first where it cannot be reached.
 pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveCheck> {
@@ -42,7 +42,7 @@ pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveChec
 
 fn unreachable(target: &WorkerTarget, why: &str) -> LiveCheck {
     let hint = format!(
-        "see that the engine runs, that {} is its address, and that no firewall is between",
+        "check that the engine runs, that {} is its address, and that no firewall is between",
         target.url
     );
     LiveCheck::fail("reachable", format!("failed to {why}"), hint)
@@ -56,14 +56,14 @@ fn reachable(target: &WorkerTarget, reached: &Reached) -> LiveCheck {
         429 => LiveCheck::warn(
             "reachable",
             message,
-            "the worker is overloaded: it gets no requests while it says so",
+            "the worker is overloaded: it gets no requests while it reports so",
         ),
         // The server is up but has no such page.
         501 => LiveCheck::pass("reachable", message),
         500.. => LiveCheck::fail(
             "reachable",
             message,
-            "the engine is up and not well: look into its log",
+            "the engine is up and unhealthy: read its log",
         ),
         _ => LiveCheck::pass("reachable", message),
     }
@@ -85,7 +85,7 @@ fn models(target: &WorkerTarget, page: &Page<Vec<ListedModel>>) -> LiveCheck {
             return LiveCheck::fail(
                 CHECK,
                 message,
-                "see that the URL is that of an engine's HTTP server",
+                "check that the URL is that of an engine's HTTP server",
             );
         }
     };
@@ -162,7 +162,7 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
         }
         Page::Unauthorized(status) => return Some(missing(format!("/tokenize answers {status}"), KEY_HINT)),
         Page::Failed(why) => {
-            let hint = "name the model's tokenizer in [models.NAME], or look into the engine's log";
+            let hint = "name the model's tokenizer in [models.NAME], or read the engine's log";
             return Some(missing(format!("failed to read /tokenize: {why}"), hint));
         }
     };
@@ -206,12 +206,12 @@ fn no_publisher(events: &Events) -> Option<LiveCheck> {
         Events::Failed(why) => LiveCheck::warn(
             KV_EVENTS,
             format!("failed to {why}: policies see no cached prefixes there"),
-            "write `kv-events` and `kv-replay` of the worker down",
+            "set `kv-events` and `kv-replay` of the worker",
         ),
         Events::NotAsked => LiveCheck::warn(
             KV_EVENTS,
             "workers behind https:// are not queried for them",
-            "write `kv-events` and `kv-replay` of the worker down",
+            "set `kv-events` and `kv-replay` of the worker",
         ),
         Events::Endpoints(_) => return None,
     })
@@ -233,7 +233,7 @@ fn publisher(found: &EventEndpoint) -> LiveCheck {
         }
     };
     if !probe.is_connected {
-        let hint = "see that the engine binds it on an interface that is reached from here, and that no firewall is between";
+        let hint = "check that the engine binds it on an interface that is reached from here, and that no firewall is between";
         return LiveCheck::fail(KV_EVENTS, format!("failed to subscribe at {endpoint}"), hint);
     }
     match (probe.replays, &found.replay) {
@@ -243,7 +243,7 @@ fn publisher(found: &EventEndpoint) -> LiveCheck {
         (Some(false), Some(replay)) => LiveCheck::warn(
             KV_EVENTS,
             format!("{endpoint} connects, {replay} answers no request for a replay"),
-            "see that the engine has `replay_endpoint` in --kv-events-config, and that no firewall is between",
+            "check that the engine has `replay_endpoint` in --kv-events-config, and that no firewall is between",
         ),
         _ => LiveCheck::warn(
             KV_EVENTS,
@@ -278,7 +278,7 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
         .filter(|_| target.role == Role::Prefill)
     else {
         let message = format!(
-            "{role} ({}); the engine has no page that says more",
+            "{role} ({}); the engine has no page with more details",
             dialect.as_str()
         );
         return Some(LiveCheck::pass(CHECK, message));
@@ -289,11 +289,11 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
             LiveCheck::pass(CHECK, format!("{role}; the bootstrap server {address} answers"))
         }
         Page::Read(Bootstrap::Engines(engines)) if engines.is_empty() => {
-            let message = format!("the bootstrap server {address} knows no engine yet");
+            let message = format!("the bootstrap server {address} has no engine yet");
             LiveCheck::fail(
                 CHECK,
                 message,
-                "wait until the engine has started, or look into its log",
+                "wait until the engine has started, or read its log",
             )
         }
         Page::Read(Bootstrap::Engines(engines)) => {
@@ -303,7 +303,10 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
                 .collect();
             LiveCheck::pass(
                 CHECK,
-                format!("{role}; the bootstrap server {address} says {}", ids.join(", ")),
+                format!(
+                    "{role}; the bootstrap server {address} reports {}",
+                    ids.join(", ")
+                ),
             )
         }
         Page::Absent | Page::Unauthorized(_) => LiveCheck::fail(
@@ -356,7 +359,7 @@ fn version(page: &Page<String>) -> LiveCheck {
         Page::Failed(why) => LiveCheck::warn(
             CHECK,
             format!("failed to read /version: {why}"),
-            "look into the engine's log",
+            "read the engine's log",
         ),
     }
 }

@@ -20,15 +20,19 @@ fn module(text: &str) -> Vec<u8> {
 #[test]
 fn a_module_with_the_contracts_names_needs_no_component_type() {
     let module = module(POLICY);
-    let told = dissect(&module).unwrap();
-    assert_eq!((told.layer, told.has_component_type), (Layer::Module, false));
+    let anatomy = dissect(&module).unwrap();
+    assert_eq!(
+        (anatomy.layer, anatomy.has_component_type),
+        (Layer::Module, false)
+    );
     let component = componentise(&module).unwrap();
-    let told = dissect(&component).unwrap();
-    assert_eq!(told.layer, Layer::Component);
+    let anatomy = dissect(&component).unwrap();
+    assert_eq!(anatomy.layer, Layer::Component);
     assert!(
-        told.exports
+        anatomy
+            .exports
             .contains(&"conductor:policy/schedule@0.1.0".to_owned()),
-        "{told:?}"
+        "{anatomy:?}"
     );
     assert!(matches!(
         componentise(&component),
@@ -82,8 +86,8 @@ fn each_refusal_names_its_cause() {
     let cut = dissect(&whole[..whole.len() - 3]).unwrap_err();
     assert!(matches!(cut, NotWebAssembly::Damaged { .. }), "{cut}");
     for junk in [&b"text"[..], b""] {
-        let told = dissect(junk).unwrap_err();
-        assert!(matches!(told, NotWebAssembly::Other { .. }), "{told}");
+        let anatomy = dissect(junk).unwrap_err();
+        assert!(matches!(anatomy, NotWebAssembly::Other { .. }), "{anatomy}");
     }
 }
 

@@ -304,11 +304,11 @@ mod tests {
             retry_after_ms: 0,
             reason: "ä".repeat(200),
         };
-        let Ok(Decision::Reject(mended)) = check(Verdict::Reject(rejection), ONE_OF_FOUR) else {
+        let Ok(Decision::Reject(corrected)) = check(Verdict::Reject(rejection), ONE_OF_FOUR) else {
             panic!("not a rejection")
         };
-        assert_eq!(mended.status, 503);
-        assert_eq!(mended.reason.len(), 256);
+        assert_eq!(corrected.status, 503);
+        assert_eq!(corrected.reason.len(), 256);
     }
 
     #[track_caller]

@@ -163,7 +163,7 @@ fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
         let request = policy.more_request_columns.len();
         row_of(&line.more_numbers.0, request, policy.more_columns.len(), row)
     };
-    let heard = line.transcript.iter().find_map(|note| match note {
+    let matched_on_tier = line.transcript.iter().find_map(|note| match note {
         NoteLine::Matched { tier, tokens } if tier.0 == Tier::Shared => Some(tokens),
         _ => None,
     });
@@ -188,7 +188,7 @@ fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
                 id if id == prefills => Some("prefills".to_owned()),
                 _ => None,
             },
-            matched_tokens: matched.or_else(|| Some((*heard?.get(row)?).into())),
+            matched_tokens: matched.or_else(|| Some((*matched_on_tier?.get(row)?).into())),
             numbers,
         }
     };

@@ -278,7 +278,7 @@ impl KeyProblem {
             // A check seldom runs as the user that runs the router.
             KeyError::Env { .. } | KeyError::NoAdminKey => (
                 Code::KeyNotHere,
-                "see that it is there where the router runs, which does not start without it",
+                "make sure that it exists where the router runs, which does not start without it",
             ),
             KeyError::File { .. }
             | KeyError::Shared { .. }

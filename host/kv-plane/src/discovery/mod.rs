@@ -180,7 +180,7 @@ impl Discovery {
             let suspect =
                 used.is_some_and(|ranks| self.state().silences.learn(worker, &ranks, Instant::now()));
             if suspect {
-                self.feeds.doubt(worker);
+                self.feeds.mark_suspect(worker);
             }
         }
     }
@@ -195,7 +195,7 @@ impl Discovery {
         let mut pages = stream::iter(asked).buffer_unordered(AT_ONCE);
         while let Some((store, page)) = pages.next().await {
             match page.as_deref().map(StoreStatus::parse) {
-                Some(Ok(told)) => self.state().stores.learn(store, told, Instant::now()),
+                Some(Ok(status)) => self.state().stores.learn(store, status, Instant::now()),
                 Some(Err(error)) => debug!(
                     error = error_chain(&error),
                     "failed to query a store for its publisher"

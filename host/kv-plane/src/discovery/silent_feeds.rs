@@ -45,14 +45,14 @@ impl SilentFeeds {
         let mut kept = HashMap::new();
         for feed in feeds.iter().filter(silent) {
             let place = (feed.worker, feed.rank);
-            let heard = now.checked_sub(feed.silent_for.unwrap_or_default());
+            let last_message = now.checked_sub(feed.silent_for.unwrap_or_default());
             let mut silence = self.0.remove(&place).unwrap_or(SilentFeed {
                 due: now,
                 pause: FIRST_PAUSE,
                 before: None,
             });
             // A counter from before the last event says nothing about the silence.
-            if silence.before.is_some_and(|(_, at)| Some(at) < heard) {
+            if silence.before.is_some_and(|(_, at)| Some(at) < last_message) {
                 silence.before = None;
             }
             if now >= silence.due {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use inference_api::StoreStatus as Told;
+use inference_api::StoreStatus as AdminStatus;
 use kv_feed::{Endpoint, StoreSpec, StoreStatus};
 use routing::{StoreId, WorkerId};
 use tracing::{info, warn};
@@ -33,14 +33,14 @@ pub struct StoreReport {
     /// State of its feed.
     pub feed: StoreStatus,
     /// Status of its admin pages, if they were queried and answered.
-    pub told: Option<Told>,
+    pub reported: Option<AdminStatus>,
 }
 
 #[derive(Debug)]
 struct StoreState {
     id: StoreId,
     plan: StorePlan,
-    told: Option<Told>,
+    reported: Option<AdminStatus>,
     /// Next query of its admin pages.
     due: Instant,
 }
@@ -57,12 +57,12 @@ impl Stores {
             let same = before
                 .iter()
                 .find(|known| (&known.plan.name, &known.plan.endpoint) == (&plan.name, &plan.endpoint));
-            let asked = same.filter(|known| known.plan.status == plan.status);
+            let same_pages = same.filter(|known| known.plan.status == plan.status);
             let id = same.map_or_else(&new, |known| known.id);
             self.0.push(StoreState {
                 id,
-                told: asked.and_then(|known| known.told),
-                due: asked.map_or(now, |known| known.due),
+                reported: same_pages.and_then(|known| known.reported),
+                due: same_pages.map_or(now, |known| known.due),
                 plan,
             });
         }
@@ -103,16 +103,16 @@ impl Stores {
     }
 
     /// Records the status of a store's admin pages.
-    pub(super) fn learn(&mut self, id: StoreId, told: Told, now: Instant) {
+    pub(super) fn learn(&mut self, id: StoreId, reported: AdminStatus, now: Instant) {
         let Some(known) = self.0.iter_mut().find(|known| known.id == id) else {
             return;
         };
         known.due = now + PAUSE;
-        let before = known.told.replace(told).map(|told| told.enabled);
-        if before == Some(told.enabled) {
+        let before = known.reported.replace(reported).map(|reported| reported.enabled);
+        if before == Some(reported.enabled) {
             return;
         }
-        if told.enabled {
+        if reported.enabled {
             info!(store = %known.plan.name, "the store publishes KV events");
         } else {
             warn!(
@@ -125,11 +125,11 @@ impl Stores {
     /// Joins feeds and status. A store that is registered with the indexer has no status.
     pub(super) fn report(&self, feeds: Vec<StoreStatus>) -> Vec<StoreReport> {
         let report = |feed: StoreStatus| StoreReport {
-            told: self
+            reported: self
                 .0
                 .iter()
                 .find(|known| known.id == feed.store)
-                .and_then(|known| known.told),
+                .and_then(|known| known.reported),
             feed,
         };
         feeds.into_iter().map(report).collect()
@@ -182,8 +182,8 @@ mod tests {
         }
     }
 
-    fn told(enabled: bool) -> Told {
-        Told {
+    fn reported(enabled: bool) -> AdminStatus {
+        AdminStatus {
             enabled,
             published_events: None,
             dropped_events: Some(3),
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(story.stores.due(now), [(id, "http://a:9003".into())]);
         assert!(story.stores.due(now).is_empty());
         assert_eq!(story.stores.due(now + RETRY).len(), 1);
-        story.stores.learn(id, told(false), now);
+        story.stores.learn(id, reported(false), now);
         assert!(story.stores.due(now + RETRY).is_empty());
         assert_eq!(story.stores.due(now + PAUSE).len(), 1);
     }

@@ -27,7 +27,7 @@ const LEVELS: &[(&str, &str, OfStore)] = &[
     (
         "conductor_store_publishes",
         "1 if the store's admin page reports that it publishes events, 0 if it reports that it does not",
-        |store| Some(u64::from(store.told?.enabled)),
+        |store| Some(u64::from(store.reported?.enabled)),
     ),
 ];
 
@@ -60,7 +60,7 @@ const COUNTERS: &[(&str, &str, OfStore)] = &[
     (
         "conductor_store_dropped_events",
         "Events that the store's own queue dropped, according to its admin page",
-        |store| store.told?.dropped_events,
+        |store| store.reported?.dropped_events,
     ),
 ];
 

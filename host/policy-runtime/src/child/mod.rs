@@ -227,14 +227,16 @@ impl RunningChild {
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
         // A child that ends early does not read everything: its status has the reason.
         named("compile-in").spawn_scoped(scope, move || drop(stdin.write_all(bytes)))?;
-        let stderr = named("compile-err").spawn_scoped(scope, move || match hear(stderr, MOST_WORDS) {
-            Ok(PipeOutput::All(words)) => words,
-            _ => b"too much to be kept".to_vec(),
-        })?;
-        let (said, heard) = sync_channel(1);
-        named("compile-out").spawn_scoped(scope, move || drop(said.send(hear(stdout, MOST_CODE))))?;
+        let stderr =
+            named("compile-err").spawn_scoped(scope, move || match read_output(stderr, MOST_WORDS) {
+                Ok(PipeOutput::All(words)) => words,
+                _ => b"too much to be kept".to_vec(),
+            })?;
+        let (finished, result) = sync_channel(1);
+        named("compile-out")
+            .spawn_scoped(scope, move || drop(finished.send(read_output(stdout, MOST_CODE))))?;
         let left = deadline.saturating_duration_since(Instant::now());
-        let stdout = heard.recv_timeout(left).unwrap_or(Ok(PipeOutput::TooLate))?;
+        let stdout = result.recv_timeout(left).unwrap_or(Ok(PipeOutput::TooLate))?;
         Ok(ChildOutput { stdout, stderr })
     }
 
@@ -271,7 +273,7 @@ impl Drop for RunningChild {
     }
 }
 
-fn hear(pipe: impl Read, most: u64) -> io::Result<PipeOutput> {
+fn read_output(pipe: impl Read, most: u64) -> io::Result<PipeOutput> {
     let mut said = Vec::new();
     pipe.take(most + 1).read_to_end(&mut said)?;
     Ok(if said.len() as u64 > most {
@@ -365,9 +367,12 @@ mod tests {
             matches!(&words, ChildError::Died { words, .. } if words.len() < 100),
             "{words}"
         );
-        assert!(matches!(hear(io::repeat(0), 10).unwrap(), PipeOutput::TooMuch));
+        assert!(matches!(
+            read_output(io::repeat(0), 10).unwrap(),
+            PipeOutput::TooMuch
+        ));
         assert!(
-            matches!(hear(io::repeat(0).take(10), 10).unwrap(), PipeOutput::All(said) if said.len() == 10)
+            matches!(read_output(io::repeat(0).take(10), 10).unwrap(), PipeOutput::All(said) if said.len() == 10)
         );
     }
 

@@ -189,15 +189,15 @@ impl LoggedQueries {
             // Unknown values count as 0 here, as the contract has it.
             Some(numbers.into_iter().map(|tokens| tokens as u32).collect())
         };
-        let heard = |wanted: fn(Tier) -> bool| {
+        let answered = |wanted: fn(Tier) -> bool| {
             recorded.line.transcript.iter().find_map(|note| match note {
                 NoteLine::Matched { tier, tokens } if wanted(tier.0) => Some(tokens.clone()),
                 _ => None,
             })
         };
-        let device = heard(|tier| tier == Tier::Device).or_else(|| column(CandidateFeature::PrefixDevice));
-        let host = heard(|tier| tier == Tier::Host).or_else(|| column(CandidateFeature::PrefixHost));
-        let any = heard(|tier| matches!(tier, Tier::Disk | Tier::Shared))
+        let device = answered(|tier| tier == Tier::Device).or_else(|| column(CandidateFeature::PrefixDevice));
+        let host = answered(|tier| tier == Tier::Host).or_else(|| column(CandidateFeature::PrefixHost));
+        let any = answered(|tier| matches!(tier, Tier::Disk | Tier::Shared))
             .or_else(|| column(CandidateFeature::PrefixAny));
         Self {
             ids: recorded.workers.iter().map(|worker| worker.id()).collect(),
@@ -248,7 +248,7 @@ impl DecisionQueries for LoggedQueries {
     }
 
     fn holders(&self, tokens: u32) -> u32 {
-        let heard = self.notes.iter().find_map(|note| match note {
+        let answered = self.notes.iter().find_map(|note| match note {
             NoteLine::Holders {
                 tokens: recorded,
                 holders,
@@ -259,21 +259,21 @@ impl DecisionQueries for LoggedQueries {
             let holders = self.on(Tier::Shared)?.iter().filter(|held| **held >= tokens);
             u32::try_from(holders.count()).ok()
         };
-        heard.or_else(counted).unwrap_or_else(|| {
+        answered.or_else(counted).unwrap_or_else(|| {
             self.miss("index.holders".to_owned());
             0
         })
     }
 
     fn header(&self, name: &str) -> Option<String> {
-        let heard = self.notes.iter().find_map(|note| match note {
+        let answered = self.notes.iter().find_map(|note| match note {
             NoteLine::Header {
                 name: recorded,
                 value,
             } if recorded.eq_ignore_ascii_case(name) => Some(value.clone()),
             _ => None,
         });
-        heard.unwrap_or_else(|| {
+        answered.unwrap_or_else(|| {
             self.miss(format!("inspect.header({name:?})"));
             None
         })

@@ -160,7 +160,7 @@ impl Targets {
         let name = &known.target.name;
         known.trouble = None;
         let mut refused = Vec::new();
-        let told = match answer {
+        let sources = match answer {
             SourceAnswer::Sources(sources) => {
                 if sources.is_empty() {
                     known.trouble = Some("the engine reports that it publishes no KV events".to_owned());
@@ -199,22 +199,22 @@ impl Targets {
                 warn!(worker = %name, rank, ?endpoint, reason, "refused to follow the KV event endpoints that the engine names");
             }
         }
-        let is_new = known.sources.as_ref() != Some(&told);
+        let is_new = known.sources.as_ref() != Some(&sources);
         if is_new {
-            match told.len() {
+            match sources.len() {
                 0 => info!(worker = %name, "no KV events found: policies see no cached prefixes there"),
                 feeds => info!(worker = %name, feeds, "found KV event feeds"),
             }
-            warn_of_rank_mismatch(&known.target, &told);
+            warn_of_rank_mismatch(&known.target, &sources);
         }
-        match (told.is_empty(), is_new) {
+        match (sources.is_empty(), is_new) {
             (true, _) => known.ask_later(LAST_PAUSE_WITHOUT, now),
             (false, false) => known.ask_later(LAST_PAUSE, now),
             // No query is needed unless they are down.
             (false, true) => known.due = None,
         }
         let had_feeds = known.has_feeds();
-        known.sources = Some(told);
+        known.sources = Some(sources);
         is_new && (had_feeds || known.has_feeds())
     }
 
@@ -282,20 +282,20 @@ impl TargetState {
 }
 
 /// Logs ranks that are configured but absent, or the reverse: requests that are pinned to those are refused.
-fn warn_of_rank_mismatch(target: &Target, told: &[EventSource]) {
-    let is_told = |rank: DpRank| told.iter().any(|source| source.rank == rank.0);
+fn warn_of_rank_mismatch(target: &Target, sources: &[EventSource]) {
+    let is_named = |rank: DpRank| sources.iter().any(|source| source.rank == rank.0);
     let configured = target.publishers.iter().filter_map(|publisher| publisher.rank);
     let absent: Vec<u16> = configured
-        .filter(|rank| !is_told(*rank))
+        .filter(|rank| !is_named(*rank))
         .map(|rank| rank.0)
         .collect();
-    let unknown: Vec<u16> = told
+    let unknown: Vec<u16> = sources
         .iter()
         .map(|source| source.rank)
         .filter(|&rank| target.publisher(rank).is_none())
         .collect();
     let is_as_configured = absent.is_empty() && unknown.is_empty();
-    if !told.is_empty() && !is_as_configured {
+    if !sources.is_empty() && !is_as_configured {
         warn!(
             worker = %target.name,
             ?absent,
