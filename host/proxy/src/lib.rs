@@ -20,7 +20,6 @@ mod dispatch;
 mod edge;
 mod fleet;
 mod limits;
-mod metrics;
 mod observe;
 #[cfg(test)]
 mod parity_tests;
@@ -52,13 +51,13 @@ pub use limits::clients::{ClientLimits, ClientSpec, EngineFields, KeyHash};
 pub use limits::edge_settings::{CorsSpec, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, PagesListener};
 pub use limits::memory::{MemoryReport, MemoryStage};
 pub use limits::retries::RetrySpec;
-pub use metrics::ProxyMetrics;
 pub use observe::events::ListenerReport;
 pub use observe::experiments::{CanarySpec, ShadowSpec, TrialSpec};
 pub use observe::pipeline_parts::PipelineWatch;
 pub use observe::policies::Decisions;
 pub use proxy::{Proxy, ProxyParts};
 pub use request::fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
+pub use request::metrics::ProxyMetrics;
 pub use request::place::{
     AnswerFailure, AnswerHandle, AnswerStart, AttemptTimeouts, HeaderChanges, Place, Placed, PlacedHandle,
     PlacedWorker, SendFailure,

@@ -14,7 +14,7 @@ use crate::base::reply::Refusal;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::sources::DecisionSources;
 use crate::fleet::feeds::LiveFeeds;
-use crate::metrics::ProxyMetrics;
+use crate::request::metrics::ProxyMetrics;
 use crate::request::model_list::ModelList;
 use crate::request::responses::ResponseTable;
 use crate::request::snapshot::SnapshotCell;
@@ -81,7 +81,7 @@ impl Proxy {
 
     /// Counts a refusal before the route of the request is known. Returns the refusal.
     pub(crate) fn unrouted(&self, refusal: Refusal) -> Refusal {
-        self.metrics.unrouted(refusal.outcome());
+        self.metrics.dispatch.pools.unrouted(refusal.outcome());
         self.metrics.edge.refused(&refusal);
         refusal
     }

@@ -188,10 +188,6 @@ const LARGER: &[(&str, &str)] = &[
         "a client with its limits and rights: one field for each",
     ),
     (
-        "proxy::ProxyMetrics",
-        "metrics of the request path; to be divided between their owners",
-    ),
-    (
         "proxy::ShadowReport",
         "a page of the router: one field for each key of its JSON",
     ),
@@ -267,22 +263,6 @@ const DEFINED_AGAIN: &[(&str, &str)] = &[
         "private to files of several folders, renamed as each folder is untied",
     ),
     (
-        "proxy::PolicyKindLabel",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::PolicyLabel",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::PoolLabel",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::PoolOutcomeLabel",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
         "proxy::Question",
         "private to files of several folders, renamed as each folder is untied",
     ),
@@ -320,10 +300,6 @@ const DEFINED_AGAIN: &[(&str, &str)] = &[
     ),
     (
         "proxy::Window",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::WorkerResultLabel",
         "private to files of several folders, renamed as each folder is untied",
     ),
 ];

@@ -13,6 +13,7 @@ pub(crate) mod hashed_prompt;
 pub(crate) mod inference_request;
 pub(crate) mod load_guard;
 pub(crate) mod matches;
+pub(crate) mod metrics;
 pub(crate) mod pool_state;
 pub(crate) mod queries;
 pub(crate) mod request_head;

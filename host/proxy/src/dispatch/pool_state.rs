@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::base::keep_alive::KeepAlive;
 use crate::base::timeouts::RequestLimits;
 use crate::dispatch::expectation::Expectation;
+use crate::dispatch::metrics::PoolMetrics;
 use crate::dispatch::split::PdPool;
 use crate::fleet::pool::WorkerPool;
 use crate::limits::admission::PoolQueue;
 use crate::limits::retries::{RetryBudget, RetrySpec};
-use crate::metrics::PoolMetrics;
 use crate::tokens::TokenSource;
 
 /// Pool of a snapshot.

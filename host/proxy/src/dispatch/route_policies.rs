@@ -7,10 +7,9 @@ use routing::{Phase, PolicyVersions};
 
 use crate::dispatch::shadow::Shadows;
 use crate::limits::admission::Objectives;
-use crate::metrics::ProxyMetrics;
 use crate::observe::decided_by::VersionNames;
 use crate::observe::experiments::Trial;
-use crate::observe::policies::PolicyMetrics;
+use crate::observe::policies::{PolicyFamilies, PolicyMetrics};
 
 /// Policies of one route of a snapshot.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ pub(crate) struct DecidingPolicy {
 }
 
 impl DecidingPolicy {
-    pub(crate) fn new(versions: Arc<PolicyVersions>, metrics: &ProxyMetrics) -> Self {
+    pub(crate) fn new(versions: Arc<PolicyVersions>, metrics: &PolicyFamilies) -> Self {
         Self {
             metrics: metrics.policy(versions.name()),
             names: VersionNames::of(&versions),

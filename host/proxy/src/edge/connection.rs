@@ -15,10 +15,10 @@ use worker_client::tls::Stream;
 use super::drive::{CONNECTION_BUFFER, Ended, Ends, drive, set_options};
 use super::framing::{Guard, GuardFlags};
 use super::http2;
-use super::metrics::{CloseReason, EdgeMetrics, Protocol};
 use super::respond::{self, Respond, Terms};
 use crate::edge::connections::ConnectionSlot;
 use crate::limits::edge_settings::EdgeLimits;
+use crate::observe::edge_metrics::{CloseReason, EdgeMetrics, Protocol};
 use crate::request::realtime::OpenedTunnel;
 
 /// Serves a connection until it ends. `stop` ends it gracefully, and `cut` ends it at once.
@@ -145,7 +145,7 @@ async fn converse<R: Respond>(
         if opened.is_there() {
             let _turn = seat.turn();
             // On the heap: every connection would reserve this future's size.
-            Box::pin(opened.run(cut, &listener.metrics().tunnels)).await;
+            Box::pin(opened.run(cut)).await;
         }
         return None;
     };

@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::CloseReason;
 use crate::edge::connections::ConnectionSlot;
+use crate::observe::edge_metrics::CloseReason;
 
 /// Bytes of a connection's buffer besides those of the longest head. Hyper itself answers an overflow of the buffer,
 /// without a body.

@@ -9,7 +9,6 @@ mod drive;
 mod framing;
 mod head;
 mod http2;
-mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod own_pages;
 mod pages;
@@ -26,7 +25,6 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 pub use self::accept::{Door, DoorKey};
-pub(crate) use self::metrics::{CloseReason, EdgeMetrics};
 pub use self::pages::{PagesSpec, serve_pages};
 use self::relief::ServerRelief;
 use self::service::Service;
@@ -129,14 +127,14 @@ pub async fn serve(
 
 /// Builds the connection limiter of the clients' listener.
 fn room(limit: usize, proxy: &Proxy, stop: &CancellationToken) -> Arc<ConnectionLimiter> {
-    let metrics = &proxy.metrics;
+    let metrics = &proxy.metrics.edge;
     let shown = i64::try_from(limit).unwrap_or(i64::MAX);
-    metrics.client_connections_limit.set(shown);
+    metrics.slots.limit.set(shown);
     ConnectionLimiter::new(ConnectionLimiterSpec {
         limit,
         key: "server.max-connections",
-        taken: metrics.client_connections.clone(),
-        edge: metrics.edge.clone(),
+        taken: metrics.slots.open.clone(),
+        edge: metrics.clone(),
         memory: Arc::clone(&proxy.snapshots.edge().memory),
         stop: stop.clone(),
     })

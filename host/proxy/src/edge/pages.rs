@@ -16,13 +16,13 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::accept::Door;
-use super::metrics::EdgeMetrics;
 use super::respond::{Respond, Terms};
 use super::{connection, head};
 use crate::base::deadline::ResponseDeadline;
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec};
 use crate::limits::edge_settings::PagesListener;
+use crate::observe::edge_metrics::EdgeMetrics;
 use crate::proxy::Proxy;
 use crate::request::realtime::OpenedTunnel;
 use crate::tasks;
@@ -78,7 +78,7 @@ pub async fn serve_pages(
     let pages = Pages {
         router,
         terms: Arc::new(terms),
-        metrics: proxy.metrics.edge.pages(spec.listener),
+        metrics: proxy.metrics.edge.pages(spec.listener.as_str()),
     };
     serve(door, pages, spec, stop).await;
 }

@@ -12,12 +12,12 @@ use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 
 use super::connection_body::ConnectionBody;
-use super::metrics::EdgeMetrics;
 use crate::base::deadline::ResponseDeadline;
 use crate::base::reply::Refusal;
 use crate::base::tls::ServerTls;
 use crate::edge::connections::{ConnectionSlot, Forwarded};
 use crate::limits::edge_settings::{EdgeLimits, Http2Limits};
+use crate::observe::edge_metrics::EdgeMetrics;
 use crate::request::realtime::OpenedTunnel;
 
 /// Settings of a connection, as configured when it begins.

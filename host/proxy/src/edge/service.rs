@@ -16,12 +16,12 @@ use inference_api::{Endpoint, EndpointWork};
 use tower::ServiceExt;
 
 use super::head;
-use super::metrics::EdgeMetrics;
 use super::respond::{Respond, Terms};
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{self, AddressLimit, ConnectionSlot, Forwarded, Sender};
 use crate::edge::control_routes;
 use crate::limits::edge_settings::EdgeSettings;
+use crate::observe::edge_metrics::EdgeMetrics;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::handle;
@@ -80,7 +80,7 @@ impl Respond for Service {
         let client = hyper::upgrade::on(&mut request);
         let mut response = self.answer(request, from).await;
         if let Some(worker) = response.extensions_mut().remove::<TunnelSlot>() {
-            opened.fill(&worker, client);
+            opened.fill(&worker, client, self.proxy.metrics.tunnels.clone());
         }
         response
     }
@@ -170,7 +170,7 @@ impl Service {
         from: Option<IpAddr>,
     ) -> Response<Body> {
         if let Err(refusal) = realtime::check(endpoint, &request) {
-            self.proxy.metrics.unrouted(refusal.outcome());
+            self.proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
             return reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from);
         }
         self.serve(endpoint, request, from).await

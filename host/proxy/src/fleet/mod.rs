@@ -7,6 +7,7 @@ pub(crate) mod feeds;
 pub(crate) mod health;
 pub(crate) mod knowledge;
 mod latency;
+pub(crate) mod metrics;
 pub(crate) mod pool;
 pub(crate) mod source;
 pub(crate) mod worker;

@@ -5,4 +5,5 @@ pub(crate) mod bodies;
 pub(crate) mod clients;
 pub(crate) mod edge_settings;
 pub(crate) mod memory;
+pub(crate) mod metrics;
 pub(crate) mod retries;

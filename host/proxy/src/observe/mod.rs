@@ -1,7 +1,9 @@
 //! Observers: events, experiments and names of deciding policies.
 
 pub(crate) mod decided_by;
+pub(crate) mod edge_metrics;
 pub(crate) mod events;
 pub(crate) mod experiments;
+pub(crate) mod metrics;
 pub(crate) mod pipeline_parts;
 pub(crate) mod policies;

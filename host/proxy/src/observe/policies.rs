@@ -9,11 +9,7 @@ use routing::FaultKind;
 
 use crate::base::buckets::decision_times;
 use crate::base::label::{VERDICTS, VerdictKind};
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabel {
-    policy: String,
-}
+use crate::base::metric_labels::{PolicyKindLabel, PolicyLabel, TimesFamily};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyVerdictLabel {
@@ -21,22 +17,14 @@ struct PolicyVerdictLabel {
     verdict: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyKindLabel {
-    policy: String,
-    kind: &'static str,
-}
-
-type PolicyTimes = Family<PolicyLabel, Histogram, fn() -> Histogram>;
-
 /// Metric families of all policies.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyFamilies {
     decisions: Family<PolicyVerdictLabel, Counter>,
     faults: Family<PolicyKindLabel, Counter>,
     fallbacks: Family<PolicyLabel, Counter>,
-    gather_time: PolicyTimes,
-    decision_time: PolicyTimes,
+    gather_time: TimesFamily<PolicyLabel>,
+    decision_time: TimesFamily<PolicyLabel>,
 }
 
 impl Default for PolicyFamilies {

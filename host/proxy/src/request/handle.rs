@@ -69,7 +69,7 @@ pub(crate) async fn infer(
 /// Refuses a client that may not come in. Its body is discarded for a limited time, so that the client gets to read the
 /// refusal.
 async fn turn_away(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
-    proxy.metrics.unrouted(refusal.outcome());
+    proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
     body_reader::hear_out(&head.headers, body).await;
     refusal
 }

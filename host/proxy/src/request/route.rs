@@ -12,8 +12,8 @@ use wildmatch::WildMatch;
 use crate::base::stable_hash::stable_hash;
 use crate::dispatch::route_policies::{DecidingPolicy, RoutePolicies};
 use crate::dispatch::shadow::Shadows;
-use crate::metrics::ProxyMetrics;
 use crate::observe::experiments::{Trial, TrialParts};
+use crate::request::metrics::ProxyMetrics;
 use crate::request::snapshot::{RouteSpec, Snapshot};
 
 /// Error of an invalid route.
@@ -109,8 +109,14 @@ impl Route {
         let RoutePlan {
             spec, pool, headers, ..
         } = plan;
-        let shadows = Shadows::next(&spec.trials, &spec.pool, &title(&spec), known, &metrics.shadows);
-        let deciding = |versions| DecidingPolicy::new(versions, metrics);
+        let shadows = Shadows::next(
+            &spec.trials,
+            &spec.pool,
+            &title(&spec),
+            known,
+            &metrics.dispatch.shadows,
+        );
+        let deciding = |versions| DecidingPolicy::new(versions, &metrics.observe.policies);
         let canaries = spec.trials.canaries.into_iter();
         let policies = RoutePolicies {
             route: index,
@@ -181,7 +187,7 @@ fn trial(
         arms.map(|policy| &*policy.versions).collect()
     });
     let before = before.and_then(|before| Some((before.trial.as_ref()?, &*known)));
-    Some(Trial::next(parts, before, &metrics.arms))
+    Some(Trial::next(parts, before, &metrics.observe.arms))
 }
 
 /// Returns a hash that identifies a route by its pool and its conditions, wherever it stands.

@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 use tokenize::TokenizationCache;
 
 use crate::base::label::{TOKEN_TRIES, TOKENS, TokenTry, TokensKind};
+use crate::base::metric_labels::PoolOutcomeLabel;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FromLabel {
@@ -21,12 +22,6 @@ struct FromLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OnLabel {
     on: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolOutcomeLabel {
-    pool: String,
-    outcome: &'static str,
 }
 
 /// Counters of a pool's queries of workers' tokenizers.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use routing::Dialect;
 
+use crate::dispatch::metrics::PdMetrics;
 use crate::dispatch::split::{Detection, DialectReport};
-use crate::metrics::PdMetrics;
 
 /// Settings of a pool whose requests may be split between a prefill and a decode worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

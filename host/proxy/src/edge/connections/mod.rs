@@ -25,9 +25,9 @@ pub(crate) use self::fronts::{Forwarded, Sender, sender};
 use self::register::{ConnectionState, Register, since};
 use crate::base::reply::Refusal;
 use crate::base::throttle::Throttle;
-use crate::edge::{CloseReason, EdgeMetrics};
 use crate::limits::edge_settings::EdgeSettings;
 use crate::limits::memory::Memory;
+use crate::observe::edge_metrics::{CloseReason, EdgeMetrics};
 
 /// Interval at which a waiting connection looks for an idle one to close.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -32,11 +32,11 @@ pub(super) use self::detect::begins_with_http2;
 use self::stream::StreamBody;
 use self::traffic::{Entry, StreamTasks, Traffic};
 use super::drive::{CONNECTION_BUFFER, Ended, LAST_WORDS, unheard};
-use super::metrics::CloseReason;
 use super::respond::{Respond, Terms};
 use crate::base::deadline::ResponseDeadline;
 use crate::base::reply::Refusal;
 use crate::edge::connections::ConnectionSlot;
+use crate::observe::edge_metrics::CloseReason;
 use crate::request::realtime::OpenedTunnel;
 
 /// Grace period of a closing connection without streams whose client does not answer.

@@ -15,7 +15,7 @@ use super::resets::ResetBudget;
 use super::stream::StreamTimes;
 use crate::edge::connections::{ConnectionSlot, Forwarded, NoConnectionSlot, SeatBeside, Turn};
 use crate::edge::drive::overdue;
-use crate::edge::metrics::{CloseReason, EdgeMetrics};
+use crate::observe::edge_metrics::{CloseReason, EdgeMetrics};
 use crate::tasks;
 
 /// Delay of the reset after a refusal whose request body was not read. Some clients (curl 7.88) miss a response that

@@ -1,9 +1,10 @@
 //! Metrics of the queries of model lists.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+
+use crate::base::metric_labels::WorkerResultLabel;
 
 /// Result of a query of a worker's model list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +29,6 @@ const REFRESHES: [(RefreshResult, &str); 5] = [
     (RefreshResult::Failed, "failed"),
     (RefreshResult::Invalid, "invalid"),
 ];
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WorkerResultLabel {
-    worker: String,
-    result: &'static str,
-}
 
 /// Metric families of the catalog.
 #[derive(Debug, Clone, Default)]

@@ -8,17 +8,12 @@ use prometheus_client::registry::Registry;
 use crate::base::label::{
     EJECTIONS, EjectionCause, PROBES, ProbeResult, RETRIES, RetryKind, SCRAPES, ScrapeResult,
 };
+use crate::base::metric_labels::WorkerResultLabel;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WorkerCauseLabel {
     worker: String,
     cause: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WorkerResultLabel {
-    worker: String,
-    result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

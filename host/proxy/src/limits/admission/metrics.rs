@@ -6,6 +6,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::base::buckets::request_times;
+use crate::base::metric_labels::{PoolLabel, TimesFamily};
+
 /// Admission result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admitted {
@@ -37,16 +40,22 @@ struct PoolResultLabel {
     result: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolLabel {
-    pool: String,
-}
-
 /// The metrics of all pools.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct AdmissionFamilies {
     results: Family<PoolResultLabel, Counter>,
     comments: Family<PoolLabel, Counter>,
+    waits: TimesFamily<PoolLabel>,
+}
+
+impl Default for AdmissionFamilies {
+    fn default() -> Self {
+        Self {
+            results: Family::default(),
+            comments: Family::default(),
+            waits: Family::new_with_constructor(request_times),
+        }
+    }
 }
 
 /// Handles of one pool.
@@ -69,23 +78,28 @@ impl AdmissionFamilies {
             "Keep-alive comments on idle streams",
             self.comments.clone(),
         );
+        registry.register(
+            "queue_wait_seconds",
+            "Queue wait of held requests",
+            self.waits.clone(),
+        );
     }
 
-    pub(crate) fn pool(&self, pool: &str, waited: Histogram) -> AdmissionMetrics {
+    /// Returns the metrics of a pool's budget and queue.
+    pub(crate) fn pool(&self, pool: &str) -> AdmissionMetrics {
         let of = |result| PoolResultLabel {
             pool: pool.to_owned(),
             result,
         };
         AdmissionMetrics {
             results: RESULTS.map(|(_, label)| self.results.get_or_create_owned(&of(label))),
-            waited,
+            waited: self.waits.get_or_create_owned(&PoolLabel::of(pool)),
         }
     }
 
     /// Returns the counter of one pool's comments.
     pub(crate) fn comments(&self, pool: &str) -> Counter {
-        let pool = pool.to_owned();
-        self.comments.get_or_create_owned(&PoolLabel { pool })
+        self.comments.get_or_create_owned(&PoolLabel::of(pool))
     }
 }
 

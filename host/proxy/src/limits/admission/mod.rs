@@ -21,7 +21,7 @@ pub use spec::{AdmissionSpec, BudgetSpec, Objectives};
 pub(crate) use admission_request::{AdmissionInput, PoolQueue, PriorityHint, RequestTerms, start_deadline};
 pub(crate) use capacity::Capacity;
 pub(crate) use controller::AdmissionController;
-pub(crate) use metrics::{AdmissionFamilies, AdmissionMetrics, CLASSES};
+pub(crate) use metrics::{AdmissionFamilies, CLASSES};
 pub(crate) use permit::Permit;
 pub(crate) use queue_entry::{QueuePosition, longest_hold};
 pub(crate) use session::AdmissionSession;

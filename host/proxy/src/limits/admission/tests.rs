@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::poll;
 use placement::HoldTerms;
-use prometheus_client::metrics::histogram::Histogram;
 use routing::CapacityEvent;
 use tokio::time::Instant;
 
@@ -20,7 +19,7 @@ use super::queue_entry::{QueueEntry, Unserved};
 const LONG: Duration = Duration::from_secs(60);
 
 pub(super) fn controller() -> Arc<AdmissionController> {
-    AdmissionController::new(AdmissionFamilies::default().pool("main", Histogram::new([1.0])))
+    AdmissionController::new(AdmissionFamilies::default().pool("main"))
 }
 
 /// Creates an admission controller with these limits.

@@ -6,21 +6,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabel {
-    policy: String,
-}
+use crate::base::metric_labels::{PolicyKindLabel, PolicyLabel};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyResultLabel {
     policy: String,
     result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyKindLabel {
-    policy: String,
-    kind: &'static str,
 }
 
 /// Metric families of all policies.

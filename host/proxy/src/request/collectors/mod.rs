@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 use self::admission::AdmissionCollector;
 use self::edge::EdgeCollector;
 use self::fleet::FleetCollector;
-use crate::metrics::ProxyMetrics;
 use crate::observe::experiments::encode_trials;
+use crate::request::metrics::ProxyMetrics;
 use crate::request::snapshot::SnapshotCell;
 
 /// Collector over the experiments of the active snapshot.

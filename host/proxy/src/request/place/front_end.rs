@@ -160,7 +160,7 @@ impl Place {
         let id = arrival.head.id.clone();
         let refused = |refusal: Refusal| refuse(shape, Some(&id), &refusal);
         let reservation = arrival.reservation.map_err(|refusal| {
-            self.proxy.metrics.unrouted(refusal.outcome());
+            self.proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
             refused(refusal)
         })?;
         let limit = snapshot.limits.body_bytes;

@@ -44,9 +44,17 @@ pub(crate) struct TunnelSlot(Arc<Mutex<Option<Tunnel>>>);
 /// Tunnel of a client's connection, once an answer on it switches protocols.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedTunnel {
-    tunnel: Mutex<Option<(OnUpgrade, Tunnel)>>,
+    tunnel: Mutex<Option<JoinedTunnel>>,
     /// `true` once there is a tunnel: the connection's bytes are no requests any more.
     is_switched: Arc<AtomicBool>,
+}
+
+/// Tunnel with the client's side and its metrics.
+#[derive(Debug)]
+struct JoinedTunnel {
+    tunnel: Tunnel,
+    client: OnUpgrade,
+    metrics: TunnelMetrics,
 }
 
 /// Side of a tunnel that broke off.
@@ -68,8 +76,12 @@ impl TunnelSlot {
 
 impl OpenedTunnel {
     /// Joins the worker's side and the client's.
-    pub(crate) fn fill(&self, worker: &TunnelSlot, client: OnUpgrade) {
-        let tunnel = worker.take().map(|tunnel| (client, tunnel));
+    pub(crate) fn fill(&self, worker: &TunnelSlot, client: OnUpgrade, metrics: TunnelMetrics) {
+        let tunnel = worker.take().map(|tunnel| JoinedTunnel {
+            tunnel,
+            client,
+            metrics,
+        });
         self.is_switched.store(tunnel.is_some(), Ordering::Release);
         *self.lock() = tunnel;
     }
@@ -79,15 +91,16 @@ impl OpenedTunnel {
         Arc::clone(&self.is_switched)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(OnUpgrade, Tunnel)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<JoinedTunnel>> {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the tunnel to its end, where there is one. `cut` ends it at once.
-    pub(crate) async fn run(&self, cut: CancellationToken, metrics: &TunnelMetrics) {
+    pub(crate) async fn run(&self, cut: CancellationToken) {
         let opened = self.lock().take();
-        if let Some((client, tunnel)) = opened {
-            tunnel.run(client, cut, metrics).await;
+        if let Some(joined) = opened {
+            let (tunnel, client) = (joined.tunnel, joined.client);
+            tunnel.run(client, cut, &joined.metrics).await;
         }
     }
 

@@ -9,8 +9,8 @@ use super::{Snapshot, SnapshotPlan};
 use crate::limits::admission::Capacity;
 use crate::limits::edge_settings::EdgeSettings;
 use crate::limits::memory::MemoryStage;
-use crate::metrics::ProxyMetrics;
 use crate::observe::events::EventWorkers;
+use crate::request::metrics::ProxyMetrics;
 
 /// Cell of the active snapshot. Readers load it without waiting. The only writer is the composition root.
 #[derive(Debug)]
@@ -59,11 +59,11 @@ impl SnapshotCell {
         let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
         for gone in before.members().map(|member| &*member.worker.spec().name) {
             if !stays(gone) {
-                next.metrics.forget_worker(gone);
+                next.metrics.fleet.forget_worker(gone);
             }
         }
         for gone in before.clients.gone(&next.clients) {
-            next.metrics.clients.forget(gone);
+            next.metrics.limits.clients.forget(gone);
         }
     }
 }

@@ -33,10 +33,10 @@ use crate::limits::clients::{ClientSpec, Clients};
 use crate::limits::edge_settings::{EdgeSettings, EdgeSpec};
 use crate::limits::memory::MemoryReport;
 use crate::limits::retries::RetrySpec;
-use crate::metrics::ProxyMetrics;
 use crate::observe::events::ListenerReport;
 use crate::observe::experiments::TrialSpec;
 use crate::record::RecordSpec;
+use crate::request::metrics::ProxyMetrics;
 use crate::request::route::Route;
 use crate::tokens::{ModelsSpec, TokenSource, Tokenizing};
 

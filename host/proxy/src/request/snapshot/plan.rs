@@ -25,8 +25,8 @@ use crate::fleet::worker::WorkerHandle;
 use crate::limits::admission::{Admission, AdmissionController, PoolQueue};
 use crate::limits::clients::Clients;
 use crate::limits::edge_settings::EdgeSettings;
-use crate::metrics::ProxyMetrics;
 use crate::observe::events::EventHub;
+use crate::request::metrics::ProxyMetrics;
 use crate::request::route::{Route, RouteError, RoutePlan};
 use crate::tokens::{Tokenizing, TokenizingPlan};
 
@@ -156,7 +156,7 @@ impl SnapshotPlan {
             clients: Clients::next(
                 previous.map(|snapshot| &snapshot.clients),
                 spec.clients,
-                &metrics.clients,
+                &metrics.limits.clients,
             ),
             limits: spec.limits,
             edge: Arc::new(EdgeSettings::next(
@@ -169,7 +169,7 @@ impl SnapshotPlan {
                 policy_headers: spec.policy_headers.into(),
                 record: spec.record,
                 events: previous.map_or_else(
-                    || EventHub::new(metrics.events.clone()),
+                    || EventHub::new(metrics.observe.events.clone()),
                     |previous| Arc::clone(&previous.settings.events),
                 ),
             }),
@@ -230,7 +230,8 @@ impl PoolPlan {
         };
         PoolState {
             queue: PoolQueue {
-                controller: queue.unwrap_or_else(|| AdmissionController::new(metrics.gate(&name))),
+                controller: queue
+                    .unwrap_or_else(|| AdmissionController::new(metrics.limits.admission.pool(&name))),
                 limit: spec.queue_limit,
                 timeout: spec.queue_timeout,
                 admission: spec.admission.map(Admission::new),
@@ -240,7 +241,7 @@ impl PoolPlan {
             expectation: spec.expectation,
             keep_alive: spec.keep_alive.map(|every| KeepAlive {
                 every,
-                comments: metrics.admission.comments(&name),
+                comments: metrics.limits.admission.comments(&name),
             }),
             bodies: BodyRules {
                 accept_handover: spec.accept_handover,
@@ -248,7 +249,7 @@ impl PoolPlan {
             },
             pd: spec.pd.map(|spec| PdPool {
                 spec,
-                metrics: metrics.pd(&name),
+                metrics: metrics.dispatch.splits.pool(&name),
                 detection,
             }),
             retries: PoolRetries {
@@ -268,7 +269,7 @@ impl LinkPlan {
             Self::New(worker, upstream) => Arc::new(WorkerHandle::new(
                 &worker,
                 *upstream,
-                metrics.worker(&worker.spec().name),
+                metrics.fleet.worker(&worker.spec().name),
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! Metrics of the edge.
+//! Metrics of the edge. Request handling counts the refusals of bodies among them.
 
 use std::sync::Arc;
 
@@ -6,11 +6,10 @@ use inference_api::EndpointClass;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::base::reply::Refusal;
-use crate::limits::edge_settings::PagesListener;
-use crate::request::realtime::TunnelMetrics;
 
 /// Reason why the edge closed a connection or refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +89,7 @@ struct PagesReasonLabel {
 
 /// Protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(crate) enum Protocol {
     Http1,
     Http2,
 }
@@ -108,6 +107,13 @@ struct EndpointLabel {
     endpoint: &'static str,
 }
 
+/// Gauges of the connections of clients.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConnectionGauges {
+    pub(crate) open: Gauge,
+    pub(crate) limit: Gauge,
+}
+
 /// The edge's counters. A clone is another handle to the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeMetrics {
@@ -121,7 +127,7 @@ pub(crate) struct EdgeMetrics {
     http2_requests: Counter,
     /// TLS handshakes completed.
     handshakes: Counter,
-    pub(super) tunnels: TunnelMetrics,
+    pub(crate) slots: ConnectionGauges,
     endpoints: Family<EndpointLabel, Counter>,
     /// Requests, indexed by the discriminant of the class.
     came_for: Arc<[Counter; EndpointClass::ALL.len()]>,
@@ -143,17 +149,17 @@ impl Default for EdgeMetrics {
             of_pages: Family::default(),
             turned: Arc::new(turned),
             handshakes: Counter::default(),
-            tunnels: TunnelMetrics::default(),
             came_for: Arc::new(came_for),
             endpoints,
+            slots: ConnectionGauges::default(),
         }
     }
 }
 
 impl EdgeMetrics {
-    /// Returns the metrics of a listener of pages: its connections are counted apart from those of clients.
-    pub(super) fn pages(&self, listener: PagesListener) -> Self {
-        let listener = listener.as_str();
+    /// Returns the metrics of the listener of pages of that name: its connections are counted apart from those of
+    /// clients.
+    pub(crate) fn pages(&self, listener: &'static str) -> Self {
         let turned = TURNED.map(|(_, reason)| {
             let label = PagesReasonLabel { listener, reason };
             self.of_pages.get_or_create_owned(&label)
@@ -167,7 +173,6 @@ impl EdgeMetrics {
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
-        self.tunnels.register(registry);
         registry.register(
             "edge_turned_away",
             "Rejected connections and requests of clients, by reason",
@@ -198,10 +203,20 @@ impl EdgeMetrics {
             "Requests to endpoints of workers, by class of the endpoint",
             self.endpoints.clone(),
         );
+        registry.register(
+            "client_connections",
+            "Open connections of clients",
+            self.slots.open.clone(),
+        );
+        registry.register(
+            "client_connections_limit",
+            "Limit of client connections; further ones wait",
+            self.slots.limit.clone(),
+        );
     }
 
     /// Counts a request to an endpoint that workers serve.
-    pub(super) fn came_for(&self, class: EndpointClass) {
+    pub(crate) fn came_for(&self, class: EndpointClass) {
         self.came_for[class as usize].inc();
     }
 
@@ -210,16 +225,16 @@ impl EdgeMetrics {
     }
 
     /// Counts a connection.
-    pub(super) fn connected(&self, protocol: Protocol) {
+    pub(crate) fn connected(&self, protocol: Protocol) {
         self.connected[protocol as usize].inc();
     }
 
     /// Counts a request over HTTP/2.
-    pub(super) fn came_over_http2(&self) {
+    pub(crate) fn came_over_http2(&self) {
         self.http2_requests.inc();
     }
 
-    pub(super) fn shook_hands(&self) {
+    pub(crate) fn shook_hands(&self) {
         self.handshakes.inc();
     }
 

@@ -1,0 +1,75 @@
+//! Metrics of the request path: one group for each folder that owns some.
+//!
+//! Handles are resolved when a snapshot is built, so that a request only adds to atomics. Values of the running state
+//! (loads, queues, connections) are read when Prometheus scrapes. Reading them costs a request nothing.
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use routing::PipelineSpec;
+
+use crate::dispatch::metrics::{DispatchMetrics, PoolMetrics};
+use crate::fleet::metrics::FleetMetrics;
+use crate::limits::metrics::LimitMetrics;
+use crate::observe::edge_metrics::EdgeMetrics;
+use crate::observe::metrics::ObserveMetrics;
+use crate::observe::pipeline_parts::PipelineWatch;
+use crate::observe::policies::Decisions;
+use crate::request::realtime::TunnelMetrics;
+use crate::request::responses::ResponseMetrics;
+use crate::tokens::TokensMetrics;
+
+/// Metrics of the request path. A clone is another handle to the same numbers.
+#[derive(Debug, Clone, Default)]
+pub struct ProxyMetrics {
+    pub(crate) dispatch: DispatchMetrics,
+    pub(crate) tokens: TokensMetrics,
+    pub(crate) limits: LimitMetrics,
+    pub(crate) observe: ObserveMetrics,
+    pub(crate) fleet: FleetMetrics,
+    pub(crate) edge: EdgeMetrics,
+    pub(crate) tunnels: TunnelMetrics,
+    pub(crate) responses: ResponseMetrics,
+}
+
+impl ProxyMetrics {
+    /// Registers every metric, with names that begin with `conductor_`.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let registry = registry.sub_registry_with_prefix("conductor");
+        metrics.dispatch.register(registry);
+        metrics.tokens.register(registry);
+        metrics.limits.register(registry);
+        metrics.observe.register(registry);
+        metrics.fleet.register(registry);
+        metrics.edge.register(registry);
+        metrics.tunnels.register(registry);
+        metrics.responses.register(registry);
+        metrics
+    }
+
+    /// Returns the metrics of one pool.
+    pub(crate) fn pool(&self, name: &str) -> PoolMetrics {
+        let retries = self.fleet.retries(name);
+        self.dispatch.pools.pool(name, retries, self.tokens.pool(name))
+    }
+
+    /// Returns the counters of a policy's answers.
+    #[must_use]
+    pub fn decisions_of(&self, policy: &str) -> Decisions {
+        self.observe.policies.decisions(policy)
+    }
+
+    /// Returns an observer of the parts of a pipeline; `scorer` returns the name under which a policy among them is
+    /// kept.
+    #[must_use]
+    pub fn watch_pipeline(
+        &self,
+        name: &str,
+        spec: &PipelineSpec,
+        scorer: impl Fn(&str) -> String,
+    ) -> Arc<PipelineWatch> {
+        let policies = self.observe.policies.clone();
+        Arc::new(self.observe.pipelines.watch(policies, name, spec, scorer))
+    }
+}
