@@ -231,75 +231,11 @@ const DEFINED_AGAIN: &[(&str, &str)] = &[
         "private to files of several folders, renamed as each folder is untied",
     ),
     (
-        "proxy::Asked",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Broken",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Bucket",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
         "proxy::Entry",
         "private to files of several folders, renamed as each folder is untied",
     ),
     (
-        "proxy::Guard",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
         "proxy::Kept",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Known",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Line",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Question",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Queue",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::QueueFull",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Shared",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Shown",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Stage",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Turn",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Turns",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Waiter",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Window",
         "private to files of several folders, renamed as each folder is untied",
     ),
 ];

@@ -13,7 +13,7 @@ use tracing::debug;
 use worker_client::tls::Stream;
 
 use super::drive::{CONNECTION_BUFFER, Ended, Ends, drive, set_options};
-use super::framing::{Guard, GuardFlags};
+use super::framing::{FramingGuard, GuardFlags};
 use super::http2;
 use super::respond::{self, Respond, Terms};
 use crate::edge::connections::ConnectionSlot;
@@ -118,7 +118,7 @@ async fn converse<R: Respond>(
         is_switched: opened.switched(),
         ..GuardFlags::default()
     };
-    let guard = Guard::new(stream, flags.clone());
+    let guard = FramingGuard::new(stream, flags.clone());
     let connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.keep_alive_timeout)

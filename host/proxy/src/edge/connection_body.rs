@@ -6,17 +6,17 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use crate::edge::connections::Turn;
+use crate::edge::connections::RequestTurn;
 
 /// Response body that keeps its connection marked as busy until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionBody<B> {
     body: B,
-    _turn: Turn,
+    _turn: RequestTurn,
 }
 
 impl<B> ConnectionBody<B> {
-    pub(super) fn new(body: B, turn: Turn) -> Self {
+    pub(super) fn new(body: B, turn: RequestTurn) -> Self {
         Self { body, _turn: turn }
     }
 }

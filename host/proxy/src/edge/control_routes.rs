@@ -33,7 +33,7 @@ const MEMORY_FULL: &str = "memory is short";
 /// Maximum of workers of a pool that `/readyz` names.
 const MOST_NAMED: usize = 32;
 
-type Shared = State<Arc<Proxy>>;
+type SharedProxy = State<Arc<Proxy>>;
 
 /// Builds `/health`, `/readyz` and `/metrics`, which clients and operators share.
 pub fn status_pages(proxy: Arc<Proxy>) -> Router {
@@ -138,12 +138,12 @@ async fn health() -> StatusCode {
     StatusCode::OK
 }
 
-async fn readyz(State(proxy): Shared) -> Response<Body> {
+async fn readyz(State(proxy): SharedProxy) -> Response<Body> {
     readiness(&proxy, true)
 }
 
 /// Answers `/readyz` to clients. If the API requires keys, a client without a key gets no names of pools.
-async fn clients_readyz(State(proxy): Shared) -> Response<Body> {
+async fn clients_readyz(State(proxy): SharedProxy) -> Response<Body> {
     let names_pools = !proxy.snapshots.load().clients.are_known();
     readiness(&proxy, names_pools)
 }
@@ -217,7 +217,7 @@ fn out_of_service(report: &WorkerReport) -> serde_json::Value {
     })
 }
 
-async fn metrics(State(proxy): Shared) -> Response<Body> {
+async fn metrics(State(proxy): SharedProxy) -> Response<Body> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &proxy.registry)
         .expect("writing to a string does not fail");
@@ -230,14 +230,14 @@ async fn metrics(State(proxy): Shared) -> Response<Body> {
 }
 
 /// Answers `/metrics` on the clients' listener if the configuration allows it.
-async fn clients_metrics(proxy: Shared, uri: Uri) -> Response<Body> {
+async fn clients_metrics(proxy: SharedProxy, uri: Uri) -> Response<Body> {
     if proxy.snapshots.load().metrics_on_listen {
         return metrics(proxy).await;
     }
     unknown_path(uri).await
 }
 
-async fn models(State(proxy): Shared, headers: HeaderMap) -> Response<Body> {
+async fn models(State(proxy): SharedProxy, headers: HeaderMap) -> Response<Body> {
     match list_models(&proxy, headers).await {
         Ok(list) => reply::json(StatusCode::OK, list).map(Body::from),
         Err(refusal) => refuse(&refusal),
@@ -257,7 +257,7 @@ async fn list_models(proxy: &Proxy, mut headers: HeaderMap) -> Result<Bytes, Ref
 }
 
 async fn model(
-    State(proxy): Shared,
+    State(proxy): SharedProxy,
     id: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,

@@ -45,13 +45,13 @@ pub(crate) struct Bootstrap {
     port: AtomicU16,
     /// Set if the server is queried for engine ids at all.
     has_ids: AtomicBool,
-    known: Mutex<Known>,
+    known: Mutex<KnownEngines>,
     /// Notified when an answer with engine ids has been received.
     told: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownEngines {
     /// Engine ids by rank. Empty while unknown.
     engines: BTreeMap<u16, Arc<str>>,
     /// Number of failures that a restart of the engine would explain.
@@ -269,12 +269,12 @@ impl Bootstrap {
         inference_api::engine_ids(&text).ok_or_else(|| format!("`GET {QUERY_PATH}` is no list of engine ids"))
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownEngines> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl KnownEngines {
     fn is_in_doubt(&self) -> bool {
         self.doubts != self.settled
     }
@@ -322,10 +322,10 @@ mod tests {
         assert!(Bootstrap::new("https://a:1", true).is_err());
     }
 
-    fn known(engines: &[(u16, &str)]) -> Known {
-        Known {
+    fn known(engines: &[(u16, &str)]) -> KnownEngines {
+        KnownEngines {
             engines: engines.iter().map(|&(rank, id)| (rank, id.into())).collect(),
-            ..Known::default()
+            ..KnownEngines::default()
         }
     }
 
@@ -350,6 +350,6 @@ mod tests {
         assert_eq!(known.engine(None, 0), None);
         known.settled = known.doubts;
         assert!(known.engine(None, 0).is_some());
-        assert_eq!(Known::default().engine(None, 0), None);
+        assert_eq!(KnownEngines::default().engine(None, 0), None);
     }
 }

@@ -56,11 +56,11 @@ pub(crate) struct RetryBudget {
     since: Instant,
     requests: AtomicU64,
     /// Locked for a few additions only.
-    window: Mutex<Window>,
+    window: Mutex<RetryWindow>,
 }
 
 #[derive(Debug, Default)]
-struct Window {
+struct RetryWindow {
     since_ms: u64,
     /// Requests before the window.
     before: u64,
@@ -95,7 +95,7 @@ impl RetryBudget {
     }
 }
 
-impl Window {
+impl RetryWindow {
     fn pay(&mut self, spec: &RetrySpec, now_ms: u64, requests: u64) -> bool {
         let elapsed = now_ms.saturating_sub(self.since_ms);
         if elapsed >= WINDOW_MS {
@@ -146,7 +146,7 @@ mod tests {
             per_second: 1.0,
             ..RetrySpec::default()
         };
-        let mut window = Window::default();
+        let mut window = RetryWindow::default();
         // A thousand requests per second fail repeatedly for a minute.
         let mut retried = 0;
         for request in 0..60_000_u64 {
@@ -164,7 +164,7 @@ mod tests {
             per_second: 0.5,
             ..RetrySpec::default()
         };
-        let mut window = Window::default();
+        let mut window = RetryWindow::default();
         let paid = (0..100).filter(|_| window.pay(&spec, 0, 1)).count();
         assert_eq!(paid, 5);
         assert!(window.pay(&spec, WINDOW_MS, 1));

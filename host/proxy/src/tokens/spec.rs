@@ -92,7 +92,7 @@ pub struct ModelsSpec {
 /// Tokenization state of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Tokenizing {
-    models: Box<[(Box<[WildMatch]>, Known)]>,
+    models: Box<[(Box<[WildMatch]>, ModelSource)]>,
     pub(super) limits: TokenizingLimits,
     /// Tokenization cache, shared by all snapshots.
     pub(super) cache: Arc<TokenizationCache>,
@@ -102,7 +102,7 @@ pub(crate) struct Tokenizing {
 }
 
 #[derive(Debug)]
-enum Known {
+enum ModelSource {
     Local(Local),
     As(TokenSource),
 }
@@ -165,13 +165,13 @@ impl Tokenizing {
             None => Arc::new(TokenizationCache::new(limits.cache)),
         };
         let known = |tokens, threads: &Option<Arc<Threads>>| match (tokens, threads) {
-            (ModelTokens::Local { model, timeout }, Some(threads)) => Known::Local(Local {
+            (ModelTokens::Local { model, timeout }, Some(threads)) => ModelSource::Local(Local {
                 model,
                 timeout,
                 threads: Arc::clone(threads),
             }),
-            (ModelTokens::Local { .. }, None) => Known::As(TokenSource::Off),
-            (ModelTokens::As(source), _) => Known::As(source),
+            (ModelTokens::Local { .. }, None) => ModelSource::As(TokenSource::Off),
+            (ModelTokens::As(source), _) => ModelSource::As(source),
         };
         let models = spec.models.into_iter().map(|model| {
             let names = model.names.iter().map(|name| WildMatch::new(name)).collect();
@@ -213,8 +213,8 @@ impl Tokenizing {
         let mut models = self.models.iter();
         let found = models.find(|(names, _)| names.iter().any(|name| name.matches(model)));
         match found {
-            Some((_, Known::Local(local))) => Source::Local(local),
-            Some((_, Known::As(source))) => Source::As(*source),
+            Some((_, ModelSource::Local(local))) => Source::Local(local),
+            Some((_, ModelSource::As(source))) => Source::As(*source),
             None => Source::As(pool),
         }
     }

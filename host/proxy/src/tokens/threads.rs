@@ -14,18 +14,18 @@ use super::turns::{Queued, Turns};
 /// Thread pool. Dropping it ends the threads.
 #[derive(Debug)]
 pub(super) struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<ThreadsState>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct ThreadsState {
+    queue: Mutex<JobQueue>,
     /// Notified for each job, and at the end.
     bell: Condvar,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct JobQueue {
     turns: Turns<PromptSender, Job>,
     has_ended: bool,
 }
@@ -33,12 +33,12 @@ struct Queue {
 struct Job {
     /// Time after which the result is useless.
     deadline: Instant,
-    work: Box<dyn FnOnce(Turn) + Send>,
+    work: Box<dyn FnOnce(JobTurn) + Send>,
 }
 
 /// State of a job when its turn comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum JobTurn {
     Now,
     Never(NoTurn),
 }
@@ -62,13 +62,13 @@ impl std::fmt::Debug for Job {
 
 /// Error: the queue is full.
 #[derive(Debug)]
-pub(super) struct QueueFull;
+pub(super) struct JobQueueFull;
 
 impl Threads {
     pub(super) fn start(count: usize, limit: usize) -> io::Result<Arc<Self>> {
         let threads = Arc::new(Self {
-            shared: Arc::new(Shared {
-                queue: Mutex::new(Queue {
+            shared: Arc::new(ThreadsState {
+                queue: Mutex::new(JobQueue {
                     turns: Turns::new(limit),
                     has_ended: false,
                 }),
@@ -89,20 +89,20 @@ impl Threads {
         &self,
         (sender, deadline): (PromptSender, Instant),
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<oneshot::Receiver<Result<T, NoTurn>>, QueueFull> {
+    ) -> Result<oneshot::Receiver<Result<T, NoTurn>>, JobQueueFull> {
         let (done, waiting) = oneshot::channel();
         let work = Box::new(move |turn| {
             let _ = match turn {
-                Turn::Now if done.is_closed() => return,
-                Turn::Now => done.send(Ok(work())),
-                Turn::Never(why) => done.send(Err(why)),
+                JobTurn::Now if done.is_closed() => return,
+                JobTurn::Now => done.send(Ok(work())),
+                JobTurn::Never(why) => done.send(Err(why)),
             };
         });
         let queued = self.shared.lock().turns.push(sender, Job { deadline, work });
         match queued {
             Queued::Waits => {}
-            Queued::InPlaceOf(other) => (other.work)(Turn::Never(NoTurn::GaveWay)),
-            Queued::Full(_) => return Err(QueueFull),
+            Queued::InPlaceOf(other) => (other.work)(JobTurn::Never(NoTurn::GaveWay)),
+            Queued::Full(_) => return Err(JobQueueFull),
         }
         self.shared.bell.notify_one();
         Ok(waiting)
@@ -116,13 +116,13 @@ impl Drop for Threads {
     }
 }
 
-impl Shared {
+impl ThreadsState {
     fn run(&self) {
         while let Some(job) = self.next() {
             let turn = if Instant::now() < job.deadline {
-                Turn::Now
+                JobTurn::Now
             } else {
-                Turn::Never(NoTurn::TooLate)
+                JobTurn::Never(NoTurn::TooLate)
             };
             (job.work)(turn);
         }
@@ -141,7 +141,7 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, JobQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

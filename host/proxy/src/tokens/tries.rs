@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep_until, timeout};
 
 use super::question::TokenPool;
-use super::worker::{Asked, LearnError};
+use super::worker::{LearnError, TokenQuery};
 use crate::base::label::TokenTry;
 use crate::fleet::health::AttemptToken;
 use crate::fleet::pool::Member;
@@ -37,7 +37,7 @@ pub(super) enum Untold {
 pub(super) async fn first_tokens<'a>(
     pool: TokenPool<'a>,
     members: impl Iterator<Item = &'a Member>,
-    asked: &'a Asked<'a>,
+    asked: &'a TokenQuery<'a>,
     deadline: Duration,
 ) -> Result<Vec<u32>, Untold> {
     let mut tries = Tries {
@@ -56,7 +56,7 @@ pub(super) async fn first_tokens<'a>(
 
 struct Tries<'a> {
     pool: TokenPool<'a>,
-    asked: &'a Asked<'a>,
+    asked: &'a TokenQuery<'a>,
     /// Delay until the next hedged attempt.
     patience: Duration,
     deadline: Duration,

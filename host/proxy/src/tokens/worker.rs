@@ -70,7 +70,7 @@ pub(super) async fn ask(
     deadline: Duration,
 ) -> Learnt {
     let (target, body) = path.question(question).ok_or(TokensKind::Unsupported)?;
-    let asked = Asked {
+    let asked = TokenQuery {
         question,
         path,
         target,
@@ -144,14 +144,14 @@ impl LearnError {
 }
 
 /// Request to workers for a prompt's tokens.
-pub(super) struct Asked<'a> {
+pub(super) struct TokenQuery<'a> {
     question: &'a Question<'a>,
     path: Path,
     target: PathAndQuery,
     body: Bytes,
 }
 
-impl Asked<'_> {
+impl TokenQuery<'_> {
     /// Sends the request to one worker and parses the tokens.
     pub(super) async fn ask(&self, member: &Member, deadline: Duration) -> Result<Vec<u32>, LearnError> {
         let question = self.question;

@@ -111,7 +111,7 @@ impl AddressLimit {
 
 /// Request in progress on a connection, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct RequestTurn {
     standing: Arc<ConnectionState>,
     /// Count of a client behind a trusted proxy.
     forwarded: Option<Forwarded>,
@@ -233,9 +233,9 @@ impl ConnectionLimiter {
 
 impl ConnectionSlot {
     /// Marks the beginning of a request on this connection.
-    pub(crate) fn turn(&self) -> Turn {
+    pub(crate) fn turn(&self) -> RequestTurn {
         self.standing.idle_since.store(0, Ordering::Relaxed);
-        Turn {
+        RequestTurn {
             standing: Arc::clone(&self.standing),
             forwarded: None,
         }
@@ -332,7 +332,7 @@ impl ConnectionSlot {
     }
 }
 
-impl Turn {
+impl RequestTurn {
     /// Assigns the connection's current request to a client behind a trusted proxy.
     pub(crate) fn is_of(&mut self, forwarded: Option<Forwarded>) {
         self.forwarded = forwarded;
@@ -345,7 +345,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for RequestTurn {
     fn drop(&mut self) {
         self.standing.ends.store(0, Ordering::Relaxed);
         let now = since(self.standing.epoch, Instant::now());

@@ -112,7 +112,7 @@ async fn a_full_lobby_makes_room_for_the_next_connection() {
     let _first = placed(&room);
     let lobby: Vec<ConnectionSlot> = (0..LOBBY).map(|_| placed(&room)).collect();
     // All connections but one have a request in progress.
-    let turns: Vec<Turn> = lobby[1..].iter().map(ConnectionSlot::turn).collect();
+    let turns: Vec<RequestTurn> = lobby[1..].iter().map(ConnectionSlot::turn).collect();
     let later = Instant::now() + IDLE_FOR;
     let silent = room.register.longest_in_lobby(later).unwrap();
     assert!(Arc::ptr_eq(&silent, &lobby[0].standing));

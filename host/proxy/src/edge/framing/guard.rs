@@ -16,10 +16,10 @@ const POISON: &[u8] = b"\0\r\n\r\n";
 
 /// Stream of requests that ends at the first ambiguous one.
 #[derive(Debug)]
-pub(in crate::edge) struct Guard<S> {
+pub(in crate::edge) struct FramingGuard<S> {
     stream: S,
     reader: RequestReader,
-    broken: Option<Broken>,
+    broken: Option<BrokenFraming>,
     flags: GuardFlags,
 }
 
@@ -34,14 +34,14 @@ pub(in crate::edge) struct GuardFlags {
 
 /// Input that hyper reads after an ambiguity.
 #[derive(Debug, Clone, Copy)]
-enum Broken {
+enum BrokenFraming {
     /// In a head: these bytes of [`POISON`].
     Head(&'static [u8]),
     /// In a body: an error, as of any malformed chunk.
     Body(Ambiguity),
 }
 
-impl<S> Guard<S> {
+impl<S> FramingGuard<S> {
     pub(in crate::edge) fn new(stream: S, flags: GuardFlags) -> Self {
         Self {
             stream,
@@ -52,7 +52,7 @@ impl<S> Guard<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FramingGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -64,10 +64,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         }
         match &mut guard.broken {
             None => {}
-            Some(Broken::Body(ambiguity)) => {
+            Some(BrokenFraming::Body(ambiguity)) => {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, *ambiguity)));
             }
-            Some(Broken::Head(left)) => {
+            Some(BrokenFraming::Head(left)) => {
                 let read = left.len().min(buffer.remaining());
                 if read == 0 {
                     // Hyper has the bytes that make it answer and close, so nothing more is read.
@@ -90,9 +90,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         buffer.set_filled(before + kept);
         guard.flags.is_ambiguous.store(true, Ordering::Relaxed);
         guard.broken = Some(if guard.reader.is_in_head() {
-            Broken::Head(POISON)
+            BrokenFraming::Head(POISON)
         } else {
-            Broken::Body(ambiguity)
+            BrokenFraming::Body(ambiguity)
         });
         if kept > 0 {
             return Poll::Ready(Ok(()));
@@ -102,7 +102,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FramingGuard<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -10,13 +10,13 @@ const KEPT: usize = 256;
 
 /// Beginning of an unfinished line.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct FramedLine {
     kept: Vec<u8>,
     /// `true` if the last byte was CR.
     ends_with_cr: bool,
 }
 
-impl Line {
+impl FramedLine {
     /// Adds bytes without LF.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(), Ambiguity> {
         let Some((&last, before)) = bytes.split_last() else {

@@ -2,17 +2,17 @@
 //!
 //! Hyper ends lines at a bare LF, lets `Transfer-Encoding` win over `Content-Length`, and merges equal repeated
 //! lengths. RFC 9112 (sections 2.2, 6.1, 6.3 and 7.1) allows a server to refuse each of these. A server behind another
-//! proxy should: if the two disagree on the end of a request, its rest becomes a request of another client. [`Guard`]
-//! parses along with hyper and breaks the input off at the first ambiguous message. Hyper then refuses it and closes
-//! the connection.
+//! proxy should: if the two disagree on the end of a request, its rest becomes a request of another client.
+//! [`FramingGuard`] parses along with hyper and breaks the input off at the first ambiguous message. Hyper then refuses
+//! it and closes the connection.
 
 mod guard;
 mod line;
 
 use memchr::memchr;
 
-pub(super) use self::guard::{Guard, GuardFlags};
-use self::line::Line;
+pub(super) use self::guard::{FramingGuard, GuardFlags};
+use self::line::FramedLine;
 
 /// Reason of a framing refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +66,7 @@ struct Framing {
 pub(super) struct RequestReader {
     part: Part,
     framing: Framing,
-    line: Line,
+    line: FramedLine,
 }
 
 impl RequestReader {
@@ -74,7 +74,7 @@ impl RequestReader {
         Self {
             part: Part::Head,
             framing: Framing::default(),
-            line: Line::default(),
+            line: FramedLine::default(),
         }
     }
 

@@ -30,7 +30,7 @@ use worker_client::tls::Stream;
 
 pub(super) use self::detect::begins_with_http2;
 use self::stream::StreamBody;
-use self::traffic::{Entry, StreamTasks, Traffic};
+use self::traffic::{StreamEntry, StreamTasks, Traffic};
 use super::drive::{CONNECTION_BUFFER, Ended, LAST_WORDS, unheard};
 use super::respond::{Respond, Terms};
 use crate::base::deadline::ResponseDeadline;
@@ -102,7 +102,7 @@ fn builder(terms: &Terms, tasks: StreamTasks) -> Builder<StreamTasks> {
 /// Answers a request once it has a slot.
 async fn answer<R: Respond>(
     listener: R,
-    mut entry: Entry,
+    mut entry: StreamEntry,
     mut request: Request<Incoming>,
     piece: usize,
 ) -> Result<Response<StreamBody<R::Body>>, Infallible> {
@@ -131,7 +131,7 @@ async fn answer<R: Respond>(
 /// Determines the sender of a request, after its conversion to HTTP/1.1 form and the wait for a slot.
 async fn admit<R: Respond>(
     listener: &R,
-    entry: &mut Entry,
+    entry: &mut StreamEntry,
     request: &mut Request<Incoming>,
 ) -> Result<Option<IpAddr>, Refusal> {
     head::to_http_1_1(request)?;

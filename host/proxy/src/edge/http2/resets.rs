@@ -13,18 +13,18 @@ const REFILL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct ResetBudget {
     most: u32,
-    bucket: Mutex<Bucket>,
+    bucket: Mutex<ResetBucket>,
 }
 
 #[derive(Debug)]
-struct Bucket {
+struct ResetBucket {
     left: u32,
     filled_at: Instant,
 }
 
 impl ResetBudget {
     pub(super) fn new(most: u32, now: Instant) -> Self {
-        let bucket = Bucket {
+        let bucket = ResetBucket {
             left: most,
             filled_at: now,
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::traffic::Entry;
+use super::traffic::StreamEntry;
 
 /// Deadlines of a stream. Times are in milliseconds from its beginning, counted from 1; 0 means none.
 #[derive(Debug)]
@@ -85,11 +85,11 @@ pub(in crate::edge) struct StreamBody<B> {
     rest: Bytes,
     piece: usize,
     times: Arc<StreamTimes>,
-    _entry: Entry,
+    _entry: StreamEntry,
 }
 
 impl<B: HttpBody<Data = Bytes>> StreamBody<B> {
-    pub(super) fn new(body: B, piece: usize, times: Arc<StreamTimes>, entry: Entry) -> Self {
+    pub(super) fn new(body: B, piece: usize, times: Arc<StreamTimes>, entry: StreamEntry) -> Self {
         if body.is_end_stream() {
             times.is_answered.store(true, Ordering::Relaxed);
         }

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::resets::ResetBudget;
 use super::stream::StreamTimes;
-use crate::edge::connections::{ConnectionSlot, Forwarded, NoConnectionSlot, SeatBeside, Turn};
+use crate::edge::connections::{ConnectionSlot, Forwarded, NoConnectionSlot, RequestTurn, SeatBeside};
 use crate::edge::drive::overdue;
 use crate::observe::edge_metrics::{CloseReason, EdgeMetrics};
 use crate::tasks;
@@ -59,7 +59,7 @@ pub(super) struct TrafficEnds {
 struct Open {
     count: usize,
     /// Present while any stream is open.
-    turn: Option<Turn>,
+    turn: Option<RequestTurn>,
     /// `true` while a stream uses the connection's own slot.
     is_own_seat_taken: bool,
     idle_since: Instant,
@@ -67,7 +67,7 @@ struct Open {
 
 /// Open stream, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct StreamEntry {
     traffic: Arc<Traffic>,
     has_own_seat: bool,
     /// Additional slot, if another stream uses the connection's own.
@@ -108,7 +108,7 @@ impl Traffic {
     }
 
     /// Registers a new stream.
-    pub(super) fn enter(self: &Arc<Self>) -> Entry {
+    pub(super) fn enter(self: &Arc<Self>) -> StreamEntry {
         self.heard.store(true, Ordering::Relaxed);
         self.metrics.came_over_http2();
         let mut open = self.lock();
@@ -117,7 +117,7 @@ impl Traffic {
             open.turn = Some(self.seat.turn());
         }
         drop(open);
-        Entry {
+        StreamEntry {
             traffic: Arc::clone(self),
             has_own_seat: false,
             beside: None,
@@ -199,7 +199,7 @@ impl Traffic {
     }
 }
 
-impl Entry {
+impl StreamEntry {
     /// Returns the times of the stream that the calling task answers.
     pub(super) fn times(&self) -> Arc<StreamTimes> {
         // Hyper passes every stream to the executor below.
@@ -236,7 +236,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for StreamEntry {
     fn drop(&mut self) {
         drop((self.beside.take(), self.forwarded.take()));
         let mut open = self.traffic.lock();

@@ -33,7 +33,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(250);
 
 /// Kind of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Question {
+enum QueryKind {
     Health,
     Load,
     Models,
@@ -41,13 +41,13 @@ enum Question {
 
 /// Interval of a query.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct QueryPace {
     interval: Duration,
     /// `true` while the worker was never reached.
     is_pending: bool,
 }
 
-impl Pace {
+impl QueryPace {
     fn every(interval: Duration) -> Self {
         Self {
             interval,
@@ -78,7 +78,7 @@ impl Pace {
 
 /// Schedule of one query to one worker.
 #[derive(Debug)]
-struct Turn {
+struct QuerySchedule {
     due: Instant,
     asked: u64,
     under_way: Arc<AtomicBool>,
@@ -116,14 +116,14 @@ struct Rounds {
     generation: Option<Generation>,
     /// Members of each pool by their URL: the ranks behind one URL report on one page.
     by_url: Vec<Vec<Arc<[usize]>>>,
-    turns: Turns,
+    turns: QuerySchedules,
     newcomers: Newcomers,
     trimmed: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Turns {
-    turns: HashMap<(WorkerId, Question), Turn>,
+struct QuerySchedules {
+    turns: HashMap<(WorkerId, QueryKind), QuerySchedule>,
     under_way: Arc<AtomicUsize>,
 }
 
@@ -135,19 +135,19 @@ impl Rounds {
         }
         for (pool, by_url) in fleet.pools.iter().zip(&self.by_url) {
             for (at, member) in pool.members.iter().enumerate() {
-                let pace = Pace::of_checks(pool.health.probe.as_ref(), member.link.health.is_pending());
+                let pace = QueryPace::of_checks(pool.health.probe.as_ref(), member.link.health.is_pending());
                 let Some(pace) = pace else { continue };
-                if let Some(asked) = self.turns.is_due(member, Question::Health, pace, now) {
+                if let Some(asked) = self.turns.is_due(member, QueryKind::Health, pace, now) {
                     spawner.query(pool, &Arc::from([at]), asked);
                 }
             }
-            let load = pool.scrape.as_ref().map(|spec| (Question::Load, spec.interval));
+            let load = pool.scrape.as_ref().map(|spec| (QueryKind::Load, spec.interval));
             let models = pool.model_list.as_ref();
-            let models = models.map(|spec| (Question::Models, spec.interval));
+            let models = models.map(|spec| (QueryKind::Models, spec.interval));
             for (question, interval) in load.into_iter().chain(models) {
                 for members in by_url {
                     let first = &pool.members[members[0]];
-                    let pace = Pace::every(interval);
+                    let pace = QueryPace::every(interval);
                     if let Some(asked) = self.turns.is_due(first, question, pace, now) {
                         spawner.query(pool, members, asked);
                     }
@@ -188,16 +188,22 @@ impl Rounds {
     }
 }
 
-impl Turns {
+impl QuerySchedules {
     /// Returns the query if it is due now, and schedules the next one.
-    fn is_due(&mut self, member: &Member, question: Question, pace: Pace, now: Instant) -> Option<Asked> {
+    fn is_due(
+        &mut self,
+        member: &Member,
+        question: QueryKind,
+        pace: QueryPace,
+        now: Instant,
+    ) -> Option<RunningQuery> {
         let (id, interval) = (member.worker.id(), pace.interval);
-        let turn = self.turns.entry((id, question)).or_insert_with(|| Turn {
+        let turn = self.turns.entry((id, question)).or_insert_with(|| QuerySchedule {
             due: match question {
                 // Until lists are known, requests go to workers that may not serve their model.
-                Question::Health | Question::Models => now,
+                QueryKind::Health | QueryKind::Models => now,
                 // Queries to the workers of a fleet that has just started are spread over the interval.
-                Question::Load => now + interval.mul_f64(spread(id, 0)),
+                QueryKind::Load => now + interval.mul_f64(spread(id, 0)),
             },
             asked: 0,
             under_way: Arc::default(),
@@ -215,24 +221,24 @@ impl Turns {
         let of_use = turn.of_use.load(Ordering::Relaxed);
         let pause = if of_use { pause } else { pause * RARELY };
         turn.due = now + pause;
-        if question == Question::Health {
+        if question == QueryKind::Health {
             member.link.plan_check(pause);
         }
-        Some(Asked::begin(question, turn, &self.under_way))
+        Some(RunningQuery::begin(question, turn, &self.under_way))
     }
 }
 
 /// Query that is under way until dropped.
 #[derive(Debug)]
-struct Asked {
-    question: Question,
+struct RunningQuery {
+    question: QueryKind,
     under_way: Arc<AtomicBool>,
     of_use: Arc<AtomicBool>,
     all: Arc<AtomicUsize>,
 }
 
-impl Asked {
-    fn begin(question: Question, turn: &Turn, all: &Arc<AtomicUsize>) -> Self {
+impl RunningQuery {
+    fn begin(question: QueryKind, turn: &QuerySchedule, all: &Arc<AtomicUsize>) -> Self {
         turn.under_way.store(true, Ordering::Relaxed);
         all.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -244,7 +250,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for RunningQuery {
     fn drop(&mut self) {
         self.under_way.store(false, Ordering::Relaxed);
         self.all.fetch_sub(1, Ordering::Relaxed);
@@ -253,12 +259,12 @@ impl Drop for Asked {
 
 impl QuerySpawner {
     /// Queries the URL of these members of the pool, of which there is at least one.
-    fn query(&self, pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: Asked) {
+    fn query(&self, pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: RunningQuery) {
         let (pool, members, stop) = (Arc::clone(pool), Arc::clone(members), self.stop.clone());
         let name = match asked.question {
-            Question::Health => "probe",
-            Question::Load => "scrape",
-            Question::Models => "models",
+            QueryKind::Health => "probe",
+            QueryKind::Load => "scrape",
+            QueryKind::Models => "models",
         };
         tasks::spawn(&self.tracker, name, async move {
             tokio::select! {
@@ -270,23 +276,23 @@ impl QuerySpawner {
 }
 
 /// Sends one query and applies its answer.
-async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: &Asked) {
+async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: &RunningQuery) {
     match asked.question {
-        Question::Health => {
+        QueryKind::Health => {
             let member = &pool.members[members[0]];
             match &pool.health.probe {
                 Some(spec) => probe::probe(member, spec).await,
                 None => probe::connect(member).await,
             }
         }
-        Question::Load => {
+        QueryKind::Load => {
             if let Some(spec) = &pool.scrape {
                 let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
                 let of_use = scrape::scrape(&members, spec).await;
                 asked.of_use.store(of_use, Ordering::Relaxed);
             }
         }
-        Question::Models => {
+        QueryKind::Models => {
             if let Some(spec) = &pool.model_list {
                 let of_use = catalog::refresh(pool, members, spec).await;
                 asked.of_use.store(of_use, Ordering::Relaxed);
@@ -331,7 +337,7 @@ mod tests {
     #[test]
     fn a_pending_worker_is_checked_again_soon_and_then_at_the_interval() {
         let pauses = |interval_ms, is_pending| {
-            let pace = Pace {
+            let pace = QueryPace {
                 interval: Duration::from_millis(interval_ms),
                 is_pending,
             };
@@ -345,9 +351,9 @@ mod tests {
     #[test]
     fn without_probes_only_pending_workers_are_checked() {
         let probe = ProbeSpec::default();
-        assert!(Pace::of_checks(None, false).is_none());
-        assert!(Pace::of_checks(None, true).is_some());
-        assert!(Pace::of_checks(Some(&probe), false).is_some());
+        assert!(QueryPace::of_checks(None, false).is_none());
+        assert!(QueryPace::of_checks(None, true).is_some());
+        assert!(QueryPace::of_checks(Some(&probe), false).is_some());
     }
 
     #[test]

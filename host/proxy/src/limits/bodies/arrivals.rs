@@ -26,12 +26,12 @@ pub(super) struct Arrivals {
 #[derive(Debug)]
 struct Arriving {
     since: Instant,
-    shared: Arc<Shared>,
+    shared: Arc<ArrivalState>,
 }
 
 /// State shared by a body and the code that drops it.
 #[derive(Debug, Default)]
-struct Shared {
+struct ArrivalState {
     ends: Notify,
     /// Set if the body is dropped for lack of memory.
     is_for_memory: AtomicBool,
@@ -50,10 +50,10 @@ pub(crate) enum GivesWay {
 
 /// Body in arrival, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct BodyArrival {
     arrivals: Arc<Arrivals>,
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ArrivalState>,
 }
 
 impl Default for Arrivals {
@@ -74,7 +74,7 @@ impl Arrivals {
         self.lock().len()
     }
 
-    pub(super) fn begin(this: &Arc<Self>, number: u64) -> Result<Arrival, BodiesFull> {
+    pub(super) fn begin(this: &Arc<Self>, number: u64) -> Result<BodyArrival, BodiesFull> {
         let mut arriving = this.lock();
         if arriving.len() >= this.limit.load(Ordering::Relaxed) {
             let oldest = arriving.first_entry().ok_or(BodiesFull)?;
@@ -83,7 +83,7 @@ impl Arrivals {
             }
             oldest.remove().shared.ends.notify_one();
         }
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<ArrivalState>::default();
         arriving.insert(
             number,
             Arriving {
@@ -92,7 +92,7 @@ impl Arrivals {
             },
         );
         drop(arriving);
-        Ok(Arrival {
+        Ok(BodyArrival {
             arrivals: Arc::clone(this),
             number,
             shared,
@@ -129,7 +129,7 @@ impl Arrivals {
     }
 }
 
-impl Arrival {
+impl BodyArrival {
     /// Records the bytes that the body has taken.
     pub(crate) fn holds(&self, bytes: usize) {
         self.shared.held.store(bytes, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Arrival {
     }
 }
 
-impl Drop for Arrival {
+impl Drop for BodyArrival {
     fn drop(&mut self) {
         self.arrivals.lock().remove(&self.number);
     }
@@ -192,7 +192,7 @@ mod tests {
             .collect();
         let ended = || -> Vec<u64> {
             arrivals.end_largest();
-            let ends = |body: &&Arrival| body.gives_way().now_or_never() == Some(GivesWay::ToAll);
+            let ends = |body: &&BodyArrival| body.gives_way().now_or_never() == Some(GivesWay::ToAll);
             bodies.iter().filter(ends).map(|body| body.number).collect()
         };
         assert_eq!(ended(), [1, 4]);

@@ -29,27 +29,27 @@ pub(super) struct BodyBudget {
     held: AtomicUsize,
     /// Number of waiting bodies. While it is 0, the lock is not taken.
     waiters: AtomicUsize,
-    queue: Mutex<Queue>,
+    queue: Mutex<BodyQueue>,
 }
 
 /// Queue of waiting bodies.
 #[derive(Debug, Default)]
-struct Queue {
+struct BodyQueue {
     /// Waiting bodies by number.
-    bodies: BTreeMap<u64, Waiter>,
+    bodies: BTreeMap<u64, WaitingBody>,
     /// Bytes that the waiting bodies hold.
     held: usize,
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct WaitingBody {
     needed: usize,
     held: usize,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<BudgetAnswer>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum BudgetAnswer {
     /// The body gets its bytes.
     Granted,
     /// The body fails, in favour of an older one.
@@ -71,7 +71,7 @@ struct Wait<'b> {
     budget: &'b BodyBudget,
     number: u64,
     needed: usize,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<BudgetAnswer>,
 }
 
 impl Default for BodyBudget {
@@ -133,7 +133,7 @@ impl BodyBudget {
         let (answer, receiver) = oneshot::channel();
         let mut queue = self.lock();
         queue.held += held;
-        let waiter = Waiter { needed, held, answer };
+        let waiter = WaitingBody { needed, held, answer };
         queue.bodies.insert(number, waiter);
         self.waiters.fetch_add(1, Ordering::SeqCst);
         self.settle(&mut queue);
@@ -146,23 +146,23 @@ impl BodyBudget {
     }
 
     /// Serves the oldest bodies while there is room. If no byte would ever be returned, the youngest body fails.
-    fn settle(&self, queue: &mut Queue) {
+    fn settle(&self, queue: &mut BodyQueue) {
         while let Some((&oldest, waiter)) = queue.bodies.first_key_value() {
             if self.add(waiter.needed) {
-                self.answer(queue, oldest, Answer::Granted);
+                self.answer(queue, oldest, BudgetAnswer::Granted);
                 continue;
             }
             if queue.held >= self.held.load(Ordering::SeqCst) {
                 let mut holders = queue.bodies.iter().rev().filter(|(_, body)| body.held > 0);
                 // If there is none, the oldest body needs more than the whole limit.
                 let youngest = holders.next().map_or(oldest, |(number, _)| *number);
-                self.answer(queue, youngest, Answer::GiveWay);
+                self.answer(queue, youngest, BudgetAnswer::GiveWay);
             }
             return;
         }
     }
 
-    fn answer(&self, queue: &mut Queue, number: u64, answer: Answer) {
+    fn answer(&self, queue: &mut BodyQueue, number: u64, answer: BudgetAnswer) {
         if let Some(waiter) = queue.bodies.remove(&number) {
             queue.held -= waiter.held;
             self.waiters.fetch_sub(1, Ordering::SeqCst);
@@ -190,12 +190,12 @@ impl BodyBudget {
             return false;
         }
         for younger in displaced {
-            self.answer(&mut queue, younger, Answer::GiveWay);
+            self.answer(&mut queue, younger, BudgetAnswer::GiveWay);
         }
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, BodyQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -207,7 +207,7 @@ impl Drop for Wait<'_> {
             queue.held -= waiter.held;
             self.budget.waiters.fetch_sub(1, Ordering::SeqCst);
             self.budget.settle(&mut queue);
-        } else if self.answer.try_recv() == Ok(Answer::Granted) {
+        } else if self.answer.try_recv() == Ok(BudgetAnswer::Granted) {
             drop(queue);
             // The client left before the grant arrived.
             self.budget.release(self.needed);
@@ -257,7 +257,7 @@ impl Share {
         }
         self.patience = self.patience.saturating_sub(began.elapsed());
         match answer {
-            Ok(Ok(Answer::Granted)) => Ok(()),
+            Ok(Ok(BudgetAnswer::Granted)) => Ok(()),
             _ => Err(BodiesFull),
         }
     }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use self::arrivals::Arrivals;
-pub(crate) use self::arrivals::{Arrival, GivesWay};
+pub(crate) use self::arrivals::{BodyArrival, GivesWay};
 use self::budget::{BodyBudget, Share};
 pub(crate) use self::pace::BodyPace;
 
@@ -114,7 +114,7 @@ impl BodySlot {
     }
 
     /// Counts the body as in arrival until the result is dropped.
-    pub(crate) fn arrive(&self) -> Result<Arrival, BodiesFull> {
+    pub(crate) fn arrive(&self) -> Result<BodyArrival, BodiesFull> {
         let arrival = Arrivals::begin(&self.arrivals, self.number)?;
         arrival.holds(self.share.held());
         Ok(arrival)

@@ -7,7 +7,7 @@ use std::time::Instant;
 use http::HeaderMap;
 use wildmatch::WildMatch;
 
-use super::limits::{Bucket, Level, Rate};
+use super::limits::{Level, Rate, RateBucket};
 use super::metrics::ClientMetrics;
 use super::visit::RateLimitGuard;
 use super::{ClientSpec, EngineFields, told};
@@ -36,8 +36,8 @@ pub(crate) struct Principal {
 /// Usage counters of a client. They are kept over reloads.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(super) requests: Bucket,
-    pub(super) tokens: Bucket,
+    pub(super) requests: RateBucket,
+    pub(super) tokens: RateBucket,
     running: AtomicU32,
     pub(super) metrics: ClientMetrics,
 }
@@ -45,8 +45,8 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(super) fn new(metrics: ClientMetrics) -> Self {
         Self {
-            requests: Bucket::default(),
-            tokens: Bucket::default(),
+            requests: RateBucket::default(),
+            tokens: RateBucket::default(),
             running: AtomicU32::new(0),
             metrics,
         }
@@ -145,7 +145,7 @@ impl Principal {
     /// Sets the `x-ratelimit-*` headers of a response.
     pub(crate) fn tell_limits(&self, headers: &mut HeaderMap) {
         let now = self.now();
-        let level = |rate: Option<Rate>, bucket: &Bucket| -> Option<(u32, Level)> {
+        let level = |rate: Option<Rate>, bucket: &RateBucket| -> Option<(u32, Level)> {
             rate.map(|rate| (rate.per_minute(), bucket.level(rate, now)))
         };
         if let Some((limit, level)) = level(self.requests, &self.ledger.requests) {

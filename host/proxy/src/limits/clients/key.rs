@@ -34,7 +34,7 @@ impl fmt::Debug for KeyHash {
 }
 
 /// Credentials found in a request.
-pub(super) struct Shown<T> {
+pub(super) struct ShownKey<T> {
     /// Client of the key, if it is known.
     pub(super) caller: Option<T>,
     /// Set if there were any credentials.
@@ -43,7 +43,7 @@ pub(super) struct Shown<T> {
 
 /// Looks up the key in `x-api-key`, else in `Authorization`. Removes a known key and always `x-api-key` from the
 /// headers. An `Authorization` that is not a client's key stays: it may be for the workers.
-pub(super) fn take<T>(headers: &mut HeaderMap, find: impl Fn(&KeyHash) -> Option<T>) -> Shown<T> {
+pub(super) fn take<T>(headers: &mut HeaderMap, find: impl Fn(&KeyHash) -> Option<T>) -> ShownKey<T> {
     let found = |value: &HeaderValue| find(&KeyHash::of(secret(value)));
     let of_header = |name: &HeaderName| headers.get_all(name).iter().find_map(found);
     let (of_api_key, of_bearer) = (of_header(&X_API_KEY), of_header(&AUTHORIZATION));
@@ -52,7 +52,7 @@ pub(super) fn take<T>(headers: &mut HeaderMap, find: impl Fn(&KeyHash) -> Option
     if of_bearer.is_some() {
         headers.remove(AUTHORIZATION);
     }
-    Shown {
+    ShownKey {
         caller: of_api_key.or(of_bearer),
         any,
     }

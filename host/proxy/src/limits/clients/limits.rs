@@ -49,11 +49,11 @@ pub(crate) struct Taken(u64);
 
 /// Token bucket; a new one is full.
 #[derive(Debug, Default)]
-pub(crate) struct Bucket {
+pub(crate) struct RateBucket {
     full_at: AtomicU64,
 }
 
-impl Bucket {
+impl RateBucket {
     /// Takes an amount, at most one minute's worth. An error holds the time after which it is available.
     pub(crate) fn take(&self, rate: Rate, amount: u64, now: u64) -> Result<Taken, Duration> {
         let needed = rate.cost(amount).min(MINUTE);
@@ -122,13 +122,13 @@ mod tests {
     const SECOND: u64 = MINUTE / 60;
 
     /// Returns the level of a bucket with this rate per minute.
-    fn left(bucket: &Bucket, rate: Rate) -> u64 {
+    fn left(bucket: &RateBucket, rate: Rate) -> u64 {
         bucket.level(rate, 0).left
     }
 
     #[test]
     fn a_minutes_worth_may_come_at_once_and_then_as_it_refills() {
-        let (bucket, rate) = (Bucket::default(), rate(60));
+        let (bucket, rate) = (RateBucket::default(), rate(60));
         for _ in 0..60 {
             assert_eq!(bucket.take(rate, 1, 0), Ok(Taken(SECOND)));
         }
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn of_more_than_a_minutes_worth_a_full_bucket_gives_all_it_has_and_the_rest_is_paid_off() {
-        let (bucket, rate) = (Bucket::default(), rate(100));
+        let (bucket, rate) = (RateBucket::default(), rate(100));
         let mut taken = bucket.take(rate, 300, 0).unwrap();
         assert_eq!(taken, Taken(MINUTE));
         bucket.settle(&mut taken, rate, 300, 0);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_was_given_back_can_be_taken_again() {
-        let (bucket, rate) = (Bucket::default(), rate(10));
+        let (bucket, rate) = (RateBucket::default(), rate(10));
         let mut taken = bucket.take(rate, 10, 0).unwrap();
         bucket.settle(&mut taken, rate, 6, 0);
         assert_eq!(left(&bucket, rate), 4);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_claim_beyond_all_bounds_that_is_given_back_leaves_what_was_there() {
-        let (bucket, rate) = (Bucket::default(), rate(1));
+        let (bucket, rate) = (RateBucket::default(), rate(1));
         let mut used = Taken::default();
         bucket.settle(&mut used, rate, 30, 0);
         let mut huge = Taken::default();
@@ -181,7 +181,7 @@ mod tests {
             per_minute in 1_u32..1_000_000,
             asks in prop::collection::vec((0_u64..20 * SECOND, 1_u64..2_000), 1..200),
         ) {
-            let (bucket, rate) = (Bucket::default(), rate(per_minute));
+            let (bucket, rate) = (RateBucket::default(), rate(per_minute));
             let (mut now, mut given) = (0, 0_u64);
             for (pause, amount) in asks {
                 now += pause;
@@ -207,7 +207,7 @@ mod tests {
         fn nothing_is_put_back_that_was_not_taken(
             claims in prop::collection::vec((0_u64..2 * MINUTE, 0_u64..10_000_000, 0_u64..100_000), 1..50),
         ) {
-            let (bucket, rate) = (Bucket::default(), rate(60_000));
+            let (bucket, rate) = (RateBucket::default(), rate(60_000));
             let (mut now, mut kept) = (0, 0);
             let mut open = Vec::new();
             for (pause, claimed, truth) in claims {
@@ -234,7 +234,7 @@ mod tests {
         fn corrections_leave_what_the_truth_would_have_left(
             claims in prop::collection::vec((0_u64..100, 0_u64..100), 1..50),
         ) {
-            let (bucket, told, rate) = (Bucket::default(), Bucket::default(), rate(60_000));
+            let (bucket, told, rate) = (RateBucket::default(), RateBucket::default(), rate(60_000));
             for (claimed, truth) in claims {
                 let mut taken = bucket.take(rate, claimed, 0).unwrap();
                 bucket.settle(&mut taken, rate, truth, 0);

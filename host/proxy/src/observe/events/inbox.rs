@@ -22,20 +22,20 @@ pub(super) struct Inbox {
     listener: Arc<dyn EventListener>,
     kinds: EventKinds,
     /// Queue, locked for the time it takes to move some events.
-    queue: Mutex<Queue>,
+    queue: Mutex<EventQueue>,
     circuit: Circuit,
     metrics: ListenerMetrics,
     fault_log: Throttle,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct EventQueue {
     events: VecDeque<Event>,
     /// Number of events at the front that are the initial workers. These take no room.
     roster: usize,
 }
 
-impl Queue {
+impl EventQueue {
     fn is_full(&self) -> bool {
         self.events.len() - self.roster >= QUEUE
     }
@@ -163,7 +163,7 @@ impl Inbox {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, EventQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

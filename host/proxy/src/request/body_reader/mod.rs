@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::base::reply::Refusal;
-use crate::limits::bodies::{Arrival, BodiesFull, BodyPace, BodySlot, GivesWay};
+use crate::limits::bodies::{BodiesFull, BodyArrival, BodyPace, BodySlot, GivesWay};
 
 /// Most bytes of memory that are reserved before they came.
 const AHEAD: usize = 64 << 10;
@@ -135,7 +135,7 @@ struct Clock {
     /// Memory slot of a client's body.
     slot: Option<BodySlot>,
     /// Arrival of a client that had to be waited for.
-    arrival: Option<Arrival>,
+    arrival: Option<BodyArrival>,
     window: Window,
 }
 
@@ -272,7 +272,7 @@ impl Window {
 }
 
 /// Resolves when the body must give way. Never resolves where it is not among those that arrive.
-async fn ends(arrival: Option<&Arrival>) -> GivesWay {
+async fn ends(arrival: Option<&BodyArrival>) -> GivesWay {
     match arrival {
         Some(arrival) => arrival.gives_way().await,
         None => std::future::pending().await,

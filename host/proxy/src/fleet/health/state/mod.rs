@@ -16,7 +16,7 @@ mod window;
 use std::time::Duration;
 
 pub(crate) use self::report::{LONGEST_REASON, StateReport};
-use self::window::Window;
+use self::window::OutcomeWindow;
 use super::spec::HealthSpec;
 use crate::base::label::EjectionCause;
 
@@ -70,7 +70,7 @@ pub(crate) enum Finding {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum HealthStage {
     /// Never reached.
     Pending,
     Serving,
@@ -88,14 +88,14 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) rules: HealthSpec,
-    stage: Stage,
+    stage: HealthStage,
     /// Consecutive failures to answer.
     failures: u32,
     /// Consecutive answers of 500 or more.
     server_errors: u32,
     /// Ejections since the worker last returned for good.
     rests: u32,
-    window: Window,
+    window: OutcomeWindow,
     /// End of the pause that the worker requested, 0 where it requested none.
     told_until_ms: u64,
     probes: Probes,
@@ -130,11 +130,11 @@ impl State {
     pub(super) fn new(rules: HealthSpec) -> Self {
         Self {
             rules,
-            stage: Stage::Pending,
+            stage: HealthStage::Pending,
             failures: 0,
             server_errors: 0,
             rests: 0,
-            window: Window::default(),
+            window: OutcomeWindow::default(),
             told_until_ms: 0,
             probes: Probes::default(),
             history: History::default(),
@@ -143,14 +143,14 @@ impl State {
 
     /// Returns `true` if the worker was never reached.
     pub(super) fn is_pending(&self) -> bool {
-        self.stage == Stage::Pending
+        self.stage == HealthStage::Pending
     }
 
     /// Puts a pending worker into service, because it was reached for the first time. Earlier results of probes no
     /// longer count.
     pub(super) fn reached(&mut self, now_ms: u64) {
-        if self.stage == Stage::Pending {
-            self.stage = Stage::Serving;
+        if self.stage == HealthStage::Pending {
+            self.stage = HealthStage::Serving;
             self.failures = 0;
             self.probes = Probes::default();
             self.history = History {
@@ -177,7 +177,7 @@ impl State {
 
     /// Returns `true` if nothing at all counts against the worker.
     pub(super) fn is_plain(&self) -> bool {
-        self.stage == Stage::Serving
+        self.stage == HealthStage::Serving
             && self.failures == 0
             && self.server_errors == 0
             && self.told_until_ms == 0
@@ -187,7 +187,7 @@ impl State {
     /// Returns the number of consecutive failures to answer. The number is at least one while a trial request is under
     /// way.
     pub(super) fn failures(&self) -> u32 {
-        let rests = matches!(self.stage, Stage::Resting { .. });
+        let rests = matches!(self.stage, HealthStage::Resting { .. });
         self.failures.max(u32::from(rests))
     }
 
@@ -198,18 +198,18 @@ impl State {
             return HealthStatus::Unhealthy;
         }
         match self.stage {
-            Stage::Pending => HealthStatus::Pending,
-            Stage::Resting { until_ms, .. } if until_ms > now_ms => HealthStatus::Resting,
+            HealthStage::Pending => HealthStatus::Pending,
+            HealthStage::Resting { until_ms, .. } if until_ms > now_ms => HealthStatus::Resting,
             _ if self.told_until_ms > now_ms => HealthStatus::Busy,
-            Stage::Returning { .. } => HealthStatus::Returning,
-            Stage::Serving | Stage::Resting { .. } => HealthStatus::Serving,
+            HealthStage::Returning { .. } => HealthStatus::Returning,
+            HealthStage::Serving | HealthStage::Resting { .. } => HealthStatus::Serving,
         }
     }
 
     /// Returns `true` if slow start admits the request of that number. Outside of slow start every request is admitted.
     pub(super) fn admits(&mut self, seq: u64, now_ms: u64) -> bool {
         self.settle(now_ms);
-        let Stage::Returning { since_ms } = self.stage else {
+        let HealthStage::Returning { since_ms } = self.stage else {
             return true;
         };
         let done = now_ms.saturating_sub(since_ms) as f64 / millis(self.rules.slow_start).max(1) as f64;
@@ -219,10 +219,10 @@ impl State {
     /// Records that a request is about to be sent.
     pub(super) fn begin(&mut self, now_ms: u64) -> AttemptToken {
         match self.stage {
-            Stage::Resting { until_ms, cause } if until_ms <= now_ms => {
+            HealthStage::Resting { until_ms, cause } if until_ms <= now_ms => {
                 // If the trial hangs, another may follow after the same time.
                 let until_ms = now_ms.saturating_add(self.rest_ms());
-                self.stage = Stage::Resting { until_ms, cause };
+                self.stage = HealthStage::Resting { until_ms, cause };
                 AttemptToken::Trial
             }
             _ => AttemptToken::Plain,
@@ -234,9 +234,9 @@ impl State {
         self.failures = 0;
         self.server_errors = 0;
         match self.stage {
-            Stage::Pending => self.reached(now_ms),
+            HealthStage::Pending => self.reached(now_ms),
             // Requests that were under way prove nothing where many of the worker's answers are bad.
-            Stage::Resting { cause, .. }
+            HealthStage::Resting { cause, .. }
                 if cause == EjectionCause::Failures || dispatch == AttemptToken::Trial =>
             {
                 self.come_back(now_ms);
@@ -276,7 +276,7 @@ impl State {
         if self.is_pending() {
             return None;
         }
-        if let Stage::Resting { cause, .. } = self.stage {
+        if let HealthStage::Resting { cause, .. } = self.stage {
             if cause == EjectionCause::Failures {
                 // An error status is an answer: the worker is reachable.
                 self.come_back(now_ms);
@@ -335,7 +335,7 @@ impl State {
                 probes.passed = probes.passed.saturating_add(1);
                 if probes.are_against && probes.passed >= probe.healthy_after {
                     probes.are_against = false;
-                    if self.stage == Stage::Serving {
+                    if self.stage == HealthStage::Serving {
                         self.come_back(now_ms);
                     }
                 }
@@ -356,19 +356,19 @@ impl State {
 
     /// Returns `true` for a request that was under way at the last failure. All these count as one failure.
     fn is_of_the_last_outage(&self, dispatch: AttemptToken, now_ms: u64) -> bool {
-        let rests = matches!(self.stage, Stage::Resting { until_ms, .. } if until_ms > now_ms);
+        let rests = matches!(self.stage, HealthStage::Resting { until_ms, .. } if until_ms > now_ms);
         rests && dispatch == AttemptToken::Plain
     }
 
     fn rest(&mut self, cause: EjectionCause, now_ms: u64) -> EjectionCause {
         self.settle(now_ms);
-        if !matches!(self.stage, Stage::Resting { .. }) {
+        if !matches!(self.stage, HealthStage::Resting { .. }) {
             self.history.stage_ms = now_ms;
         }
         self.rests = self.rests.saturating_add(1);
         let until_ms = now_ms.saturating_add(self.rest_ms());
-        self.stage = Stage::Resting { until_ms, cause };
-        self.window = Window::default();
+        self.stage = HealthStage::Resting { until_ms, cause };
+        self.window = OutcomeWindow::default();
         self.server_errors = 0;
         cause
     }
@@ -384,17 +384,17 @@ impl State {
     }
 
     fn come_back(&mut self, now_ms: u64) {
-        self.stage = Stage::Returning { since_ms: now_ms };
+        self.stage = HealthStage::Returning { since_ms: now_ms };
         self.history.stage_ms = now_ms;
         self.settle(now_ms);
     }
 
     /// Ends the states that time alone ends.
     fn settle(&mut self, now_ms: u64) {
-        if let Stage::Returning { since_ms } = self.stage
+        if let HealthStage::Returning { since_ms } = self.stage
             && now_ms.saturating_sub(since_ms) >= millis(self.rules.slow_start)
         {
-            self.stage = Stage::Serving;
+            self.stage = HealthStage::Serving;
             self.rests = 0;
             self.history.stage_ms = since_ms.saturating_add(millis(self.rules.slow_start));
             self.history.trouble = None;

@@ -1,6 +1,6 @@
 //! Health report of a worker: the reason for its state, since when, and what ends it.
 
-use super::{HealthStatus, Stage, State, millis};
+use super::{HealthStage, HealthStatus, State, millis};
 use crate::base::label::EjectionCause;
 
 /// Longest text of a failure that is kept, in bytes.
@@ -36,7 +36,7 @@ impl State {
             }
             HealthStatus::Pending | HealthStatus::Resting | HealthStatus::Serving => {
                 let until = match self.stage {
-                    Stage::Resting { until_ms, .. } => Some(until_ms),
+                    HealthStage::Resting { until_ms, .. } => Some(until_ms),
                     _ => None,
                 };
                 (self.history.stage_ms, until)
@@ -71,7 +71,7 @@ impl State {
                 with_last("it is back and is offered a rising share of requests".to_owned())
             }
             HealthStatus::Serving => match self.stage {
-                Stage::Resting { .. } => with_last(format!(
+                HealthStage::Resting { .. } => with_last(format!(
                     "{}; the ejection time is over and the next request tries it",
                     self.cause()
                 )),
@@ -85,7 +85,7 @@ impl State {
 
     /// Returns the cause that took the worker out of service.
     fn cause(&self) -> String {
-        let Stage::Resting { cause, .. } = self.stage else {
+        let HealthStage::Resting { cause, .. } = self.stage else {
             return String::new();
         };
         match cause {

@@ -5,14 +5,14 @@ use crate::fleet::health::HealthSpec;
 
 /// Recent failures. The window begins with a failure, so that good answers need no clock.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct OutcomeWindow {
     since_ms: u64,
     /// Good answers before the window.
     answers: u64,
     failures: u64,
 }
 
-impl Window {
+impl OutcomeWindow {
     pub(super) fn failed(&mut self, rules: &HealthSpec, now_ms: u64, answers: u64) {
         let is_over = now_ms.saturating_sub(self.since_ms) > millis(rules.failure_window);
         if self.failures == 0 || is_over {
