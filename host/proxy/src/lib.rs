@@ -1,12 +1,12 @@
 //! HTTP in, HTTP out: the request path of the router.
 //!
-//! Folders, from the edge inwards:
+//! Folders, from the edge inwards. Each imports only folders below it, which a test of `tests/tidy` checks:
 //!
 //! - `edge`: listeners, TLS, connection slots, limits on heads, control endpoints, drain.
 //! - `request`: handling of one request, from its head to the end of its response; the snapshot it uses.
 //! - `dispatch`: decision, attempts, requests split over two workers, and shadow policies.
-//! - `limits`: admission, clients' rate limits, retry budgets, memory of bodies.
 //! - `tokens`: tokens of prompts.
+//! - `limits`: admission, clients' rate limits, retry budgets, memory of bodies, settings of the edge.
 //! - `observe`: events and experiments.
 //! - `fleet`: health, models and connections of the workers.
 //! - `base`: leaves that every folder can use, such as refusals, labels and headers.

@@ -4,6 +4,7 @@
 //! the item. Paths inside macro calls are not read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree, Visibility};
@@ -17,7 +18,39 @@ pub struct ModuleGraph {
     pub imports: BTreeMap<String, BTreeSet<String>>,
 }
 
+/// Import of a module that stands to the left of its importer, or of the root of the crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderBreach<'a> {
+    /// File that imports.
+    pub from: &'a str,
+    /// File that is imported.
+    pub to: &'a str,
+}
+
+impl<'a> OrderBreach<'a> {
+    /// Returns the top-level module that imports.
+    #[must_use]
+    pub fn from_module(&self) -> &'a str {
+        top(self.from)
+    }
+
+    /// Returns the top-level module that is imported.
+    #[must_use]
+    pub fn to_module(&self) -> &'a str {
+        top(self.to)
+    }
+}
+
+impl fmt::Display for OrderBreach<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} imports {}", self.from, self.to)
+    }
+}
+
 type ModulePath = Vec<String>;
+
+/// Roots of a crate.
+const ROOTS: [&str; 2] = ["lib", "main"];
 
 /// Longest chain of re-exports that is followed.
 const MAX_REEXPORTS: usize = 16;
@@ -109,6 +142,26 @@ impl ModuleGraph {
         all.filter(|(from, to)| top(from) != top(to))
     }
 
+    /// Returns the top-level modules, without the root of the crate.
+    #[must_use]
+    pub fn modules(&self) -> BTreeSet<&str> {
+        let modules = self.imports.keys().map(|file| top(file));
+        modules.filter(|module| !ROOTS.contains(module)).collect()
+    }
+
+    /// Returns the imports against the order of the modules. `levels` are the modules from the outermost to the
+    /// innermost. Modules of one level may import each other, and the root of the crate may import all.
+    pub fn breaches(&self, levels: &[&[&str]]) -> impl Iterator<Item = OrderBreach<'_>> {
+        let level = |file| levels.iter().position(|level| level.contains(&top(file)));
+        self.between_folders()
+            .filter(|(from, _)| !ROOTS.contains(&top(from)))
+            .filter(move |(from, to)| match (level(from), level(to)) {
+                (Some(from), Some(to)) => to < from,
+                _ => ROOTS.contains(&top(to)),
+            })
+            .map(|(from, to)| OrderBreach { from, to })
+    }
+
     fn reachable(&self, start: &str) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let mut next = vec![start];
@@ -134,7 +187,8 @@ pub fn top(file: &str) -> &str {
 #[must_use]
 pub fn is_test_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    name == "tests.rs" || name.ends_with("_tests.rs") || path.split('/').any(|folder| folder == "tests")
+    let is_test_folder = |folder: &str| folder == "tests" || folder.ends_with("_tests");
+    name == "tests.rs" || name.ends_with("_tests.rs") || path.split('/').any(is_test_folder)
 }
 
 fn module_path(file: &str) -> ModulePath {
