@@ -74,10 +74,6 @@ const LARGER: &[(&str, &str)] = &[
         "arguments of a command: one field for each flag",
     ),
     (
-        "conductor::App",
-        "the composition root: one field for each running part",
-    ),
-    (
         "conductor::ConfigReport",
         "a page of the router: one field for each key of its JSON",
     ),

@@ -9,7 +9,7 @@ use kv_plane::KvPlane;
 use prometheus_client::registry::Registry;
 use proxy::{LiveFeeds, SnapshotCell};
 
-use super::BuildError;
+use super::build_error::BuildError;
 use crate::indexer::Indexing;
 use crate::knowledge::KnowledgeSources;
 use crate::listeners::ListenError;

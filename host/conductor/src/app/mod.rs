@@ -3,6 +3,7 @@
 //! [`App::build`] constructs the parts in order and binds the sockets, so that every mistake shows at once and the
 //! addresses are known. [`App::spawn`] serves clients and follows events.
 
+mod build_error;
 mod caches;
 mod idle;
 mod meters;
@@ -18,21 +19,19 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use conductor_tools::Exit;
-use kv_feed::FeedError;
 use kv_index::SharedPrefixIndex;
-use local_files::{ConfigSource, ReadConfigError};
+use local_files::ConfigSource;
 use logging::LogFilter;
 use observability::error_chain;
-use policy_runtime::EngineError;
 use policy_store::{EngineOptions, MemoryWriter};
 use prometheus_client::registry::Registry;
 use proxy::DrainOutcome;
-use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+pub use self::build_error::BuildError;
 pub(crate) use self::caches::Caches;
 use self::idle::IdleParts;
 use self::meters::Meters;
@@ -42,9 +41,8 @@ use self::sockets::Sockets;
 use self::startup::Startup;
 use self::threads::{ThreadParts, Threads};
 use crate::indexer::Indexing;
-use crate::listeners::ListenError;
 use crate::live_fleet::LiveFleet;
-use crate::reload::{FilePlan, RefusedConfig, RefusedPlan, ReloadCommand, Reloader};
+use crate::reload::{FilePlan, ReloadCommand, Reloader};
 use crate::tasks;
 
 /// Pause before a reload is sent again to a thread whose queue is full.
@@ -68,35 +66,6 @@ pub(crate) struct RuntimeOptions {
     pub(crate) log: Option<LogFilter>,
     /// Compilation of policies.
     pub(crate) engine: EngineOptions,
-}
-
-/// Error of a start.
-#[derive(Debug, Error)]
-pub enum BuildError {
-    /// The configuration cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadConfigError),
-    /// The configuration is invalid.
-    #[error("failed to use the configuration")]
-    Config(#[source] RefusedConfig),
-    /// The thread that loads the policies failed.
-    #[error("failed to load the policies")]
-    Load(#[source] tokio::task::JoinError),
-    /// WebAssembly cannot be set up.
-    #[error("failed to start the policy engine")]
-    Engine(#[source] EngineError),
-    /// The event feeds cannot be set up.
-    #[error("failed to start the KV-event feeds")]
-    Feeds(#[source] FeedError),
-    /// An address cannot be listened on.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-}
-
-impl From<RefusedPlan> for BuildError {
-    fn from(refused: RefusedPlan) -> Self {
-        Self::Config(refused.into_reason())
-    }
 }
 
 impl App {

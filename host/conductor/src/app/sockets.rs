@@ -4,7 +4,7 @@ use crate::indexer::Indexing;
 use crate::listeners::{ListenError, ServerListeners};
 use crate::reload::{ActiveConfig, Live};
 
-use super::Caches;
+use super::caches::Caches;
 
 /// Bound sockets for clients, operators and clients of the index. They accept no connection yet.
 pub(super) struct Sockets {

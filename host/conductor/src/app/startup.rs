@@ -9,7 +9,7 @@ use policy_store::{EngineOptions, OVERRIDES, PolicyLibrary, PolicyMemory, policy
 use runtime_overrides::{Overlays, RouteOverrides};
 use tracing::error;
 
-use super::BuildError;
+use super::build_error::BuildError;
 use crate::reload::{self, RefusedConfig};
 
 /// Configuration text, and the parts that are made of its start-up settings.

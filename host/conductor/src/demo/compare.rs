@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use mock_engine::workload::{Driver, Summary, Workload};
 use tokio_util::sync::CancellationToken;
 
+use super::fleet::{config, fleet};
 use super::progress::Progress;
-use super::{config, fleet};
 use crate::app::App;
 use crate::cli::DemoArgs;
 use conductor_tools::{Exit, paint};

@@ -5,16 +5,17 @@
 
 mod banner;
 mod compare;
+mod fleet;
 mod progress;
 
 use std::fs;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use mock_engine::{MockConfig, MockEngine};
 use mooncake_compat::fleet_flags::port_after;
 use tempfile::TempDir;
 
+use self::fleet::{config, fleet};
 use crate::app::{App, RuntimeOptions};
 use crate::cli::DemoArgs;
 use crate::serve;
@@ -62,35 +63,6 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         engine.stop().await;
     }
     Ok(exit)
-}
-
-/// Starts mock engines that differ only in their seed.
-async fn fleet(workers: u16, seed: u64) -> Result<Vec<MockEngine>> {
-    let mut engines = Vec::new();
-    for number in 0..workers {
-        let config = MockConfig {
-            seed: seed + u64::from(number),
-            ..MockConfig::default()
-        };
-        engines.push(MockEngine::start(config).await.context("start a mock engine")?);
-    }
-    Ok(engines)
-}
-
-fn config(listen: SocketAddr, admin: SocketAddr, fleet: &[MockEngine], policy: &str) -> String {
-    let mut text = format!(
-        "# The demo's configuration: edit and save it, and watch the log.\npolicy-dir = \"policies\"\n\n\
-         [server]\nlisten = \"{listen}\"\nadmin-listen = \"{admin}\"\n\n"
-    );
-    for (number, engine) in fleet.iter().enumerate() {
-        text += &format!(
-            "[[pools.demo.workers]]\nname = \"mock-{number}\"\nurl = \"{}\"\nkv-events = \"{}\"\nkv-replay = \"{}\"\n\n",
-            engine.url(),
-            engine.kv_events(),
-            engine.kv_replay(),
-        );
-    }
-    text + &format!("[[routes]]\npool = \"demo\"\npolicy = \"{policy}\"\n")
 }
 
 fn write_config(folder: &TempDir, text: &str) -> Result<std::path::PathBuf> {

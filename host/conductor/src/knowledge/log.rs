@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::Warning;
+use super::warning::Warning;
 
 /// Minimum time between two lines of one cause of one pool.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@
 mod log;
 #[cfg(test)]
 mod tests;
+mod warning;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use std::time::{Duration, Instant};
 use kv_feed::{FeedCause, FeedStatus, KvFeeds};
 use proxy::{Health, PoolReport, SnapshotCell, SpellReport};
 use routing::WorkerId;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use self::log::WarningLog;
+pub(crate) use self::warning::Warning;
 use kv_plane::{Discovery, TargetReport};
 
 /// Interval of the log.
@@ -26,19 +27,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const FEED_GRACE: Duration = Duration::from_secs(10);
 /// Most workers that a warning names.
 const MOST_NAMED: usize = 8;
-
-/// One kind of missing knowledge of one pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Warning {
-    /// A stable name.
-    pub(crate) cause: &'static str,
-    /// Missing knowledge and its reason; never a prompt.
-    pub(crate) message: String,
-    /// Cure.
-    pub(crate) fix: &'static str,
-    /// Failures so far, of those that are counted; else workers that are concerned.
-    pub(crate) count: u64,
-}
 
 /// Sources of the warnings.
 #[derive(Debug, Clone)]

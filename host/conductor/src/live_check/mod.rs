@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use self::targets::pool_targets;
 use crate::check::Checked;
-use crate::reload::{self, Steps};
+use crate::reload::{self, ConfigText, Steps};
 use crate::status::ProblemReport;
 
 /// Output of `--output json`.
@@ -57,7 +57,12 @@ pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json:
 fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;
-    let resources = reload::read_resources(&Steps::default(), None, (&config, source, &text));
+    let named = ConfigText {
+        config: &config,
+        source,
+        text: &text,
+    };
+    let resources = reload::read_resources(&Steps::default(), None, named);
     let resources = resources.context("read what the configuration names")?;
     Ok(pool_targets(&config, &resources))
 }

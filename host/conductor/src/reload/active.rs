@@ -5,8 +5,15 @@ use external_resources::ExternalResources;
 use routing::{Fleet, Generation};
 use runtime_overrides::Overlays;
 
-use super::plan::Candidate;
 use crate::compose;
+
+/// Candidate for activation: a configuration's text and meaning, with its resources.
+pub(super) struct Candidate {
+    pub(super) text: String,
+    pub(super) file: Config,
+    pub(super) overlays: Overlays,
+    pub(super) resources: ExternalResources,
+}
 
 /// Configuration that requests are served with.
 #[derive(Debug)]

@@ -12,6 +12,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::app::App;
+use crate::status::Status;
+use local_files::ConfigSource;
 use policy_store::builtin;
 use policy_store::{Loader, PolicyReport, hex};
 use runtime_overrides::{Addition, InstanceChange};

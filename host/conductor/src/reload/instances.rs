@@ -4,8 +4,7 @@ use routing::Generation;
 use thiserror::Error;
 use tracing::{info, warn};
 
-use super::plan::Candidate;
-use super::{RefusedPlan, Reloader};
+use super::{Candidate, RefusedPlan, Reloader};
 use runtime_overrides::{ChangeError, Changed, Done, Ended, EndedReport, InstanceChange};
 
 /// An applied change.

@@ -4,9 +4,11 @@
 //! A reload has two phases. The *plan* (`plan.rs`, `parts.rs`) only reads: it parses, loads policies, builds the next
 //! snapshot and binds sockets, and each step that can fail is one of [`PlanStep`]. The *commit* (`commit.rs`) makes the
 //! plan active and cannot fail. So a change applies as a whole to new requests, or nothing changes and the reason is
-//! logged, counted and shown. Edited files, changed resources, instances changed over HTTP and policies all take this
-//! way. A start is the first reload, of a router without pools and routes (`start.rs`). Policies are compiled on a thread of their own (`policy-store/src/library/loading.rs`): what needs one waits
-//! for it, and nothing else does.
+//! logged, counted and shown.
+//!
+//! Edited files, changed resources, instances changed over HTTP and policies all take this way. A start is the first
+//! reload, of a router without pools and routes (`start.rs`). Policies are compiled on a thread of their own
+//! (`policy-store/src/library/loading.rs`). A plan with a missing policy waits for it, and nothing else waits.
 
 mod active;
 mod commit;
@@ -20,7 +22,9 @@ mod plan;
 mod policies;
 mod problem;
 mod read;
+mod reloader;
 mod resources;
+mod rounds;
 mod routes;
 mod start;
 mod step;
@@ -28,227 +32,19 @@ mod step;
 mod tests;
 mod thread;
 
-use std::path::PathBuf;
-
-use conductor_config::{Config, restart_keys};
-use tracing::{error, info, warn};
-
 pub(crate) use self::active::ActiveConfig;
+use self::active::Candidate;
 pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
 pub(crate) use self::live::Live;
 pub(crate) use self::outcome::{ReloadAnswer, ReloadOutcome};
 pub(crate) use self::parts::{Parts, Planner};
 pub(crate) use self::plan::FilePlan;
-use self::plan::{Candidate, Planned, Seen};
 pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::{log_warnings, reports};
 pub(crate) use self::read::{examine, read};
-pub(crate) use self::resources::read_resources;
+pub(crate) use self::reloader::Reloader;
+pub(crate) use self::resources::{ConfigText, read_resources};
 pub(crate) use self::routes::{RefusedRouteChange, RouteAnswer};
 pub(crate) use self::step::{PlanStep, RefusedPlan, Steps};
 pub(crate) use self::thread::ReloadCommand;
-use crate::metrics::ControlMetrics;
-use crate::status::{ProblemReport, Status};
-use external_resources::ExternalResources;
-use local_files::ConfigSource;
-use observability::error_chain;
-use policy_store::{PolicyLibrary, Prepared};
-
-/// Reloader: the state that a reload works on.
-pub(crate) struct Reloader {
-    pub(crate) source: ConfigSource,
-    pub(crate) library: PolicyLibrary,
-    pub(crate) steps: Steps,
-    pub(crate) live: Live,
-    pub(crate) status: Status,
-    pub(crate) metrics: ControlMetrics,
-    /// Configuration of the start: some keys are read only then.
-    pub(crate) at_start: Config,
-    pub(crate) active: ActiveConfig,
-}
-
-impl Reloader {
-    /// Returns the files and folders that matter.
-    fn paths(&self) -> Vec<PathBuf> {
-        let config = &self.active.config;
-        let mut paths: Vec<PathBuf> = self.source.file().map(PathBuf::from).into_iter().collect();
-        paths.extend(policy_store::policy_folder(config, &self.source));
-        let policies = policy_store::wanted_policies(config, &self.source).into_iter();
-        paths.extend(policies.filter_map(|wanted| wanted.file()));
-        paths.extend(ExternalResources::files(config, &self.source));
-        paths
-    }
-
-    /// Runs one reload. Returns its outcome, and the observations of the look.
-    fn reload(&mut self) -> (ReloadOutcome, Seen) {
-        let mut seen = Seen::default();
-        self.library.begin_look();
-        let of_file = match self.changed_text() {
-            Ok(None) => self.reload_resources(),
-            Ok(Some(text)) => self.reload_text(text, &mut seen),
-            Err(refused) => self.refuse(&refused),
-        };
-        // A new text brings its policies; else those of the active configuration may have new bytes.
-        let outcome = match of_file {
-            ReloadOutcome::Applied(changes) if changes.is_of_text => ReloadOutcome::Applied(changes),
-            of_file => {
-                let prepared = self.library.prepare(self.wanted_policies());
-                seen.is_unsettled |= prepared.is_unsettled();
-                seen.is_loading |= prepared.loading().next().is_some();
-                let swapped = self.swap_policies(prepared);
-                of_file.with_policies(swapped)
-            }
-        };
-        self.report_policies();
-        (outcome, seen)
-    }
-
-    /// Applies a new text, or changes nothing.
-    fn reload_text(&mut self, text: String, seen: &mut Seen) -> ReloadOutcome {
-        let planned = match self.plan_text(text, seen) {
-            Ok(Planned::Ready(planned)) => planned,
-            Ok(Planned::Waiting(policies)) => return ReloadOutcome::Waiting { policies },
-            Err(refused) => return self.refuse(&refused),
-        };
-        let FilePlan {
-            plan,
-            warnings,
-            ended,
-        } = *planned;
-        let commit = self.commit(plan);
-        log_warnings(&warnings);
-        self.report_applied();
-        self.report_overlays();
-        self.report_ended(&ended);
-        self.report_routes();
-        self.report_ended_routes();
-        let generation = self.active.generation.0;
-        info!(generation, changes = %commit.config, "configuration applied");
-        ReloadOutcome::of_text(commit)
-    }
-
-    /// Reloads the resources. The text is the active one; the keys, certificates and tokenizers that it names may be
-    /// others.
-    fn reload_resources(&mut self) -> ReloadOutcome {
-        let ActiveConfig { file, text, .. } = &self.active;
-        let resources = match self.read_resources(file, text) {
-            Ok(resources) if resources == self.active.resources => return self.unchanged(),
-            Ok(resources) => resources,
-            Err(refused) => return self.refuse(&refused),
-        };
-        let candidate = Candidate {
-            resources,
-            ..self.active.candidate()
-        };
-        let plan = match self.plan(candidate, None) {
-            Ok(plan) => plan,
-            Err(refused) => return self.refuse(&refused),
-        };
-        self.commit(plan);
-        self.report_applied();
-        let generation = self.active.generation.0;
-        info!(
-            generation,
-            "keys, certificates or tokenizers changed and are applied"
-        );
-        ReloadOutcome::of_materials()
-    }
-
-    /// Hot swap: activates new policy versions under the unchanged configuration. Returns the policies with new versions.
-    fn swap_policies(&mut self, prepared: Prepared) -> Vec<String> {
-        let is_fresh = |component: &str| {
-            let twin = policy_store::shadow_name(component);
-            prepared.fresh(component).is_some() || prepared.fresh(&twin).is_some()
-        };
-        let config = &self.active.config;
-        let is_fresh = |policy: &str| policy_store::components(config, policy).any(is_fresh);
-        let mut routes = config.routes.iter();
-        let committed = if routes.any(|route| route.policies().any(is_fresh)) {
-            match self.plan(self.active.candidate(), Some(prepared)) {
-                Ok(plan) => self.commit(plan).policies,
-                // The configuration was accepted before, with other policies only.
-                Err(refused) => {
-                    let error = error_chain(&refused);
-                    error!(
-                        error,
-                        "failed to build the request path with new policies: the old ones stay"
-                    );
-                    return Vec::new();
-                }
-            }
-        } else {
-            // No route has them: nothing else depends on them.
-            let committed = self.commit_policies(prepared);
-            self.count_versions(&committed);
-            committed
-        };
-        let swapped = committed.swapped.into_iter();
-        swapped.map(|swapped| swapped.policy).collect()
-    }
-
-    /// Records that the file is, or was put back to, the active one.
-    fn unchanged(&self) -> ReloadOutcome {
-        if !self.status.config().problems.is_empty() {
-            info!("the configuration is again the active one");
-            self.metrics.reload_unchanged();
-            self.status.change_config(|report| report.problems.clear());
-        }
-        ReloadOutcome::Unchanged
-    }
-
-    /// Reports a configuration that became active.
-    fn report_applied(&self) {
-        let config = &self.active.config;
-        let needs_restart = restart_keys(&self.at_start, config);
-        if !needs_restart.is_empty() {
-            warn!(keys = needs_restart.join(", "), "these changes need a restart");
-        }
-        self.metrics.reload_applied();
-        self.status.change_config(|report| {
-            report.tell(config);
-            report.reloads_applied += 1;
-            report.problems.clear();
-            report.needs_restart = needs_restart;
-        });
-    }
-
-    /// Reports a plan that failed, once for as long as it fails in the same way.
-    fn refuse(&self, refused: &RefusedPlan) -> ReloadOutcome {
-        let problems = refused.reason().problems();
-        if self.status.config().problems != problems {
-            for problem in &problems {
-                self.log_problem(problem, refused.step());
-            }
-            self.metrics.reload_refused();
-            self.status.change_config(|report| {
-                report.reloads_refused += 1;
-                report.problems.clone_from(&problems);
-            });
-        }
-        ReloadOutcome::Refused {
-            step: refused.step(),
-            problems,
-        }
-    }
-
-    fn log_problem(&self, problem: &ProblemReport, step: PlanStep) {
-        let ProblemReport {
-            severity,
-            line,
-            column,
-            message,
-            help,
-            ..
-        } = problem;
-        let (file, step) = (self.source.name(), step.as_str());
-        if *severity == "warning" {
-            warn!(file, line, column, help, "{message}");
-            return;
-        }
-        error!(
-            file,
-            line, column, help, step, "configuration refused, the old one stays: {message}"
-        );
-    }
-}

@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
     use crate::app::Caches;
-    use crate::reload::plan::Candidate;
+    use crate::reload::Candidate;
     use crate::reload::read;
     use external_resources::ExternalResources;
     use runtime_overrides::Overlays;

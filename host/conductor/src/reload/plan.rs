@@ -2,20 +2,12 @@
 
 use conductor_config::{Config, Diagnostics};
 
-use super::resources::read_resources;
-use super::{ActiveConfig, Parts, PlanStep, RefusedConfig, RefusedPlan, Reloader, read};
+use super::resources::{ConfigText, read_resources};
+use super::{ActiveConfig, Candidate, Parts, PlanStep, RefusedConfig, RefusedPlan, Reloader, read};
 use crate::listeners::BoundListeners;
 use external_resources::ExternalResources;
 use policy_store::{PolicyLibrary, Prepared, awaited_policies, unavailable_policies};
 use runtime_overrides::{Ended, Overlays};
-
-/// Candidate for activation: a configuration's text and meaning, with its resources.
-pub(super) struct Candidate {
-    pub(super) text: String,
-    pub(super) file: Config,
-    pub(super) overlays: Overlays,
-    pub(super) resources: ExternalResources,
-}
 
 /// Parsed text, laid under the changes over HTTP.
 pub(super) struct ParsedText {
@@ -159,7 +151,12 @@ impl Reloader {
     /// Reads the resources that a configuration names, as they are now.
     pub(super) fn read_resources(&self, file: &Config, text: &str) -> Result<ExternalResources, RefusedPlan> {
         let before = Some(&self.active.resources);
-        read_resources(&self.steps, before, (file, &self.source, text))
+        let named = ConfigText {
+            config: file,
+            source: &self.source,
+            text,
+        };
+        read_resources(&self.steps, before, named)
     }
 
     /// Plans a candidate, with the `prepared` versions of policies.

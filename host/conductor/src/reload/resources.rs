@@ -9,7 +9,15 @@ use external_resources::ExternalResources;
 use external_resources::Keys;
 use external_resources::Tokenizers;
 
-/// Reads the resources of a configuration, which was read from `text`. Certificates and tokenizers with unchanged files
+/// Configuration with its source and its text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConfigText<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) source: &'a ConfigSource,
+    pub(crate) text: &'a str,
+}
+
+/// Reads the resources that a configuration names. Certificates and tokenizers with unchanged files
 /// are taken from `before`.
 ///
 /// # Errors
@@ -17,8 +25,9 @@ use external_resources::Tokenizers;
 pub(crate) fn read_resources(
     steps: &Steps,
     before: Option<&ExternalResources>,
-    (config, source, text): (&Config, &ConfigSource, &str),
+    named: ConfigText<'_>,
 ) -> Result<ExternalResources, RefusedPlan> {
+    let ConfigText { config, source, text } = named;
     let keys = steps.run(PlanStep::ReadKeys, || {
         Keys::read(config, source).map_err(RefusedConfig::Key)
     })?;
@@ -63,7 +72,12 @@ workers = [{ url = "http://a:1" }]
         let source = ConfigSource::File(folder.path().join("conductor.toml"));
         let check = |text: &str, is_expected: fn(&RefusedConfig) -> bool| {
             let config = super::super::read(&source, text).expect("valid").config;
-            let refused = read_resources(&Steps::default(), None, (&config, &source, text)).unwrap_err();
+            let named = ConfigText {
+                config: &config,
+                source: &source,
+                text,
+            };
+            let refused = read_resources(&Steps::default(), None, named).unwrap_err();
             assert!(is_expected(refused.reason()), "{refused:?}");
         };
         let without = |line: &str| NAMED.replace(line, "");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use harness::Client;
 use routing::Generation;
@@ -12,6 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::app::App;
+use local_files::ConfigSource;
 use runtime_overrides::{Addition, InstanceChange};
 
 const FIRST: &str = r#"

@@ -1,0 +1,22 @@
+//! State of the reload thread.
+
+use conductor_config::Config;
+use local_files::ConfigSource;
+use policy_store::PolicyLibrary;
+
+use super::{ActiveConfig, Live, Steps};
+use crate::metrics::ControlMetrics;
+use crate::status::Status;
+
+/// Reloader: the state that a reload works on. Each module of this folder adds a part of its work.
+pub(crate) struct Reloader {
+    pub(crate) source: ConfigSource,
+    pub(crate) library: PolicyLibrary,
+    pub(crate) steps: Steps,
+    pub(crate) live: Live,
+    pub(crate) status: Status,
+    pub(crate) metrics: ControlMetrics,
+    /// Configuration of the start: some keys are read only then.
+    pub(crate) at_start: Config,
+    pub(crate) active: ActiveConfig,
+}
