@@ -116,10 +116,14 @@ impl Admin {
             })
         };
         let generation = self.cell.load().generation().0;
-        let asked = self.discovery.report();
+        let targets = self.discovery.report();
         let stores: Vec<_> = self.discovery.stores().into_iter().map(store).collect();
-        Json(json!({ "generation": generation, "feeds": feeds, "asked": asked, "stores": stores }))
-            .into_response()
+        Json(json!({
+            "generation": generation, "feeds": feeds, "targets": &targets, "stores": stores,
+            // Former name of `targets`, kept for one release.
+            "asked": &targets,
+        }))
+        .into_response()
     }
 }
 

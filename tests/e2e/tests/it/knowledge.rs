@@ -58,8 +58,8 @@ async fn a_cache_aware_route_over_workers_without_kv_events_says_so() {
         "{message}"
     );
     let feeds = router.admin("/admin/feeds").await.unwrap();
-    assert!(feeds["asked"][0]["reason"].is_string(), "{feeds}");
-    assert!(feeds["asked"][0]["next_try_s"].is_number(), "{feeds}");
+    assert!(feeds["targets"][0]["reason"].is_string(), "{feeds}");
+    assert!(feeds["targets"][0]["next_try_s"].is_number(), "{feeds}");
 }
 
 #[tokio::test]
