@@ -37,7 +37,7 @@ impl PoolState {
 
 /// Returns `true` if another worker is tried instead of a response of this status, where the request is not split. In
 /// that case the retry is charged to the budget.
-pub(crate) fn is_worth_another(request: &InferenceRequest, status: StatusCode, tries: u32) -> bool {
+pub(crate) fn charge_status_retry(request: &InferenceRequest, status: StatusCode, tries: u32) -> bool {
     let pool = request.pool();
     pool.retries.spec.statuses.contains(&status)
         && tries < pool.limits.attempts

@@ -59,8 +59,8 @@ impl Door {
 
     fn replace(&mut self, next: TcpListener) {
         let address = |listener: &TcpListener| listener.local_addr().ok();
-        let told = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-        let (was, is) = (told(address(&self.listener)), told(address(&next)));
+        let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+        let (was, is) = (text(address(&self.listener)), text(address(&next)));
         self.listener = next;
         info!(was, is, "listening elsewhere");
     }

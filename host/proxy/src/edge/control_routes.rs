@@ -297,7 +297,7 @@ async fn tokenize_at_worker(
     let limits = &snapshot.limits;
     let (mut head, body) = request.into_parts();
     // Held until the response is read: the request counts towards the client's limits.
-    let visit = snapshot.clients.enter(&mut head.headers).visit?;
+    let reservation = snapshot.clients.enter(&mut head.headers).reservation?;
     let edge = &snapshot.edge.limits;
     let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
     let body = body_reader::collect_client(body, limits.body_bytes, pace, slot)
@@ -307,8 +307,8 @@ async fn tokenize_at_worker(
     let mut peek = inference_api::peek(endpoint, &body)?;
     edge.check_depth(&peek)?;
     snapshot.name_model(&mut peek, None, &head.headers);
-    if let Some(visit) = &visit {
-        visit.check_model(&peek.model)?;
+    if let Some(reservation) = &reservation {
+        reservation.check_model(&peek.model)?;
     }
     let not_found = || Refusal::not_served(&peek.model);
     let route = snapshot

@@ -106,13 +106,13 @@ mod tests {
             request = request.header(*name, *value);
         }
         let refused = check(&request.body(()).unwrap(), &limits, Some(&via)).err();
-        let told = refused.map(|refusal| format!("{refusal:?}"));
-        let is_as_expected = match (&told, code) {
+        let shown = refused.map(|refusal| format!("{refusal:?}"));
+        let is_as_expected = match (&shown, code) {
             (None, None) => true,
-            (Some(told), Some(code)) => told.starts_with(code),
+            (Some(shown), Some(code)) => shown.starts_with(code),
             _ => false,
         };
-        assert!(is_as_expected, "{target} {headers:?}: {told:?}");
+        assert!(is_as_expected, "{target} {headers:?}: {shown:?}");
     }
 
     #[test]

@@ -159,7 +159,7 @@ fn begin(proxy: &Arc<Proxy>, background: CancellationToken) {
             "failed to start the thread of shadows: no shadow is called"
         );
     }
-    if let Err(error) = proxy.dispatcher.sources.events.tell() {
+    if let Err(error) = proxy.dispatcher.sources.events.start() {
         let error = &error as &dyn std::error::Error;
         warn!(
             error,

@@ -103,7 +103,7 @@ impl Service {
             let response = self.refuse(request.uri().path(), &refusal);
             if let Refusal::MemoryFull = refusal {
                 let (head, body) = request.into_parts();
-                Box::pin(body_reader::hear_out(&head.headers, body)).await;
+                Box::pin(body_reader::drain_body(&head.headers, body)).await;
             }
             return response;
         }

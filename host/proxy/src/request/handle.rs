@@ -22,7 +22,7 @@ use crate::limits::clients::RateLimitGuard;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::keep_alive;
-use crate::request::place::{Arrival, ArrivedRequest, OpenRequest, open};
+use crate::request::place::{ArrivedRequest, ClientArrival, OpenRequest, open};
 use crate::request::realtime;
 use crate::request::response_body::Body;
 use crate::request::responses;
@@ -38,11 +38,11 @@ pub(crate) async fn infer(
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let snapshot = proxy.snapshots.load();
-    let Arrival {
+    let ClientArrival {
         head,
         caller,
         reservation,
-    } = Arrival::new(proxy, &snapshot, endpoint, head, from);
+    } = ClientArrival::new(proxy, &snapshot, endpoint, head, from);
     let id = head.id.clone();
     let shape = endpoint.spec().errors;
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
@@ -50,13 +50,13 @@ pub(crate) async fn infer(
     let answered = async {
         let answer = match reservation {
             Ok(reservation) => answer(proxy, snapshot, reservation, head, body).await,
-            Err(refusal) => Err(turn_away(proxy, refusal, &head, body).await),
+            Err(refusal) => Err(refuse_client(proxy, refusal, &head, body).await),
         };
         answer.unwrap_or_else(|refusal| reply::refuse_in(shape, Some(&id), &refusal).map(Body::from))
     };
     let mut response = answered.instrument(span).await;
     if let Some(caller) = caller {
-        caller.tell_limits(response.headers_mut());
+        caller.set_ratelimit_headers(response.headers_mut());
     }
     // The client gets its own request id, whatever the worker's is.
     if shape == ErrorShape::Anthropic {
@@ -68,9 +68,9 @@ pub(crate) async fn infer(
 
 /// Refuses a client that may not come in. Its body is discarded for a limited time, so that the client gets to read the
 /// refusal.
-async fn turn_away(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
+async fn refuse_client(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
     proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
-    body_reader::hear_out(&head.headers, body).await;
+    body_reader::drain_body(&head.headers, body).await;
     refusal
 }
 

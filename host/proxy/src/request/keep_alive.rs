@@ -154,11 +154,11 @@ impl Kept {
                         }
                     }
                     Some(Err(_)) => {
-                        let event = told(self.endpoint, *status, text, true);
+                        let event = refusal_event(self.endpoint, *status, text, true);
                         return Poll::Ready(self.last_words(event));
                     }
                     None => {
-                        let event = told(self.endpoint, *status, text, *is_cut);
+                        let event = refusal_event(self.endpoint, *status, text, *is_cut);
                         return Poll::Ready(self.last_words(event));
                     }
                 },
@@ -218,7 +218,7 @@ fn last_of(data: &Bytes) -> &[u8] {
 }
 
 /// Returns a worker's own refusal, or an answer in one piece, as an event. An incomplete answer is not sent in part.
-fn told(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bool) -> Vec<u8> {
+fn refusal_event(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bool) -> Vec<u8> {
     #[derive(Deserialize)]
     struct Refused {
         error: Described,
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_workers_refusal_becomes_an_event() {
         let check_cut = |status, text: &str, is_cut, expected: &str| {
-            let event = told(
+            let event = refusal_event(
                 Endpoint::ChatCompletions,
                 StatusCode::from_u16(status).unwrap(),
                 text.as_bytes(),

@@ -33,7 +33,7 @@ pub(crate) struct RequestLifecycle {
     /// Record in the decision log, where the request is recorded.
     trace: Option<Arc<Trace>>,
     /// Rate-limit reservation of a known client.
-    visit: Option<RateLimitGuard>,
+    reservation: Option<RateLimitGuard>,
     /// Reservation of a client that is charged for nothing.
     stay: Option<RateLimitGuard>,
     /// Share of the pool's capacity that the request occupies.
@@ -51,7 +51,7 @@ impl RequestLifecycle {
             arrived,
             enrollment: None,
             trace: None,
-            visit: None,
+            reservation: None,
             stay: None,
             permit: None,
             deadline: None,
@@ -60,8 +60,8 @@ impl RequestLifecycle {
     }
 
     /// Attaches the client's rate-limit reservation, which is held until the request ends.
-    pub(crate) fn of_client(&mut self, visit: Option<RateLimitGuard>) {
-        self.visit = visit;
+    pub(crate) fn of_client(&mut self, reservation: Option<RateLimitGuard>) {
+        self.reservation = reservation;
     }
 
     /// Holds the client's reservation as long as this lives. Its response was charged when it was made.
@@ -70,8 +70,8 @@ impl RequestLifecycle {
     }
 
     /// Returns the rate-limit reservation of its client.
-    pub(crate) fn visit(&mut self) -> Option<&mut RateLimitGuard> {
-        self.visit.as_mut()
+    pub(crate) fn reservation(&mut self) -> Option<&mut RateLimitGuard> {
+        self.reservation.as_mut()
     }
 
     /// Sets the deadline by which the request must end.
@@ -81,10 +81,10 @@ impl RequestLifecycle {
 
     /// Records whether a worker was sent the request.
     pub(crate) fn was_sent(&mut self, progress: &DispatchProgress) {
-        if let Some(visit) = &mut self.visit
+        if let Some(reservation) = &mut self.reservation
             && progress.is_sent.load(Ordering::Relaxed)
         {
-            visit.sent();
+            reservation.sent();
         }
     }
 
@@ -123,8 +123,8 @@ impl RequestLifecycle {
 
     /// Records the status of the answer to the client.
     pub(crate) fn answered(&mut self, status: StatusCode) {
-        if let Some(visit) = &mut self.visit {
-            visit.answered(status);
+        if let Some(reservation) = &mut self.reservation {
+            reservation.answered(status);
         }
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.answered(status);
@@ -148,8 +148,8 @@ impl RequestLifecycle {
 
     /// Records a piece of the answer that passed. `tail` has it.
     pub(crate) fn chunk(&mut self, tail: &Tail) {
-        if let Some(visit) = &mut self.visit {
-            visit.seen(tail);
+        if let Some(reservation) = &mut self.reservation {
+            reservation.seen(tail);
         }
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.chunk();
@@ -195,8 +195,8 @@ impl RequestLifecycle {
             metrics.duration.observe(after.as_secs_f64());
             self.permit = None;
             self.stay = None;
-            if let Some(visit) = self.visit.take() {
-                visit.end(outcome);
+            if let Some(reservation) = self.reservation.take() {
+                reservation.end(outcome);
             }
             if let Some(enrollment) = self.enrollment.take() {
                 enrollment.end(outcome, after);

@@ -40,9 +40,9 @@ pub(super) fn claim(
 ) -> Result<Claim, Limited> {
     let tokens = body_facts::estimated_tokens(peek, body);
     let mut caller = None;
-    if let Some(visit) = lifecycle.visit() {
-        visit.claim(tokens as u64, UsageBound::of(peek, body))?;
-        caller = Some(Arc::clone(visit.caller()));
+    if let Some(reservation) = lifecycle.reservation() {
+        reservation.claim(tokens as u64, UsageBound::of(peek, body))?;
+        caller = Some(Arc::clone(reservation.caller()));
     }
     Ok(Claim { tokens, caller })
 }

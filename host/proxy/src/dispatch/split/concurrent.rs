@@ -152,7 +152,7 @@ fn too_late(attempt: &PairAttempt<'_>, patience: Duration) -> AttemptError {
 /// worker would wait for it without success.
 fn handed_over(attempt: &PairAttempt<'_>, done: Prefilled) -> Result<Prefilled, AttemptError> {
     let is_kept = attempt.handover.dialect == Dialect::Mooncake
-        && PrefillAnswer::read(&done.answer).is_ok_and(|told| told.stopped);
+        && PrefillAnswer::read(&done.answer).is_ok_and(|prefilled| prefilled.stopped);
     if is_kept {
         return Err(LegError::NotHandedOver.into());
     }
@@ -330,8 +330,8 @@ fn together(attempt: &PairAttempt<'_>, answer: Answer, prefill: Prefill) -> Spli
     let (mut correction, mut rest) = (None, None);
     match prefill {
         Prefill::Done(done) => {
-            let told = PrefillAnswer::read(&done.answer).ok();
-            correction = attempt.correction(told.and_then(|told| told.cached_tokens));
+            let prefilled = PrefillAnswer::read(&done.answer).ok();
+            correction = attempt.correction(prefilled.and_then(|prefilled| prefilled.cached_tokens));
         }
         // No decode worker takes over the prompt that it computes.
         Prefill::Running(_) if answer.response.status().is_client_error() => {}

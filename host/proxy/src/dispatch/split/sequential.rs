@@ -29,22 +29,25 @@ pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Res
             prefilled => prefilled?,
         },
     };
-    let told = PrefillAnswer::read(&prefilled.answer).ok();
+    let prefill_answer = PrefillAnswer::read(&prefilled.answer).ok();
     let dialect = attempt.handover.dialect;
     let spec = AttemptSpec {
         choice: attempt.decode,
         lease: decode_booking,
         // Where nixl hands nothing over, the client's own body is sent.
-        body: attempt
-            .bodies
-            .decode(&handshake(dialect, told.and_then(|told| told.params))),
+        body: attempt.bodies.decode(&handshake(
+            dialect,
+            prefill_answer.and_then(|prefill_answer| prefill_answer.params),
+        )),
         rank: attempt::pinned_rank(request, attempt.decode),
         once: true,
         limits: attempt.decode_send_timeouts(),
         timeouts: attempt.decode_timeouts(),
     };
-    let correction = attempt.correction(told.and_then(|told| told.cached_tokens));
-    let is_handed_over = dialect == Dialect::Store || told.is_some_and(|told| told.params.is_some());
+    let correction =
+        attempt.correction(prefill_answer.and_then(|prefill_answer| prefill_answer.cached_tokens));
+    let is_handed_over = dialect == Dialect::Store
+        || prefill_answer.is_some_and(|prefill_answer| prefill_answer.params.is_some());
     let answered = match attempt::send(request, spec).await {
         Ok(answer) => answer_check::accept(request, answer).await,
         Err(error) => Err(error.into()),
@@ -79,13 +82,13 @@ async fn run_prefill(attempt: &PairAttempt<'_>) -> Result<Prefilled, Failed> {
     };
     let done = prefill::run(Arc::clone(request), spec, attempt.pd.spec.prefill_timeout).await;
     let done = done.map_err(|error| attempt.prefill_failed(error))?;
-    let Ok(told) = PrefillAnswer::read(&done.answer) else {
+    let Ok(prefill_answer) = PrefillAnswer::read(&done.answer) else {
         let link = &request.pool().workers.members[attempt.prefill.member].link;
         link.metrics.failed(FailureKind::BadAnswer);
         return Err(attempt.prefill_failed(LegError::NotHandedOver.into()));
     };
     if attempt.handover.is_trial {
-        if told.params.is_some()
+        if prefill_answer.params.is_some()
             && let Some(detection) = &attempt.pd.detection
         {
             let worker = &*attempt.request.pool().workers.members[attempt.prefill.member]
@@ -95,7 +98,7 @@ async fn run_prefill(attempt: &PairAttempt<'_>) -> Result<Prefilled, Failed> {
             let evidence = format!("kv_transfer_params in an answer of {worker}");
             detection.found(&attempt.request.pool().workers.name, Dialect::Nixl, &evidence);
         }
-    } else if attempt.handover.dialect == Dialect::Nixl && told.params.is_none() {
+    } else if attempt.handover.dialect == Dialect::Nixl && prefill_answer.params.is_none() {
         handover_failed(attempt);
         if !attempt.pd.spec.alone {
             return Err(attempt.prefill_failed(LegError::NotHandedOver.into()));

@@ -193,7 +193,7 @@ impl ConnectionLimiter {
             }
             if let Ok(permit) = Arc::clone(&self.lobby).try_acquire_owned() {
                 if self.seats.available_permits() == 0 {
-                    self.tell_full();
+                    self.log_full();
                 }
                 return (permit, false);
             }
@@ -214,7 +214,7 @@ impl ConnectionLimiter {
         }
     }
 
-    fn tell_full(&self) {
+    fn log_full(&self) {
         if let Some(held_back) = self.full_log.pass() {
             warn!(
                 limit = self.spec.limit,

@@ -9,8 +9,8 @@ use wildmatch::WildMatch;
 
 use super::limits::{Level, Rate, RateBucket};
 use super::metrics::ClientMetrics;
-use super::visit::RateLimitGuard;
-use super::{ClientSpec, EngineFields, told};
+use super::reservation::RateLimitGuard;
+use super::{ClientSpec, EngineFields, ratelimit_headers};
 use crate::base::reply::Limited;
 
 /// Client that sent a configured key.
@@ -127,7 +127,7 @@ impl Principal {
                 most: self.concurrent.unwrap_or(u32::MAX),
             });
         }
-        let mut visit = RateLimitGuard::new(Arc::clone(self));
+        let mut reservation = RateLimitGuard::new(Arc::clone(self));
         if let Some(rate) = self.requests {
             let place = self.ledger.requests.take(rate, 1, self.now()).map_err(|wait| {
                 metrics.refused.requests.inc();
@@ -136,23 +136,23 @@ impl Principal {
                     wait,
                 }
             })?;
-            visit.took_place(place);
+            reservation.took_request(place);
         }
         metrics.requests.inc();
-        Ok(visit)
+        Ok(reservation)
     }
 
     /// Sets the `x-ratelimit-*` headers of a response.
-    pub(crate) fn tell_limits(&self, headers: &mut HeaderMap) {
+    pub(crate) fn set_ratelimit_headers(&self, headers: &mut HeaderMap) {
         let now = self.now();
         let level = |rate: Option<Rate>, bucket: &RateBucket| -> Option<(u32, Level)> {
             rate.map(|rate| (rate.per_minute(), bucket.level(rate, now)))
         };
         if let Some((limit, level)) = level(self.requests, &self.ledger.requests) {
-            told::tell(&told::REQUESTS, headers, limit, level);
+            ratelimit_headers::set(&ratelimit_headers::REQUESTS, headers, limit, level);
         }
         if let Some((limit, level)) = level(self.tokens, &self.ledger.tokens) {
-            told::tell(&told::TOKENS, headers, limit, level);
+            ratelimit_headers::set(&ratelimit_headers::TOKENS, headers, limit, level);
         }
     }
 

@@ -234,13 +234,13 @@ mod tests {
         fn corrections_leave_what_the_truth_would_have_left(
             claims in prop::collection::vec((0_u64..100, 0_u64..100), 1..50),
         ) {
-            let (bucket, told, rate) = (RateBucket::default(), RateBucket::default(), rate(60_000));
+            let (bucket, settled, rate) = (RateBucket::default(), RateBucket::default(), rate(60_000));
             for (claimed, truth) in claims {
                 let mut taken = bucket.take(rate, claimed, 0).unwrap();
                 bucket.settle(&mut taken, rate, truth, 0);
-                told.settle(&mut Taken::default(), rate, truth, 0);
+                settled.settle(&mut Taken::default(), rate, truth, 0);
             }
-            prop_assert_eq!(bucket.level(rate, 0), told.level(rate, 0));
+            prop_assert_eq!(bucket.level(rate, 0), settled.level(rate, 0));
         }
     }
 }

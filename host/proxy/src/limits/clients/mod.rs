@@ -8,9 +8,9 @@ mod caller;
 mod key;
 mod limits;
 mod metrics;
+mod ratelimit_headers;
+mod reservation;
 mod rights;
-mod told;
-mod visit;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub(crate) use self::caller::Principal;
 pub use self::key::KeyHash;
 pub(crate) use self::metrics::ClientFamilies;
 use self::metrics::Unknown;
+pub(crate) use self::reservation::{RateLimitGuard, UsageBound};
 pub use self::rights::EngineFields;
 pub(crate) use self::rights::FieldCheck;
-pub(crate) use self::visit::{RateLimitGuard, UsageBound};
 use crate::base::reply::Refusal;
 
 /// Configured client.
@@ -75,7 +75,7 @@ pub(crate) struct Entry {
     /// Authenticated client. `None` for an unknown key, or if no key is required.
     pub(crate) caller: Option<Arc<Principal>>,
     /// Rate-limit guard if clients are configured, or the refusal.
-    pub(crate) visit: Result<Option<RateLimitGuard>, Refusal>,
+    pub(crate) reservation: Result<Option<RateLimitGuard>, Refusal>,
 }
 
 impl Clients {
@@ -119,7 +119,7 @@ impl Clients {
     pub(crate) fn enter(&self, headers: &mut HeaderMap) -> Entry {
         match self.identify(headers) {
             Ok(caller) => Entry {
-                visit: caller
+                reservation: caller
                     .as_ref()
                     .map(Principal::enter)
                     .transpose()
@@ -128,7 +128,7 @@ impl Clients {
             },
             Err(refusal) => Entry {
                 caller: None,
-                visit: Err(refusal),
+                reservation: Err(refusal),
             },
         }
     }

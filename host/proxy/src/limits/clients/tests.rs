@@ -44,11 +44,11 @@ fn enter(clients: &Clients, key: &str) -> Result<Option<RateLimitGuard>, Refusal
     let mut headers = HeaderMap::new();
     let value = HeaderValue::try_from(format!("Bearer {key}")).unwrap();
     headers.insert(AUTHORIZATION, value);
-    clients.enter(&mut headers).visit
+    clients.enter(&mut headers).reservation
 }
 
 #[track_caller]
-fn visit(clients: &Clients, key: &str) -> RateLimitGuard {
+fn reservation(clients: &Clients, key: &str) -> RateLimitGuard {
     enter(clients, key).unwrap().unwrap()
 }
 
@@ -57,17 +57,17 @@ fn without_clients_nobody_needs_a_key_and_every_header_stays() {
     let mut headers = HeaderMap::new();
     headers.insert("x-api-key", HeaderValue::from_static("theirs"));
     let entry = clients(None, vec![]).enter(&mut headers);
-    assert!(entry.caller.is_none() && matches!(entry.visit, Ok(None)));
+    assert!(entry.caller.is_none() && matches!(entry.reservation, Ok(None)));
     assert_eq!(headers.len(), 1);
 }
 
 #[test]
 fn only_a_known_key_comes_in() {
     let clients = clients(None, vec![spec("a", ClientLimits::default())]);
-    assert_eq!(&*visit(&clients, "a").caller().name, "a");
+    assert_eq!(&*reservation(&clients, "a").caller().name, "a");
     assert!(matches!(enter(&clients, "b"), Err(Refusal::WrongKey)));
     let entry = clients.enter(&mut HeaderMap::new());
-    assert!(matches!(entry.visit, Err(Refusal::NoKey)));
+    assert!(matches!(entry.reservation, Err(Refusal::NoKey)));
     assert_eq!(
         (clients.unknown.no_key.get(), clients.unknown.wrong_key.get()),
         (1, 1)
@@ -77,10 +77,10 @@ fn only_a_known_key_comes_in() {
 #[test]
 fn a_model_that_is_not_its_own_does_not_exist_for_it() {
     let clients = clients(None, vec![spec("a", ClientLimits::default())]);
-    let visit = visit(&clients, "a");
-    assert!(visit.check_model("llama-8b").is_ok());
+    let reservation = reservation(&clients, "a");
+    assert!(reservation.check_model("llama-8b").is_ok());
     assert!(matches!(
-        visit.check_model("qwen"),
+        reservation.check_model("qwen"),
         Err(Refusal::ModelNotFound { .. })
     ));
 }
@@ -88,7 +88,7 @@ fn a_model_that_is_not_its_own_does_not_exist_for_it() {
 #[test]
 fn what_was_used_stays_used_over_a_reload() {
     let before = clients(None, vec![spec("a", limits(1, 0, 0)), spec("b", limits(1, 0, 0))]);
-    drop(visit(&before, "a"));
+    drop(reservation(&before, "a"));
     let after = clients(Some(&before), vec![spec("a", limits(1, 0, 0))]);
     assert!(matches!(
         enter(&after, "a"),
@@ -100,13 +100,13 @@ fn what_was_used_stays_used_over_a_reload() {
 #[test]
 fn a_seat_is_free_again_when_its_request_is_over() {
     let clients = clients(None, vec![spec("a", limits(0, 0, 1))]);
-    let first = visit(&clients, "a");
+    let first = reservation(&clients, "a");
     assert!(matches!(
         enter(&clients, "a"),
         Err(Refusal::Limited(Limited::Concurrent { most: 1 }))
     ));
     drop(first);
-    visit(&clients, "a");
+    reservation(&clients, "a");
 }
 
 /// Returns the bound of a short body that sets `max_tokens` to 70,000.
@@ -120,10 +120,10 @@ fn bound() -> UsageBound {
 #[track_caller]
 fn left(what: impl FnOnce(RateLimitGuard)) -> u64 {
     let clients = clients(None, vec![spec("a", limits(0, 1_000, 0))]);
-    let mut visit = visit(&clients, "a");
-    visit.claim(100, bound()).unwrap();
-    let caller = Arc::clone(visit.caller());
-    what(visit);
+    let mut reservation = reservation(&clients, "a");
+    reservation.claim(100, bound()).unwrap();
+    let caller = Arc::clone(reservation.caller());
+    what(reservation);
     let rate = caller.tokens.unwrap();
     caller.ledger.tokens.level(rate, caller.now()).left
 }
@@ -135,33 +135,39 @@ fn tokens_are_settled_by_what_is_known_of_them() {
     let mut stream = Tail::default();
     stream.push(b"data: {}\n\ndata: {}\n\n");
     assert_eq!(
-        left(|mut visit| {
-            visit.answered(StatusCode::OK);
-            visit.seen(&tail);
+        left(|mut reservation| {
+            reservation.answered(StatusCode::OK);
+            reservation.seen(&tail);
         }),
         700,
     );
     assert_eq!(
-        left(|mut visit| {
-            visit.reconcile(200);
-            visit.answered(StatusCode::OK);
-            visit.seen(&stream);
+        left(|mut reservation| {
+            reservation.reconcile(200);
+            reservation.answered(StatusCode::OK);
+            reservation.seen(&stream);
         }),
         798,
     );
-    assert_eq!(left(|mut visit| visit.answered(StatusCode::BAD_GATEWAY)), 1_000);
-    assert_eq!(left(drop), 1_000);
-    assert_eq!(left(|visit| visit.end(Outcome::ClientLeft)), 900);
-    assert_eq!(left(|visit| visit.end(Outcome::RequestTimeout)), 1_000);
     assert_eq!(
-        left(|mut visit| {
-            visit.sent();
-            visit.end(Outcome::RequestTimeout);
+        left(|mut reservation| reservation.answered(StatusCode::BAD_GATEWAY)),
+        1_000
+    );
+    assert_eq!(left(drop), 1_000);
+    assert_eq!(left(|reservation| reservation.end(Outcome::ClientLeft)), 900);
+    assert_eq!(
+        left(|reservation| reservation.end(Outcome::RequestTimeout)),
+        1_000
+    );
+    assert_eq!(
+        left(|mut reservation| {
+            reservation.sent();
+            reservation.end(Outcome::RequestTimeout);
         }),
         900,
         "a worker read the prompt",
     );
-    assert_eq!(left(|visit| visit.end(Outcome::QueueFull)), 1_000);
+    assert_eq!(left(|reservation| reservation.end(Outcome::QueueFull)), 1_000);
 }
 
 #[test]
@@ -170,9 +176,9 @@ fn a_worker_that_states_impossible_usage_costs_its_client_what_was_seen() {
         let mut tail = Tail::default();
         tail.push(format!("{{\"usage\":{{{usage}}}}}").as_bytes());
         let seen = tail.counted_tokens();
-        let left = left(|mut visit| {
-            visit.answered(StatusCode::OK);
-            visit.seen(&tail);
+        let left = left(|mut reservation| {
+            reservation.answered(StatusCode::OK);
+            reservation.seen(&tail);
         });
         (left, 1_000 - 100 - seen)
     };
@@ -193,9 +199,9 @@ fn a_worker_that_states_impossible_usage_costs_its_client_what_was_seen() {
 #[test]
 fn over_its_tokens_a_request_is_not_counted_either() {
     let clients = clients(None, vec![spec("a", limits(2, 1_000, 0))]);
-    let mut first = visit(&clients, "a");
+    let mut first = reservation(&clients, "a");
     first.claim(1_000, bound()).unwrap();
-    let mut second = visit(&clients, "a");
+    let mut second = reservation(&clients, "a");
     assert!(matches!(
         second.claim(100, bound()),
         Err(Limited::Tokens { limit: 1_000, .. })

@@ -48,15 +48,15 @@ impl CorsSpec {
         }
         let mut answer = Response::new(A::default());
         *answer.status_mut() = StatusCode::NO_CONTENT;
-        let told = answer.headers_mut();
+        let answer_headers = answer.headers_mut();
         // A browser stops at a response without these headers.
         if let Some(origin) = self.allowed(headers) {
-            told.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-            told.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-            told.insert(ACCESS_CONTROL_ALLOW_HEADERS, self.headers.clone());
-            told.insert(ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
+            answer_headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            answer_headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+            answer_headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, self.headers.clone());
+            answer_headers.insert(ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
         }
-        self.vary(told);
+        self.vary(answer_headers);
         Some(answer)
     }
 

@@ -99,8 +99,8 @@ impl Inbox {
             return false;
         }
         let events = batch.len() as u64;
-        let told = self.call(hub, |now_us| self.listener.handle(&batch, now_us));
-        let counted = match told {
+        let handled = self.call(hub, |now_us| self.listener.handle(&batch, now_us));
+        let counted = match handled {
             Some(()) => &self.metrics.delivered,
             None => &self.metrics.dropped,
         };
@@ -188,7 +188,7 @@ impl Inbox {
 impl Drop for Inbox {
     /// Counts the undelivered events of a queue that was replaced before the thread knew of it, or at the router's end.
     fn drop(&mut self) {
-        let untold = self.queue().events.len() as u64;
-        self.metrics.dropped.inc_by(untold);
+        let undelivered = self.queue().events.len() as u64;
+        self.metrics.dropped.inc_by(undelivered);
     }
 }

@@ -109,7 +109,7 @@ impl EventHub {
         let known = std::mem::take(&mut *inboxes);
         let inbox_of = |listener| {
             if let Some(kept) = known.iter().find(|inbox| inbox.is_of(&listener)) {
-                self.tell_new(kept, were, are);
+                self.send_new(kept, were, are);
                 return Arc::clone(kept);
             }
             let fresh = Inbox::new(listener, &self.families);
@@ -136,7 +136,7 @@ impl EventHub {
     }
 
     /// Reports new workers, and those whose role has changed.
-    fn tell_new(&self, inbox: &Inbox, were: &EventWorkers<'_>, are: &EventWorkers<'_>) {
+    fn send_new(&self, inbox: &Inbox, were: &EventWorkers<'_>, are: &EventWorkers<'_>) {
         for (id, worker) in are {
             let role = worker.spec().role;
             let note = match were.get(id) {

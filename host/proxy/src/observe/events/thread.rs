@@ -17,14 +17,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 const NICENESS: i32 = 5;
 
 /// Policy that receives events.
-struct Told {
+struct EventReceiver {
     inbox: Arc<Inbox>,
     next_tick: Instant,
 }
 
 impl EventHub {
     /// Starts the thread. The thread ends when the hub is dropped.
-    pub(crate) fn tell(self: &Arc<Self>) -> io::Result<()> {
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(rung) = rung else { return Ok(()) };
         let hub = Arc::downgrade(self);
@@ -37,12 +37,12 @@ fn run(hub: &Weak<EventHub>, rung: &Receiver<()>) {
     // Elsewhere that would be the priority of the whole process.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, NICENESS);
-    let mut told = Vec::new();
-    while wait(rung, told.is_empty()) {
+    let mut receivers = Vec::new();
+    while wait(rung, receivers.is_empty()) {
         let Some(hub) = hub.upgrade() else { return };
         loop {
-            renew(&mut told, &hub);
-            if !tell_all(&mut told, &hub) {
+            renew(&mut receivers, &hub);
+            if !deliver_all(&mut receivers, &hub) {
                 break;
             }
         }
@@ -58,24 +58,24 @@ fn wait(rung: &Receiver<()>, is_idle: bool) -> bool {
 }
 
 /// Updates the list to the policies that receive events now.
-fn renew(told: &mut Vec<Told>, hub: &EventHub) {
+fn renew(receivers: &mut Vec<EventReceiver>, hub: &EventHub) {
     let inboxes: Vec<_> = hub.inboxes().to_vec();
-    let stays = |told: &Told| inboxes.iter().any(|inbox| Arc::ptr_eq(inbox, &told.inbox));
-    for gone in told.extract_if(.., |told| !stays(told)) {
+    let stays = |receiver: &EventReceiver| inboxes.iter().any(|inbox| Arc::ptr_eq(inbox, &receiver.inbox));
+    for gone in receivers.extract_if(.., |receiver| !stays(receiver)) {
         gone.inbox.close(hub);
     }
     for inbox in inboxes {
-        if !told.iter().any(|known| Arc::ptr_eq(&known.inbox, &inbox)) {
+        if !receivers.iter().any(|known| Arc::ptr_eq(&known.inbox, &inbox)) {
             let next_tick = Instant::now();
-            told.push(Told { inbox, next_tick });
+            receivers.push(EventReceiver { inbox, next_tick });
         }
     }
 }
 
 /// Delivers one batch to each policy, and the ticks that are due. Returns `true` if there may be more.
-fn tell_all(told: &mut [Told], hub: &EventHub) -> bool {
+fn deliver_all(receivers: &mut [EventReceiver], hub: &EventHub) -> bool {
     let mut more = false;
-    for policy in told {
+    for policy in receivers {
         more |= policy.inbox.deliver(hub);
         if policy.inbox.ticks() && policy.next_tick <= Instant::now() {
             let pause = policy.inbox.tick(hub).unwrap_or(AGAIN);

@@ -99,7 +99,7 @@ where
 }
 
 /// Reads a body for a while and discards it, so that its client gets to read the refusal.
-pub(crate) async fn hear_out(headers: &HeaderMap, body: Incoming) {
+pub(crate) async fn drain_body(headers: &HeaderMap, body: Incoming) {
     // A client that waits for `100 Continue` has sent no body yet.
     if !headers.contains_key(EXPECT) {
         discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;

@@ -89,8 +89,8 @@ const WORKER_GAUGES: [WorkerGauge; 14] = [
         "worker_load_age_seconds",
         "Age of the last load report of a worker's engine; NaN before the first",
         |member| {
-            let told = member.worker.load().engine();
-            told.map_or(f64::NAN, |(_, at)| {
+            let reported = member.worker.load().engine();
+            reported.map_or(f64::NAN, |(_, at)| {
                 member.link.now_ms().saturating_sub(at) as f64 / 1e3
             })
         },
@@ -151,10 +151,10 @@ impl Collector for FleetCollector {
             MetricType::Gauge,
         )?;
         for member in distinct(&snapshot.pools) {
-            let told = member.bootstrap.as_ref().and_then(|server| server.engines());
-            if let Some(engines_told) = told {
+            let reported = member.bootstrap.as_ref().and_then(|server| server.engines());
+            if let Some(known_engines) = reported {
                 let label = [("worker", &*member.worker.spec().name)];
-                ConstGauge::new(engines_told as f64).encode(engines.encode_family(&label)?)?;
+                ConstGauge::new(known_engines as f64).encode(engines.encode_family(&label)?)?;
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Arrival of a request at a front end: its number, its id, and its client.
+//! ClientArrival of a request at a front end: its number, its id, and its client.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::request::snapshot::Snapshot;
 
 /// Request that has just arrived, without its body.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct ClientArrival {
     pub(crate) head: RequestHead,
     /// Client whose key the request has. `None` where clients need no key.
     pub(crate) caller: Option<Arc<Principal>>,
@@ -25,7 +25,7 @@ pub(crate) struct Arrival {
     pub(crate) reservation: Result<Option<RateLimitGuard>, Refusal>,
 }
 
-impl Arrival {
+impl ClientArrival {
     /// Numbers a request to an endpoint, and identifies its client.
     pub(crate) fn new(
         proxy: &Proxy,
@@ -37,7 +37,7 @@ impl Arrival {
         let (seq, mut headers) = (proxy.next_seq(), head.headers);
         let id = headers.entry(X_REQUEST_ID);
         let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
-        let Entry { caller, visit } = snapshot.clients.enter(&mut headers);
+        let Entry { caller, reservation } = snapshot.clients.enter(&mut headers);
         let target = head.uri.into_parts().path_and_query;
         let head = RequestHead {
             endpoint,
@@ -53,7 +53,7 @@ impl Arrival {
         Self {
             head,
             caller,
-            reservation: visit,
+            reservation,
         }
     }
 }

@@ -14,7 +14,7 @@ use placement::WorkerChoice;
 use worker_client::{ConnectError, SendError, X_DATA_PARALLEL_RANK};
 
 use super::answer_handle::{AnswerHandle, AnswerHead};
-use super::arrival::Arrival;
+use super::arrival::ClientArrival;
 use super::header_changes::HeaderChanges;
 use super::open::{ArrivedRequest, OpenRequest, open};
 use crate::base::headers::{X_REQUEST_ID, strip_hop_by_hop};
@@ -156,7 +156,7 @@ impl Place {
         let original = head.headers.clone();
         let (shape, snapshot) = (reply::shape_of(head.uri.path()), self.proxy.snapshots.load());
         let endpoint = endpoint_of(&head).map_err(|refusal| refuse(shape, None, &refusal))?;
-        let arrival = Arrival::new(&self.proxy, &snapshot, endpoint, head, from);
+        let arrival = ClientArrival::new(&self.proxy, &snapshot, endpoint, head, from);
         let id = arrival.head.id.clone();
         let refused = |refusal: Refusal| refuse(shape, Some(&id), &refusal);
         let reservation = arrival.reservation.map_err(|refusal| {
@@ -291,7 +291,7 @@ impl PlacedHandle {
         strip_hop_by_hop(&mut shown);
         decision_headers(&mut shown, &report, attempt.member, None, &lifecycle);
         if let Some(caller) = &request.sender.caller {
-            caller.tell_limits(&mut shown);
+            caller.set_ratelimit_headers(&mut shown);
         }
         shown.insert(X_REQUEST_ID, request.head.id.clone());
         let head = AnswerHead {

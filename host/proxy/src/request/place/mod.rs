@@ -1,7 +1,7 @@
 //! Seam between front ends and placement.
 //!
 //! A head and a body come in. A worker with header changes, or a refusal, goes out, with a handle that is given the
-//! status, the chunks and the end of the answer. HTTP (`request/handle.rs`) uses the parts of the seam: [`Arrival`],
+//! status, the chunks and the end of the answer. HTTP (`request/handle.rs`) uses the parts of the seam: [`ClientArrival`],
 //! [`open`], the placement session, and [`AnswerHandle`]. A front end that sends requests itself, such as Envoy's
 //! external processing, uses [`Place`]. See `host/adr/0030-place-seam.md`.
 
@@ -13,7 +13,7 @@ mod open;
 
 pub use self::answer_handle::AnswerHandle;
 pub(crate) use self::answer_handle::{AnswerHead, AnswerKind};
-pub(crate) use self::arrival::Arrival;
+pub(crate) use self::arrival::ClientArrival;
 pub use self::front_end::{
     AnswerFailure, AnswerStart, AttemptTimeouts, Place, Placed, PlacedHandle, PlacedWorker, SendFailure,
 };

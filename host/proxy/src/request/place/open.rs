@@ -91,7 +91,7 @@ pub(crate) async fn open(
         };
     }
     lifecycle.join(request.enrollment());
-    if let (Some(reservation), Some(prompt)) = (lifecycle.visit(), &request.params.prompt) {
+    if let (Some(reservation), Some(prompt)) = (lifecycle.reservation(), &request.params.prompt) {
         reservation.reconcile(prompt.tokens() as u64);
     }
     request.progress.trace = begin_trace(&request);

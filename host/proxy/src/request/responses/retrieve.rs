@@ -101,7 +101,7 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
     let id = head.headers.entry(X_REQUEST_ID);
     let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
     let snapshot = proxy.snapshots.load();
-    let Entry { caller, visit } = snapshot.clients.enter(&mut head.headers);
+    let Entry { caller, reservation } = snapshot.clients.enter(&mut head.headers);
     let client = caller.as_ref().map_or("", |caller| &*caller.name);
     let arrived = ResponseRequest {
         client,
@@ -110,7 +110,7 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
         arrived: Instant::now(),
         body,
     };
-    let answered = match visit {
+    let answered = match reservation {
         Ok(reservation) => from_worker(proxy, &snapshot, reservation, arrived).await,
         Err(refusal) => Err(refusal),
     };
@@ -119,7 +119,7 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
         reply::refuse(&refusal).map(Body::from)
     });
     if let Some(caller) = caller {
-        caller.tell_limits(response.headers_mut());
+        caller.set_ratelimit_headers(response.headers_mut());
     }
     response.headers_mut().insert(X_REQUEST_ID, id);
     response

@@ -21,7 +21,7 @@ pub(super) const TOKENS: Names = [
     HeaderName::from_static("x-ratelimit-reset-tokens"),
 ];
 
-pub(super) fn tell(names: &Names, headers: &mut HeaderMap, limit: u32, level: Level) {
+pub(super) fn set(names: &Names, headers: &mut HeaderMap, limit: u32, level: Level) {
     let [of_limit, left, reset] = names;
     headers.insert(of_limit, limit.into());
     headers.insert(left, level.left.into());

@@ -38,7 +38,9 @@ impl UsageBound {
     /// Returns `true` if the usage stated in `tail` is plausible for the response's length.
     fn allows(self, tail: &Tail) -> bool {
         let output = self.output.max(tail.length().saturating_add(UNSEEN_TOKENS));
-        tail.prompt_tokens().is_none_or(|told| told <= self.prompt) && tail.tokens_so_far() <= output
+        tail.prompt_tokens()
+            .is_none_or(|reported| reported <= self.prompt)
+            && tail.tokens_so_far() <= output
     }
 }
 
@@ -79,7 +81,7 @@ impl RateLimitGuard {
     }
 
     /// Stores the reservation in the client's request bucket.
-    pub(super) fn took_place(&mut self, place: Taken) {
+    pub(super) fn took_request(&mut self, place: Taken) {
         self.place = place;
     }
 
