@@ -99,7 +99,7 @@ impl AdminKey {
             (None, Listener::Clients) => Err(Refusal::new(
                 StatusCode::FORBIDDEN,
                 "admin_api_key_not_set",
-                "this page is not for clients, and nobody is known to be anything else while there is no admin key: set `admin-api-key` of [server], or the \
+                "this page is not for clients, and without an admin key every caller counts as one: set `admin-api-key` of [server], or the \
                  environment variable ADMIN_API_KEY before the start, or use the admin listener",
             )),
             // Browsers name the page that sends; to an address of its own (DNS rebinding) one may send anything.

@@ -59,7 +59,10 @@ fn without_a_name_all_built_in_policies_that_place_requests_are_compared() {
     ] {
         assert!(names.contains(&expected), "{names:?}");
     }
-    assert!(!names.contains(&"tier-weight"), "a scorer is not asked by itself");
+    assert!(
+        !names.contains(&"tier-weight"),
+        "a scorer is not called by itself"
+    );
 }
 
 #[test]
@@ -184,15 +187,15 @@ fn one(args: &[&str]) -> Value {
 #[test]
 fn what_the_router_knows_decides_how_well_it_places() {
     let hits = |args: &[&str]| one(args)["block-hit-ratio"].as_f64().unwrap();
-    let told = hits(&[]);
+    let informed = hits(&[]);
     let nothing = hits(&["--knowledge", "none"]);
-    assert!(nothing < told, "{nothing} {told}");
+    assert!(nothing < informed, "{nothing} {informed}");
     assert!(hits(&["--knowledge", "assumed"]) > nothing);
     let late = hits(&["--event-lag-ms", "60000"]);
-    assert!(late < told, "{late} {told}");
+    assert!(late < informed, "{late} {informed}");
     assert_eq!(hits(&["--event-loss", "1"]), nothing);
     let several = hits(&["--replicas", "4"]);
-    assert!(several < told, "{several} {told}");
+    assert!(several < informed, "{several} {informed}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ Conductor is routing {base} over {workers} mock engines. Try, in another termina
   a policy of your own: drop a component here and name it in a route
     {folder}/policies/mine.wasm
 
-  what is in force
+  the active configuration
     curl -s {admin}/admin/config; curl -s {admin}/admin/policies; curl -s {admin}/admin/feeds
 
   proof: conductor demo --compare

@@ -100,7 +100,7 @@ async fn a_router_that_was_killed_serves_at_once_and_rebuilds_its_index() {
     let second = Process::start(&config).await;
     let answer = second.client.get("/health").await.unwrap();
     assert_eq!(answer.status, 200, "it serves at once");
-    eventually("the engines have told again what they hold", || async {
+    eventually("the engines have reported their blocks again", || async {
         blocks(&second.client).await >= held
     })
     .await;

@@ -113,18 +113,18 @@ fn calls(script: &Path, args: &[&str], install: Option<&str>) -> (String, String
 }
 
 #[test]
-fn no_build_installs_anything_unasked() {
+fn no_build_installs_anything_without_a_request() {
     let files = Files::new();
     for language in LANGUAGES {
         let run = policy_in(files.folder(), ["new", language, "--lang", language]);
         assert_eq!(run.code, 0, "{run:?}");
         let script = files.folder().join(language).join("build.sh");
         let installs = |calls: &str| calls.contains("venv") || calls.contains("install");
-        let (unasked, said) = calls(&script, &[], None);
-        assert!(!installs(&unasked), "{language}: {unasked}");
+        let (unprompted, said) = calls(&script, &[], None);
+        assert!(!installs(&unprompted), "{language}: {unprompted}");
         assert!(said.contains("CONDUCTOR_INSTALL=1"), "{language}: {said}");
-        let (asked, _) = calls(&script, &[], Some("1"));
-        assert!(installs(&asked), "{language}: {asked}");
+        let (requested, _) = calls(&script, &[], Some("1"));
+        assert!(installs(&requested), "{language}: {requested}");
     }
 }
 

@@ -87,7 +87,7 @@ async fn decisions_of_a_pipeline_repeat_bit_for_bit_for_each_of_its_scorers_and_
 
     let admin = router.admin.base().to_owned();
     let run = conductor(&["explain", &id, "--admin", &admin]).await;
-    for told in [
+    for line in [
         "mixed@pipeline",
         "score of tier-weight",
         "score of lora-affinity",
@@ -96,6 +96,6 @@ async fn decisions_of_a_pipeline_repeat_bit_for_bit_for_each_of_its_scorers_and_
         "the filter \"label zone is nowhere\" excluded every candidate and was ignored",
         "queried inspect.model()",
     ] {
-        assert!(run.stdout.contains(told), "{told}: {run:?}");
+        assert!(run.stdout.contains(line), "{line}: {run:?}");
     }
 }

@@ -20,7 +20,7 @@ use crate::dispatch::router_view::HoldWindow;
 use crate::dispatch::single;
 use crate::dispatch::speculative_insert;
 use crate::dispatch::split::{self, KeptPrompt, PrefillLeg, SplitAnswer, WorkerPair};
-use crate::fleet::catalog;
+use crate::fleet::catalog::{self, UnservedModel};
 use crate::limits::admission::{AdmissionSession, Permit, start_deadline};
 
 /// Placement of one request.
@@ -181,9 +181,13 @@ impl PlacementSession {
             return Err(failure.error.into());
         }
         if let (AttemptError::NotServed(_), Some(worker)) = (&failure.error, failure.blamed) {
-            let model = (&*request.params.model, &request.params.served);
+            let unserved = UnservedModel {
+                model: &request.params.model,
+                served: &request.params.served,
+                worker,
+            };
             let (pool, excluded) = (&request.pool().workers, &self.failures.excluded);
-            catalog::after_not_found(&dispatcher.background, pool, model, worker, excluded).await;
+            catalog::after_not_found(&dispatcher.background, pool, unserved, excluded).await;
         }
         tokio::time::sleep(self.failures.add(failure, request)?).await;
         Ok(())

@@ -181,14 +181,14 @@ async fn a_404_is_news_another_worker_is_tried_and_nobody_is_blamed() {
     assert_eq!(says(&router, "sql").await, (StatusCode::OK, "b".to_owned()));
     let free = r#"conductor_retries_total{pool="main",kind="free"}"#;
     assert_eq!(router.metric(free), 1.0, "there is no budget to pay from");
-    eventually("its list is learned anew", || {
+    eventually("its list is fetched again", || {
         refreshes(&router, "a", "changed") == 2.0
     })
     .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let before = a.paths().len();
     assert_eq!(says(&router, "sql").await, (StatusCode::OK, "b".to_owned()));
-    assert_eq!(a.paths().len(), before, "it is not asked again");
+    assert_eq!(a.paths().len(), before, "it is not queried again");
     assert_eq!(
         says(&router, "m").await,
         (StatusCode::OK, "a".to_owned()),
@@ -301,7 +301,7 @@ async fn workers_whose_list_is_unknown_serve_anything_and_a_failure_forgets_noth
     let often = Duration::from_millis(10);
     let builder = listing(router().worker("s", &silent.url()), often);
     let router = builder.start().await;
-    eventually("it was asked", || refreshes(&router, "s", "failed") > 1.0).await;
+    eventually("it was queried", || refreshes(&router, "s", "failed") > 1.0).await;
     assert_eq!(
         says(&router, "anything").await,
         (StatusCode::OK, "silent".to_owned())
@@ -313,7 +313,7 @@ async fn workers_whose_list_is_unknown_serve_anything_and_a_failure_forgets_noth
         .workers
         .swap_remove(0)
         .models;
-    assert!(report.failure.unwrap().contains("401"), "the reason is told");
+    assert!(report.failure.unwrap().contains("401"), "the reason is reported");
 
     let is_up = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let up = Arc::clone(&is_up);

@@ -79,13 +79,13 @@ async fn every_endpoint_of_the_table_is_served_by_the_worker_of_its_model() {
         assert_eq!(received.headers["content-type"], content_type);
         let unknown = send(router.address, ask(endpoint, "m-3")).await;
         assert_eq!(unknown.status, StatusCode::NOT_FOUND, "{endpoint:?}");
-        let told = unknown.text().await;
+        let message = unknown.text().await;
         // Anthropic's shape has no code.
         let kind = match endpoint.spec().errors {
             ErrorShape::Anthropic => "not_found_error",
             ErrorShape::OpenAi | ErrorShape::Responses => "model_not_found",
         };
-        assert!(told.contains(kind), "{endpoint:?}: {told}");
+        assert!(message.contains(kind), "{endpoint:?}: {message}");
     }
     assert!(one.received().is_empty());
     for (class, label) in EndpointClass::ALL {

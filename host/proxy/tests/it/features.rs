@@ -102,7 +102,7 @@ async fn who_is_held_sees_the_others_and_the_time_that_is_left() {
     let pen = pens.recv().await.unwrap();
     let others = join(send(router.address, chat()), send(router.address, chat()));
     let release = async {
-        eventually("both are held and were asked again", || {
+        eventually("both are held and were decided again", || {
             policy.shown().iter().filter(|numbers| numbers[0] == 1.0).count() >= 2
         })
         .await;

@@ -55,7 +55,7 @@ async fn shown(router: Builder, told: &str, columns: &[&str]) -> Vec<f64> {
         .start()
         .await;
     let scrapes = format!(r#"conductor_worker_scrapes_total{{worker="{told}",result="reported"}}"#);
-    eventually("it told", || router.metric(&scrapes) > 0.0).await;
+    eventually("it reported", || router.metric(&scrapes) > 0.0).await;
     send(router.address, chat()).await.text().await;
     policy.shown().swap_remove(0)
 }
@@ -118,7 +118,7 @@ async fn a_worker_that_never_answers_its_probes_keeps_nobody_elses_waiting() {
         })
         .start_at_once()
         .await;
-    eventually("the other is asked again and again", || {
+    eventually("the other is probed again and again", || {
         router.metric(r#"conductor_worker_probes_total{worker="b",result="passed"}"#) >= 3.0
     })
     .await;
@@ -195,7 +195,7 @@ async fn a_worker_whose_connections_are_all_in_use_is_still_asked_how_it_is() {
     let passed = || router.metric(r#"conductor_worker_probes_total{worker="a",result="passed"}"#);
     let told = || router.metric(r#"conductor_worker_scrapes_total{worker="a",result="reported"}"#);
     let (had_passed, had_told) = (passed(), told());
-    eventually("it is asked on", || {
+    eventually("it is still probed", || {
         passed() >= had_passed + 2.0 && told() >= had_told + 2.0
     })
     .await;

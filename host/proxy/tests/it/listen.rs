@@ -65,7 +65,7 @@ impl Listening {
 
     /// Waits until exactly these events were received.
     async fn hears(&self, expected: &[&str]) {
-        eventually(&format!("it is told {expected:?}"), || {
+        eventually(&format!("it receives {expected:?}"), || {
             self.told().len() >= expected.len()
         })
         .await;

@@ -165,7 +165,7 @@ async fn a_release_that_one_request_cannot_use_serves_the_next() {
     assert_eq!(
         router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
         2.0,
-        "the one that left in vain has waited, too"
+        "the one that left without an answer has waited, too"
     );
 }
 

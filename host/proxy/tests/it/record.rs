@@ -474,7 +474,7 @@ async fn the_latest_requests_that_asked_for_it_are_explained() {
     })
     .await;
     assert!(recorder.explain("one").is_none(), "two newer ones are kept");
-    assert!(recorder.explain("two").is_none(), "nobody asked");
+    assert!(recorder.explain("two").is_none(), "no client requested it");
     let explained = recorder.explain("three").unwrap();
     assert_eq!(
         (explained.seq, explained.calls.len(), explained.left_out),

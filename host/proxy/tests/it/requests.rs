@@ -177,7 +177,7 @@ async fn what_no_worker_could_answer_is_refused_in_the_openai_shape() {
             post(path, r#"{"prompt":"x"}"#),
             400,
             "model_missing",
-            "the request names no model, and the router cannot tell which one it means: name it as `model`",
+            "the request names no model, and the router cannot determine it: name it as `model`",
         ),
         (
             get("/v1/nothing"),

@@ -90,9 +90,9 @@ async fn at_the_limit_a_connection_waits_and_the_log_says_why() {
     let request = b"GET /version HTTP/1.1\r\nhost: r\r\nconnection: close\r\n\r\n";
     second.write_all(request).await.unwrap();
     let warned = || log.lines("server.max-connections");
-    eventually("the limit is told", || !warned().is_empty()).await;
+    eventually("the limit is reported", || !warned().is_empty()).await;
     assert!(warned()[0].contains("limit=1 "), "{:?}", warned());
-    assert_eq!(connected(), 1.0, "nobody has a seat beyond the limit");
+    assert_eq!(connected(), 1.0, "no client has a slot beyond the limit");
     drop(first);
     let mut seen = Vec::new();
     second.read_to_end(&mut seen).await.unwrap();
@@ -108,7 +108,7 @@ async fn for_a_while_a_drain_is_told_and_requests_are_still_taken() {
         .await;
     router.readiness.mark_ready();
     router.shut_down();
-    eventually("the drain is told", || {
+    eventually("the drain is reported", || {
         router.readiness.objection() == Some("draining")
     })
     .await;
@@ -161,7 +161,7 @@ async fn health_is_answered_although_every_connection_is_taken() {
             "conductor_edge_turned_away_total{{reason=\"{reason}\"}}"
         ))
     };
-    eventually("who waited for a seat is told", || {
+    eventually("a client that waited for a slot gets an answer", || {
         turned("connections-full") > 0.0
     })
     .await;
@@ -174,7 +174,7 @@ async fn health_is_answered_although_every_connection_is_taken() {
             told += usize::from(seen.starts_with(b"HTTP/1.1 503 "));
         }
     }
-    assert!(told > 0, "the first of those who waited are told why");
+    assert!(told > 0, "the first waiting clients get the reason");
 }
 
 #[tokio::test]

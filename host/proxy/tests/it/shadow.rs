@@ -52,7 +52,7 @@ async fn agreement_is_counted_and_disagreements_are_told() {
     let shadow = shadow(|input| Ok(route((input.request.seq % 2) as u32)));
     let router = built.with(|builder| builder.shadows = vec![shadow]).start().await;
     requests(&router, 10).await;
-    eventually("all were asked about", || {
+    eventually("all were decided", || {
         result(&router, "agreed") + result(&router, "differed") == 10
     })
     .await;
@@ -85,7 +85,7 @@ async fn a_shadow_sees_the_loads_as_they_were_before_the_request_was_booked() {
         .start()
         .await;
     requests(&router, 50).await;
-    eventually("all were asked about", || {
+    eventually("all were decided", || {
         result(&router, "agreed") + result(&router, "differed") == 50
     })
     .await;
@@ -133,7 +133,7 @@ async fn asked_twice(active: Arc<Scripted>, seeing: Arc<Scripted>) -> Router {
             .text()
             .await;
     }
-    eventually("it was asked about both", || result(&router, "agreed") == 2).await;
+    eventually("it decided both", || result(&router, "agreed") == 2).await;
     router
 }
 
@@ -174,11 +174,14 @@ async fn a_spinning_shadow_delays_no_request_and_what_does_not_fit_is_dropped_an
         .await;
     requests(&router, 300).await;
     // The queue holds 256, and the thread has taken a few of the requests.
-    let asked = result(&router, "agreed");
+    let decided = result(&router, "agreed");
     let dropped = report(&router).dropped;
     unanswered.store(false, Ordering::Relaxed);
-    assert_eq!(asked, 0, "the shadow spun all the while");
-    assert!(dropped + asked + 257 >= 300 && dropped > 0, "{dropped} {asked}");
+    assert_eq!(decided, 0, "the shadow spun all the while");
+    assert!(
+        dropped + decided + 257 >= 300 && dropped > 0,
+        "{dropped} {decided}"
+    );
 }
 
 #[tokio::test]
@@ -190,7 +193,7 @@ async fn a_shadow_that_faults_rests_and_the_policy_in_force_knows_nothing_of_it(
         .await;
     requests(&router, 30).await;
     let asked = || result(&router, "fault") + result(&router, "circuit-open");
-    eventually("all were asked about", || asked() == 30).await;
+    eventually("all were decided", || asked() == 30).await;
     assert!(result(&router, "fault") >= 5 && result(&router, "circuit-open") > 0);
     assert_eq!(
         router.metric(r#"conductor_policy_faults_total{policy="shadow",kind="trap"}"#),
@@ -212,7 +215,7 @@ async fn a_row_that_is_not_there_is_a_fault_and_a_pass_is_told() {
     });
     let router = built.with(|builder| builder.shadows = vec![odd]).start().await;
     requests(&router, 3).await;
-    eventually("all were asked about", || result(&router, "agreed") == 1).await;
+    eventually("all were decided", || result(&router, "agreed") == 1).await;
     assert_eq!((result(&router, "fault"), result(&router, "passed")), (1, 1));
 }
 
@@ -222,7 +225,7 @@ async fn what_is_known_of_a_shadow_outlives_a_reload() {
     let built = built.with(|builder| builder.shadows = vec![shadow(|_| Ok(route(0)))]);
     let mut router = built.clone().start().await;
     requests(&router, 2).await;
-    eventually("both were asked about", || result(&router, "agreed") == 2).await;
+    eventually("both were decided", || result(&router, "agreed") == 2).await;
     router.change(built);
     assert_eq!(result(&router, "agreed"), 2);
 }
@@ -289,7 +292,7 @@ async fn every_decision_is_a_line_of_the_file_that_is_wished_for() {
         .start()
         .await;
     requests(&router, 3).await;
-    eventually("all were asked about", || {
+    eventually("all were decided", || {
         ["agreed", "differed", "fault"].map(|wanted| result(&router, wanted)) == [1; 3]
     })
     .await;
@@ -328,5 +331,5 @@ async fn every_decision_is_a_line_of_the_file_that_is_wished_for() {
     assert!(second["active"]["version"].is_string() && second["shadow"]["version"].is_string());
     assert_eq!((&second["seq"], &second["route"]), (&json!(2), &json!("*")));
     assert!(second["shadow"]["tokens-ahead"].as_u64() > Some(0), "{second}");
-    assert_eq!(second["shadow"]["matched-tokens"], json!(null), "nobody knows");
+    assert_eq!(second["shadow"]["matched-tokens"], json!(null), "it is unknown");
 }

@@ -81,7 +81,7 @@ pub(crate) enum Refusal {
     UpgradeWithBody,
     #[error("the model `{model}` does not exist")]
     ModelNotFound { model: Box<str> },
-    #[error("the request names no model, and the router cannot tell which one it means: name it as `model`")]
+    #[error("the request names no model, and the router cannot determine it: name it as `model`")]
     ModelMissing,
     #[error("the pool `{pool}` has no workers")]
     PoolEmpty { pool: Box<str> },

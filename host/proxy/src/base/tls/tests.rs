@@ -167,19 +167,19 @@ async fn http_2_is_spoken_where_both_sides_offer_it() {
         .with_no_client_auth();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    for (offered, asked, expected) in [
+    for (offered, wanted, expected) in [
         (true, &[&b"h2"[..], b"http/1.1"][..], true),
         (true, &[b"http/1.1"], false),
         (true, &[], false),
         (false, &[b"h2", b"http/1.1"], false),
     ] {
         let mut client = client.clone();
-        client.alpn_protocols = asked.iter().map(|name| name.to_vec()).collect();
+        client.alpn_protocols = wanted.iter().map(|name| name.to_vec()).collect();
         let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(client));
         let name = rustls::pki_types::ServerName::try_from("router.test").unwrap();
         let asking = async { connector.connect(name, TcpStream::connect(address).await?).await };
         let serving = async { server.accept(listener.accept().await?.0, offered).await };
         let (_client, (_stream, is_http2)) = tokio::try_join!(asking, serving).unwrap();
-        assert_eq!(is_http2, expected, "{offered} {asked:?}");
+        assert_eq!(is_http2, expected, "{offered} {wanted:?}");
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use self::fetch::refresh;
 pub(crate) use self::learned::LearnedModels;
 pub use self::learned::ModelsReport;
 pub(crate) use self::metrics::{CatalogFamilies, CatalogMetrics};
-pub(crate) use self::news::{after_not_found, look_up};
+pub(crate) use self::news::{UnservedModel, after_not_found, look_up};
 pub use self::pool::AdapterSpec;
 pub(crate) use self::pool::ModelCatalog;
 pub(crate) use self::served::{RequestModel, ServedModel};

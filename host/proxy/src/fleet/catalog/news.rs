@@ -83,16 +83,31 @@ fn by_url(members: &[Member]) -> Vec<Vec<usize>> {
     groups.into_values().collect()
 }
 
+/// Model that a worker does not serve, according to its answer.
+#[derive(Clone, Copy)]
+pub(crate) struct UnservedModel<'r> {
+    /// Its name in the request.
+    pub(crate) model: &'r str,
+    /// The workers that were known to serve it.
+    pub(crate) served: &'r RequestModel,
+    /// The worker that answered.
+    pub(crate) worker: WorkerId,
+}
+
 /// Handles a worker's answer that it does not serve the request's model. The worker's list is fetched again in the
 /// background. Where no other worker is known to serve the model, all lists are fetched, and the request waits for
 /// them.
 pub(crate) async fn after_not_found(
     background: &TaskTracker,
     pool: &Arc<WorkerPool>,
-    (model, served): (&str, &RequestModel),
-    worker: WorkerId,
+    unserved: UnservedModel<'_>,
     tried: &[WorkerId],
 ) {
+    let UnservedModel {
+        model,
+        served,
+        worker,
+    } = unserved;
     let is_other = |(at, member): (usize, &Member)| {
         let id = member.worker.id();
         served.now().has(at) && id != worker && !tried.contains(&id)

@@ -342,7 +342,7 @@ fn probes_take_out_and_bring_back_after_so_many_in_a_row() {
     }
     assert_eq!(state.probed(Finding::Unclear, 5), None);
     assert_eq!(state.probed(Finding::Unwell, 6), Some(EjectionCause::Probe));
-    assert_eq!(state.probed(Finding::Unwell, 7), None, "told once");
+    assert_eq!(state.probed(Finding::Unwell, 7), None, "reported once");
     state.answered(Plain, 8);
     assert_eq!(
         state.stance(9),

@@ -76,7 +76,7 @@ async fn those_who_leave_do_not_use_a_release_up() {
     assert!(poll!(&mut last).is_pending());
     controller.release(CapacityEvent::at(WorkerId(1)));
     for wait in &mut waits {
-        assert!(poll!(wait).is_ready(), "asked when the one before it was gone");
+        assert!(poll!(wait).is_ready(), "decided when the one before it was gone");
     }
     drop(waits);
     assert!(poll!(&mut last).is_ready());

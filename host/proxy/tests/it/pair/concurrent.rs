@@ -171,7 +171,7 @@ async fn when_the_client_leaves_decode_is_closed_and_the_prompt_is_computed_to_i
     let router = one_pair(&prefill, &bootstrap, &decode).start().await;
     let both = async { (prefills.recv().await.unwrap(), decodes.recv().await.unwrap()) };
     let (say, _never) = tokio::select! {
-        _ = send(router.address, request()) => unreachable!("nobody answers"),
+        _ = send(router.address, request()) => unreachable!("no worker answers"),
         both = both => both,
     };
     eventually("the decode leg is closed", || decode.busy() == 0).await;
@@ -214,7 +214,7 @@ async fn what_goes_on_without_a_client_is_bounded_by_the_prefill_timeout() {
         .start()
         .await;
     let _never = tokio::select! {
-        _ = send(router.address, request()) => unreachable!("nobody answers"),
+        _ = send(router.address, request()) => unreachable!("no worker answers"),
         asked = prefills.recv() => asked.unwrap(),
     };
     eventually("the prefill leg is closed", || prefill.busy() == 0).await;

@@ -95,7 +95,7 @@ async fn a_decode_leg_whose_prompt_went_with_its_engine_is_not_waited_for() {
     };
     let (answer, ()) = futures_util::join!(send(router.address, request()), answered);
     assert_eq!(answer.text().await, "d");
-    assert_eq!(prefill.received().len(), 2, "computed anew");
+    assert_eq!(prefill.received().len(), 2, "computed again");
     let engine = |leg| parsed(leg)["kv_transfer_params"]["remote_engine_id"].clone();
     assert_eq!(engine(&decode.received()[1]), "e2");
 }
@@ -203,6 +203,9 @@ async fn a_bad_request_casts_no_doubt_on_engine_ids() {
     let bad = with_header(request(), "x-bad", "1");
     assert_eq!(send(router.address, bad).await.status, 400);
     let asked = bootstrap.received().len();
-    eventually("it is asked in vain", || bootstrap.received().len() > asked).await;
+    eventually("it is queried without success", || {
+        bootstrap.received().len() > asked
+    })
+    .await;
     assert_eq!(send(router.address, request()).await.text().await, "d");
 }

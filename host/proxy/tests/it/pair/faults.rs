@@ -147,7 +147,7 @@ async fn without_prefill_workers_decode_does_all_where_it_may() {
         assert_eq!(
             attempts,
             if alone { 1.0 } else { 2.0 },
-            "a resting one is tried where there is nobody else"
+            "an ejected one is tried where there is no other"
         );
     }
 }

@@ -105,7 +105,7 @@ async fn a_client_that_leaves_during_the_prefill_leg_frees_everything() {
     let decode = Worker::named("d").await;
     let router = one_pair(Dialect::Nixl, &prefill, &decode).start().await;
     let _never = tokio::select! {
-        _ = send(router.address, request()) => unreachable!("nobody answers"),
+        _ = send(router.address, request()) => unreachable!("no worker answers"),
         asked = prefills.recv() => asked.unwrap(),
     };
     eventually("the prefill leg is closed", || prefill.busy() == 0).await;

@@ -90,7 +90,7 @@ async fn when_the_client_leaves_before_the_answer_both_legs_are_closed() {
     let router = one_pair(&prefill, &decode).start().await;
     let both = async { (prefills.recv().await.unwrap(), decodes.recv().await.unwrap()) };
     let _never = tokio::select! {
-        _ = send(router.address, request()) => unreachable!("nobody answers"),
+        _ = send(router.address, request()) => unreachable!("no worker answers"),
         both = both => both,
     };
     eventually("both legs are closed", || {
