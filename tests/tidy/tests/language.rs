@@ -12,7 +12,7 @@ use tidy::prose::{markdown_lines, prose};
 const MAX_COLUMNS: usize = 120;
 
 /// Uses of avoided words that are left, by path prefix, until those files are rewritten. Numbers may only fall.
-const IDIOMS_LEFT: &[(&str, usize)] = &[("host/proxy/", 9), ("wit/policy.wit", 10)];
+const IDIOMS_LEFT: &[(&str, usize)] = &[("host/proxy/", 8), ("wit/policy.wit", 10)];
 
 /// Doc comments with an empty opening that are left, by path prefix. Numbers may only fall.
 const OPENINGS_LEFT: &[(&str, usize)] = &[];

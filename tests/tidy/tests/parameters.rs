@@ -4,14 +4,11 @@ use tidy::SourceFile;
 use tidy::parameters::{TupleParameter, of_file, tuple_parameters};
 
 /// Tuple parameters that are left, by path prefix, with the reason. Numbers may only fall.
-const TUPLES_LEFT: &[(&str, usize, &str)] = &[
-    ("host/proxy/", 8, "to be divided with the folders of the crate"),
-    (
-        "policy-sdk/",
-        1,
-        "public to authors of policies: a pair of a value and its name",
-    ),
-];
+const TUPLES_LEFT: &[(&str, usize, &str)] = &[(
+    "policy-sdk/",
+    1,
+    "public to authors of policies: a pair of a value and its name",
+)];
 
 #[test]
 fn no_parameter_is_a_tuple() {

@@ -12,10 +12,9 @@ use tokenize::{
 use tokio::time::timeout_at;
 use tracing::debug;
 
-use super::metrics::TokensMetrics;
 use super::question::{Learnt, PromptSender, Question};
 use super::spec::{Local, Tokenizing};
-use super::threads::NoTurn;
+use super::threads::{JobOrder, NoTurn};
 use crate::base::label::TokensKind;
 
 /// Maximum size in bytes of bodies that are rendered and looked up on the request's own thread.
@@ -39,10 +38,9 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
     let sender = question.sender.clone();
     let tokens = if question.body.len() > SHORT_BODY {
         let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
-        apart((local, sender), work, metrics, began, move |work| {
-            work.whole(endpoint, &body)
-        })
-        .await?
+        let tokens = apart(local, sender, work, move |work| work.whole(endpoint, &body)).await?;
+        metrics.apart(began);
+        tokens
     } else {
         let prepared = work.prepare(question.peek)?;
         if prepared.new_bytes() <= tokenizing.limits.in_place {
@@ -51,7 +49,9 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
             tokens
         } else {
             let step = |work: &Work| work.complete(prepared);
-            apart((local, sender), work, metrics, began, step).await?
+            let tokens = apart(local, sender, work, step).await?;
+            metrics.apart(began);
+            tokens
         }
     };
     let Tokens { ids, cached } = tokens;
@@ -63,24 +63,21 @@ type Made<T> = Result<T, TokensKind>;
 
 /// Tokenizes on the thread pool.
 async fn apart(
-    (local, sender): (&Local, PromptSender),
+    local: &Local,
+    sender: PromptSender,
     work: Work,
-    metrics: &TokensMetrics,
-    began: Instant,
     step: impl FnOnce(&Work) -> Made<Tokens> + Send + 'static,
 ) -> Made<Tokens> {
     let deadline = work.deadline;
     let waiting = local
         .threads
-        .do_by((sender, deadline), move || step(&work))
+        .do_by(JobOrder { sender, deadline }, move || step(&work))
         .map_err(|_| TokensKind::QueueFull)?;
-    let made = match timeout_at(deadline.into(), waiting).await {
-        Ok(Ok(Ok(made))) => made?,
-        Ok(Ok(Err(NoTurn::GaveWay))) => return Err(TokensKind::QueueFull),
-        Ok(Ok(Err(NoTurn::TooLate)) | Err(_)) | Err(_) => return Err(TokensKind::Timeout),
-    };
-    metrics.apart(began);
-    Ok(made)
+    match timeout_at(deadline.into(), waiting).await {
+        Ok(Ok(Ok(made))) => made,
+        Ok(Ok(Err(NoTurn::GaveWay))) => Err(TokensKind::QueueFull),
+        Ok(Ok(Err(NoTurn::TooLate)) | Err(_)) | Err(_) => Err(TokensKind::Timeout),
+    }
 }
 
 /// Steps from a prompt to its tokens. The length of a prompt and the work on its tokens are bounded, and the time is
@@ -191,6 +188,7 @@ mod tests {
 
     use super::*;
     use crate::base::timeouts::RequestLimits;
+    use crate::tokens::metrics::TokensMetrics;
     use crate::tokens::spec::{
         ModelSpec, ModelTokens, ModelsSpec, Source, TokenSource, TokenizingLimits, TokenizingPlan,
     };

@@ -64,6 +64,14 @@ impl std::fmt::Debug for Job {
 #[derive(Debug)]
 pub(super) struct JobQueueFull;
 
+/// Client and deadline of a job.
+pub(super) struct JobOrder {
+    /// The client whose turn it takes.
+    pub(super) sender: PromptSender,
+    /// The job is not begun after it.
+    pub(super) deadline: Instant,
+}
+
 impl Threads {
     pub(super) fn start(count: usize, limit: usize) -> io::Result<Arc<Self>> {
         let threads = Arc::new(Self {
@@ -87,9 +95,10 @@ impl Threads {
     /// Runs `work` on a thread when its client's turn comes. No result arrives if `work` panics.
     pub(super) fn do_by<T: Send + 'static>(
         &self,
-        (sender, deadline): (PromptSender, Instant),
+        order: JobOrder,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<T, NoTurn>>, JobQueueFull> {
+        let JobOrder { sender, deadline } = order;
         let (done, waiting) = oneshot::channel();
         let work = Box::new(move |turn| {
             let _ = match turn {
@@ -153,9 +162,11 @@ mod tests {
 
     use super::*;
 
-    fn of(tenant: &str) -> (PromptSender, Instant) {
-        let sender = PromptSender::Tenant(tenant.into());
-        (sender, Instant::now() + Duration::from_secs(60))
+    fn of(tenant: &str) -> JobOrder {
+        JobOrder {
+            sender: PromptSender::Tenant(tenant.into()),
+            deadline: Instant::now() + Duration::from_secs(60),
+        }
     }
 
     #[test]
@@ -220,10 +231,14 @@ mod tests {
     #[test]
     fn what_is_too_late_or_awaited_by_nobody_is_not_done() {
         let (threads, first, barrier) = held_up(4);
-        let late = threads
-            .do_by((of("a").0, Instant::now()), || panic!("it is too late"))
+        let at_once = JobOrder {
+            deadline: Instant::now(),
+            ..of("a")
+        };
+        let late = threads.do_by(at_once, || panic!("it is too late")).unwrap();
+        let left = threads
+            .do_by(of("a"), || panic!("no request waits for it"))
             .unwrap();
-        let left = threads.do_by(of("a"), || panic!("nobody waits for it")).unwrap();
         drop(left);
         let last = threads.do_by(of("a"), || 4).unwrap();
         barrier.wait();

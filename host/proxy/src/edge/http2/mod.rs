@@ -53,8 +53,8 @@ pub(super) async fn converse<R: Respond>(
     cut: CancellationToken,
     terms: &Terms,
 ) -> Option<CloseReason> {
-    let resets = (terms.http2.resets, terms.patience);
-    let traffic = Traffic::new(seat, listener.metrics().clone(), resets, cut.clone());
+    let metrics = listener.metrics().clone();
+    let traffic = Traffic::new(seat, metrics, terms.http2.resets, terms.patience, cut.clone());
     let piece = terms.http2.send_buffer as usize;
     let ended = {
         let service = service_fn(|request| {

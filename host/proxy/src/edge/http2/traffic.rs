@@ -80,7 +80,8 @@ impl Traffic {
     pub(super) fn new(
         seat: ConnectionSlot,
         metrics: EdgeMetrics,
-        (resets, patience): (u32, Duration),
+        resets: u32,
+        patience: Duration,
         cut: CancellationToken,
     ) -> Arc<Self> {
         let now = Instant::now();

@@ -120,8 +120,9 @@ impl WorkerHealth {
         now_ms: u64,
         may_eject: impl FnOnce() -> bool,
     ) -> Option<EjectionCause> {
-        let seen = (now_ms, self.answers());
-        self.saw(seen, |state| state.failed(dispatch, seen), may_eject)
+        let answers = self.answers();
+        let change = |state: &mut State| state.failed(dispatch, now_ms, answers);
+        self.ejected_by(now_ms, answers, change, may_eject)
     }
 
     /// Records an answer with a status of 500 or more, as [`WorkerHealth::failed`].
@@ -131,22 +132,25 @@ impl WorkerHealth {
         now_ms: u64,
         may_eject: impl FnOnce() -> bool,
     ) -> Option<EjectionCause> {
-        let seen = (now_ms, self.answers());
-        self.saw(seen, |state| state.server_error(dispatch, seen), may_eject)
+        let answers = self.answers();
+        let change = |state: &mut State| state.server_error(dispatch, now_ms, answers);
+        self.ejected_by(now_ms, answers, change, may_eject)
     }
 
-    fn saw(
+    /// Changes the state, and ejects the worker if its answers justify it. `answers` is the number of good ones so far.
+    fn ejected_by(
         &self,
-        seen: (u64, u64),
+        now_ms: u64,
+        answers: u64,
         change: impl FnOnce(&mut State) -> Option<EjectionCause>,
         may_eject: impl FnOnce() -> bool,
     ) -> Option<EjectionCause> {
-        let (rests, deserves) = self.change(|state| (change(state), state.deserves(seen.1)));
+        let (rests, deserves) = self.change(|state| (change(state), state.deserves(answers)));
         // The other workers are inspected while no lock is held.
         if rests.is_some() || deserves.is_none() || !may_eject() {
             return rests;
         }
-        self.change(|state| state.eject(seen))
+        self.change(|state| state.eject(now_ms, answers))
     }
 
     /// Records the worker's `Retry-After`: it requests a pause of that length.

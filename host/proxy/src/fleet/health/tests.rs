@@ -32,11 +32,11 @@ fn settled(
     seen: (u64, u64),
     may_eject: bool,
 ) -> Option<EjectionCause> {
-    rests.or_else(|| may_eject.then(|| state.eject(seen)).flatten())
+    rests.or_else(|| may_eject.then(|| state.eject(seen.0, seen.1)).flatten())
 }
 
 fn failed(state: &mut State, seen: (u64, u64), may_eject: bool) -> Option<EjectionCause> {
-    let rests = state.failed(Plain, seen);
+    let rests = state.failed(Plain, seen.0, seen.1);
     settled(state, rests, seen, may_eject)
 }
 
@@ -46,20 +46,20 @@ fn server_error(
     seen: (u64, u64),
     may_eject: bool,
 ) -> Option<EjectionCause> {
-    let rests = state.server_error(dispatch, seen);
+    let rests = state.server_error(dispatch, seen.0, seen.1);
     settled(state, rests, seen, may_eject)
 }
 
 /// Lets the worker fail, and fail its trials, so often.
 fn outage(state: &mut State, rests: u32) -> u64 {
     let mut now = 0;
-    state.failed(Plain, (now, 0));
+    state.failed(Plain, now, 0);
     for _ in 1..rests {
         while state.stance(now) == HealthStatus::Resting {
             now += 1_000;
         }
         assert_eq!(state.begin(now), Trial);
-        assert_eq!(state.failed(Trial, (now, 0)), Some(EjectionCause::Failures));
+        assert_eq!(state.failed(Trial, now, 0), Some(EjectionCause::Failures));
     }
     now
 }
@@ -126,7 +126,7 @@ fn failed_checks_before_it_was_reached_do_not_count_afterwards() {
 #[test]
 fn no_way_leads_back_to_pending() {
     let mut state = state();
-    state.failed(Plain, (0, 0));
+    state.failed(Plain, 0, 0);
     for now in 0..10 {
         state.probed(Finding::Unwell, now);
     }
@@ -160,7 +160,7 @@ fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
 
     let mut state = state();
     state.note("closed".into());
-    state.failed(Plain, (20, 0));
+    state.failed(Plain, 20, 0);
     let report = state.report(21);
     assert_eq!(
         (report.stance, report.since_ms, report.next_ms),
@@ -174,7 +174,7 @@ fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
     assert_eq!((over.stance, over.since_ms), (HealthStatus::Serving, 20));
     assert!(over.reason.unwrap().contains("the next request tries it"));
     state.begin(1_020);
-    state.failed(Trial, (1_021, 0));
+    state.failed(Trial, 1_021, 0);
     assert_eq!(state.report(1_022).since_ms, 20, "the same outage");
     state.answered(Plain, 1_500);
     let back = state.report(1_600);
@@ -225,8 +225,8 @@ fn rests_grow_from_one_second_to_thirty() {
 #[test]
 fn failures_of_one_outage_count_once() {
     let mut state = state();
-    assert_eq!(state.failed(Plain, (0, 0)), Some(EjectionCause::Failures));
-    assert_eq!(state.failed(Plain, (1, 0)), None);
+    assert_eq!(state.failed(Plain, 0, 0), Some(EjectionCause::Failures));
+    assert_eq!(state.failed(Plain, 1, 0), None);
     assert_eq!(state.stance(1_000), HealthStatus::Serving);
 }
 
@@ -234,11 +234,11 @@ fn failures_of_one_outage_count_once() {
 fn one_trial_at_a_time_decides_when_the_rest_is_over() {
     let mut state = state();
     assert_eq!(state.begin(0), Plain);
-    state.failed(Plain, (0, 0));
+    state.failed(Plain, 0, 0);
     assert_eq!(state.begin(1_000), Trial);
     assert_eq!(state.stance(1_001), HealthStatus::Resting, "the others keep away");
     assert_eq!(state.begin(1_001), Plain);
-    assert_eq!(state.failed(Trial, (1_002, 0)), Some(EjectionCause::Failures));
+    assert_eq!(state.failed(Trial, 1_002, 0), Some(EjectionCause::Failures));
     assert_eq!(state.begin(3_002), Trial);
     state.answered(Trial, 3_003);
     assert_eq!(state.stance(3_003), HealthStatus::Returning);
@@ -252,12 +252,12 @@ fn more_failures_in_a_row_are_borne_where_the_rules_say_so() {
         failures: 3,
         ..rules()
     });
-    assert_eq!(state.failed(Plain, (0, 0)), None);
-    assert_eq!(state.failed(Plain, (1, 0)), None);
+    assert_eq!(state.failed(Plain, 0, 0), None);
+    assert_eq!(state.failed(Plain, 1, 0), None);
     state.answered(Plain, 2);
-    assert_eq!(state.failed(Plain, (3, 0)), None);
-    assert_eq!(state.failed(Plain, (4, 0)), None);
-    assert_eq!(state.failed(Plain, (5, 0)), Some(EjectionCause::Failures));
+    assert_eq!(state.failed(Plain, 3, 0), None);
+    assert_eq!(state.failed(Plain, 4, 0), None);
+    assert_eq!(state.failed(Plain, 5, 0), Some(EjectionCause::Failures));
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn what_was_under_way_does_not_end_a_rest_for_errors() {
 #[test]
 fn a_worker_that_came_back_is_offered_a_rising_share() {
     let mut state = state();
-    state.failed(Plain, (0, 0));
+    state.failed(Plain, 0, 0);
     state.begin(1_000);
     state.answered(Trial, 1_000);
     let mut share_at = |now| (0..1_000).filter(|seq| state.admits(*seq, now)).count();
@@ -323,10 +323,10 @@ fn a_worker_that_came_back_is_offered_a_rising_share() {
 #[test]
 fn a_failure_while_it_comes_back_goes_on_where_the_last_rest_was() {
     let mut state = state();
-    state.failed(Plain, (0, 0));
+    state.failed(Plain, 0, 0);
     state.begin(1_000);
     state.answered(Trial, 1_000);
-    state.failed(Plain, (2_000, 0));
+    state.failed(Plain, 2_000, 0);
     assert_eq!(state.stance(3_999), HealthStatus::Resting);
     assert_eq!(state.stance(4_000), HealthStatus::Serving);
 }

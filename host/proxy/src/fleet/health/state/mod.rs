@@ -250,7 +250,8 @@ impl State {
     pub(super) fn failed(
         &mut self,
         dispatch: AttemptToken,
-        (now_ms, answers): (u64, u64),
+        now_ms: u64,
+        answers: u64,
     ) -> Option<EjectionCause> {
         if self.is_of_the_last_outage(dispatch, now_ms) {
             return None;
@@ -270,7 +271,8 @@ impl State {
     pub(super) fn server_error(
         &mut self,
         dispatch: AttemptToken,
-        (now_ms, answers): (u64, u64),
+        now_ms: u64,
+        answers: u64,
     ) -> Option<EjectionCause> {
         self.failures = 0;
         if self.is_pending() {
@@ -303,7 +305,7 @@ impl State {
     }
 
     /// Ejects the worker if its answers still justify it. Returns the cause.
-    pub(super) fn eject(&mut self, (now_ms, answers): (u64, u64)) -> Option<EjectionCause> {
+    pub(super) fn eject(&mut self, now_ms: u64, answers: u64) -> Option<EjectionCause> {
         self.deserves(answers).map(|cause| self.rest(cause, now_ms))
     }
 
