@@ -56,35 +56,35 @@ pub(crate) fn rehearse(
     budget: CallBudget,
     mut fresh: impl FnMut() -> Result<Instance, Failure>,
 ) -> Vec<ListenerCheck> {
-    let mut chores = Vec::new();
-    let mut chore = |about, act: &dyn Fn(&mut Instance) -> Result<(), Failure>| {
+    let mut listener_checks = Vec::new();
+    let mut check = |about, act: &dyn Fn(&mut Instance) -> Result<(), Failure>| {
         let begun = fresh();
         let start = thread_cpu_time();
         let outcome = begun.and_then(|mut instance| act(&mut instance));
         let took = thread_cpu_time().saturating_sub(start);
-        chores.push(ListenerCheck { about, outcome, took });
+        listener_checks.push(ListenerCheck { about, outcome, took });
     };
     if optional_calls.subscription.is_some() {
         let many = batch(optional_calls, usual);
-        chore("256 events of a small fleet", &|instance| {
+        check("256 events of a small fleet", &|instance| {
             instance.handle(&many, fleet(), budget)
         });
         let odd = batch(optional_calls, strange);
-        chore(
+        check(
             "256 events with unknown workers, kinds and numbers",
             &|instance| instance.handle(&odd, no_request(), budget),
         );
-        chore("no event at all", &|instance| {
+        check("no event at all", &|instance| {
             instance.handle(&[], no_request(), budget)
         });
     }
     if optional_calls.ticks {
-        chore("two ticks", &|instance| {
+        check("two ticks", &|instance| {
             instance.tick(no_request(), budget)?;
             instance.tick(no_request(), budget).map(drop)
         });
     }
-    chores
+    listener_checks
 }
 
 /// Returns the kinds that occur, in the policy's numbering.

@@ -44,7 +44,7 @@ pub struct Rehearsal {
     /// Result of many consecutive requests.
     pub endurance: Endurance,
     /// Results of event and timer calls; empty if it has none.
-    pub chores: Vec<ListenerCheck>,
+    pub listener_checks: Vec<ListenerCheck>,
 }
 
 /// Result of one scenario.
@@ -125,7 +125,7 @@ impl PolicyEngine {
         begins(RehearsalStep::Endurance);
         let endurance = stage.endure();
         begins(RehearsalStep::Events);
-        let chores =
+        let listener_checks =
             listener_check::rehearse(&introduction.optional_calls, listener::budget(settings), || {
                 stage.maker.state = Arc::default();
                 let mut instance = stage.maker.make()?;
@@ -139,7 +139,7 @@ impl PolicyEngine {
             refused,
             scenes,
             endurance,
-            chores,
+            listener_checks,
         })
     }
 }

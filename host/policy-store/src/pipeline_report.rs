@@ -40,7 +40,10 @@ pub struct ScorerReport {
     pub feature: Option<String>,
     /// Weight; below 0, less is better.
     pub weight: f64,
-    /// Id of the policy's version that scores now. The text is `nobody` while all circuits are open.
+    /// Id of the policy's version that scores now; `none` while all circuits are open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Former name of `version`, for one release; `nobody` in place of `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<String>,
 }
@@ -62,6 +65,7 @@ impl PipelineReport {
                 policy,
                 feature,
                 weight: term.weight,
+                version: None,
                 asks: None,
             }
         });
@@ -86,9 +90,12 @@ pub fn add_deciding_versions(policies: &mut [PolicyReport]) {
         let version = known
             .iter()
             .find(|(name, _)| Some(name) == scorer.policy.as_ref());
-        scorer.asks = version.map(|(_, id)| match id.as_str() {
-            "fallback" => "nobody".to_owned(),
-            id => id.to_owned(),
-        });
+        let named = |none: &str| {
+            version.map(|(_, id)| match id.as_str() {
+                "fallback" => none.to_owned(),
+                id => id.to_owned(),
+            })
+        };
+        (scorer.version, scorer.asks) = (named("none"), named("nobody"));
     }
 }

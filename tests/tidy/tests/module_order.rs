@@ -15,20 +15,60 @@ struct CrateOrder {
     open: &'static [(&'static str, &'static str, usize)],
 }
 
-const ORDERS: &[CrateOrder] = &[CrateOrder {
-    name: "proxy",
-    levels: &[
-        &["edge"],
-        &["request", "proxy"],
-        &["dispatch"],
-        &["tokens"],
-        &["limits"],
-        &["observe"],
-        &["fleet"],
-        &["base", "tasks"],
-    ],
-    open: &[],
-}];
+const ORDERS: &[CrateOrder] = &[
+    CrateOrder {
+        name: "proxy",
+        levels: &[
+            &["edge"],
+            &["request", "proxy"],
+            &["dispatch"],
+            &["tokens"],
+            &["limits"],
+            &["observe"],
+            &["fleet"],
+            &["base", "tasks"],
+        ],
+        open: &[],
+    },
+    CrateOrder {
+        name: "conductor",
+        levels: &[
+            &["demo"],
+            &["serve"],
+            &["app", "live_check"],
+            &[
+                "admin",
+                "admin_policies",
+                "admin_routes",
+                "instances",
+                "status_page",
+                "trial_page",
+                "check",
+            ],
+            &["reload"],
+            &["compose", "indexer", "knowledge"],
+            &[
+                "admin_access",
+                "admin_index",
+                "explain_page",
+                "live_fleet",
+                "listeners",
+                "status",
+                "metrics",
+            ],
+            &[
+                "cli",
+                "signals",
+                "start",
+                "open_files",
+                "memory_limit",
+                "refusal",
+                "tasks",
+            ],
+        ],
+        open: &[],
+    },
+];
 
 /// Returns the problems of a crate's imports.
 fn problems(order: &CrateOrder, graph: &ModuleGraph) -> Vec<String> {

@@ -278,7 +278,7 @@ fn show_parts(policy: &Value) -> String {
             Some(policy) => writeln!(
                 shown,
                 "  scorer     {policy} x {weight}, calls {}",
-                text(&scorer["asks"])
+                text(&scorer["version"])
             ),
             None => writeln!(shown, "  column     {} x {weight}", text(&scorer["feature"])),
         };
@@ -343,7 +343,7 @@ mod tests {
             "pipeline": {
                 "filters": [{ "keeps": "label zone is eu", "strict": true }],
                 "scorers": [
-                    { "policy": "tier-weight", "weight": 2.0, "asks": "aa" }, { "feature": "load.requests", "weight": -1.0 },
+                    { "policy": "tier-weight", "weight": 2.0, "version": "aa" }, { "feature": "load.requests", "weight": -1.0 },
                 ],
                 "pick": "softmax", "temperature": 0.1,
             },

@@ -137,10 +137,13 @@ fn a_handler_that_fails_its_trial_is_refused_and_check_reports_what_else_it_fail
         .rehearse("tested", &component(&odd), &settings, |_| {})
         .unwrap();
     assert!(rehearsal.refused.is_none());
-    let failed = rehearsal.chores.iter().filter(|chore| chore.outcome.is_err());
-    let failed: Vec<_> = failed.map(|chore| chore.about).collect();
+    let failed = rehearsal
+        .listener_checks
+        .iter()
+        .filter(|check| check.outcome.is_err());
+    let failed: Vec<_> = failed.map(|check| check.about).collect();
     assert_eq!(failed, ["256 events with unknown workers, kinds and numbers"]);
-    assert_eq!(rehearsal.chores.len(), 4);
+    assert_eq!(rehearsal.listener_checks.len(), 4);
     let told = rehearsal.interview.events.unwrap();
     assert_eq!(told, ["request.dispatched", "moon.full?", "request.failed"]);
 }

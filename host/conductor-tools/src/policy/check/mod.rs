@@ -75,7 +75,7 @@ fn findings(rehearsal: &Rehearsal, settings: &PolicySettings) -> Vec<Diagnostic>
         let message = format!("the router would not load it: failed to {}", error_chain(error));
         Diagnostic::error("trial-failed", message)
     }));
-    findings.extend(failed_chores(&rehearsal.chores));
+    findings.extend(failed_listener_checks(&rehearsal.listener_checks));
     findings.extend(unrepeatable(&rehearsal.scenes));
     findings.extend(slow(&rehearsal.scenes, settings.cpu_budget));
     findings.extend(unforgetting(&rehearsal.scenes));
@@ -139,10 +139,10 @@ fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Diagnostic> {
 }
 
 /// Lists the events and ticks that failed.
-fn failed_chores(chores: &[ListenerCheck]) -> Vec<Diagnostic> {
-    let failed = chores.iter().filter_map(|chore| {
-        let failure = chore.outcome.as_ref().err()?;
-        let message = format!("it failed at {}: {failure}", chore.about);
+fn failed_listener_checks(listener_checks: &[ListenerCheck]) -> Vec<Diagnostic> {
+    let failed = listener_checks.iter().filter_map(|check| {
+        let failure = check.outcome.as_ref().err()?;
+        let message = format!("it failed at {}: {failure}", check.about);
         let help = "decisions go on, but the information of these events is lost: accept any worker, kind and number";
         Some(Diagnostic::error("events-failed", message).help(help))
     });

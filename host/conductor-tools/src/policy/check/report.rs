@@ -41,13 +41,13 @@ struct Rehearsed {
     endurance: EnduranceReport,
     /// Events and ticks that were delivered. Empty if the policy wants no events and does not tick.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    chores: Vec<ChoreReport>,
+    listener_checks: Vec<ListenerReport>,
 }
 
 /// Delivered events, or ticks.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct ChoreReport {
+struct ListenerReport {
     about: &'static str,
     fault: Option<String>,
     took_us: f64,
@@ -157,7 +157,11 @@ impl From<Rehearsal> for Rehearsed {
             compiled_us: micros(rehearsal.compiled_in),
             instantiated_us: micros(rehearsal.instantiated_in),
             scenarios: rehearsal.scenes.into_iter().map(SceneReport::from).collect(),
-            chores: rehearsal.chores.into_iter().map(ChoreReport::from).collect(),
+            listener_checks: rehearsal
+                .listener_checks
+                .into_iter()
+                .map(ListenerReport::from)
+                .collect(),
             endurance: EnduranceReport {
                 calls: endurance.calls,
                 failed_call: endurance.fault.map(|(call, _)| call),
@@ -168,12 +172,12 @@ impl From<Rehearsal> for Rehearsed {
     }
 }
 
-impl From<ListenerCheck> for ChoreReport {
-    fn from(chore: ListenerCheck) -> Self {
+impl From<ListenerCheck> for ListenerReport {
+    fn from(check: ListenerCheck) -> Self {
         Self {
-            about: chore.about,
-            fault: chore.outcome.err().map(|failure| failure.to_string()),
-            took_us: micros(chore.took),
+            about: check.about,
+            fault: check.outcome.err().map(|failure| failure.to_string()),
+            took_us: micros(check.took),
         }
     }
 }
@@ -326,9 +330,9 @@ impl fmt::Display for Rehearsed {
             ]);
         }
         writeln!(f, "{table}")?;
-        for chore in &self.chores {
-            let outcome = chore.fault.as_deref().map_or_else(|| "no fault".into(), first);
-            writeln!(f, "{}: {outcome}, in {}", chore.about, us(chore.took_us))?;
+        for check in &self.listener_checks {
+            let outcome = check.fault.as_deref().map_or_else(|| "no fault".into(), first);
+            writeln!(f, "{}: {outcome}, in {}", check.about, us(check.took_us))?;
         }
         let EnduranceReport {
             calls,

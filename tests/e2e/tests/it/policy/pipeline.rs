@@ -137,7 +137,10 @@ async fn the_cache_and_the_load_are_weighed_by_the_host() {
     let shown = mixed.policy("mixed").await;
     assert_eq!(shown["source"], "pipeline");
     let scorers = &shown["pipeline"]["scorers"];
-    assert_eq!(scorers[0]["asks"], mixed.policy("tier-weight").await["version"]);
+    assert_eq!(
+        scorers[0]["version"],
+        mixed.policy("tier-weight").await["version"]
+    );
     assert_eq!(scorers[1], json!({ "feature": "load.requests", "weight": -1.0 }));
     assert!(shown["calls"].as_u64() >= Some(8), "{shown}");
 }
@@ -160,8 +163,8 @@ async fn a_scorer_that_fails_is_left_out_and_counted_and_no_request_fails() {
         mixed.all_by("w1").await;
         assert_eq!(traffic.end().await, 0, "failed requests");
         assert_eq!(
-            mixed.policy("mixed").await["pipeline"]["scorers"][1]["asks"],
-            "nobody"
+            mixed.policy("mixed").await["pipeline"]["scorers"][1]["version"],
+            "none"
         );
         let faults = format!("conductor_policy_faults_total{{policy=\"bad\",kind=\"{kind}\"}}");
         assert!(mixed.metric(&faults).await >= 5.0);
