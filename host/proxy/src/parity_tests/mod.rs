@@ -3,7 +3,7 @@
 //!
 //! A state is made from a seed: roles, health, models served, caches, loads, engine reports, failed workers. Both call
 //! the policy with every column of the catalogue. Its verdict is a hash of all its inputs, so that any difference
-//! changes decisions. Four columns have the wall clock of the server and are left out.
+//! changes decisions. Three columns have the wall clock of the server and are left out.
 
 mod routers;
 
