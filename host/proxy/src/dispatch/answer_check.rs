@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use worker_client::{SendError, read_body};
@@ -26,7 +27,7 @@ pub(crate) async fn accept(request: &InferenceRequest, mut answer: Answer) -> Re
     if is_retryable_status(answer.response.status()) {
         return Err(refused(request, answer).await);
     }
-    if may_be_not_served(request, &answer) && is_not_served(request, &mut answer).await {
+    if may_be_not_served(request, answer.response.status()) && is_not_served(request, &mut answer).await {
         return Err(refused(request, answer).await);
     }
     if !is_event_stream(answer.response.headers()) {
@@ -65,8 +66,8 @@ pub(crate) async fn accept(request: &InferenceRequest, mut answer: Answer) -> Re
 }
 
 /// Returns `true` if engines refuse unknown models with this status.
-pub(crate) fn may_be_not_served(request: &InferenceRequest, answer: &Answer) -> bool {
-    match answer.response.status() {
+pub(crate) fn may_be_not_served(request: &InferenceRequest, status: StatusCode) -> bool {
+    match status {
         StatusCode::NOT_FOUND => true,
         // SGLang refuses an adapter that is not loaded as a bad request.
         StatusCode::BAD_REQUEST => request.params.served.now().adapter().is_some(),
@@ -126,24 +127,34 @@ pub(crate) async fn refused(request: &InferenceRequest, answer: Answer) -> Attem
     strip_hop_by_hop(&mut head.headers);
     match read_body(&mut body, LONGEST_ERROR, answer.timeouts.idle).await {
         Ok(text) => {
-            if !head.status.is_server_error() {
-                member.link.answered(token);
-            }
             member.link.upstream.checkin(body);
-            label(&mut head, member, request.settings.decision_headers);
-            let is_not_served =
-                inference_api::is_model_not_found(head.status.as_u16(), &text, &request.params.model);
-            let response = Box::new(Response::from_parts(head, text));
-            if is_not_served {
-                AttemptError::NotServed(response)
-            } else {
-                AttemptError::Refused(response)
-            }
+            read_refusal(request, member, token, Response::from_parts(head, text))
         }
         Err(error) => {
             member.link.metrics.failed(FailureKind::BrokenOff);
             AttemptError::BrokeOff(error)
         }
+    }
+}
+
+/// Returns the error of a worker's answer that was read in full.
+pub(crate) fn read_refusal(
+    request: &InferenceRequest,
+    member: &Member,
+    token: AttemptToken,
+    answer: Response<Bytes>,
+) -> AttemptError {
+    let (mut head, text) = answer.into_parts();
+    if !head.status.is_server_error() {
+        member.link.answered(token);
+    }
+    label(&mut head, member, request.settings.decision_headers);
+    let is_not_served = inference_api::is_model_not_found(head.status.as_u16(), &text, &request.params.model);
+    let response = Box::new(Response::from_parts(head, text));
+    if is_not_served {
+        AttemptError::NotServed(response)
+    } else {
+        AttemptError::Refused(response)
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) mod metrics;
 pub(crate) mod pool_state;
 pub(crate) mod queries;
 pub(crate) mod request_head;
-mod retry;
+pub(crate) mod retry;
 pub(crate) mod route_policies;
 pub(crate) mod router_view;
 pub(crate) mod session;

@@ -158,12 +158,16 @@ impl PlacementSession {
                 });
             }
         }
-        let tries = self.failures.count + 1;
-        let answer = single::send(&self.request, placement.answers, tries).await?;
+        let answer = single::send(&self.request, placement.answers, self.tries()).await?;
         Ok(PlacedAnswer {
             answer,
             prefill: None,
         })
+    }
+
+    /// Returns the number of attempts, the present one included.
+    pub(crate) fn tries(&self) -> u32 {
+        self.failures.count + 1
     }
 
     /// Records a failed attempt. Returns after the pause before the next one.

@@ -20,7 +20,7 @@ pub(crate) async fn send(
     }
     let mut sent = attempt::send(request, AttemptSpec::whole(request, choice)).await;
     let is_not_served = match &mut sent {
-        Ok(answer) if check::may_be_not_served(request, answer) => {
+        Ok(answer) if check::may_be_not_served(request, answer.response.status()) => {
             // On the heap: it is rare, and every request would carry its room.
             Box::pin(check::is_not_served(request, answer)).await
         }

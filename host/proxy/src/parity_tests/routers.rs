@@ -284,7 +284,9 @@ pub(super) async fn server_request(
     let body = Bytes::from_static(br#"{"model":"m","prompt":"p","stream":true}"#);
     let peek = inference_api::peek(endpoint, &body).unwrap();
     let pool = snapshot.pool_of(0);
-    let split = body_facts::split(pool, endpoint, &peek, &body).await.unwrap();
+    let split = body_facts::split(pool, endpoint, &peek, &body, true)
+        .await
+        .unwrap();
     assert!(split.is_some());
     Arc::new(InferenceRequest {
         pool: Arc::clone(pool),

@@ -61,15 +61,19 @@ fn check_handover(pool: &PoolState, peek: &Peek<'_>) -> Result<(), HandshakeErro
     }
 }
 
-/// Returns the parts of the bodies of two legs, where the pool splits requests and this one can be split.
+/// Returns the parts of the bodies of two legs, where the pool splits requests and this one can be split. `may_split`:
+/// the front end can send to two workers.
 pub(crate) async fn split(
     pool: &PoolState,
     endpoint: Endpoint,
     peek: &Peek<'_>,
     body: &Bytes,
+    may_split: bool,
 ) -> Result<Option<SplitRequest>, HandshakeError> {
     check_handover(pool, peek)?;
-    let Some(pd) = &pool.pd else { return Ok(None) };
+    let Some(pd) = pool.pd.as_ref().filter(|_| may_split) else {
+        return Ok(None);
+    };
     if peek.form_size().is_some() {
         // No engine takes a handshake from a form.
         return Ok(None);

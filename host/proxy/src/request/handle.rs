@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use inference_api::{Endpoint, ErrorShape};
+use inference_api::Endpoint;
 use tracing::{Instrument, debug_span};
 
 use crate::base::deadline::ResponseDeadline;
-use crate::base::headers::{REQUEST_ID, X_REQUEST_ID};
-use crate::base::reply::{self, Refusal};
+use crate::base::reply::Refusal;
 use crate::base::request_id::RequestId;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::request_head::RequestHead;
@@ -40,29 +39,20 @@ pub(crate) async fn infer(
     let snapshot = proxy.snapshots.load();
     let ClientArrival {
         head,
-        caller,
+        client,
         reservation,
     } = ClientArrival::new(proxy, &snapshot, endpoint, head, from);
-    let id = head.id.clone();
-    let shape = endpoint.spec().errors;
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
-    let span = debug_span!("request", id = %RequestId(&id), path = head.path());
+    let span = debug_span!("request", id = %RequestId(&head.id), path = head.path());
     let answered = async {
         let answer = match reservation {
             Ok(reservation) => answer(proxy, snapshot, reservation, head, body).await,
             Err(refusal) => Err(refuse_client(proxy, refusal, &head, body).await),
         };
-        answer.unwrap_or_else(|refusal| reply::refuse_in(shape, Some(&id), &refusal).map(Body::from))
+        answer.unwrap_or_else(|refusal| client.refuse(&refusal).map(Body::from))
     };
     let mut response = answered.instrument(span).await;
-    if let Some(caller) = caller {
-        caller.set_ratelimit_headers(response.headers_mut());
-    }
-    // The client gets its own request id, whatever the worker's is.
-    if shape == ErrorShape::Anthropic {
-        response.headers_mut().insert(REQUEST_ID, id.clone());
-    }
-    response.headers_mut().insert(X_REQUEST_ID, id);
+    client.set(response.headers_mut());
     response
 }
 

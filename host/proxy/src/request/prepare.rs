@@ -92,8 +92,7 @@ pub(super) async fn prepare(
         Some(salt) => isolation::salted(&body, salt),
         None => body,
     };
-    let split = body_facts::split(pool, head.endpoint, peek, &body).await?;
-    let split = split.filter(|_| may_split);
+    let split = body_facts::split(pool, head.endpoint, peek, &body, may_split).await?;
     let client = claim.caller.as_deref().map(|caller| &*caller.name);
     let session = body_facts::session(client, &head.headers, peek);
     worker_headers(&mut head, pool, claim.caller.as_deref(), peek.stream);

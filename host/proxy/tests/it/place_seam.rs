@@ -82,7 +82,7 @@ async fn a_front_end_sends_what_the_http_front_end_sends_and_answers_with_the_sa
     let mut handle = start.handle;
     let body = answer.text().await;
     handle.chunk(&Bytes::from(body));
-    handle.end();
+    handle.complete();
 
     let of_interest = [
         "x-engine",
@@ -158,8 +158,11 @@ async fn a_failed_attempt_of_a_front_end_is_placed_on_another_worker() {
     let failed = r#"conductor_worker_failures_total{worker="a",kind="connect"}"#;
     assert_eq!(router.metric(failed), 1.0);
     let answer = send(address(&placed), outgoing(&placed, &client)).await;
-    let mut handle = placed.handle.status(answer.status, &answer.headers).handle;
-    handle.end();
+    placed
+        .handle
+        .status(answer.status, &answer.headers)
+        .handle
+        .complete();
     eventually("the request is counted", || outcomes(&router, "complete") == 1.0).await;
 }
 
@@ -212,4 +215,75 @@ async fn the_debug_text_of_a_placement_has_no_prompt() {
     let placed = place(&router, post("/v1/completions", body)).await.unwrap();
     let text = format!("{placed:?} {:?}", placed.handle);
     assert!(!text.contains("secret"), "{text}");
+}
+
+#[tokio::test]
+async fn a_status_is_retried_within_the_rules_and_the_budget_of_the_pool() {
+    let (a, b) = (Worker::named("a").await, Worker::named("b").await);
+    let busy = || {
+        let mut response = Response::new(Bytes::from_static(br#"{"error":"busy"}"#));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        Box::new(response)
+    };
+    let two_workers = || router().worker("a", &a.url()).worker("b", &b.url());
+    let strict = two_workers()
+        .with(|router| router.retries.statuses = Vec::new())
+        .start()
+        .await;
+    let placed = place(&strict, chat()).await.unwrap();
+    assert!(!placed.handle.retries_status(StatusCode::SERVICE_UNAVAILABLE));
+
+    let router = two_workers().start().await;
+    let placed = place(&router, chat()).await.unwrap();
+    let first = placed.worker.name.clone();
+    assert!(!placed.handle.retries_status(StatusCode::BAD_REQUEST));
+    assert!(placed.handle.retries_status(StatusCode::SERVICE_UNAVAILABLE));
+    let placed = placed.handle.failed(SendFailure::Refused(busy())).await.unwrap();
+    assert_ne!(placed.worker.name, first);
+    let paid = router.metric(r#"conductor_retries_total{pool="main",kind="paid"}"#);
+    assert_eq!(paid, 1.0);
+    let failures = format!(r#"conductor_worker_failures_total{{worker="{first}",kind="server-error"}}"#);
+    assert_eq!(router.metric(&failures), 1.0);
+    assert!(
+        !placed.handle.retries_status(StatusCode::SERVICE_UNAVAILABLE),
+        "no third worker serves the model"
+    );
+}
+
+#[tokio::test]
+async fn a_request_is_not_placed_again_after_its_deadline() {
+    let (a, b) = (Worker::named("a").await, Worker::named("b").await);
+    let router = router()
+        .worker("a", &a.url())
+        .worker("b", &b.url())
+        .with(|router| router.limits.request_timeout = Some(Duration::from_millis(300)))
+        .start()
+        .await;
+    let placed = place(&router, chat()).await.unwrap();
+    let deadline = placed.timeouts.deadline.unwrap();
+    tokio::time::sleep_until(deadline.into()).await;
+    let refused = placed.handle.failed(SendFailure::Closed).await.unwrap_err();
+    assert_eq!(refused.status(), StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(outcomes(&router, "request-timeout"), 1.0);
+    assert_eq!(router.in_flight("a") + router.in_flight("b"), 0);
+}
+
+#[tokio::test]
+async fn anthropics_clients_get_their_request_id_under_its_name() {
+    let worker = Worker::named("a").await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let mut request = post(
+        "/v1/messages",
+        r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"hi"}]}"#,
+    );
+    request
+        .headers_mut()
+        .insert("x-request-id", "r-1".parse().unwrap());
+    let placed = place(&router, request).await.unwrap();
+    let mut headers = http::HeaderMap::new();
+    headers.insert("request-id", "the worker's".parse().unwrap());
+    let start = placed.handle.status(StatusCode::OK, &headers);
+    start.headers.apply(&mut headers);
+    assert_eq!(headers["request-id"], "r-1");
+    start.handle.complete();
 }

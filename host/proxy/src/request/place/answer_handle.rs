@@ -141,7 +141,7 @@ impl AnswerHandle {
     }
 
     /// Records that the answer was read to its end.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.lifecycle.read(&self.tail);
         if let Some(attempt) = &self.attempt {
             attempt.lease.decoded(|| self.tail.output_tokens());

@@ -4,23 +4,51 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use inference_api::Endpoint;
+use http::{HeaderMap, HeaderValue, Response};
+use inference_api::{Endpoint, ErrorShape};
 
-use crate::base::headers::X_REQUEST_ID;
-use crate::base::reply::Refusal;
+use crate::base::headers::{REQUEST_ID, X_REQUEST_ID};
+use crate::base::reply::{self, Refusal};
 use crate::dispatch::request_head::RequestHead;
 use crate::limits::clients::{Entry, Principal, RateLimitGuard};
 use crate::proxy::Proxy;
 use crate::request::snapshot::Snapshot;
 
+/// Headers of every response to one client: its request id, and its rate limits.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientHeaders {
+    id: HeaderValue,
+    shape: ErrorShape,
+    /// Client whose key the request has. `None` where clients need no key.
+    caller: Option<Arc<Principal>>,
+}
+
+impl ClientHeaders {
+    /// Sets the headers. The client gets its own request id, whatever the worker's is.
+    pub(crate) fn set(&self, headers: &mut HeaderMap) {
+        if let Some(caller) = &self.caller {
+            caller.set_ratelimit_headers(headers);
+        }
+        if self.shape == ErrorShape::Anthropic {
+            headers.insert(REQUEST_ID, self.id.clone());
+        }
+        headers.insert(X_REQUEST_ID, self.id.clone());
+    }
+
+    /// Returns the response of a refusal, without the headers.
+    pub(crate) fn refuse(&self, refusal: &Refusal) -> Response<Bytes> {
+        reply::refuse_in(self.shape, Some(&self.id), refusal)
+    }
+}
+
 /// Request that has just arrived, without its body.
 #[derive(Debug)]
 pub(crate) struct ClientArrival {
     pub(crate) head: RequestHead,
-    /// Client whose key the request has. `None` where clients need no key.
-    pub(crate) caller: Option<Arc<Principal>>,
+    pub(crate) client: ClientHeaders,
     /// Rate-limit reservation of a known client, or the refusal of one that may not come in.
     pub(crate) reservation: Result<Option<RateLimitGuard>, Refusal>,
 }
@@ -51,8 +79,12 @@ impl ClientArrival {
             headers,
         };
         Self {
+            client: ClientHeaders {
+                id: head.id.clone(),
+                shape: endpoint.spec().errors,
+                caller,
+            },
             head,
-            caller,
             reservation,
         }
     }

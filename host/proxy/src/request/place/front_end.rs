@@ -4,26 +4,35 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use inference_api::{Endpoint, EndpointWork, ErrorShape};
+use http::{HeaderMap, Response, StatusCode};
+use inference_api::{Endpoint, EndpointWork};
 use placement::WorkerChoice;
 use worker_client::{ConnectError, SendError, X_DATA_PARALLEL_RANK};
 
 use super::answer_handle::{AnswerHandle, AnswerHead};
-use super::arrival::ClientArrival;
+use super::arrival::{ClientArrival, ClientHeaders};
 use super::header_changes::HeaderChanges;
 use super::open::{ArrivedRequest, OpenRequest, open};
-use crate::base::headers::{X_REQUEST_ID, strip_hop_by_hop};
+use crate::base::headers::strip_hop_by_hop;
+use crate::base::label::FailureKind;
 use crate::base::reply::{self, Refusal};
+use crate::dispatch::answer_check::read_refusal;
 use crate::dispatch::attempt::{AttemptSpec, BegunAttempt, DecisionReport};
-use crate::dispatch::attempt_error::{AttemptError, AttemptFailure};
+use crate::dispatch::attempt_error::{AttemptError, AttemptFailure, is_retryable_status};
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::retry;
 use crate::dispatch::session::PlacementSession;
+use crate::limits::edge_settings::ResponseLimits;
 use crate::proxy::Proxy;
+use crate::request::lifecycle::RequestLifecycle;
 use crate::request::relay_error::RelayError;
+use crate::request::responses;
+use crate::request::snapshot::Snapshot;
 use crate::request::stream::decision_headers;
 
 /// Placement service of a front end that sends requests to workers itself.
@@ -65,16 +74,23 @@ pub struct AttemptTimeouts {
     pub connect: Duration,
     /// Limit from sending to the response head.
     pub first_byte: Duration,
+    /// Limit from sending to the first chunk of the body.
+    pub first_chunk: Duration,
     /// Longest silence within the body.
     pub idle: Duration,
+    /// Deadline of the whole request, where it is limited.
+    pub deadline: Option<Instant>,
+    /// Expected time to the first token of an answer in one piece, which hides it: see
+    /// [`PlacedHandle::assume_prefilled`]. `None` where it is not needed.
+    pub expected_prefill: Option<Duration>,
 }
 
-/// Handle of an attempt whose result is not known yet. Its drop counts as a client that left, and returns the load
-/// lease and the admission permit.
+/// Handle of an attempt whose result is not known yet. Its drop counts as a client that left, or after the deadline as
+/// a timeout. It returns the load lease, then the admission permit.
 pub struct PlacedHandle {
-    placement: OpenPlacement,
     attempt: BegunAttempt,
     report: DecisionReport,
+    placement: OpenPlacement,
 }
 
 /// Placement of a request over all its attempts.
@@ -82,8 +98,18 @@ struct OpenPlacement {
     proxy: Arc<Proxy>,
     /// The client's headers, as they arrived.
     original: HeaderMap,
-    opened: OpenRequest,
+    client: ClientHeaders,
+    request: Arc<InferenceRequest>,
+    /// `None` once the placement has ended.
+    progress: Option<PlacementProgress>,
+}
+
+/// Parts of a placement that its end takes.
+#[derive(Debug)]
+struct PlacementProgress {
     session: PlacementSession,
+    lifecycle: RequestLifecycle,
+    response_limits: ResponseLimits,
 }
 
 /// Answer that has begun.
@@ -104,8 +130,9 @@ pub enum SendFailure {
     Closed,
     /// No response head came within this time.
     Timeout(Duration),
-    /// The worker answered with a status that another worker may not have.
-    Status(StatusCode),
+    /// The worker answered with a status for which [`PlacedHandle::retries_status`] returned `true`. The body was read
+    /// in full.
+    Refused(Box<Response<Bytes>>),
 }
 
 /// Answer that did not come to its end.
@@ -129,7 +156,7 @@ impl fmt::Debug for Placed {
 
 impl fmt::Debug for PlacedHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let id = &self.placement.opened.request.head.id;
+        let id = &self.placement.request.head.id;
         f.debug_struct("PlacedHandle")
             .field("id", id)
             .finish_non_exhaustive()
@@ -155,17 +182,19 @@ impl Place {
     ) -> Result<Placed, Box<Response<Bytes>>> {
         let original = head.headers.clone();
         let (shape, snapshot) = (reply::shape_of(head.uri.path()), self.proxy.snapshots.load());
-        let endpoint = endpoint_of(&head).map_err(|refusal| refuse(shape, None, &refusal))?;
+        let endpoint = endpoint_of(&self.proxy, &snapshot, &head)
+            .map_err(|refusal| Box::new(reply::refuse_in(shape, None, &refusal)))?;
         let arrival = ClientArrival::new(&self.proxy, &snapshot, endpoint, head, from);
-        let id = arrival.head.id.clone();
-        let refused = |refusal: Refusal| refuse(shape, Some(&id), &refusal);
+        let client = arrival.client;
         let reservation = arrival.reservation.map_err(|refusal| {
-            self.proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
-            refused(refusal)
+            let pools = &self.proxy.metrics.dispatch.pools;
+            pools.unrouted(refusal.outcome());
+            refuse(&client, &refusal)
         })?;
         let limit = snapshot.limits.body_bytes;
         if body.len() > limit {
-            return Err(refused(self.proxy.unrouted(Refusal::BodyTooLarge { limit })));
+            let refusal = self.proxy.unrouted(Refusal::BodyTooLarge { limit });
+            return Err(refuse(&client, &refusal));
         }
         let arrived = ArrivedRequest {
             head: arrival.head,
@@ -173,26 +202,38 @@ impl Place {
             reservation,
             may_split: false,
         };
-        let opened = open(&self.proxy, &snapshot, arrived).await.map_err(refused)?;
+        let opened = open(&self.proxy, &snapshot, arrived).await;
+        let OpenRequest {
+            request,
+            lifecycle,
+            response_limits,
+        } = opened.map_err(|refusal| refuse(&client, &refusal))?;
+        drop(snapshot);
         let placement = OpenPlacement {
             proxy: Arc::clone(&self.proxy),
             original,
-            session: PlacementSession::new(Arc::clone(&opened.request)),
-            opened,
+            client,
+            progress: Some(PlacementProgress {
+                session: PlacementSession::new(Arc::clone(&request)),
+                lifecycle,
+                response_limits,
+            }),
+            request,
         };
-        drop(snapshot);
-        placement.next().await
+        placement.next(None).await
     }
 }
 
-/// Returns the endpoint of a request that a model answers.
-fn endpoint_of(head: &Parts) -> Result<Endpoint, Refusal> {
+/// Returns the endpoint of a request that a model answers, unless the router is short of memory or shuts down.
+fn endpoint_of(proxy: &Proxy, snapshot: &Snapshot, head: &Parts) -> Result<Endpoint, Refusal> {
     let path = head.uri.path();
     let served = |endpoint: &Endpoint| {
         let spec = endpoint.spec();
         !spec.upgrades && matches!(spec.work, EndpointWork::Model)
     };
+    let is_forwarded = || snapshot.edge.forward.iter().any(|added| **added == *path);
     let endpoint = Endpoint::of_path(path).filter(served);
+    let endpoint = endpoint.or_else(|| is_forwarded().then_some(Endpoint::Forwarded));
     let endpoint = endpoint.ok_or_else(|| Refusal::UnknownPath {
         path: reply::cut(path),
     })?;
@@ -202,44 +243,72 @@ fn endpoint_of(head: &Parts) -> Result<Endpoint, Refusal> {
             allow: endpoint.method(),
         });
     }
+    if proxy.readiness.is_cutting() {
+        return Err(Refusal::ShuttingDown);
+    }
+    if snapshot.edge.memory.refuses() {
+        proxy.metrics.edge.refused(&Refusal::MemoryFull);
+        return Err(Refusal::MemoryFull);
+    }
+    proxy.metrics.edge.came_for(endpoint.spec().class);
     Ok(endpoint)
 }
 
-fn refuse(shape: ErrorShape, id: Option<&HeaderValue>, refusal: &Refusal) -> Box<Response<Bytes>> {
-    let mut response = reply::refuse_in(shape, id, refusal);
-    if let Some(id) = id {
-        response.headers_mut().insert(X_REQUEST_ID, id.clone());
-    }
+fn refuse(client: &ClientHeaders, refusal: &Refusal) -> Box<Response<Bytes>> {
+    let mut response = client.refuse(refusal);
+    client.set(response.headers_mut());
     Box::new(response)
 }
 
+/// Returns the result of a step, unless the deadline passes before its end.
+async fn within<T>(
+    deadline: Option<tokio::time::Instant>,
+    step: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let Some(deadline) = deadline else {
+        return step.await;
+    };
+    if deadline <= tokio::time::Instant::now() {
+        return Err(Refusal::RequestTimeout);
+    }
+    let step = tokio::time::timeout_at(deadline, step).await;
+    step.unwrap_or(Err(Refusal::RequestTimeout))
+}
+
 impl OpenPlacement {
-    /// Decides on a worker, and takes its load lease.
-    async fn next(mut self) -> Result<Placed, Box<Response<Bytes>>> {
-        let deadline = self.session.deadline();
-        let placing = self.session.next(&self.proxy.dispatcher);
-        let placed = match deadline {
-            None => placing.await,
-            Some(deadline) => {
-                let placed = tokio::time::timeout_at(deadline, placing).await;
-                placed.unwrap_or(Err(Refusal::RequestTimeout))
-            }
+    /// Decides on a worker, and takes its load lease. `failure`: the failure of the attempt before.
+    async fn next(mut self, failure: Option<AttemptFailure>) -> Result<Placed, Box<Response<Bytes>>> {
+        let Some(progress) = &mut self.progress else {
+            return Err(self.refused(Refusal::RequestTimeout));
         };
-        match placed {
+        let (session, dispatcher) = (&mut progress.session, &self.proxy.dispatcher);
+        let deadline = session.deadline();
+        let step = async {
+            if let Some(failure) = failure {
+                session.failed(dispatcher, failure).await?;
+            }
+            session.next(dispatcher).await
+        };
+        match within(deadline, step).await {
             Ok(placement) => Ok(self.begin(placement.answers)),
             Err(refusal) => Err(self.refused(refusal)),
         }
     }
 
     fn begin(self, choice: WorkerChoice) -> Placed {
-        let request = Arc::clone(&self.opened.request);
-        let member = &request.pool().workers.members[choice.member];
+        let request = Arc::clone(&self.request);
+        let pool = request.pool();
+        let member = &pool.workers.members[choice.member];
+        if let Some(pd) = &pool.pd {
+            pd.metrics.whole.inc();
+        }
         let spec = AttemptSpec::whole(&request, choice);
         let mut headers = HeaderChanges::between(&self.original, &request.head.headers);
         if let Some(rank) = spec.rank {
             headers.remove.push(X_DATA_PARALLEL_RANK);
             headers.add.push((X_DATA_PARALLEL_RANK, rank.into()));
         }
+        let expected = spec.lease.expected_ttft();
         Placed {
             worker: PlacedWorker {
                 name: member.worker.spec().name.clone(),
@@ -250,7 +319,10 @@ impl OpenPlacement {
             timeouts: AttemptTimeouts {
                 connect: spec.limits.connect,
                 first_byte: spec.limits.first_byte,
+                first_chunk: spec.timeouts.first_byte,
                 idle: spec.timeouts.idle,
+                deadline: spec.timeouts.deadline,
+                expected_prefill: expected.filter(|_| !request.params.stream),
             },
             handle: PlacedHandle {
                 report: DecisionReport::of(&request, choice),
@@ -261,47 +333,81 @@ impl OpenPlacement {
     }
 
     /// Ends a request that no worker answers.
-    fn refused(self, refusal: Refusal) -> Box<Response<Bytes>> {
-        let (request, mut lifecycle) = (self.opened.request, self.opened.lifecycle);
-        drop(self.session.end(false));
-        lifecycle.was_sent(&request.progress);
-        let refusal = lifecycle.refused(refusal);
-        let shape = request.head.endpoint.spec().errors;
-        refuse(shape, Some(&request.head.id), &refusal)
+    fn refused(mut self, refusal: Refusal) -> Box<Response<Bytes>> {
+        let Some(mut progress) = self.progress.take() else {
+            return refuse(&self.client, &refusal);
+        };
+        drop(progress.session.end(false));
+        progress.lifecycle.was_sent(&self.request.progress);
+        let refusal = progress.lifecycle.refused(refusal);
+        refuse(&self.client, &refusal)
+    }
+}
+
+impl Drop for OpenPlacement {
+    fn drop(&mut self) {
+        if let Some(mut progress) = self.progress.take() {
+            progress.lifecycle.was_sent(&self.request.progress);
+            drop(progress.session.end(false));
+        }
     }
 }
 
 impl PlacedHandle {
+    /// Takes the prompt for computed, when `expected_prefill` has passed since the dispatch without an answer.
+    pub fn assume_prefilled(&mut self) {
+        self.attempt.lease.take_for_computed();
+    }
+
+    /// Returns `true` if another worker is tried instead of an answer of this status. The retry is charged to the
+    /// budget of the pool. The front end then reads the body and calls [`PlacedHandle::failed`] with
+    /// [`SendFailure::Refused`]; else it calls [`PlacedHandle::status`].
+    #[must_use]
+    pub fn retries_status(&self, status: StatusCode) -> bool {
+        let request = &self.placement.request;
+        let Some(progress) = &self.placement.progress else {
+            return false;
+        };
+        if request.progress.pinned.is_some() {
+            return false;
+        }
+        if request.pool().pd.is_some() {
+            return is_retryable_status(status);
+        }
+        retry::charge_status_retry(request, status, progress.session.tries())
+    }
+
     /// Records the head of the worker's answer, which goes to the client.
     #[must_use]
     pub fn status(self, status: StatusCode, headers: &HeaderMap) -> AnswerStart {
         let Self {
-            placement,
+            mut placement,
             attempt,
             report,
         } = self;
-        let OpenRequest {
-            request,
-            mut lifecycle,
-            ..
-        } = placement.opened;
+        let request = Arc::clone(&placement.request);
         attempt.answered(&request.pool().workers, status, headers);
-        lifecycle.admit(placement.session.end(true));
         let mut shown = headers.clone();
         strip_hop_by_hop(&mut shown);
-        decision_headers(&mut shown, &report, attempt.member, None, &lifecycle);
-        if let Some(caller) = &request.sender.caller {
-            caller.set_ratelimit_headers(&mut shown);
-        }
-        shown.insert(X_REQUEST_ID, request.head.id.clone());
+        placement.client.set(&mut shown);
         let head = AnswerHead {
             status,
             headers,
-            has_length: headers.contains_key(http::header::CONTENT_LENGTH),
+            has_length: headers.contains_key(CONTENT_LENGTH),
         };
+        let (endpoint, member) = (request.head.endpoint, attempt.member);
+        let handle = placement.progress.take().map(|progress| {
+            let mut lifecycle = progress.lifecycle;
+            lifecycle.admit(progress.session.end(true));
+            decision_headers(&mut shown, &report, member, None, &lifecycle);
+            let learner = responses::learner(&placement.proxy, &request, progress.response_limits, member);
+            let mut handle = AnswerHandle::status(lifecycle, attempt, endpoint, head);
+            handle.learn(learner, status);
+            handle
+        });
         AnswerStart {
             headers: HeaderChanges::between(headers, &shown),
-            handle: AnswerHandle::status(lifecycle, attempt, request.head.endpoint, head),
+            handle: handle.expect("a placement ends once: its handle is taken by value"),
         }
     }
 
@@ -312,43 +418,39 @@ impl PlacedHandle {
     /// The response to the client of a request that is not tried again.
     pub async fn failed(self, failure: SendFailure) -> Result<Placed, Box<Response<Bytes>>> {
         let Self {
-            mut placement,
-            attempt,
-            ..
+            attempt, placement, ..
         } = self;
-        let request = Arc::clone(&placement.opened.request);
-        let worker = &request.pool().workers.members[attempt.member].worker;
-        let error = match failure.into_error(&worker.spec().url) {
+        let request = Arc::clone(&placement.request);
+        let member = &request.pool().workers.members[attempt.member];
+        let error = match failure.into_error(&member.worker.spec().url) {
             Ok(error) => {
                 attempt.failed(&request, &error, false);
                 AttemptError::Forward(error)
             }
-            Err(status) => {
-                attempt.answered(&request.pool().workers, status, &HeaderMap::new());
+            Err(response) => {
+                let status = response.status();
+                attempt.answered(&request.pool().workers, status, response.headers());
                 attempt.lease.failed();
-                let mut response = Response::new(Bytes::new());
-                *response.status_mut() = status;
-                AttemptError::Refused(Box::new(response))
+                if status.is_server_error() {
+                    member.link.metrics.failed(FailureKind::ServerError);
+                }
+                read_refusal(&request, member, attempt.token, *response)
             }
         };
         // The lease is returned before the next decision, which sees the lower load.
         drop(attempt);
         let failure = AttemptFailure {
-            blamed: Some(worker.id()),
+            blamed: Some(member.worker.id()),
             suspected: None,
             error,
         };
-        let dispatcher = &placement.proxy.dispatcher;
-        match placement.session.failed(dispatcher, failure).await {
-            Ok(()) => placement.next().await,
-            Err(refusal) => Err(placement.refused(refusal)),
-        }
+        placement.next(Some(failure)).await
     }
 }
 
 impl SendFailure {
-    /// Returns the error, or the status of a worker's answer.
-    fn into_error(self, url: &str) -> Result<SendError, StatusCode> {
+    /// Returns the error, or the worker's answer.
+    fn into_error(self, url: &str) -> Result<SendError, Box<Response<Bytes>>> {
         Ok(match self {
             Self::Unreachable(source) => SendError::Connect(ConnectError::Io {
                 address: url.into(),
@@ -356,7 +458,7 @@ impl SendFailure {
             }),
             Self::Closed => SendError::Closed(None),
             Self::Timeout(limit) => SendError::FirstByteTimeout(limit),
-            Self::Status(status) => return Err(status),
+            Self::Refused(response) => return Err(response),
         })
     }
 }
@@ -371,6 +473,11 @@ impl From<AnswerFailure> for RelayError {
 }
 
 impl AnswerHandle {
+    /// Records that the answer was read to its end.
+    pub fn complete(mut self) {
+        self.end();
+    }
+
     /// Records that the answer broke off.
     pub fn failed(mut self, failure: AnswerFailure) {
         self.broke_off(&failure.into());
