@@ -1,0 +1,147 @@
+"""Claims about rules, alerts and boards, against the HTTP API of a Prometheus that scraped a router."""
+
+import json
+import re
+
+from stack import Failure, get
+
+# Ranges and variables of Grafana, as a reader with "All" has them.
+VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+RANGES = {"__rate_interval": "15s", "__interval": "5s", "__range": "1m"}
+
+# Families without a series in the rig, and the reason.
+ABSENT = {
+    "conductor_edge_tls_certificate_expiry_timestamp_seconds": "the rig has no TLS",
+    "conductor_store_feed_live": "the rig has no KV store",
+    "conductor_store_feed_lag_seconds": "the rig has no KV store",
+    "conductor_store_feed_last_event_age_seconds": "the rig has no KV store",
+    **{f"conductor_store_feed_{what}_total": "the rig has no KV store"
+       for what in ("batches", "stored", "removed", "resets", "rejected", "rejected_messages", "refused")},
+    "conductor_store_publishes": "the rig has no KV store",
+    "conductor_store_dropped_events_total": "the rig has no KV store",
+    "conductor_pd_bootstrap_engines": "only prefill workers of mooncake-connector have a bootstrap server",
+    "conductor_kv_feed_rejected_total": "no event is rejected",
+    "conductor_kv_feed_refused_total": "no connection is refused",
+    "conductor_keep_alive_comments_total": "sse-keep-alive is off",
+    "conductor_pipeline_scorers_left_out_total": "no scorer fails",
+    "conductor_pipeline_filters_ignored_total": "no filter is ignored",
+    "conductor_policy_rollbacks_total": "no policy is rolled back",
+    "conductor_policy_events_total": "no policy of the rig listens to events",
+    "conductor_policy_event_faults_total": "no policy of the rig listens to events",
+    "conductor_policy_ticks_total": "no policy of the rig has ticks",
+}
+
+def substitute(expr):
+    """Returns the expression with its variables filled in."""
+    return VARIABLE.sub(lambda found: RANGES.get(found.group(1), ".*"), expr)
+
+
+def families(expr):
+    """Returns the families that an expression reads; a histogram's by their base name."""
+    names = re.findall(r"(?<![\w:])conductor_\w+(?![\w:])", expr)
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
+
+
+class Prometheus:
+    """Queries of one Prometheus, with the list of claims that do not hold."""
+
+    def __init__(self, url):
+        self.url = url
+        self.problems = []
+        self.empty = []
+        self.checked = 0
+
+    def query(self, expr):
+        """Returns the newest values."""
+        return self.result("query", {"query": expr})
+
+    def over_time(self, expr, start, end):
+        """Returns the values of a period."""
+        return self.result("query_range", {"query": expr, "start": start, "end": end, "step": "1s"})
+
+    def result(self, api, query):
+        page = get(f"{self.url}/api/v1/{api}", query)
+        if page["status"] != "success":
+            raise Failure(page.get("error", "no reason"))
+        return page["data"]["result"]
+
+    def check(self, where, expr, values, legend=""):
+        """Checks that an expression parses and returns a series with the labels of its legend.
+
+        Without a series it must read a family that is absent here."""
+        self.checked += 1
+        parsed = get(f"{self.url}/api/v1/format_query", {"query": expr})
+        if parsed["status"] != "success":
+            self.problems.append(f"{where}: {parsed['error']}: {expr}")
+            return
+        try:
+            found = values(expr)
+        except Failure as error:
+            self.problems.append(f"{where}: {error}: {expr}")
+            return
+        reasons = [ABSENT[name] for name in sorted(families(expr)) if name in ABSENT]
+        if not found and reasons:
+            self.empty.append(f"{where}: {reasons[0]}")
+        elif not found:
+            self.problems.append(f"{where}: no series: {expr}")
+        for label in re.findall(r"{{(\w+)}}", legend):
+            if found and not any(label in series["metric"] for series in found):
+                self.problems.append(f"{where}: no series has the label {label} of the legend: {expr}")
+
+    def parses(self, where, expr):
+        """Checks that a query is accepted, with or without a result."""
+        self.check(where, expr, lambda expr: [*self.query(expr), {"metric": {}}])
+
+    def check_absent(self):
+        """Checks that the families on the list are absent, so that the list does not grow stale."""
+        for name in ABSENT:
+            if self.query(f'{{__name__=~"{name}(_bucket)?"}}'):
+                self.problems.append(f"{name} has series: take it off the list in tests/observability/checks.py")
+
+
+def check_board(prometheus, path, start, end):
+    """Checks every query of a board: variables, annotations and panels. Returns their number."""
+    board = json.loads(path.read_text())
+    before = prometheus.checked
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+            expr = f'group by ({label}) ({substitute(metric)})'
+            prometheus.check(f"{path.name}: variable {variable['name']}", expr, prometheus.query)
+    for note in board["annotations"]["list"]:
+        prometheus.check(f"{path.name}: annotation {note['name']}", substitute(note["expr"]),
+                         lambda expr: prometheus.over_time(expr, start, end))
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            legend = "" if panel["type"] == "table" else target["legendFormat"]
+            prometheus.check(f"{path.name}: {panel['title']}", substitute(target["expr"]), prometheus.query, legend)
+    return prometheus.checked - before
+
+
+def check_rules(prometheus):
+    """Checks that every rule is healthy, every recorded name has series, and every alert reads families that exist."""
+    recorded = alerts = 0
+    for group in get(f"{prometheus.url}/api/v1/rules")["data"]["groups"]:
+        for rule in group["rules"]:
+            name = rule["name"]
+            if rule["health"] != "ok":
+                prometheus.problems.append(f"{name}: {rule['health']}: {rule.get('lastError')}")
+            if rule["type"] == "recording":
+                recorded += 1
+                prometheus.check(name, rule["query"], lambda _, name=name: prometheus.query(f'{{__name__="{name}"}}'))
+            else:
+                alerts += 1
+                for family in families(rule["query"]) - ABSENT.keys():
+                    prometheus.check(name, f'{{__name__=~"{family}(_bucket)?"}}', prometheus.query)
+    if not recorded or not alerts:
+        prometheus.problems.append(f"{recorded} recording rules and {alerts} alerts were found")
+    return recorded, alerts
+
+
+def check_runbook(prometheus, text):
+    """Checks the queries of the runbook's sections. Returns their number."""
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    queries = [line for line in lines if not line.startswith(("curl ", "promtool "))]
+    for query in queries:
+        prometheus.parses("runbook", query)
+    return len(queries)

@@ -1,0 +1,172 @@
+"""Fleet and clients of the rig: the demo's engines, one prefill and one decode engine, and a steady load."""
+
+import hashlib
+import http.client
+import json
+import random
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+KEY = "sk-observability-rig"
+
+
+class SplitEngine(BaseHTTPRequestHandler):
+    """Both halves of vLLM's NIXL connector, as far as the router reads them. Every tenth prefill lacks its handshake."""
+
+    protocol_version = "HTTP/1.1"
+    prefills = 0
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, body, kind="application/json", status=200):
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        if self.path == "/health":
+            self.answer(b"{}")
+        elif self.path == "/v1/models":
+            self.answer(json.dumps({"object": "list", "data": [{"id": "split", "object": "model"}]}).encode())
+        else:
+            self.answer(b"{}", status=404)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        if not self.path.startswith("/v1/chat"):
+            return self.answer(b"{}", status=404)
+        if (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
+            return self.prefill()
+        usage = {"prompt_tokens": 40, "completion_tokens": 4, "total_tokens": 44}
+        chunks = [{"choices": [{"index": 0, "delta": {"content": "word "}}]} for _ in range(4)]
+        lines = [json.dumps(chunk) for chunk in [*chunks, {"choices": [], "usage": usage}]] + ["[DONE]"]
+        self.answer("".join(f"data: {line}\n\n" for line in lines).encode(), "text/event-stream")
+
+    def prefill(self):
+        SplitEngine.prefills += 1
+        answer = {"id": "p", "object": "chat.completion", "choices": [{"index": 0, "message": {"content": "w"}}]}
+        if SplitEngine.prefills % 10:
+            answer["kv_transfer_params"] = {
+                "do_remote_prefill": True, "do_remote_decode": False, "remote_engine_id": "engine",
+                "remote_block_ids": [1, 2], "remote_host": "127.0.0.1", "remote_port": 1,
+            }
+        self.answer(json.dumps(answer).encode())
+
+
+def split_engines():
+    """Starts two engines, and returns them."""
+    engines = [ThreadingHTTPServer(("127.0.0.1", 0), SplitEngine) for _ in range(2)]
+    for engine in engines:
+        threading.Thread(target=engine.serve_forever, daemon=True).start()
+    return engines
+
+
+def configuration(demo, engines):
+    """Returns the demo's configuration with clients, budgets, a canary, a shadow and a split pool."""
+    head, workers = demo.split("[[pools.demo.workers]]", 1)
+    workers = "[[pools.demo.workers]]" + workers.split("[[routes]]", 1)[0]
+    urls = [f"http://127.0.0.1:{engine.server_port}" for engine in engines]
+    return f"""{head}
+memory-limit = "8GiB"
+
+[clients.rig]
+key-sha256 = ["{hashlib.sha256(KEY.encode()).hexdigest()}"]
+
+[pools.demo.admission]
+requests = 4
+
+{workers}
+[pools.split]
+pd = {{ dialect = "nixl" }}
+
+[[pools.split.workers]]
+name = "prefill"
+url = "{urls[0]}"
+role = "prefill"
+models = ["split"]
+
+[[pools.split.workers]]
+name = "decode"
+url = "{urls[1]}"
+role = "decode"
+models = ["split"]
+
+[policies.weighed.pipeline]
+scorers = [{{ feature = "load.prefill-tokens", weight = -1 }}]
+pick = "max"
+
+[[routes]]
+match = {{ model = "split" }}
+pool = "split"
+policy = "ttft-queue"
+
+[[routes]]
+match = {{ header = {{ x-weighed = "1" }} }}
+pool = "demo"
+policy = "weighed"
+
+[[routes]]
+pool = "demo"
+policy = "ttft-queue"
+split = {{ "ttft-queue" = 50, "cache-aware" = 50 }}
+shadow = ["round-robin"]
+shadow-sample = 1.0
+"""
+
+
+class Load:
+    """Clients that send requests until they are stopped."""
+
+    def __init__(self, port, clients=6):
+        self.port = port
+        self.answers = {}
+        self.lock = threading.Lock()
+        self.ended = threading.Event()
+        self.threads = [threading.Thread(target=self.client, args=(seed,), daemon=True) for seed in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def stop(self):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join(30)
+
+    def client(self, seed):
+        dice = random.Random(seed)
+        # The pause between two requests of one client.
+        while not self.ended.wait(0.05):
+            try:
+                status = self.request(dice)
+            except (OSError, http.client.HTTPException) as error:
+                status = type(error).__name__
+            with self.lock:
+                self.answers[status] = self.answers.get(status, 0) + 1
+
+    def request(self, dice):
+        session = dice.randrange(64)
+        text = f"conversation {session}: " + "the same long beginning of it " * 20 + str(dice.random())
+        body = {"model": "split" if dice.random() < 0.3 else "mock", "stream": True, "max_tokens": 8,
+                "stream_options": {"include_usage": True}, "messages": [{"role": "user", "content": text}]}
+        headers = {"content-type": "application/json", "x-session-id": str(session), "authorization": f"Bearer {KEY}"}
+        if dice.random() < 0.1:
+            headers["x-weighed"] = "1"
+        if dice.random() < 0.02:
+            headers["authorization"] = "Bearer wrong"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+        finally:
+            connection.close()
+
+
+def demo_file(log):
+    """Returns the path of the demo's configuration, which its banner names."""
+    found = re.search(r"^\s+(/\S+/conductor\.toml)$", log, re.M)
+    return found and found.group(1)
