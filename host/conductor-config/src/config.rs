@@ -189,7 +189,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
     let index = index::read(root.section("index", "`[index]`"));
     let kv_events = feeds::read(root.section("kv-events", "`[kv-events]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
-    let record = record::read(root.section("record", "`[record]`"));
+    let record = record::read(root.section("record", "`[record]`"), log.access_file());
     let policy_compile = compile::read(root.section("policy-compile", "`[policy-compile]`"));
     let policies = policies::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
     if let Some(folder) = root.item("policy-dir") {

@@ -43,7 +43,7 @@ pub use indexer::{
 };
 pub use key::{AuthorizationConfig, KeyPlace, KeySource};
 pub use known::{Known, PolicyFiles};
-pub use log::{LogConfig, LogFormat, check_log_level};
+pub use log::{AccessOutput, LogConfig, LogFormat, check_log_level};
 pub use models::{ContentFormatConfig, LocalTokenizer, ModelConfig, ModelTokenize, Tokenize, TokensConfig};
 pub use name::check_policy_name;
 pub use policies::compile::PolicyCompileConfig;

@@ -1,19 +1,39 @@
-//! `[log]`: log level and format.
+//! `[log]`: log level and format, and the access log.
+
+use std::path::{Path, PathBuf};
 
 use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::source::Source;
 use crate::document::suggest;
-use crate::document::value::Text;
+use crate::document::value::{Item, Text};
+use crate::record;
 
 /// `[log]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LogConfig {
     /// Directives of `tracing`'s filter: `info`, or `info,proxy=debug`.
     pub level: String,
     /// Format of log lines.
     pub format: LogFormat,
+    /// Output of the access log. `None` for no log.
+    pub access: Option<AccessOutput>,
+    /// Share of requests in the access log, from 0 to 1, besides those that fail.
+    pub access_sample: f64,
+    /// Size at which the access log is rotated, in bytes.
+    pub access_max_bytes: u64,
+    /// Number of rotated access logs that are kept.
+    pub access_keep: u32,
+}
+
+/// Output of the access log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessOutput {
+    /// The standard output.
+    Stdout,
+    /// File as written; a relative path starts at the file's folder.
+    File(PathBuf),
 }
 
 /// Format of log lines.
@@ -30,6 +50,20 @@ impl Default for LogConfig {
         Self {
             level: "info".to_owned(),
             format: LogFormat::Text,
+            access: None,
+            access_sample: 1.0,
+            access_max_bytes: 256 << 20,
+            access_keep: 4,
+        }
+    }
+}
+
+impl LogConfig {
+    /// Returns the file of the access log.
+    pub(crate) fn access_file(&self) -> Option<&Path> {
+        match self.access.as_ref()? {
+            AccessOutput::Stdout => None,
+            AccessOutput::File(path) => Some(path),
         }
     }
 }
@@ -49,9 +83,24 @@ pub(crate) fn read(section: Option<Section<'_>>) -> LogConfig {
             default.format,
             &[("text", LogFormat::Text), ("json", LogFormat::Json)],
         ),
+        access: log.item("access").and_then(|item| read_access(&item)),
+        access_sample: log
+            .item("access-sample")
+            .and_then(|item| item.not_negative(1.0))
+            .unwrap_or(default.access_sample),
+        access_max_bytes: log.size("access-max-bytes", default.access_max_bytes, record::FILE_SIZES),
+        access_keep: record::count(&mut log, "access-keep", default.access_keep, 1_000),
     };
     log.finish();
     config
+}
+
+fn read_access(item: &Item<'_>) -> Option<AccessOutput> {
+    let path = record::read_file(item, "access.jsonl")?;
+    Some(match path.to_str() {
+        Some("-") => AccessOutput::Stdout,
+        _ => AccessOutput::File(path),
+    })
 }
 
 /// Checks a log level as in the key `level` of `[log]`.

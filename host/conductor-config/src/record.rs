@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::document::code::Code;
 use crate::document::report::Problem;
@@ -35,7 +35,8 @@ pub struct RecordConfig {
     pub explain_header: bool,
 }
 
-const FILE_SIZES: RangeInclusive<u64> = 64 << 10..=1 << 40;
+/// Sizes at which a log can be rotated, in bytes.
+pub(crate) const FILE_SIZES: RangeInclusive<u64> = 64 << 10..=1 << 40;
 
 impl Default for RecordConfig {
     fn default() -> Self {
@@ -54,7 +55,8 @@ impl Default for RecordConfig {
     }
 }
 
-pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
+/// Reads the section. `access` is the file of the access log.
+pub(crate) fn read(section: Option<Section<'_>>, access: Option<&Path>) -> RecordConfig {
     let default = RecordConfig::default();
     let Some(mut record) = section else {
         return default;
@@ -62,8 +64,10 @@ pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
     let share = |item: Option<Item<'_>>, default| item.and_then(|item| item.positive(1.0)).unwrap_or(default);
     let (file, shadow_file) = (record.item("file"), record.item("shadow-file"));
     let config = RecordConfig {
-        file: file.as_ref().and_then(read_file),
-        shadow_file: shadow_file.as_ref().and_then(read_file),
+        file: file.as_ref().and_then(|item| read_file(item, "decisions.jsonl")),
+        shadow_file: shadow_file
+            .as_ref()
+            .and_then(|item| read_file(item, "shadows.jsonl")),
         sample: share(record.item("sample"), default.sample),
         max_bytes: record.size("max-bytes", default.max_bytes, FILE_SIZES),
         keep: count(&mut record, "keep", default.keep, 1_000),
@@ -77,7 +81,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
             .unwrap_or(default.explain_header),
     };
     if let (Some(file), Some(shadow_file)) = (&file, &shadow_file)
-        && meet(&config)
+        && meet(config.file.as_deref(), config.shadow_file.as_deref())
     {
         let problem = Problem::new(
             Code::ConflictingKeys,
@@ -88,14 +92,27 @@ pub(crate) fn read(section: Option<Section<'_>>) -> RecordConfig {
         let help = "name another, for example \"shadows.jsonl\"";
         shadow_file.report.push(problem.help(help));
     }
+    for (item, path) in [(&file, &config.file), (&shadow_file, &config.shadow_file)] {
+        if let Some(item) = item
+            && meet(path.as_deref(), access)
+        {
+            let message = format!(
+                "`{}` is the file of `log.access`, or one that was put aside",
+                item.key
+            );
+            let problem = Problem::new(Code::ConflictingKeys, &item.span, message);
+            item.report
+                .push(problem.help("name another, for example \"decisions.jsonl\""));
+        }
+    }
     record.finish();
     config
 }
 
 /// Returns `true` if one of the two files is the other, or a rotated version of it.
-fn meet(config: &RecordConfig) -> bool {
-    let of = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-    let (Some(one), Some(other)) = (of(&config.file), of(&config.shadow_file)) else {
+fn meet(one: Option<&Path>, other: Option<&Path>) -> bool {
+    let of = |path: Option<&Path>| path.map(|path| path.display().to_string());
+    let (Some(one), Some(other)) = (of(one), of(other)) else {
         return false;
     };
     let is_aside = |path: &str, of: &str| {
@@ -105,17 +122,20 @@ fn meet(config: &RecordConfig) -> bool {
     one == other || is_aside(&one, &other) || is_aside(&other, &one)
 }
 
-fn count(record: &mut Section<'_>, key: &'static str, default: u32, most: u32) -> u32 {
+/// Reads a number of at most `most`.
+pub(crate) fn count(record: &mut Section<'_>, key: &'static str, default: u32, most: u32) -> u32 {
     let count = record.count(key, u64::from(default), 0..=u64::from(most));
     u32::try_from(count).expect("within a range that ends at a u32")
 }
 
-fn read_file(item: &Item<'_>) -> Option<PathBuf> {
+/// Reads the path of a file, such as `example`.
+pub(crate) fn read_file(item: &Item<'_>, example: &str) -> Option<PathBuf> {
     let text = item.text()?;
     if text.text.is_empty() {
         item.report.push(
-            Problem::new(Code::InvalidValue, &text.span, format!("`{}` is empty", item.key))
-                .help("name a file, for example \"decisions.jsonl\", or leave the key out"),
+            Problem::new(Code::InvalidValue, &text.span, format!("`{}` is empty", item.key)).help(format!(
+                "name a file, for example \"{example}\", or leave the key out"
+            )),
         );
         return None;
     }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
+use crate::kind::LogKind;
+
 /// File mode: readable by the owner only, because the log contains request ids and session keys.
 const MODE: u32 = 0o600;
-/// First bytes of every log.
-const BEGINNING: &[u8; 8] = b"{\"log\":{";
 /// Interval of the check for external rotation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -30,6 +30,7 @@ pub struct FileSpec {
 #[derive(Debug)]
 pub(crate) struct LogFile {
     spec: FileSpec,
+    kind: LogKind,
     file: File,
     written: u64,
     looked: Instant,
@@ -37,15 +38,16 @@ pub(crate) struct LogFile {
 
 impl LogFile {
     /// Opens the file for appending. Rotates it first if it is full.
-    pub(crate) fn open(spec: FileSpec) -> io::Result<Self> {
-        let mut file = open_log(&spec.path)?;
+    pub(crate) fn open(spec: FileSpec, kind: LogKind) -> io::Result<Self> {
+        let mut file = open_log(&spec.path, kind)?;
         if file.metadata()?.len() >= spec.max_bytes {
             rotate_files(&spec)?;
-            file = open_log(&spec.path)?;
+            file = open_log(&spec.path, kind)?;
         }
         let written = end_line(&mut file)?;
         Ok(Self {
             spec,
+            kind,
             file,
             written,
             looked: Instant::now(),
@@ -90,12 +92,12 @@ impl LogFile {
         if self.is_there() {
             rotate_files(&self.spec)?;
         }
-        Self::open(self.spec)
+        Self::open(self.spec, self.kind)
     }
 }
 
-/// Opens or creates a decision log. Refuses any other file.
-fn open_log(path: &Path) -> io::Result<File> {
+/// Opens or creates a log of that kind. Refuses any other file.
+fn open_log(path: &Path, kind: LogKind) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let mut file = options
         .read(true)
@@ -116,13 +118,12 @@ fn open_log(path: &Path) -> io::Result<File> {
         file.set_permissions(Permissions::from_mode(MODE))?;
         return Ok(file);
     }
-    let mut start = [0; BEGINNING.len()];
-    match file.read_exact(&mut start) {
-        Ok(()) if start == *BEGINNING => Ok(file),
-        _ => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "it is not a decision log; configure another file, or move this one",
-        )),
+    let beginning = kind.beginning();
+    let mut start = [0; 8];
+    let start = &mut start[..beginning.len()];
+    match file.read_exact(start) {
+        Ok(()) if start == beginning => Ok(file),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, kind.refusal())),
     }
 }
 
@@ -165,7 +166,7 @@ fn rotated(path: &Path, number: u32) -> PathBuf {
 impl LogFile {
     /// Opens a file that fails every write.
     pub(crate) fn refusing(spec: FileSpec) -> io::Result<Self> {
-        let mut log = Self::open(spec)?;
+        let mut log = Self::open(spec, LogKind::Described)?;
         log.file = File::open(&log.spec.path)?;
         Ok(log)
     }
@@ -183,7 +184,7 @@ mod tests {
             max_bytes: 100,
             keep: 2,
         };
-        let mut log = LogFile::open(spec).unwrap();
+        let mut log = LogFile::open(spec, LogKind::Described).unwrap();
         log.append(LINE).unwrap();
         log
     }

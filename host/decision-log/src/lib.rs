@@ -6,18 +6,23 @@
 //! memory are dropped and counted; a request never waits. The log contains no prompt text, and only headers that a
 //! policy read.
 //!
+//! The access log ([`AccessLine`]) has one line for each request, written by a thread of the same kind.
+//!
 //! The crate uses no HTTP library. Readers use the same line types, through `serde`.
 
+mod access;
 mod call;
 mod explained;
 mod fault_line;
 mod file;
+mod kind;
 mod line;
 mod memory;
 mod message;
 mod metrics;
 mod note_line;
 mod number;
+mod output;
 mod pipeline_line;
 mod prompt_blocks;
 mod recorder;
@@ -25,11 +30,16 @@ mod request_note;
 mod selection;
 mod sender;
 mod shadow_line;
+mod target;
 mod text;
 mod trace;
 mod trace_start;
 mod writer;
 
+pub use access::{
+    AccessEnd, AccessLine, AccessPlacement, AccessPolicy, AccessRequest, AccessSize, AccessStages,
+    AccessTimes,
+};
 pub use call::{CallNote, Checked, NotedWorker, Subject};
 pub use explained::{Explained, ExplainedCall};
 pub use fault_line::FaultLine;
@@ -45,6 +55,7 @@ pub use prompt_blocks::PromptBlocks;
 pub use recorder::{RecordFiles, RecordPlan, Recorder};
 pub use selection::{RecordSpec, Sampling};
 pub use shadow_line::{ChoiceLine, ShadowLine};
+pub use target::LogTarget;
 pub use text::unix_us;
 pub use trace::{ResponseUsage, Trace};
 pub use trace_start::TraceStart;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
+use crate::access::AccessLine;
 use crate::shadow_line::ShadowLine;
 use crate::trace::{Record, Trace};
 
@@ -15,6 +16,8 @@ pub(crate) enum Message {
     Outcome(Arc<Trace>),
     /// A shadow's decision.
     Shadow(Box<ShadowLine>),
+    /// The end of a request.
+    Access(Box<AccessLine>),
     /// The configured file changed.
     TargetChanged,
     /// Flush everything and confirm.

@@ -59,6 +59,21 @@ impl RecordMetrics {
         )
     }
 
+    /// Registers the metrics of the access log.
+    pub(crate) fn register_access_log(registry: &mut Registry) -> Self {
+        Self::named(
+            registry,
+            MetricDescription {
+                name: "conductor_access_log_lines",
+                help: "Lines written to the access log",
+            },
+            MetricDescription {
+                name: "conductor_access_log_dropped",
+                help: "Lines of the access log that were dropped: no room in the queue, or the output could not be written",
+            },
+        )
+    }
+
     fn named(registry: &mut Registry, lines: MetricDescription, lost: MetricDescription) -> Self {
         let (written, dropped) = (Counter::default(), Family::<WhyLabel, Counter>::default());
         let of = |why| dropped.get_or_create_owned(&WhyLabel { why });

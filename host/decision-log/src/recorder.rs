@@ -7,13 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus_client::registry::Registry;
 use routing::RunNumber;
 
+use crate::access::AccessLine;
 use crate::explained::Explained;
 use crate::file::FileSpec;
+use crate::kind::LogKind;
 use crate::memory::{MemoryBudget, MemoryShare};
 use crate::message::Message;
 use crate::metrics::RecordMetrics;
 use crate::sender::{LogSender, SenderPlan};
 use crate::shadow_line::ShadowLine;
+use crate::target::LogTarget;
 use crate::text::{MAX_ID, cut};
 use crate::trace::{Record, Trace, TraceSink};
 use crate::writer::{self, LogIdentity};
@@ -28,6 +31,7 @@ pub struct Recorder {
     budget: Arc<MemoryBudget>,
     decisions: LogSender,
     shadows: LogSender,
+    access: LogSender,
     run: RunNumber,
 }
 
@@ -38,6 +42,8 @@ pub struct RecordFiles {
     pub decisions: Option<FileSpec>,
     /// Shadow log. `None`: not written.
     pub shadows: Option<FileSpec>,
+    /// Access log. `None`: not written.
+    pub access: Option<LogTarget>,
     /// Maximum number of requests kept in memory.
     pub explained: usize,
 }
@@ -47,6 +53,7 @@ pub struct RecordFiles {
 pub struct RecordPlan {
     decisions: SenderPlan,
     shadows: SenderPlan,
+    access: SenderPlan,
     explained: usize,
 }
 
@@ -61,18 +68,26 @@ impl Recorder {
     #[must_use]
     pub fn of_run(registry: &mut Registry, run: RunNumber) -> Arc<Self> {
         let name = writer::random_run_id();
-        let identity = |title| LogIdentity {
+        let identity = |title, kind| LogIdentity {
             title,
+            kind,
             run: Arc::clone(&name),
             number: run,
         };
         Arc::new(Self {
             latest: Mutex::default(),
             budget: MemoryBudget::of(MEMORY),
-            decisions: LogSender::new(identity("decision log"), RecordMetrics::register(registry)),
+            decisions: LogSender::new(
+                identity("decision log", LogKind::Described),
+                RecordMetrics::register(registry),
+            ),
             shadows: LogSender::new(
-                identity("shadow log"),
+                identity("shadow log", LogKind::Described),
                 RecordMetrics::register_shadow_log(registry),
+            ),
+            access: LogSender::new(
+                identity("access log", LogKind::Plain),
+                RecordMetrics::register_access_log(registry),
             ),
             run,
         })
@@ -90,8 +105,9 @@ impl Recorder {
     /// A thread could not be started.
     pub fn plan(&self, files: RecordFiles) -> io::Result<RecordPlan> {
         Ok(RecordPlan {
-            decisions: self.decisions.plan(files.decisions)?,
-            shadows: self.shadows.plan(files.shadows)?,
+            decisions: self.decisions.plan(files.decisions.map(LogTarget::File))?,
+            shadows: self.shadows.plan(files.shadows.map(LogTarget::File))?,
+            access: self.access.plan(files.access)?,
             explained: files.explained,
         })
     }
@@ -101,12 +117,14 @@ impl Recorder {
         self.keep_latest(plan.explained);
         self.decisions.apply(plan.decisions);
         self.shadows.apply(plan.shadows);
+        self.access.apply(plan.access);
     }
 
     /// Flushes the logs. Blocks for a few seconds at most.
     pub fn close(&self) {
         self.decisions.close();
         self.shadows.close();
+        self.access.close();
     }
 
     /// Returns the latest request with that id. Ids are compared up to the recorded length.
@@ -145,6 +163,13 @@ impl Recorder {
     pub fn write_shadow(&self, mut line: ShadowLine) {
         line.request = cut(&line.request, MAX_ID).into_owned();
         self.shadows.send(Message::Shadow(Box::new(line)));
+    }
+
+    /// Writes the line of a request that has ended, unless the access log was turned off meanwhile.
+    pub fn write_access(&self, line: Box<AccessLine>) {
+        if self.access.has_target() {
+            self.access.send(Message::Access(line));
+        }
     }
 
     fn latest(&self) -> MutexGuard<'_, VecDeque<Arc<Trace>>> {

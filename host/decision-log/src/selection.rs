@@ -23,6 +23,8 @@ pub struct RecordSpec {
     pub explained: usize,
     /// Set if all known columns are recorded, beyond those of the policy.
     pub all_columns: bool,
+    /// Share of requests in the access log, besides those that failed. `None`: the log is off.
+    pub access: Option<Sampling>,
     /// Block size in tokens, if the file contains the prompts' block hashes.
     pub prompt_blocks: Option<NonZeroU32>,
 }
@@ -58,6 +60,7 @@ impl RecordSpec {
             explain_on_demand: false,
             explained: 0,
             all_columns: false,
+            access: None,
             prompt_blocks: None,
         }
     }
@@ -72,6 +75,13 @@ impl RecordSpec {
             in_file,
             in_memory: explains,
         })
+    }
+
+    /// Returns whether a request that does not fail has a line in the access log. `None` if the log is off.
+    #[must_use]
+    pub fn in_access_log(&self, seq: u64) -> Option<bool> {
+        let share = self.access?;
+        Some(share.takes(hash_mix(self.recorder.run().seed(seq))))
     }
 
     /// Returns true if the record of a request needs the prompt's tokens. `on_demand` is as `asks` of [`crate::TraceStart`].

@@ -5,9 +5,9 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::file::FileSpec;
 use crate::message::Message;
 use crate::metrics::RecordMetrics;
+use crate::target::LogTarget;
 use crate::writer::{LogIdentity, TargetFile, Writer};
 
 /// Channel capacity in records.
@@ -30,7 +30,7 @@ pub(crate) struct LogSender {
 /// Prepared change of the file. Dropping it ends the thread that it started.
 #[derive(Debug)]
 pub(crate) struct SenderPlan {
-    file: Option<FileSpec>,
+    file: Option<LogTarget>,
     /// Channel to a thread started for this plan.
     queue: Option<SyncSender<Message>>,
 }
@@ -55,7 +55,7 @@ impl LogSender {
     ///
     /// # Errors
     /// The thread could not be started.
-    pub(crate) fn plan(&self, file: Option<FileSpec>) -> io::Result<SenderPlan> {
+    pub(crate) fn plan(&self, file: Option<LogTarget>) -> io::Result<SenderPlan> {
         if file.is_none() || self.queue.get().is_some() {
             return Ok(SenderPlan { file, queue: None });
         }

@@ -1,6 +1,6 @@
-//! Writer thread of the decision log or of the shadow log.
+//! Writer thread of the decision log, the shadow log or the access log.
 //!
-//! Every file is self-contained: it begins with a header, and describes a worker or policy before its first use.
+//! Every file of the first two is self-contained: it begins with a header, and describes a worker or policy before its first use.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,11 +14,13 @@ use serde::Serialize;
 use tracing::{error, info};
 
 use crate::call::{NotedWorker, Subject, worker_line};
-use crate::file::{FileSpec, LogFile};
+use crate::kind::LogKind;
 use crate::line::{Line, LogLine, SCHEMA};
 use crate::message::Message;
 use crate::metrics::RecordMetrics;
+use crate::output::LogOutput;
 use crate::shadow_line::ShadowLogLine;
+use crate::target::LogTarget;
 use crate::text::unix_us;
 use crate::trace::{Record, Trace};
 
@@ -31,13 +33,13 @@ const MIN_PURGE: usize = 1_024;
 /// Maximum number of described policies. Beyond it, all are described again.
 const MAX_POLICIES: usize = 256;
 
-/// The configured file.
+/// The configured output.
 #[derive(Debug, Default)]
-pub(crate) struct TargetFile(Mutex<Option<FileSpec>>);
+pub(crate) struct TargetFile(Mutex<Option<LogTarget>>);
 
 impl TargetFile {
     /// Sets it and returns whether it differs from the previous one.
-    pub(crate) fn change(&self, to: Option<FileSpec>) -> bool {
+    pub(crate) fn change(&self, to: Option<LogTarget>) -> bool {
         let mut target = self.get();
         let changed = *target != to;
         *target = to;
@@ -49,7 +51,7 @@ impl TargetFile {
         self.get().is_some()
     }
 
-    fn get(&self) -> MutexGuard<'_, Option<FileSpec>> {
+    fn get(&self) -> MutexGuard<'_, Option<LogTarget>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,6 +61,8 @@ impl TargetFile {
 pub(crate) struct LogIdentity {
     /// Name in log messages.
     pub(crate) title: &'static str,
+    /// Kind of its files.
+    pub(crate) kind: LogKind,
     /// Identifier of the process run, the same in all its files.
     pub(crate) run: Arc<str>,
     /// Run number, which seeds sampling together with a request's sequence number.
@@ -81,8 +85,8 @@ pub(crate) struct Writer {
     target: Arc<TargetFile>,
     metrics: RecordMetrics,
     /// The target that was last applied.
-    current: Option<FileSpec>,
-    file: Option<LogFile>,
+    current: Option<LogTarget>,
+    file: Option<LogOutput>,
     tried: Option<Instant>,
     described: Described,
     /// Buffered lines.
@@ -147,6 +151,7 @@ impl Writer {
                 Message::Shadow(line) => {
                     self.write(|writer| writer.line(&ShadowLogLine::Shadow(*line)));
                 }
+                Message::Access(line) => self.write(|writer| writer.line(&*line)),
                 Message::TargetChanged => self.apply_target(),
                 Message::Close(done) => {
                     self.flush();
@@ -164,8 +169,8 @@ impl Writer {
             return;
         }
         self.flush();
-        if let Some(spec) = &target {
-            info!(file = %spec.path.display(), "writing the {}", self.identity.title);
+        if let Some(target) = &target {
+            info!(file = name(target), "writing the {}", self.identity.title);
         }
         self.current = target;
         self.file = None;
@@ -179,7 +184,7 @@ impl Writer {
             return;
         }
         let first_try = self.tried.is_none();
-        match LogFile::open(spec.clone()) {
+        match LogOutput::open(spec.clone(), self.identity.kind) {
             Ok(file) => {
                 self.tried = None;
                 self.begin(file);
@@ -193,9 +198,12 @@ impl Writer {
         }
     }
 
-    /// Starts a file with its header line.
-    fn begin(&mut self, file: LogFile) {
-        self.file = Some(file);
+    /// Starts an output, with its header line where it has one.
+    fn begin(&mut self, output: LogOutput) {
+        self.file = Some(output);
+        if self.identity.kind == LogKind::Plain {
+            return;
+        }
         self.described = Described::default();
         let line = Line::Log(LogLine {
             schema: SCHEMA,
@@ -212,7 +220,7 @@ impl Writer {
         if self.file.is_none() {
             self.open();
         }
-        if self.file.as_mut().is_some_and(LogFile::is_gone) {
+        if self.file.as_mut().is_some_and(LogOutput::is_gone) {
             self.flush();
             self.file = None;
             self.open();
@@ -238,7 +246,7 @@ impl Writer {
 
     /// Continues in a new file.
     fn rotate(&mut self) {
-        match self.file.take().map(LogFile::rotate) {
+        match self.file.take().map(LogOutput::rotate) {
             Some(Ok(file)) => self.begin(file),
             Some(Err(error)) => self.close_failed(&error),
             None => {}
@@ -295,13 +303,21 @@ impl Writer {
     }
 
     fn log_failure(&self, error: &io::Error) {
-        let file = self.current.as_ref().map(|spec| spec.path.display().to_string());
+        let file = self.current.as_ref().map(name);
         error!(
             file,
             error = error as &dyn std::error::Error,
-            "failed to write the {}; decisions are not recorded until it can be written again",
+            "failed to write the {}; its lines are dropped until it can be written again",
             self.identity.title
         );
+    }
+}
+
+/// Returns the name of an output in log messages.
+fn name(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Stdout => "-".to_owned(),
+        LogTarget::File(spec) => spec.path.display().to_string(),
     }
 }
 
@@ -350,6 +366,7 @@ mod tests {
     use routing::{Role, Worker};
 
     use super::*;
+    use crate::file::{FileSpec, LogFile};
 
     #[test]
     fn lines_that_fail_to_be_written_are_counted_as_dropped() {
@@ -362,11 +379,12 @@ mod tests {
         let metrics = RecordMetrics::register(&mut Registry::default());
         let identity = LogIdentity {
             title: "decision log",
+            kind: LogKind::Described,
             run: random_run_id(),
             number: RunNumber::default(),
         };
         let mut writer = Writer::new(identity, Arc::default(), metrics);
-        writer.begin(LogFile::refusing(spec.clone()).unwrap());
+        writer.begin(LogOutput::File(LogFile::refusing(spec.clone()).unwrap()));
         for _ in 0..3 {
             writer.write(|writer| writer.lines.extend(b"{}\n"));
         }
@@ -375,7 +393,7 @@ mod tests {
             (writer.metrics.written.get(), writer.metrics.no_file.get()),
             (0, 3)
         );
-        writer.begin(LogFile::open(spec).unwrap());
+        writer.begin(LogOutput::open(LogTarget::File(spec), LogKind::Described).unwrap());
         writer.write(|writer| writer.lines.extend(b"{}\n"));
         assert_eq!(writer.metrics.written.get(), 0, "it is buffered");
         writer.flush();

@@ -24,6 +24,30 @@ const LAST_EVENTS: [&[u8]; 4] = [
 /// Estimate without a `usage`: bytes per token of an unstreamed answer.
 const BYTES_PER_TOKEN: u64 = 4;
 
+/// Known reasons for the end of an answer.
+const FINISH_REASONS: [&str; 11] = [
+    "stop",
+    "length",
+    "tool_calls",
+    "function_call",
+    "content_filter",
+    "abort",
+    "error",
+    "end_turn",
+    "max_tokens",
+    "stop_sequence",
+    "tool_use",
+];
+
+/// Returns the known reason that a JSON string states.
+fn reason_at(value: &[u8]) -> Option<&'static str> {
+    let text = value.trim_ascii_start().strip_prefix(b"\"")?;
+    let text = &text[..memchr::memchr(b'"', text)?];
+    FINISH_REASONS
+        .into_iter()
+        .find(|reason| reason.as_bytes() == text)
+}
+
 /// Collects the end of a body.
 #[derive(Debug, Default)]
 pub struct Tail {
@@ -169,6 +193,19 @@ impl Tail {
         }
     }
 
+    /// Returns the reason for the end of the answer, as the engine states it in its last bytes: `finish_reason`, or
+    /// `stop_reason` of the Messages API. `None` if there is none, or an unknown one.
+    #[must_use]
+    pub fn finish_reason(&self) -> Option<&'static str> {
+        // Quotes within a text of the answer are escaped in JSON.
+        let stated = |member: &[u8]| {
+            let starts = memmem::find_iter(&self.bytes, member);
+            let reasons = starts.filter_map(|start| reason_at(&self.bytes[start + member.len()..]));
+            reasons.last()
+        };
+        stated(b"\"finish_reason\":").or_else(|| stated(b"\"stop_reason\":"))
+    }
+
     /// Returns the bytes of the body so far.
     #[must_use]
     pub fn length(&self) -> u64 {
@@ -181,6 +218,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_reason_for_the_end_is_the_last_known_one() {
+        let check = |body: &str, expected| {
+            let mut tail = Tail::default();
+            tail.push(body.as_bytes());
+            assert_eq!(tail.finish_reason(), expected, "{body}");
+        };
+        check(r#"{"choices":[{"finish_reason": "length"}]}"#, Some("length"));
+        check(
+            "data: {\"finish_reason\":null}\n\ndata: {\"finish_reason\":\"stop\"}\n\ndata: [DONE]\n\n",
+            Some("stop"),
+        );
+        check(r#"{"delta":{"stop_reason":"end_turn"}}"#, Some("end_turn"));
+        check(r#"{"finish_reason":"secret"}"#, None);
+        check(r#"{"content":"\"finish_reason\":\"stop\""}"#, None);
+        check(r#"{"finish_reason":"#, None);
+        check("{}", None);
+    }
 
     fn tail(chunks: &[&str]) -> Tail {
         let mut tail = Tail::default();

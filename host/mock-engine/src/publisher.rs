@@ -2,6 +2,7 @@
 //! both, because a ZMQ socket belongs to one thread at a time. Other parts pass batches without waiting. Messages
 //! follow vLLM's `ZmqEventPublisher`.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -219,7 +220,10 @@ impl PublisherThread {
             match zmq::poll(&mut items, -1) {
                 Ok(_) | Err(zmq::Error::EINTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "the mock engine's publisher failed to wait");
+                    tracing::error!(
+                        error = &error as &dyn Error,
+                        "the mock engine's publisher failed to wait"
+                    );
                     return;
                 }
             }
@@ -263,7 +267,10 @@ impl PublisherThread {
 
 fn send(socket: &zmq::Socket, frames: &[&[u8]]) {
     if let Err(error) = socket.send_multipart(frames, zmq::DONTWAIT) {
-        tracing::debug!(%error, "the mock engine could not send to a ZMQ peer");
+        tracing::debug!(
+            error = &error as &dyn Error,
+            "the mock engine could not send to a ZMQ peer"
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! Log levels of single modules that the pages recommend name modules that exist.
+//! Logs: recommended levels name modules that exist, and errors are logged with their sources.
 
 use tidy::paths::code_spans;
 use tidy::{files, root};
@@ -42,4 +42,30 @@ fn a_module_that_does_not_exist_is_found() {
     let line = "Set `log.level = \"info,proxy::lost=debug,kv_index=trace\"`, not `x = 1`.";
     let found: Vec<_> = modules(line).map(|module| (module, exists(module))).collect();
     assert_eq!(found, [("proxy::lost", false), ("kv_index", true)]);
+}
+
+/// Files that log an error without its sources, with the reason.
+const WITHOUT_SOURCES: &[(&str, &str)] = &[(
+    "host/proxy/src/tokens/local.rs",
+    "the source of a template's error may quote the prompt",
+)];
+
+#[test]
+fn errors_are_logged_with_their_sources() {
+    let mut found = Vec::new();
+    for file in files(&["rs"]) {
+        let is_source = file.path.starts_with("host/") && file.path.contains("/src/");
+        if !is_source || WITHOUT_SOURCES.iter().any(|(path, _)| *path == file.path) {
+            continue;
+        }
+        for (at, line) in file.text.lines().enumerate() {
+            if line.contains("%error") {
+                found.push(format!("{}:{}: {}", file.path, at + 1, line.trim()));
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "log these errors as `error = &error as &dyn Error`: {found:#?}"
+    );
 }

@@ -82,6 +82,10 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
     let log = differing!(&was.log, &is.log, LogConfig {
         level: "log.level",
         format: "log.format",
+        access: "log.access",
+        access_sample: "log.access-sample",
+        access_max_bytes: "log.access-max-bytes",
+        access_keep: "log.access-keep",
     } else {});
     let index = differing!(&was.index, &is.index, IndexConfig {
         max_blocks: "index.max-blocks",

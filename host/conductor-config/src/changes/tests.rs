@@ -159,10 +159,13 @@ fn keys_of_pools_and_of_single_tables_are_named() {
         &[
             ("queue-limit = 10", "queue-limit = 20\nhealth = { failures = 7 }"),
             ("127.0.0.1:8080\"", "127.0.0.1:9080\"\nheader-limit = \"8KiB\""),
-            ("[policies.tuned]", "[log]\nlevel = \"debug\"\n[policies.tuned]"),
+            (
+                "[policies.tuned]",
+                "[log]\nlevel = \"debug\"\naccess = \"-\"\naccess-sample = 0\n[policies.tuned]",
+            ),
         ],
         "pools: 2 changed (chat.queue-limit, chat.health); \
-         settings: 3 changed (server.listen, server.header-limit, log.level)",
+         settings: 5 changed (server.listen, server.header-limit, log.level, log.access, log.access-sample)",
     );
 }
 

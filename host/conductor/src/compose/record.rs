@@ -1,10 +1,10 @@
-//! Decision log of a configuration, as specs for the recorder.
+//! Decision log and access log of a configuration, as specs for the recorder.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use conductor_config::Config;
-use decision_log::{FileSpec, RecordFiles, RecordSpec, Recorder, Sampling};
+use conductor_config::{AccessOutput, Config};
+use decision_log::{FileSpec, LogTarget, RecordFiles, RecordSpec, Recorder, Sampling};
 
 use local_files::ConfigSource;
 
@@ -21,6 +21,11 @@ pub(crate) fn record_spec(config: &Config, recorder: &Arc<Recorder>) -> RecordSp
         explain_on_demand: record.explain_header,
         explained: record.explain as usize,
         all_columns: record.all_columns,
+        access: config
+            .log
+            .access
+            .as_ref()
+            .map(|_| Sampling::share(config.log.access_sample)),
         prompt_blocks: record.prompt_blocks,
     }
 }
@@ -38,6 +43,20 @@ pub(crate) fn record_files(config: &Config, source: &ConfigSource) -> RecordFile
     RecordFiles {
         decisions: file(&record.file),
         shadows: file(&record.shadow_file),
+        access: access_target(config, source),
         explained: record.explain as usize,
     }
+}
+
+/// Returns the output of the access log.
+fn access_target(config: &Config, source: &ConfigSource) -> Option<LogTarget> {
+    let log = &config.log;
+    Some(match log.access.as_ref()? {
+        AccessOutput::Stdout => LogTarget::Stdout,
+        AccessOutput::File(path) => LogTarget::File(FileSpec {
+            path: source.resolve(path),
+            max_bytes: log.access_max_bytes,
+            keep: log.access_keep,
+        }),
+    })
 }

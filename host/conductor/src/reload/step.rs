@@ -59,8 +59,8 @@ steps! {
     Pipelines = "pipelines", "building the pipelines";
     /// Pools, workers and routes.
     RequestPath = "request-path", "building the request path";
-    /// The threads that write the decision log and the shadow log.
-    RecordFiles = "record-files", "starting the decision log";
+    /// The threads that write the decision log, the shadow log and the access log.
+    RecordFiles = "record-files", "starting the logs of requests";
     /// The list of KV-event feeds.
     Feeds = "feeds", "checking the event feeds";
     /// Sockets of addresses that are new. The last one: clients may connect as soon as a socket is bound.

@@ -1,5 +1,6 @@
 //! Connection maintenance of a link: reconnects, or accepts publishers.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,10 @@ impl LinkParts {
             Some(keys) => match CurveSecrets::random() {
                 Ok(secrets) => Some((keys.clone(), secrets)),
                 Err(error) => {
-                    warn!(%error, "failed to make keys for a connection to a publisher of KV events: retrying");
+                    warn!(
+                        error = &error as &dyn Error,
+                        "failed to make keys for a connection to a publisher of KV events: retrying"
+                    );
                     return AttemptEnd::NotMade;
                 }
             },
@@ -53,7 +57,11 @@ pub(super) async fn dial(wire: LinkParts, address: PublisherAddress, resolver: N
         let ending = match PeerStream::connect(&address, &resolver).await {
             Ok(stream) => wire.follow(stream).await,
             Err(error) => {
-                debug!(?address, %error, "failed to connect to a publisher of KV events: retrying");
+                debug!(
+                    ?address,
+                    error = &error as &dyn Error,
+                    "failed to connect to a publisher of KV events: retrying"
+                );
                 AttemptEnd::NotMade
             }
         };
@@ -81,7 +89,7 @@ pub(super) async fn accept(wire: LinkParts, listener: PublisherListener) {
                     accepted.spawn(async move { wire.follow(stream).await });
                 }
                 Err(error) => {
-                    debug!(%error, "failed to accept a publisher of KV events: retrying");
+                    debug!(error = &error as &dyn Error, "failed to accept a publisher of KV events: retrying");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -1,6 +1,7 @@
 //! Listener: accepts connections, or refuses and closes them on command.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +91,7 @@ impl Listening {
                 Ok(Some(reopened)) => listener = reopened,
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::error!(address = %self.address, %error, "the mock engine lost its port");
+                    tracing::error!(address = %self.address, error = &error as &dyn Error, "the mock engine lost its port");
                     return;
                 }
             }
@@ -108,7 +109,7 @@ impl Listening {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => self.serve(stream),
                     Err(error) => {
-                        tracing::warn!(%error, "the mock engine failed to accept a connection");
+                        tracing::warn!(error = &error as &dyn Error, "the mock engine failed to accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -164,7 +165,10 @@ async fn serve_connection(stream: TcpStream, site: Site) {
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection to the mock engine broke off");
+        tracing::debug!(
+            error = &error as &dyn Error,
+            "a connection to the mock engine broke off"
+        );
     }
     // Runs in the connection's own task, and ends with it.
     if let Some(conversation) = opened.take() {

@@ -11,7 +11,7 @@ use crate::base::request_id::RequestId;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::router_view::RouterView;
 use crate::dispatch::sources::DecisionSources;
-use crate::record::{CallNote, Checked, NotedWorker, Subject};
+use crate::record::{AccessPolicy, CallNote, Checked, NotedWorker, Subject};
 
 /// The observer of one decision.
 #[derive(Debug)]
@@ -54,6 +54,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
                 if self.request.reports_policy() {
                     self.request.progress.decided_by.fallback();
                 }
+                self.log_policy(call.facts().phase, None);
             }
         }
         self.request.progress.trace.is_some()
@@ -103,6 +104,9 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
                 .decided_by
                 .policy(&deciding.names, chosen.version());
         }
+        if matches!(decision, Decision::Route(_) | Decision::Reject(_)) {
+            self.log_policy(call.facts().phase, Some(&chosen.version().id));
+        }
     }
 
     fn call_failed(
@@ -147,6 +151,18 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
 }
 
 impl CallObserver<'_> {
+    /// Records the deciding policy in the access log. `version`: `None` if the fallback decides.
+    fn log_policy(&self, phase: Phase, version: Option<&str>) {
+        self.request.head.access.update(|line| {
+            let name = self.request.policy(phase).versions.name();
+            line.policy = AccessPolicy {
+                policy: Some(name.into()),
+                policy_version: version.map(Into::into),
+                fallback: Some(version.is_none()),
+            };
+        });
+    }
+
     /// Records the columns, the queries and the answer of a call.
     #[cold]
     fn record(

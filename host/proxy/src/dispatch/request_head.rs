@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderValue, Method};
 use inference_api::{BodyError, Endpoint, ModelField, Peek};
 use routing::RunNumber;
 
+use crate::observe::access::AccessHandle;
+
 /// Head of a request, and its number and time of arrival.
 #[derive(Debug)]
 pub(crate) struct RequestHead {
@@ -27,6 +29,8 @@ pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,
     pub(crate) headers: HeaderMap,
+    /// Record of the request in the access log.
+    pub(crate) access: AccessHandle,
 }
 
 impl RequestHead {

@@ -82,7 +82,10 @@ impl PlacementSession {
     pub(crate) async fn next(&mut self, dispatcher: &Dispatcher) -> Result<WorkerPlacement, Refusal> {
         let request = Arc::clone(&self.request);
         if self.attempt == 0 {
-            self.admission.enter(&request.admission()).await?;
+            let started = request.head.access.timer();
+            let entered = self.admission.enter(&request.admission()).await;
+            request.head.access.took(started, |stages| &mut stages.queue);
+            entered?;
         }
         loop {
             let released = request.pool().queue.controller.releases();
@@ -102,10 +105,14 @@ impl PlacementSession {
                     let is_first = self.failures.count == 0;
                     self.admission.send(&request.admission(), &placement, is_first)?;
                     self.expect_prompt(dispatcher, &placement);
+                    self.log_attempt(&placement);
                     return Ok(placement);
                 }
                 PlacementOutcome::Hold(terms) => {
-                    self.admission.hold(&request.admission(), terms, released).await?;
+                    let started = request.head.access.timer();
+                    let held = self.admission.hold(&request.admission(), terms, released).await;
+                    request.head.access.took(started, |stages| &mut stages.queue);
+                    held?;
                 }
                 PlacementOutcome::Reject(rejection) => {
                     let is_shown = request.settings.decision_headers;
@@ -126,7 +133,25 @@ impl PlacementSession {
             turn: self.admission.turn(),
             deadline: self.deadline,
         };
-        decide::decide(dispatcher, &self.request, self.prompt.part(), state, window)
+        let started = self.request.head.access.timer();
+        let decided = decide::decide(dispatcher, &self.request, self.prompt.part(), state, window);
+        self.request
+            .head
+            .access
+            .took(started, |stages| &mut stages.decide);
+        decided
+    }
+
+    /// Records an attempt and its workers in the access log.
+    fn log_attempt(&self, placement: &WorkerPlacement) {
+        self.request.head.access.update(|line| {
+            let members = &self.request.pool().workers.members;
+            let name = |member: usize| members[member].worker.spec().name.clone();
+            let prefill = self.prompt.prefill().or(placement.prefills);
+            line.placement.worker = Some(name(placement.answers.member));
+            line.placement.prefill_worker = prefill.map(|choice| name(choice.member));
+            *line.placement.attempts.get_or_insert(0) += 1;
+        });
     }
 
     /// Records in the index that the chosen workers will hold the prompt.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use axum::Router;
 use bytes::Bytes;
@@ -17,10 +18,12 @@ use tower::ServiceExt;
 
 use super::head;
 use super::respond::{Respond, Terms};
+use crate::base::headers::X_REQUEST_ID;
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{self, AddressLimit, ConnectionSlot, Forwarded, Sender};
 use crate::edge::control_routes;
 use crate::limits::edge_settings::EdgeSettings;
+use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::edge_metrics::EdgeMetrics;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
@@ -100,6 +103,7 @@ impl Service {
         };
         if let Err(refusal) = passes {
             self.proxy.metrics.edge.refused(&refusal);
+            self.log_refused(&request, &refusal);
             let response = self.refuse(request.uri().path(), &refusal);
             if let Refusal::MemoryFull = refusal {
                 let (head, body) = request.into_parts();
@@ -130,6 +134,7 @@ impl Service {
             None if self.forwards(path) => self.serve(Endpoint::Forwarded, request, from).await,
             Some(endpoint) => {
                 let refusal = control_routes::wrong_method(path, endpoint.method());
+                self.log_refused(&request, &refusal);
                 reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
             }
             None => {
@@ -171,6 +176,7 @@ impl Service {
     ) -> Response<Body> {
         if let Err(refusal) = realtime::check(endpoint, &request) {
             self.proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
+            self.log_refused(&request, &refusal);
             return reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from);
         }
         self.serve(endpoint, request, from).await
@@ -201,6 +207,26 @@ impl Service {
                 answer.await.map(Body::Cold)
             }
         }
+    }
+
+    /// Writes the access line of a request to an endpoint that is refused before it is read.
+    fn log_refused(&self, request: &Request<Incoming>, refusal: &Refusal) {
+        let is_model = |endpoint: &Endpoint| matches!(endpoint.spec().work, EndpointWork::Model);
+        let Some(endpoint) = Endpoint::of_path(request.uri().path()).filter(is_model) else {
+            return;
+        };
+        let snapshot = self.proxy.snapshots.load();
+        let access = AccessHandle::begin(&snapshot.settings.record, || AccessStart {
+            // Requests that have no number fail, and have a line whatever the sample.
+            seq: 0,
+            id: request.headers().get(X_REQUEST_ID),
+            client: None,
+            method: request.method(),
+            path: endpoint.path(),
+            arrived: Instant::now(),
+            generation: snapshot.generation.0,
+        });
+        access.refused(refusal);
     }
 
     /// Returns the response, or an error if the drain period ends before any of it is sent. The code that cuts

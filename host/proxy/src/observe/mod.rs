@@ -1,5 +1,6 @@
-//! Observers: events, experiments and names of deciding policies.
+//! Observers: access records, events, experiments and names of deciding policies.
 
+pub(crate) mod access;
 pub(crate) mod decided_by;
 pub(crate) mod edge_metrics;
 pub(crate) mod events;

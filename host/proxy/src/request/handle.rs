@@ -42,6 +42,7 @@ pub(crate) async fn infer(
         client,
         reservation,
     } = ClientArrival::new(proxy, &snapshot, endpoint, head, from);
+    let access = head.access.clone();
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&head.id), path = head.path());
     let answered = async {
@@ -49,9 +50,14 @@ pub(crate) async fn infer(
             Ok(reservation) => answer(proxy, snapshot, reservation, head, body).await,
             Err(refusal) => Err(refuse_client(proxy, refusal, &head, body).await),
         };
-        answer.unwrap_or_else(|refusal| client.refuse(&refusal).map(Body::from))
+        answer.unwrap_or_else(|refusal| {
+            access.refused(&refusal);
+            client.refuse(&refusal).map(Body::from)
+        })
     };
     let mut response = answered.instrument(span).await;
+    // A stream may begin with comments, before a worker answers.
+    access.status(response.status());
     client.set(response.headers_mut());
     response
 }
@@ -60,6 +66,7 @@ pub(crate) async fn infer(
 /// refusal.
 async fn refuse_client(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
     proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
+    head.access.refused(&refusal);
     body_reader::drain_body(&head.headers, body).await;
     refusal
 }

@@ -19,6 +19,7 @@ use crate::dispatch::pool_state::PoolState;
 use crate::fleet::pool::Member;
 use crate::limits::admission::Permit;
 use crate::limits::clients::RateLimitGuard;
+use crate::observe::access::AccessHandle;
 use crate::observe::experiments::Enrollment;
 use crate::record::{ResponseUsage, Trace};
 
@@ -30,8 +31,7 @@ pub(crate) struct RequestLifecycle {
     arrived: Instant,
     /// Enrollment of a request whose route has several arms.
     enrollment: Option<Box<Enrollment>>,
-    /// Record in the decision log, where the request is recorded.
-    trace: Option<Arc<Trace>>,
+    records: RequestRecords,
     /// Rate-limit reservation of a known client.
     reservation: Option<RateLimitGuard>,
     /// Reservation of a client that is charged for nothing.
@@ -43,6 +43,15 @@ pub(crate) struct RequestLifecycle {
     over: bool,
 }
 
+/// Records of a request in the logs.
+#[derive(Debug, Default)]
+struct RequestRecords {
+    /// Record in the decision log, where the request is recorded.
+    trace: Option<Arc<Trace>>,
+    /// Record in the access log.
+    access: AccessHandle,
+}
+
 impl RequestLifecycle {
     pub(crate) fn begin(pool: Arc<PoolState>, id: HeaderValue, arrived: Instant) -> Self {
         Self {
@@ -50,7 +59,7 @@ impl RequestLifecycle {
             id,
             arrived,
             enrollment: None,
-            trace: None,
+            records: RequestRecords::default(),
             reservation: None,
             stay: None,
             permit: None,
@@ -100,12 +109,22 @@ impl RequestLifecycle {
 
     /// Attaches the record that its end is written to.
     pub(crate) fn record(&mut self, trace: Option<Arc<Trace>>) {
-        self.trace = trace;
+        self.records.trace = trace;
+    }
+
+    /// Attaches the request's record in the access log.
+    pub(crate) fn log_access(&mut self, access: AccessHandle) {
+        self.records.access = access;
+    }
+
+    /// Returns the request's record in the access log.
+    pub(crate) fn access(&self) -> &AccessHandle {
+        &self.records.access
     }
 
     /// Returns the request's record.
     pub(crate) fn trace(&self) -> Option<&Trace> {
-        self.trace.as_deref()
+        self.records.trace.as_deref()
     }
 
     /// Returns the request's `x-request-id`.
@@ -129,9 +148,10 @@ impl RequestLifecycle {
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.answered(status);
         }
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = &self.records.trace {
             trace.answered(status.as_u16());
         }
+        self.records.access.status(status);
     }
 
     /// Records the first byte of a streamed answer.
@@ -141,19 +161,21 @@ impl RequestLifecycle {
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.first_token(after);
         }
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = &self.records.trace {
             trace.first_token(after);
         }
+        self.records.access.first_token(after);
     }
 
-    /// Records a piece of the answer that passed. `tail` has it.
-    pub(crate) fn chunk(&mut self, tail: &Tail) {
+    /// Records a piece of the answer that passed, of that many bytes. `tail` has it.
+    pub(crate) fn chunk(&mut self, bytes: usize, tail: &Tail) {
         if let Some(reservation) = &mut self.reservation {
             reservation.seen(tail);
         }
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.chunk();
         }
+        self.records.access.chunk(bytes, tail);
     }
 
     /// Records that the answer was read to its end.
@@ -167,7 +189,8 @@ impl RequestLifecycle {
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.read(tail);
         }
-        if let Some(trace) = &self.trace {
+        self.records.access.read(tail);
+        if let Some(trace) = &self.records.trace {
             trace.read(ResponseUsage {
                 prompt: tail.prompt_tokens(),
                 cached: tail.cached_tokens(),
@@ -182,6 +205,7 @@ impl RequestLifecycle {
         if let Refusal::Relayed(answer) = &refusal {
             self.answered(answer.status());
         }
+        self.records.access.refusal(&refusal);
         self.finish(refusal.outcome());
         refusal
     }
@@ -201,9 +225,10 @@ impl RequestLifecycle {
             if let Some(enrollment) = self.enrollment.take() {
                 enrollment.end(outcome, after);
             }
-            if let Some(trace) = self.trace.take() {
+            if let Some(trace) = self.records.trace.take() {
                 trace.ended(OUTCOMES[outcome as usize].1, after);
             }
+            self.records.access.end(outcome, after);
         }
     }
 }

@@ -114,7 +114,10 @@ pub(super) async fn prepare(
     let tokens = match recorded || policies.needs_tokens(arm) {
         true => {
             let sender = PromptSender::of(claim.caller.as_deref(), head.from);
-            learn_tokens(&routed, &head, &body, sender).await
+            let started = head.access.timer();
+            let tokens = learn_tokens(&routed, &head, &body, sender).await;
+            head.access.took(started, |stages| &mut stages.tokens);
+            tokens
         }
         false => None,
     };

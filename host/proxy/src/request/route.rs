@@ -222,6 +222,14 @@ impl Snapshot {
             .position(|route| route.matches(model, path, headers))
     }
 
+    /// Returns `true` if the configuration or a worker of the route's pool has this name of a model.
+    pub(crate) fn knows_model(&self, route: usize, model: &str) -> bool {
+        let is_named = |globs: &[WildMatch]| globs.iter().any(|glob| glob.pattern() == model);
+        self.pool_of(route).workers.catalog.has_name(model)
+            || is_named(&self.routes[route].models)
+            || self.tokenizing.has_name(model)
+    }
+
     /// Gives a request that names no model the one it means: the only one that its routes lead to. Where that is not
     /// known, it goes on without a name, to the first route that takes any.
     pub(crate) fn name_model(&self, peek: &mut Peek<'_>, path: Option<&str>, headers: &HeaderMap) {

@@ -124,6 +124,12 @@ pub(crate) fn decision_headers(
         let name = |member| &*lifecycle.member(member).worker.spec().name;
         trace.answers(name(member), prefill.map(name), report.matched);
     }
+    lifecycle.access().update(|line| {
+        let name = |member| lifecycle.member(member).worker.spec().name.clone();
+        line.placement.worker = Some(name(member));
+        line.placement.prefill_worker = prefill.map(name);
+        line.size.matched_tokens = report.matched.map(u64::from);
+    });
 }
 
 fn label(headers: &mut HeaderMap, name: HeaderName, value: Option<&HeaderValue>) {

@@ -208,6 +208,12 @@ impl Tokenizing {
         !self.models.is_empty()
     }
 
+    /// Returns `true` if the configuration has this name of a model.
+    pub(crate) fn has_name(&self, model: &str) -> bool {
+        let mut names = self.models.iter().flat_map(|(names, _)| names);
+        names.any(|name| name.pattern() == model)
+    }
+
     /// Returns the source of the first matching model, or else that of the pool.
     pub(super) fn source(&self, model: &str, pool: TokenSource) -> Source<'_> {
         let mut models = self.models.iter();

@@ -5,6 +5,7 @@
     reason = "a test fails by panicking, in its own functions too"
 )]
 
+mod access_log;
 mod adapters;
 mod admission;
 mod affinity;

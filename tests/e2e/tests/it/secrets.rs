@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use harness::{Client, TestRouter, eventually, route_all};
 use http::Method;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::{chat, fast_fleet};
@@ -42,6 +43,9 @@ impl MakeWriter<'_> for Log {
         self.clone()
     }
 }
+
+/// Text that stands in a prompt, a key, a header and a query.
+const MARKER: &str = "marker-51c7e0";
 
 /// Texts by their source.
 #[derive(Default)]
@@ -139,12 +143,7 @@ async fn read_everything(router: &TestRouter, collected: &mut CollectedTexts) {
 
 #[tokio::test]
 async fn no_key_is_shown() {
-    let log = Log::default();
-    let trace = tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
-        .with_writer(log.clone())
-        .finish();
-    let _ = tracing_subscriber::util::SubscriberInitExt::try_init(trace);
+    let log = start_log(LevelFilter::TRACE);
     let fleet = fast_fleet(1).await;
     let folder = tempfile::tempdir().unwrap();
     let router = with_keys(folder.path(), &fleet.workers_toml()).await;
@@ -187,4 +186,66 @@ async fn no_key_is_shown() {
     }
     let mut answers = collected.0.iter();
     assert!(answers.any(|(whose, text)| whose == CHATS && text.starts_with("200")));
+}
+
+/// Starts the log of the whole process.
+fn start_log(level: LevelFilter) -> Log {
+    let log = Log::default();
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(log.clone())
+        .finish();
+    let _ = tracing_subscriber::util::SubscriberInitExt::try_init(lines);
+    log
+}
+
+#[tokio::test]
+async fn no_prompt_key_header_or_query_is_in_a_log_or_a_metric() {
+    let log = start_log(LevelFilter::DEBUG);
+    let fleet = fast_fleet(1).await;
+    let toml = format!(
+        "[log]\naccess = \"access.jsonl\"\n[record]\nfile = \"decisions.jsonl\"\nsample = 1.0\ncolumns = \"all\"\n\
+         [clients.x]\nkey-sha256 = [\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"]\n{}{}",
+        fleet.workers_toml(),
+        route_all("cache-aware"),
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    let (path, wrong) = (format!("{CHATS}?{MARKER}={MARKER}"), format!("Bearer {MARKER}"));
+    let mut collected = CollectedTexts::default();
+    for (key, prompt) in [("Bearer test", MARKER), (&wrong, MARKER), ("Bearer test", "")] {
+        let headers = [
+            ("authorization", key),
+            ("x-session-id", MARKER),
+            ("x-other", MARKER),
+        ];
+        let body = match prompt {
+            "" => format!("{{\"{MARKER}"),
+            prompt => chat(prompt, true).to_string(),
+        };
+        let sent = router
+            .client
+            .stream(Method::POST, &path, &headers, body.into())
+            .await;
+        sent.unwrap().whole().await.unwrap();
+    }
+    let files = ["access.jsonl", "decisions.jsonl"].map(|name| router.path(name));
+    for (file, lines) in files.iter().zip([3, 4]) {
+        let written = || std::fs::read_to_string(file).unwrap_or_default();
+        eventually("the lines are there", || async {
+            written().lines().count() >= lines
+        })
+        .await;
+        collected.0.push((file.display().to_string(), written()));
+    }
+    collected
+        .ask(&router.admin, Method::GET, "/metrics", &[], "")
+        .await;
+    router.stop().await.unwrap();
+    let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(log.contains("DEBUG"), "everything was logged");
+    collected.0.push(("the log".into(), log));
+    for (whose, text) in &collected.0 {
+        let line = text.lines().find(|line| line.contains(MARKER));
+        assert_eq!(line, None, "{whose}");
+    }
 }

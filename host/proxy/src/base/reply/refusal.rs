@@ -238,6 +238,16 @@ impl Refusal {
         }
     }
 
+    /// Returns the status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.class().0
+    }
+
+    /// Returns the code.
+    pub(crate) fn code(&self) -> &'static str {
+        self.class().2
+    }
+
     /// Returns the outcome for metrics.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {

@@ -71,6 +71,11 @@ impl ModelCatalog {
         Arc::clone(self.current.load().find(model))
     }
 
+    /// Returns `true` if the configuration or a member's list has this name.
+    pub(crate) fn has_name(&self, model: &str) -> bool {
+        self.current.load().by_name.contains_key(model)
+    }
+
     /// Returns the adapters that the configuration names.
     pub(crate) fn adapters(&self) -> &[AdapterSpec] {
         &self.adapters

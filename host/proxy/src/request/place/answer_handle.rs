@@ -85,6 +85,10 @@ impl AnswerHandle {
             attempt.lease.failed();
         }
         lifecycle.answered(head.status);
+        let dispatched = lifecycle.access().timer().map(|_| attempt.dispatched);
+        lifecycle
+            .access()
+            .took(dispatched, |stages| &mut stages.first_byte);
         Self {
             lifecycle,
             endpoint,
@@ -124,7 +128,7 @@ impl AnswerHandle {
         } else {
             self.tail.push(data);
         }
-        self.lifecycle.chunk(&self.tail);
+        self.lifecycle.chunk(data.len(), &self.tail);
     }
 
     /// Records the first byte of the body. The head does not count: engines send it before they are at work.

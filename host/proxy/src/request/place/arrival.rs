@@ -14,6 +14,7 @@ use crate::base::headers::{REQUEST_ID, X_REQUEST_ID};
 use crate::base::reply::{self, Refusal};
 use crate::dispatch::request_head::RequestHead;
 use crate::limits::clients::{Entry, Principal, RateLimitGuard};
+use crate::observe::access::{AccessHandle, AccessStart};
 use crate::proxy::Proxy;
 use crate::request::snapshot::Snapshot;
 
@@ -67,16 +68,28 @@ impl ClientArrival {
         let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
         let Entry { caller, reservation } = snapshot.clients.enter(&mut headers);
         let target = head.uri.into_parts().path_and_query;
+        let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
+        let arrived = Instant::now();
+        let access = AccessHandle::begin(&snapshot.settings.record, || AccessStart {
+            seq,
+            id: Some(&id),
+            client: caller.as_ref().map(|caller| &*caller.name),
+            method: &head.method,
+            path: logged_path(endpoint, &target),
+            arrived,
+            generation: snapshot.generation.0,
+        });
         let head = RequestHead {
             endpoint,
             seq,
             run: proxy.run,
             id,
             from,
-            arrived: Instant::now(),
+            arrived,
             method: head.method,
-            target: target.unwrap_or(PathAndQuery::from_static(endpoint.path())),
+            target,
             headers,
+            access,
         };
         Self {
             client: ClientHeaders {
@@ -87,5 +100,13 @@ impl ClientArrival {
             head,
             reservation,
         }
+    }
+}
+
+/// Returns the path of an endpoint for the access log. Forwarded paths are those of the configuration.
+fn logged_path(endpoint: Endpoint, target: &PathAndQuery) -> &str {
+    match endpoint {
+        Endpoint::Forwarded => target.path(),
+        endpoint => endpoint.path(),
     }
 }

@@ -185,16 +185,20 @@ impl Place {
         let endpoint = endpoint_of(&self.proxy, &snapshot, &head)
             .map_err(|refusal| Box::new(reply::refuse_in(shape, None, &refusal)))?;
         let arrival = ClientArrival::new(&self.proxy, &snapshot, endpoint, head, from);
-        let client = arrival.client;
+        let (client, access) = (arrival.client, arrival.head.access.clone());
+        let refused = |refusal: Refusal| {
+            access.refused(&refusal);
+            refuse(&client, &refusal)
+        };
         let reservation = arrival.reservation.map_err(|refusal| {
             let pools = &self.proxy.metrics.dispatch.pools;
             pools.unrouted(refusal.outcome());
-            refuse(&client, &refusal)
+            refused(refusal)
         })?;
         let limit = snapshot.limits.body_bytes;
         if body.len() > limit {
             let refusal = self.proxy.unrouted(Refusal::BodyTooLarge { limit });
-            return Err(refuse(&client, &refusal));
+            return Err(refused(refusal));
         }
         let arrived = ArrivedRequest {
             head: arrival.head,
@@ -207,7 +211,7 @@ impl Place {
             request,
             lifecycle,
             response_limits,
-        } = opened.map_err(|refusal| refuse(&client, &refusal))?;
+        } = opened.map_err(refused)?;
         drop(snapshot);
         let placement = OpenPlacement {
             proxy: Arc::clone(&self.proxy),

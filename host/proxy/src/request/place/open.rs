@@ -17,6 +17,9 @@ use crate::request::responses;
 use crate::request::snapshot::Snapshot;
 use crate::request::trace::begin_trace;
 
+/// Name in the access log of a model that no configuration and no worker names.
+const OTHER_MODEL: &str = "other";
+
 /// Request of a client that was let in.
 pub(crate) struct ArrivedRequest {
     pub(crate) head: RequestHead,
@@ -53,11 +56,16 @@ pub(crate) async fn open(
         may_split,
     } = arrived;
     let unrouted = |refusal: Refusal| proxy.unrouted(refusal);
-    let edge = &snapshot.edge.limits;
+    let (edge, access) = (&snapshot.edge.limits, head.access.clone());
     let body = head.trimmed(body);
+    access.update(|line| line.size.bytes_in = Some(body.len() as u64));
     let mut peek = head.read(&body).map_err(|error| unrouted(error.into()))?;
     edge.check_depth(&peek).map_err(unrouted)?;
     snapshot.name_model(&mut peek, Some(head.path()), &head.headers);
+    access.update(|line| {
+        line.request.model = (!peek.model.is_empty()).then(|| OTHER_MODEL.into());
+        line.request.stream = Some(peek.stream);
+    });
     if let Some(reservation) = &reservation {
         reservation.check_model(&peek.model).map_err(unrouted)?;
     }
@@ -68,6 +76,14 @@ pub(crate) async fn open(
     let endpoint = head.endpoint;
     let mut lifecycle = RequestLifecycle::begin(pool, head.id.clone(), head.arrived);
     lifecycle.of_client(reservation);
+    access.update(|line| {
+        if snapshot.knows_model(route, &peek.model) {
+            line.request.model = Some((&*peek.model).into());
+        }
+        line.placement.pool = Some(lifecycle.pool().workers.name.clone());
+        line.placement.route = Some(route + 1);
+    });
+    lifecycle.log_access(access.clone());
     let routed = RoutedRequest {
         snapshot,
         route,
@@ -90,6 +106,11 @@ pub(crate) async fn open(
             Err(refusal) => return Err(lifecycle.refused(refusal)),
         };
     }
+    access.update(|line| {
+        line.placement.arm = request.assignment.map(|assignment| assignment.arm);
+        let prompt = request.params.prompt.as_ref();
+        line.size.prompt_tokens = prompt.map(|prompt| prompt.tokens() as u64);
+    });
     lifecycle.join(request.enrollment());
     if let (Some(reservation), Some(prompt)) = (lifecycle.reservation(), &request.params.prompt) {
         reservation.reconcile(prompt.tokens() as u64);

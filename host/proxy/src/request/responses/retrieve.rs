@@ -22,6 +22,7 @@ use crate::dispatch::load_guard::LoadGuard;
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::session::PlacedAnswer;
 use crate::limits::clients::{Entry, RateLimitGuard};
+use crate::observe::access::{AccessHandle, AccessStart};
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::lifecycle::RequestLifecycle;
@@ -91,6 +92,7 @@ struct ResponseRequest<'a> {
     head: Parts,
     id: HeaderValue,
     arrived: Instant,
+    access: AccessHandle,
     body: Incoming,
 }
 
@@ -103,19 +105,31 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
     let snapshot = proxy.snapshots.load();
     let Entry { caller, reservation } = snapshot.clients.enter(&mut head.headers);
     let client = caller.as_ref().map_or("", |caller| &*caller.name);
-    let arrived = ResponseRequest {
+    let arrived = Instant::now();
+    let access = AccessHandle::begin(&snapshot.settings.record, || AccessStart {
+        seq,
+        id: Some(&id),
+        client: caller.as_ref().map(|caller| &*caller.name),
+        method: &head.method,
+        path: logged_path(head.uri.path()),
+        arrived,
+        generation: snapshot.generation.0,
+    });
+    let request = ResponseRequest {
         client,
         head,
         id: id.clone(),
-        arrived: Instant::now(),
+        arrived,
+        access: access.clone(),
         body,
     };
     let answered = match reservation {
-        Ok(reservation) => from_worker(proxy, &snapshot, reservation, arrived).await,
+        Ok(reservation) => from_worker(proxy, &snapshot, reservation, request).await,
         Err(refusal) => Err(refusal),
     };
     let mut response = answered.unwrap_or_else(|refusal| {
         proxy.metrics.edge.refused(&refusal);
+        access.refused(&refusal);
         reply::refuse(&refusal).map(Body::from)
     });
     if let Some(caller) = caller {
@@ -137,6 +151,7 @@ async fn from_worker(
         head,
         id,
         arrived,
+        access,
         body,
     } = request;
     let call = ResponseCall::of_path(head.uri.path()).ok_or_else(|| Refusal::UnknownPath {
@@ -162,6 +177,13 @@ async fn from_worker(
     };
     let mut lifecycle = RequestLifecycle::begin(Arc::clone(pool), id.clone(), arrived);
     lifecycle.hold(reservation);
+    access.update(|line| {
+        line.placement.pool = Some(pool.workers.name.clone());
+        line.placement.worker = Some(member.worker.spec().name.clone());
+        line.placement.attempts = Some(1);
+        line.size.bytes_in = Some(body.len() as u64);
+    });
+    lifecycle.log_access(access);
     let deadline = pool
         .limits
         .request_timeout
@@ -170,6 +192,7 @@ async fn from_worker(
     let mut placed = send(pool, at, &id, outgoing, deadline)
         .await
         .inspect_err(|refusal| {
+            lifecycle.access().refusal(refusal);
             lifecycle.finish(refusal.outcome());
         })?;
     placed.answer.report.is_shown = snapshot.settings.decision_headers;
@@ -184,6 +207,12 @@ async fn from_worker(
         response.extensions_mut().insert(ResponseDeadline(deadline));
     }
     Ok(response)
+}
+
+/// Returns the path for the access log, without the id.
+fn logged_path(path: &str) -> &'static str {
+    let page = RESPONSE_PAGES.iter().find(|page| path.ends_with(page.suffix));
+    page.map_or(PREFIX, |page| page.path)
 }
 
 /// Returns the pool and the member that keep a client's response.
