@@ -292,7 +292,9 @@ POLICIES = [
         chart("Decision log", "reqps", "Dropped lines: see ConductorRecordDropped.",
               ("sum(rate(conductor_record_lines_total{@router}[@range]))", "decisions"),
               ("sum(rate(conductor_shadow_log_lines_total{@router}[@range]))", "shadows"),
+              ("sum(rate(conductor_access_log_lines_total{@router}[@range]))", "requests"),
               ("sum by (why) (rate(conductor_record_dropped_total{@router}[@range]))", "dropped {{why}}"),
+              ("sum by (why) (rate(conductor_access_log_dropped_total{@router}[@range]))", "requests dropped {{why}}"),
               ("sum by (why) (rate(conductor_shadow_log_dropped_total{@router}[@range]))", "shadows dropped {{why}}"), zero=True),
     ]),
 ]
