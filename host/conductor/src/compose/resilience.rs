@@ -25,8 +25,8 @@ pub(super) fn health_spec(pool: &PoolConfig) -> HealthSpec {
         failure_window: health.failure_window,
         failure_min_requests: health.failure_min_requests,
         most_ejected: health.most_ejected,
-        rest: health.base_ejection_time,
-        longest_rest: health.max_ejection_time,
+        base_ejection_time: health.base_ejection_time,
+        max_ejection_time: health.max_ejection_time,
         slow_start: health.slow_start,
         draining: draining
             .flat_map(member_names)

@@ -72,13 +72,13 @@ impl WorkerHandle {
     }
 
     /// Returns the health status. The clock is read only if something counts against the worker.
-    pub(crate) fn stance(&self) -> HealthStatus {
-        self.health.stance(|| self.now_ms())
+    pub(crate) fn status(&self) -> HealthStatus {
+        self.health.status(|| self.now_ms())
     }
 
     /// Returns `true` if the worker is out of service: pending, resting, busy or unhealthy.
     pub(crate) fn is_out(&self) -> bool {
-        self.stance().is_out()
+        self.status().is_out()
     }
 
     /// Records that the next check follows after this pause.

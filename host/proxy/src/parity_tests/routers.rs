@@ -228,8 +228,8 @@ fn snapshot_spec(
             idle_timeout: ample,
         }),
         health: HealthSpec {
-            rest: ample,
-            longest_rest: ample,
+            base_ejection_time: ample,
+            max_ejection_time: ample,
             slow_start: Duration::ZERO,
             ..HealthSpec::default()
         },

@@ -79,7 +79,7 @@ pub enum Health {
     /// In slow start: the worker gets a rising share of the requests.
     Returning,
     /// Ejected because requests failed on it.
-    Resting,
+    Ejected,
     /// Passed over for a while at the worker's own request.
     Busy,
     /// Failed its health probes.
@@ -98,7 +98,7 @@ impl Health {
             Self::Pending => "pending",
             Self::Ok => "ok",
             Self::Returning => "returning",
-            Self::Resting => "ejected",
+            Self::Ejected => "ejected",
             Self::Busy => "busy",
             Self::Unhealthy => "unhealthy",
             Self::Draining => "draining",
@@ -106,12 +106,12 @@ impl Health {
         }
     }
 
-    fn of(member: &Member, stance: HealthStatus) -> Self {
+    fn of(member: &Member, status: HealthStatus) -> Self {
         let engines = member.bootstrap.as_ref().and_then(|server| server.engines());
-        match (stance, engines) {
+        match (status, engines) {
             _ if member.link.health.is_draining() => Self::Draining,
             (HealthStatus::Pending, _) => Self::Pending,
-            (HealthStatus::Resting, _) => Self::Resting,
+            (HealthStatus::Ejected, _) => Self::Ejected,
             (HealthStatus::Busy, _) => Self::Busy,
             (HealthStatus::Unhealthy, _) => Self::Unhealthy,
             (_, Some(0)) => Self::EngineUnknown,
@@ -172,7 +172,7 @@ fn report(pool: &PoolState, is_cache_aware: bool) -> PoolReport {
     let worker = |member: &Member| {
         let now_ms = member.link.now_ms();
         let state = member.link.health.report(now_ms);
-        let health = Health::of(member, state.stance);
+        let health = Health::of(member, state.status);
         let engine = member.worker.load().engine();
         WorkerReport {
             worker: Arc::clone(&member.worker),

@@ -103,13 +103,13 @@ pub(super) async fn ask(
 pub(crate) fn able<'a>(pool: &'a WorkerPool, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
     let able = move |is_wanted: fn(HealthStatus) -> bool| {
         let is_able =
-            move |member: &&Member| is_wanted(member.link.stance()) && !member.link.tokenizer_is_resting();
+            move |member: &&Member| is_wanted(member.link.status()) && !member.link.tokenizer_is_resting();
         let able = pool.serving(model).filter(is_able);
         let count = able.clone().count();
         let first = seq.checked_rem(count as u64).unwrap_or(0);
         able.cycle().skip(first as usize).take(count)
     };
-    able(|stance| !stance.is_out()).chain(able(|stance| stance == HealthStatus::Pending))
+    able(|status| !status.is_out()).chain(able(|status| status == HealthStatus::Pending))
 }
 
 /// Reason why a worker did not return a prompt's tokens.

@@ -84,11 +84,11 @@ impl WorkerHealth {
     }
 
     /// Returns the health status. The clock is read only if something counts against the worker.
-    pub(crate) fn stance(&self, now_ms: impl Fn() -> u64) -> HealthStatus {
+    pub(crate) fn status(&self, now_ms: impl Fn() -> u64) -> HealthStatus {
         if !self.is_watched() {
             return HealthStatus::Serving;
         }
-        self.change(|state| state.stance(now_ms()))
+        self.change(|state| state.status(now_ms()))
     }
 
     /// Returns `true` if slow start admits the request of that number to the worker.
@@ -145,10 +145,10 @@ impl WorkerHealth {
         change: impl FnOnce(&mut State) -> Option<EjectionCause>,
         may_eject: impl FnOnce() -> bool,
     ) -> Option<EjectionCause> {
-        let (rests, deserves) = self.change(|state| (change(state), state.deserves(answers)));
+        let (ejected, cause) = self.change(|state| (change(state), state.ejection_cause(answers)));
         // The other workers are inspected while no lock is held.
-        if rests.is_some() || deserves.is_none() || !may_eject() {
-            return rests;
+        if ejected.is_some() || cause.is_none() || !may_eject() {
+            return ejected;
         }
         self.change(|state| state.eject(now_ms, answers))
     }
@@ -182,7 +182,7 @@ impl WorkerHealth {
     /// Returns the state, with the next check where only that can end it.
     pub(crate) fn report(&self, now_ms: u64) -> StateReport {
         let mut report = self.change(|state| state.report(now_ms));
-        if matches!(report.stance, HealthStatus::Pending | HealthStatus::Unhealthy) {
+        if matches!(report.status, HealthStatus::Pending | HealthStatus::Unhealthy) {
             let next_ms = self.next_check_ms.load(Ordering::Relaxed);
             report.next_ms = (next_ms > 0).then_some(next_ms);
         }

@@ -23,9 +23,9 @@ pub struct HealthSpec {
     /// answer is always ejected.
     pub most_ejected: f64,
     /// Base ejection time. Each further ejection is twice as long.
-    pub rest: Duration,
+    pub base_ejection_time: Duration,
     /// Maximum ejection time.
-    pub longest_rest: Duration,
+    pub max_ejection_time: Duration,
     /// Slow start: the time over which a worker that returned gets a rising share of the requests. Zero for all of them
     /// at once.
     pub slow_start: Duration,
@@ -59,8 +59,8 @@ impl Default for HealthSpec {
             failure_window: Duration::from_secs(10),
             failure_min_requests: 20,
             most_ejected: 0.5,
-            rest: Duration::from_secs(1),
-            longest_rest: Duration::from_secs(30),
+            base_ejection_time: Duration::from_secs(1),
+            max_ejection_time: Duration::from_secs(30),
             slow_start: Duration::from_secs(10),
             draining: Vec::new(),
         }

@@ -55,7 +55,7 @@ fn outage(state: &mut State, rests: u32) -> u64 {
     let mut now = 0;
     state.failed(Plain, now, 0);
     for _ in 1..rests {
-        while state.stance(now) == HealthStatus::Resting {
+        while state.status(now) == HealthStatus::Ejected {
             now += 1_000;
         }
         assert_eq!(state.begin(now), Trial);
@@ -67,23 +67,23 @@ fn outage(state: &mut State, rests: u32) -> u64 {
 #[test]
 fn a_worker_never_reached_is_pending() {
     let mut state = State::new(rules());
-    assert_eq!(state.stance(3_600_000), HealthStatus::Pending);
-    assert!(state.stance(0).is_out() && !state.is_plain());
+    assert_eq!(state.status(3_600_000), HealthStatus::Pending);
+    assert!(state.status(0).is_out() && !state.is_plain());
 }
 
 #[test]
 fn the_first_good_probe_or_answer_brings_a_pending_worker_into_service() {
     let mut probed = State::new(rules());
     assert_eq!(probed.probed(Finding::Unclear, 1), None);
-    assert_eq!(probed.stance(1), HealthStatus::Pending);
+    assert_eq!(probed.status(1), HealthStatus::Pending);
     assert_eq!(probed.probed(Finding::Well, 2), None);
-    assert_eq!(probed.stance(2), HealthStatus::Serving);
+    assert_eq!(probed.status(2), HealthStatus::Serving);
     assert!(probed.is_plain() && probed.admits(7, 2), "in full at once");
 
     let mut asked = State::new(HealthSpec::default());
     assert_eq!(asked.begin(5), Plain);
     asked.answered(Plain, 6);
-    assert_eq!(asked.stance(6), HealthStatus::Serving);
+    assert_eq!(asked.status(6), HealthStatus::Serving);
     assert!(asked.is_plain());
 }
 
@@ -91,9 +91,9 @@ fn the_first_good_probe_or_answer_brings_a_pending_worker_into_service() {
 fn a_bare_connection_brings_a_pending_worker_into_service_where_probes_are_off() {
     let mut state = State::new(HealthSpec::default());
     assert_eq!(state.probed(Finding::Unwell, 1), None);
-    assert_eq!(state.stance(1), HealthStatus::Pending);
+    assert_eq!(state.status(1), HealthStatus::Pending);
     state.probed(Finding::Well, 2);
-    assert_eq!(state.stance(2), HealthStatus::Serving);
+    assert_eq!(state.status(2), HealthStatus::Serving);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn what_fails_on_a_pending_worker_leaves_it_pending_and_is_no_ejection() {
         assert_eq!(failed(&mut state, (now, 0), true), None);
         assert_eq!(server_error(&mut state, Plain, (now, 0), true), None);
         assert_eq!(state.probed(Finding::Unwell, now), None);
-        assert_eq!(state.stance(now), HealthStatus::Pending);
+        assert_eq!(state.status(now), HealthStatus::Pending);
     }
 }
 
@@ -131,7 +131,7 @@ fn no_way_leads_back_to_pending() {
         state.probed(Finding::Unwell, now);
     }
     state.set_rules(&HealthSpec::default());
-    assert_ne!(state.stance(1), HealthStatus::Pending);
+    assert_ne!(state.status(1), HealthStatus::Pending);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
     let mut pending = State::new(rules());
     let report = pending.report(7);
     assert_eq!(
-        (report.stance, report.since_ms, report.is_checked),
+        (report.status, report.since_ms, report.is_checked),
         (HealthStatus::Pending, 0, false)
     );
     assert!(report.reason.unwrap().contains("not reached yet"));
@@ -154,7 +154,7 @@ fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
     pending.probed(Finding::Well, 10);
     let report = pending.report(11);
     assert_eq!(
-        (report.stance, report.since_ms, report.reason),
+        (report.status, report.since_ms, report.reason),
         (HealthStatus::Serving, 10, None)
     );
 
@@ -163,15 +163,15 @@ fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
     state.failed(Plain, 20, 0);
     let report = state.report(21);
     assert_eq!(
-        (report.stance, report.since_ms, report.next_ms),
-        (HealthStatus::Resting, 20, Some(1_020))
+        (report.status, report.since_ms, report.next_ms),
+        (HealthStatus::Ejected, 20, Some(1_020))
     );
     assert_eq!(
         report.reason.unwrap(),
         "a request got no answer; the last failure: closed"
     );
     let over = state.report(1_020);
-    assert_eq!((over.stance, over.since_ms), (HealthStatus::Serving, 20));
+    assert_eq!((over.status, over.since_ms), (HealthStatus::Serving, 20));
     assert!(over.reason.unwrap().contains("the next request tries it"));
     state.begin(1_020);
     state.failed(Trial, 1_021, 0);
@@ -179,7 +179,7 @@ fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
     state.answered(Plain, 1_500);
     let back = state.report(1_600);
     assert_eq!(
-        (back.stance, back.since_ms, back.next_ms),
+        (back.status, back.since_ms, back.next_ms),
         (HealthStatus::Returning, 1_500, Some(11_500))
     );
     assert_eq!(state.report(11_500).reason, None);
@@ -188,7 +188,7 @@ fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
     state.passed_over(2_000, 12_000);
     let busy = state.report(12_001);
     assert_eq!(
-        (busy.stance, busy.since_ms, busy.next_ms),
+        (busy.status, busy.since_ms, busy.next_ms),
         (HealthStatus::Busy, 12_000, Some(14_000))
     );
     for now in 20_000..20_003 {
@@ -197,7 +197,7 @@ fn every_state_out_of_service_has_a_reason_a_beginning_and_a_next_try() {
     state.note("`GET /health` got 503".into());
     let unhealthy = state.report(20_010);
     assert_eq!(
-        (unhealthy.stance, unhealthy.since_ms),
+        (unhealthy.status, unhealthy.since_ms),
         (HealthStatus::Unhealthy, 20_002)
     );
     let reason = unhealthy.reason.unwrap();
@@ -214,11 +214,11 @@ fn rests_grow_from_one_second_to_thirty() {
         let mut state = state();
         let now = outage(&mut state, rests);
         assert_eq!(
-            state.stance(now + length - 1),
-            HealthStatus::Resting,
+            state.status(now + length - 1),
+            HealthStatus::Ejected,
             "rest {rests}"
         );
-        assert_eq!(state.stance(now + length), HealthStatus::Serving, "rest {rests}");
+        assert_eq!(state.status(now + length), HealthStatus::Serving, "rest {rests}");
     }
 }
 
@@ -227,7 +227,7 @@ fn failures_of_one_outage_count_once() {
     let mut state = state();
     assert_eq!(state.failed(Plain, 0, 0), Some(EjectionCause::Failures));
     assert_eq!(state.failed(Plain, 1, 0), None);
-    assert_eq!(state.stance(1_000), HealthStatus::Serving);
+    assert_eq!(state.status(1_000), HealthStatus::Serving);
 }
 
 #[test]
@@ -236,13 +236,13 @@ fn one_trial_at_a_time_decides_when_the_rest_is_over() {
     assert_eq!(state.begin(0), Plain);
     state.failed(Plain, 0, 0);
     assert_eq!(state.begin(1_000), Trial);
-    assert_eq!(state.stance(1_001), HealthStatus::Resting, "the others keep away");
+    assert_eq!(state.status(1_001), HealthStatus::Ejected, "the others keep away");
     assert_eq!(state.begin(1_001), Plain);
     assert_eq!(state.failed(Trial, 1_002, 0), Some(EjectionCause::Failures));
     assert_eq!(state.begin(3_002), Trial);
     state.answered(Trial, 3_003);
-    assert_eq!(state.stance(3_003), HealthStatus::Returning);
-    assert_eq!(state.stance(13_003), HealthStatus::Serving);
+    assert_eq!(state.status(3_003), HealthStatus::Returning);
+    assert_eq!(state.status(13_003), HealthStatus::Serving);
     assert!(state.is_plain());
 }
 
@@ -295,7 +295,7 @@ fn what_was_under_way_does_not_end_a_rest_for_errors() {
         Some(EjectionCause::ServerErrors)
     );
     state.answered(Plain, 2);
-    assert_eq!(state.stance(3), HealthStatus::Resting);
+    assert_eq!(state.status(3), HealthStatus::Ejected);
     assert_eq!(state.begin(1_001), Trial);
     assert_eq!(
         server_error(&mut state, Trial, (1_002, 0), true),
@@ -303,7 +303,7 @@ fn what_was_under_way_does_not_end_a_rest_for_errors() {
     );
     assert_eq!(state.begin(3_002), Trial);
     state.answered(Trial, 3_003);
-    assert_eq!(state.stance(3_003), HealthStatus::Returning);
+    assert_eq!(state.status(3_003), HealthStatus::Returning);
 }
 
 #[test]
@@ -327,8 +327,8 @@ fn a_failure_while_it_comes_back_goes_on_where_the_last_rest_was() {
     state.begin(1_000);
     state.answered(Trial, 1_000);
     state.failed(Plain, 2_000, 0);
-    assert_eq!(state.stance(3_999), HealthStatus::Resting);
-    assert_eq!(state.stance(4_000), HealthStatus::Serving);
+    assert_eq!(state.status(3_999), HealthStatus::Ejected);
+    assert_eq!(state.status(4_000), HealthStatus::Serving);
 }
 
 #[test]
@@ -345,14 +345,14 @@ fn probes_take_out_and_bring_back_after_so_many_in_a_row() {
     assert_eq!(state.probed(Finding::Unwell, 7), None, "reported once");
     state.answered(Plain, 8);
     assert_eq!(
-        state.stance(9),
+        state.status(9),
         HealthStatus::Unhealthy,
         "only probes end what they began"
     );
     state.probed(Finding::Well, 10);
-    assert_eq!(state.stance(10), HealthStatus::Unhealthy);
+    assert_eq!(state.status(10), HealthStatus::Unhealthy);
     state.probed(Finding::Well, 11);
-    assert_eq!(state.stance(11), HealthStatus::Returning);
+    assert_eq!(state.status(11), HealthStatus::Returning);
 }
 
 #[test]
@@ -362,18 +362,18 @@ fn without_probes_what_they_found_is_forgotten() {
         state.probed(Finding::Unwell, now);
     }
     state.set_rules(&HealthSpec::default());
-    assert_eq!(state.stance(4), HealthStatus::Serving);
+    assert_eq!(state.status(4), HealthStatus::Serving);
 }
 
 #[test]
 fn who_asks_to_be_passed_over_is_for_a_minute_at_most() {
     let mut state = state();
     state.passed_over(2_000, 0);
-    assert_eq!(state.stance(1_999), HealthStatus::Busy);
-    assert_eq!(state.stance(2_000), HealthStatus::Serving);
+    assert_eq!(state.status(1_999), HealthStatus::Busy);
+    assert_eq!(state.status(2_000), HealthStatus::Serving);
     state.passed_over(u64::MAX, 10_000);
-    assert_eq!(state.stance(69_999), HealthStatus::Busy);
-    assert_eq!(state.stance(70_000), HealthStatus::Serving);
+    assert_eq!(state.status(69_999), HealthStatus::Busy);
+    assert_eq!(state.status(70_000), HealthStatus::Serving);
     assert!(state.is_plain());
 }
 
@@ -408,7 +408,7 @@ fn any_course_of_events_ends_well_for_a_worker_that_is_well() {
                         assert!(gap >= 1_000, "course {course}: two trials within {gap} ms");
                         last_trial = Some(now);
                         assert!(
-                            state.stance(now).is_out(),
+                            state.status(now).is_out(),
                             "course {course}: the others keep away"
                         );
                     }
@@ -429,11 +429,11 @@ fn any_course_of_events_ends_well_for_a_worker_that_is_well() {
         }
         // The longest rest, the longest time it may be passed over, and then whatever is sent is answered.
         now += 60_000;
-        assert!(!state.stance(now).is_out(), "course {course}");
+        assert!(!state.status(now).is_out(), "course {course}");
         let dispatch = state.begin(now);
         state.answered(dispatch, now);
         now += 2_000;
-        assert_eq!(state.stance(now), HealthStatus::Serving, "course {course}");
+        assert_eq!(state.status(now), HealthStatus::Serving, "course {course}");
         assert!(state.is_plain() && state.failures() == 0, "course {course}");
         assert!((0..100).all(|seq| state.admits(seq, now)), "course {course}");
     }

@@ -78,12 +78,12 @@ const WORKER_GAUGES: [WorkerGauge; 14] = [
     (
         "worker_pending",
         "1 while a worker was never reached; it gets requests only if no worker is in service",
-        |member| f64::from(u8::from(member.link.stance() == HealthStatus::Pending)),
+        |member| f64::from(u8::from(member.link.status() == HealthStatus::Pending)),
     ),
     (
         "worker_returning",
         "1 during the slow start of a worker that returned to service",
-        |member| f64::from(u8::from(member.link.stance() == HealthStatus::Returning)),
+        |member| f64::from(u8::from(member.link.status() == HealthStatus::Returning)),
     ),
     (
         "worker_load_age_seconds",
@@ -99,8 +99,8 @@ const WORKER_GAUGES: [WorkerGauge; 14] = [
 
 /// Returns 1 for a worker that was in service and is not now.
 fn ejected(member: &Member) -> f64 {
-    let stance = member.link.stance();
-    f64::from(u8::from(stance.is_out() && stance != HealthStatus::Pending))
+    let status = member.link.status();
+    f64::from(u8::from(status.is_out() && status != HealthStatus::Pending))
 }
 
 impl FleetCollector {

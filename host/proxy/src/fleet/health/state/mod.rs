@@ -3,7 +3,7 @@
 //! A worker is *pending* until it was reached once: by a good probe or by a request that it answered. No other state
 //! leads back there.
 //!
-//! A worker *rests* (is ejected) once requests fail on it. When the rest is over, one trial request is sent (half-open)
+//! A worker is ejected once requests fail on it. When the ejection is over, one trial request is sent (half-open)
 //! while the others still avoid the worker. If the trial succeeds, the worker returns. If it fails, the next rest
 //! begins, twice as long.
 //!
@@ -44,7 +44,7 @@ pub(crate) enum HealthStatus {
     /// In slow start: the worker gets a rising share of the requests.
     Returning,
     /// Ejected because requests failed on it.
-    Resting,
+    Ejected,
     /// Passed over for a while at the worker's own request.
     Busy,
     /// Out of service because its probes failed.
@@ -54,7 +54,7 @@ pub(crate) enum HealthStatus {
 impl HealthStatus {
     /// Returns `true` if the worker is out of service.
     pub(crate) fn is_out(self) -> bool {
-        matches!(self, Self::Pending | Self::Resting | Self::Busy | Self::Unhealthy)
+        matches!(self, Self::Pending | Self::Ejected | Self::Busy | Self::Unhealthy)
     }
 }
 
@@ -75,7 +75,7 @@ enum HealthStage {
     Pending,
     Serving,
     /// Ejected until that time. After that, only a trial is sent.
-    Resting {
+    Ejected {
         until_ms: u64,
         cause: EjectionCause,
     },
@@ -94,7 +94,7 @@ pub(super) struct State {
     /// Consecutive answers of 500 or more.
     server_errors: u32,
     /// Ejections since the worker last returned for good.
-    rests: u32,
+    ejections: u32,
     window: OutcomeWindow,
     /// End of the pause that the worker requested, 0 where it requested none.
     told_until_ms: u64,
@@ -133,7 +133,7 @@ impl State {
             stage: HealthStage::Pending,
             failures: 0,
             server_errors: 0,
-            rests: 0,
+            ejections: 0,
             window: OutcomeWindow::default(),
             told_until_ms: 0,
             probes: Probes::default(),
@@ -187,22 +187,22 @@ impl State {
     /// Returns the number of consecutive failures to answer. The number is at least one while a trial request is under
     /// way.
     pub(super) fn failures(&self) -> u32 {
-        let rests = matches!(self.stage, HealthStage::Resting { .. });
-        self.failures.max(u32::from(rests))
+        let is_ejected = matches!(self.stage, HealthStage::Ejected { .. });
+        self.failures.max(u32::from(is_ejected))
     }
 
     /// Returns the present health status.
-    pub(super) fn stance(&mut self, now_ms: u64) -> HealthStatus {
+    pub(super) fn status(&mut self, now_ms: u64) -> HealthStatus {
         self.settle(now_ms);
         if self.probes.are_against {
             return HealthStatus::Unhealthy;
         }
         match self.stage {
             HealthStage::Pending => HealthStatus::Pending,
-            HealthStage::Resting { until_ms, .. } if until_ms > now_ms => HealthStatus::Resting,
+            HealthStage::Ejected { until_ms, .. } if until_ms > now_ms => HealthStatus::Ejected,
             _ if self.told_until_ms > now_ms => HealthStatus::Busy,
             HealthStage::Returning { .. } => HealthStatus::Returning,
-            HealthStage::Serving | HealthStage::Resting { .. } => HealthStatus::Serving,
+            HealthStage::Serving | HealthStage::Ejected { .. } => HealthStatus::Serving,
         }
     }
 
@@ -219,10 +219,10 @@ impl State {
     /// Records that a request is about to be sent.
     pub(super) fn begin(&mut self, now_ms: u64) -> AttemptToken {
         match self.stage {
-            HealthStage::Resting { until_ms, cause } if until_ms <= now_ms => {
+            HealthStage::Ejected { until_ms, cause } if until_ms <= now_ms => {
                 // If the trial hangs, another may follow after the same time.
                 let until_ms = now_ms.saturating_add(self.rest_ms());
-                self.stage = HealthStage::Resting { until_ms, cause };
+                self.stage = HealthStage::Ejected { until_ms, cause };
                 AttemptToken::Trial
             }
             _ => AttemptToken::Plain,
@@ -236,7 +236,7 @@ impl State {
         match self.stage {
             HealthStage::Pending => self.reached(now_ms),
             // Requests that were under way prove nothing where many of the worker's answers are bad.
-            HealthStage::Resting { cause, .. }
+            HealthStage::Ejected { cause, .. }
                 if cause == EjectionCause::Failures || dispatch == AttemptToken::Trial =>
             {
                 self.come_back(now_ms);
@@ -262,7 +262,7 @@ impl State {
         }
         self.window.failed(&self.rules, now_ms, answers);
         if dispatch == AttemptToken::Trial || self.failures >= self.rules.failures.max(1) {
-            return Some(self.rest(EjectionCause::Failures, now_ms));
+            return Some(self.eject_for(EjectionCause::Failures, now_ms));
         }
         None
     }
@@ -278,12 +278,12 @@ impl State {
         if self.is_pending() {
             return None;
         }
-        if let HealthStage::Resting { cause, .. } = self.stage {
+        if let HealthStage::Ejected { cause, .. } = self.stage {
             if cause == EjectionCause::Failures {
                 // An error status is an answer: the worker is reachable.
                 self.come_back(now_ms);
             } else if dispatch == AttemptToken::Trial {
-                return Some(self.rest(cause, now_ms));
+                return Some(self.eject_for(cause, now_ms));
             } else {
                 return None;
             }
@@ -295,7 +295,7 @@ impl State {
     }
 
     /// Returns the cause for an ejection because of its answers. The pool decides whether too many others are out.
-    pub(super) fn deserves(&self, answers: u64) -> Option<EjectionCause> {
+    pub(super) fn ejection_cause(&self, answers: u64) -> Option<EjectionCause> {
         let in_a_row = self.rules.server_errors > 0 && self.server_errors >= self.rules.server_errors;
         let is_bad = || self.window.is_bad(&self.rules, answers);
         match in_a_row {
@@ -306,7 +306,8 @@ impl State {
 
     /// Ejects the worker if its answers still justify it. Returns the cause.
     pub(super) fn eject(&mut self, now_ms: u64, answers: u64) -> Option<EjectionCause> {
-        self.deserves(answers).map(|cause| self.rest(cause, now_ms))
+        self.ejection_cause(answers)
+            .map(|cause| self.eject_for(cause, now_ms))
     }
 
     /// Records the worker's request for a pause, which is honoured up to a minute.
@@ -358,18 +359,18 @@ impl State {
 
     /// Returns `true` for a request that was under way at the last failure. All these count as one failure.
     fn is_of_the_last_outage(&self, dispatch: AttemptToken, now_ms: u64) -> bool {
-        let rests = matches!(self.stage, HealthStage::Resting { until_ms, .. } if until_ms > now_ms);
-        rests && dispatch == AttemptToken::Plain
+        let is_ejected = matches!(self.stage, HealthStage::Ejected { until_ms, .. } if until_ms > now_ms);
+        is_ejected && dispatch == AttemptToken::Plain
     }
 
-    fn rest(&mut self, cause: EjectionCause, now_ms: u64) -> EjectionCause {
+    fn eject_for(&mut self, cause: EjectionCause, now_ms: u64) -> EjectionCause {
         self.settle(now_ms);
-        if !matches!(self.stage, HealthStage::Resting { .. }) {
+        if !matches!(self.stage, HealthStage::Ejected { .. }) {
             self.history.stage_ms = now_ms;
         }
-        self.rests = self.rests.saturating_add(1);
+        self.ejections = self.ejections.saturating_add(1);
         let until_ms = now_ms.saturating_add(self.rest_ms());
-        self.stage = HealthStage::Resting { until_ms, cause };
+        self.stage = HealthStage::Ejected { until_ms, cause };
         self.window = OutcomeWindow::default();
         self.server_errors = 0;
         cause
@@ -377,9 +378,9 @@ impl State {
 
     /// Returns the length of the present rest.
     fn rest_ms(&self) -> u64 {
-        let doublings = self.rests.saturating_sub(1).min(32);
-        let longest = millis(self.rules.longest_rest).max(1);
-        millis(self.rules.rest)
+        let doublings = self.ejections.saturating_sub(1).min(32);
+        let longest = millis(self.rules.max_ejection_time).max(1);
+        millis(self.rules.base_ejection_time)
             .max(1)
             .saturating_mul(1 << doublings)
             .min(longest)
@@ -397,7 +398,7 @@ impl State {
             && now_ms.saturating_sub(since_ms) >= millis(self.rules.slow_start)
         {
             self.stage = HealthStage::Serving;
-            self.rests = 0;
+            self.ejections = 0;
             self.history.stage_ms = since_ms.saturating_add(millis(self.rules.slow_start));
             self.history.trouble = None;
         }

@@ -9,7 +9,7 @@ pub(crate) const LONGEST_REASON: usize = 256;
 /// A worker's state at one moment, on the clock of its health.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StateReport {
-    pub(crate) stance: HealthStatus,
+    pub(crate) status: HealthStatus,
     /// Beginning of the state.
     pub(crate) since_ms: u64,
     /// Time when the state ends without a check, or is tried again. `None` where only a check or a request ends it.
@@ -23,8 +23,8 @@ pub(crate) struct StateReport {
 impl State {
     /// Returns the state, its beginning and its reason.
     pub(in crate::fleet::health) fn report(&mut self, now_ms: u64) -> StateReport {
-        let stance = self.stance(now_ms);
-        let (since_ms, next_ms) = match stance {
+        let status = self.status(now_ms);
+        let (since_ms, next_ms) = match status {
             HealthStatus::Unhealthy => (self.history.against_ms, None),
             HealthStatus::Busy => (self.history.told_ms, Some(self.told_until_ms)),
             HealthStatus::Returning => {
@@ -34,30 +34,30 @@ impl State {
                     .saturating_add(millis(self.rules.slow_start));
                 (self.history.stage_ms, Some(full_ms))
             }
-            HealthStatus::Pending | HealthStatus::Resting | HealthStatus::Serving => {
+            HealthStatus::Pending | HealthStatus::Ejected | HealthStatus::Serving => {
                 let until = match self.stage {
-                    HealthStage::Resting { until_ms, .. } => Some(until_ms),
+                    HealthStage::Ejected { until_ms, .. } => Some(until_ms),
                     _ => None,
                 };
                 (self.history.stage_ms, until)
             }
         };
         StateReport {
-            stance,
+            status,
             since_ms,
             next_ms,
-            reason: self.reason(stance),
+            reason: self.reason(status),
             is_checked: !self.is_pending() || self.probes.failed > 0 || self.history.trouble.is_some(),
         }
     }
 
-    fn reason(&self, stance: HealthStatus) -> Option<String> {
+    fn reason(&self, status: HealthStatus) -> Option<String> {
         let last = self.history.trouble.as_deref();
         let with_last = |text: String| match last {
             Some(last) => format!("{text}; the last failure: {last}"),
             None => text,
         };
-        Some(match stance {
+        Some(match status {
             HealthStatus::Pending if last.is_none() => {
                 "not reached yet: the first check has no result".to_owned()
             }
@@ -66,12 +66,12 @@ impl State {
                 with_last(format!("{} health probes failed in a row", self.probes.failed))
             }
             HealthStatus::Busy => with_last("it answered with Retry-After".to_owned()),
-            HealthStatus::Resting => with_last(self.cause()),
+            HealthStatus::Ejected => with_last(self.cause()),
             HealthStatus::Returning => {
                 with_last("it is back and is offered a rising share of requests".to_owned())
             }
             HealthStatus::Serving => match self.stage {
-                HealthStage::Resting { .. } => with_last(format!(
+                HealthStage::Ejected { .. } => with_last(format!(
                     "{}; the ejection time is over and the next request tries it",
                     self.cause()
                 )),
@@ -85,7 +85,7 @@ impl State {
 
     /// Returns the cause that took the worker out of service.
     fn cause(&self) -> String {
-        let HealthStage::Resting { cause, .. } = self.stage else {
+        let HealthStage::Ejected { cause, .. } = self.stage else {
             return String::new();
         };
         match cause {
