@@ -270,9 +270,9 @@ fn events_and_ticks_are_tried_too_and_absurd_ones() {
     let good = checked(LISTENS);
     assert_eq!(good.code, 0, "{good:?}");
     assert_eq!(good.findings(), [""; 0]);
-    let chores = good.json()["chores"].as_array().unwrap().clone();
-    assert_eq!(chores.len(), 4);
-    assert!(chores.iter().all(|chore| chore["fault"].is_null()), "{chores:?}");
+    let checks = good.json()["listener-checks"].as_array().unwrap().clone();
+    assert_eq!(checks.len(), 4);
+    assert!(checks.iter().all(|check| check["fault"].is_null()), "{checks:?}");
     // Bears no number that is not known.
     let trap = "(f64.eq (local.get $number) (f64.const 666))";
     let odd = checked(&LISTENS.replace(trap, "(f64.ne (local.get $number) (local.get $number))"));

@@ -277,7 +277,9 @@ async fn a_policy_that_is_no_scorer_is_refused_where_the_pipeline_names_it() {
         "{problems}"
     );
     assert!(
-        problem["message"].to_string().contains("it is no scorer"),
+        problem["message"]
+            .to_string()
+            .contains("a pipeline has it as a scorer, and it is none"),
         "{problems}"
     );
     mixed.all_by("w1").await;
