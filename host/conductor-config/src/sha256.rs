@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use routing::hex;
+
 use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::value::Text;
@@ -12,7 +14,7 @@ pub struct Sha256(pub [u8; 32]);
 
 impl fmt::Display for Sha256 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 

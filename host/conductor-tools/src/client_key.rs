@@ -1,10 +1,10 @@
 //! `conductor client-key`: a fresh key for a client, and the hash that the configuration holds instead of it.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
 
 use anyhow::{Context, Result};
+use routing::hex;
 use sha2::{Digest, Sha256};
 
 use crate::Exit;
@@ -28,14 +28,6 @@ fn fresh() -> io::Result<String> {
     let mut bytes = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(format!("sk-{}", hex(&bytes)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use routing::{FaultKind, FeaturePlan, Origin};
+use routing::{FaultKind, FeaturePlan, Origin, hex};
 use sha2::{Digest, Sha256};
 
 use crate::bindings::Plan;
@@ -24,7 +24,7 @@ use crate::slots::InstancePool;
 use crate::state::PolicyState;
 use crate::stats::PolicyCounters;
 use crate::subscription::EventSubscription;
-use crate::text::{cut, hex};
+use crate::text::cut;
 
 /// Most features of a plan, of the request and of a candidate together. The router computes their product with the
 /// candidates for every call.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use routing::{
-    DecisionInput, EventListener, FaultKind, FeaturePlan, Origin, Policy, PolicyFault, Scorer, Transcript,
-    Verdict,
+    DecisionInput, EventListener, FaultKind, FeaturePlan, Origin, Policy, PolicyDescription, PolicyFault,
+    Scorer, Transcript, Verdict,
 };
 
 use crate::bindings::Plan;
@@ -191,7 +191,7 @@ impl WasmPolicy {
     }
 }
 
-impl Policy for WasmPolicy {
+impl PolicyDescription for WasmPolicy {
     fn name(&self) -> &str {
         &self.name
     }
@@ -200,6 +200,12 @@ impl Policy for WasmPolicy {
         &self.features
     }
 
+    fn origin(&self) -> Option<&Arc<Origin>> {
+        Some(&self.origin)
+    }
+}
+
+impl Policy for WasmPolicy {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         self.decide_on(&mut None, input)
     }
@@ -208,10 +214,6 @@ impl Policy for WasmPolicy {
         let mut recorder = Some(Box::new(HostCallRecorder::recording()));
         let verdict = self.decide_on(&mut recorder, input);
         (verdict, HostCallRecorder::noted(recorder))
-    }
-
-    fn origin(&self) -> Option<&Arc<Origin>> {
-        Some(&self.origin)
     }
 
     fn scorer(&self) -> Option<&dyn Scorer> {

@@ -215,7 +215,7 @@ fn filled(name: &'static str, about: &'static str, numbers: NumberSource) -> Sce
 mod tests {
     use std::collections::BTreeSet;
 
-    use routing::{CANDIDATE_CATALOGUE, LeastLoaded, Policy, REQUEST_CATALOGUE, check};
+    use routing::{CANDIDATE_CATALOGUE, LeastLoaded, Policy, PolicyDescription, REQUEST_CATALOGUE, check};
 
     use super::*;
 

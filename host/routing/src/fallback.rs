@@ -4,7 +4,7 @@
 use crate::decision::{Choice, Verdict};
 use crate::fault::PolicyFault;
 use crate::feature::{CandidateFeature, FeaturePlan};
-use crate::policy::{DecisionInput, Policy};
+use crate::policy::{DecisionInput, Policy, PolicyDescription};
 
 /// Chooses the candidate with the fewest requests in flight for its weight: those of this router, or those that its
 /// engine reported a moment ago where these are more, because other routers send to it as well. Among equals it picks
@@ -43,7 +43,7 @@ impl Default for LeastLoaded {
     }
 }
 
-impl Policy for LeastLoaded {
+impl PolicyDescription for LeastLoaded {
     fn name(&self) -> &'static str {
         "least-loaded"
     }
@@ -51,7 +51,9 @@ impl Policy for LeastLoaded {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl Policy for LeastLoaded {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         let mut best = f64::INFINITY;
         let mut ties = 0_u64;

@@ -16,6 +16,7 @@ mod fault;
 mod feature;
 mod feature_name;
 mod fleet;
+mod hex;
 mod id;
 mod load;
 mod origin;
@@ -46,6 +47,7 @@ pub use feature::{
     UnknownFeature,
 };
 pub use fleet::{Fleet, FleetChange};
+pub use hex::hex;
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
 pub use load::{EngineSaid, LoadLease, LoadReading, WorkerLoad};
 pub use origin::Origin;
@@ -54,7 +56,8 @@ pub use pipeline::{
     Term, TermSource, Unobserved, Weighed, Weigher, Weighing, highest, scores_singly,
 };
 pub use policy::{
-    DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, RequestFacts, Scorer, is_secret_header,
+    DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyDescription, RequestFacts, Scorer,
+    is_secret_header,
 };
 pub use pool::Pool;
 pub use random::{RunNumber, SplitMix64, hash_mix};

@@ -16,24 +16,38 @@ use crate::random::RunNumber;
 use crate::transcript::Transcript;
 use crate::worker::Worker;
 
-/// A policy: it places requests.
-pub trait Policy: Send + Sync + fmt::Debug {
+/// Description of a policy: its name and its origin, and the inputs that it needs.
+pub trait PolicyDescription: Send + Sync + fmt::Debug {
     /// Returns its name in the configuration.
     fn name(&self) -> &str;
 
     /// Returns the numbers that it requests.
     fn plan(&self) -> &FeaturePlan;
 
-    /// Returns whether the versions that may decide now need the prompt's tokens.
+    /// Returns true if the versions that may decide now need the prompt's tokens.
     fn needs_tokens(&self) -> bool {
         self.plan().needs_tokens()
     }
 
-    /// Returns whether what may decide now needs a lookup in the prefix index. Without one its columns are NaN.
+    /// Returns true if the versions that may decide now need a lookup in the prefix index. Without one its columns are
+    /// NaN.
     fn needs_prefix(&self) -> bool {
         self.plan().needs_prefix()
     }
 
+    /// Returns its origin. `None` if it is part of the router.
+    fn origin(&self) -> Option<&Arc<Origin>> {
+        None
+    }
+
+    /// Returns its specification, if it is made of others.
+    fn pipeline(&self) -> Option<&Arc<PipelineSpec>> {
+        None
+    }
+}
+
+/// A policy: it places requests.
+pub trait Policy: PolicyDescription {
     /// Decides one request. Called on the request's own thread; never blocks.
     ///
     /// # Errors
@@ -45,11 +59,6 @@ pub trait Policy: Send + Sync + fmt::Debug {
         (self.decide(input), Transcript::default())
     }
 
-    /// Returns its origin. `None` if it is part of the router.
-    fn origin(&self) -> Option<&Arc<Origin>> {
-        None
-    }
-
     /// Returns its receivers of events. A policy that is made of others has theirs.
     fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
         Vec::new()
@@ -57,11 +66,6 @@ pub trait Policy: Send + Sync + fmt::Debug {
 
     /// Returns itself, if it scores candidates.
     fn scorer(&self) -> Option<&dyn Scorer> {
-        None
-    }
-
-    /// Returns its specification, if it is made of others.
-    fn pipeline(&self) -> Option<&Arc<PipelineSpec>> {
         None
     }
 }

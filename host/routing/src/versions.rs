@@ -130,6 +130,7 @@ mod tests {
     use crate::fault::PolicyFault;
     use crate::feature::FeaturePlan;
     use crate::policy::DecisionInput;
+    use crate::policy::PolicyDescription;
 
     fn version(id: &str) -> PolicyVersion {
         PolicyVersion {
@@ -163,7 +164,7 @@ mod tests {
     #[derive(Debug)]
     struct Wants(FeaturePlan);
 
-    impl Policy for Wants {
+    impl PolicyDescription for Wants {
         fn name(&self) -> &'static str {
             "wants"
         }
@@ -171,7 +172,9 @@ mod tests {
         fn plan(&self) -> &FeaturePlan {
             &self.0
         }
+    }
 
+    impl Policy for Wants {
         fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
             Ok(Verdict::Pass)
         }

@@ -7,8 +7,8 @@ use conductor_policy_sdk::Plan;
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings};
 use routing::{
     CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, Phase, Pick, Pipeline, PipelineSpec,
-    Policy, PolicyFault, PolicyVersions, RequestFacts, RunNumber, Term, TermSource, Unobserved, Verdict,
-    WorkerId,
+    Policy, PolicyDescription, PolicyFault, PolicyVersions, RequestFacts, RunNumber, Term, TermSource,
+    Unobserved, Verdict, WorkerId,
 };
 
 use crate::{fleet, prebuilt};

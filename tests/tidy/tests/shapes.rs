@@ -196,10 +196,6 @@ const LARGER: &[(&str, &str)] = &[
         "host functions of the policy contract: one method for each",
     ),
     (
-        "routing::Policy",
-        "the seam to policies; what a pipeline adds is to move to a trait of its own",
-    ),
-    (
         "simulator::PaperProfile",
         "a cost profile: one field for each published number",
     ),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use observability::error_chain;
 use policy_component::{Anatomy, dissect};
+use routing::hex;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
@@ -118,8 +119,7 @@ impl ComponentFile {
 
     /// Returns the SHA-256 of the bytes, in hexadecimal.
     pub(crate) fn sha256(&self) -> String {
-        let digest = Sha256::digest(&self.bytes);
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&Sha256::digest(&self.bytes))
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use routing::{DecisionInput, EventListener, FaultKind, FeaturePlan, Policy, PolicyFault, Verdict};
+use routing::{
+    DecisionInput, EventListener, FaultKind, FeaturePlan, Policy, PolicyDescription, PolicyFault, Verdict,
+};
 
 /// Decisions for each request, in the mean, after which a policy is taken to hold requests without end.
 const MOST_CALLS: u64 = 1_000;
@@ -44,7 +46,7 @@ impl Watched {
     }
 }
 
-impl Policy for Watched {
+impl PolicyDescription for Watched {
     fn name(&self) -> &str {
         self.policy.name()
     }
@@ -52,7 +54,9 @@ impl Policy for Watched {
     fn plan(&self) -> &FeaturePlan {
         self.policy.plan()
     }
+}
 
+impl Policy for Watched {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         if self.given_up().is_some() {
             return Ok(Verdict::Pass);

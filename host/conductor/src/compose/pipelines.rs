@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use conductor_config::{Config, PipelineConfig};
 use proxy::{Decisions, PipelineWatch, ProxyMetrics};
-use routing::{Circuit, Pipeline, PipelineError, PipelineSpec, PolicyVersion, PolicyVersions, scores_singly};
+use routing::{
+    Circuit, Pipeline, PipelineError, PipelineSpec, PolicyVersion, PolicyVersions, hex, scores_singly,
+};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use policy_store::{
-    PipelineDecisions, PipelineReport, PolicyLibrary, PolicyReport, hex, pipeline_of, shadow_name, shadowed,
+    PipelineDecisions, PipelineReport, PolicyLibrary, PolicyReport, pipeline_of, shadow_name, shadowed,
 };
 
 /// Digits of a version's id, as of those of components.
@@ -79,7 +81,7 @@ fn id(spec: &PipelineSpec, find: impl Fn(&str) -> Option<Arc<PolicyVersions>>) -
         let mut fit = versions.iter().filter(|version| scores_singly(&*version.policy));
         made_of + fit.next().map_or("", |version| &version.id)
     });
-    let mut id = hex(&Sha256::digest(made_of).into());
+    let mut id = hex(&Sha256::digest(made_of));
     id.truncate(ID_DIGITS);
     id
 }

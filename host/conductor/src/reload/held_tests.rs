@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
+use routing::hex;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -15,7 +16,7 @@ use crate::app::App;
 use crate::status::Status;
 use local_files::ConfigSource;
 use policy_store::builtin;
-use policy_store::{Loader, PolicyReport, hex};
+use policy_store::{Loader, PolicyReport};
 use runtime_overrides::{Addition, InstanceChange};
 use runtime_overrides::{RouteAction, RouteChange};
 
@@ -150,7 +151,7 @@ impl Story {
 
     /// Returns true if these bytes of `tuned` are active.
     fn has(&self, builtin: &str) -> bool {
-        let digest = hex(&Sha256::digest(bytes(builtin)).into());
+        let digest = hex(&Sha256::digest(bytes(builtin)));
         let policies = self.status.policies().policies;
         let tuned = policies.iter().find(|policy| policy.name == "tuned").unwrap();
         tuned.sha256.as_deref() == Some(&*digest)

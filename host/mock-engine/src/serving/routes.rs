@@ -126,17 +126,23 @@ async fn realtime(
 ) -> Result<Response<ReplyBody>, Refusal> {
     let headers = request.headers().clone();
     context.recorder.record("/v1/realtime", headers, Bytes::new());
-    let mut cut_after = None;
-    if let Some(mut met) = context.faults.meet() {
-        match met.fault {
-            RequestFault::Hang => met.cleared().await,
-            RequestFault::Status { status, retry_after } => {
-                return Err(Refusal::scripted(status, retry_after));
-            }
-            RequestFault::Cut { after_tokens } => cut_after = Some(after_tokens),
-        }
-    }
+    let cut_after = meet_fault(context).await?;
     Ok(open(context, request, cut_after))
+}
+
+/// Acts out the fault that the script has for this request. Returns the tokens after which its answer is cut off.
+async fn meet_fault(context: &Context) -> Result<Option<u32>, Refusal> {
+    let Some(mut met) = context.faults.meet() else {
+        return Ok(None);
+    };
+    match met.fault {
+        RequestFault::Hang => {
+            met.cleared().await;
+            Ok(None)
+        }
+        RequestFault::Status { status, retry_after } => Err(Refusal::scripted(status, retry_after)),
+        RequestFault::Cut { after_tokens } => Ok(Some(after_tokens)),
+    }
 }
 
 async fn infer(
@@ -148,16 +154,7 @@ async fn infer(
     let headers = request.headers().clone();
     let body = read_body(request).await?;
     context.recorder.record(path, headers.clone(), body.clone());
-    let mut cut_after = None;
-    if let Some(mut met) = context.faults.meet() {
-        match met.fault {
-            RequestFault::Hang => met.cleared().await,
-            RequestFault::Status { status, retry_after } => {
-                return Err(Refusal::scripted(status, retry_after));
-            }
-            RequestFault::Cut { after_tokens } => cut_after = Some(after_tokens),
-        }
-    }
+    let cut_after = meet_fault(context).await?;
     let head = head(&context.config, &headers)?;
     let kind = match kind {
         Inference::Any => Inference::of_body(&read(&body)?),

@@ -13,7 +13,7 @@ use placement::{
 };
 use routing::{
     Chosen, CircuitChange, Decision, DecisionInput, DpRank, FeaturePlan, LeastLoaded, Phase, Policy,
-    PolicyFault, PolicyVersions, Role, RunNumber, Verdict, Worker, WorkerId, WorkerSpec,
+    PolicyDescription, PolicyFault, PolicyVersions, Role, RunNumber, Verdict, Worker, WorkerId, WorkerSpec,
 };
 
 /// A worker and its state.
@@ -132,7 +132,7 @@ where
     Arc::new(Scripted { plan, decide })
 }
 
-impl<F> Policy for Scripted<F>
+impl<F> PolicyDescription for Scripted<F>
 where
     F: Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync,
 {
@@ -143,7 +143,12 @@ where
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl<F> Policy for Scripted<F>
+where
+    F: Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync,
+{
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         (self.decide)(input)
     }

@@ -27,6 +27,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use routing::hex;
 use rustix::fs::Mode;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -39,7 +40,6 @@ use self::key::CacheKey;
 pub use self::rejection::CodeCacheStats;
 use self::rejection::{CacheCounters, CacheRejection};
 use crate::machine_code::{self, Voucher};
-use crate::text::hex;
 
 /// Largest file that is read, in bytes; componentised Python has about 100 MB of code.
 const LONGEST: u64 = 512 << 20;

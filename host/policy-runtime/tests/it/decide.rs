@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::components::{Answers, component, decide, decide_with, engine, load, loaded, loaded_over, route};
 use policy_runtime::{PolicySettings, PolicyState};
-use routing::{DecisionQueries, FaultKind, Hold, InvalidVerdict, Offer, Policy, Rejection, Verdict, check};
+use routing::{
+    DecisionQueries, FaultKind, Hold, InvalidVerdict, Offer, PolicyDescription, Rejection, Verdict, check,
+};
 
 const LEAST: &str = include_str!("../wat/least.wat");
 const BEHAVIOURS: &str = include_str!("../wat/behaviours.wat");

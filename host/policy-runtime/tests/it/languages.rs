@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, WasmPolicy};
 use routing::{
-    Choice, DecisionInput, DecisionQueries, Hold, Phase, Policy, PolicyFault, RequestFacts, RunNumber,
-    Verdict, WorkerId,
+    Choice, DecisionInput, DecisionQueries, Hold, Phase, Policy, PolicyDescription, PolicyFault,
+    RequestFacts, RunNumber, Verdict, WorkerId,
 };
 
 use crate::components::Answers;

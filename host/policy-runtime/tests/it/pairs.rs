@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use policy_runtime::WasmPolicy;
 use routing::{
-    CandidateFeature, Decision, DecisionInput, DecisionQueries, Offer, Phase, Policy, RequestFacts,
-    RequestFeature, Role, Route, RunNumber, WorkerId, check,
+    CandidateFeature, Decision, DecisionInput, DecisionQueries, Offer, Phase, Policy, PolicyDescription,
+    RequestFacts, RequestFeature, Role, Route, RunNumber, WorkerId, check,
 };
 
 use crate::components::{Answers, engine, load};

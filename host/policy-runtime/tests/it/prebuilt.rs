@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::components::{engine, load};
-use routing::Policy;
+use routing::PolicyDescription;
 
 #[test]
 fn every_prebuilt_policy_loads() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::components::{Answers, component, engine, load, loaded, route};
 use policy_runtime::{Divergence, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
-    Answer, DecisionInput, DecisionQueries, FaultKind, NoAnswers, Noted, Phase, Policy, PolicyFault,
-    Question, RequestFacts, RunNumber, Tier, Transcript, Verdict, WorkerId,
+    Answer, DecisionInput, DecisionQueries, FaultKind, NoAnswers, Noted, Phase, Policy, PolicyDescription,
+    PolicyFault, Question, RequestFacts, RunNumber, Tier, Transcript, Verdict, WorkerId,
 };
 
 const QUESTIONS: &str = include_str!("../wat/questions.wat");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use policy_runtime::{PolicyState, WasmPolicy};
 use routing::{
-    Answer, DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, Question, RequestFacts, RunNumber,
-    WorkerId,
+    Answer, DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyDescription, Question,
+    RequestFacts, RunNumber, WorkerId,
 };
 
 use crate::components::{engine, loaded_over, route};

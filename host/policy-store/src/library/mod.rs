@@ -49,7 +49,7 @@ use self::loading::{LoadFinished, LoadJob, LoadOrder, Loading};
 pub use self::prepared::{Outcome, Prepared, PreparedPolicy};
 pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
 pub use self::version::LoadedVersion;
-pub use self::wanted_policy::{Permit, PolicyProblem, PolicySource, WantedPolicy, hex};
+pub use self::wanted_policy::{Permit, PolicyProblem, PolicySource, WantedPolicy};
 use crate::memory::{FleetView, PolicyMemory, StateFolder};
 
 /// Pause before the next look at a half-written file.

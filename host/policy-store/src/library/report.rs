@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use policy_runtime::LoadReport;
-use routing::FaultKind;
+use routing::{FaultKind, hex};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::entry::PolicyEntry;
 use super::listening::ListeningReport;
 use super::version::LoadedVersion;
-use super::wanted_policy::hex;
 use crate::pipeline_report::PipelineReport;
 
 /// Counter of a pipeline's decisions.

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use policy_runtime::PolicySettings;
+use routing::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::component::Digest;
-use super::wanted_policy::hex;
 
 /// Ending of the file's name.
 pub(super) const ENDING: &str = "rollback";

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 
 use policy_runtime::{EngineLimits, PolicySettings, WasmPolicy};
-use routing::{Admission, Circuit, CircuitSpec};
+use routing::{Admission, Circuit, CircuitSpec, hex};
 
 use super::*;
 

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use policy_runtime::{PolicySettings, WasmPolicy};
-use routing::{Circuit, CircuitSpec, CircuitState, PolicyVersion, scores_singly};
+use routing::{Circuit, CircuitSpec, CircuitState, PolicyVersion, hex, scores_singly};
 use sha2::{Digest as _, Sha256};
 
 use super::WantedPolicy;
 use super::component::Digest;
 use super::saved_rollback::VersionIdentity;
-use super::wanted_policy::hex;
 
 /// Digits of the bytes' hash in a version's id: enough to distinguish versions.
 const BYTES_DIGITS: usize = 12;
@@ -114,7 +113,7 @@ fn id(digest: &Digest, settings: &PolicySettings) -> String {
             memory_bytes,
         } = settings;
         let limits = format!("{params_json} {cpu_budget:?} {wall_limit:?} {memory_bytes}");
-        let of_settings = hex(&Sha256::digest(limits).into());
+        let of_settings = hex(&Sha256::digest(limits));
         id.push('-');
         id.push_str(&of_settings[..SETTINGS_DIGITS]);
     }

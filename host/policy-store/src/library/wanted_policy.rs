@@ -1,12 +1,12 @@
 //! Wanted policies, as the configuration or the policy folder names them, and the errors of files that are refused.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use policy_runtime::{LoadError, ParamFaults, PolicySettings};
-use routing::CircuitSpec;
+use routing::{CircuitSpec, hex};
 use thiserror::Error;
 
 use super::component::{Digest, MAX_COMPONENT};
@@ -177,16 +177,6 @@ impl PolicyProblem {
     pub fn is_in_pin(&self) -> bool {
         matches!(self, Self::NotPinned { .. })
     }
-}
-
-/// Returns a SHA-256 in hexadecimal.
-#[must_use]
-pub fn hex(digest: &Digest) -> String {
-    digest.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ use placement::{AttemptState, PlacementPart};
 use prometheus_client::registry::Registry;
 use routing::{
     Attention, BlockEvent, CANDIDATE_CATALOGUE, Choice, DecisionInput, Dialect, DpRank, EngineBlockHash,
-    EngineSaid, FaultKind, FeaturePlan, Fleet, Generation, Hold, LoadLease, Phase, Policy, PolicyFault,
-    PolicyVersions, Pool, REQUEST_CATALOGUE, Rejection, Role, RunNumber, SplitMix64, StoredBlocks, Tier,
-    Verdict, WaitsFor, WorkerId, WorkerLoad, WorkerSpec,
+    EngineSaid, FaultKind, FeaturePlan, Fleet, Generation, Hold, LoadLease, Phase, Policy, PolicyDescription,
+    PolicyFault, PolicyVersions, Pool, REQUEST_CATALOGUE, Rejection, Role, RunNumber, SplitMix64,
+    StoredBlocks, Tier, Verdict, WaitsFor, WorkerId, WorkerLoad, WorkerSpec,
 };
 use simulator::{ClusterSpec, Knowledge, Policies, Request, RouterSpec};
 use simulator::{ProbedRequest, RouterProbe};
@@ -113,7 +113,7 @@ impl HashPolicy {
     }
 }
 
-impl Policy for HashPolicy {
+impl PolicyDescription for HashPolicy {
     fn name(&self) -> &'static str {
         "hash"
     }
@@ -121,7 +121,9 @@ impl Policy for HashPolicy {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl Policy for HashPolicy {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         let seen = self.see(input);
         let numbers = seen.numbers.iter().copied();

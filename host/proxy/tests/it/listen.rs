@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use routing::{
-    DecisionInput, Dialect, Event, EventKinds, EventListener, FeaturePlan, Policy, PolicyFault, Role, Verdict,
+    DecisionInput, Dialect, Event, EventKinds, EventListener, FeaturePlan, Policy, PolicyDescription,
+    PolicyFault, Role, Verdict,
 };
 
 use crate::client::{chat, send};
@@ -77,7 +78,7 @@ impl Listening {
     }
 }
 
-impl Policy for Listening {
+impl PolicyDescription for Listening {
     fn name(&self) -> &str {
         self.ear.policy
     }
@@ -85,7 +86,9 @@ impl Policy for Listening {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl Policy for Listening {
     fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         Ok(route(0))
     }

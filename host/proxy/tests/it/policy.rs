@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use routing::{Choice, DecisionInput, FaultKind, FeaturePlan, Phase, Policy, PolicyFault, Verdict};
+use routing::{
+    Choice, DecisionInput, FaultKind, FeaturePlan, Phase, Policy, PolicyDescription, PolicyFault, Verdict,
+};
 
 type Script = Box<dyn Fn(&DecisionInput<'_>) -> Result<Verdict, PolicyFault> + Send + Sync>;
 
@@ -68,7 +70,7 @@ impl fmt::Debug for Scripted {
     }
 }
 
-impl Policy for Scripted {
+impl PolicyDescription for Scripted {
     fn name(&self) -> &str {
         self.name
     }
@@ -76,7 +78,9 @@ impl Policy for Scripted {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl Policy for Scripted {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         self.shown.lock().unwrap().push(input.numbers.to_vec());
         self.phases.lock().unwrap().push(input.request.phase);

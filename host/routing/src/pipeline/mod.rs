@@ -32,7 +32,7 @@ use crate::decision::Verdict;
 use crate::event::EventListener;
 use crate::fault::{FaultKind, PolicyFault};
 use crate::feature::{FeaturePlan, UnknownFeature};
-use crate::policy::{DecisionInput, Policy};
+use crate::policy::{DecisionInput, Policy, PolicyDescription};
 use crate::transcript::Transcript;
 use crate::versions::{Chosen, PolicyVersion, PolicyVersions};
 
@@ -261,7 +261,7 @@ impl ScorerVersions {
     }
 }
 
-impl Policy for Pipeline {
+impl PolicyDescription for Pipeline {
     fn name(&self) -> &str {
         &self.name
     }
@@ -278,6 +278,12 @@ impl Policy for Pipeline {
         self.columns.needs_prefix() || self.scorers().any(PolicyVersions::needs_prefix)
     }
 
+    fn pipeline(&self) -> Option<&Arc<PipelineSpec>> {
+        Some(&self.spec)
+    }
+}
+
+impl Policy for Pipeline {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         Ok(self.decide_into(input, None))
     }
@@ -290,10 +296,6 @@ impl Policy for Pipeline {
         };
         let verdict = self.decide_into(input, Some(&mut noted));
         (Ok(verdict), Transcript::of_weighing(noted))
-    }
-
-    fn pipeline(&self) -> Option<&Arc<PipelineSpec>> {
-        Some(&self.spec)
     }
 
     fn listeners(&self) -> Vec<Arc<dyn EventListener>> {

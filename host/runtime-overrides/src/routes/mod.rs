@@ -10,13 +10,13 @@ mod report;
 mod saved;
 
 use conductor_config::{Config, Mark, PolicyConfig, PolicySource, RouteConfig, ShareConfig};
+use routing::hex;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 pub use self::change::{RouteAction, RouteChange, RouteChangeError};
 pub use self::report::OverrideReport;
 use policy_store::builtin;
-use policy_store::hex;
 
 /// The policies of a route.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,12 +154,12 @@ fn fingerprint(route: &RouteConfig) -> String {
         .map(|canary| (&canary.policy, canary.share))
         .collect();
     let matches = &route.matches;
-    let told = json!({
+    let route_settings = json!({
         "pool": route.pool, "models": matches.models, "path": matches.path, "headers": matches.headers,
         "policy": policy, "prefill": route.prefill_policy, "decode": route.decode_policy,
         "canaries": canaries, "shadows": shadows, "sample": shadow_sample,
     });
-    hex(&Sha256::digest(told.to_string()).into())
+    hex(&Sha256::digest(route_settings.to_string()))
 }
 
 #[cfg(test)]

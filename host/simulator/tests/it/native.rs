@@ -32,7 +32,7 @@ impl<P: conductor_policy_sdk::Policy> fmt::Debug for Native<P> {
     }
 }
 
-impl<P: conductor_policy_sdk::Policy> routing::Policy for Native<P> {
+impl<P: conductor_policy_sdk::Policy> routing::PolicyDescription for Native<P> {
     fn name(&self) -> &str {
         P::NAME
     }
@@ -40,7 +40,9 @@ impl<P: conductor_policy_sdk::Policy> routing::Policy for Native<P> {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl<P: conductor_policy_sdk::Policy> routing::Policy for Native<P> {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         let ids: Vec<WorkerId> = input.ids.iter().map(|id| id.0).collect();
         let request = conductor_policy_sdk::Request {

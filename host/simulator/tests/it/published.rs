@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use routing::{Choice, DecisionInput, FeaturePlan, Policy, PolicyFault, SplitMix64, Verdict};
+use routing::{
+    Choice, DecisionInput, FeaturePlan, Policy, PolicyDescription, PolicyFault, SplitMix64, Verdict,
+};
 
 /// Inputs of a rule.
 pub(crate) struct Shown<'a> {
@@ -58,7 +60,7 @@ impl fmt::Debug for Published {
     }
 }
 
-impl Policy for Published {
+impl PolicyDescription for Published {
     fn name(&self) -> &str {
         self.name
     }
@@ -66,7 +68,9 @@ impl Policy for Published {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl Policy for Published {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         let row = |row: &[f64]| Row {
             requests: row[0],

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use decision_log::{PipelineLine, ScoredLine, VerdictLine};
 use policy_runtime::{Divergence, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, NoAnswers, PipelineSpec, Policy, PolicyFault, Room, Weighed, Weigher,
+    DecisionInput, DecisionQueries, NoAnswers, PipelineSpec, PolicyDescription, PolicyFault, Room, Weighed,
+    Weigher,
 };
 
 use super::columns::{Columns, resolved};

@@ -7,7 +7,8 @@ use decision_log::{DecidedLine, NoteLine, PhaseName, PolicyLine};
 use placement::{CallFault, check_answer};
 use policy_runtime::WasmPolicy;
 use routing::{
-    CandidateFeature, Decision, DecisionQueries, FeaturePlan, Offer, Policy, Role, Tier, Worker, WorkerId,
+    CandidateFeature, Decision, DecisionQueries, FeaturePlan, Offer, Policy, PolicyDescription, Role, Tier,
+    Worker, WorkerId,
 };
 use serde::Serialize;
 

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use routing::{
-    DecisionInput, Event, FeaturePlan, Fleet, Policy, PolicyFault, PolicyVersions, Role, Verdict, WorkerSpec,
+    DecisionInput, Event, FeaturePlan, Fleet, Policy, PolicyDescription, PolicyFault, PolicyVersions, Role,
+    Verdict, WorkerSpec,
 };
 
 use super::inbox::{BATCH, QUEUE};
@@ -176,7 +177,7 @@ impl EventListener for Roll {
     fn rest(&self) {}
 }
 
-impl Policy for Listening {
+impl PolicyDescription for Listening {
     fn name(&self) -> &'static str {
         "listening"
     }
@@ -184,7 +185,9 @@ impl Policy for Listening {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl Policy for Listening {
     fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         unreachable!("there are no requests")
     }

@@ -28,7 +28,7 @@ impl Scripted {
     }
 }
 
-impl Policy for Scripted {
+impl PolicyDescription for Scripted {
     fn name(&self) -> &'static str {
         "scripted"
     }
@@ -36,7 +36,9 @@ impl Policy for Scripted {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl Policy for Scripted {
     fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         Ok(Verdict::Pass)
     }

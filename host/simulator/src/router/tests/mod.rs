@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use routing::{
-    Choice, DecisionInput, EventListener, FeaturePlan, Hold, Policy, PolicyFault, RequestFacts, Role, Tier,
-    Verdict,
+    Choice, DecisionInput, EventListener, FeaturePlan, Hold, Policy, PolicyDescription, PolicyFault,
+    RequestFacts, Role, Tier, Verdict,
 };
 
 use super::single::{Replica, Router};
@@ -53,7 +53,7 @@ impl fmt::Debug for Scripted {
     }
 }
 
-impl Policy for Scripted {
+impl PolicyDescription for Scripted {
     fn name(&self) -> &'static str {
         "scripted"
     }
@@ -61,7 +61,9 @@ impl Policy for Scripted {
     fn plan(&self) -> &FeaturePlan {
         &self.plan
     }
+}
 
+impl Policy for Scripted {
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
         self.seen.lock().unwrap().push(Seen {
             facts: *input.request,
