@@ -1,5 +1,5 @@
 //! A thousand feeds: threads, CPU while idle, and how fast events are taken in. Publishers run in a process of their
-//! own, so that what is counted is the feeds' alone.
+//! own, so that the count has only the feeds.
 //!
 //! `cargo bench -p kv-feed` prints it; `cargo bench -p kv-feed -- 250 20` does so for 250 feeds and 20 idle seconds.
 #![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]

@@ -57,7 +57,7 @@ pub struct WorkerReport {
 /// Reason of a worker's state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HealthReason {
-    /// Description of what is wrong, with the last error. `None` while nothing counts against the worker. Never
+    /// Description of the last failure, with its error. `None` while the worker has no failure on record. It never
     /// contains a prompt.
     pub text: Option<String>,
     /// Time since its state began. `None` where that is not known.

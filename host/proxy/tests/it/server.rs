@@ -166,15 +166,15 @@ async fn health_is_answered_although_every_connection_is_taken() {
     })
     .await;
     assert_eq!(router.metric("conductor_client_connections"), 4.0);
-    let mut told = 0;
+    let mut refused = 0;
     for client in &mut attackers[4..12] {
         let mut seen = Vec::with_capacity(4 << 10);
         let read = client.read_buf(&mut seen);
         if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(100), read).await {
-            told += usize::from(seen.starts_with(b"HTTP/1.1 503 "));
+            refused += usize::from(seen.starts_with(b"HTTP/1.1 503 "));
         }
     }
-    assert!(told > 0, "the first waiting clients get the reason");
+    assert!(refused > 0, "the first waiting clients get a 503");
 }
 
 #[tokio::test]

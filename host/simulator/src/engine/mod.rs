@@ -1,10 +1,13 @@
 //! Engines: simulated inference servers in virtual time.
 //!
-//! `cluster.rs` is the way in: workers, the links between them (`link.rs`), and when each has something to do
-//! (`due_tree.rs`). A worker (`worker/`) goes from step to step: `worker/plan.rs` settles what the next one is made
-//! of, out of the prompts (`prefill.rs`, in the order of `order.rs`) and the answers (`decode.rs`, whose tokens' times
-//! are `gaps.rs`), and `step.rs` what it costs. Its cache is `cache.rs`, over the bookkeeping of `recency.rs`. Nothing
-//! here is random, and nothing knows what a policy is.
+//! `cluster.rs` is the entry point. It has the workers, the links between them (`link.rs`), and the time of each
+//! worker's next event (`due_tree.rs`).
+//!
+//! A worker (`worker/`) runs one step after the other. `worker/plan.rs` composes a step of prompts (`prefill.rs`, in the
+//! order of `order.rs`) and of answers (`decode.rs`, with the times between tokens of `gaps.rs`). `step.rs` computes the
+//! time of a step. `cache.rs` is the worker's cache, in the order of last use that `recency.rs` keeps.
+//!
+//! The module draws no random numbers and has no policies.
 
 mod cache;
 mod cluster;

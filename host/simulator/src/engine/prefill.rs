@@ -1,7 +1,7 @@
 //! Prefill queue of a worker: waiting prompts, and those that its steps compute.
 //!
-//! Without chunks a step is one whole prompt. With chunks a step takes so many tokens: first what is left of prompts
-//! already begun, then those that come next.
+//! Without chunked prefill, a step computes one whole prompt. With it, a step computes a fixed number of tokens: first
+//! the rest of the prompts that have begun, then the next prompts in order.
 
 use std::collections::VecDeque;
 

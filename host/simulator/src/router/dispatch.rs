@@ -151,8 +151,8 @@ impl Router {
         self.state.backlogs[worker].remove(number, now_us);
     }
 
-    /// Gives back what is booked for a request. At the worker that failed, if any, it failed; at the others it is
-    /// abandoned.
+    /// Returns the load leases of a request. Its attempt counts as failed at the worker `failed`, and as abandoned at the
+    /// others.
     pub(super) fn give_back(&mut self, now_us: u64, number: usize, failed: Option<usize>) {
         let Some(booking) = self.bookings.remove(&number) else {
             return;

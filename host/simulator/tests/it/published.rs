@@ -38,7 +38,7 @@ struct Published {
     turn: AtomicU64,
 }
 
-/// Returns a policy that goes by a rule.
+/// Returns a policy that decides by a rule.
 pub(crate) fn policy(name: &'static str, rule: Rule) -> Arc<dyn Policy> {
     let columns = [
         "load.requests",

@@ -1,5 +1,5 @@
-//! Routers for language models that PyPI has as wheels: a Python launcher around a server in Rust. Each is given its
-//! backends and its policy and nothing else, logs what it must, and has one thread because it is pinned to one core.
+//! Routers for language models that PyPI has as wheels: a Python launcher around a server in Rust. Each gets its
+//! backends and its policy as its only options, and one thread because it is pinned to one core.
 
 use std::net::SocketAddr;
 use std::path::Path;
