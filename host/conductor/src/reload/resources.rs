@@ -1,13 +1,10 @@
 //! Reading of the external resources, as steps of a plan.
 
 use conductor_config::{Config, Diagnostics};
+use external_resources::{Certificates, ExternalResources, Keys, Tokenizers};
 use local_files::ConfigSource;
 
 use super::{PlanStep, RefusedConfig, RefusedPlan, Steps};
-use external_resources::Certificates;
-use external_resources::ExternalResources;
-use external_resources::Keys;
-use external_resources::Tokenizers;
 
 /// Configuration with its source and its text.
 #[derive(Debug, Clone, Copy)]

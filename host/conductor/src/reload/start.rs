@@ -3,13 +3,13 @@
 //! Its plan runs the steps of every plan, and its commit is that of every reload. [`Reloader::plan_start`] holds the only
 //! differences of the plan, [`Reloader::commit_start`] those of the reports. `app/sockets.rs` binds the first sockets.
 
+use observability::error_chain;
 use policy_store::Prepared;
 use runtime_overrides::Overlays;
 use tracing::error;
 
 use super::plan::{FilePlan, ParsedText};
 use super::{RefusedPlan, Reloader};
-use observability::error_chain;
 
 impl Reloader {
     /// Plans the first configuration.

@@ -13,6 +13,7 @@ use crate::base::reply;
 use crate::dispatch::attempt::Answer;
 use crate::dispatch::attempt_error::{AttemptError, is_retryable_status};
 use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::load_guard::LoadGuard;
 use crate::fleet::health::AttemptToken;
 use crate::fleet::pool::Member;
 
@@ -115,15 +116,10 @@ pub(crate) fn failed_in_stream(
 
 /// Keeps a worker's answer for the client, in case no other worker does better.
 pub(crate) async fn refused(request: &InferenceRequest, answer: Answer) -> AttemptError {
-    if is_retryable_status(answer.response.status()) {
-        answer.attempt.lease.failed();
-    }
     let member = &request.pool().workers.members[answer.attempt.member];
     let token = answer.attempt.token;
     let (mut head, mut body) = answer.response.into_parts();
-    if head.status.is_server_error() {
-        member.link.metrics.failed(FailureKind::ServerError);
-    }
+    count_refusal(member, &answer.attempt.lease, head.status);
     strip_hop_by_hop(&mut head.headers);
     match read_body(&mut body, LONGEST_ERROR, answer.timeouts.idle).await {
         Ok(text) => {
@@ -134,6 +130,16 @@ pub(crate) async fn refused(request: &InferenceRequest, answer: Answer) -> Attem
             member.link.metrics.failed(FailureKind::BrokenOff);
             AttemptError::BrokeOff(error)
         }
+    }
+}
+
+/// Counts an answer that is kept from the client against its worker.
+pub(crate) fn count_refusal(member: &Member, lease: &LoadGuard, status: StatusCode) {
+    if is_retryable_status(status) {
+        lease.failed();
+    }
+    if status.is_server_error() {
+        member.link.metrics.failed(FailureKind::ServerError);
     }
 }
 

@@ -72,8 +72,11 @@ pub(crate) struct AttemptSpec {
 }
 
 impl AttemptSpec {
-    /// Makes the parameters for the whole of a request.
+    /// Books a request that one worker serves. Returns the parameters of the attempt.
     pub(crate) fn whole(request: &InferenceRequest, choice: WorkerChoice) -> Self {
+        if let Some(pd) = &request.pool().pd {
+            pd.metrics.whole.inc();
+        }
         let limits = match &request.pool().pd {
             // One worker runs both legs, which are otherwise limited leg by leg.
             Some(pd) => RequestLimits {

@@ -15,9 +15,6 @@ pub(crate) async fn send(
     tries: u32,
 ) -> Result<Answer, AttemptFailure> {
     let pool = request.pool();
-    if let Some(pd) = &pool.pd {
-        pd.metrics.whole.inc();
-    }
     let mut sent = attempt::send(request, AttemptSpec::whole(request, choice)).await;
     let is_not_served = match &mut sent {
         Ok(answer) if check::may_be_not_served(request, answer.response.status()) => {

@@ -149,8 +149,7 @@ impl Service {
 
     /// Returns `true` if the configuration forwards the path to workers.
     fn forwards(&self, path: &str) -> bool {
-        let edge = self.proxy.snapshots.edge();
-        edge.forward.iter().any(|added| **added == *path)
+        self.proxy.snapshots.edge().forwards(path)
     }
 
     /// Answers a request for a stored response of a worker.

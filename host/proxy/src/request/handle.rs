@@ -148,6 +148,7 @@ async fn dispatch(
     let mut session = PlacementSession::new(Arc::clone(request));
     let deadline = session.deadline();
     let dispatching = session.dispatch(&proxy.dispatcher);
+    // In place: a function would hold the large future twice.
     let placed = match deadline {
         None => dispatching.await,
         Some(deadline) => {

@@ -25,10 +25,7 @@ pub(crate) fn salt(tenant: &str, own: Option<&str>) -> String {
         .chain_update([0])
         .chain_update(own.unwrap_or_default())
         .finalize();
-    digest[..SALT_BYTES]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    routing::hex(&digest[..SALT_BYTES])
 }
 
 /// Returns the body with the salt as its last member. Of several members with one name, engines take the last. `body`

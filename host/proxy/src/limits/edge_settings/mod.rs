@@ -59,6 +59,11 @@ pub(crate) struct EdgeSettings {
 }
 
 impl EdgeSettings {
+    /// Returns `true` if the configuration forwards the path to workers.
+    pub(crate) fn forwards(&self, path: &str) -> bool {
+        self.forward.iter().any(|added| **added == *path)
+    }
+
     /// Builds the settings after a reload. The `Via` pseudonym and the budget of bodies are kept.
     pub(crate) fn next(previous: Option<&Self>, spec: EdgeSpec) -> Self {
         let EdgeSpec {

@@ -28,6 +28,30 @@ pub(crate) struct ClientHeaders {
 }
 
 impl ClientHeaders {
+    /// Identifies the client of a request by its headers, and takes its key from them. Requests without an id get one.
+    pub(crate) fn enter(
+        proxy: &Proxy,
+        snapshot: &Snapshot,
+        seq: u64,
+        shape: ErrorShape,
+        headers: &mut HeaderMap,
+    ) -> (Self, Result<Option<RateLimitGuard>, Refusal>) {
+        let id = headers.entry(X_REQUEST_ID);
+        let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
+        let Entry { caller, reservation } = snapshot.clients.enter(headers);
+        (Self { id, shape, caller }, reservation)
+    }
+
+    /// Returns the request id.
+    pub(crate) fn id(&self) -> &HeaderValue {
+        &self.id
+    }
+
+    /// Returns the name of the client whose key the request has.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.caller.as_ref().map(|caller| &*caller.name)
+    }
+
     /// Sets the headers. The client gets its own request id, whatever the worker's is.
     pub(crate) fn set(&self, headers: &mut HeaderMap) {
         if let Some(caller) = &self.caller {
@@ -64,16 +88,15 @@ impl ClientArrival {
         from: Option<IpAddr>,
     ) -> Self {
         let (seq, mut headers) = (proxy.next_seq(), head.headers);
-        let id = headers.entry(X_REQUEST_ID);
-        let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
-        let Entry { caller, reservation } = snapshot.clients.enter(&mut headers);
+        let shape = endpoint.spec().errors;
+        let (client, reservation) = ClientHeaders::enter(proxy, snapshot, seq, shape, &mut headers);
         let target = head.uri.into_parts().path_and_query;
         let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
         let arrived = Instant::now();
         let access = AccessHandle::begin(&snapshot.settings.record, || AccessStart {
             seq,
-            id: Some(&id),
-            client: caller.as_ref().map(|caller| &*caller.name),
+            id: Some(client.id()),
+            client: client.name(),
             method: &head.method,
             path: logged_path(endpoint, &target),
             arrived,
@@ -83,7 +106,7 @@ impl ClientArrival {
             endpoint,
             seq,
             run: proxy.run,
-            id,
+            id: client.id().clone(),
             from,
             arrived,
             method: head.method,
@@ -92,12 +115,8 @@ impl ClientArrival {
             access,
         };
         Self {
-            client: ClientHeaders {
-                id: head.id.clone(),
-                shape: endpoint.spec().errors,
-                caller,
-            },
             head,
+            client,
             reservation,
         }
     }

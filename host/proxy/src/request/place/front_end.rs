@@ -19,9 +19,8 @@ use super::arrival::{ClientArrival, ClientHeaders};
 use super::header_changes::HeaderChanges;
 use super::open::{ArrivedRequest, OpenRequest, open};
 use crate::base::headers::strip_hop_by_hop;
-use crate::base::label::FailureKind;
 use crate::base::reply::{self, Refusal};
-use crate::dispatch::answer_check::read_refusal;
+use crate::dispatch::answer_check::{count_refusal, read_refusal};
 use crate::dispatch::attempt::{AttemptSpec, BegunAttempt, DecisionReport};
 use crate::dispatch::attempt_error::{AttemptError, AttemptFailure, is_retryable_status};
 use crate::dispatch::inference_request::InferenceRequest;
@@ -235,9 +234,8 @@ fn endpoint_of(proxy: &Proxy, snapshot: &Snapshot, head: &Parts) -> Result<Endpo
         let spec = endpoint.spec();
         !spec.upgrades && matches!(spec.work, EndpointWork::Model)
     };
-    let is_forwarded = || snapshot.edge.forward.iter().any(|added| **added == *path);
     let endpoint = Endpoint::of_path(path).filter(served);
-    let endpoint = endpoint.or_else(|| is_forwarded().then_some(Endpoint::Forwarded));
+    let endpoint = endpoint.or_else(|| snapshot.edge.forwards(path).then_some(Endpoint::Forwarded));
     let endpoint = endpoint.ok_or_else(|| Refusal::UnknownPath {
         path: reply::cut(path),
     })?;
@@ -272,6 +270,7 @@ async fn within<T>(
     let Some(deadline) = deadline else {
         return step.await;
     };
+    // A future that is ready would not be timed out.
     if deadline <= tokio::time::Instant::now() {
         return Err(Refusal::RequestTimeout);
     }
@@ -303,9 +302,6 @@ impl OpenPlacement {
         let request = Arc::clone(&self.request);
         let pool = request.pool();
         let member = &pool.workers.members[choice.member];
-        if let Some(pd) = &pool.pd {
-            pd.metrics.whole.inc();
-        }
         let spec = AttemptSpec::whole(&request, choice);
         let mut headers = HeaderChanges::between(&self.original, &request.head.headers);
         if let Some(rank) = spec.rank {
@@ -434,10 +430,7 @@ impl PlacedHandle {
             Err(response) => {
                 let status = response.status();
                 attempt.answered(&request.pool().workers, status, response.headers());
-                attempt.lease.failed();
-                if status.is_server_error() {
-                    member.link.metrics.failed(FailureKind::ServerError);
-                }
+                count_refusal(member, &attempt.lease, status);
                 read_refusal(&request, member, attempt.token, *response)
             }
         };

@@ -13,7 +13,7 @@ mod open;
 
 pub use self::answer_handle::AnswerHandle;
 pub(crate) use self::answer_handle::{AnswerHead, AnswerKind};
-pub(crate) use self::arrival::ClientArrival;
+pub(crate) use self::arrival::{ClientArrival, ClientHeaders};
 pub use self::front_end::{
     AnswerFailure, AnswerStart, AttemptTimeouts, Place, Placed, PlacedHandle, PlacedWorker, SendFailure,
 };

@@ -8,12 +8,12 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use inference_api::{Endpoint, is_response_id};
+use inference_api::{Endpoint, ErrorShape, is_response_id};
 use worker_client::{OutgoingRequest, SendTimeouts};
 
 use super::{ResponseKey, check_in_service, member_of};
 use crate::base::deadline::ResponseDeadline;
-use crate::base::headers::{self, X_REQUEST_ID};
+use crate::base::headers;
 use crate::base::idle_timeout::IdleTimeoutLimits;
 use crate::base::label::FailureKind;
 use crate::base::reply::{self, Refusal};
@@ -21,11 +21,12 @@ use crate::dispatch::attempt::{self, Answer, BegunAttempt, DecisionReport};
 use crate::dispatch::load_guard::LoadGuard;
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::session::PlacedAnswer;
-use crate::limits::clients::{Entry, RateLimitGuard};
+use crate::limits::clients::RateLimitGuard;
 use crate::observe::access::{AccessHandle, AccessStart};
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::lifecycle::RequestLifecycle;
+use crate::request::place::ClientHeaders;
 use crate::request::response_body::Body;
 use crate::request::snapshot::Snapshot;
 use crate::request::stream::{self, RelayParts};
@@ -100,25 +101,23 @@ struct ResponseRequest<'a> {
 pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Response<Body> {
     let (mut head, body) = request.into_parts();
     let seq = proxy.next_seq();
-    let id = head.headers.entry(X_REQUEST_ID);
-    let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
     let snapshot = proxy.snapshots.load();
-    let Entry { caller, reservation } = snapshot.clients.enter(&mut head.headers);
-    let client = caller.as_ref().map_or("", |caller| &*caller.name);
+    let shape = ErrorShape::OpenAi;
+    let (client, reservation) = ClientHeaders::enter(proxy, &snapshot, seq, shape, &mut head.headers);
     let arrived = Instant::now();
     let access = AccessHandle::begin(&snapshot.settings.record, || AccessStart {
         seq,
-        id: Some(&id),
-        client: caller.as_ref().map(|caller| &*caller.name),
+        id: Some(client.id()),
+        client: client.name(),
         method: &head.method,
         path: logged_path(head.uri.path()),
         arrived,
         generation: snapshot.generation.0,
     });
     let request = ResponseRequest {
-        client,
+        client: client.name().unwrap_or_default(),
         head,
-        id: id.clone(),
+        id: client.id().clone(),
         arrived,
         access: access.clone(),
         body,
@@ -130,12 +129,9 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
     let mut response = answered.unwrap_or_else(|refusal| {
         proxy.metrics.edge.refused(&refusal);
         access.refused(&refusal);
-        reply::refuse(&refusal).map(Body::from)
+        client.refuse(&refusal).map(Body::from)
     });
-    if let Some(caller) = caller {
-        caller.set_ratelimit_headers(response.headers_mut());
-    }
-    response.headers_mut().insert(X_REQUEST_ID, id);
+    client.set(response.headers_mut());
     response
 }
 
