@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use routing::{
     Chosen, Decision, DecisionInput, DecisionQueries, FeaturePlan, Hold, LeastLoaded, Offer, Policy,
-    PolicyFault, RequestFacts, Transcript, Verdict,
+    PolicyFault, RequestFacts, Role, Transcript, Verdict,
 };
 
 use crate::candidates::{AttemptState, Candidates};
@@ -38,6 +38,12 @@ impl<V: PlacementView> PolicyCall<'_, V> {
     #[must_use]
     pub fn facts(&self) -> &RequestFacts {
         &self.facts
+    }
+
+    /// Returns the number of candidates.
+    #[must_use]
+    pub fn candidates(&self) -> usize {
+        self.queries.ids().len()
     }
 
     /// Lays out the columns of a plan for a record. Matches that it has to look up for it are not kept for the
@@ -161,9 +167,13 @@ impl<V: PlacementView> PolicyCall<'_, V> {
     pub(crate) fn choice(&self, candidates: &Candidates, row: usize) -> WorkerChoice {
         let matches = self.queries.known_matches();
         let matched = matches.and_then(|matches| matches.get(row));
+        // Where a call has workers of both legs, those of the other leg are no alternative.
+        let decodes = |row: usize| candidates.roles[row] == Role::Decode;
+        let best = matches.and_then(|matches| matches.best_of(|other| decodes(other) == decodes(row)));
         WorkerChoice {
             member: candidates.members[row],
             matched: matched.map(|found| found.any_tokens),
+            best,
         }
     }
 }

@@ -81,7 +81,13 @@ impl PrefixMatches {
     /// Returns the longest match of any row on any tier. `None` if no cache is known.
     #[must_use]
     pub fn best(&self) -> Option<u32> {
-        let known = (0..self.found.len()).filter_map(|row| self.get(row));
+        self.best_of(|_| true)
+    }
+
+    /// Returns the longest match on any tier of the rows that count. `None` if none of their caches is known.
+    pub(crate) fn best_of(&self, counts: impl Fn(usize) -> bool) -> Option<u32> {
+        let rows = (0..self.found.len()).filter(|row| counts(*row));
+        let known = rows.filter_map(|row| self.get(row));
         known.map(|found| found.any_tokens).max()
     }
 

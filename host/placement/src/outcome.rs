@@ -35,6 +35,8 @@ pub struct WorkerChoice {
     pub member: usize,
     /// Prompt tokens that the worker holds on any tier, where the index was looked up and its cache is known.
     pub matched: Option<u32>,
+    /// Longest match of all candidates that could have been chosen in its place.
+    pub best: Option<u32>,
 }
 
 /// Terms on which a request is held.
@@ -56,6 +58,7 @@ impl WorkerPlacement {
             answers: WorkerChoice {
                 member,
                 matched: None,
+                best: None,
             },
             prefills: None,
             score: f64::NAN,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
+use inference_api::EndpointClass;
 use kv_index::SharedPrefixIndex;
 use prometheus_client::registry::Registry;
 use routing::{RunNumber, WorkerId};
@@ -80,8 +81,8 @@ impl Proxy {
     }
 
     /// Counts a refusal before the route of the request is known. Returns the refusal.
-    pub(crate) fn unrouted(&self, refusal: Refusal) -> Refusal {
-        self.metrics.dispatch.pools.unrouted(refusal.outcome());
+    pub(crate) fn unrouted(&self, class: EndpointClass, refusal: Refusal) -> Refusal {
+        self.metrics.dispatch.unrouted(class, &refusal);
         self.metrics.edge.refused(&refusal);
         refusal
     }

@@ -53,6 +53,8 @@ pub struct WorkerBody {
     channel: RequestChannel,
     /// First frame, read early to inspect it.
     peeked: Option<Frame<Bytes>>,
+    /// Time when the channel could take the request.
+    connected: Option<Instant>,
     /// Driver of a connection that switched to another protocol. It has ended.
     upgraded: Option<Pin<Box<Driver>>>,
 }
@@ -146,6 +148,7 @@ impl WorkerBody {
             incoming,
             channel,
             peeked: None,
+            connected: None,
             upgraded,
         }
     }
@@ -159,6 +162,17 @@ impl WorkerBody {
             self.peeked = self.frame().await.transpose()?;
         }
         Ok(self.peeked.as_ref().and_then(Frame::data_ref))
+    }
+
+    /// Returns the time when a connection was at hand, kept or new, and the request was written to it.
+    #[must_use]
+    pub fn connected_at(&self) -> Option<Instant> {
+        self.connected
+    }
+
+    /// Records the time when the channel could take the request.
+    pub(super) fn connected(&mut self, at: Instant) {
+        self.connected = Some(at);
     }
 
     /// Returns the worker's address.

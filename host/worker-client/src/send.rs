@@ -160,7 +160,7 @@ async fn send_with_retry(
             // Servers close idle connections at any time, so a fresh connection is tried. If the failure came later,
             // the worker had the request and its outcome is unknown.
             Err(SendError::Closed(Some(error))) if error.is_canceled() || sent.elapsed() < STALE_WITHIN => {}
-            response => return response,
+            response => return response.map(|response| connected(response, sent)),
         }
     }
     if permit.is_none() {
@@ -175,7 +175,14 @@ async fn send_with_retry(
         false => pool.connect(permit, timeouts.connect).await,
     };
     let fresh = fresh.map_err(SendError::Connect)?;
-    send(pool, fresh, outgoing, timeouts.first_byte).await
+    let sent = Instant::now();
+    let response = send(pool, fresh, outgoing, timeouts.first_byte).await?;
+    Ok(connected(response, sent))
+}
+
+fn connected(mut response: Response<WorkerBody>, at: Instant) -> Response<WorkerBody> {
+    response.body_mut().connected(at);
+    response
 }
 
 /// Takes a channel that is open already. An upgrade request needs an exclusive connection.

@@ -114,6 +114,10 @@ pub struct AccessEnd {
 /// Durations of the stages before an answer, in seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct AccessStages {
+    /// Reception of the body.
+    #[serde(rename = "read_s", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "seconds")]
+    pub read: Option<Duration>,
     /// Wait in the queue.
     #[serde(rename = "queue_s", skip_serializing_if = "Option::is_none")]
     #[serde(serialize_with = "seconds")]
@@ -126,7 +130,11 @@ pub struct AccessStages {
     #[serde(rename = "decide_s", skip_serializing_if = "Option::is_none")]
     #[serde(serialize_with = "seconds")]
     pub decide: Option<Duration>,
-    /// Last dispatch to the head of the worker's answer.
+    /// Last dispatch to a connection.
+    #[serde(rename = "connect_s", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "seconds")]
+    pub connect: Option<Duration>,
+    /// From then to the head of the worker's answer.
     #[serde(rename = "first_byte_s", skip_serializing_if = "Option::is_none")]
     #[serde(serialize_with = "seconds")]
     pub first_byte: Option<Duration>,
@@ -260,6 +268,8 @@ mod tests {
                 finish: Some("stop"),
             },
             stages: AccessStages {
+                read: time,
+                connect: time,
                 queue: time,
                 tokens: time,
                 decide: time,

@@ -126,11 +126,13 @@ impl BegunAttempt {
         let token = member.link.begin();
         request.progress.is_sent.store(true, Ordering::Relaxed);
         lease.dispatched();
+        let dispatched = Instant::now();
+        request.head.watch.stages.dispatched(dispatched);
         Self {
             member: choice.member,
             lease,
             token,
-            dispatched: Instant::now(),
+            dispatched,
         }
     }
 
@@ -250,9 +252,11 @@ pub(crate) fn book_prompt(request: &InferenceRequest, choice: WorkerChoice) -> L
     let prompt = request.prompt_tokens();
     let matched = choice.matched.unwrap_or(0);
     if request.params.prompt.is_some() {
-        pool.metrics.prompt_tokens.inc_by(prompt.into());
-        pool.metrics.matched_tokens.inc_by(matched.into());
-        pool.metrics.matched_lengths.observe(matched.into());
+        let metrics = &pool.metrics.prompt_tokens;
+        metrics.prompt.inc_by(prompt.into());
+        metrics.best_match.inc_by(choice.best.unwrap_or(0).into());
+        metrics.matched.inc_by(matched.into());
+        metrics.matched_lengths.observe(matched.into());
     }
     book(request, choice, |load| {
         load.book(prompt, prompt.saturating_sub(matched))

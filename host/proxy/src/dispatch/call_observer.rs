@@ -45,6 +45,8 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         match policy {
             CalledPolicy::Version(_) => {
                 let metrics = &self.request.policy(call.facts().phase).metrics;
+                let candidates = call.candidates() as f64;
+                self.request.pool().metrics.candidates.observe(candidates);
                 let gathering = self.started.map(|started| now.duration_since(started));
                 metrics
                     .gather_time
@@ -153,7 +155,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
 impl CallObserver<'_> {
     /// Records the deciding policy in the access log. `version`: `None` if the fallback decides.
     fn log_policy(&self, phase: Phase, version: Option<&str>) {
-        self.request.head.access.update(|line| {
+        self.request.head.watch.access.update(|line| {
             let name = self.request.policy(phase).versions.name();
             line.policy = AccessPolicy {
                 policy: Some(name.into()),

@@ -1,16 +1,23 @@
 //! Metrics of dispatch: requests and prompts of pools, splits over two workers, and shadows.
 
+use std::sync::Arc;
+
+use inference_api::EndpointClass;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::base::buckets::{prompt_lengths, request_times};
+use crate::base::buckets::{candidate_counts, pauses, prompt_lengths, request_times, stage_times};
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::base::metric_labels::{PoolLabel, PoolOutcomeLabel, TimesFamily};
+use crate::base::reply::Refusal;
+use crate::dispatch::model_metrics::{ModelFamilies, ModelTable};
 use crate::dispatch::shadow::ShadowFamilies;
 use crate::fleet::health::RetryMetrics;
+use crate::observe::stages::STAGES;
 use crate::tokens::PromptMetrics;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -19,10 +26,17 @@ struct PoolShapeLabel {
     shape: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolStageLabel {
+    pool: String,
+    stage: &'static str,
+}
+
 /// Metrics of dispatch. A clone is another handle to the same numbers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DispatchMetrics {
     pub(crate) pools: PoolFamilies,
+    pub(crate) models: ModelFamilies,
     pub(crate) splits: SplitFamilies,
     pub(crate) shadows: ShadowFamilies,
 }
@@ -30,8 +44,15 @@ pub(crate) struct DispatchMetrics {
 impl DispatchMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.pools.register(registry);
+        self.models.register(registry);
         self.splits.register(registry);
         self.shadows.register(registry);
+    }
+
+    /// Counts a request that no route matched.
+    pub(crate) fn unrouted(&self, class: EndpointClass, refusal: &Refusal) {
+        self.pools.unrouted(refusal.outcome());
+        self.models.unrouted(class, refusal.status());
     }
 }
 
@@ -39,26 +60,52 @@ impl DispatchMetrics {
 #[derive(Debug, Clone)]
 pub(crate) struct PoolFamilies {
     requests: Family<PoolOutcomeLabel, Counter>,
-    first_token: TimesFamily<PoolLabel>,
-    duration: TimesFamily<PoolLabel>,
-    prompt_tokens: Family<PoolLabel, Counter>,
-    matched_tokens: Family<PoolLabel, Counter>,
-    matched_lengths: TimesFamily<PoolLabel>,
+    in_flight: Family<PoolLabel, Gauge>,
+    times: TimeFamilies,
+    prompts: ReuseFamilies,
+    candidates: TimesFamily<PoolLabel>,
     index_queries: Family<PoolLabel, Counter>,
-    cached_tokens: Family<PoolLabel, Counter>,
+}
+
+/// Families of times.
+#[derive(Debug, Clone)]
+struct TimeFamilies {
+    stages: TimesFamily<PoolStageLabel>,
+    overhead: TimesFamily<PoolLabel>,
+    longest_pauses: TimesFamily<PoolLabel>,
+}
+
+/// Families of prompt tokens, from those that came to those that were cached.
+#[derive(Debug, Clone)]
+struct ReuseFamilies {
+    prompt: Family<PoolLabel, Counter>,
+    best_match: Family<PoolLabel, Counter>,
+    matched: Family<PoolLabel, Counter>,
+    matched_lengths: TimesFamily<PoolLabel>,
+    reported_prompt: Family<PoolLabel, Counter>,
+    cached: Family<PoolLabel, Counter>,
 }
 
 impl Default for PoolFamilies {
     fn default() -> Self {
         Self {
             requests: Family::default(),
-            first_token: Family::new_with_constructor(request_times),
-            duration: Family::new_with_constructor(request_times),
-            prompt_tokens: Family::default(),
-            matched_tokens: Family::default(),
-            matched_lengths: Family::new_with_constructor(prompt_lengths),
+            in_flight: Family::default(),
+            times: TimeFamilies {
+                stages: Family::new_with_constructor(stage_times),
+                overhead: Family::new_with_constructor(stage_times),
+                longest_pauses: Family::new_with_constructor(pauses),
+            },
+            prompts: ReuseFamilies {
+                prompt: Family::default(),
+                best_match: Family::default(),
+                matched: Family::default(),
+                matched_lengths: Family::new_with_constructor(prompt_lengths),
+                reported_prompt: Family::default(),
+                cached: Family::default(),
+            },
+            candidates: Family::new_with_constructor(candidate_counts),
             index_queries: Family::default(),
-            cached_tokens: Family::default(),
         }
     }
 }
@@ -71,44 +118,31 @@ impl PoolFamilies {
             self.requests.clone(),
         );
         r.register(
-            "time_to_first_token_seconds",
-            "From the request's head to the first byte of a streamed answer",
-            self.first_token.clone(),
+            "requests_in_flight",
+            "Requests between the match of their route and the end of their answer",
+            self.in_flight.clone(),
         );
+        self.times.register(r);
+        self.prompts.register(r);
         r.register(
-            "request_duration_seconds",
-            "From the request's head to the end of its answer",
-            self.duration.clone(),
-        );
-        r.register(
-            "prompt_tokens",
-            "Prompt tokens of routed requests with known tokens",
-            self.prompt_tokens.clone(),
-        );
-        r.register(
-            "matched_tokens",
-            "Of those, tokens cached at the chosen worker according to the index",
-            self.matched_tokens.clone(),
-        );
-        r.register(
-            "matched_prompt_tokens",
-            "Cached prompt tokens at the chosen worker according to the index, per request",
-            self.matched_lengths.clone(),
+            "decision_candidates",
+            "Candidates of a policy's call",
+            self.candidates.clone(),
         );
         r.register(
             "index_queries",
             "Queries of the prefix index, one for all candidates of a decision",
             self.index_queries.clone(),
         );
-        r.register(
-            "cached_tokens",
-            "Cached prompt tokens in the usage of workers' answers",
-            self.cached_tokens.clone(),
-        );
     }
 
-    /// Returns the metrics of one pool, with those that fleet and tokens own.
-    pub(crate) fn pool(&self, name: &str, retries: RetryMetrics, prompts: PromptMetrics) -> PoolMetrics {
+    /// Returns the metrics of one pool, with those that others own.
+    pub(crate) fn pool(&self, name: &str, shared: SharedPoolMetrics) -> PoolMetrics {
+        let SharedPoolMetrics {
+            retries,
+            prompts,
+            models,
+        } = shared;
         let pool = PoolLabel::of(name);
         let with = |outcome| PoolOutcomeLabel {
             pool: name.to_owned(),
@@ -116,25 +150,103 @@ impl PoolFamilies {
         };
         PoolMetrics {
             requests: OUTCOMES.map(|(_, label)| self.requests.get_or_create_owned(&with(label))),
-            first_token: self.first_token.get_or_create_owned(&pool),
-            duration: self.duration.get_or_create_owned(&pool),
-            prompt_tokens: self.prompt_tokens.get_or_create_owned(&pool),
-            matched_tokens: self.matched_tokens.get_or_create_owned(&pool),
-            matched_lengths: self.matched_lengths.get_or_create_owned(&pool),
+            in_flight: self.in_flight.get_or_create_owned(&pool),
+            times: self.times.pool(name),
+            prompt_tokens: self.prompts.pool(&pool),
+            candidates: self.candidates.get_or_create_owned(&pool),
             index_queries: self.index_queries.get_or_create_owned(&pool),
-            cached_tokens: self.cached_tokens.get_or_create_owned(&pool),
             retries,
             prompts,
+            models,
         }
     }
 
     /// Counts a request that no route matched.
-    pub(crate) fn unrouted(&self, outcome: Outcome) {
+    fn unrouted(&self, outcome: Outcome) {
         let label = PoolOutcomeLabel {
             pool: String::new(),
             outcome: OUTCOMES[outcome as usize].1,
         };
         self.requests.get_or_create(&label).inc();
+    }
+}
+
+impl TimeFamilies {
+    fn pool(&self, name: &str) -> PoolTimes {
+        let stage = |stage| PoolStageLabel {
+            pool: name.to_owned(),
+            stage,
+        };
+        let pool = PoolLabel::of(name);
+        PoolTimes {
+            stages: STAGES.map(|(_, label)| self.stages.get_or_create_owned(&stage(label))),
+            overhead: self.overhead.get_or_create_owned(&pool),
+            longest_pauses: self.longest_pauses.get_or_create_owned(&pool),
+        }
+    }
+
+    fn register(&self, r: &mut Registry) {
+        r.register(
+            "stage_seconds",
+            "Times of the stages before the answer",
+            self.stages.clone(),
+        );
+        r.register(
+            "overhead_seconds",
+            "The router's own time: from the request's head to its first dispatch, without reception of the body and queue",
+            self.overhead.clone(),
+        );
+        r.register(
+            "stream_longest_pause_seconds",
+            "Longest pause between two pieces of a complete streamed answer",
+            self.longest_pauses.clone(),
+        );
+    }
+}
+
+impl ReuseFamilies {
+    fn pool(&self, pool: &PoolLabel) -> ReuseMetrics {
+        ReuseMetrics {
+            prompt: self.prompt.get_or_create_owned(pool),
+            best_match: self.best_match.get_or_create_owned(pool),
+            matched: self.matched.get_or_create_owned(pool),
+            matched_lengths: self.matched_lengths.get_or_create_owned(pool),
+            reported_prompt: self.reported_prompt.get_or_create_owned(pool),
+            cached: self.cached.get_or_create_owned(pool),
+        }
+    }
+
+    fn register(&self, r: &mut Registry) {
+        r.register(
+            "prompt_tokens",
+            "Prompt tokens of routed requests with known tokens",
+            self.prompt.clone(),
+        );
+        r.register(
+            "best_match_tokens",
+            "Of those, tokens cached at the candidate with the longest match according to the index",
+            self.best_match.clone(),
+        );
+        r.register(
+            "matched_tokens",
+            "Of those, tokens cached at the chosen worker according to the index",
+            self.matched.clone(),
+        );
+        r.register(
+            "matched_prompt_tokens",
+            "Cached prompt tokens at the chosen worker according to the index, per request",
+            self.matched_lengths.clone(),
+        );
+        r.register(
+            "reported_prompt_tokens",
+            "Prompt tokens of answers whose usage reports cached tokens",
+            self.reported_prompt.clone(),
+        );
+        r.register(
+            "cached_tokens",
+            "Cached prompt tokens in the usage of workers' answers",
+            self.cached.clone(),
+        );
     }
 }
 
@@ -201,21 +313,48 @@ impl SplitFamilies {
 #[derive(Debug)]
 pub(crate) struct PoolMetrics {
     requests: [Counter; OUTCOMES.len()],
-    pub(crate) first_token: Histogram,
-    pub(crate) duration: Histogram,
-    pub(crate) prompt_tokens: Counter,
-    pub(crate) matched_tokens: Counter,
-    pub(crate) matched_lengths: Histogram,
+    pub(crate) in_flight: Gauge,
+    pub(crate) times: PoolTimes,
+    pub(crate) prompt_tokens: ReuseMetrics,
+    pub(crate) candidates: Histogram,
     pub(crate) index_queries: Counter,
-    pub(crate) cached_tokens: Counter,
     pub(crate) retries: RetryMetrics,
     pub(crate) prompts: PromptMetrics,
+    pub(crate) models: Arc<ModelTable>,
+}
+
+/// Metric handles of one pool that other groups own.
+#[derive(Debug)]
+pub(crate) struct SharedPoolMetrics {
+    pub(crate) retries: RetryMetrics,
+    pub(crate) prompts: PromptMetrics,
+    pub(crate) models: Arc<ModelTable>,
 }
 
 impl PoolMetrics {
     pub(crate) fn ended(&self, outcome: Outcome) {
         self.requests[outcome as usize].inc();
     }
+}
+
+/// Histograms of one pool's times.
+#[derive(Debug)]
+pub(crate) struct PoolTimes {
+    /// Times of the stages, indexed by their discriminants.
+    pub(crate) stages: [Histogram; STAGES.len()],
+    pub(crate) overhead: Histogram,
+    pub(crate) longest_pauses: Histogram,
+}
+
+/// Counters of one pool's prompt tokens.
+#[derive(Debug)]
+pub(crate) struct ReuseMetrics {
+    pub(crate) prompt: Counter,
+    pub(crate) best_match: Counter,
+    pub(crate) matched: Counter,
+    pub(crate) matched_lengths: Histogram,
+    pub(crate) reported_prompt: Counter,
+    pub(crate) cached: Counter,
 }
 
 /// Metric handles of one pool's pairs.

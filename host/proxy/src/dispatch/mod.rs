@@ -14,6 +14,7 @@ pub(crate) mod inference_request;
 pub(crate) mod load_guard;
 pub(crate) mod matches;
 pub(crate) mod metrics;
+pub(crate) mod model_metrics;
 pub(crate) mod pool_state;
 pub(crate) mod queries;
 pub(crate) mod request_head;

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use inference_api::{BodyError, Endpoint, ModelField, Peek};
 use routing::RunNumber;
 
-use crate::observe::access::AccessHandle;
+use crate::observe::watch::RequestWatch;
 
 /// Head of a request, and its number and time of arrival.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,
     pub(crate) headers: HeaderMap,
-    /// Record of the request in the access log.
-    pub(crate) access: AccessHandle,
+    /// Observation of the request on its way to a worker.
+    pub(crate) watch: RequestWatch,
 }
 
 impl RequestHead {

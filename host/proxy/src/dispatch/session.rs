@@ -22,6 +22,7 @@ use crate::dispatch::speculative_insert;
 use crate::dispatch::split::{self, KeptPrompt, PrefillLeg, SplitAnswer, WorkerPair};
 use crate::fleet::catalog::{self, UnservedModel};
 use crate::limits::admission::{AdmissionSession, Permit, start_deadline};
+use crate::observe::stages::RequestStage;
 
 /// Placement of one request.
 #[derive(Debug)]
@@ -82,9 +83,9 @@ impl PlacementSession {
     pub(crate) async fn next(&mut self, dispatcher: &Dispatcher) -> Result<WorkerPlacement, Refusal> {
         let request = Arc::clone(&self.request);
         if self.attempt == 0 {
-            let started = request.head.access.timer();
+            let started = std::time::Instant::now();
             let entered = self.admission.enter(&request.admission()).await;
-            request.head.access.took(started, |stages| &mut stages.queue);
+            request.head.watch.took(RequestStage::Queue, started);
             entered?;
         }
         loop {
@@ -109,9 +110,9 @@ impl PlacementSession {
                     return Ok(placement);
                 }
                 PlacementOutcome::Hold(terms) => {
-                    let started = request.head.access.timer();
+                    let started = std::time::Instant::now();
                     let held = self.admission.hold(&request.admission(), terms, released).await;
-                    request.head.access.took(started, |stages| &mut stages.queue);
+                    request.head.watch.took(RequestStage::Queue, started);
                     held?;
                 }
                 PlacementOutcome::Reject(rejection) => {
@@ -133,18 +134,15 @@ impl PlacementSession {
             turn: self.admission.turn(),
             deadline: self.deadline,
         };
-        let started = self.request.head.access.timer();
+        let started = std::time::Instant::now();
         let decided = decide::decide(dispatcher, &self.request, self.prompt.part(), state, window);
-        self.request
-            .head
-            .access
-            .took(started, |stages| &mut stages.decide);
+        self.request.head.watch.took(RequestStage::Decide, started);
         decided
     }
 
     /// Records an attempt and its workers in the access log.
     fn log_attempt(&self, placement: &WorkerPlacement) {
-        self.request.head.access.update(|line| {
+        self.request.head.watch.access.update(|line| {
             let members = &self.request.pool().workers.members;
             let name = |member: usize| members[member].worker.spec().name.clone();
             let prefill = self.prompt.prefill().or(placement.prefills);

@@ -174,7 +174,8 @@ impl Service {
         from: Option<IpAddr>,
     ) -> Response<Body> {
         if let Err(refusal) = realtime::check(endpoint, &request) {
-            self.proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
+            let class = endpoint.spec().class;
+            self.proxy.metrics.dispatch.unrouted(class, &refusal);
             self.log_refused(&request, &refusal);
             return reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from);
         }

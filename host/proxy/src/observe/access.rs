@@ -6,12 +6,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use decision_log::{AccessLine, AccessRequest, AccessStages, RecordSpec, Recorder};
+use decision_log::{AccessLine, AccessRequest, RecordSpec, Recorder};
 use http::{HeaderValue, Method, StatusCode};
 use inference_api::Tail;
 
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::base::reply::Refusal;
+use crate::observe::stages::RequestStage;
 
 /// Handle of a request's access record. Clones are handles of the same record.
 #[derive(Debug, Clone, Default)]
@@ -89,21 +90,19 @@ impl AccessHandle {
         self.open(|open| change(&mut open.line));
     }
 
-    /// Returns the present time for a stage that is measured. `None` where the log is off.
-    pub(crate) fn timer(&self) -> Option<Instant> {
-        self.0.as_ref().map(|_| Instant::now())
-    }
-
-    /// Adds the time since `started` to a stage.
-    pub(crate) fn took(
-        &self,
-        started: Option<Instant>,
-        stage: fn(&mut AccessStages) -> &mut Option<Duration>,
-    ) {
-        let Some(started) = started else { return };
+    /// Adds a time to a stage.
+    pub(crate) fn took(&self, stage: RequestStage, time: Duration) {
         self.update(|line| {
-            let total = stage(&mut line.stages);
-            *total = Some(total.unwrap_or_default() + started.elapsed());
+            let stages = &mut line.stages;
+            let total = match stage {
+                RequestStage::Read => &mut stages.read,
+                RequestStage::Tokens => &mut stages.tokens,
+                RequestStage::Queue => &mut stages.queue,
+                RequestStage::Decide => &mut stages.decide,
+                RequestStage::Connect => &mut stages.connect,
+                RequestStage::FirstByte => &mut stages.first_byte,
+            };
+            *total = Some(total.unwrap_or_default() + time);
         });
     }
 
@@ -115,22 +114,19 @@ impl AccessHandle {
     }
 
     /// Records the first byte of a stream, `after` the arrival.
-    pub(crate) fn first_token(&self, after: Duration) {
+    pub(crate) fn first_token(&self, after: Duration, now: Instant) {
         self.open(|open| {
             open.line.times.ttft = Some(after);
-            open.first = Some(Instant::now());
+            open.first = Some(now);
         });
     }
 
-    /// Records a piece of the answer, of that many bytes. `tail` has it.
-    pub(crate) fn chunk(&self, bytes: usize, tail: &Tail) {
+    /// Records a piece of the answer, of that many bytes. `tail` has it. `streamed`: the time of a piece of a stream.
+    pub(crate) fn chunk(&self, bytes: usize, tail: &Tail, streamed: Option<Instant>) {
         self.open(|open| {
             let passed = open.line.size.bytes_out.get_or_insert(0);
             *passed += bytes as u64;
-            if open.first.is_none() {
-                return;
-            }
-            let now = Instant::now();
+            let Some(now) = streamed else { return };
             if let Some(last) = open.last.replace(now) {
                 let longest = open.line.times.longest_pause.get_or_insert_default();
                 *longest = (*longest).max(now.duration_since(last));
@@ -336,13 +332,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let spec = spec(folder.path(), 1.0);
         let handle = begin(&spec);
-        let before = Instant::now().checked_sub(Duration::from_secs(2));
-        handle.took(before, |stages| &mut stages.decide);
-        handle.took(before, |stages| &mut stages.decide);
-        handle.took(None, |stages| &mut stages.queue);
+        handle.took(RequestStage::Decide, Duration::from_secs(2));
+        handle.took(RequestStage::Decide, Duration::from_secs(3));
         handle.end(Outcome::Complete, Duration::ZERO);
         let lines = lines(&spec, folder.path());
-        assert!(lines[0]["decide_s"].as_f64().unwrap() >= 4.0, "{lines:?}");
+        assert_eq!(lines[0]["decide_s"], 5.0);
         assert_eq!(lines[0]["queue_s"], Value::Null);
     }
 
@@ -350,7 +344,6 @@ mod tests {
     fn a_log_that_is_off_measures_nothing() {
         let off = RecordSpec::nothing(Recorder::new(&mut Registry::default()));
         let handle = AccessHandle::begin(&off, || unreachable!("nothing is read"));
-        assert_eq!(handle.timer(), None);
         handle.update(|_| unreachable!("there is no line"));
     }
 

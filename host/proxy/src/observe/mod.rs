@@ -1,4 +1,4 @@
-//! Observers: access records, events, experiments and names of deciding policies.
+//! Observers: stage times, access records, events, experiments and names of deciding policies.
 
 pub(crate) mod access;
 pub(crate) mod decided_by;
@@ -8,3 +8,5 @@ pub(crate) mod experiments;
 pub(crate) mod metrics;
 pub(crate) mod pipeline_parts;
 pub(crate) mod policies;
+pub(crate) mod stages;
+pub(crate) mod watch;

@@ -32,6 +32,8 @@ use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest, Req
 use crate::dispatch::request_head::RequestHead;
 use crate::dispatch::router_view::HoldWindow;
 use crate::fleet::catalog::RequestModel;
+use crate::observe::access::AccessHandle;
+use crate::observe::watch::RequestWatch;
 use crate::record::{RecordSpec, Recorder};
 use crate::request::body_facts;
 use crate::{

@@ -303,7 +303,7 @@ pub(super) async fn server_request(
             method: Method::POST,
             target: "/v1/completions".parse().unwrap(),
             headers: HeaderMap::new(),
-            access: crate::observe::access::AccessHandle::default(),
+            watch: RequestWatch::start(Instant::now(), AccessHandle::default()),
         },
         body: vec![b'x'; 4 * state.request.prompt_tokens as usize].into(),
         params: RequestParams {

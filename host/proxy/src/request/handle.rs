@@ -18,6 +18,7 @@ use crate::dispatch::request_head::RequestHead;
 use crate::dispatch::session::{PlacedAnswer, PlacementSession};
 use crate::limits::admission::Permit;
 use crate::limits::clients::RateLimitGuard;
+use crate::observe::stages::RequestStage;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::keep_alive;
@@ -42,7 +43,7 @@ pub(crate) async fn infer(
         client,
         reservation,
     } = ClientArrival::new(proxy, &snapshot, endpoint, head, from);
-    let access = head.access.clone();
+    let access = head.watch.access.clone();
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&head.id), path = head.path());
     let answered = async {
@@ -65,8 +66,9 @@ pub(crate) async fn infer(
 /// Refuses a client that may not come in. Its body is discarded for a limited time, so that the client gets to read the
 /// refusal.
 async fn refuse_client(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
-    proxy.metrics.dispatch.pools.unrouted(refusal.outcome());
-    head.access.refused(&refusal);
+    let class = head.endpoint.spec().class;
+    proxy.metrics.dispatch.unrouted(class, &refusal);
+    head.watch.access.refused(&refusal);
     body_reader::drain_body(&head.headers, body).await;
     refusal
 }
@@ -82,7 +84,8 @@ async fn answer(
     let pace = snapshot.edge.limits.pace(limits.idle_timeout);
     let body = body_reader::collect_client(body, limits.body_bytes, pace, snapshot.edge.slot())
         .await
-        .map_err(|error| proxy.unrouted(error.into()))?;
+        .map_err(|error| proxy.unrouted(head.endpoint.spec().class, error.into()))?;
+    head.watch.took(RequestStage::Read, head.arrived);
     let arrived = ArrivedRequest {
         head,
         body,
@@ -117,6 +120,7 @@ async fn serve(proxy: &Proxy, opened: OpenRequest) -> Result<Response<Body>, Ref
         mut lifecycle,
         response_limits,
     } = opened;
+    lifecycle.placing(&request);
     let endpoint = request.head.endpoint;
     match dispatch(proxy, &request).await {
         Ok((placed, permit)) => {

@@ -7,28 +7,30 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderValue, StatusCode};
 use inference_api::Tail;
 
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::base::reply::Refusal;
-use crate::dispatch::inference_request::DispatchProgress;
+use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest};
 use crate::dispatch::pool_state::PoolState;
 use crate::fleet::pool::Member;
 use crate::limits::admission::Permit;
 use crate::limits::clients::RateLimitGuard;
 use crate::observe::access::AccessHandle;
 use crate::observe::experiments::Enrollment;
+use crate::observe::stages::RequestStage;
 use crate::record::{ResponseUsage, Trace};
+use crate::request::meter::{MeterStart, RequestMeter};
 
 /// Guard that counts the request's outcome and duration. If it is dropped without an outcome, the client has left.
 #[derive(Debug)]
 pub(crate) struct RequestLifecycle {
     pool: Arc<PoolState>,
     id: HeaderValue,
-    arrived: Instant,
+    meter: RequestMeter,
     /// Enrollment of a request whose route has several arms.
     enrollment: Option<Box<Enrollment>>,
     records: RequestRecords,
@@ -53,11 +55,12 @@ struct RequestRecords {
 }
 
 impl RequestLifecycle {
-    pub(crate) fn begin(pool: Arc<PoolState>, id: HeaderValue, arrived: Instant) -> Self {
+    pub(crate) fn begin(pool: Arc<PoolState>, id: HeaderValue, start: MeterStart) -> Self {
+        pool.metrics.in_flight.inc();
         Self {
             pool,
             id,
-            arrived,
+            meter: RequestMeter::start(start),
             enrollment: None,
             records: RequestRecords::default(),
             reservation: None,
@@ -97,9 +100,21 @@ impl RequestLifecycle {
         }
     }
 
-    /// Holds the admission permit until the request ends.
+    /// Follows the stages of the request while it is being placed.
+    pub(crate) fn placing(&mut self, request: &Arc<InferenceRequest>) {
+        self.meter.placing(request);
+    }
+
+    /// Holds the admission permit of a placed request until its end. The request itself is not needed any more.
     pub(crate) fn admit(&mut self, permit: Option<Permit>) {
         self.permit = permit;
+        self.meter.placed();
+    }
+
+    /// Records the time of a stage between the dispatch and the worker's answer.
+    pub(crate) fn took(&mut self, stage: RequestStage, time: Duration) {
+        self.meter.set(stage, time);
+        self.records.access.took(stage, time);
     }
 
     /// Attaches the request's enrollment in an experiment.
@@ -151,38 +166,47 @@ impl RequestLifecycle {
         if let Some(trace) = &self.records.trace {
             trace.answered(status.as_u16());
         }
+        self.meter.answered(status);
         self.records.access.status(status);
     }
 
     /// Records the first byte of a streamed answer.
-    pub(crate) fn first_token(&mut self) {
-        let after = self.arrived.elapsed();
-        self.pool.metrics.first_token.observe(after.as_secs_f64());
+    pub(crate) fn first_token(&mut self, now: Instant) {
+        let after = self.meter.after(now);
+        self.meter.first_token(now);
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.first_token(after);
         }
         if let Some(trace) = &self.records.trace {
             trace.first_token(after);
         }
-        self.records.access.first_token(after);
+        self.records.access.first_token(after, now);
     }
 
-    /// Records a piece of the answer that passed, of that many bytes. `tail` has it.
-    pub(crate) fn chunk(&mut self, bytes: usize, tail: &Tail) {
+    /// Records a piece of the answer that passed, of that many bytes. `tail` has it. `streamed`: the time of a piece of
+    /// a stream.
+    pub(crate) fn chunk(&mut self, bytes: usize, tail: &Tail, streamed: Option<Instant>) {
         if let Some(reservation) = &mut self.reservation {
             reservation.seen(tail);
         }
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.chunk();
         }
-        self.records.access.chunk(bytes, tail);
+        if let Some(now) = streamed {
+            self.meter.chunk(now, tail);
+        }
+        self.records.access.chunk(bytes, tail, streamed);
     }
 
     /// Records that the answer was read to its end.
     pub(crate) fn read(&mut self, tail: &Tail) {
         if let Some(cached) = tail.cached_tokens() {
-            self.pool.metrics.cached_tokens.inc_by(cached);
+            let reported = tail.prompt_tokens().unwrap_or_default();
+            let metrics = &self.pool.metrics.prompt_tokens;
+            metrics.reported_prompt.inc_by(reported);
+            metrics.cached.inc_by(cached);
         }
+        self.meter.read(tail);
         if let Some(permit) = &self.permit {
             permit.served(tail.tokens_so_far());
         }
@@ -205,6 +229,7 @@ impl RequestLifecycle {
         if let Refusal::Relayed(answer) = &refusal {
             self.answered(answer.status());
         }
+        self.meter.answered(refusal.status());
         self.records.access.refusal(&refusal);
         self.finish(refusal.outcome());
         refusal
@@ -214,9 +239,9 @@ impl RequestLifecycle {
     pub(crate) fn finish(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.over, true) {
             let metrics = &self.pool.metrics;
-            let after = self.arrived.elapsed();
             metrics.ended(outcome);
-            metrics.duration.observe(after.as_secs_f64());
+            metrics.in_flight.dec();
+            let after = self.meter.end(metrics, outcome);
             self.permit = None;
             self.stay = None;
             if let Some(reservation) = self.reservation.take() {

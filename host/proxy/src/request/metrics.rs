@@ -8,7 +8,7 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use routing::PipelineSpec;
 
-use crate::dispatch::metrics::{DispatchMetrics, PoolMetrics};
+use crate::dispatch::metrics::{DispatchMetrics, PoolMetrics, SharedPoolMetrics};
 use crate::fleet::metrics::FleetMetrics;
 use crate::limits::metrics::LimitMetrics;
 use crate::observe::edge_metrics::EdgeMetrics;
@@ -50,8 +50,12 @@ impl ProxyMetrics {
 
     /// Returns the metrics of one pool.
     pub(crate) fn pool(&self, name: &str) -> PoolMetrics {
-        let retries = self.fleet.retries(name);
-        self.dispatch.pools.pool(name, retries, self.tokens.pool(name))
+        let shared = SharedPoolMetrics {
+            retries: self.fleet.retries(name),
+            prompts: self.tokens.pool(name),
+            models: self.dispatch.models.table(name),
+        };
+        self.dispatch.pools.pool(name, shared)
     }
 
     /// Returns the counters of a policy's answers.

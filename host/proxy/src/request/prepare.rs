@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
@@ -16,6 +17,7 @@ use crate::dispatch::request_head::RequestHead;
 use crate::fleet::catalog::{self, RequestModel};
 use crate::limits::admission::{PriorityHint, RequestTerms};
 use crate::limits::clients::{FieldCheck, Principal, UsageBound};
+use crate::observe::stages::RequestStage;
 
 use crate::request::body_facts;
 use crate::request::isolation;
@@ -114,9 +116,9 @@ pub(super) async fn prepare(
     let tokens = match recorded || policies.needs_tokens(arm) {
         true => {
             let sender = PromptSender::of(claim.caller.as_deref(), head.from);
-            let started = head.access.timer();
+            let started = Instant::now();
             let tokens = learn_tokens(&routed, &head, &body, sender).await;
-            head.access.took(started, |stages| &mut stages.tokens);
+            head.watch.took(RequestStage::Tokens, started);
             tokens
         }
         false => None,

@@ -67,6 +67,7 @@ pub(crate) fn response(placed: PlacedAnswer, parts: RelayParts) -> Response<Body
         status: head.status,
         headers: &head.headers,
         has_length: upstream.size_hint().exact().is_some(),
+        connected: upstream.connected_at(),
     };
     let mut handle = AnswerHandle::status(parts.lifecycle, answer.attempt, parts.endpoint, seen);
     handle.learn(parts.learner, head.status);

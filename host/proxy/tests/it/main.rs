@@ -19,6 +19,7 @@ mod http2;
 mod http2_workers;
 mod listen;
 mod log;
+mod measures;
 mod memory;
 mod overdue;
 mod pair;

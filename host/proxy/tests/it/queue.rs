@@ -54,13 +54,17 @@ async fn a_held_request_goes_when_another_ends() {
     let second = send(router.address, chat());
     let release = async {
         held(&router, 1.0).await;
+        assert!(router.metric(r#"conductor_queue_oldest_wait_seconds{pool="main"}"#) > 0.0);
         assert_eq!(worker.received().len(), 1);
         drop(first_pen);
         first.text().await;
     };
     let (second, ()) = join(second, release).await;
     assert_eq!(second.status, StatusCode::OK);
-    assert_eq!(router.metric(r#"conductor_queue_length{pool="main"}"#), 0.0);
+    for gauge in ["queue_length", "queue_oldest_wait_seconds"] {
+        let series = format!(r#"conductor_{gauge}{{pool="main"}}"#);
+        assert_eq!(router.metric(&series), 0.0, "{series}");
+    }
     assert_eq!(
         router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
         1.0

@@ -34,7 +34,7 @@ async fn a_chunk_arrives_before_the_next_is_sent() {
     assert_eq!(router.in_flight("a"), 0);
     assert!(!router.worker("a").load().read().ttft_ewma_ms.is_nan());
     assert_eq!(
-        router.metric(r#"conductor_time_to_first_token_seconds_count{pool="main"}"#),
+        router.metric(r#"conductor_time_to_first_token_seconds_count{pool="main",model="other"}"#),
         1.0
     );
     assert_eq!(

@@ -19,7 +19,7 @@ const COLUMNS: [&str; 4] = [
 ];
 
 /// Stores the first two blocks of 1, 2, 3, ... at the worker, with block size 4.
-fn hold_two_blocks(router: &Router, worker: &str) {
+pub(crate) fn hold_two_blocks(router: &Router, worker: &str) {
     let stored = StoredBlocks {
         hashes: vec![EngineBlockHash(11), EngineBlockHash(12)],
         parent: None,

@@ -163,6 +163,14 @@ impl<W> FairQueue<W> {
         self.entries.is_empty()
     }
 
+    /// Returns the waker of the request that came first.
+    #[must_use]
+    pub fn oldest(&self) -> Option<&W> {
+        let firsts = self.classes.values().filter_map(|class| class.numbers.first());
+        let (_, tell) = self.entries.get(firsts.min()?)?;
+        Some(tell)
+    }
+
     /// Returns how many wait by kind of class.
     #[must_use]
     pub fn counts(&self) -> ClassCounts {

@@ -83,9 +83,11 @@ async fn a_request_has_one_line_with_its_placement_stages_and_tokens() {
             assert_eq!(line[absent], Value::Null, "{line:#}");
         }
         for (field, least) in [
+            ("read_s", 0.0),
             ("queue_s", 0.0),
             ("tokens_s", 0.0),
             ("decide_s", 0.0),
+            ("connect_s", 0.0),
             ("first_byte_s", 0.0),
             ("duration_s", 1e-6),
             ("bytes_in", 500.0),

@@ -67,6 +67,7 @@ struct Waiter {
     wake: oneshot::Sender<WakeReason>,
     output: u64,
     weight: f64,
+    since: Instant,
 }
 
 /// Reason of a wake-up.
@@ -129,6 +130,12 @@ impl AdmissionController {
         self.line().waiting.counts()
     }
 
+    /// Returns the wait so far of the request that has waited longest. `None` while none waits.
+    pub(crate) fn oldest_wait(&self) -> Option<Duration> {
+        let since = self.line().waiting.oldest()?.since;
+        Some(since.elapsed())
+    }
+
     /// Activates budgets and admits the requests that have room then. Held requests keep the workers they target.
     pub(crate) fn put_in_force(self: &Arc<Self>, capacity: Capacity) {
         let follows = capacity.follows_workers();
@@ -154,6 +161,7 @@ impl AdmissionController {
         QueuePosition {
             number: self.arrivals.fetch_add(1, Ordering::Relaxed),
             deadline,
+            since: Instant::now(),
         }
     }
 
@@ -278,6 +286,7 @@ impl AdmissionController {
             wake,
             output: request.output,
             weight: request.weight,
+            since: turn.since,
         };
         let one = request.waiting(held, self.micros(start_by));
         line.waiting.insert(turn.number, one, tell);

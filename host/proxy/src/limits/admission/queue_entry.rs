@@ -17,6 +17,7 @@ use super::permit::Permit;
 pub(crate) struct QueuePosition {
     pub(super) number: u64,
     pub(super) deadline: Instant,
+    pub(super) since: Instant,
 }
 
 /// Maximum of consecutive re-evaluations due to releases during an evaluation. Without it, a router that decides more

@@ -122,6 +122,17 @@ impl Collector for FleetCollector {
             let label = [("pool", &*pool.workers.name)];
             ConstGauge::new(pool.queue.controller.len() as f64).encode(queued.encode_family(&label)?)?;
         }
+        let mut oldest = encoder.encode_descriptor(
+            "queue_oldest_wait_seconds",
+            "Wait so far of the request that has waited longest in a pool's queue",
+            None,
+            MetricType::Gauge,
+        )?;
+        for pool in &snapshot.pools {
+            let label = [("pool", &*pool.workers.name)];
+            let wait = pool.queue.controller.oldest_wait().unwrap_or_default();
+            ConstGauge::new(wait.as_secs_f64()).encode(oldest.encode_family(&label)?)?;
+        }
         let mut known = encoder.encode_descriptor(
             "pd_dialect_known",
             "1 if the handover dialect of a pool's engines is known, 0 while it is undetected",

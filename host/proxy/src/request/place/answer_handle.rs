@@ -3,6 +3,8 @@
 //! It accounts for the request with its client, its worker's health and load, its experiment, and the decision log. Its
 //! drop without an end counts as a client that left.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, StatusCode};
@@ -14,6 +16,7 @@ use crate::base::label::{FailureKind, Outcome};
 use crate::base::request_id::RequestId;
 use crate::dispatch::attempt::BegunAttempt;
 use crate::dispatch::attempt_error::is_retryable_status;
+use crate::observe::stages::RequestStage;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::relay_error::RelayError;
 use crate::request::responses::ResponseLearner;
@@ -54,6 +57,8 @@ pub(crate) struct AnswerHead<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// Set if the body has a length that was announced.
     pub(crate) has_length: bool,
+    /// Time when the request had a connection. `None` where another front end has it.
+    pub(crate) connected: Option<Instant>,
 }
 
 impl AnswerKind {
@@ -85,10 +90,13 @@ impl AnswerHandle {
             attempt.lease.failed();
         }
         lifecycle.answered(head.status);
-        let dispatched = lifecycle.access().timer().map(|_| attempt.dispatched);
-        lifecycle
-            .access()
-            .took(dispatched, |stages| &mut stages.first_byte);
+        let now = Instant::now();
+        let connected = head.connected.unwrap_or(attempt.dispatched);
+        if head.connected.is_some() {
+            let connecting = connected.saturating_duration_since(attempt.dispatched);
+            lifecycle.took(RequestStage::Connect, connecting);
+        }
+        lifecycle.took(RequestStage::FirstByte, now.saturating_duration_since(connected));
         Self {
             lifecycle,
             endpoint,
@@ -117,8 +125,9 @@ impl AnswerHandle {
 
     /// Records a chunk of the body.
     pub fn chunk(&mut self, data: &Bytes) {
+        let streamed = (self.kind == AnswerKind::Events).then(Instant::now);
         if !self.has_begun {
-            self.begun();
+            self.begun(streamed);
         }
         if self.learner.as_mut().is_some_and(|learner| learner.push(data)) {
             self.learner = None;
@@ -128,19 +137,21 @@ impl AnswerHandle {
         } else {
             self.tail.push(data);
         }
-        self.lifecycle.chunk(data.len(), &self.tail);
+        self.lifecycle.chunk(data.len(), &self.tail, streamed);
     }
 
     /// Records the first byte of the body. The head does not count: engines send it before they are at work.
-    fn begun(&mut self) {
+    fn begun(&mut self, streamed: Option<Instant>) {
         self.has_begun = true;
         let Some(attempt) = &mut self.attempt else { return };
         if self.is_well {
             self.lifecycle.member(self.member).link.answered(attempt.token);
         }
-        if self.kind == AnswerKind::Events {
-            self.lifecycle.first_token();
-            attempt.lease.first_token(attempt.dispatched.elapsed());
+        if let Some(now) = streamed {
+            self.lifecycle.first_token(now);
+            attempt
+                .lease
+                .first_token(now.saturating_duration_since(attempt.dispatched));
         }
     }
 

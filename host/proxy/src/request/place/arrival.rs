@@ -15,6 +15,7 @@ use crate::base::reply::{self, Refusal};
 use crate::dispatch::request_head::RequestHead;
 use crate::limits::clients::{Entry, Principal, RateLimitGuard};
 use crate::observe::access::{AccessHandle, AccessStart};
+use crate::observe::watch::RequestWatch;
 use crate::proxy::Proxy;
 use crate::request::snapshot::Snapshot;
 
@@ -112,7 +113,7 @@ impl ClientArrival {
             method: head.method,
             target,
             headers,
-            access,
+            watch: RequestWatch::start(arrived, access),
         };
         Self {
             head,

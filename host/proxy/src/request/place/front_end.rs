@@ -183,20 +183,20 @@ impl Place {
         let (shape, snapshot) = (reply::shape_of(head.uri.path()), self.proxy.snapshots.load());
         let endpoint = endpoint_of(&self.proxy, &snapshot, &head)
             .map_err(|refusal| Box::new(reply::refuse_in(shape, None, &refusal)))?;
+        let class = endpoint.spec().class;
         let arrival = ClientArrival::new(&self.proxy, &snapshot, endpoint, head, from);
-        let (client, access) = (arrival.client, arrival.head.access.clone());
+        let (client, access) = (arrival.client, arrival.head.watch.access.clone());
         let refused = |refusal: Refusal| {
             access.refused(&refusal);
             refuse(&client, &refusal)
         };
         let reservation = arrival.reservation.map_err(|refusal| {
-            let pools = &self.proxy.metrics.dispatch.pools;
-            pools.unrouted(refusal.outcome());
+            self.proxy.metrics.dispatch.unrouted(class, &refusal);
             refused(refusal)
         })?;
         let limit = snapshot.limits.body_bytes;
         if body.len() > limit {
-            let refusal = self.proxy.unrouted(Refusal::BodyTooLarge { limit });
+            let refusal = self.proxy.unrouted(class, Refusal::BodyTooLarge { limit });
             return Err(refused(refusal));
         }
         let arrived = ArrivedRequest {
@@ -208,10 +208,11 @@ impl Place {
         let opened = open(&self.proxy, &snapshot, arrived).await;
         let OpenRequest {
             request,
-            lifecycle,
+            mut lifecycle,
             response_limits,
         } = opened.map_err(refused)?;
         drop(snapshot);
+        lifecycle.placing(&request);
         let placement = OpenPlacement {
             proxy: Arc::clone(&self.proxy),
             original,
@@ -394,6 +395,7 @@ impl PlacedHandle {
             status,
             headers,
             has_length: headers.contains_key(CONTENT_LENGTH),
+            connected: None,
         };
         let (endpoint, member) = (request.head.endpoint, attempt.member);
         let handle = placement.progress.take().map(|progress| {

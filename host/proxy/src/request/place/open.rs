@@ -7,18 +7,17 @@ use inference_api::Endpoint;
 
 use crate::base::reply::Refusal;
 use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::model_metrics::OTHER_MODEL;
 use crate::dispatch::request_head::RequestHead;
 use crate::limits::clients::RateLimitGuard;
 use crate::limits::edge_settings::ResponseLimits;
 use crate::proxy::Proxy;
 use crate::request::lifecycle::RequestLifecycle;
+use crate::request::meter::MeterStart;
 use crate::request::prepare::{RoutedRequest, claim, prepare};
 use crate::request::responses;
 use crate::request::snapshot::Snapshot;
 use crate::request::trace::begin_trace;
-
-/// Name in the access log of a model that no configuration and no worker names.
-const OTHER_MODEL: &str = "other";
 
 /// Request of a client that was let in.
 pub(crate) struct ArrivedRequest {
@@ -55,8 +54,9 @@ pub(crate) async fn open(
         reservation,
         may_split,
     } = arrived;
-    let unrouted = |refusal: Refusal| proxy.unrouted(refusal);
-    let (edge, access) = (&snapshot.edge.limits, head.access.clone());
+    let class = head.endpoint.spec().class;
+    let unrouted = |refusal: Refusal| proxy.unrouted(class, refusal);
+    let (edge, access) = (&snapshot.edge.limits, head.watch.access.clone());
     let body = head.trimmed(body);
     access.update(|line| line.size.bytes_in = Some(body.len() as u64));
     let mut peek = head.read(&body).map_err(|error| unrouted(error.into()))?;
@@ -74,10 +74,17 @@ pub(crate) async fn open(
         .ok_or_else(|| unrouted(Refusal::not_served(&peek.model)))?;
     let pool = Arc::clone(snapshot.pool_of(route));
     let endpoint = head.endpoint;
-    let mut lifecycle = RequestLifecycle::begin(pool, head.id.clone(), head.arrived);
+    let is_known = || snapshot.knows_model(route, &peek.model);
+    let start = MeterStart {
+        arrived: head.arrived,
+        class,
+        model: pool.metrics.models.find(&peek.model, is_known),
+        stages: head.watch.stages.times(),
+    };
+    let mut lifecycle = RequestLifecycle::begin(pool, head.id.clone(), start);
     lifecycle.of_client(reservation);
     access.update(|line| {
-        if snapshot.knows_model(route, &peek.model) {
+        if is_known() {
             line.request.model = Some((&*peek.model).into());
         }
         line.placement.pool = Some(lifecycle.pool().workers.name.clone());

@@ -23,9 +23,11 @@ use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::session::PlacedAnswer;
 use crate::limits::clients::RateLimitGuard;
 use crate::observe::access::{AccessHandle, AccessStart};
+use crate::observe::stages::StageClock;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::lifecycle::RequestLifecycle;
+use crate::request::meter::MeterStart;
 use crate::request::place::ClientHeaders;
 use crate::request::response_body::Body;
 use crate::request::snapshot::Snapshot;
@@ -171,7 +173,13 @@ async fn from_worker(
         once: false,
         body: &body,
     };
-    let mut lifecycle = RequestLifecycle::begin(Arc::clone(pool), id.clone(), arrived);
+    let start = MeterStart {
+        arrived,
+        class: Endpoint::Responses.spec().class,
+        model: pool.metrics.models.other(),
+        stages: StageClock::start(arrived).times(),
+    };
+    let mut lifecycle = RequestLifecycle::begin(Arc::clone(pool), id.clone(), start);
     lifecycle.hold(reservation);
     access.update(|line| {
         line.placement.pool = Some(pool.workers.name.clone());

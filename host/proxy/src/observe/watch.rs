@@ -1,0 +1,32 @@
+//! Observation of one request on its way to a worker: its stage times, and its record in the access log.
+
+use std::time::Instant;
+
+use crate::observe::access::AccessHandle;
+use crate::observe::stages::{RequestStage, StageClock};
+
+/// Observation of one request. Its decisions and attempts add to it.
+#[derive(Debug)]
+pub(crate) struct RequestWatch {
+    /// Record of the request in the access log.
+    pub(crate) access: AccessHandle,
+    /// Times of the stages before the answer.
+    pub(crate) stages: StageClock,
+}
+
+impl RequestWatch {
+    /// Starts at the arrival of a request.
+    pub(crate) fn start(arrived: Instant, access: AccessHandle) -> Self {
+        Self {
+            access,
+            stages: StageClock::start(arrived),
+        }
+    }
+
+    /// Records the time since `started` as a part of a stage.
+    pub(crate) fn took(&self, stage: RequestStage, started: Instant) {
+        let time = started.elapsed();
+        self.stages.add(stage, time);
+        self.access.took(stage, time);
+    }
+}

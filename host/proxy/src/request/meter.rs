@@ -1,0 +1,174 @@
+//! Meter of one request: its times and tokens, which its end adds to the metrics of pool and model.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use inference_api::{EndpointClass, Tail};
+
+use crate::base::label::Outcome;
+use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::metrics::PoolMetrics;
+use crate::dispatch::model_metrics::ModelMetrics;
+use crate::observe::stages::{RequestStage, STAGES, StageTimes};
+
+/// Start of a request's measurement.
+#[derive(Debug)]
+pub(crate) struct MeterStart {
+    pub(crate) arrived: Instant,
+    pub(crate) class: EndpointClass,
+    pub(crate) model: Arc<ModelMetrics>,
+    /// Stages before the request had a pool.
+    pub(crate) stages: StageTimes,
+}
+
+/// Measurement of one request.
+#[derive(Debug)]
+pub(crate) struct RequestMeter {
+    arrived: Instant,
+    class: EndpointClass,
+    model: Arc<ModelMetrics>,
+    stages: MeteredStages,
+    /// Status that the client is answered with.
+    status: Option<StatusCode>,
+    stream: StreamMeasure,
+    output_tokens: u64,
+}
+
+/// Stages of a request.
+#[derive(Debug)]
+enum MeteredStages {
+    /// Being added to by the attempts of the request.
+    Placing(Arc<InferenceRequest>),
+    /// Over, up to the worker's answer.
+    Taken(StageTimes),
+}
+
+/// Times of a streamed answer.
+#[derive(Debug, Default)]
+struct StreamMeasure {
+    /// First and last piece.
+    first: Option<Instant>,
+    last: Option<Instant>,
+    longest_pause: Duration,
+}
+
+impl RequestMeter {
+    pub(crate) fn start(start: MeterStart) -> Self {
+        start.model.expects(start.class);
+        Self {
+            arrived: start.arrived,
+            class: start.class,
+            model: start.model,
+            stages: MeteredStages::Taken(start.stages),
+            status: None,
+            stream: StreamMeasure::default(),
+            output_tokens: 0,
+        }
+    }
+
+    /// Returns the time since the arrival.
+    pub(crate) fn after(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.arrived)
+    }
+
+    /// Follows the stages of a request that is being placed.
+    pub(crate) fn placing(&mut self, request: &Arc<InferenceRequest>) {
+        self.stages = MeteredStages::Placing(Arc::clone(request));
+    }
+
+    /// Takes the stages of a request that was placed, and lets go of it.
+    pub(crate) fn placed(&mut self) {
+        self.stages = MeteredStages::Taken(self.stages());
+    }
+
+    /// Sets the time of a stage that takes place once, after the request was placed.
+    pub(crate) fn set(&mut self, stage: RequestStage, took: Duration) {
+        if let MeteredStages::Taken(times) = &mut self.stages {
+            times.set(stage, took);
+        }
+    }
+
+    /// Returns the times of the stages.
+    pub(crate) fn stages(&self) -> StageTimes {
+        match &self.stages {
+            MeteredStages::Placing(request) => request.head.watch.stages.times(),
+            MeteredStages::Taken(times) => *times,
+        }
+    }
+
+    /// Records the status that the client is answered with. The first one counts.
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        self.status.get_or_insert(status);
+    }
+
+    /// Records the first byte of a streamed answer.
+    pub(crate) fn first_token(&mut self, now: Instant) {
+        self.model.first_token.observe(self.after(now).as_secs_f64());
+        self.stream.first = Some(now);
+    }
+
+    /// Records a piece of a streamed answer. `tail` has it.
+    pub(crate) fn chunk(&mut self, now: Instant, tail: &Tail) {
+        if let Some(last) = self.stream.last.replace(now) {
+            let pause = now.saturating_duration_since(last);
+            self.stream.longest_pause = self.stream.longest_pause.max(pause);
+        }
+        self.output_tokens = tail.tokens_so_far();
+    }
+
+    /// Records the usage of an answer that was read to its end.
+    pub(crate) fn read(&mut self, tail: &Tail) {
+        // The length of an answer in one piece says little: it may be an image.
+        self.output_tokens = tail.output_tokens().unwrap_or(self.output_tokens);
+    }
+
+    /// Adds the request to the metrics. Returns the time since its arrival.
+    pub(crate) fn end(&self, pool: &PoolMetrics, outcome: Outcome) -> Duration {
+        let after = self.after(Instant::now());
+        self.model.duration.observe(after.as_secs_f64());
+        if let Some(status) = self.status {
+            self.model.answered(self.class, status);
+        }
+        if self.output_tokens > 0 {
+            self.model.output_tokens.inc_by(self.output_tokens);
+        }
+        let times = self.stages();
+        for (stage, _) in STAGES {
+            if let Some(spent) = times.spent(stage) {
+                pool.times.stages[stage as usize].observe(spent.as_secs_f64());
+            }
+        }
+        if let Some(own) = times.own() {
+            pool.times.overhead.observe(own.as_secs_f64());
+        }
+        if let (Outcome::Complete, Some(first), Some(last)) = (outcome, self.stream.first, self.stream.last) {
+            pool.times
+                .longest_pauses
+                .observe(self.stream.longest_pause.as_secs_f64());
+            if let Some(time) = per_token(last.saturating_duration_since(first), self.output_tokens) {
+                self.model.per_token.observe(time.as_secs_f64());
+            }
+        }
+        after
+    }
+}
+
+/// Returns the mean time of each token after the first.
+fn per_token(time: Duration, tokens: u64) -> Option<Duration> {
+    let later = u32::try_from(tokens.checked_sub(1)?).ok()?;
+    time.checked_div(later)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_token_is_known_from_the_second_on() {
+        let check = |tokens, expected| assert_eq!(per_token(Duration::from_secs(6), tokens), expected);
+        check(0, None);
+        check(1, None);
+        check(4, Some(Duration::from_secs(2)));
+    }
+}
