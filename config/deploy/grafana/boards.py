@@ -318,6 +318,12 @@ POLICIES = [
               ("sum by (why) (rate(conductor_access_log_dropped_total{@router}[@range]))", "requests dropped {{why}}"),
               ("sum by (why) (rate(conductor_shadow_log_dropped_total{@router}[@range]))", "shadows dropped {{why}}"), zero=True),
     ]),
+    ("Traces", [
+        chart("Traces by their end", "reqps", "Other results than sent: see ConductorTracesDropped.",
+              rate("conductor_traces_total", "result", "@router"), zero=True),
+        quantiles("Time of a post to the collector", "conductor_traces_export_seconds", "instance", "@router",
+                  "Near the share of a second that batches take, the queue grows: lower traces.sample."),
+    ]),
 ]
 
 PD = [

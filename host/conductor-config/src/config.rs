@@ -29,6 +29,7 @@ use crate::routes::names::Names;
 use crate::routes::{self, RouteConfig};
 use crate::server::{self, ServerConfig};
 use crate::sha256::{self, Sha256};
+use crate::traces::{self, TracesConfig};
 
 /// Largest file; a fleet of several thousand workers fits.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -50,6 +51,8 @@ pub struct Config {
     pub indexer: IndexerConfig,
     /// `[record]`.
     pub record: RecordConfig,
+    /// `[traces]`; `None` for no traces.
+    pub traces: Option<TracesConfig>,
     /// Folder whose `.wasm` files are policies, as written; a relative path starts at the file's folder.
     pub policy_dir: Option<PathBuf>,
     /// Hashes of the only files of that folder that are loaded; `None` for any.
@@ -190,6 +193,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
     let kv_events = feeds::read(root.section("kv-events", "`[kv-events]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
     let record = record::read(root.section("record", "`[record]`"), log.access_file());
+    let traces = traces::read(root.section("traces", "`[traces]`"));
     let policy_compile = compile::read(root.section("policy-compile", "`[policy-compile]`"));
     let policies = policies::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
     if let Some(folder) = root.item("policy-dir") {
@@ -225,6 +229,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
         kv_events,
         indexer: indexer.config,
         record,
+        traces,
         policy_dir: policy_dir.flatten(),
         policy_dir_allow,
         policy_cache,

@@ -25,6 +25,7 @@ mod routes;
 mod server;
 mod sha256;
 mod tls;
+mod traces;
 mod unique;
 mod z85;
 
@@ -71,4 +72,5 @@ pub use server::limits::LimitsConfig;
 pub use server::totals::{MemoryLimitConfig, TotalsConfig};
 pub use sha256::Sha256;
 pub use tls::{PemFile, PoolTlsConfig, ServerTlsConfig};
+pub use traces::{ResourceAttribute, TraceHeader, TracesConfig};
 pub use z85::key as z85_key;

@@ -22,6 +22,11 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("worker-client", &[]),
     ("decision-log", &["routing"]),
     ("experiment", &["routing"]),
+    ("request-traces", &["routing"]),
+    (
+        "trace-export",
+        &["observability", "request-traces", "worker-client"],
+    ),
     (
         "proxy",
         &[
@@ -31,6 +36,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "kv-index",
             "observability",
             "placement",
+            "request-traces",
             "routing",
             "tokenize",
             "worker-client",
@@ -133,9 +139,11 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "policy-runtime",
             "policy-store",
             "proxy",
+            "request-traces",
             "routing",
             "runtime-overrides",
             "tokenize",
+            "trace-export",
         ],
     ),
 ];
@@ -188,6 +196,7 @@ const PURE: &[&str] = &[
     "inference-api",
     "block-hash",
     "experiment",
+    "request-traces",
     "tokenize",
     "conductor-config",
     "mooncake-compat",

@@ -192,6 +192,10 @@ const LARGER: &[(&str, &str)] = &[
         "the configuration of the request path, resolved: one field for each part",
     ),
     (
+        "request-traces::Span",
+        "a message of OTLP: one field for each member",
+    ),
+    (
         "routing::DecisionQueries",
         "host functions of the policy contract: one method for each",
     ),

@@ -3,7 +3,7 @@
 
 use crate::{
     Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, PolicyCompileConfig,
-    PoolConfig, PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig, TotalsConfig,
+    PoolConfig, PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig, TotalsConfig, TracesConfig,
 };
 
 /// The keys of the fields that differ; those after `else` are looked at elsewhere.
@@ -22,10 +22,11 @@ pub(super) fn of_config(was: &Config, is: &Config) -> Vec<&'static str> {
         policy_dir: "policy-dir",
         policy_dir_allow: "policy-dir-allow",
         policy_cache: "policy-cache",
-    } else { server, clients, log, index, kv_events, indexer, record, policy_compile, policies, pools, tokens, models, stores, routes });
+    } else { server, clients, log, index, kv_events, indexer, record, traces, policy_compile, policies, pools, tokens, models, stores, routes });
     of_server(&was.server, &is.server)
         .into_iter()
         .chain(of_small_tables(was, is))
+        .chain(of_traces(was.traces.as_ref(), is.traces.as_ref()))
         .chain(own)
         .collect()
 }
@@ -139,6 +140,26 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         .chain(record)
         .chain(tokens);
     tables.collect()
+}
+
+/// Lists differing keys of a table that need not be there.
+fn of_traces(was: Option<&TracesConfig>, is: Option<&TracesConfig>) -> Vec<&'static str> {
+    let (Some(was), Some(is)) = (was, is) else {
+        return Vec::from_iter((was != is).then_some("traces"));
+    };
+    let keys = differing!(was, is, TracesConfig {
+        endpoint: "traces.endpoint",
+        headers: "traces.headers",
+        sample: "traces.sample",
+        slow: "traces.slow",
+        parent_per_second: "traces.parent-per-second",
+        queue: "traces.queue",
+        batch: "traces.batch",
+        every: "traces.every",
+        gzip: "traces.compression",
+        resource: "traces.resource",
+    } else {});
+    keys.collect()
 }
 
 /// Lists differing keys of a pool, without its workers.

@@ -170,6 +170,22 @@ fn keys_of_pools_and_of_single_tables_are_named() {
 }
 
 #[test]
+fn traces_are_compared_key_by_key_once_they_are_on() {
+    let on =
+        "[traces]\nendpoint = \"http://c:4318\"\nheaders = { x-key = { env = \"KEY\" } }\n[policies.tuned]";
+    let text = BASE.replacen("[policies.tuned]", on, 1);
+    let summary = |was: &str, is: &str| ConfigChanges::between(&config(was), &config(is)).to_string();
+    assert_eq!(summary(BASE, &text), "settings: 1 changed (traces)");
+    let moved = text.replace("[traces]", "\n\n[traces]");
+    assert_eq!(summary(&text, &moved), "none");
+    let other = text.replace("[traces]", "[traces]\nsample = 1\nslow = \"2s\"");
+    assert_eq!(
+        summary(&text, &other),
+        "settings: 2 changed (traces.sample, traces.slow)"
+    );
+}
+
+#[test]
 fn a_long_list_is_cut_short_in_a_log_line_and_whole_on_a_page() {
     let worker =
         |number| format!("[[pools.chat.workers]]\nname = \"x{number}\"\nurl = \"http://b:{number}\"\n");

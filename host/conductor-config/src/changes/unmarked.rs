@@ -23,6 +23,9 @@ pub(super) fn unmarked(config: &Config) -> Config {
     for client in &mut config.clients {
         forget_key(&mut client.key);
     }
+    for header in config.traces.iter_mut().flat_map(|traces| &mut traces.headers) {
+        header.value.at = Mark::beginning();
+    }
     config.policies.iter_mut().for_each(forget_policy);
     config.pools.iter_mut().for_each(forget_pool);
     for model in &mut config.models {

@@ -50,6 +50,7 @@ impl IdleParts<'_> {
             source: &source,
             metrics: &meters.proxy,
             recorder: &meters.recorder,
+            exporter: &meters.exporter,
             discovery: &caches.plane.discovery,
         };
         let snapshot = planner.plan_idle(&active)?;
@@ -58,6 +59,7 @@ impl IdleParts<'_> {
                 cell: Arc::new(SnapshotCell::new(snapshot, &meters.proxy)),
                 metrics: meters.proxy.clone(),
                 recorder: Arc::clone(&meters.recorder),
+                exporter: Arc::clone(&meters.exporter),
                 discovery: Arc::clone(&caches.plane.discovery),
                 admin_key: AdminKey::default(),
                 indexer: None,

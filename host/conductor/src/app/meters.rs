@@ -1,20 +1,22 @@
-//! Metrics and decision log of a router, and the collectors of its registry.
+//! Metrics, decision log and exporter of traces of a router, and the collectors of its registry.
 
 use std::sync::Arc;
 
 use decision_log::Recorder;
 use prometheus_client::registry::Registry;
 use proxy::ProxyMetrics;
+use trace_export::TraceExporter;
 
 use crate::metrics::ControlMetrics;
 use crate::reload::Reloader;
 use policy_store::{CompileCollector, MemoryCollector, PolicyCollector, PolicyMemory};
 
-/// Metrics and decision log.
+/// Metrics, decision log, and exporter of traces.
 pub(super) struct Meters {
     pub(super) proxy: ProxyMetrics,
     pub(super) control: ControlMetrics,
     pub(super) recorder: Arc<Recorder>,
+    pub(super) exporter: Arc<TraceExporter>,
 }
 
 impl Meters {
@@ -23,6 +25,7 @@ impl Meters {
             proxy: ProxyMetrics::new(registry),
             control: ControlMetrics::register(registry),
             recorder: Recorder::new(registry),
+            exporter: TraceExporter::new(registry),
         }
     }
 

@@ -10,13 +10,14 @@ use kv_index::SharedPrefixIndex;
 use proxy::Proxy;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
+use trace_export::TraceExporter;
 use tracing::error;
 
 use crate::reload::{ReloadCommand, Reloader};
 use kv_plane::IndexMaintenance;
 use policy_store::{MemoryWriter, MemoryWriterHandle};
 
-/// Running threads, and the recorder, which has its own.
+/// Running threads, and the recorder and the exporter, which have their own.
 pub(super) struct Threads {
     /// Commands for the reload thread.
     pub(super) commands: SyncSender<ReloadCommand>,
@@ -24,6 +25,7 @@ pub(super) struct Threads {
     maintenance: JoinHandle<()>,
     memory_writer: MemoryWriterHandle,
     recorder: Arc<Recorder>,
+    exporter: Arc<TraceExporter>,
 }
 
 /// Parts that the threads work on.
@@ -55,6 +57,7 @@ impl Threads {
             proxy,
         } = parts;
         let recorder = Arc::clone(&reloader.live.recorder);
+        let exporter = Arc::clone(&reloader.live.exporter);
         let (commands, reload) = reloader.spawn(stop.clone()).map_err(StartError::Reload)?;
         let expectations = move || proxy.expectations();
         let maintenance = IndexMaintenance::spawn(index, expectations, stop.clone())
@@ -66,6 +69,7 @@ impl Threads {
             maintenance,
             memory_writer,
             recorder,
+            exporter,
         })
     }
 
@@ -76,6 +80,7 @@ impl Threads {
         self.maintenance.thread().unpark();
         let joined = tokio::task::spawn_blocking(move || {
             self.recorder.close();
+            self.exporter.close();
             let (reload, maintenance) = (self.reload.join(), self.maintenance.join());
             reload.and(maintenance).and(self.memory_writer.end())
         });

@@ -29,6 +29,7 @@ impl Reloader {
             watches,
             log,
             record,
+            traces,
             feeds,
         } = parts;
         let before = std::mem::replace(&mut self.active, active);
@@ -42,6 +43,7 @@ impl Reloader {
             watch.register();
         }
         live.recorder.apply(record);
+        live.exporter.apply(traces);
         let (keys, server) = (&self.active.resources.keys, &config.server);
         live.admin_key.set(keys.admin.clone(), server);
         if let Some(indexer) = &live.indexer {

@@ -7,6 +7,7 @@ use kv_plane::Discovery;
 use local_files::ConfigSource;
 use logging::LogFilter;
 use proxy::{ProxyMetrics, SnapshotCell};
+use trace_export::TraceExporter;
 
 use super::{Planner, Steps};
 use crate::admin_access::AdminKey;
@@ -18,6 +19,7 @@ pub(crate) struct Live {
     pub(crate) cell: Arc<SnapshotCell>,
     pub(crate) metrics: ProxyMetrics,
     pub(crate) recorder: Arc<Recorder>,
+    pub(crate) exporter: Arc<TraceExporter>,
     pub(crate) discovery: Arc<Discovery>,
     /// Key of the admin pages.
     pub(crate) admin_key: AdminKey,
@@ -36,6 +38,7 @@ impl Live {
             source,
             metrics: &self.metrics,
             recorder: &self.recorder,
+            exporter: &self.exporter,
             discovery: &self.discovery,
         }
     }

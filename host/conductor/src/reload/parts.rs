@@ -6,6 +6,7 @@ use std::sync::Arc;
 use decision_log::{RecordPlan, Recorder};
 use proxy::{PipelineWatch, ProxyMetrics, Snapshot, SnapshotPlan, SnapshotSpec};
 use routing::PolicyVersions;
+use trace_export::{ExportPlan, TraceExporter};
 
 use super::{ActiveConfig, PlanStep, RefusedConfig, RefusedPlan, Steps};
 use crate::compose::{self, BrokenPipeline, PipelineWatches};
@@ -22,6 +23,7 @@ pub(crate) struct Parts {
     pub(crate) watches: Vec<Arc<PipelineWatch>>,
     pub(crate) log: ParsedFilter,
     pub(crate) record: RecordPlan,
+    pub(crate) traces: ExportPlan,
     pub(crate) feeds: CheckedFeeds,
 }
 
@@ -32,6 +34,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) source: &'a ConfigSource,
     pub(crate) metrics: &'a ProxyMetrics,
     pub(crate) recorder: &'a Arc<Recorder>,
+    pub(crate) exporter: &'a TraceExporter,
     pub(crate) discovery: &'a Discovery,
 }
 
@@ -68,6 +71,10 @@ impl Planner<'_> {
             let files = compose::record_files(config, source);
             self.recorder.plan(files).map_err(RefusedConfig::Record)
         })?;
+        let traces = steps.run(PlanStep::Traces, || {
+            let spec = compose::export_spec(config, &next.resources.keys);
+            self.exporter.plan(spec).map_err(RefusedConfig::Traces)
+        })?;
         let feeds = steps.run(PlanStep::Feeds, || {
             let feeds = compose::feed_plan(config, &next.resources.keys, &next.fleet);
             discovery.check(feeds).map_err(RefusedConfig::Feeds)
@@ -77,6 +84,7 @@ impl Planner<'_> {
             watches,
             log,
             record,
+            traces,
             feeds,
         })
     }
@@ -199,6 +207,7 @@ policy = "of-a"
             source: &source,
             metrics: &metrics,
             recorder: &Recorder::new(&mut registry),
+            exporter: &TraceExporter::new(&mut registry),
             discovery: &caches.plane.discovery,
         };
         let cell = SnapshotCell::new(planner.plan_idle(&idle).unwrap(), &metrics);

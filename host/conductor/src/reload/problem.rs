@@ -6,6 +6,7 @@ use conductor_config::{Code, Diagnostic, Diagnostics, Paint, Severity};
 use kv_feed::FeedError;
 use proxy::SnapshotError;
 use thiserror::Error;
+use trace_export::ExportPlanError;
 use tracing::warn;
 
 use crate::compose::BrokenPipeline;
@@ -50,6 +51,9 @@ pub enum RefusedConfig {
     /// The threads that write the decision log and the shadow log cannot be started.
     #[error("failed to start the thread that writes a decision log")]
     Record(#[source] io::Error),
+    /// The collector of traces cannot be used.
+    #[error("failed to prepare the export of traces")]
+    Traces(#[source] ExportPlanError),
     /// A socket is moved to an address that cannot be bound.
     #[error(transparent)]
     Listen(ListenError),
@@ -75,6 +79,7 @@ impl RefusedConfig {
             | Self::Pipeline(_)
             | Self::Snapshot(_)
             | Self::Record(_)
+            | Self::Traces(_)
             | Self::Feeds(_)
             | Self::Listen(_)
             | Self::Fault => vec![whole_file("not-applicable", self)],

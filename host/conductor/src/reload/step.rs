@@ -61,6 +61,8 @@ steps! {
     RequestPath = "request-path", "building the request path";
     /// The threads that write the decision log, the shadow log and the access log.
     RecordFiles = "record-files", "starting the logs of requests";
+    /// The collector of traces, and the thread that sends them.
+    Traces = "traces", "preparing the export of traces";
     /// The list of KV-event feeds.
     Feeds = "feeds", "checking the event feeds";
     /// Sockets of addresses that are new. The last one: clients may connect as soon as a socket is bound.

@@ -10,7 +10,7 @@ use conductor_config::{
     ApiKey as ConfiguredKey, AuthorizationConfig, ClientConfig, Code, Config, Diagnostic, KeyPlace,
     KeySource, Mark, PoolConfig, z85_key,
 };
-use http::header::InvalidHeaderValue;
+use http::header::{HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use indexer_api::ApiKey;
 use kv_feed::CurveKeys;
 use proxy::{Authorization, KeyHash};
@@ -66,6 +66,8 @@ pub struct Keys {
     curve: HashMap<String, CurveKeys>,
     /// Hashes of the clients' keys that are outside the configuration.
     clients: HashMap<String, KeyHash>,
+    /// Headers of the exports of traces.
+    traces: HeaderMap,
 }
 
 /// Error of a key.
@@ -165,7 +167,14 @@ impl Keys {
             .chain(of_indexer)
             .chain(of_pools)
             .chain(of_clients)
-            .chain(curve.map(|curve| &curve.client));
+            .chain(curve.map(|curve| &curve.client))
+            .chain(
+                config
+                    .traces
+                    .iter()
+                    .flat_map(|traces| &traces.headers)
+                    .map(|header| &header.value),
+            );
         let files = places.filter_map(|key| match &key.place {
             KeyPlace::File(path) => Some(source.resolve(path)),
             KeyPlace::Env(_) => None,
@@ -218,6 +227,7 @@ impl Keys {
         });
         keys.indexer = indexer.and_then(|indexer| keep(indexer, &mut problems));
         keys.clients = client_keys(config, read, &mut problems);
+        keys.traces = trace_headers(config, read, &mut problems);
         for pool in &config.pools {
             if let AuthorizationConfig::Key(key) = &pool.authorization {
                 let what = format!("`pools.{}.authorization`", pool.name);
@@ -247,6 +257,12 @@ impl Keys {
     pub fn of_client(&self, client: &ClientConfig) -> impl Iterator<Item = KeyHash> {
         let listed = client.key_hashes.iter().map(|hash| KeyHash::from(hash.0));
         listed.chain(self.clients.get(&client.name).copied())
+    }
+
+    /// Returns the headers of the exports of traces.
+    #[must_use]
+    pub fn trace_headers(&self) -> &HeaderMap {
+        &self.traces
     }
 
     /// Returns the keys of the pool's event publishers. `None` where those are open.
@@ -317,6 +333,28 @@ fn client_keys(
         }
     }
     keys
+}
+
+/// Reads the headers of the exports of traces.
+fn trace_headers(
+    config: &Config,
+    read: impl Fn(&KeySource, &str) -> Result<Key, KeyProblem>,
+    problems: &mut Vec<KeyProblem>,
+) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for header in config.traces.iter().flat_map(|traces| &traces.headers) {
+        let what = format!("`traces.headers.{}`", header.name);
+        let value = read(&header.value, &what).and_then(|key| {
+            let value = HeaderValue::try_from(key.reveal());
+            value.map_err(|source| KeyProblem::of(&header.value, KeyError::Header { what, source }))
+        });
+        let name = HeaderName::try_from(&header.name);
+        if let (Some(mut value), Ok(name)) = (keep(value, problems), name) {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+    }
+    headers
 }
 
 fn from_env(name: &str, value: Option<OsString>, what: &str) -> Result<Key, KeyError> {
