@@ -76,6 +76,7 @@ impl Admin {
             .merge(status)
             .merge(own)
             .merge(admin_index::pages())
+            .merge(dashboard::pages())
             .fallback(admin_index::unknown)
             .layer(guard);
         let spec = PagesSpec {

@@ -26,6 +26,11 @@ pub(crate) enum Listener {
 /// Pages without access control: liveness and readiness probes read them.
 const OPEN: [&str; 2] = ["/health", "/readyz"];
 
+/// Returns true for the dashboard's page and files. They hold no data of the router.
+fn is_dashboard(path: &str) -> bool {
+    path == "/" || path == "/ui" || path.starts_with("/ui/")
+}
+
 /// Current admin key, if any. The reload thread changes it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AdminKey(Arc<RwLock<AdminAccess>>);
@@ -77,7 +82,7 @@ impl AdminKey {
 
     fn check_read(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
         let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if OPEN.contains(&path) {
+        if OPEN.contains(&path) || is_dashboard(path) {
             return Ok(());
         }
         match (&access.key, &access.hosts) {
@@ -211,7 +216,10 @@ mod tests {
         };
         admin.set(Some(Key::new("secret")), &for_reads);
         assert!(admin.check_read("/admin/config", &none).is_err());
-        assert!(admin.check_read("/readyz", &none).is_ok());
+        for open in ["/readyz", "/", "/ui", "/ui/requests/1", "/ui/assets/0/main.js"] {
+            assert!(admin.check_read(open, &none).is_ok(), "{open}");
+        }
+        assert!(admin.check_read("/uix", &none).is_err());
         let shown = HeaderMap::from_iter([(X_API_KEY, "secret".parse().unwrap())]);
         assert!(admin.check_read("/metrics", &shown).is_ok());
     }

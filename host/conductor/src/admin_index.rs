@@ -1,5 +1,5 @@
-//! The index of the admin listener: `/` and `/admin` link to every page, and a path without a page answers with the
-//! list of them.
+//! The index of the admin listener: `/admin` links to every page, and a path without a page answers with the list of
+//! them. `/` is the dashboard for browsers, and the index for everything else.
 
 use axum::Router;
 use axum::body::Body;
@@ -23,6 +23,7 @@ const fn page(method: &'static str, path: &'static str, about: &'static str) -> 
 
 /// Every page of the admin listener but this index. A test compares it with the routes.
 const PAGES: &[AdminPage] = &[
+    page("GET", "/ui/", "the dashboard, a web page over these pages"),
     page(
         "GET",
         "/status",
@@ -95,16 +96,23 @@ const PAGES: &[AdminPage] = &[
 /// Serves `/` and `/admin`.
 pub(crate) fn pages() -> Router {
     Router::new()
-        .route("/", get(index).fallback(only_get))
+        .route("/", get(root).fallback(only_get))
         .route("/admin", get(index).fallback(only_get))
         .route("/admin/", get(index).fallback(only_get))
 }
 
+/// Returns the dashboard for browsers, the index as JSON for everything else.
+async fn root(headers: HeaderMap) -> Response<Body> {
+    if wants_html(&headers) {
+        dashboard::page()
+    } else {
+        index(headers).await
+    }
+}
+
 /// Returns HTML for browsers, JSON for everything else.
 async fn index(headers: HeaderMap) -> Response<Body> {
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    let wants_html = accept.is_some_and(|accept| accept.contains("text/html"));
-    let (kind, body) = if wants_html {
+    let (kind, body) = if wants_html(&headers) {
         ("text/html; charset=utf-8", html())
     } else {
         ("application/json", json!({ "pages": list() }).to_string())
@@ -113,6 +121,11 @@ async fn index(headers: HeaderMap) -> Response<Body> {
     let kind = HeaderValue::from_static(kind);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+fn wants_html(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// Answers a path without a page.

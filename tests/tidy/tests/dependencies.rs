@@ -20,6 +20,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("policy-runtime", &["routing"]),
     ("kv-feed", &["kv-events", "routing"]),
     ("worker-client", &[]),
+    ("dashboard", &[]),
     ("decision-log", &["routing"]),
     ("experiment", &["routing"]),
     ("request-traces", &["routing"]),
@@ -123,6 +124,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
         &[
             "conductor-config",
             "conductor-tools",
+            "dashboard",
             "decision-log",
             "external-resources",
             "indexer-api",
@@ -165,7 +167,10 @@ const ONLY_IN: &[(&str, &[&str])] = &[
             "load",
         ],
     ),
-    ("axum", &["conductor", "indexer-api", "mock-engine", "proxy"]),
+    (
+        "axum",
+        &["conductor", "dashboard", "indexer-api", "mock-engine", "proxy"],
+    ),
     (
         "hyper",
         &["harness", "load", "mock-engine", "proxy", "worker-client"],

@@ -133,7 +133,7 @@ async fn the_admin_listener_has_an_index_whose_pages_are_all_there() {
     let get = http::Method::GET;
     let browser = router
         .admin
-        .stream(get, "/", &html, bytes::Bytes::new())
+        .stream(get.clone(), "/admin", &html, bytes::Bytes::new())
         .await
         .unwrap();
     let browser = browser.whole().await.unwrap();
@@ -142,6 +142,22 @@ async fn the_admin_listener_has_an_index_whose_pages_are_all_there() {
         browser.text().contains("<a href=\"/admin/config\">"),
         "{}",
         browser.text()
+    );
+    let dashboard = router
+        .admin
+        .stream(get, "/", &html, bytes::Bytes::new())
+        .await
+        .unwrap();
+    let dashboard = dashboard.whole().await.unwrap();
+    assert!(
+        dashboard.text().contains("<div id=\"app\">"),
+        "{}",
+        dashboard.text()
+    );
+    assert!(
+        dashboard
+            .header("content-security-policy")
+            .contains("trusted-types")
     );
 }
 

@@ -1,0 +1,25 @@
+// The command lines that do what a button does, for scripts and for readers without a key.
+
+/** Quotes an argument for a POSIX shell, if it needs quotes. */
+function quoted(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Returns a command of the `conductor` binary, which reads the key from ADMIN_API_KEY. */
+export function conductor(...args) {
+  return ['conductor', ...args.map(String).map(quoted), '--admin', quoted(location.origin)].join(' ');
+}
+
+/** Returns the request as a curl command. */
+export function curl(method, path, body) {
+  const parts = ['curl', '-X', method, quoted(location.origin + path), '-H "X-API-Key: $ADMIN_API_KEY"'];
+  if (body !== undefined) parts.push("-H 'Content-Type: application/json'", '-d', quoted(JSON.stringify(body)));
+  return parts.join(' ');
+}
+
+/** Returns the upload of a file as a curl command. */
+export function curlFile(method, path, file, headers = {}) {
+  const parts = ['curl', '-X', method, quoted(location.origin + path), '-H "X-API-Key: $ADMIN_API_KEY"'];
+  for (const [name, value] of Object.entries(headers)) parts.push('-H', quoted(`${name}: ${value}`));
+  return [...parts, '--data-binary', quoted(`@${file}`)].join(' ');
+}

@@ -1,0 +1,81 @@
+// A button that changes the router. It asks once more in place, with the effect spelled out and the equivalent command.
+
+import { RequestError } from '../api.js';
+import { html } from '../html.js';
+import { useDisabled } from '../rights.js';
+import { useEffect, useId, useRef, useState } from '../vendor/hooks.js';
+import { requestKey } from './key_form.js';
+
+/**
+ * A change. `label` is on the button, `effect` says what will happen, `command` is the command line that does the same,
+ * `run` makes the change and may return a sentence about it. `unavailable` is a reason of this place, and `feature` the
+ * kind of change that /admin/me may disable. A button that is not to be had still opens: it shows why, and the command.
+ */
+export function Action({ label, effect, command, run, feature, unavailable = null, isDanger = false, children }) {
+  const [isOpen, setOpen] = useState(false);
+  const [result, setResult] = useState(null);
+  const button = useRef(null);
+  const panel = useId();
+  const disabled = useDisabled(feature);
+  const reason = unavailable ?? disabled;
+
+  const close = () => {
+    setOpen(false);
+    button.current?.focus();
+  };
+  const confirm = async () => {
+    setResult({ kind: 'busy', text: 'The router is working on it…' });
+    try {
+      const text = await run();
+      setResult({ kind: 'good', text: text ?? 'Done.' });
+      close();
+    } catch (error) {
+      if (!(error instanceof RequestError)) throw error;
+      setResult({ kind: 'bad', text: error.message });
+    }
+  };
+  const toggle = () => {
+    setResult(null);
+    setOpen(!isOpen);
+  };
+
+  return html`
+    <div class="action">
+      <button type="button" ref=${button} class=${isDanger ? 'danger' : ''} aria-expanded=${isOpen}
+        aria-controls=${isOpen ? panel : undefined} aria-disabled=${reason !== null} title=${reason ?? undefined}
+        onClick=${toggle}>${label}</button>
+      ${isOpen && html`
+        <${Confirmation} id=${panel} label=${label} effect=${effect} command=${command} reason=${reason}
+          isNeedingKey=${unavailable === null && disabled !== null} isDanger=${isDanger}
+          isBusy=${result?.kind === 'busy'} onConfirm=${confirm} onCancel=${close}>${children}<//>`}
+      <span class=${`action-result text-${result?.kind ?? 'none'}`} role="status">${result?.text}</span>
+    </div>`;
+}
+
+function Confirmation(props) {
+  const { id, label, effect, command, reason, isNeedingKey, isDanger, isBusy, onConfirm, onCancel, children } = props;
+  const first = useRef(null);
+  useEffect(() => first.current?.focus(), []);
+  const onKeyDown = (event) => event.key === 'Escape' && onCancel();
+  return html`
+    <div id=${id} class="confirmation" role="group" aria-label=${`Confirm: ${label}`} onKeyDown=${onKeyDown}>
+      ${reason === null ? html`<p>${effect}</p>${children}` : html`<p>Not available here: ${reason}.</p>`}
+      ${command && html`<${Command} command=${command} />`}
+      <div class="buttons">
+        ${reason === null && html`
+          <button type="button" ref=${first} class=${isDanger ? 'danger primary' : 'primary'} disabled=${isBusy}
+            onClick=${onConfirm}>${label}</button>`}
+        ${isNeedingKey && html`<button type="button" ref=${first} onClick=${requestKey}>Enter a key</button>`}
+        <button type="button" onClick=${onCancel}>Cancel</button>
+      </div>
+    </div>`;
+}
+
+/** A command line, to be selected with one click. */
+export function Command({ command, label = 'From a terminal' }) {
+  return html`
+    <div class="command">
+      <span class="muted">${label}</span>
+      <code tabindex="0">${command}</code>
+    </div>`;
+}

@@ -1,0 +1,39 @@
+// Tables with a caption and scoped heads. Rows have keys, so that an update leaves the focus where it is.
+
+import { html } from '../html.js';
+
+/**
+ * A table. A column has `name`, `cell(row)`, and optionally `number` (aligned right), `isHead` (the row's name), `hint`
+ * and `hides` (left out on narrow screens).
+ */
+export function Table({ caption, columns, rows, keyOf, classOf, isCaptionShown = false }) {
+  return html`
+    <div class="table-scroll" tabindex="0" role="region" aria-label=${caption}>
+      <table>
+        <caption class=${isCaptionShown ? '' : 'visually-hidden'}>${caption}</caption>
+        <thead>
+          <tr>
+            ${columns.map((column) => html`
+              <th key=${column.name} scope="col" class=${cellClass(column)} title=${column.hint}>${column.name}</th>`)}
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map((row) => html`
+            <tr key=${keyOf(row)} class=${classOf?.(row)}>
+              ${columns.map((column) => html`<${Cell} key=${column.name} column=${column} row=${row} />`)}
+            </tr>`)}
+        </tbody>
+      </table>
+    </div>`;
+}
+
+function Cell({ column, row }) {
+  const content = column.cell(row);
+  return column.isHead
+    ? html`<th scope="row" class=${cellClass(column)}>${content}</th>`
+    : html`<td class=${cellClass(column)}>${content}</td>`;
+}
+
+function cellClass({ number, hides }) {
+  return [number && 'number', hides && 'hides'].filter(Boolean).join(' ');
+}

@@ -1,0 +1,6 @@
+// Markup in template strings, without a build step. Values become text nodes and properties, never markup.
+
+import htm from './vendor/htm.js';
+import { h } from './vendor/preact.js';
+
+export const html = htm.bind(h);

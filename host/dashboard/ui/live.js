@@ -1,0 +1,158 @@
+// What the router reports each second, kept for all pages of the tab: one stream feeds it.
+//
+// The stream is open only while the tab is visible and not paused. After each connection the first event of a topic is
+// complete, so nothing has to be resumed.
+
+import { read } from './api.js';
+import { onKeyChange } from './key.js';
+import { readEvents } from './stream.js';
+import { useEffect, useState } from './vendor/hooks.js';
+
+const STREAM = '/admin/stream?topics=fleet,requests,changes';
+const RETRY_MS = 2000;
+const KEPT_SAMPLES = 600;
+const KEPT_REQUESTS = 200;
+const KEPT_CHANGES = 256;
+
+/** The names of the figures of a pool, as the events and the history have them. */
+const FIGURES = [
+  'requests_per_s', 'tokens_per_s', 'errors_per_s', 'ttft_s', 'tpot_s', 'queue_waiting', 'in_flight', 'hit_ratio',
+];
+
+const state = {
+  /** `connecting`, `live`, `paused`, `hidden`, or `lost` with the error. */
+  status: 'connecting',
+  error: null,
+  fleet: null,
+  history: { at: [], pools: {} },
+  requests: [],
+  changes: [],
+};
+
+const listeners = new Set();
+let connection = null;
+let isPaused = false;
+
+function notify() {
+  for (const listener of listeners) listener();
+}
+
+function setStatus(status, error = null) {
+  Object.assign(state, { status, error });
+  notify();
+}
+
+/** Begins to follow the router. */
+export function startLive() {
+  document.addEventListener('visibilitychange', update);
+  onKeyChange(() => {
+    disconnect();
+    update();
+  });
+  update();
+}
+
+/** Stops the display, or goes on with it. */
+export function setPaused(paused) {
+  isPaused = paused;
+  update();
+}
+
+function update() {
+  const wanted = !isPaused && document.visibilityState === 'visible';
+  if (wanted && !connection) connect();
+  if (!wanted) {
+    disconnect();
+    setStatus(isPaused ? 'paused' : 'hidden');
+  }
+}
+
+function disconnect() {
+  connection?.abort();
+  connection = null;
+}
+
+async function connect() {
+  const own = new AbortController();
+  connection = own;
+  setStatus('connecting');
+  try {
+    state.history = await read('/admin/history', own.signal);
+    await readEvents(STREAM, take, own.signal);
+    setStatus('lost');
+  } catch (error) {
+    if (own.signal.aborted) return;
+    setStatus('lost', error);
+  }
+  // Without its key every attempt would fail alike: the next one follows a change of the key.
+  if (state.error?.needsKey) return;
+  setTimeout(() => {
+    if (connection !== own) return;
+    connection = null;
+    update();
+  }, RETRY_MS);
+}
+
+function take(topic, data) {
+  if (topic === 'fleet') takeFleet(data);
+  else if (topic === 'requests') takeRequests(data.requests);
+  else if (topic === 'changes') state.changes = latest(data.changes, state.changes, KEPT_CHANGES);
+  setStatus('live');
+}
+
+/** Merges a report of the fleet: partial ones hold only the workers that changed. */
+function takeFleet(event) {
+  const before = event.full ? [] : state.fleet?.workers ?? [];
+  const workers = new Map(before.map((worker) => [workerKey(worker), worker]));
+  for (const worker of event.workers) workers.set(workerKey(worker), worker);
+  for (const gone of event.gone ?? []) {
+    workers.delete(gone);
+  }
+  state.fleet = { ...event, workers: [...workers.values()] };
+  appendSample(event);
+}
+
+export function workerKey(worker) {
+  return `${worker.pool}/${worker.name}`;
+}
+
+function appendSample(event) {
+  const { at, pools } = state.history;
+  if (at.length > 0 && event.at <= at.at(-1)) return;
+  const length = at.length;
+  const rates = new Map(event.pools.map((pool) => [pool.name, pool.rates]));
+  const history = { ...state.history, at: [...at, event.at].slice(-KEPT_SAMPLES), pools: {} };
+  for (const name of new Set([...Object.keys(pools), ...rates.keys()])) {
+    const series = {};
+    for (const figure of FIGURES) {
+      const earlier = pools[name]?.[figure] ?? new Array(length).fill(null);
+      series[figure] = [...earlier, rates.get(name)?.[figure] ?? null].slice(-KEPT_SAMPLES);
+    }
+    history.pools[name] = series;
+  }
+  state.history = history;
+}
+
+/** A request is reported again when it changes: the newest report replaces the earlier one. */
+function takeRequests(rows) {
+  const bySeq = new Map(state.requests.map((row) => [row.seq, row]));
+  for (const row of rows) bySeq.set(row.seq, row);
+  state.requests = [...bySeq.values()].sort((a, b) => b.seq - a.seq).slice(0, KEPT_REQUESTS);
+}
+
+/** Returns the newest entries of both lists by id, newest first. */
+function latest(added, kept, limit) {
+  const byId = new Map([...kept, ...added].map((entry) => [entry.id, entry]));
+  return [...byId.values()].sort((a, b) => b.id - a.id).slice(0, limit);
+}
+
+/** Returns the live state. The component is drawn again with each event. */
+export function useLive() {
+  const [, redraw] = useState(0);
+  useEffect(() => {
+    const listener = () => redraw((drawn) => drawn + 1);
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+  }, []);
+  return state;
+}

@@ -1,0 +1,14 @@
+// The start of the page.
+
+import { html } from './html.js';
+import { takeKeyFromAddress } from './key.js';
+import { startLive } from './live.js';
+import { RightsProvider } from './rights.js';
+import { Shell } from './shell.js';
+import { render } from './vendor/preact.js';
+
+takeKeyFromAddress();
+startLive();
+const place = document.getElementById('app');
+place.replaceChildren();
+render(html`<${RightsProvider}><${Shell} /><//>`, place);

@@ -1,0 +1,105 @@
+// The editor of the configuration file: edit, check without effect, apply.
+
+import { change, RequestError } from '../../api.js';
+import { Action } from '../../components/action.js';
+import { TextArea, TextField } from '../../components/form.js';
+import { Notice, Pending } from '../../components/layout.js';
+import { curlFile } from '../../command.js';
+import { plural } from '../../format.js';
+import { html } from '../../html.js';
+import { useResource } from '../../resource.js';
+import { useDisabled } from '../../rights.js';
+import { useRef, useState } from '../../vendor/hooks.js';
+import { Diff } from './diff.js';
+import { Problems } from './problems.js';
+
+const FILE = '/admin/config/file';
+
+export function ConfigEditor({ onApplied }) {
+  const file = useResource(FILE);
+  const { data } = file;
+  if (!data) return html`<${Pending} resource=${file} what="the file" />`;
+  // Another text on disk begins another edit: its key makes a new editor.
+  return html`<${Editor} key=${data.sha256} file=${data} reload=${file.reload} onApplied=${onApplied} />`;
+}
+
+function Editor({ file, reload, onApplied }) {
+  const [text, setText] = useState(file.text);
+  const [reason, setReason] = useState('');
+  const [result, setResult] = useState(null);
+  const area = useRef(null);
+  const checkDisabled = useDisabled('changes');
+  const isEdited = text !== file.text;
+  const cannotWrite = file.writable ? null : file.reason ?? 'the file cannot be written';
+
+  const check = async () => {
+    try {
+      setResult({ check: await change('/admin/config/check', { text }) });
+    } catch (error) {
+      if (!(error instanceof RequestError)) throw error;
+      setResult({ error });
+    }
+  };
+  const apply = async () => {
+    try {
+      const body = reason ? { text, reason } : { text };
+      const answer = await change(FILE, body, { method: 'PUT', headers: { 'If-Match': `"${file.sha256}"` } });
+      await Promise.all([reload(), onApplied()]);
+      return `Applied: generation ${answer.generation}.`;
+    } catch (error) {
+      if (error instanceof RequestError) setResult({ error });
+      await onApplied();
+      throw error;
+    }
+  };
+  const revert = () => {
+    setText(file.text);
+    setResult(null);
+  };
+
+  return html`
+    <${TextArea} label=${file.path ?? 'Configuration'} inputRef=${area} rows=${18} value=${text} onChange=${setText} class="code" />
+    <div class="editor-bar">
+      <button type="button" onClick=${check} disabled=${checkDisabled !== null} title=${checkDisabled}>Check</button>
+      <button type="button" onClick=${revert} disabled=${!isEdited}>Revert</button>
+      <${TextField} label="Reason (optional)" value=${reason} onChange=${setReason} />
+      <${Action} label="Apply" feature="apply" run=${apply} unavailable=${isEdited ? cannotWrite : 'the text is unchanged'}
+        command=${curlFile('PUT', FILE, 'body.json', { 'Content-Type': 'application/json', 'If-Match': `"${file.sha256}"` })}
+        effect=${html`The file is replaced and reloaded: ${lineChange(file.text, text)}. A mistake in it changes nothing.`} />
+    </div>
+    ${checkDisabled && html`<p class="muted">${checkDisabled}</p>`}
+    ${result?.error && html`<${Refused} error=${result.error} area=${area} />`}
+    ${result?.check && html`<${CheckResult} check=${result.check} area=${area} />`}`;
+}
+
+/** Returns the difference of two texts in lines, as a sentence's end. */
+function lineChange(before, after) {
+  const [old, now] = [before, after].map((text) => text.split('\n').length);
+  return now === old ? 'lines are changed' : `${plural(Math.abs(now - old), 'line')} ${now > old ? 'more' : 'fewer'}`;
+}
+
+/** Puts the cursor of the editor at a problem. */
+function selectIn(area, { line, column }) {
+  const lines = area.current.value.split('\n');
+  const start = lines.slice(0, line - 1).reduce((sum, text) => sum + text.length + 1, 0) + column - 1;
+  area.current.focus();
+  area.current.setSelectionRange(start, start);
+}
+
+function Refused({ error, area }) {
+  return html`
+    <${Notice} kind="bad">${error.message}<//>
+    <${Problems} problems=${error.problems} caption="Problems of this text" onSelect=${(problem) => selectIn(area, problem)} />`;
+}
+
+function CheckResult({ check, area }) {
+  const { valid, problems, changes, needs_restart, diff } = check;
+  return html`
+    <${Notice} kind=${valid ? 'good' : 'bad'}>
+      ${valid ? 'The text is valid. ' : 'The text would be refused. '}
+      ${valid && (changes.length > 0 ? `It changes: ${changes.join('; ')}.` : 'It changes nothing.')}
+      ${needs_restart.length > 0 && ` A restart is needed for ${needs_restart.join(', ')}.`}
+    <//>
+    <${Problems} problems=${problems} caption="Problems of this text" onSelect=${(problem) => selectIn(area, problem)} />
+    <${Diff} text=${diff ?? ''} />`;
+}

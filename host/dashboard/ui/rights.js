@@ -1,0 +1,27 @@
+// What this reader may do: the page /admin/me, read once for the tab and after each change of the key.
+
+import { html } from './html.js';
+import { useResource } from './resource.js';
+import { createContext } from './vendor/preact.js';
+import { useContext } from './vendor/hooks.js';
+
+const Rights = createContext(null);
+
+/** Gives its children the rights of the reader. */
+export function RightsProvider({ children }) {
+  const me = useResource('/admin/me');
+  return html`<${Rights.Provider} value=${me}>${children}<//>`;
+}
+
+/** Returns the page /admin/me as a resource. */
+export function useMe() {
+  return useContext(Rights);
+}
+
+/** Returns why a change is not to be had, or null if it is. */
+export function useDisabled(feature = 'changes') {
+  const { data, error } = useMe();
+  if (error) return `the rights of this page are unknown: ${error.message}`;
+  if (!data) return 'the rights of this page are being read';
+  return data.disabled?.[feature] ?? data.disabled?.changes ?? null;
+}
