@@ -38,7 +38,7 @@ class Demo:
 
     def __init__(self, binary, port, folder):
         self.port, self.folder = port, folder
-        command = [binary, "demo", "--workers", "2", "--listen", f"127.0.0.1:{port}"]
+        command = [binary, "demo", "--no-traffic", "--workers", "2", "--listen", f"127.0.0.1:{port}"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         found = admin = None
         for line in self.process.stdout:

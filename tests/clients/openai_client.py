@@ -34,7 +34,7 @@ class Demo:
 
     def __init__(self, binary, port):
         self.base = f"http://127.0.0.1:{port}"
-        command = [binary, "demo", "--workers", "2", "--listen", f"127.0.0.1:{port}"]
+        command = [binary, "demo", "--no-traffic", "--workers", "2", "--listen", f"127.0.0.1:{port}"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         found = None
         for line in self.process.stdout:

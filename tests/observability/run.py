@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Rules, alerts and boards of config/deploy, run for real.
 
-    tests/observability/run.py PATH-OF-CONDUCTOR
+    tests/observability/run.py PATH-OF-CONDUCTOR [dashboard]
 
 Starts the demo under load, a Prometheus that scrapes it, and an Alertmanager. Every query of every board and every rule
-must parse and return a series, and one alert must reach a receiver. See README.md.
+must parse and return a series, and one alert must reach a receiver. Then a browser clicks through the dashboard; with
+`dashboard` only that is done. See README.md.
 """
 
 import json
@@ -22,6 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 sys.dont_write_bytecode = True
 
 import checks
+import dashboard
 import traffic
 from stack import Failure, Stack, free_ports, get, poll, tool
 
@@ -110,7 +112,7 @@ def start_monitoring(stack, receiver, admin):
 def start_router(stack, binary, engines):
     """Starts the demo and gives it the rig's configuration. Returns its port and the configuration's path."""
     (port,) = free_ports(1, neighbours=2)
-    stack.start("conductor", binary, "demo", "--listen", f"127.0.0.1:{port}")
+    stack.start("conductor", binary, "demo", "--no-traffic", "--listen", f"127.0.0.1:{port}")
     admin = f"http://127.0.0.1:{port + 1}"
     poll("the demo is ready", lambda: get(f"{admin}/readyz").get("ready"))
     file = pathlib.Path(poll("the demo names its file", lambda: traffic.demo_file(stack.log("conductor"))))
@@ -198,7 +200,7 @@ def check_running(stack, receiver, binary):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["dashboard"]):
         sys.exit(__doc__)
     # An end from outside cleans up too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -207,8 +209,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix="conductor-observability-") as folder:
         stack = Stack(folder)
         try:
-            check_files()
-            check_running(stack, receiver, binary)
+            if sys.argv[2:] != ["dashboard"]:
+                check_files()
+                check_running(stack, receiver, binary)
+            step("dashboard")
+            dashboard.check(stack, binary, ROOT / "target/observability/screenshots")
         except Failure as failure:
             for name, _ in stack.running:
                 tail = stack.log(name).splitlines()[-15:]

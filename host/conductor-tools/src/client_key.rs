@@ -24,7 +24,10 @@ pub fn print() -> Result<Exit> {
 }
 
 /// Returns a random key with the prefix that clients expect.
-fn fresh() -> io::Result<String> {
+///
+/// # Errors
+/// If the system has no random bytes.
+pub fn fresh() -> io::Result<String> {
     let mut bytes = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(format!("sk-{}", hex(&bytes)))

@@ -67,6 +67,7 @@ pub(crate) const FILES: &[File] = embed! {
     "pages/fleet/charts.js",
     "pages/fleet/workers.js",
     "pages/policies.js",
+    "pages/policies/names.js",
     "pages/policies/policy.js",
     "pages/policies/routes.js",
     "pages/policies/shadows.js",

@@ -163,6 +163,10 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 
+    /// Send no requests: only yours are on the dashboard.
+    #[arg(long)]
+    pub no_traffic: bool,
+
     /// Log level: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs.
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     pub log_level: Option<String>,
@@ -175,6 +179,7 @@ impl Default for DemoArgs {
             workers: 4,
             compare: false,
             seed: 1,
+            no_traffic: false,
             log_level: None,
         }
     }

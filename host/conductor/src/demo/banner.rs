@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use crate::app::App;
-use policy_store::builtin;
 
-pub(super) fn print(app: &App, file: &Path, workers: usize) {
+pub(super) fn print(app: &App, file: &Path, workers: usize, admin_key: &str) {
     let base = format!("http://{}", app.addr());
     let admin = app
         .admin_addr()
@@ -14,7 +13,11 @@ pub(super) fn print(app: &App, file: &Path, workers: usize) {
     let folder = file.parent().unwrap_or(file).display();
     println!(
         r#"
-Conductor is routing {base} over {workers} mock engines. Try, in another terminal:
+Conductor is routing {base} over {workers} mock engines. The dashboard, with the demo's admin key:
+
+  {admin}/#key={admin_key}
+
+Try, in another terminal:
 
   a streamed chat answer
     curl -N {base}/v1/chat/completions -H 'content-type: application/json' \
@@ -24,7 +27,7 @@ Conductor is routing {base} over {workers} mock engines. Try, in another termina
     curl -si {base}/v1/completions -H 'content-type: application/json' \
       -d '{{"model": "mock", "max_tokens": 4, "prompt": "{prompt}"}}' | grep -iE '^x-conductor|usage'
 
-  another policy, live: change "{policy}" to "round-robin" in
+  half of the sessions for the canary, live: change the shares 80 and 20 of `split` to 50 and 50 in
     {file}
   a policy of your own: drop a component here and name it in a route
     {folder}/policies/mine.wasm
@@ -36,7 +39,6 @@ Conductor is routing {base} over {workers} mock engines. Try, in another termina
 
 Ctrl-C stops it.
 "#,
-        policy = builtin::DEFAULT,
         file = file.display(),
         prompt = "The quick brown fox jumps over the lazy dog. "
             .repeat(4)

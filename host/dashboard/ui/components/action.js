@@ -6,6 +6,10 @@ import { useDisabled } from '../rights.js';
 import { useEffect, useId, useRef, useState } from '../vendor/hooks.js';
 import { requestKey } from './key_form.js';
 
+/** Distances of a confirmation to the edge of the window and to its button, in pixels. */
+const EDGE = 16;
+const GAP = 6;
+
 /**
  * A change. `label` is on the button, `effect` says what will happen, `command` is the command line that does the same,
  * `run` makes the change and may return a sentence about it. `unavailable` is a reason of this place, and `feature` the
@@ -45,7 +49,7 @@ export function Action({ label, effect, command, run, feature, unavailable = nul
         aria-controls=${isOpen ? panel : undefined} aria-disabled=${reason !== null} title=${reason ?? undefined}
         onClick=${toggle}>${label}</button>
       ${isOpen && html`
-        <${Confirmation} id=${panel} label=${label} effect=${effect} command=${command} reason=${reason}
+        <${Confirmation} id=${panel} button=${button} label=${label} effect=${effect} command=${command} reason=${reason}
           isNeedingKey=${unavailable === null && disabled !== null} isDanger=${isDanger}
           isBusy=${result?.kind === 'busy'} onConfirm=${confirm} onCancel=${close}>${children}<//>`}
       <span class=${`action-result text-${result?.kind ?? 'none'}`} role="status">${result?.text}</span>
@@ -53,12 +57,16 @@ export function Action({ label, effect, command, run, feature, unavailable = nul
 }
 
 function Confirmation(props) {
-  const { id, label, effect, command, reason, isNeedingKey, isDanger, isBusy, onConfirm, onCancel, children } = props;
+  const { id, button, label, effect, command, reason, isNeedingKey, isDanger, isBusy, onConfirm, onCancel, children } = props;
+  const panel = useRef(null);
   const first = useRef(null);
-  useEffect(() => first.current?.focus(), []);
+  useEffect(() => {
+    showBelow(panel.current, button.current);
+    first.current?.focus();
+  }, []);
   const onKeyDown = (event) => event.key === 'Escape' && onCancel();
   return html`
-    <div id=${id} class="confirmation" role="group" aria-label=${`Confirm: ${label}`} onKeyDown=${onKeyDown}>
+    <div id=${id} ref=${panel} class="confirmation" popover="manual" role="group" aria-label=${`Confirm: ${label}`} onKeyDown=${onKeyDown}>
       ${reason === null ? html`<p>${effect}</p>${children}` : html`<p>Not available here: ${reason}.</p>`}
       ${command && html`<${Command} command=${command} />`}
       <div class="buttons">
@@ -69,6 +77,15 @@ function Confirmation(props) {
         <button type="button" onClick=${onCancel}>Cancel</button>
       </div>
     </div>`;
+}
+
+/** Shows a popover below a button. It lies above the page, so that no scrolled table cuts it off. */
+function showBelow(panel, button) {
+  panel.showPopover();
+  const { left, bottom } = button.getBoundingClientRect();
+  const mostLeft = document.documentElement.clientWidth - panel.offsetWidth - EDGE;
+  panel.style.left = `${Math.max(EDGE, Math.min(left, mostLeft)) + scrollX}px`;
+  panel.style.top = `${bottom + GAP + scrollY}px`;
 }
 
 /** A command line, to be selected with one click. */

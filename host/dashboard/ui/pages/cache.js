@@ -17,7 +17,7 @@ const PREFIX_COLUMNS = [
   { name: 'Prefix', isHead: true, hint: 'Hash of its blocks: the index holds no text', cell: ({ prefix }) => html`<code>${prefix}</code>` },
   { name: 'Pool', cell: ({ pool }) => pool },
   { name: 'Depth', number: true, hint: 'Tokens from the beginning of the prompt', cell: ({ depth_tokens }) => `${count(depth_tokens)} tokens` },
-  { name: 'Requests', number: true, cell: ({ requests }) => count(requests) },
+  { name: 'Continuations', number: true, hint: 'Different blocks that follow it: the measure of popularity', cell: ({ continuations }) => count(continuations) },
   { name: 'Workers', cell: ({ workers }) => workers.join(', ') },
 ];
 

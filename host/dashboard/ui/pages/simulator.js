@@ -12,6 +12,7 @@ import { useResource } from '../resource.js';
 import { useDisabled } from '../rights.js';
 import { Link, useQuery } from '../router.js';
 import { useState } from '../vendor/hooks.js';
+import { policyNames } from './policies/names.js';
 import { SimulationResult } from './simulator/result.js';
 
 const REFRESH_MS = 1000;
@@ -38,7 +39,7 @@ export function SimulatorPage() {
 
 function StartForm({ onStarted }) {
   const { data } = useResource('/admin/policies');
-  const names = data?.policies.map(({ name }) => name) ?? [];
+  const names = policyNames(data);
   const [first, setFirst] = useState('');
   const [second, setSecond] = useState('');
   const [rate, setRate] = useState('1');

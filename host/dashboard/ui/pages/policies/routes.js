@@ -9,6 +9,7 @@ import { conductor, curl } from '../../command.js';
 import { percent, UNKNOWN } from '../../format.js';
 import { html } from '../../html.js';
 import { useState } from '../../vendor/hooks.js';
+import { policyNames } from './names.js';
 
 /** Changes a route, and returns the router's sentence about it. */
 async function changeRoute(policy, action, body, onChange) {
@@ -21,12 +22,12 @@ export function RouteTable({ page, onChange }) {
   const columns = [
     { name: 'Route', isHead: true, cell: ({ route }) => route },
     { name: 'Pool', cell: ({ pool }) => pool },
-    { name: 'Policy', cell: (route) => html`<${RoutePolicy} route=${route} />` },
+    { name: 'Policy', cell: (route) => html`<${RoutePolicy} route=${route} overrides=${page.overrides} onChange=${onChange} />` },
     { name: 'Canaries', cell: (route) => html`<${Trials} route=${route} onChange=${onChange}
         trials=${Object.entries(route.canaries).map(([name, share]) => [name, percent(share)])} />` },
     { name: 'Shadows', cell: (route) => html`<${Trials} route=${route} onChange=${onChange}
         trials=${route.shadows.map((name) => [name, null])} />` },
-    { name: 'Change', cell: (route) => html`<${StartTrial} route=${route} policies=${page.policies} onChange=${onChange} />` },
+    { name: 'Change', cell: (route) => html`<${StartTrial} route=${route} page=${page} onChange=${onChange} />` },
   ];
   return html`
     <${Table} caption="Routes" columns=${columns} rows=${page.routes} keyOf=${({ route }) => route} />
@@ -37,9 +38,11 @@ export function RouteTable({ page, onChange }) {
       <//>`)}`;
 }
 
-function RoutePolicy({ route }) {
+function RoutePolicy({ route, overrides, onChange }) {
   const { policy, prefill_policy, decode_policy } = route;
+  const isOverridden = overrides.some((override) => override.route === route.route);
   return html`<strong>${policy}</strong>
+    ${isOverridden && html` <${Retract} route=${route} policy=${policy} onChange=${onChange} />`}
     ${prefill_policy && html`<span class="sub">prefill ${prefill_policy}</span>`}
     ${decode_policy && html`<span class="sub">decode ${decode_policy}</span>`}`;
 }
@@ -68,19 +71,24 @@ export function Promote({ route, policy, onChange }) {
 
 /** Ends what was changed over HTTP for this policy. */
 export function Retract({ route, policy, onChange }) {
-  const share = route.canaries[policy];
-  const effect = share === undefined
-    ? html`<strong>${policy}</strong> is no longer called as a shadow of route ${route.route}, as far as the file says so.`
-    : html`${percent(share)} of the sessions of route ${route.route} (pool ${route.pool}) go back
-        to <strong>${route.policy}</strong>, as far as the file says so.`;
+  const effect = retractEffect(route, policy);
   return html`
     <${Action} label="Retract" command=${conductor('policy', 'retract', policy, '--route', route.route)} effect=${effect}
       run=${() => changeRoute(policy, 'retract', { route: route.route }, onChange)} />`;
 }
 
+function retractEffect(route, policy) {
+  const place = `route ${route.route} (pool ${route.pool})`;
+  if (policy === route.policy) return html`The policies of ${place} become those of the file again.`;
+  const share = route.canaries[policy];
+  return share === undefined
+    ? html`<strong>${policy}</strong> is a shadow of ${place} only as far as the file says so.`
+    : html`<strong>${policy}</strong> gets only the sessions of ${place} that the file gives it, instead of ${percent(share)}.`;
+}
+
 /** Starts a canary or a shadow on a route. */
-function StartTrial({ route, policies, onChange }) {
-  const names = policies.map(({ name }) => name).filter((name) => name !== route.policy);
+function StartTrial({ route, page, onChange }) {
+  const names = policyNames(page).filter((name) => name !== route.policy);
   const [policy, setPolicy] = useState('');
   const [kind, setKind] = useState('canary');
   const [amount, setAmount] = useState('5');

@@ -41,15 +41,14 @@ export function ShadowCard({ shadow }) {
 /** Sums over the decisions in which both chose a worker. */
 function Comparison({ shadow }) {
   const { matched_tokens: matched, tokens_ahead: ahead, predicted_ttft: predicted, decision_us } = shadow;
-  const mean = (sum) => (predicted?.decisions > 0 ? seconds(sum / predicted.decisions / 1e3) : null);
   const rows = [
-    ['Matched tokens', number(matched.active), number(matched.shadow)],
-    ['Tokens ahead', number(ahead.active), number(ahead.shadow)],
-    predicted && ['Predicted TTFT, mean', mean(predicted.active_ms), mean(predicted.shadow_ms)],
+    ['Matched tokens, sum', number(matched.active), number(matched.shadow)],
+    ['Tokens ahead, sum', number(ahead.active), number(ahead.shadow)],
+    predicted && ['Predicted TTFT, mean', seconds(predicted.active_ms / 1e3), seconds(predicted.shadow_ms / 1e3)],
     decision_us && ['Time of a decision', '', seconds(decision_us / 1e6)],
   ].filter(Boolean);
   const columns = [
-    { name: 'Sum', isHead: true, cell: ([name]) => name },
+    { name: 'Figure', isHead: true, cell: ([name]) => name },
     { name: 'Active', number: true, cell: ([, active]) => active },
     { name: 'Shadow', number: true, cell: ([, , ofShadow]) => ofShadow },
   ];

@@ -9,11 +9,12 @@ import { html } from '../../html.js';
 import { useResource } from '../../resource.js';
 import { useDisabled } from '../../rights.js';
 import { useState } from '../../vendor/hooks.js';
+import { policyNames } from '../policies/names.js';
 import { Candidates } from './decision.js';
 
 export function Replay({ id, call }) {
   const policies = useResource('/admin/policies');
-  const names = policies.data?.policies.map(({ name }) => name) ?? [];
+  const names = policyNames(policies.data);
   const [chosen, setChosen] = useState('');
   const [result, setResult] = useState(null);
   const disabled = useDisabled('replay');

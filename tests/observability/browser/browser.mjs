@@ -1,0 +1,55 @@
+// A Chromium that is watched: every message of its console and every failed request is a problem.
+
+import { chromium } from 'playwright-core';
+
+const ARGS = [
+  '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync',
+];
+export const DEADLINE_MS = Number(process.env.CONDUCTOR_RIG_DEADLINE ?? 120) * 1000;
+
+export async function launch() {
+  return chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ARGS });
+}
+
+/**
+ * Opens a tab. `expected` are patterns of failed requests that a test makes on purpose: the browser reports a response
+ * with an error status on the console.
+ */
+export async function openTab(browser, { scheme = 'light', problems, expected = [], bypassCSP = false }) {
+  const context = await browser.newContext({
+    colorScheme: scheme, viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', bypassCSP,
+  });
+  const tab = await context.newPage();
+  tab.setDefaultTimeout(DEADLINE_MS);
+  const isExpected = (text) => expected.some((pattern) => pattern.test(text));
+  tab.on('console', (message) => {
+    const text = `${message.text()} (${message.location().url})`;
+    if (['error', 'warning'].includes(message.type()) && !isExpected(text)) problems.push(`${scheme}: console: ${text}`);
+  });
+  tab.on('pageerror', (error) => problems.push(`${scheme}: ${error.stack ?? error.message}`));
+  return tab;
+}
+
+/** Goes to a page by its link, as a reader does. */
+export async function goTo(tab, title) {
+  await tab.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: title }).click();
+  await tab.getByRole('heading', { level: 1, name: title }).waitFor();
+}
+
+/** Opens the confirmation of a button, and confirms. Returns what the router answered. */
+export async function confirm(place, label) {
+  const action = place.locator('.action', { has: place.page().getByRole('button', { name: label, exact: true }) }).first();
+  await action.getByRole('button', { name: label, exact: true }).first().click();
+  const panel = action.getByRole('group', { name: `Confirm: ${label}` });
+  await panel.getByRole('button', { name: label, exact: true }).click();
+  const result = action.getByRole('status').first();
+  await result.and(place.page().locator('.text-good, .text-bad')).waitFor();
+  return result.innerText();
+}
+
+/** Fails with the claim if it does not hold. */
+export function claim(holds, text) {
+  if (!holds) throw new Error(`not so: ${text}`);
+  console.log(`ok: ${text}`);
+}

@@ -1,0 +1,167 @@
+// What an operator does on each page, and what must then be seen.
+
+import fs from 'node:fs';
+
+import { claim, confirm, goTo } from './browser.mjs';
+
+export async function fleet({ tab }) {
+  await goTo(tab, 'Fleet');
+  await tab.locator('.live .state').getByText('live').waitFor();
+  const workers = tab.getByRole('table', { name: /Workers of the pool/ }).locator('tbody tr');
+  claim(await workers.count() === 4, 'the fleet has four workers');
+  claim(await tab.locator('.chart canvas').count() === 6, 'a pool has six charts');
+  await tab.locator('.chart summary').first().click();
+  claim(await tab.locator('.chart-table tbody tr').count() > 0, 'a chart has a table with its numbers');
+
+  const row = workers.filter({ hasText: 'mock-3' });
+  await confirm(row, 'Drain');
+  await row.locator('.state', { hasText: 'draining' }).waitFor();
+  claim(true, 'a drained worker stays visible as draining');
+  await confirm(row, 'Resume');
+  await row.locator('.state', { hasText: /^.ok/ }).waitFor();
+  claim(true, 'a resumed worker is in service again');
+
+  await tab.getByRole('button', { name: 'Pause updates' }).click();
+  await tab.locator('.live .state').getByText('paused').waitFor();
+  await tab.getByRole('button', { name: 'Resume updates' }).click();
+  await tab.locator('.live .state').getByText('live').waitFor();
+  claim(true, 'updates are paused and resumed');
+}
+
+export async function requests({ tab }) {
+  await goTo(tab, 'Requests');
+  const rows = tab.getByRole('table', { name: 'Requests' }).locator('tbody tr');
+  await rows.first().waitFor();
+  await tab.getByLabel('Outcome').selectOption('complete');
+  await tab.waitForURL(/outcome=complete/);
+  claim(true, 'a filter is part of the address');
+  const before = await rows.first().innerText();
+  await tab.waitForFunction(
+    (old) => document.querySelector('main tbody tr')?.innerText !== old, before);
+  claim(true, 'new requests come in while the page is open');
+  await tab.getByRole('button', { name: 'Follow' }).click();
+  await rows.first().getByRole('link').first().click();
+  await tab.getByRole('table', { name: 'Candidates' }).first().waitFor();
+  claim(await tab.getByText('✓ answers').count() > 0, 'a request shows the chosen worker among the candidates');
+  claim(await tab.locator('.waterfall tbody tr').count() > 2, 'a request shows its stages');
+  await tab.getByLabel('Policy').selectOption('round-robin');
+  await tab.getByRole('button', { name: 'Replay' }).click();
+  await tab.locator('.notice', { hasText: 'round-robin' }).waitFor();
+  claim(await tab.locator('.notice-bad').count() === 0, 'a call is replayed with another policy');
+}
+
+export async function cache({ tab }) {
+  await goTo(tab, 'Cache');
+  await tab.getByLabel('Prompt', { exact: true }).fill('The quick brown fox jumps over the lazy dog. '.repeat(20));
+  await tab.getByRole('button', { name: 'Look up' }).click();
+  const found = tab.getByRole('table', { name: 'Cached share of the prompt by worker' }).locator('tbody tr');
+  await found.first().waitFor();
+  claim(await found.count() === 4, 'a prompt is looked up at each worker');
+  await tab.getByRole('table', { name: 'Hottest prefixes' }).locator('tbody tr').first().waitFor();
+  claim(await tab.locator('.funnel tbody tr').count() === 4, 'the reuse funnel has four steps');
+}
+
+export async function policies({ tab, component }) {
+  await goTo(tab, 'Policies');
+  const route = tab.getByRole('table', { name: 'Routes' }).locator('tbody tr').first();
+  const decides = route.locator('td').nth(1);
+  await route.waitFor();
+  const before = await decides.locator('strong').innerText();
+  const canaries = route.locator('td').nth(2);
+  const canary = await canaries.locator('li strong').first().innerText();
+  await confirm(canaries, 'Promote');
+  await decides.getByText(canary).waitFor();
+  claim(true, 'a promoted canary decides for its route');
+  await goTo(tab, 'Fleet');
+  await tab.getByRole('table', { name: 'Changes' }).getByText('route-changed').first().waitFor();
+  claim(true, 'the promotion is in the list of changes');
+  await goTo(tab, 'Policies');
+  claim(await tab.getByText(/differs from the file/).count() === 1, 'the page shows the lines that make it permanent');
+  await confirm(decides, 'Retract');
+  await decides.locator('strong', { hasText: before }).waitFor();
+  claim(true, 'the canary is rolled back');
+  await upload(tab, component);
+}
+
+async function upload(tab, component) {
+  const field = tab.getByLabel(/Drop a .wasm component here/);
+  const section = tab.locator('section', { hasText: 'A component is checked' });
+  await field.setInputFiles({ name: 'mine.wasm', mimeType: 'application/wasm', buffer: Buffer.from('no component') });
+  await confirm(section, 'Upload');
+  claim(await section.locator('.notice-bad').count() === 1, 'what is no component is refused');
+  await field.setInputFiles({ name: 'mine.wasm', mimeType: 'application/wasm', buffer: fs.readFileSync(component) });
+  await confirm(section, 'Upload');
+  await section.getByRole('table', { name: 'Scenarios' }).waitFor();
+  claim(await section.locator('.state', { hasText: 'failed' }).count() === 0, 'an uploaded policy passes the scenarios');
+  await tab.locator('.card', { has: tab.getByRole('heading', { name: 'mine', exact: true }) }).waitFor();
+  claim(true, 'the uploaded policy is in the list');
+}
+
+export async function configuration({ tab, file }) {
+  await goTo(tab, 'Configuration');
+  const area = tab.locator('textarea.code');
+  const text = await area.inputValue();
+  const onDisk = fs.readFileSync(file, 'utf8');
+  claim(text === onDisk, 'the editor shows the file');
+
+  await area.fill(`${text}\nno-such-key = 1\n`);
+  await tab.getByRole('button', { name: 'Check', exact: true }).click();
+  const problems = tab.getByRole('table', { name: 'Problems of this text' });
+  await problems.waitFor();
+  claim(/\d+:\d+/.test(await problems.locator('tbody tr').first().innerText()), 'a problem has a line and a column');
+  await confirm(tab.locator('.editor-bar'), 'Apply');
+  claim(fs.readFileSync(file, 'utf8') === onDisk, 'a refused edit changes nothing');
+
+  const generation = () => tab.locator('.facts div', { hasText: 'Generation' }).locator('dd').innerText();
+  const before = await generation();
+  await area.fill(text.replace('shadow-sample = 1.0', 'shadow-sample = 0.5'));
+  await tab.getByRole('button', { name: 'Check', exact: true }).click();
+  await tab.getByText('The text is valid.').waitFor();
+  await tab.locator('.diff-added').first().waitFor();
+  claim(true, 'a check shows the difference');
+  await tab.getByLabel('Reason (optional)').fill('half is enough');
+  await confirm(tab.locator('.editor-bar'), 'Apply');
+  await tab.waitForFunction(
+    (old) => document.querySelector('.facts dd').innerText !== old, before);
+  claim(fs.readFileSync(file, 'utf8').includes('shadow-sample = 0.5'), 'an applied edit is written to the file');
+  await tab.locator('.history > li').first().locator('summary').click();
+  await tab.locator('.history .diff-added').first().waitFor();
+  claim(true, 'the history shows what the edit changed');
+}
+
+export async function simulator({ tab }) {
+  await goTo(tab, 'Simulator');
+  await tab.getByRole('button', { name: 'Simulate' }).click();
+  await tab.getByRole('table', { name: 'Figures of the policies' }).waitFor();
+  claim(await tab.locator('.notice-bad').count() === 0, 'two policies are simulated on the recorded traffic');
+}
+
+/** The keyboard alone: the skip link, the navigation, and a confirmation that takes and returns the focus. */
+export async function keyboard({ tab, base }) {
+  await tab.goto(`${base}/ui/fleet`);
+  await tab.getByRole('button', { name: 'Drain' }).first().waitFor();
+  const focused = () => tab.evaluate(() => document.activeElement.innerText || document.activeElement.id);
+  await tab.keyboard.press('Tab');
+  claim(await focused() === 'Skip to the content', 'the first stop of the keyboard is the skip link');
+  await tab.keyboard.press('Enter');
+  claim(await tab.evaluate(() => document.activeElement.id) === 'content', 'the skip link leads to the content');
+  const drain = tab.getByRole('button', { name: 'Drain' }).first();
+  await drain.focus();
+  await tab.waitForTimeout(2500);
+  claim(await focused() === 'Drain', 'updates leave the focus where it is');
+  await tab.keyboard.press('Enter');
+  await tab.keyboard.press('Escape');
+  claim(await focused() === 'Drain', 'a cancelled confirmation returns the focus');
+}
+
+/** A reader without a key: everything is shown, and buttons say why they do nothing. */
+export async function reader({ tab, base }) {
+  await tab.goto(`${base}/`);
+  const drain = tab.getByRole('button', { name: 'Drain' }).first();
+  await drain.waitFor();
+  await tab.locator('[aria-disabled="true"]', { hasText: 'Drain' }).first().waitFor();
+  await drain.click();
+  const panel = tab.getByRole('group', { name: 'Confirm: Drain' });
+  claim(/Not available here/.test(await panel.innerText()), 'without a key a button says why it is not available');
+  claim(/curl -X POST/.test(await panel.innerText()), 'it shows the command that does the same');
+}
