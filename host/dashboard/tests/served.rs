@@ -1,4 +1,9 @@
 //! The page and its files as a browser gets them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -23,5 +23,8 @@ export function useDisabled(feature = 'changes') {
   const { data, error } = useMe();
   if (error) return `the rights of this page are unknown: ${error.message}`;
   if (!data) return 'the rights of this page are being read';
-  return data.disabled?.[feature] ?? data.disabled?.changes ?? null;
+  const off = data.disabled[feature] ?? data.disabled.changes;
+  if (off) return off;
+  if (data.role === 'admin') return null;
+  return data.key === 'wrong' ? 'the key of this tab is not the admin key' : 'it needs the admin key';
 }

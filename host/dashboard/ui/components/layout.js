@@ -2,6 +2,7 @@
 
 import { html } from '../html.js';
 import { useEffect } from '../vendor/hooks.js';
+import { requestKey } from './key_form.js';
 
 /** The heading of a page, which is also the tab's title. `children` stand beside it. */
 export function PageHead({ title, about, children }) {
@@ -39,7 +40,11 @@ export function Notice({ kind = 'info', children }) {
 /** What stands in place of content: the error of its page, or that it is being read. */
 export function Pending({ resource, what }) {
   const { data, error } = resource;
-  if (error) return html`<${Notice} kind="bad">Failed to read ${what}: ${error.message}<//>`;
+  if (error) {
+    return html`
+      <${Notice} kind="bad">Failed to read ${what}: ${error.message}
+        ${error.needsKey && html` <button type="button" onClick=${requestKey}>Enter a key</button>`}<//>`;
+  }
   return data ? null : html`<p class="muted">Reading ${what}…</p>`;
 }
 

@@ -13,10 +13,10 @@ import { Link, useQuery } from '../router.js';
 import { useEffect, useMemo } from '../vendor/hooks.js';
 
 const LIMIT = 100;
-/** The filters: name in the address, label, and type of the field. */
+/** The filters, by their names in the address. */
 const FILTERS = ['pool', 'worker', 'policy', 'outcome', 'model', 'q', 'slower_s'];
 const OUTCOMES = [
-  'complete', 'client-left', 'rejected', 'upstream-error', 'unreachable', 'first-byte-timeout', 'idle-timeout',
+  'open', 'complete', 'client-left', 'rejected', 'upstream-error', 'unreachable', 'first-byte-timeout', 'idle-timeout',
   'request-timeout', 'queue-timeout', 'queue-full', 'limited', 'shed', 'invalid', 'unauthorized', 'shut-down',
 ];
 
@@ -89,9 +89,10 @@ function merged(kept, live) {
 }
 
 /** Returns true if a live row passes the filters, as the page /admin/requests applies them. */
-function fits(row, { q, slower_s, worker, ...exact }) {
+function fits(row, { q, slower_s, worker, outcome, ...exact }) {
   const isEqual = ([name, value]) => !value || row[name] === value;
   return Object.entries(exact).every(isEqual)
+    && (!outcome || (row.outcome ?? 'open') === outcome)
     && (!worker || row.worker === worker || row.prefill_worker === worker)
     && (!q || row.id.includes(q))
     && (!slower_s || (row.duration_s ?? 0) >= Number(slower_s));
