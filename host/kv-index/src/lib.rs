@@ -11,7 +11,7 @@
 //! - storage: `table` (hash to number), `extent` (sixteen blocks), `run` and `coverage` (a chain and its holders),
 //!   `forest` (all chains), `cache` (a cache's lanes and block names)
 //! - changes: `core` with `ingest`, `hold`, `removal`, `objects`, `expected` and `reclaim`
-//! - queries: `naming`, `path`, `walk`, `hybrid` and `query`
+//! - queries: `naming`, `path`, `walk`, `hybrid`, `query`, `holdings` and `survey`
 //! - threads: `reader_preferring` and `shared`
 //!
 //! The crate does not know the sources of events, requests, or time.
@@ -26,6 +26,7 @@ mod forest;
 mod hash;
 mod hold;
 mod holder;
+mod holdings;
 mod hybrid;
 mod ingest;
 mod lanes;
@@ -39,6 +40,7 @@ mod reclaim;
 mod removal;
 mod run;
 mod shared;
+mod survey;
 mod sync;
 mod table;
 mod walk;
@@ -48,6 +50,8 @@ pub use count::{Applied, IndexLimits, IndexStats, ObjectsApplied};
 pub use expected::Sent;
 pub use hash::SEQUENCE_HASH_SEED;
 pub use holder::Holder;
+pub use holdings::WorkerHoldings;
 pub use prompt::Prompt;
 pub use query::{RankMatch, WorkerMatch};
 pub use shared::SharedPrefixIndex;
+pub use survey::{PrefixSurvey, SharedPrefix, SurveyLimits};

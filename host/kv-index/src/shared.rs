@@ -11,10 +11,12 @@ use crate::core::IndexCore;
 use crate::count::{Applied, IndexLimits, IndexStats, ObjectsApplied};
 use crate::expected::Sent;
 use crate::holder::Holder;
+use crate::holdings::WorkerHoldings;
 use crate::ingest::{PART, blocks_of};
 use crate::prompt::Prompt;
 use crate::query::{IndexQuery, RankMatch, WorkerMatch};
 use crate::reader_preferring::ReaderPreferringLock;
+use crate::survey::{PrefixSurvey, SurveyLimits, SurveyWork};
 
 /// Runs that the eviction hand examines at a time.
 const RUNS_AT_A_TIME: u32 = 64;
@@ -177,6 +179,21 @@ impl SharedPrefixIndex {
     #[must_use]
     pub fn held_blocks(&self, worker: WorkerId) -> u64 {
         self.core.read(|core| core.held_blocks(worker))
+    }
+
+    /// Returns the blocks that a worker holds, by tier.
+    #[must_use]
+    pub fn holdings(&self, worker: WorkerId) -> WorkerHoldings {
+        self.core.read(|core| core.holdings(worker))
+    }
+
+    /// Returns the prefixes with the most continuations. It takes the lock for short steps only; all of them take
+    /// milliseconds, so call it beside the request path.
+    #[must_use]
+    pub fn survey(&self, limits: SurveyLimits) -> PrefixSurvey {
+        let mut work = SurveyWork::new(limits);
+        while self.core.read(|core| work.step(core)) {}
+        work.into_result()
     }
 
     /// Returns the current state.
