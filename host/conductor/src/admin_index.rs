@@ -89,6 +89,16 @@ const PAGES: &[AdminPage] = &[
         "/admin/explain/{*id}",
         "why a request went where it went, by its x-request-id",
     ),
+    page(
+        "GET",
+        "/admin/index",
+        "the prefix index: blocks by worker, popular prefixes, reuse of tokens",
+    ),
+    page(
+        "POST",
+        "/admin/index/lookup",
+        "how much of a prompt each worker holds",
+    ),
     page("POST", "/instances/add", "adds a worker, or changes its role"),
     page("POST", "/instances/remove", "removes a worker"),
 ];

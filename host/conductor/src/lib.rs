@@ -11,6 +11,7 @@ pub mod cli;
 mod compose;
 pub mod demo;
 mod explain_page;
+mod explore;
 mod indexer;
 mod instances;
 mod knowledge;

@@ -2,11 +2,12 @@
 //!
 //! [`KvPlane`] starts the index and its feeds. [`Discovery`] finds the feeds of the fleet's workers and keeps their
 //! list. [`RegisteredFeeds`] adds those that clients of the indexer register. [`IndexMaintenance`] ages and reclaims
-//! entries. The request path learns through [`WorkerLiveness`] of which workers the index is current.
+//! entries. [`IndexReporter`] reports on the index to operators. The request path learns through [`WorkerLiveness`] of which workers the index is current.
 
 mod discovery;
 mod feed_list;
 mod index_maintenance;
+mod index_report;
 mod index_sink;
 mod metrics;
 mod plane;
@@ -17,6 +18,7 @@ pub use discovery::{
     StorePlan, StoreReport, Target, TargetReport, trusted_sources,
 };
 pub use index_maintenance::IndexMaintenance;
+pub use index_report::{IndexReport, IndexReporter, IndexedWorker};
 pub use index_sink::WorkerLiveness;
 pub use plane::KvPlane;
 pub use registered_feeds::RegisteredFeeds;

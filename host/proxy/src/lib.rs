@@ -57,6 +57,7 @@ pub use observe::pipeline_parts::PipelineWatch;
 pub use observe::policies::Decisions;
 pub use proxy::{Proxy, ProxyParts};
 pub use request::fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
+pub use request::lookup::{HeldPrefix, LookupError, PrefixLookup, PrefixQuestion, PromptForm};
 pub use request::metrics::ProxyMetrics;
 pub use request::place::{
     AnswerFailure, AnswerHandle, AnswerStart, AttemptTimeouts, HeaderChanges, Place, Placed, PlacedHandle,
@@ -64,7 +65,7 @@ pub use request::place::{
 };
 pub use request::route::RouteError;
 pub use request::snapshot::{
-    PoolSpec, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotPlan, SnapshotSpec,
+    PoolReuse, PoolSpec, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotPlan, SnapshotSpec,
 };
 pub use tokens::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 pub use worker_client::tls::{TlsError, WorkerTls, WorkerTlsParts};

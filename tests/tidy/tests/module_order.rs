@@ -40,6 +40,7 @@ const ORDERS: &[CrateOrder] = &[
                 "admin",
                 "admin_policies",
                 "admin_routes",
+                "explore",
                 "instances",
                 "status_page",
                 "trial_page",

@@ -6,6 +6,7 @@ use std::sync::mpsc::SyncSender;
 
 use axum::Router;
 use decision_log::Recorder;
+use kv_plane::IndexReporter;
 use proxy::{Door, Proxy};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +16,7 @@ use crate::admin_access::Listener;
 use crate::admin_policies::PolicyPages;
 use crate::admin_routes::RoutePages;
 use crate::explain_page;
+use crate::explore::ExplorePages;
 use crate::instances::Instances;
 use crate::knowledge::KnowledgeSources;
 use crate::reload::{ReloadCommand, Reloader};
@@ -26,6 +28,7 @@ pub(super) struct Pages {
     admin: Admin,
     status: StatusPage,
     recorder: Arc<Recorder>,
+    explore: ExplorePages,
 }
 
 impl Pages {
@@ -46,6 +49,12 @@ impl Pages {
                 knowledge: caches.knowledge(&reloader.live.cell),
             },
             recorder: Arc::clone(&reloader.live.recorder),
+            explore: ExplorePages::new(
+                reloader.live.admin_key.clone(),
+                Arc::clone(&reloader.live.cell),
+                Arc::clone(proxy),
+                IndexReporter::new(Arc::clone(&caches.plane.index)),
+            ),
         }
     }
 
@@ -83,7 +92,8 @@ impl Pages {
             .merge(policies.pages())
             .merge(routes.pages())
             .merge(trials.pages())
-            .merge(explain_page::pages(self.recorder));
+            .merge(explain_page::pages(self.recorder))
+            .merge(self.explore.pages());
         self.admin.serve(door, own, commands, stop).await;
     }
 

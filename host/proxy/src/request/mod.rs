@@ -8,6 +8,7 @@ pub(crate) mod handle;
 pub(crate) mod isolation;
 pub(crate) mod keep_alive;
 pub(crate) mod lifecycle;
+pub(crate) mod lookup;
 mod meter;
 pub(crate) mod metrics;
 pub(crate) mod model_list;

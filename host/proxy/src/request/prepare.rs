@@ -187,6 +187,7 @@ async fn learn_tokens(
         sender,
         seq: head.run.seed(head.seq),
         limits: &snapshot.limits,
+        is_kept: true,
     };
     let token_pool = TokenPool {
         workers: &pool.workers,

@@ -30,7 +30,11 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
     let metrics = &tokenizing.metrics;
     let work = Work {
         model: Arc::clone(&local.model),
-        cache: Arc::clone(&tokenizing.cache),
+        cache: if question.is_kept {
+            Arc::clone(&tokenizing.cache)
+        } else {
+            Arc::new(TokenizationCache::new(0))
+        },
         longest: tokenizing.limits.longest,
         steps: steps(local.timeout),
         deadline: began + local.timeout,
@@ -55,7 +59,9 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
         }
     };
     let Tokens { ids, cached } = tokens;
-    metrics.count(&ids, cached, &tokenizing.cache);
+    if question.is_kept {
+        metrics.count(&ids, cached, &tokenizing.cache);
+    }
     Ok((TokensKind::Local, ids))
 }
 
@@ -258,6 +264,7 @@ mod tests {
                 idle_timeout: SECOND,
                 request_timeout: None,
             },
+            is_kept: true,
         };
         tokens(local, &tokenizing, &question).await
     }

@@ -17,8 +17,7 @@ mod turns;
 mod worker;
 
 pub(crate) use self::metrics::{PromptMetrics, TokensMetrics};
-use self::question::Unlearnt;
-pub(crate) use self::question::{PromptSender, Question, TokenPool};
+pub(crate) use self::question::{Learnt, PromptSender, Question, TokenPool, Unlearnt};
 use self::spec::Source;
 pub use self::spec::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 pub(crate) use self::spec::{Tokenizing, TokenizingPlan};
@@ -26,35 +25,14 @@ use self::worker::Path;
 pub(crate) use self::worker::able;
 use crate::base::label::TokensKind;
 
-/// Determines the prompt's tokens if that is possible in time.
+/// Determines the prompt's tokens if that is possible in time, and counts the result.
 pub(crate) async fn learn(
     tokenizing: &Tokenizing,
     pool: TokenPool<'_>,
     question: &Question<'_>,
 ) -> Option<Vec<u32>> {
     let peek = question.peek;
-    let learnt = match peek.token_ids() {
-        Some(tokens) => Ok((TokensKind::Given, tokens)),
-        None => match tokenizing.source(&peek.model, pool.source) {
-            Source::Local(_) | Source::As(TokenSource::Text)
-                if question.body.len() > tokenizing.limits.longest =>
-            {
-                Err(TokensKind::TooLong.into())
-            }
-            Source::Local(local) => local::tokens(local, tokenizing, question).await,
-            Source::As(TokenSource::Worker { timeout }) => {
-                worker::ask(pool, question, Path::Tokenize, timeout).await
-            }
-            Source::As(TokenSource::Render { timeout }) => {
-                worker::ask(pool, question, Path::Render, timeout).await
-            }
-            Source::As(TokenSource::Text) => text::tokens(peek)
-                .map(|tokens| (TokensKind::Text, tokens))
-                .ok_or(TokensKind::Unsupported.into()),
-            Source::As(TokenSource::Off) => Err(TokensKind::Off.into()),
-        },
-    };
-    let (kind, tokens) = match learnt {
+    let (kind, tokens) = match find(tokenizing, pool, question).await {
         Ok((kind, tokens)) => {
             pool.workers.knowledge.timeouts.succeeded(&peek.model);
             pool.workers.knowledge.failures.succeeded(&peek.model);
@@ -73,4 +51,30 @@ pub(crate) async fn learn(
     };
     pool.metrics.count(kind);
     tokens
+}
+
+/// Determines the prompt's tokens with their source, or the reason for their absence.
+pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question: &Question<'_>) -> Learnt {
+    let peek = question.peek;
+    if let Some(tokens) = peek.token_ids() {
+        return Ok((TokensKind::Given, tokens));
+    }
+    match tokenizing.source(&peek.model, pool.source) {
+        Source::Local(_) | Source::As(TokenSource::Text)
+            if question.body.len() > tokenizing.limits.longest =>
+        {
+            Err(TokensKind::TooLong.into())
+        }
+        Source::Local(local) => local::tokens(local, tokenizing, question).await,
+        Source::As(TokenSource::Worker { timeout }) => {
+            worker::ask(pool, question, Path::Tokenize, timeout).await
+        }
+        Source::As(TokenSource::Render { timeout }) => {
+            worker::ask(pool, question, Path::Render, timeout).await
+        }
+        Source::As(TokenSource::Text) => text::tokens(peek)
+            .map(|tokens| (TokensKind::Text, tokens))
+            .ok_or(TokensKind::Unsupported.into()),
+        Source::As(TokenSource::Off) => Err(TokensKind::Off.into()),
+    }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Question<'a> {
     /// Seed of the request, which selects the first worker.
     pub(crate) seq: u64,
     pub(crate) limits: &'a RequestLimits,
+    /// Set if the tokenization cache may keep the prompt, and metrics count it.
+    pub(crate) is_kept: bool,
 }
 
 /// Key by which clients take turns: all clients of a tenant count as one. Without keys, all clients of an address do.
@@ -56,12 +58,12 @@ pub(crate) struct TokenPool<'a> {
 }
 
 /// The tokens and their source, or the reason for their absence.
-pub(super) type Learnt = Result<(TokensKind, Vec<u32>), Unlearnt>;
+pub(crate) type Learnt = Result<(TokensKind, Vec<u32>), Unlearnt>;
 
 /// Reason why a prompt has no tokens.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unlearnt {
-    pub(super) kind: TokensKind,
+pub(crate) struct Unlearnt {
+    pub(crate) kind: TokensKind,
     /// Fault of the router or of a worker. `None` if the prompt or the configuration is the reason.
     pub(super) error: Option<String>,
 }

@@ -16,6 +16,7 @@ mod cost;
 mod discovery;
 mod edge;
 mod endpoints;
+mod explore;
 mod health;
 mod indexer;
 mod instances;

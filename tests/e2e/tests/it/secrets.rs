@@ -228,6 +228,21 @@ async fn no_prompt_key_header_or_query_is_in_a_log_or_a_metric() {
             .await;
         sent.unwrap().whole().await.unwrap();
     }
+    for body in [
+        format!(r#"{{"model":"mock","prompt":"{MARKER}"}}"#),
+        format!(r#"{{"model":"mock","messages":[{{"role":"user","content":"{MARKER}"}}]}}"#),
+        format!(r#"{{"model":"mock","messages":"{MARKER}"}}"#),
+        format!(r#"{{"model":"mock","prompt":1,"{MARKER}":"{MARKER}"}}"#),
+        format!(r#"{{"{MARKER}"#),
+    ] {
+        let lookup = "/admin/index/lookup";
+        collected
+            .ask(&router.admin, Method::POST, lookup, &[], &body)
+            .await;
+    }
+    collected
+        .ask(&router.admin, Method::GET, "/admin/index", &[], "")
+        .await;
     let files = ["access.jsonl", "decisions.jsonl"].map(|name| router.path(name));
     for (file, lines) in files.iter().zip([3, 4]) {
         let written = || std::fs::read_to_string(file).unwrap_or_default();

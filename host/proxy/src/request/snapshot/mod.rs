@@ -20,6 +20,7 @@ use worker_client::{Authorization, ConnectionsSpec};
 
 pub use self::cell::SnapshotCell;
 pub use self::plan::{SnapshotError, SnapshotPlan};
+pub use self::report::PoolReuse;
 use crate::base::timeouts::{PoolTimeouts, RequestLimits};
 use crate::dispatch::expectation::Expectation;
 use crate::dispatch::pool_state::PoolState;

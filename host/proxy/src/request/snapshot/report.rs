@@ -1,4 +1,4 @@
-//! Reports of a snapshot: experiments, shadow policies, listeners of events, sources of tokens.
+//! Reports of a snapshot: experiments, shadow policies, listeners of events, sources of tokens, reuse of prefixes.
 
 use std::sync::Arc;
 
@@ -6,11 +6,37 @@ use experiment::TrialReport;
 use routing::EventListener;
 
 use super::Snapshot;
+use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::shadow::ShadowReport;
 use crate::observe::events::{self, EventWorkers};
 use crate::tokens::TokenSource;
 
+/// Prompt tokens of a pool since the start, from those that could be reused to those that were.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolReuse {
+    /// Name of the pool.
+    pub pool: Box<str>,
+    /// Prompt tokens of routed requests with known tokens.
+    pub prompt_tokens: u64,
+    /// Of those, tokens cached at the chosen worker according to the index.
+    pub matched_tokens: u64,
+    /// Cached prompt tokens in the usage of workers' answers.
+    pub cached_tokens: u64,
+}
+
 impl Snapshot {
+    /// Returns the reuse of prompt tokens by pool.
+    #[must_use]
+    pub fn reuse(&self) -> Vec<PoolReuse> {
+        let of = |pool: &Arc<PoolState>| PoolReuse {
+            pool: pool.workers.name.clone(),
+            prompt_tokens: pool.metrics.prompt_tokens.get(),
+            matched_tokens: pool.metrics.matched_tokens.get(),
+            cached_tokens: pool.metrics.cached_tokens.get(),
+        };
+        self.pools.iter().map(of).collect()
+    }
+
     /// Returns the reports of all experiments.
     #[must_use]
     pub fn trials(&self) -> Vec<TrialReport> {

@@ -1,0 +1,213 @@
+//! `POST /admin/index/lookup`: how much of a prompt each worker holds, and on which tier. The prompt is in no log, in no
+//! answer and in no cache of the router.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Response, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::post;
+use axum::{Json, Router};
+use proxy::{HeldPrefix, LookupError, PrefixLookup, PrefixQuestion, PromptForm};
+use serde_json::{Map, Value, json};
+
+use super::{ExplorePages, collect, invalid, object};
+use crate::admin_access::Listener;
+use crate::refusal::{Refusal, only_post};
+
+/// Longest body in bytes.
+const LONGEST: usize = 1 << 20;
+const EXAMPLE: &str = r#"{"model": "m", "prompt": "..."}"#;
+/// Members that are passed on to the tokenizer, beside the prompt.
+const PASSED: [&str; 9] = [
+    "model",
+    "tools",
+    "documents",
+    "cache_salt",
+    "add_special_tokens",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template_kwargs",
+    "reasoning_effort",
+];
+
+pub(super) fn pages() -> Router<ExplorePages> {
+    let look_up = |State(pages): State<ExplorePages>, request| async move { pages.look_up(request).await };
+    Router::new().route("/admin/index/lookup", post(look_up).fallback(only_post))
+}
+
+impl ExplorePages {
+    async fn look_up(self, request: Request) -> Response<Body> {
+        match Box::pin(self.found(request)).await {
+            Ok(found) => Json(page(&found)).into_response(),
+            Err(refusal) => refusal.into_response(),
+        }
+    }
+
+    async fn found(&self, request: Request) -> Result<PrefixLookup, Refusal> {
+        let (head, body) = request.into_parts();
+        self.key.check(&head.headers, Listener::Operators)?;
+        let _turn = self.lookups.try_acquire().map_err(|_| Refusal::busy())?;
+        let question = question(object(&collect(body, LONGEST).await?, EXAMPLE)?)?;
+        let found = self.proxy.look_up(&question).await;
+        found.map_err(|error| refusal(&error))
+    }
+}
+
+/// Makes an inference request of the body.
+fn question(mut body: Map<String, Value>) -> Result<PrefixQuestion, Refusal> {
+    let mut take_text = |name: &'static str| match body.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(invalid(name, format!("`{name}` is no text"))),
+    };
+    let (pool, tenant) = (take_text("pool")?, take_text("tenant")?);
+    if !body.get("model").is_some_and(Value::is_string) {
+        return Err(invalid("model", "`model` is missing, or no text"));
+    }
+    let prompts: Vec<&str> = ["prompt", "messages", "tokens"]
+        .into_iter()
+        .filter(|name| body.contains_key(*name))
+        .collect();
+    let &[name] = &prompts[..] else {
+        let message = "send exactly one of `prompt`, `messages` and `tokens`";
+        return Err(invalid("prompt", message));
+    };
+    let (form, member) = match name {
+        "messages" => (PromptForm::Chat, "messages"),
+        _ => (PromptForm::Completion, "prompt"),
+    };
+    let prompt = body.remove(name).unwrap_or_default();
+    let is_of_its_type = match name {
+        "prompt" => prompt.is_string(),
+        "tokens" => is_tokens(&prompt),
+        _ => prompt.is_array(),
+    };
+    if !is_of_its_type {
+        let message = "`prompt` is a text, `messages` an array, `tokens` an array of token ids";
+        return Err(invalid("prompt", message));
+    }
+    let mut request: Map<String, Value> = PASSED
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), body.remove(*name)?)))
+        .collect();
+    if !body.is_empty() {
+        // Its name is not shown: it may be a misplaced prompt.
+        let message = format!(
+            "the body has {} unknown members; beside the prompt it takes `pool`, `tenant` and {}",
+            body.len(),
+            PASSED.join(", ")
+        );
+        return Err(invalid("body", message));
+    }
+    request.insert(member.to_owned(), prompt);
+    Ok(PrefixQuestion {
+        pool,
+        form,
+        body: Value::Object(request).to_string().into(),
+        tenant,
+    })
+}
+
+fn is_tokens(prompt: &Value) -> bool {
+    let is_token = |id: &Value| id.as_u64().is_some_and(|id| u32::try_from(id).is_ok());
+    prompt.as_array().is_some_and(|ids| ids.iter().all(is_token))
+}
+
+fn refusal(error: &LookupError) -> Refusal {
+    let message = format!("failed to {error}");
+    match error {
+        LookupError::Prompt => invalid("prompt", message),
+        LookupError::NoPool(_) => Refusal::new(StatusCode::NOT_FOUND, "pool_not_found", message).of("pool"),
+        LookupError::NoRoute(_) | LookupError::NotServed { .. } => {
+            Refusal::new(StatusCode::NOT_FOUND, "model_not_served", message).of("model")
+        }
+        LookupError::NoTokens(_) => Refusal::new(StatusCode::CONFLICT, "tokens_unknown", message),
+    }
+}
+
+fn page(found: &PrefixLookup) -> Value {
+    let size = found.workers.iter().find_map(|worker| worker.block_size);
+    json!({
+        "pool": found.pool,
+        "model": found.model,
+        "tokens": found.tokens,
+        "block_size": size,
+        "blocks": size.and_then(|size| found.tokens.checked_div(size as usize)),
+        "how": found.source,
+        "workers": found.workers.iter().map(worker).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the match of a worker. The tiers add up to it.
+fn worker(worker: &HeldPrefix) -> Value {
+    let held = worker.held;
+    json!({
+        "worker": worker.worker,
+        "live": worker.is_live,
+        "matched_tokens": held.any_tokens,
+        "matched_blocks": worker.block_size.and_then(|size| held.any_tokens.checked_div(size)),
+        "tiers": {
+            "device": held.device_tokens,
+            "host": held.host_tokens.saturating_sub(held.device_tokens),
+            "disk": held.any_tokens.saturating_sub(held.host_tokens),
+        },
+        "expected_tokens": held.expected_tokens,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(body: Value, expected: Result<(PromptForm, Value), &str>) {
+        let Value::Object(body) = body else {
+            panic!("an object")
+        };
+        let found = question(body).map(|question| {
+            let body = serde_json::from_slice(&question.body).unwrap();
+            (question.form, body)
+        });
+        assert_eq!(found.map_err(|refusal| refusal.param.unwrap()), expected);
+    }
+
+    #[test]
+    fn a_body_becomes_an_inference_request_without_the_lookups_own_members() {
+        check(
+            json!({ "model": "m", "pool": "p", "tenant": "t", "prompt": "a", "cache_salt": "s" }),
+            Ok((
+                PromptForm::Completion,
+                json!({ "model": "m", "prompt": "a", "cache_salt": "s" }),
+            )),
+        );
+        check(
+            json!({ "model": "m", "tokens": [1, 2] }),
+            Ok((PromptForm::Completion, json!({ "model": "m", "prompt": [1, 2] }))),
+        );
+        check(
+            json!({ "model": "m", "messages": [], "tools": [] }),
+            Ok((
+                PromptForm::Chat,
+                json!({ "model": "m", "messages": [], "tools": [] }),
+            )),
+        );
+    }
+
+    #[test]
+    fn a_body_without_one_prompt_and_a_model_is_refused() {
+        check(json!({ "prompt": "a" }), Err("model"));
+        check(json!({ "model": "m" }), Err("prompt"));
+        check(
+            json!({ "model": "m", "prompt": "a", "tokens": [1] }),
+            Err("prompt"),
+        );
+        check(json!({ "model": "m", "tokens": ["a"] }), Err("prompt"));
+        check(json!({ "model": "m", "tokens": [-1] }), Err("prompt"));
+        check(json!({ "model": "m", "prompt": ["a"] }), Err("prompt"));
+        check(
+            json!({ "model": "m", "prompt": "a", "stream": true }),
+            Err("body"),
+        );
+        check(json!({ "model": "m", "prompt": "a", "pool": 1 }), Err("pool"));
+    }
+}

@@ -1,0 +1,3 @@
+//! Admin pages that explore what the router has.
+
+mod index;
