@@ -39,7 +39,7 @@ impl ExplorePages {
             .map(|pool| {
                 let tokens = json!({
                     "prompt_tokens": pool.prompt_tokens,
-                    "best_tokens": Value::Null,
+                    "best_tokens": pool.best_tokens,
                     "matched_tokens": pool.matched_tokens,
                     "cached_tokens": pool.cached_tokens,
                 });

@@ -18,6 +18,8 @@ pub struct PoolReuse {
     pub pool: Box<str>,
     /// Prompt tokens of routed requests with known tokens.
     pub prompt_tokens: u64,
+    /// Of those, tokens cached at the candidate with the best match according to the index.
+    pub best_tokens: u64,
     /// Of those, tokens cached at the chosen worker according to the index.
     pub matched_tokens: u64,
     /// Cached prompt tokens in the usage of workers' answers.
@@ -28,11 +30,15 @@ impl Snapshot {
     /// Returns the reuse of prompt tokens by pool.
     #[must_use]
     pub fn reuse(&self) -> Vec<PoolReuse> {
-        let of = |pool: &Arc<PoolState>| PoolReuse {
-            pool: pool.workers.name.clone(),
-            prompt_tokens: pool.metrics.prompt_tokens.get(),
-            matched_tokens: pool.metrics.matched_tokens.get(),
-            cached_tokens: pool.metrics.cached_tokens.get(),
+        let of = |pool: &Arc<PoolState>| {
+            let tokens = &pool.metrics.prompt_tokens;
+            PoolReuse {
+                pool: pool.workers.name.clone(),
+                prompt_tokens: tokens.prompt.get(),
+                best_tokens: tokens.best_match.get(),
+                matched_tokens: tokens.matched.get(),
+                cached_tokens: tokens.cached.get(),
+            }
         };
         self.pools.iter().map(of).collect()
     }
