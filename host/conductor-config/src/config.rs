@@ -18,6 +18,7 @@ use crate::index::{self, IndexConfig};
 use crate::indexer::{self, IndexerConfig};
 use crate::known::{Known, PolicyFiles};
 use crate::log::{self, LogConfig};
+use crate::metrics::{self, MetricsConfig};
 use crate::models::{self, ModelConfig, TokensConfig};
 use crate::policies;
 use crate::policies::compile::{self, PolicyCompileConfig};
@@ -43,6 +44,8 @@ pub struct Config {
     pub clients: Vec<ClientConfig>,
     /// `[log]`.
     pub log: LogConfig,
+    /// `[metrics]`.
+    pub metrics: MetricsConfig,
     /// `[index]`.
     pub index: IndexConfig,
     /// `[kv-events]`.
@@ -189,6 +192,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
     let server = server::read(root.section("server", "`[server]`"), known);
     let clients = clients::read(root.item("clients").as_ref(), report);
     let log = log::read(root.section("log", "`[log]`"));
+    let metrics = metrics::read(root.section("metrics", "`[metrics]`"));
     let index = index::read(root.section("index", "`[index]`"));
     let kv_events = feeds::read(root.section("kv-events", "`[kv-events]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
@@ -225,6 +229,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
         server,
         clients,
         log,
+        metrics,
         index,
         kv_events,
         indexer: indexer.config,

@@ -16,6 +16,7 @@ mod indexer;
 mod key;
 mod known;
 mod log;
+mod metrics;
 mod models;
 mod name;
 mod policies;
@@ -45,6 +46,7 @@ pub use indexer::{
 pub use key::{AuthorizationConfig, KeyPlace, KeySource};
 pub use known::{Known, PolicyFiles};
 pub use log::{AccessOutput, LogConfig, LogFormat, check_log_level};
+pub use metrics::{HISTOGRAMS, MetricsConfig};
 pub use models::{ContentFormatConfig, LocalTokenizer, ModelConfig, ModelTokenize, Tokenize, TokensConfig};
 pub use name::check_policy_name;
 pub use policies::compile::PolicyCompileConfig;

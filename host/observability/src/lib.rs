@@ -2,6 +2,8 @@
 
 mod error_chain;
 mod metric_page;
+mod plain_text;
 
 pub use error_chain::error_chain;
 pub use metric_page::MetricPage;
+pub use plain_text::plain_text;

@@ -28,6 +28,7 @@ mod request;
 mod tasks;
 mod tokens;
 
+pub use base::buckets::BucketBounds;
 pub use base::readiness::Readiness;
 pub use base::timeouts::{PoolTimeouts, RequestLimits};
 pub use base::tls::{ServerTls, ServerTlsParts};

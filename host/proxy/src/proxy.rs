@@ -15,6 +15,7 @@ use crate::base::reply::Refusal;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::sources::DecisionSources;
 use crate::fleet::feeds::LiveFeeds;
+use crate::observe::exposition::Exposition;
 use crate::request::metrics::ProxyMetrics;
 use crate::request::model_list::ModelList;
 use crate::request::responses::ResponseTable;
@@ -43,7 +44,7 @@ pub struct Proxy {
     pub(crate) snapshots: Arc<SnapshotCell>,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) metrics: ProxyMetrics,
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) exposition: Exposition,
     pub(crate) readiness: Readiness,
     pub(crate) models: ModelList,
     /// Table of response ids: the worker that made each response.
@@ -68,7 +69,7 @@ impl Proxy {
             snapshots: parts.snapshots,
             responses: Arc::new(ResponseTable::new(parts.metrics.responses.clone())),
             metrics: parts.metrics,
-            registry: parts.registry,
+            exposition: Exposition::new(parts.registry),
             readiness: parts.readiness,
             models: ModelList::default(),
             requests: AtomicU64::new(0),

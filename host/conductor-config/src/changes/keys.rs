@@ -2,8 +2,9 @@
 //! configuration does not compile until it has its key here.
 
 use crate::{
-    Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, PolicyCompileConfig,
-    PoolConfig, PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig, TotalsConfig, TracesConfig,
+    Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, MetricsConfig,
+    PolicyCompileConfig, PoolConfig, PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig,
+    TotalsConfig, TracesConfig,
 };
 
 /// The keys of the fields that differ; those after `else` are looked at elsewhere.
@@ -22,7 +23,7 @@ pub(super) fn of_config(was: &Config, is: &Config) -> Vec<&'static str> {
         policy_dir: "policy-dir",
         policy_dir_allow: "policy-dir-allow",
         policy_cache: "policy-cache",
-    } else { server, clients, log, index, kv_events, indexer, record, traces, policy_compile, policies, pools, tokens, models, stores, routes });
+    } else { server, clients, log, metrics, index, kv_events, indexer, record, traces, policy_compile, policies, pools, tokens, models, stores, routes });
     of_server(&was.server, &is.server)
         .into_iter()
         .chain(of_small_tables(was, is))
@@ -88,6 +89,9 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         access_max_bytes: "log.access-max-bytes",
         access_keep: "log.access-keep",
     } else {});
+    let metrics = differing!(&was.metrics, &is.metrics, MetricsConfig {
+        buckets: "metrics.buckets",
+    } else {});
     let index = differing!(&was.index, &is.index, IndexConfig {
         max_blocks: "index.max-blocks",
         expect_for: "index.expect-for",
@@ -133,6 +137,7 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         queue: "tokens.queue",
     } else {});
     let tables = log
+        .chain(metrics)
         .chain(index)
         .chain(kv_events)
         .chain(indexer)

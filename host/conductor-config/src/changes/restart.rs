@@ -20,6 +20,7 @@ pub fn restart_keys(at_start: &Config, now: &Config) -> Vec<String> {
         ("server.drain-timeout", was.drain_timeout != is.drain_timeout),
         ("server.policy-state", was.policy_state != is.policy_state),
         ("log.format", at_start.log.format != now.log.format),
+        ("metrics.buckets", at_start.metrics != now.metrics),
         ("indexer", is_other_service(&at_start.indexer, &now.indexer)),
         ("index.max-blocks", at_start.index != now.index),
         ("kv-events", at_start.kv_events != now.kv_events),

@@ -83,6 +83,21 @@ impl<'t> Item<'t> {
         }
     }
 
+    /// Returns the items of a list.
+    pub(crate) fn elements(&self, expected: &str) -> Option<Vec<Self>> {
+        match self.value {
+            DeValue::Array(items) => {
+                let items = items.iter();
+                Some(
+                    items
+                        .map(|item| self.element(item.get_ref(), item.span()))
+                        .collect(),
+                )
+            }
+            _ => self.wrong_type(expected),
+        }
+    }
+
     /// Reads a list of strings, or one string as a list of one.
     pub(crate) fn text_or_texts(&self) -> Option<Vec<Text<'t>>> {
         match self.value {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use conductor_config::MetricsConfig;
 use decision_log::Recorder;
 use prometheus_client::registry::Registry;
-use proxy::ProxyMetrics;
+use proxy::{BucketBounds, ProxyMetrics};
 use trace_export::TraceExporter;
 
 use crate::metrics::ControlMetrics;
@@ -20,9 +21,11 @@ pub(super) struct Meters {
 }
 
 impl Meters {
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(super) fn register(registry: &mut Registry, config: &MetricsConfig) -> Self {
+        let replaced = config.buckets.iter();
+        let bounds = BucketBounds::replacing(replaced.map(|(name, bounds)| (*name, &**bounds)));
         Self {
-            proxy: ProxyMetrics::new(registry),
+            proxy: ProxyMetrics::with_buckets(registry, &bounds),
             control: ControlMetrics::register(registry),
             recorder: Recorder::new(registry),
             exporter: TraceExporter::new(registry),
@@ -36,5 +39,19 @@ impl Meters {
         PolicyCollector::register(move || status.policies().policies, registry);
         CompileCollector::register(engine, registry);
         MemoryCollector::register(memory, registry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use conductor_config::HISTOGRAMS;
+    use proxy::BucketBounds;
+
+    #[test]
+    fn every_histogram_can_be_configured() {
+        let known: BTreeSet<&str> = HISTOGRAMS.into_iter().collect();
+        assert_eq!(known, BucketBounds::names().collect());
     }
 }

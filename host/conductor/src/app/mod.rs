@@ -89,7 +89,7 @@ impl App {
         let startup = Startup::read(&source, options.engine).await?;
         let (text, memory) = (startup.text.clone(), Arc::clone(&startup.memory));
         let mut registry = Registry::default();
-        let meters = Meters::register(&mut registry);
+        let meters = Meters::register(&mut registry, &startup.config.metrics);
         let caches = Caches::start(&startup.config, &mut registry)?;
         let idle = IdleParts {
             source,

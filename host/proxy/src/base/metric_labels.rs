@@ -4,8 +4,10 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
+use crate::base::buckets::Buckets;
+
 /// Histograms by label set.
-pub(crate) type TimesFamily<L> = Family<L, Histogram, fn() -> Histogram>;
+pub(crate) type TimesFamily<L> = Family<L, Histogram, Buckets>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PoolLabel {

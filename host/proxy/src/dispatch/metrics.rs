@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::base::buckets::{candidate_counts, pauses, prompt_lengths, request_times, stage_times};
+use crate::base::buckets::BucketBounds;
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::base::metric_labels::{PoolLabel, PoolOutcomeLabel, TimesFamily};
 use crate::base::reply::Refusal;
@@ -33,7 +33,7 @@ struct PoolStageLabel {
 }
 
 /// Metrics of dispatch. A clone is another handle to the same numbers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct DispatchMetrics {
     pub(crate) pools: PoolFamilies,
     pub(crate) models: ModelFamilies,
@@ -42,6 +42,15 @@ pub(crate) struct DispatchMetrics {
 }
 
 impl DispatchMetrics {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
+        Self {
+            pools: PoolFamilies::new(bounds),
+            models: ModelFamilies::new(bounds),
+            splits: SplitFamilies::new(bounds),
+            shadows: ShadowFamilies::new(bounds),
+        }
+    }
+
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.pools.register(registry);
         self.models.register(registry);
@@ -86,25 +95,25 @@ struct ReuseFamilies {
     cached: Family<PoolLabel, Counter>,
 }
 
-impl Default for PoolFamilies {
-    fn default() -> Self {
+impl PoolFamilies {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
         Self {
             requests: Family::default(),
             in_flight: Family::default(),
             times: TimeFamilies {
-                stages: Family::new_with_constructor(stage_times),
-                overhead: Family::new_with_constructor(stage_times),
-                longest_pauses: Family::new_with_constructor(pauses),
+                stages: Family::new_with_constructor(bounds.of("stage_seconds")),
+                overhead: Family::new_with_constructor(bounds.of("overhead_seconds")),
+                longest_pauses: Family::new_with_constructor(bounds.of("stream_longest_pause_seconds")),
             },
             prompts: ReuseFamilies {
                 prompt: Family::default(),
                 best_match: Family::default(),
                 matched: Family::default(),
-                matched_lengths: Family::new_with_constructor(prompt_lengths),
+                matched_lengths: Family::new_with_constructor(bounds.of("matched_prompt_tokens")),
                 reported_prompt: Family::default(),
                 cached: Family::default(),
             },
-            candidates: Family::new_with_constructor(candidate_counts),
+            candidates: Family::new_with_constructor(bounds.of("decision_candidates")),
             index_queries: Family::default(),
         }
     }
@@ -258,12 +267,12 @@ pub(crate) struct SplitFamilies {
     prefill_time: TimesFamily<PoolLabel>,
 }
 
-impl Default for SplitFamilies {
-    fn default() -> Self {
+impl SplitFamilies {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
         Self {
             placements: Family::default(),
             handover_failures: Family::default(),
-            prefill_time: Family::new_with_constructor(request_times),
+            prefill_time: Family::new_with_constructor(bounds.of("pd_prefill_seconds")),
         }
     }
 }

@@ -16,7 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::base::buckets::{request_times, token_times};
+use crate::base::buckets::BucketBounds;
 use crate::base::metric_labels::TimesFamily;
 
 /// Label of a model that no configuration and no worker names.
@@ -79,12 +79,12 @@ pub(crate) struct ModelFamilies {
     tables: Arc<Mutex<HashMap<String, Arc<ModelTable>>>>,
 }
 
-impl Default for ModelFamilies {
-    fn default() -> Self {
+impl ModelFamilies {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
         Self {
-            first_token: Family::new_with_constructor(request_times),
-            duration: Family::new_with_constructor(request_times),
-            per_token: Family::new_with_constructor(token_times),
+            first_token: Family::new_with_constructor(bounds.of("time_to_first_token_seconds")),
+            duration: Family::new_with_constructor(bounds.of("request_duration_seconds")),
+            per_token: Family::new_with_constructor(bounds.of("time_per_output_token_seconds")),
             output_tokens: Family::default(),
             answered: Family::default(),
             tables: Arc::default(),
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn unknown_models_share_a_label_and_known_ones_keep_theirs() {
-        let families = ModelFamilies::default();
+        let families = ModelFamilies::new(&BucketBounds::default());
         let table = families.table("main");
         table.find("llama", || true).output_tokens.inc();
         table.find("made-up-1", || false).output_tokens.inc();
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_pool_has_a_bounded_number_of_model_labels() {
-        let families = ModelFamilies::default();
+        let families = ModelFamilies::new(&BucketBounds::default());
         let table = families.table("main");
         for number in 0..2 * MOST_MODELS {
             table.find(&number.to_string(), || true).output_tokens.inc();
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn answers_are_counted_by_status_and_unusual_ones_by_its_first_digit() {
-        let families = ModelFamilies::default();
+        let families = ModelFamilies::new(&BucketBounds::default());
         let model = families.table("main").find("m", || true);
         model.expects(EndpointClass::Chat);
         for code in [200, 200, 418, 529, 999] {

@@ -9,7 +9,6 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Uri};
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use inference_api::{Endpoint, Reserved, find_model, reserved, select_models};
@@ -217,22 +216,14 @@ fn out_of_service(report: &WorkerReport) -> serde_json::Value {
     })
 }
 
-async fn metrics(State(proxy): SharedProxy) -> Response<Body> {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &proxy.registry)
-        .expect("writing to a string does not fail");
-    let mut response = Response::new(Body::from(text));
-    response.headers_mut().insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
-    );
-    response
+async fn metrics(State(proxy): SharedProxy, headers: HeaderMap) -> Response<Body> {
+    proxy.exposition.answer(&headers).await
 }
 
 /// Answers `/metrics` on the clients' listener if the configuration allows it.
-async fn clients_metrics(proxy: SharedProxy, uri: Uri) -> Response<Body> {
+async fn clients_metrics(proxy: SharedProxy, uri: Uri, headers: HeaderMap) -> Response<Body> {
     if proxy.snapshots.load().metrics_on_listen {
-        return metrics(proxy).await;
+        return metrics(proxy, headers).await;
     }
     unknown_path(uri).await
 }

@@ -5,6 +5,7 @@ pub(crate) mod decided_by;
 pub(crate) mod edge_metrics;
 pub(crate) mod events;
 pub(crate) mod experiments;
+pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod pipeline_parts;
 pub(crate) mod policies;

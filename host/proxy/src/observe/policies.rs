@@ -7,7 +7,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use routing::FaultKind;
 
-use crate::base::buckets::decision_times;
+use crate::base::buckets::BucketBounds;
 use crate::base::label::{VERDICTS, VerdictKind};
 use crate::base::metric_labels::{PolicyKindLabel, PolicyLabel, TimesFamily};
 
@@ -27,14 +27,14 @@ pub(crate) struct PolicyFamilies {
     decision_time: TimesFamily<PolicyLabel>,
 }
 
-impl Default for PolicyFamilies {
-    fn default() -> Self {
+impl PolicyFamilies {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
         Self {
             decisions: Family::default(),
             faults: Family::default(),
             fallbacks: Family::default(),
-            gather_time: Family::new_with_constructor(decision_times),
-            decision_time: Family::new_with_constructor(decision_times),
+            gather_time: Family::new_with_constructor(bounds.of("policy_gather_seconds")),
+            decision_time: Family::new_with_constructor(bounds.of("policy_decision_seconds")),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use routing::PipelineSpec;
 
+use crate::base::buckets::BucketBounds;
 use crate::dispatch::metrics::{DispatchMetrics, PoolMetrics, SharedPoolMetrics};
 use crate::fleet::metrics::FleetMetrics;
 use crate::limits::metrics::LimitMetrics;
@@ -20,7 +21,7 @@ use crate::request::responses::ResponseMetrics;
 use crate::tokens::TokensMetrics;
 
 /// Metrics of the request path. A clone is another handle to the same numbers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ProxyMetrics {
     pub(crate) dispatch: DispatchMetrics,
     pub(crate) tokens: TokensMetrics,
@@ -35,7 +36,21 @@ pub struct ProxyMetrics {
 impl ProxyMetrics {
     /// Registers every metric, with names that begin with `conductor_`.
     pub fn new(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
+        Self::with_buckets(registry, &BucketBounds::default())
+    }
+
+    /// Registers every metric, with these bounds of histograms.
+    pub fn with_buckets(registry: &mut Registry, bounds: &BucketBounds) -> Self {
+        let metrics = Self {
+            dispatch: DispatchMetrics::new(bounds),
+            tokens: TokensMetrics::new(bounds),
+            limits: LimitMetrics::new(bounds),
+            observe: ObserveMetrics::new(bounds),
+            fleet: FleetMetrics::default(),
+            edge: EdgeMetrics::default(),
+            tunnels: TunnelMetrics::default(),
+            responses: ResponseMetrics::default(),
+        };
         let registry = registry.sub_registry_with_prefix("conductor");
         metrics.dispatch.register(registry);
         metrics.tokens.register(registry);

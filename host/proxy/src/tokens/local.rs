@@ -237,7 +237,7 @@ mod tests {
         let tokenizing = Tokenizing::new(
             TokenizingPlan::new(None, spec).unwrap(),
             None,
-            &TokensMetrics::default(),
+            &TokensMetrics::new(&crate::base::buckets::BucketBounds::default()),
         );
         let Source::Local(local) = tokenizing.source("m", TokenSource::Off) else {
             panic!("the model has a tokenizer");

@@ -7,12 +7,13 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokenize::TokenizationCache;
 
+use crate::base::buckets::BucketBounds;
 use crate::base::label::{TOKEN_TRIES, TOKENS, TokenTry, TokensKind};
-use crate::base::metric_labels::PoolOutcomeLabel;
+use crate::base::metric_labels::{PoolOutcomeLabel, TimesFamily};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FromLabel {
@@ -57,15 +58,15 @@ pub(crate) struct TokensMetrics {
     apart: Histogram,
     cache_bytes: Gauge<u64, AtomicU64>,
     tokens: Family<FromLabel, Counter>,
-    times: Family<OnLabel, Histogram, fn() -> Histogram>,
+    times: TimesFamily<OnLabel>,
     tokenized: Family<PoolOutcomeLabel, Counter>,
     tries: Family<PoolOutcomeLabel, Counter>,
 }
 
-impl Default for TokensMetrics {
-    fn default() -> Self {
+impl TokensMetrics {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
         let tokens: Family<FromLabel, Counter> = Family::default();
-        let times: Family<OnLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(times);
+        let times: TimesFamily<OnLabel> = Family::new_with_constructor(bounds.of("tokenizer_seconds"));
         Self {
             cached: tokens.get_or_create_owned(&FromLabel { from: "cache" }),
             made: tokens.get_or_create_owned(&FromLabel { from: "text" }),
@@ -78,11 +79,6 @@ impl Default for TokensMetrics {
             tries: Family::default(),
         }
     }
-}
-
-/// Returns a histogram of 4 us to 0.13 s.
-fn times() -> Histogram {
-    Histogram::new(exponential_buckets(4e-6, 2.0, 16))
 }
 
 impl TokensMetrics {

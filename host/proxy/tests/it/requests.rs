@@ -300,28 +300,40 @@ async fn a_model_list_told_to_credentials_is_told_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn metrics_are_in_the_prometheus_text_format() {
+async fn metrics_are_in_the_format_that_the_scraper_accepts() {
     let worker = Worker::named("a").await;
     let router = router().worker("a", &worker.url()).start().await;
     send(router.address, chat()).await.text().await;
-    let answer = send(router.address, get("/metrics")).await;
-    assert!(
-        answer
-            .header("content-type")
-            .unwrap()
-            .starts_with("application/openmetrics-text")
-    );
-    let text = answer.text().await;
-    for line in [
-        "conductor_worker_attempts_total{worker=\"a\"} 1",
-        "conductor_worker_requests_in_flight{worker=\"a\"} 0",
-        "conductor_policy_decisions_total{policy=\"scripted\",verdict=\"route\"} 1",
-        "# EOF",
+    for (accept, kind, counter, end) in [
+        ("*/*", "text/plain; version=0.0.4", "worker_attempts_total", false),
+        (
+            "application/openmetrics-text",
+            "application/openmetrics-text; version=1.0.0",
+            "worker_attempts",
+            true,
+        ),
     ] {
+        let mut scrape = get("/metrics");
+        scrape.headers_mut().insert("accept", accept.parse().unwrap());
+        let answer = send(router.address, scrape).await;
         assert!(
-            text.lines().any(|have| have.trim_end_matches(".0") == line),
-            "{line} in\n{text}"
+            answer.header("content-type").unwrap().starts_with(kind),
+            "{accept}"
         );
+        let text = answer.text().await;
+        let described = format!("# TYPE conductor_{counter} counter");
+        for line in [
+            "conductor_worker_attempts_total{worker=\"a\"} 1",
+            "conductor_worker_requests_in_flight{worker=\"a\"} 0",
+            "conductor_policy_decisions_total{policy=\"scripted\",verdict=\"route\"} 1",
+            described.as_str(),
+        ] {
+            assert!(
+                text.lines().any(|have| have.trim_end_matches(".0") == line),
+                "{line} in\n{text}"
+            );
+        }
+        assert_eq!(text.ends_with("# EOF\n"), end, "{accept}");
     }
 }
 

@@ -8,7 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::base::buckets::decision_times;
+use crate::base::buckets::BucketBounds;
+use crate::base::metric_labels::TimesFamily;
 
 /// Labels of a shadow: the route's pool, the route's conditions, and the shadow's name in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -75,11 +76,11 @@ pub(crate) struct ShadowFamilies {
     ahead: Family<ShadowChoiceLabel, Counter>,
     predictions: Family<ShadowLabel, Counter>,
     predicted: Family<ShadowChoiceLabel, Seconds>,
-    time: Family<ShadowLabel, Histogram, fn() -> Histogram>,
+    time: TimesFamily<ShadowLabel>,
 }
 
-impl Default for ShadowFamilies {
-    fn default() -> Self {
+impl ShadowFamilies {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
         Self {
             decisions: Family::default(),
             dropped: Family::default(),
@@ -87,7 +88,7 @@ impl Default for ShadowFamilies {
             ahead: Family::default(),
             predictions: Family::default(),
             predicted: Family::default(),
-            time: Family::new_with_constructor(decision_times),
+            time: Family::new_with_constructor(bounds.of("shadow_decision_seconds")),
         }
     }
 }

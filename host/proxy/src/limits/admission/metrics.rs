@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::base::buckets::request_times;
+use crate::base::buckets::BucketBounds;
 use crate::base::metric_labels::{PoolLabel, TimesFamily};
 
 /// Admission result of a request.
@@ -48,12 +48,12 @@ pub(crate) struct AdmissionFamilies {
     waits: TimesFamily<PoolLabel>,
 }
 
-impl Default for AdmissionFamilies {
-    fn default() -> Self {
+impl AdmissionFamilies {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
         Self {
             results: Family::default(),
             comments: Family::default(),
-            waits: Family::new_with_constructor(request_times),
+            waits: Family::new_with_constructor(bounds.of("queue_wait_seconds")),
         }
     }
 }

@@ -19,7 +19,9 @@ use super::queue_entry::{QueueEntry, Unserved};
 const LONG: Duration = Duration::from_secs(60);
 
 pub(super) fn controller() -> Arc<AdmissionController> {
-    AdmissionController::new(AdmissionFamilies::default().pool("main"))
+    AdmissionController::new(
+        AdmissionFamilies::new(&crate::base::buckets::BucketBounds::default()).pool("main"),
+    )
 }
 
 /// Creates an admission controller with these limits.

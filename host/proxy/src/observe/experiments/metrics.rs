@@ -4,11 +4,12 @@ use experiment::RequestResult;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::base::buckets::request_times;
+use crate::base::buckets::BucketBounds;
 use crate::base::label::{OUTCOMES, Outcome};
+use crate::base::metric_labels::TimesFamily;
 
 /// Labels of an arm: pool, matching rule of the route, and policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,19 +32,19 @@ struct ArmOutcomeLabel {
 pub(crate) struct ArmFamilies {
     requests: Family<ArmOutcomeLabel, Counter>,
     errors: Family<ArmLabel, Counter>,
-    first_token: Family<ArmLabel, Histogram, fn() -> Histogram>,
-    between: Family<ArmLabel, Histogram, fn() -> Histogram>,
+    first_token: TimesFamily<ArmLabel>,
+    between: TimesFamily<ArmLabel>,
     prompt_tokens: Family<ArmLabel, Counter>,
     cached_tokens: Family<ArmLabel, Counter>,
 }
 
-impl Default for ArmFamilies {
-    fn default() -> Self {
+impl ArmFamilies {
+    pub(crate) fn new(bounds: &BucketBounds) -> Self {
         Self {
             requests: Family::default(),
             errors: Family::default(),
-            first_token: Family::new_with_constructor(request_times),
-            between: Family::new_with_constructor(token_times),
+            first_token: Family::new_with_constructor(bounds.of("arm_time_to_first_token_seconds")),
+            between: Family::new_with_constructor(bounds.of("arm_time_between_tokens_seconds")),
             prompt_tokens: Family::default(),
             cached_tokens: Family::default(),
         }
@@ -102,11 +103,6 @@ impl ArmFamilies {
             cached_tokens: self.cached_tokens.get_or_create_owned(arm),
         }
     }
-}
-
-/// Returns a histogram from 0.25 ms to 4 s.
-fn token_times() -> Histogram {
-    Histogram::new(exponential_buckets(0.25e-3, 2.0, 15))
 }
 
 /// Metrics of one arm.

@@ -26,7 +26,11 @@ fn next(arms: &[Share], before: Option<(&Arc<Trial>, &[Share])>) -> Arc<Trial> {
         arms: arms.iter().map(|(policy, share)| (&**policy, *share)).collect(),
     };
     let before = before.map(|(trial, _)| (trial, &*known));
-    Trial::next(parts, before, &ArmFamilies::default())
+    Trial::next(
+        parts,
+        before,
+        &ArmFamilies::new(&crate::base::buckets::BucketBounds::default()),
+    )
 }
 
 /// Returns the arm of each of many sessions.
