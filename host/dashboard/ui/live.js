@@ -16,7 +16,14 @@ const KEPT_CHANGES = 256;
 
 /** The names of the figures of a pool, as the events and the history have them. */
 const FIGURES = [
-  'requests_per_s', 'tokens_per_s', 'errors_per_s', 'ttft_s', 'tpot_s', 'queue_waiting', 'in_flight', 'hit_ratio',
+  'requests_per_s',
+  'tokens_per_s',
+  'errors_per_s',
+  'ttft_s',
+  'tpot_s',
+  'queue_waiting',
+  'in_flight',
+  'hit_ratio',
 ];
 
 const state = {
@@ -58,10 +65,15 @@ export function setPaused(paused) {
   update();
 }
 
+/** Returns false while the tab is hidden or paused: nothing is read then, except on demand. */
+export function isUpdating() {
+  return !isPaused && document.visibilityState === 'visible';
+}
+
 function update() {
-  const wanted = !isPaused && document.visibilityState === 'visible';
-  if (wanted && !connection) connect();
-  if (!wanted) {
+  if (isUpdating()) {
+    if (!connection) connect();
+  } else {
     disconnect();
     setStatus(isPaused ? 'paused' : 'hidden');
   }
@@ -102,7 +114,7 @@ function take(topic, data) {
 
 /** Merges a report of the fleet: partial ones hold only the workers that changed. */
 function takeFleet(event) {
-  const before = event.full ? [] : state.fleet?.workers ?? [];
+  const before = event.full ? [] : (state.fleet?.workers ?? []);
   const workers = new Map(before.map((worker) => [workerKey(worker), worker]));
   for (const worker of event.workers) workers.set(workerKey(worker), worker);
   for (const gone of event.gone ?? []) {

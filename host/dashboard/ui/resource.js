@@ -2,10 +2,11 @@
 
 import { read } from './api.js';
 import { onKeyChange } from './key.js';
+import { isUpdating } from './live.js';
 import { useCallback, useEffect, useRef, useState } from './vendor/hooks.js';
 
 /**
- * Reads a page, again each `everyMs` while the tab is visible. Returns its newest content, the error of the last
+ * Reads a page, again each `everyMs` while the tab is visible and not paused. Returns its newest content, the error of the last
  * attempt, and a function that reads it at once. A null path reads nothing.
  */
 export function useResource(path, { everyMs = 0 } = {}) {
@@ -29,8 +30,7 @@ export function useResource(path, { everyMs = 0 } = {}) {
 
   useEffect(() => {
     reload();
-    const isVisible = () => document.visibilityState === 'visible';
-    const timer = everyMs > 0 ? setInterval(() => isVisible() && reload(), everyMs) : null;
+    const timer = everyMs > 0 ? setInterval(() => isUpdating() && reload(), everyMs) : null;
     const endKey = onKeyChange(reload);
     return () => {
       clearInterval(timer);

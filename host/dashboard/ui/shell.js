@@ -35,8 +35,10 @@ export function Shell() {
     <header class="shell-head">
       <${Link} to="/ui/fleet" class="brand">Conductor<//>
       <nav aria-label="Pages">
-        ${PAGES.map(([path, title]) => html`
-          <${Link} key=${path} to=${`/ui/${path}`} aria-current=${path === name ? 'page' : undefined}>${title}<//>`)}
+        ${PAGES.map(
+          ([path, title]) => html`
+          <${Link} key=${path} to=${`/ui/${path}`} aria-current=${path === name ? 'page' : undefined}>${title}<//>`,
+        )}
       </nav>
       <${LiveState} />
       <${KeyButton} />

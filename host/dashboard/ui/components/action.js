@@ -48,16 +48,20 @@ export function Action({ label, effect, command, run, feature, unavailable = nul
       <button type="button" ref=${button} class=${isDanger ? 'danger' : ''} aria-expanded=${isOpen}
         aria-controls=${isOpen ? panel : undefined} aria-disabled=${reason !== null} title=${reason ?? undefined}
         onClick=${toggle}>${label}</button>
-      ${isOpen && html`
+      ${
+        isOpen &&
+        html`
         <${Confirmation} id=${panel} button=${button} label=${label} effect=${effect} command=${command} reason=${reason}
           isNeedingKey=${unavailable === null && disabled !== null} isDanger=${isDanger}
-          isBusy=${result?.kind === 'busy'} onConfirm=${confirm} onCancel=${close}>${children}<//>`}
+          isBusy=${result?.kind === 'busy'} onConfirm=${confirm} onCancel=${close}>${children}<//>`
+      }
       <span class=${`action-result text-${result?.kind ?? 'none'}`} role="status">${result?.text}</span>
     </div>`;
 }
 
 function Confirmation(props) {
-  const { id, button, label, effect, command, reason, isNeedingKey, isDanger, isBusy, onConfirm, onCancel, children } = props;
+  const { id, button, label, effect, command, reason, isNeedingKey, isDanger, isBusy, onConfirm, onCancel, children } =
+    props;
   const panel = useRef(null);
   const first = useRef(null);
   useEffect(() => {
@@ -70,9 +74,12 @@ function Confirmation(props) {
       ${reason === null ? html`<p>${effect}</p>${children}` : html`<p>Not available here: ${reason}.</p>`}
       ${command && html`<${Command} command=${command} />`}
       <div class="buttons">
-        ${reason === null && html`
+        ${
+          reason === null &&
+          html`
           <button type="button" ref=${first} class=${isDanger ? 'danger primary' : 'primary'} disabled=${isBusy}
-            onClick=${onConfirm}>${label}</button>`}
+            onClick=${onConfirm}>${label}</button>`
+        }
         ${isNeedingKey && html`<button type="button" ref=${first} onClick=${requestKey}>Enter a key</button>`}
         <button type="button" onClick=${onCancel}>Cancel</button>
       </div>

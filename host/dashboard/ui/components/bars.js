@@ -29,13 +29,17 @@ export function Stack({ parts, total, format }) {
   return html`
     <span class="stack">
       <svg class="bar bar-stack" aria-hidden="true"><rect class="bar-track" width="100%" height="100%" rx="2" />
-        ${placed.map(({ label, x, width, index }) => html`
-          <rect key=${label} class=${`part-${index}`} x=${x} width=${width} height="100%" />`)}
+        ${placed.map(
+          ({ label, x, width, index }) => html`
+          <rect key=${label} class=${`part-${index}`} x=${x} width=${width} height="100%" />`,
+        )}
       </svg>
       <span class="legend">
-        ${placed.map(({ label, value, index }) => html`
+        ${placed.map(
+          ({ label, value, index }) => html`
           <span key=${label}><svg class="swatch" aria-hidden="true"><rect class=${`part-${index}`} width="100%"
-            height="100%" rx="2" /></svg>${label} ${format(value)}</span>`)}
+            height="100%" rx="2" /></svg>${label} ${format(value)}</span>`,
+        )}
       </span>
     </span>`;
 }

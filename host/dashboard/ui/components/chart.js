@@ -97,7 +97,10 @@ export function Chart({ title, at, series, format, marks = [] }) {
     const element = place.current;
     const data = [at, ...series.map(({ values }) => values)];
     const made = new uPlot(
-      options({ series, format, colours, marks: shownMarks, width: element.clientWidth }), data, element);
+      options({ series, format, colours, marks: shownMarks, width: element.clientWidth }),
+      data,
+      element,
+    );
     made.over.addEventListener('mousemove', () => setHovered(made.cursor.idx));
     made.over.addEventListener('mouseleave', () => setHovered(null));
     plot.current = made;
@@ -119,10 +122,12 @@ export function Chart({ title, at, series, format, marks = [] }) {
     <figure class="chart">
       <figcaption>
         <span class="chart-title">${title}</span>
-        ${series.map(({ name, values }, index) => html`
+        ${series.map(
+          ({ name, values }, index) => html`
           <span key=${name} class=${`chart-value series-${index + 1}`}>
             ${series.length > 1 && `${name} `}<strong>${format(values[shown])}</strong>
-          </span>`)}
+          </span>`,
+        )}
         ${hovered !== null && html`<span class="muted">${time(at[shown])}</span>`}
       </figcaption>
       <div class="chart-plot" ref=${place} aria-hidden="true"></div>
@@ -138,15 +143,20 @@ function DataTable({ title, at, series, format }) {
   return html`
     <details class="chart-table" open=${isOpen} onToggle=${(event) => setOpen(event.currentTarget.open)}>
       <summary>As a table<span class="visually-hidden">: ${title}</span></summary>
-      ${isOpen && html`
+      ${
+        isOpen &&
+        html`
         <table>
           <caption class="visually-hidden">${title}</caption>
           <thead><tr><th scope="col">Time</th>
             ${series.map(({ name }) => html`<th key=${name} scope="col" class="number">${name}</th>`)}</tr></thead>
-          <tbody>${rows.reverse().map((index) => html`
+          <tbody>${rows.reverse().map(
+            (index) => html`
             <tr key=${at[index]}><th scope="row">${time(at[index])}</th>
               ${series.map(({ name, values }) => html`<td key=${name} class="number">${format(values[index])}</td>`)}
-            </tr>`)}</tbody>
-        </table>`}
+            </tr>`,
+          )}</tbody>
+        </table>`
+      }
     </details>`;
 }

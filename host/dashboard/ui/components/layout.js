@@ -57,8 +57,10 @@ export function Empty({ children }) {
 export function Figures({ figures }) {
   return html`
     <dl class="figures">
-      ${figures.map(([label, value, hint]) => html`
-        <div key=${label} title=${hint}><dt>${label}</dt><dd>${value}</dd></div>`)}
+      ${figures.map(
+        ([label, value, hint]) => html`
+        <div key=${label} title=${hint}><dt>${label}</dt><dd>${value}</dd></div>`,
+      )}
     </dl>`;
 }
 

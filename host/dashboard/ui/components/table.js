@@ -13,15 +13,19 @@ export function Table({ caption, columns, rows, keyOf, classOf, isCaptionShown =
         <caption class=${isCaptionShown ? '' : 'visually-hidden'}>${caption}</caption>
         <thead>
           <tr>
-            ${columns.map((column) => html`
-              <th key=${column.name} scope="col" class=${cellClass(column)} title=${column.hint}>${column.name}</th>`)}
+            ${columns.map(
+              (column) => html`
+              <th key=${column.name} scope="col" class=${cellClass(column)} title=${column.hint}>${column.name}</th>`,
+            )}
           </tr>
         </thead>
         <tbody>
-          ${rows.map((row) => html`
+          ${rows.map(
+            (row) => html`
             <tr key=${keyOf(row)} class=${classOf?.(row)}>
               ${columns.map((column) => html`<${Cell} key=${column.name} column=${column} row=${row} />`)}
-            </tr>`)}
+            </tr>`,
+          )}
         </tbody>
       </table>
     </div>`;

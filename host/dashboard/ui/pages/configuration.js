@@ -16,11 +16,16 @@ export function ConfigurationPage() {
   const history = useResource('/admin/config/history', { everyMs: REFRESH_MS });
   return html`
     <${PageHead} title="Configuration" about=${data?.source}>
-      ${data && html`<${State} state=${data.problems.length === 0 ? 'current' : 'stale'}
-        title=${data.problems.length === 0 ? 'The newest text is active' : 'The newest text is refused, an older one is active'} />`}
+      ${
+        data &&
+        html`<${State} state=${data.problems.length === 0 ? 'current' : 'stale'}
+        title=${data.problems.length === 0 ? 'The newest text is active' : 'The newest text is refused, an older one is active'} />`
+      }
     <//>
     <${Pending} resource=${config} what="the configuration" />
-    ${data && html`
+    ${
+      data &&
+      html`
       <${Facts} facts=${[
         ['Generation', data.generation],
         ['Applied', data.reloads_applied],
@@ -29,7 +34,8 @@ export function ConfigurationPage() {
         ['Need a restart', data.needs_restart.join(', ')],
         ['Changed over HTTP', overlays(data.overlays)],
       ]} />
-      <${Problems} problems=${data.problems} caption="Problems of the newest text" />`}
+      <${Problems} problems=${data.problems} caption="Problems of the newest text" />`
+    }
     <${Section} title="File" about="It is written by renaming and then reloaded. A refused edit changes nothing.">
       <${ConfigEditor} onApplied=${() => Promise.all([config.reload(), history.reload()])} />
     <//>

@@ -15,8 +15,11 @@ export function FleetPage() {
   const [query, setQuery] = useQuery();
   if (!fleet) {
     return html`<${PageHead} title="Fleet" />
-      ${error ? html`<${Notice} kind="bad">The live stream failed: ${error.message}<//>`
-        : html`<p class="muted">Connecting to the router…</p>`}`;
+      ${
+        error
+          ? html`<${Notice} kind="bad">The live stream failed: ${error.message}<//>`
+          : html`<p class="muted">Connecting to the router…</p>`
+      }`;
   }
   const pool = fleet.pools.find(({ name }) => name === query.pool) ?? fleet.pools[0];
   const workers = fleet.workers.filter((worker) => worker.pool === pool?.name);
@@ -24,14 +27,21 @@ export function FleetPage() {
     <${PageHead} title="Fleet" about=${summary(fleet)}>
       <${State} state=${fleet.ready ? 'ready' : 'not-ready'} />
     <//>
-    ${fleet.pools.length > 1 && html`
-      <${PoolChoice} pools=${fleet.pools} chosen=${pool.name} onChoose=${(name) => setQuery({ pool: name })} />`}
-    ${!pool ? html`<${Empty}>The configuration has no pool.<//>` : html`
+    ${
+      fleet.pools.length > 1 &&
+      html`
+      <${PoolChoice} pools=${fleet.pools} chosen=${pool.name} onChoose=${(name) => setQuery({ pool: name })} />`
+    }
+    ${
+      !pool
+        ? html`<${Empty}>The configuration has no pool.<//>`
+        : html`
       <${PoolFigures} rates=${pool.rates} />
       <${PoolCharts} pool=${pool.name} history=${history} changes=${changes} />
       <${Section} title="Workers">
         <${WorkerTable} pool=${pool.name} workers=${workers} />
-      <//>`}
+      <//>`
+    }
     <${Section} title="Changes" about="What changed the router, newest first. Charts have a dashed line at each.">
       <${ChangeList} changes=${changes.slice(0, 12)} />
     <//>`;
@@ -45,8 +55,10 @@ function summary({ workers }) {
 function PoolChoice({ pools, chosen, onChoose }) {
   return html`
     <div class="choices" role="group" aria-label="Pool">
-      ${pools.map(({ name }) => html`
-        <button key=${name} type="button" aria-pressed=${name === chosen} onClick=${() => onChoose(name)}>${name}</button>`)}
+      ${pools.map(
+        ({ name }) => html`
+        <button key=${name} type="button" aria-pressed=${name === chosen} onClick=${() => onChoose(name)}>${name}</button>`,
+      )}
     </div>`;
 }
 

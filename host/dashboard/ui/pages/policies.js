@@ -20,31 +20,51 @@ export function PoliciesPage() {
   return html`
     <${PageHead} title="Policies" about=${data && about(data)} />
     <${Pending} resource=${policies} what="the policies" />
-    ${data && html`
-      <${Section} title="Routes"><${RouteTable} page=${data} onChange=${reload} /><//>`}
-    ${trials.data?.trials.length > 0 && html`
+    ${
+      data &&
+      html`
+      <${Section} title="Routes"><${RouteTable} page=${data} onChange=${reload} /><//>`
+    }
+    ${
+      trials.data?.trials.length > 0 &&
+      html`
       <${Section} title="Canaries" about="Each is compared with the policy of its route.">
-        ${trials.data.trials.map((trial) => html`
-          <${TrialCard} key=${trial.route} trial=${trial} routes=${data?.routes ?? []} onChange=${reload} />`)}
-      <//>`}
-    ${trials.data?.shadows.length > 0 && html`
+        ${trials.data.trials.map(
+          (trial) => html`
+          <${TrialCard} key=${trial.route} trial=${trial} routes=${data?.routes ?? []} onChange=${reload} />`,
+        )}
+      <//>`
+    }
+    ${
+      trials.data?.shadows.length > 0 &&
+      html`
       <${Section} title="Shadows" about="They are called beside the route's policy, without effect.">
-        ${trials.data.shadows.map((shadow) => html`
-          <${ShadowCard} key=${`${shadow.route}/${shadow.policy}`} shadow=${shadow} />`)}
-      <//>`}
-    ${data && html`
+        ${trials.data.shadows.map(
+          (shadow) => html`
+          <${ShadowCard} key=${`${shadow.route}/${shadow.policy}`} shadow=${shadow} />`,
+        )}
+      <//>`
+    }
+    ${
+      data &&
+      html`
       <${Section} title="Versions">
         ${data.policies.length === 0 && html`<${Empty}>No policy is configured.<//>`}
         <div class="cards">
-          ${data.policies.map((policy) => html`
-            <${PolicyCard} key=${policy.name} policy=${policy} onChange=${reload} />`)}
+          ${data.policies.map(
+            (policy) => html`
+            <${PolicyCard} key=${policy.name} policy=${policy} onChange=${reload} />`,
+          )}
         </div>
-        ${data.ignored.map(({ file, path, reason }) => html`
-          <p key=${file ?? path} class="muted">${file ?? path} is not loaded: ${reason}</p>`)}
+        ${data.ignored.map(
+          ({ file, path, reason }) => html`
+          <p key=${file ?? path} class="muted">${file ?? path} is not loaded: ${reason}</p>`,
+        )}
       <//>
       <${Section} title="Upload" about="A component is checked by the built-in scenarios before it is written to the policy folder.">
         <${Upload} policies=${data} onChange=${reload} />
-      <//>`}`;
+      <//>`
+    }`;
 }
 
 function about({ policies, routes, policy_dir }) {

@@ -22,10 +22,15 @@ export function RequestPage({ id }) {
       <${Link} to="/ui/requests">All requests<//>
     <//>
     <${Pending} resource=${page} what="the request" />
-    ${data && html`
+    ${
+      data &&
+      html`
       <${RequestFacts} page=${data} />
-      ${data.stages?.length > 0 && html`
-        <${Section} title="Where the time went"><${Waterfall} stages=${data.stages} outcome=${data.outcome} /><//>`}
+      ${
+        data.stages?.length > 0 &&
+        html`
+        <${Section} title="Where the time went"><${Waterfall} stages=${data.stages} outcome=${data.outcome} /><//>`
+      }
       <${Section} title="Why this worker" about=${why(data)}>
         ${data.calls.map((call, index) => html`<${DecisionCall} key=${index} call=${call} />`)}
       <//>
@@ -35,7 +40,8 @@ export function RequestPage({ id }) {
       <${Section} title="Replay" about="Decides the recorded call again with another policy. Nothing is sent anywhere.">
         <${Replay} id=${data.request} call=${data.calls.at(-1)} />
       <//>
-      <${Command} command=${conductor('explain', id)} />`}`;
+      <${Command} command=${conductor('explain', id)} />`
+    }`;
 }
 
 function RequestFacts({ page }) {
@@ -45,7 +51,10 @@ function RequestFacts({ page }) {
   const cached = outcome?.['cached-tokens'] ?? null;
   return html`<${Facts} facts=${[
     ['Request', html`<code>${page.request}</code>`],
-    ['Outcome', outcome ? html`<${State} state=${outcome.outcome} kind=${kindOfOutcome(outcome.outcome)} />` : 'still open'],
+    [
+      'Outcome',
+      outcome ? html`<${State} state=${outcome.outcome} kind=${kindOfOutcome(outcome.outcome)} />` : 'still open',
+    ],
     ['Status', outcome?.status],
     ['Decided', call && dateTime(call.unix_us / 1e6)],
     ['Model', call?.model],
@@ -55,7 +64,10 @@ function RequestFacts({ page }) {
     ['Prefill worker', outcome?.prefill],
     ['First token', ms(outcome?.['ttft-ms'])],
     ['Duration', ms(outcome?.['duration-ms'])],
-    ['Prompt', tokens && `${count(tokens)} tokens, ${cached === null ? 'cached unknown' : `${percent(cached / tokens)} cached`}`],
+    [
+      'Prompt',
+      tokens && `${count(tokens)} tokens, ${cached === null ? 'cached unknown' : `${percent(cached / tokens)} cached`}`,
+    ],
     ['Output', outcome?.['output-tokens'] && `${count(outcome['output-tokens'])} tokens`],
     ['Session', call?.session && html`<code>${call.session}</code>`],
   ]} />`;
@@ -66,6 +78,7 @@ function ms(value) {
 }
 
 function why({ calls, left_out }) {
-  const decisions = calls.length === 1 ? 'One decision was made.' : `${calls.length} decisions were made, the last one counts.`;
+  const decisions =
+    calls.length === 1 ? 'One decision was made.' : `${calls.length} decisions were made, the last one counts.`;
   return left_out > 0 ? `${decisions} ${left_out} more are not kept.` : decisions;
 }

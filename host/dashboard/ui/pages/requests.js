@@ -16,13 +16,31 @@ const LIMIT = 100;
 /** The filters, by their names in the address. */
 const FILTERS = ['pool', 'worker', 'policy', 'outcome', 'model', 'q', 'slower_s'];
 const OUTCOMES = [
-  'open', 'complete', 'client-left', 'rejected', 'upstream-error', 'unreachable', 'first-byte-timeout', 'idle-timeout',
-  'request-timeout', 'queue-timeout', 'queue-full', 'limited', 'shed', 'invalid', 'unauthorized', 'shut-down',
+  'open',
+  'complete',
+  'client-left',
+  'rejected',
+  'upstream-error',
+  'unreachable',
+  'first-byte-timeout',
+  'idle-timeout',
+  'request-timeout',
+  'queue-timeout',
+  'queue-full',
+  'limited',
+  'shed',
+  'invalid',
+  'unauthorized',
+  'shut-down',
 ];
 
 const COLUMNS = [
   { name: 'Time', cell: ({ at }) => dateTime(at) },
-  { name: 'Request', isHead: true, cell: ({ id }) => html`<${Link} to=${address(['ui', 'requests', id])} class="id">${id}<//>` },
+  {
+    name: 'Request',
+    isHead: true,
+    cell: ({ id }) => html`<${Link} to=${address(['ui', 'requests', id])} class="id">${id}<//>`,
+  },
   { name: 'Outcome', cell: (row) => html`<${Outcome} row=${row} />` },
   { name: 'Status', number: true, cell: ({ status }) => status ?? UNKNOWN },
   { name: 'Model', hides: true, cell: ({ model, path }) => html`<span title=${path}>${model || UNKNOWN}</span>` },
@@ -32,7 +50,13 @@ const COLUMNS = [
   { name: 'Duration', number: true, cell: ({ duration_s }) => seconds(duration_s) },
   { name: 'Prompt', number: true, hint: 'Tokens of the prompt', cell: ({ prompt_tokens }) => count(prompt_tokens) },
   { name: 'Cached', number: true, hint: 'Share of the prompt that the worker had cached', cell: cachedShare },
-  { name: 'Output', number: true, hides: true, hint: 'Tokens of the answer', cell: ({ output_tokens }) => count(output_tokens) },
+  {
+    name: 'Output',
+    number: true,
+    hides: true,
+    hint: 'Tokens of the answer',
+    cell: ({ output_tokens }) => count(output_tokens),
+  },
 ];
 
 export function RequestsPage() {
@@ -42,8 +66,15 @@ export function RequestsPage() {
   const page = useResource(address(['admin', 'requests'], { ...filters, limit: LIMIT }));
   const isTail = query.tail !== 'off';
   const rows = useMemo(
-    () => (isTail ? merged(page.data?.requests ?? [], requests.filter((row) => fits(row, filters))) : page.data?.requests ?? []),
-    [page.data, isTail && requests, JSON.stringify(filters)]);
+    () =>
+      isTail
+        ? merged(
+            page.data?.requests ?? [],
+            requests.filter((row) => fits(row, filters)),
+          )
+        : (page.data?.requests ?? []),
+    [page.data, isTail && requests, JSON.stringify(filters)],
+  );
   useEffect(() => {
     // Rows that came between the two are in neither after a pause: the page has them.
     if (status === 'live') page.reload();
@@ -58,10 +89,12 @@ export function RequestsPage() {
       ${plural(rows.length, 'request')}${page.data && ` of ${count(page.data.kept)} kept`}
     </p>
     ${page.error && html`<${Pending} resource=${page} what="the requests" />`}
-    ${rows.length === 0
-      ? html`<${Empty}>No kept request fits. <code>explain</code> in [record] is the number of requests that are kept.<//>`
-      : html`<${Table} caption="Requests" columns=${COLUMNS} rows=${rows} keyOf=${({ seq }) => seq}
-          classOf=${(row) => (row.outcome === null ? 'is-open' : '')} />`}`;
+    ${
+      rows.length === 0
+        ? html`<${Empty}>No kept request fits. <code>explain</code> in [record] is the number of requests that are kept.<//>`
+        : html`<${Table} caption="Requests" columns=${COLUMNS} rows=${rows} keyOf=${({ seq }) => seq}
+          classOf=${(row) => (row.outcome === null ? 'is-open' : '')} />`
+    }`;
 }
 
 function Filters({ query, setQuery, rows }) {
@@ -71,8 +104,11 @@ function Filters({ query, setQuery, rows }) {
   const pools = fleet?.pools.map(({ name }) => name) ?? [];
   return html`
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
-      ${pools.length > 1 && html`
-        <${Choice} label="Pool" any="any" value=${query.pool} choices=${pools} onChange=${set('pool')} />`}
+      ${
+        pools.length > 1 &&
+        html`
+        <${Choice} label="Pool" any="any" value=${query.pool} choices=${pools} onChange=${set('pool')} />`
+      }
       <${Choice} label="Worker" any="any" value=${query.worker} choices=${seen('worker')} onChange=${set('worker')} />
       <${Choice} label="Policy" any="any" value=${query.policy} choices=${seen('policy')} onChange=${set('policy')} />
       <${Choice} label="Outcome" any="any" value=${query.outcome} choices=${OUTCOMES} onChange=${set('outcome')} />
@@ -91,11 +127,13 @@ function merged(kept, live) {
 /** Returns true if a live row passes the filters, as the page /admin/requests applies them. */
 function fits(row, { q, slower_s, worker, outcome, ...exact }) {
   const isEqual = ([name, value]) => !value || row[name] === value;
-  return Object.entries(exact).every(isEqual)
-    && (!outcome || (row.outcome ?? 'open') === outcome)
-    && (!worker || row.worker === worker || row.prefill_worker === worker)
-    && (!q || row.id.includes(q))
-    && (!slower_s || (row.duration_s ?? 0) >= Number(slower_s));
+  return (
+    Object.entries(exact).every(isEqual) &&
+    (!outcome || (row.outcome ?? 'open') === outcome) &&
+    (!worker || row.worker === worker || row.prefill_worker === worker) &&
+    (!q || row.id.includes(q)) &&
+    (!slower_s || (row.duration_s ?? 0) >= Number(slower_s))
+  );
 }
 
 function Placement({ row }) {

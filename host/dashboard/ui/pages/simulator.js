@@ -32,9 +32,11 @@ export function SimulatorPage() {
     <${Section} title="Compare two policies"><${StartForm} onStarted=${show} /><//>
     <${Pending} resource=${list} what="the simulations" />
     ${simulations.length > 0 && html`<${SimulationList} simulations=${simulations} shown=${shown} />`}
-    ${shown === undefined
-      ? list.data && html`<${Empty}>No simulation was run since the start.<//>`
-      : html`<${Simulation} key=${shown} id=${shown} />`}`;
+    ${
+      shown === undefined
+        ? list.data && html`<${Empty}>No simulation was run since the start.<//>`
+        : html`<${Simulation} key=${shown} id=${shown} />`
+    }`;
 }
 
 function StartForm({ onStarted }) {
@@ -75,11 +77,13 @@ function StartForm({ onStarted }) {
 function SimulationList({ simulations, shown }) {
   return html`
     <ul class="choices" aria-label="Simulations">
-      ${simulations.map(({ id, state, policies }) => html`
+      ${simulations.map(
+        ({ id, state, policies }) => html`
         <li key=${id}>
           <${Link} to=${`/ui/simulator?id=${id}`} aria-current=${String(id) === String(shown) ? 'true' : undefined}>
             ${policies.join(' and ')}<//> <${State} state=${state} />
-        </li>`)}
+        </li>`,
+      )}
     </ul>`;
 }
 
@@ -94,12 +98,15 @@ function Simulation({ id }) {
   return html`
     <${Section} title=${data.policies.join(' and ')} about=${data.requests > 0 && `${plural(data.requests, 'recorded request')}`}
       side=${html`<${State} state=${data.state} />`}>
-      ${data.state === 'running' && html`
+      ${
+        data.state === 'running' &&
+        html`
         <div class="buttons">
           <progress max="1" value=${data.progress} aria-label="Progress of the simulation"></progress>
           <span>${percent(data.progress)}</span>
           <${Cancel} path=${path} onCancel=${page.reload} />
-        </div>`}
+        </div>`
+      }
       ${data.error && html`<${Notice} kind="bad">${data.error}<//>`}
       ${data.result && html`<${SimulationResult} result=${data.result} />`}
     <//>`;

@@ -43,9 +43,12 @@ export function Lookup() {
     <form onSubmit=${run}>
       <div class="filters">
         <${Choice} label="What is pasted" value=${kind} choices=${KINDS} onChange=${setKind} />
-        ${fleet?.pools.length > 1 && html`
+        ${
+          fleet?.pools.length > 1 &&
+          html`
           <${Choice} label="Pool" any="by the model's route" value=${pool} onChange=${setPool}
-            choices=${fleet.pools.map(({ name }) => name)} />`}
+            choices=${fleet.pools.map(({ name }) => name)} />`
+        }
         <${TextField} label="Model" required value=${named} onChange=${setModel} />
       </div>
       <${TextArea} label="Prompt" rows=${5} required value=${text} onChange=${setText}
@@ -70,8 +73,13 @@ function useServedModel() {
 /** Returns the pasted text as the request wants it. Throws a SyntaxError if it is not what it should be. */
 function content(kind, text) {
   if (kind === 'tokens') {
-    const tokens = text.replace(/[[\]]/g, ' ').split(/[\s,]+/).filter(Boolean).map(Number);
-    if (!tokens.every(Number.isInteger)) throw new SyntaxError('token ids are whole numbers, with commas or spaces between');
+    const tokens = text
+      .replace(/[[\]]/g, ' ')
+      .split(/[\s,]+/)
+      .filter(Boolean)
+      .map(Number);
+    if (!tokens.every(Number.isInteger))
+      throw new SyntaxError('token ids are whole numbers, with commas or spaces between');
     return tokens;
   }
   if (kind === 'messages') {
@@ -83,10 +91,17 @@ function content(kind, text) {
 function Found({ page }) {
   const columns = [
     { name: 'Worker', isHead: true, cell: ({ worker }) => worker },
-    { name: 'Cached', cell: ({ matched_tokens }) => html`<${Share} value=${page.tokens > 0 ? matched_tokens / page.tokens : 0} />` },
+    {
+      name: 'Cached',
+      cell: ({ matched_tokens }) => html`<${Share} value=${page.tokens > 0 ? matched_tokens / page.tokens : 0} />`,
+    },
     { name: 'Tokens', number: true, cell: ({ matched_tokens }) => count(matched_tokens) },
     { name: 'Blocks', number: true, cell: ({ matched_blocks }) => `${count(matched_blocks)} of ${count(page.blocks)}` },
-    { name: 'Tiers', cell: ({ tiers }) => html`<${Stack} parts=${Object.entries(tiers).filter(([, value]) => value > 0)} format=${count} />` },
+    {
+      name: 'Tiers',
+      cell: ({ tiers }) =>
+        html`<${Stack} parts=${Object.entries(tiers).filter(([, value]) => value > 0)} format=${count} />`,
+    },
   ];
   const workers = [...page.workers].sort((a, b) => b.matched_tokens - a.matched_tokens);
   return html`
@@ -94,6 +109,9 @@ function Found({ page }) {
       ${plural(page.tokens, 'token')} in ${plural(page.blocks, 'block')} of ${page.block_size}, for pool ${page.pool} and
       model ${page.model} <span class="muted">(tokens: ${page.how})</span>
     </p>
-    ${workers.length === 0 ? html`<${Empty}>No worker of the pool is in the index.<//>`
-      : html`<${Table} caption="Cached share of the prompt by worker" columns=${columns} rows=${workers} keyOf=${({ worker }) => worker} />`}`;
+    ${
+      workers.length === 0
+        ? html`<${Empty}>No worker of the pool is in the index.<//>`
+        : html`<${Table} caption="Cached share of the prompt by worker" columns=${columns} rows=${workers} keyOf=${({ worker }) => worker} />`
+    }`;
 }

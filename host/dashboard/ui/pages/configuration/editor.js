@@ -30,7 +30,7 @@ function Editor({ file, reload, onApplied }) {
   const area = useRef(null);
   const checkDisabled = useDisabled('changes');
   const isEdited = text !== file.text;
-  const cannotWrite = file.writable ? null : file.reason ?? 'the file cannot be written';
+  const cannotWrite = file.writable ? null : (file.reason ?? 'the file cannot be written');
 
   const check = async () => {
     try {

@@ -7,11 +7,25 @@ import { useMemo } from '../../vendor/hooks.js';
 
 /** The charts: a title, the format of the values, and the figures with their names. */
 const CHARTS = [
-  ['Requests per second', number, [['requests', 'requests_per_s'], ['errors', 'errors_per_s']]],
+  [
+    'Requests per second',
+    number,
+    [
+      ['requests', 'requests_per_s'],
+      ['errors', 'errors_per_s'],
+    ],
+  ],
   ['Output tokens per second', number, [['tokens', 'tokens_per_s']]],
   ['Time to first token', seconds, [['TTFT', 'ttft_s']]],
   ['Time per output token', seconds, [['TPOT', 'tpot_s']]],
-  ['In flight and queued', number, [['in flight', 'in_flight'], ['queued', 'queue_waiting']]],
+  [
+    'In flight and queued',
+    number,
+    [
+      ['in flight', 'in_flight'],
+      ['queued', 'queue_waiting'],
+    ],
+  ],
   ['Cached share of prompts', percent, [['cached', 'hit_ratio']]],
 ];
 
@@ -21,8 +35,10 @@ export function PoolCharts({ pool, history, changes }) {
   if (!figures || history.at.length === 0) return null;
   return html`
     <div class="charts">
-      ${CHARTS.map(([title, format, series]) => html`
+      ${CHARTS.map(
+        ([title, format, series]) => html`
         <${Chart} key=${`${pool}/${title}`} title=${title} at=${history.at} format=${format} marks=${marks}
-          series=${series.map(([name, figure]) => ({ name, values: figures[figure] ?? [] }))} />`)}
+          series=${series.map(([name, figure]) => ({ name, values: figures[figure] ?? [] }))} />`,
+      )}
     </div>`;
 }

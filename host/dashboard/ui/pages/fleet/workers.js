@@ -17,18 +17,30 @@ const COLUMNS = [
   { name: 'Worker', isHead: true, cell: (worker) => html`<${WorkerName} worker=${worker} />` },
   { name: 'Role', hides: true, cell: ({ role }) => role },
   { name: 'State', cell: ({ state, reason }) => html`<${WorkerState} state=${state} reason=${reason} />` },
-  { name: 'In flight', number: true, hint: 'Requests of this router at the worker', cell: ({ in_flight }) => count(in_flight) },
+  {
+    name: 'In flight',
+    number: true,
+    hint: 'Requests of this router at the worker',
+    cell: ({ in_flight }) => count(in_flight),
+  },
   { name: 'Engine', number: true, hint: 'Requests that the engine reports as running + waiting', cell: engine },
-  { name: 'KV use', hint: 'Share of the KV cache in use, as the engine reports it',
-    cell: ({ kv_usage }) => html`<${Share} value=${kv_usage} />` },
+  {
+    name: 'KV use',
+    hint: 'Share of the KV cache in use, as the engine reports it',
+    cell: ({ kv_usage }) => html`<${Share} value=${kv_usage} />`,
+  },
   { name: 'Requests/s', number: true, cell: ({ requests_per_s }) => number(requests_per_s) },
   { name: 'Tokens/s', number: true, cell: ({ tokens_per_s }) => number(tokens_per_s) },
   { name: 'TTFT', number: true, cell: ({ ttft_s }) => seconds(ttft_s) },
   { name: 'TPOT', number: true, hides: true, cell: ({ tpot_s }) => seconds(tpot_s) },
-  { name: 'KV events', hint: 'State of the feed, and its lag',
-    cell: ({ feed }) => html`<${Feed} feed=${feed} />` },
-  { name: 'Blocks', number: true, hides: true, hint: 'Blocks of the worker in the prefix index',
-    cell: ({ indexed_blocks }) => count(indexed_blocks) },
+  { name: 'KV events', hint: 'State of the feed, and its lag', cell: ({ feed }) => html`<${Feed} feed=${feed} />` },
+  {
+    name: 'Blocks',
+    number: true,
+    hides: true,
+    hint: 'Blocks of the worker in the prefix index',
+    cell: ({ indexed_blocks }) => count(indexed_blocks),
+  },
   { name: 'Change', cell: (worker) => html`<${DrainAction} worker=${worker} />` },
 ];
 
@@ -41,8 +53,12 @@ export function WorkerTable({ pool, workers }) {
       <${TextField} label="Name, address or state" value=${query.worker} onChange=${(worker) => setQuery({ worker })} />
       <p class="muted" aria-live="polite">${plural(shown.length, 'worker')} of ${workers.length}</p>
     </div>
-    ${shown.length === 0 ? html`<${Empty}>No worker of the pool fits.<//>` : html`
-      <${Table} caption=${`Workers of the pool ${pool}`} columns=${COLUMNS} rows=${shown} keyOf=${workerKey} />`}`;
+    ${
+      shown.length === 0
+        ? html`<${Empty}>No worker of the pool fits.<//>`
+        : html`
+      <${Table} caption=${`Workers of the pool ${pool}`} columns=${COLUMNS} rows=${shown} keyOf=${workerKey} />`
+    }`;
 }
 
 function WorkerName({ worker }) {

@@ -10,14 +10,30 @@ import { count, dateTime, seconds, UNKNOWN } from '../../format.js';
 import { html } from '../../html.js';
 
 const COLUMNS = [
-  { name: 'Version', isHead: true, cell: ({ id, manifest }) => html`<span title=${manifest}><code>${id}</code></span>` },
+  {
+    name: 'Version',
+    isHead: true,
+    cell: ({ id, manifest }) => html`<span title=${manifest}><code>${id}</code></span>`,
+  },
   { name: 'State', cell: ({ state }) => html`<${State} state=${state} />` },
-  { name: 'Circuit', cell: ({ circuit }) => html`<${State} state=${circuit.state} title=${`${circuit.openings} openings`} />` },
+  {
+    name: 'Circuit',
+    cell: ({ circuit }) => html`<${State} state=${circuit.state} title=${`${circuit.openings} openings`} />`,
+  },
   { name: 'Calls', number: true, cell: ({ calls }) => count(calls) },
   { name: 'Faults', number: true, cell: ({ faults }) => faultCount(faults) },
-  { name: 'Since', hides: true, cell: ({ since_unix_ms }) => (since_unix_ms ? dateTime(since_unix_ms / 1e3) : UNKNOWN) },
-  { name: 'Decision', number: true, hides: true, hint: 'Time of a decision over 256 candidates, measured at load',
-    cell: ({ load }) => seconds(load.decided_256_us / 1e6) },
+  {
+    name: 'Since',
+    hides: true,
+    cell: ({ since_unix_ms }) => (since_unix_ms ? dateTime(since_unix_ms / 1e3) : UNKNOWN),
+  },
+  {
+    name: 'Decision',
+    number: true,
+    hides: true,
+    hint: 'Time of a decision over 256 candidates, measured at load',
+    cell: ({ load }) => seconds(load.decided_256_us / 1e6),
+  },
 ];
 
 function faultCount(faults) {
@@ -36,21 +52,27 @@ export function PolicyCard({ policy, onChange }) {
       </div>
       ${policy.problem && html`<${Notice} kind="bad">The newest bytes are not active: ${policy.problem}<//>`}
       ${policy.pipeline && html`<${Pipeline} pipeline=${policy.pipeline} />`}
-      ${policy.versions.length > 0 && html`
+      ${
+        policy.versions.length > 0 &&
+        html`
         <${Table} caption=${`Versions of ${policy.name}`} columns=${COLUMNS} rows=${policy.versions} keyOf=${({ id }) => id} />
         <div class="buttons">
           <${RollBack} policy=${policy} onChange=${onChange} />
           <${Resume} policy=${policy} onChange=${onChange} />
-        </div>`}
+        </div>`
+      }
     </article>`;
 }
 
 function Pipeline({ pipeline }) {
-  const names = (parts) => (parts ?? []).map((part) => (typeof part === 'string' ? part : part.policy ?? part.name)).join(', ');
+  const names = (parts) =>
+    (parts ?? []).map((part) => (typeof part === 'string' ? part : (part.policy ?? part.name))).join(', ');
   return html`<p class="muted">Pipeline: ${[
     pipeline.filters?.length > 0 && `filters ${names(pipeline.filters)}`,
     pipeline.scorers?.length > 0 && `scorers ${names(pipeline.scorers)}`,
-  ].filter(Boolean).join('; ')}</p>`;
+  ]
+    .filter(Boolean)
+    .join('; ')}</p>`;
 }
 
 function RollBack({ policy, onChange }) {

@@ -22,20 +22,31 @@ export function RouteTable({ page, onChange }) {
   const columns = [
     { name: 'Route', isHead: true, cell: ({ route }) => route },
     { name: 'Pool', cell: ({ pool }) => pool },
-    { name: 'Policy', cell: (route) => html`<${RoutePolicy} route=${route} overrides=${page.overrides} onChange=${onChange} />` },
-    { name: 'Canaries', cell: (route) => html`<${Trials} route=${route} onChange=${onChange}
-        trials=${Object.entries(route.canaries).map(([name, share]) => [name, percent(share)])} />` },
-    { name: 'Shadows', cell: (route) => html`<${Trials} route=${route} onChange=${onChange}
-        trials=${route.shadows.map((name) => [name, null])} />` },
+    {
+      name: 'Policy',
+      cell: (route) => html`<${RoutePolicy} route=${route} overrides=${page.overrides} onChange=${onChange} />`,
+    },
+    {
+      name: 'Canaries',
+      cell: (route) => html`<${Trials} route=${route} onChange=${onChange}
+        trials=${Object.entries(route.canaries).map(([name, share]) => [name, percent(share)])} />`,
+    },
+    {
+      name: 'Shadows',
+      cell: (route) => html`<${Trials} route=${route} onChange=${onChange}
+        trials=${route.shadows.map((name) => [name, null])} />`,
+    },
     { name: 'Change', cell: (route) => html`<${StartTrial} route=${route} page=${page} onChange=${onChange} />` },
   ];
   return html`
     <${Table} caption="Routes" columns=${columns} rows=${page.routes} keyOf=${({ route }) => route} />
-    ${page.overrides.map(({ route, toml, kept }) => html`
+    ${page.overrides.map(
+      ({ route, toml, kept }) => html`
       <${Notice} key=${route} kind="info">
         Route ${route} differs from the file${kept ? '' : ', until the next restart'}. These lines make it permanent:
         <pre><code>${toml}</code></pre>
-      <//>`)}`;
+      <//>`,
+    )}`;
 }
 
 function RoutePolicy({ route, overrides, onChange }) {
@@ -51,12 +62,14 @@ function RoutePolicy({ route, overrides, onChange }) {
 function Trials({ route, trials, onChange }) {
   if (trials.length === 0) return UNKNOWN;
   return html`<ul class="trials">
-    ${trials.map(([name, share]) => html`
+    ${trials.map(
+      ([name, share]) => html`
       <li key=${name}>
         <span><strong>${name}</strong> ${share}</span>
         <${Promote} route=${route} policy=${name} onChange=${onChange} />
         <${Retract} route=${route} policy=${name} onChange=${onChange} />
-      </li>`)}
+      </li>`,
+    )}
   </ul>`;
 }
 
@@ -93,14 +106,17 @@ function StartTrial({ route, page, onChange }) {
   const [kind, setKind] = useState('canary');
   const [amount, setAmount] = useState('5');
   const chosen = policy || names[0] || '';
-  const body = kind === 'canary'
-    ? { route: route.route, percent: Number(amount) }
-    : { route: route.route, sample: Number(amount) / 100 };
+  const body =
+    kind === 'canary'
+      ? { route: route.route, percent: Number(amount) }
+      : { route: route.route, sample: Number(amount) / 100 };
   return html`
     <${Action} label="Try a policy" unavailable=${names.length > 0 ? null : 'no other policy is loaded'}
-      effect=${kind === 'canary'
-        ? html`<strong>${chosen}</strong> decides for ${amount} % of the sessions of route ${route.route}.`
-        : html`<strong>${chosen}</strong> is called beside, for ${amount} % of the requests of route ${route.route}, without effect.`}
+      effect=${
+        kind === 'canary'
+          ? html`<strong>${chosen}</strong> decides for ${amount} % of the sessions of route ${route.route}.`
+          : html`<strong>${chosen}</strong> is called beside, for ${amount} % of the requests of route ${route.route}, without effect.`
+      }
       command=${curl('POST', address(['admin', 'policies', chosen, kind]), body)}
       run=${() => changeRoute(chosen, kind, body, onChange)}>
       <div class="filters">

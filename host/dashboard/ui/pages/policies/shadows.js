@@ -12,7 +12,11 @@ const SHOWN = 8;
 
 const COLUMNS = [
   { name: 'Time', cell: ({ at_unix_ms }) => time(at_unix_ms / 1e3) },
-  { name: 'Request', isHead: true, cell: ({ request }) => html`<${Link} to=${address(['ui', 'requests', request])} class="id">${request}<//>` },
+  {
+    name: 'Request',
+    isHead: true,
+    cell: ({ request }) => html`<${Link} to=${address(['ui', 'requests', request])} class="id">${request}<//>`,
+  },
   { name: 'Active', cell: ({ active }) => html`<${Pick} pick=${active} />` },
   { name: 'Shadow', cell: ({ shadow }) => html`<${Pick} pick=${shadow} />` },
 ];
@@ -32,9 +36,12 @@ export function ShadowCard({ shadow }) {
       </p>
       ${total > 0 && html`<${Stack} parts=${results} format=${count} />`}
       <${Comparison} shadow=${shadow} />
-      ${disagreements.length > 0 && html`
+      ${
+        disagreements.length > 0 &&
+        html`
         <${Table} caption="Latest disagreements" isCaptionShown columns=${COLUMNS}
-          rows=${disagreements.slice(-SHOWN).reverse()} keyOf=${({ request, at_unix_ms }) => `${request}/${at_unix_ms}`} />`}
+          rows=${disagreements.slice(-SHOWN).reverse()} keyOf=${({ request, at_unix_ms }) => `${request}/${at_unix_ms}`} />`
+      }
     </article>`;
 }
 

@@ -26,7 +26,12 @@ const COLUMNS = [
   { name: 'TTFT p50', number: true, cell: ({ ttft }) => milliseconds(ttft?.p50_ms) },
   { name: 'p95', number: true, cell: ({ ttft }) => milliseconds(ttft?.p95_ms) },
   { name: 'p99', number: true, hides: true, cell: ({ ttft }) => milliseconds(ttft?.p99_ms) },
-  { name: 'Between tokens', number: true, hides: true, cell: ({ between_tokens }) => milliseconds(between_tokens?.mean_ms) },
+  {
+    name: 'Between tokens',
+    number: true,
+    hides: true,
+    cell: ({ between_tokens }) => milliseconds(between_tokens?.mean_ms),
+  },
   { name: 'Cached', number: true, cell: ({ cached_share }) => percent(cached_share) },
 ];
 
@@ -42,8 +47,10 @@ export function TrialCard({ trial, routes, onChange }) {
       <div class="card-head"><h3>Pool ${trial.pool}</h3>
         <span class="muted">route <code>${trial.route}</code>, since ${dateTime(trial.since_unix_ms / 1e3)}</span></div>
       <${Table} caption=${`Policies of the pool ${trial.pool}`} columns=${COLUMNS} rows=${trial.arms} keyOf=${({ policy }) => policy} />
-      ${canaries.map((arm) => html`
-        <${CanaryVerdict} key=${arm.policy} arm=${arm} rule=${trial.rule} route=${route} onChange=${onChange} />`)}
+      ${canaries.map(
+        (arm) => html`
+        <${CanaryVerdict} key=${arm.policy} arm=${arm} rule=${trial.rule} route=${route} onChange=${onChange} />`,
+      )}
     </article>`;
 }
 
@@ -66,9 +73,12 @@ function CanaryVerdict({ arm, rule, route, onChange }) {
       ${arm.waits_for.length > 0 && html`<${Shortages} shortages=${arm.waits_for} />`}
       ${arm.stopped && html`<${Stopped} stopped=${arm.stopped} />`}
       <div class="buttons">
-        ${route && html`
+        ${
+          route &&
+          html`
           <${Promote} route=${route} policy=${arm.policy} onChange=${onChange} />
-          <${Retract} route=${route} policy=${arm.policy} onChange=${onChange} />`}
+          <${Retract} route=${route} policy=${arm.policy} onChange=${onChange} />`
+        }
         <${ResumeCanary} arm=${arm} onChange=${onChange} />
       </div>
     </div>`;
@@ -87,7 +97,8 @@ function Looks({ looks }) {
         <th scope="col" class="number">Samples</th>
       </tr></thead>
       <tbody>
-        ${looks.map(([name, look, margin]) => html`
+        ${looks.map(
+          ([name, look, margin]) => html`
           <tr key=${name}>
             <th scope="row">${name}</th>
             <td><${State} state=${look.verdict} /></td>
@@ -98,7 +109,8 @@ function Looks({ looks }) {
             <td class="number">${signed(look.at_most)}</td>
             <td class="number">${signed(margin)}</td>
             <td class="number">${count(look.samples)} / ${count(look.control_samples)}</td>
-          </tr>`)}
+          </tr>`,
+        )}
       </tbody>
     </table>
     </div>`;
@@ -108,19 +120,22 @@ function Shortages({ shortages }) {
   return html`
     <p>A comparison waits for:</p>
     <ul class="shortages">
-      ${shortages.map(({ measure, policy, of, have, need }) => html`
+      ${shortages.map(
+        ({ measure, policy, of, have, need }) => html`
         <li key=${`${measure}/${policy}/${of}`}>
           <${Share} value=${need > 0 ? have / need : 1} label=${`${count(have)} of ${count(need)}`} />
           <span>${EVIDENCE[of] ?? of} of <strong>${policy}</strong> <span class="muted">(${measure})</span></span>
-        </li>`)}
+        </li>`,
+      )}
     </ul>`;
 }
 
 function Stopped({ stopped }) {
   const { at_unix_ms, reason, failures, look } = stopped;
-  const cause = reason === 'consecutive-failures'
-    ? `${failures} requests in a row failed`
-    : `${look?.measure ?? 'a measure'} is worse by at least ${signed(look?.at_least)}`;
+  const cause =
+    reason === 'consecutive-failures'
+      ? `${failures} requests in a row failed`
+      : `${look?.measure ?? 'a measure'} is worse by at least ${signed(look?.at_least)}`;
   return html`<${Notice} kind="bad">Stopped at ${dateTime(at_unix_ms / 1e3)}: ${cause}. Its share goes to the route's policy.<//>`;
 }
 

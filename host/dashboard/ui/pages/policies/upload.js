@@ -61,18 +61,24 @@ export function Upload({ policies, onChange }) {
       <label for=${field}>Drop a .wasm component here, or choose one</label>
       <input id=${field} type="file" accept=".wasm,application/wasm" onChange=${(event) => take(event.currentTarget.files[0])} />
     </div>
-    ${file && html`
+    ${
+      file &&
+      html`
       <div class="filters">
         <${TextField} label="Name of the policy" value=${name} onChange=${setName} />
         <p>${file.name}, ${count(file.size)} bytes</p>
         <${Action} label="Upload" feature="upload" run=${run} unavailable=${whyNot(file, name)}
           command=${curlFile('PUT', path, file.name, TYPE)} effect=${effect(policies, name)} />
-      </div>`}
+      </div>`
+    }
     ${result?.error && html`<${Refused} error=${result.error} />`}
-    ${result?.page && html`
+    ${
+      result?.page &&
+      html`
       <${Notice} kind="good"><strong>${result.page.policy}</strong> <code>${result.page.version}</code> is
         in ${result.page.file}.<//>
-      <${Table} caption="Scenarios" columns=${COLUMNS} rows=${result.page.scenarios} keyOf=${({ name: scenario }) => scenario} />`}`;
+      <${Table} caption="Scenarios" columns=${COLUMNS} rows=${result.page.scenarios} keyOf=${({ name: scenario }) => scenario} />`
+    }`;
 }
 
 function whyNot(file, name) {
@@ -83,7 +89,8 @@ function whyNot(file, name) {
 function effect({ policies, routes }, name) {
   const isKnown = policies.some((policy) => policy.name === name);
   const decides = routes.filter(({ policy }) => policy === name).map(({ route }) => route);
-  if (decides.length > 0) return html`<strong>${name}</strong> decides for route ${decides.join(', ')}: the new version decides at once.`;
+  if (decides.length > 0)
+    return html`<strong>${name}</strong> decides for route ${decides.join(', ')}: the new version decides at once.`;
   return isKnown
     ? html`<strong>${name}</strong> gets a new version.`
     : html`The policy <strong>${name}</strong> is added. No route uses it yet.`;
@@ -93,7 +100,12 @@ function Refused({ error }) {
   return html`
     <${Notice} kind="bad">
       <p>${error.message}</p>
-      ${error.problems.length > 0 && html`<ul>${error.problems.map((problem, index) => html`
-        <li key=${index}>${typeof problem === 'string' ? problem : problem.message}</li>`)}</ul>`}
+      ${
+        error.problems.length > 0 &&
+        html`<ul>${error.problems.map(
+          (problem, index) => html`
+        <li key=${index}>${typeof problem === 'string' ? problem : problem.message}</li>`,
+        )}</ul>`
+      }
     <//>`;
 }

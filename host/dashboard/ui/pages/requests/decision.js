@@ -49,7 +49,11 @@ export function Candidates({ candidates, columns }) {
   const first = (telling.length > 0 ? telling : columns).slice(0, FIRST_COLUMNS);
   const shown = isWhole ? columns : first;
   const table = [
-    { name: 'Candidate', isHead: true, cell: ({ worker, role }) => html`${worker}${role !== 'mixed' && html`<span class="sub">${role}</span>`}` },
+    {
+      name: 'Candidate',
+      isHead: true,
+      cell: ({ worker, role }) => html`${worker}${role !== 'mixed' && html`<span class="sub">${role}</span>`}`,
+    },
     { name: 'Verdict', cell: ({ chosen }) => (chosen ? html`<span class="tag tag-good">✓ ${chosen}</span>` : '') },
     { name: 'Matched tokens', number: true, cell: ({ matched_tokens }) => value(matched_tokens) },
     ...shown.map((column) => ({ name: column, number: true, cell: ({ numbers }) => value(numbers[column]) })),
@@ -57,10 +61,13 @@ export function Candidates({ candidates, columns }) {
   return html`
     <${Table} caption="Candidates" columns=${table} rows=${candidates} keyOf=${({ worker }) => worker}
       classOf=${({ chosen }) => (chosen ? 'is-chosen' : '')} />
-    ${columns.length > first.length && html`
+    ${
+      columns.length > first.length &&
+      html`
       <button type="button" class="quiet" aria-pressed=${isWhole} onClick=${() => setWhole(!isWhole)}>
         ${isWhole ? 'Only columns that differ' : `All ${columns.length} columns`}
-      </button>`}`;
+      </button>`
+    }`;
 }
 
 function RequestNumbers({ numbers }) {
@@ -69,12 +76,14 @@ function RequestNumbers({ numbers }) {
   return html`
     <details>
       <summary>Numbers of the request</summary>
-      <dl class="facts">${entries.map(([name, shown]) => html`
-        <div key=${name}><dt><code>${name}</code></dt><dd>${value(shown)}</dd></div>`)}</dl>
+      <dl class="facts">${entries.map(
+        ([name, shown]) => html`
+        <div key=${name}><dt><code>${name}</code></dt><dd>${value(shown)}</dd></div>`,
+      )}</dl>
     </details>`;
 }
 
 /** Unknown numbers are null; infinite ones are texts. */
 function value(shown) {
-  return typeof shown === 'number' ? number(shown) : shown ?? UNKNOWN;
+  return typeof shown === 'number' ? number(shown) : (shown ?? UNKNOWN);
 }

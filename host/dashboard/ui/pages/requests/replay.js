@@ -47,10 +47,16 @@ function ReplayResult({ page, original }) {
   return html`
     <${Notice} kind=${isSame ? 'info' : 'good'}>
       <strong>${page.policy}</strong> ${page.version && html`<code>${page.version}</code>`}
-      ${page.worker ? html` chooses <strong>${page.worker}</strong>${isSame ? ', as before' : `, where it was ${before ?? 'undecided'}`}.`
-        : html` does not choose a worker: <code>${JSON.stringify(page.verdict)}</code>.`}
+      ${
+        page.worker
+          ? html` chooses <strong>${page.worker}</strong>${isSame ? ', as before' : `, where it was ${before ?? 'undecided'}`}.`
+          : html` does not choose a worker: <code>${JSON.stringify(page.verdict)}</code>.`
+      }
       ${page.prefill_worker && ` Prefill on ${page.prefill_worker}.`}
     <//>
-    ${page.candidates?.length > 0 && html`
-      <${Candidates} candidates=${page.candidates} columns=${page.columns ?? Object.keys(page.candidates[0].numbers)} />`}`;
+    ${
+      page.candidates?.length > 0 &&
+      html`
+      <${Candidates} candidates=${page.candidates} columns=${page.columns ?? Object.keys(page.candidates[0].numbers)} />`
+    }`;
 }

@@ -25,13 +25,15 @@ export function Waterfall({ stages, outcome }) {
         <th scope="col" class="number">Start</th><th scope="col" class="number">Duration</th>
       </tr></thead>
       <tbody>
-        ${stages.map(({ stage, start_s, duration_s }, index) => html`
+        ${stages.map(
+          ({ stage, start_s, duration_s }, index) => html`
           <tr key=${index}>
             <th scope="row" title=${MEANINGS[stage]}>${stage.replace('_', ' ')}</th>
             <td class="waterfall-bar"><${Span} from=${start_s / total} share=${duration_s / total} stage=${stage} /></td>
             <td class="number">${seconds(start_s)}</td>
             <td class="number">${seconds(duration_s)}</td>
-          </tr>`)}
+          </tr>`,
+        )}
       </tbody>
     </table>
     </div>`;

@@ -37,12 +37,20 @@ export function SimulationResult({ result }) {
     { name: first.policy, number: true, cell: ([, format, , of]) => format(of(first)) },
     ...others.flatMap((row) => [
       { name: row.policy, number: true, cell: ([, format, , of]) => format(of(row)) },
-      { name: `Difference of ${row.policy}`, number: true, cell: (figure) => html`<${Difference} figure=${figure} first=${first} other=${row} />` },
+      {
+        name: `Difference of ${row.policy}`,
+        number: true,
+        cell: (figure) => html`<${Difference} figure=${figure} first=${first} other=${row} />`,
+      },
     ]),
   ];
   return html`
-    ${result.rows.filter(({ fault }) => fault).map(({ policy, fault }) => html`
-      <${Notice} key=${policy} kind="bad"><strong>${policy}</strong> failed, and its figures are not valid: ${fault}<//>`)}
+    ${result.rows
+      .filter(({ fault }) => fault)
+      .map(
+        ({ policy, fault }) => html`
+      <${Notice} key=${policy} kind="bad"><strong>${policy}</strong> failed, and its figures are not valid: ${fault}<//>`,
+      )}
     ${(result.comparisons ?? []).map((comparison) => html`<${Verdict} key=${comparison.policy} comparison=${comparison} />`)}
     <${Table} caption="Figures of the policies" columns=${columns} rows=${known} keyOf=${([name]) => name} />
     <p class="muted">
