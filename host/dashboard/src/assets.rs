@@ -32,30 +32,33 @@ pub(crate) async fn serve(
 ) -> Response<Body> {
     let file = FILES.iter().find(|file| file.path == path);
     match file.filter(|_| release == *RELEASE) {
-        Some(file) => respond(file, &request),
-        None => not_found(),
+        // A page of an earlier release is open in some tab, or the address is wrong.
+        None => refuse(
+            StatusCode::NOT_FOUND,
+            "there is no such file in this release of the dashboard: reload the page\n",
+        ),
+        Some(file) if file.is_packed && !accepts_gzip(&request) => refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            "this file is served as gzip only: send Accept-Encoding: gzip\n",
+        ),
+        Some(file) => respond(file),
     }
 }
 
-fn respond(file: &File, request: &HeaderMap) -> Response<Body> {
-    let packed = file.gzip.filter(|_| accepts_gzip(request));
-    let mut response = Response::new(Body::from(packed.unwrap_or(file.bytes)));
+fn respond(file: &File) -> Response<Body> {
+    let mut response = Response::new(Body::from(file.bytes));
     let to = response.headers_mut();
     headers::add(to, content_type(file.path), "public, max-age=31536000, immutable");
-    if packed.is_some() {
+    if file.is_packed {
         to.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    if file.gzip.is_some() {
         to.insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
     response
 }
 
-/// A page of an earlier release is open in some tab, or the address is wrong.
-fn not_found() -> Response<Body> {
-    let text = "there is no such file in this release of the dashboard: reload the page\n";
+fn refuse(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
-    *response.status_mut() = StatusCode::NOT_FOUND;
+    *response.status_mut() = status;
     headers::add(response.headers_mut(), "text/plain; charset=utf-8", "no-store");
     response
 }

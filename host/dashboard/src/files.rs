@@ -7,8 +7,9 @@ pub(crate) struct File {
     pub(crate) path: &'static str,
     /// Content.
     pub(crate) bytes: &'static [u8],
-    /// Its gzip form, made by `vendor.sh`. Our own files are small, and have none.
-    pub(crate) gzip: Option<&'static [u8]>,
+    /// Set if the content is in the gzip form that `vendor.sh` made. Every browser accepts it, so that libraries are
+    /// embedded in this form only. Our own files are small.
+    pub(crate) is_packed: bool,
 }
 
 /// Embeds files by their paths below `ui`.
@@ -17,13 +18,13 @@ macro_rules! embed {
         &[
             $(File {
                 path: $vendored,
-                bytes: include_bytes!(concat!("../ui/", $vendored)),
-                gzip: Some(include_bytes!(concat!("../ui/", $vendored, ".gz"))),
+                bytes: include_bytes!(concat!("../ui/", $vendored, ".gz")),
+                is_packed: true,
             },)+
             $(File {
                 path: $own,
                 bytes: include_bytes!(concat!("../ui/", $own)),
-                gzip: None,
+                is_packed: false,
             },)+
         ]
     };
@@ -94,8 +95,5 @@ pub(crate) const FILES: &[File] = embed! {
 
 /// Returns the number of embedded bytes.
 pub(crate) fn embedded_bytes() -> usize {
-    let sizes = FILES
-        .iter()
-        .map(|file| file.bytes.len() + file.gzip.map_or(0, <[u8]>::len));
-    sizes.sum()
+    FILES.iter().map(|file| file.bytes.len()).sum()
 }
