@@ -4,53 +4,20 @@ import { html } from '../html.js';
 
 /** The states of the router's parts by what they mean for an operator. */
 const KINDS = {
+  // workers, feeds, circuits, versions; then results, verdicts and outcomes
   good: [
-    'ok',
-    'closed',
-    'active',
-    'live',
-    'applied',
-    'complete',
-    'no-worse',
-    'better',
-    'done',
-    'passed',
-    'control',
-    'ready',
-    'current',
-    'up',
-    'connected',
-    'streaming',
+    'ok', 'ready', 'live', 'closed', 'active', 'current', 'control',
+    'applied', 'passed', 'done', 'complete', 'no-worse', 'better',
   ],
   busy: [
-    'pending',
-    'returning',
-    'half-open',
-    'running',
-    'undecided',
+    'pending', 'returning', 'connecting', 'rebuilding', 'half-open', 'before', 'compiling', 'running', 'undecided',
     'too-few',
-    'compiling',
-    'connecting',
-    'open-request',
-    'before',
-    'loading',
-    'replaying',
-    'catching-up',
   ],
   warn: [
-    'draining',
-    'busy',
-    'held-back',
-    'stale',
-    'queued',
-    'rejected',
-    'limited',
-    'shed',
-    'client-left',
-    'silent',
-    'paused',
+    'draining', 'busy', 'held-back', 'stale', 'rejected', 'rejected-early', 'limited', 'client-left', 'invalid',
+    'unauthorized',
   ],
-  bad: ['ejected', 'unhealthy', 'open', 'stopped', 'worse', 'refused', 'failed', 'lost', 'down', 'fault', 'not-ready'],
+  bad: ['ejected', 'unhealthy', 'not-ready', 'broken', 'open', 'stopped', 'worse', 'refused', 'failed'],
 };
 
 const SHAPES = { good: '●', busy: '◐', warn: '▲', bad: '■', idle: '○' };
@@ -66,10 +33,9 @@ export function State({ state, kind, title }) {
     </span>`;
 }
 
-/** Returns what the outcome of a request means: all that is neither complete nor the client's doing is an error. */
+/** Returns what the outcome of a request means. Outcomes that are not listed are failures. */
 export function kindOfOutcome(outcome) {
-  if (outcome === null) return 'busy';
-  return kindOfState.get(outcome) ?? (outcome === 'invalid' || outcome === 'unauthorized' ? 'warn' : 'bad');
+  return outcome === null ? 'busy' : (kindOfState.get(outcome) ?? 'bad');
 }
 
 /** The outcome of a request, or that it is still open. */

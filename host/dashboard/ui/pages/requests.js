@@ -16,22 +16,9 @@ const LIMIT = 100;
 /** The filters, by their names in the address. */
 const FILTERS = ['pool', 'worker', 'policy', 'outcome', 'model', 'q', 'slower_s'];
 const OUTCOMES = [
-  'open',
-  'complete',
-  'client-left',
-  'rejected',
-  'upstream-error',
-  'unreachable',
-  'first-byte-timeout',
-  'idle-timeout',
-  'request-timeout',
-  'queue-timeout',
-  'queue-full',
-  'limited',
-  'shed',
-  'invalid',
-  'unauthorized',
-  'shut-down',
+  'open', 'complete', 'client-left', 'rejected', 'rejected-early', 'shed', 'queue-full', 'queue-timeout',
+  'bodies-full', 'limited', 'invalid', 'unauthorized', 'unreachable', 'upstream-error', 'first-byte-timeout',
+  'idle-timeout', 'request-timeout', 'shut-down',
 ];
 
 const COLUMNS = [
