@@ -29,7 +29,13 @@ async function clickThrough(browser) {
   if (new URL(tab.url()).hash !== '') problems.push('the key stays in the address');
   for (const name of ['fleet', 'requests', 'cache', 'policies', 'configuration', 'simulator', 'keyboard']) {
     console.log(`-- ${name}`);
-    await clicks[name]({ tab, base, file, component });
+    // One page's failure says nothing about the others: all are tried.
+    try {
+      await clicks[name]({ tab, base, file, component });
+    } catch (error) {
+      problems.push(`${name}: ${error.stack}`);
+      await tab.screenshot({ path: path.join(folder, `failure-${name}.png`), fullPage: true });
+    }
   }
   await tab.context().close();
   const other = await openTab(browser, { problems });
@@ -71,8 +77,6 @@ try {
   for (const scheme of ['light', 'dark']) await look(browser, scheme);
 } catch (error) {
   problems.push(error.stack);
-  const [tab] = browser.contexts().flatMap((context) => context.pages());
-  await tab?.screenshot({ path: path.join(folder, 'failure.png'), fullPage: true });
 } finally {
   await browser.close();
 }

@@ -32,11 +32,11 @@ export function Action({ label, effect, command, run, feature, unavailable = nul
     try {
       const text = await run();
       setResult({ kind: 'good', text: text ?? 'Done.' });
-      close();
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       setResult({ kind: 'bad', text: error.message });
     }
+    close();
   };
   const toggle = () => {
     setResult(null);

@@ -6,6 +6,8 @@ import { useEffect, useMemo, useRef, useState } from '../vendor/hooks.js';
 import uPlot from '../vendor/uplot.js';
 
 const HEIGHT = 132;
+/** Span in seconds below which the axis has seconds too. */
+const SHORT_S = 240;
 /** Rows of the table: as many as can be read. */
 const TABLE_ROWS = 20;
 
@@ -37,7 +39,10 @@ function axis(colours, format, size) {
 }
 
 function options({ series, format, colours, marks, width }) {
-  const times = (_, splits) => splits.map((at) => time(at).slice(0, 5));
+  const times = (plot, splits) => {
+    const hasSeconds = plot.scales.x.max - plot.scales.x.min < SHORT_S;
+    return splits.map((at) => (hasSeconds ? time(at) : time(at).slice(0, 5)));
+  };
   const values = (_, splits) => splits.map(format);
   return {
     width,
