@@ -172,6 +172,8 @@ OVERVIEW = [
               ("conductor_config_generation{@router}", "{{instance}}"),
               ("conductor_config_reloads_total{@router}", "{{instance}} files {{result}}"),
               ("conductor_instance_overlays{@router}", "{{instance}} overlays {{kind}}")),
+        chart("Changes", "short", "What changed when the curves did: /admin/changes has each with its cause.",
+              ("increase(conductor_changes_total{@router}[@range])", "{{instance}} {{kind}}"), zero=True),
     ]),
 ]
 

@@ -35,6 +35,7 @@ pub use clients::{ClientConfig, EngineFields};
 pub use config::{Config, Examined, MAX_FILE_BYTES, Parsed, PolicyCache};
 pub use document::code::{Code, Severity};
 pub use document::diagnostic::{Diagnostic, Diagnostics, Mark};
+pub use document::redact::redacted;
 pub use document::render::Paint;
 pub use document::source::Location;
 pub use encoding::decode;

@@ -148,7 +148,7 @@ async fn reload(key: AdminKey, headers: HeaderMap, commands: SyncSender<ReloadCo
 }
 
 /// Returns the outcome of a reload with the page `/admin/config`. A refused configuration is an error status.
-fn reload_page(ReloadAnswer { outcome, report }: &ReloadAnswer) -> Response {
+pub(crate) fn reload_page(ReloadAnswer { outcome, report }: &ReloadAnswer) -> Response {
     let mut page = json!(report);
     page["outcome"] = json!(outcome.as_str());
     page["changed"] = json!(outcome.has_changes());

@@ -23,6 +23,25 @@ pub(crate) enum Listener {
     Operators,
 }
 
+/// Admin key that a request has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SentAdminKey {
+    Missing,
+    Wrong,
+    Right,
+}
+
+impl SentAdminKey {
+    /// Returns its name on pages.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "none",
+            Self::Wrong => "wrong",
+            Self::Right => "right",
+        }
+    }
+}
+
 /// Pages without access control: liveness and readiness probes read them.
 const OPEN: [&str; 2] = ["/health", "/readyz"];
 
@@ -94,6 +113,45 @@ impl AdminKey {
             (None, Some(hosts)) if !hosts.allow(headers) => Err(host_not_allowed()),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the admin key that a request has. `None` if no key is configured.
+    pub(crate) fn sent(&self, headers: &HeaderMap) -> Option<SentAdminKey> {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let key = access.key.as_ref()?;
+        Some(match key.sent_in(headers) {
+            SentKey::Right => SentAdminKey::Right,
+            SentKey::Wrong => SentAdminKey::Wrong,
+            SentKey::Missing => SentAdminKey::Missing,
+        })
+    }
+
+    /// Returns `true` if reads need the key too.
+    pub(crate) fn guards_reads(&self) -> bool {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        access.key.is_some() && access.for_reads
+    }
+
+    /// Checks access to a page that may show secrets. Without a key, only this machine has it.
+    pub(crate) fn check_secrets(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match (&access.key, &access.hosts) {
+            (Some(key), _) => compare(key, headers),
+            // `guard` has checked that the host is this machine.
+            (None, Some(_)) => Ok(()),
+            (None, None) => Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "admin_api_key_not_set",
+                "the configuration file is only for operators with an admin key, since other machines reach this listener: set \
+                 `admin-api-key` of [server]",
+            )),
+        }
+    }
+
+    /// Checks access to an edit of the configuration file.
+    pub(crate) fn check_file_edit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        self.check(headers, Listener::Operators)?;
+        self.check_secrets(headers)
     }
 
     /// Checks access to a change.

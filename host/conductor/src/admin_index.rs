@@ -38,6 +38,31 @@ const PAGES: &[AdminPage] = &[
         "the active configuration, and the problems of the newest file",
     ),
     page(
+        "GET",
+        "/admin/config/history",
+        "the latest configuration texts: time, cause, result, problems",
+    ),
+    page(
+        "GET",
+        "/admin/config/history/{id}/diff",
+        "the difference of a text from the one before, without secrets",
+    ),
+    page(
+        "GET",
+        "/admin/config/file",
+        "the configuration file, with the admin key",
+    ),
+    page(
+        "PUT",
+        "/admin/config/file",
+        "writes and applies an edited configuration file, or answers with 422 and changes nothing",
+    ),
+    page(
+        "POST",
+        "/admin/config/check",
+        "the problems and changes of an edited configuration, which is not applied",
+    ),
+    page(
         "POST",
         "/admin/reload",
         "reads the configuration and the policies again, and answers with what changed, or 422 with the problems",
@@ -86,6 +111,31 @@ const PAGES: &[AdminPage] = &[
     ),
     page(
         "GET",
+        "/admin/me",
+        "what the sender of the request may do, and what is off",
+    ),
+    page(
+        "GET",
+        "/admin/stream",
+        "the fleet, the requests and the changes as they happen, as an event stream",
+    ),
+    page(
+        "GET",
+        "/admin/history",
+        "rates of pools and loads of workers in the last ten minutes",
+    ),
+    page(
+        "GET",
+        "/admin/changes",
+        "the latest changes of configuration, policies and fleet",
+    ),
+    page(
+        "GET",
+        "/admin/requests",
+        "the recorded requests, by pool, worker, policy, outcome, model, id and duration",
+    ),
+    page(
+        "GET",
         "/admin/explain/{*id}",
         "why a request went where it went, by its x-request-id",
     ),
@@ -98,6 +148,12 @@ const PAGES: &[AdminPage] = &[
         "POST",
         "/admin/index/lookup",
         "how much of a prompt each worker holds",
+    ),
+    page("POST", "/admin/workers/drain", "gives a worker no new requests"),
+    page(
+        "POST",
+        "/admin/workers/resume",
+        "gives a drained worker requests again",
     ),
     page("POST", "/instances/add", "adds a worker, or changes its role"),
     page("POST", "/instances/remove", "removes a worker"),

@@ -2,10 +2,14 @@
 
 mod admin;
 mod admin_access;
+mod admin_config;
 mod admin_index;
+mod admin_me;
 mod admin_policies;
+mod admin_requests;
 mod admin_routes;
 mod app;
+mod change_log;
 mod check;
 pub mod cli;
 mod compose;
@@ -18,6 +22,7 @@ mod knowledge;
 mod listeners;
 mod live_check;
 mod live_fleet;
+mod live_updates;
 mod memory_limit;
 mod metrics;
 pub mod open_files;

@@ -81,6 +81,11 @@ pub(crate) async fn only_post(uri: Uri) -> Response<Body> {
     wrong_method(&uri, "POST")
 }
 
+/// Answers other methods on a page that is read and replaced.
+pub(crate) async fn only_get_or_put(uri: Uri) -> Response<Body> {
+    wrong_method(&uri, "GET, PUT")
+}
+
 fn wrong_method(uri: &Uri, allow: &'static str) -> Response<Body> {
     let message = format!("`{}` takes {allow} only", uri.path());
     let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);

@@ -50,6 +50,9 @@ pub(crate) struct ConfigReport {
     pub overlays: Vec<OverlayReport>,
     /// Changes over HTTP that the newest active file ended.
     pub overlays_ended: Vec<EndedReport>,
+    /// Set if the source is a file.
+    #[serde(skip)]
+    pub is_file: bool,
     /// Routes whose policies are other than the file has them, for `/admin/policies`.
     #[serde(skip)]
     pub overrides: Vec<OverrideReport>,

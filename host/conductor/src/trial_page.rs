@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use admin_views::{ChangeCause, ChangeKind, NewChange};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Response, StatusCode};
@@ -17,6 +18,7 @@ use proxy::{
 use serde_json::{Value, json};
 
 use crate::admin_access::{AdminKey, Listener};
+use crate::change_log::ChangeLog;
 use crate::refusal::{Refusal, only_get, only_post};
 
 /// The pages, on the operators' listener only.
@@ -24,6 +26,7 @@ use crate::refusal::{Refusal, only_get, only_post};
 pub(crate) struct TrialPages {
     pub(crate) cell: Arc<SnapshotCell>,
     pub(crate) key: AdminKey,
+    pub(crate) changes: ChangeLog,
 }
 
 impl TrialPages {
@@ -62,7 +65,13 @@ impl TrialPages {
                 let message = format!("no canary `{policy}` is stopped");
                 Err(Refusal::new(StatusCode::NOT_FOUND, "not_stopped", message))
             }
-            resumed => Ok(resumed),
+            resumed => {
+                let summary = format!("an operator resumed the canary `{policy}`");
+                let change = NewChange::applied(ChangeKind::CanaryResumed, ChangeCause::Api, summary);
+                let generation = self.cell.load().generation().0;
+                self.changes.note(change.in_generation(generation));
+                Ok(resumed)
+            }
         }
     }
 }

@@ -201,6 +201,11 @@ impl CallNote {
         }
     }
 
+    /// Returns `true` if the call placed the request on a worker.
+    pub(crate) fn is_placed(&self) -> bool {
+        matches!(self.checked.decision, Some(Ok(Decision::Route(_))))
+    }
+
     /// Returns the executed decision, or the reason for rejecting the verdict.
     fn outcome(&self) -> (Option<DecidedLine>, Option<String>) {
         let id = |row: usize| self.workers.get(row).map(|worker| worker.id.0);

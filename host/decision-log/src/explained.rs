@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::call::worker_line;
 use crate::line::{DecisionLine, OutcomeLine, PolicyLine, WorkerLine};
+use crate::stages::{self, StageSpan};
 use crate::trace::{Record, Trace};
 
 /// Recorded request.
@@ -19,6 +20,8 @@ pub struct Explained {
     pub left_out: usize,
     /// Outcome. `None` during the request.
     pub outcome: Option<OutcomeLine>,
+    /// Stages of the request, as far as they are known.
+    pub stages: Vec<StageSpan>,
 }
 
 /// One call of a policy or of the fallback.
@@ -54,6 +57,7 @@ impl Explained {
             calls: calls.collect(),
             left_out,
             outcome,
+            stages: stages::of(trace),
         }
     }
 }

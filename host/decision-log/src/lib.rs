@@ -30,6 +30,8 @@ mod request_note;
 mod selection;
 mod sender;
 mod shadow_line;
+mod stages;
+mod summary;
 mod target;
 mod text;
 mod trace;
@@ -55,6 +57,10 @@ pub use prompt_blocks::PromptBlocks;
 pub use recorder::{RecordFiles, RecordPlan, Recorder};
 pub use selection::{RecordSpec, Sampling};
 pub use shadow_line::{ChoiceLine, ShadowLine};
+pub use stages::{Stage, StageSpan};
+pub use summary::{
+    RequestSummary, SummarizedDecision, SummarizedEnd, SummarizedRequest, SummarizedTokens, TraceMark,
+};
 pub use target::LogTarget;
 pub use text::unix_us;
 pub use trace::{ResponseUsage, Trace};

@@ -139,6 +139,18 @@ impl Recorder {
         trace.map(|trace| Explained::of(&trace))
     }
 
+    /// Returns the latest requests, newest first, at most `max`.
+    #[must_use]
+    pub fn latest_traces(&self, max: usize) -> Vec<Arc<Trace>> {
+        self.latest().iter().rev().take(max).cloned().collect()
+    }
+
+    /// Returns the number of requests in memory.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.latest().len()
+    }
+
     /// Drops all but the latest `max` requests.
     fn keep_latest(&self, max: usize) {
         let mut latest = self.latest();

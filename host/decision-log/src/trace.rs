@@ -82,7 +82,11 @@ pub(crate) struct Progress {
     /// Number of other calls.
     pub(crate) left_out: usize,
     pub(crate) outcome: Option<OutcomeLine>,
-    response: ResponseNote,
+    /// Arrival to the head of the answer.
+    pub(crate) head: Option<Duration>,
+    /// Code of the router's own refusal.
+    pub(crate) error_code: Option<&'static str>,
+    pub(crate) response: ResponseNote,
 }
 
 /// Recorded call with its share of the memory budget.
@@ -101,12 +105,12 @@ impl Record {
 
 /// Facts about the response so far.
 #[derive(Debug, Default)]
-struct ResponseNote {
-    status: Option<u16>,
-    worker: Option<Box<str>>,
-    prefill: Option<Box<str>>,
-    matched: Option<u32>,
-    first_token: Option<Duration>,
+pub(crate) struct ResponseNote {
+    pub(crate) status: Option<u16>,
+    pub(crate) worker: Option<Box<str>>,
+    pub(crate) prefill: Option<Box<str>>,
+    pub(crate) matched: Option<u32>,
+    pub(crate) first_token: Option<Duration>,
     prompt: Option<u64>,
     cached: Option<u64>,
     output: Option<u64>,
@@ -176,7 +180,17 @@ impl Trace {
 
     /// Records the response status.
     pub fn answered(&self, status: u16) {
-        self.progress().response.status = Some(status);
+        let after = self.request.start.arrived.elapsed();
+        let mut progress = self.progress();
+        progress.head = Some(after);
+        progress.response.status = Some(status);
+    }
+
+    /// Records the router's own refusal.
+    pub fn refused(&self, status: u16, code: &'static str) {
+        let mut progress = self.progress();
+        progress.response.status = Some(status);
+        progress.error_code = Some(code);
     }
 
     /// Records the time from the request to the first byte of a streamed response.

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::prompt_blocks::PromptBlocks;
-use crate::request_note::RequestNote;
+use crate::request_note::{RequestNote, StartTimes};
 use crate::selection::RecordSpec;
 use crate::text::{MAX_ID, cut};
 use crate::trace::{Trace, TraceRules, TraceSink};
@@ -34,6 +35,10 @@ pub struct TraceStart<'a> {
     pub route: usize,
     /// Tokens of the prompt, if known.
     pub prompt_tokens: Option<usize>,
+    /// Arrival of the head.
+    pub arrived: Instant,
+    /// Duration of the tokenization, if there was one.
+    pub tokens_took: Option<Duration>,
 }
 
 impl Trace {
@@ -60,6 +65,7 @@ impl Trace {
             pool: start.pool.into(),
             route: start.route + 1,
             prompt_tokens: start.prompt_tokens.and_then(|tokens| u32::try_from(tokens).ok()),
+            start: StartTimes::since(start.arrived, start.tokens_took),
         };
         let rules = TraceRules {
             kept,

@@ -37,7 +37,7 @@ pub use dispatch::expectation::{AssumedCache, Expectation};
 pub use dispatch::shadow::{Disagreement, Pick, ShadowReport};
 pub use dispatch::split::{DialectReport, PdSpec};
 pub use edge::control_routes::status_pages;
-pub use edge::{Door, DoorKey, DrainOutcome, PagesSpec, ServeLimits, serve, serve_pages};
+pub use edge::{Door, DoorKey, DrainOutcome, LongResponse, PagesSpec, ServeLimits, serve, serve_pages};
 pub use experiment::{
     ArmReport, ArmSummary, CanaryVerdict, Look, Measure, Shortage, StopCause, StopReport, StopRule,
     TimesReport, TrialReport, Wanted,
@@ -58,6 +58,7 @@ pub use observe::pipeline_parts::PipelineWatch;
 pub use observe::policies::Decisions;
 pub use proxy::{Proxy, ProxyParts};
 pub use request::fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
+pub use request::fleet_sample::{PoolSample, PoolTotals, TimeTotal, WorkerSample};
 pub use request::lookup::{HeldPrefix, LookupError, PrefixLookup, PrefixQuestion, PromptForm};
 pub use request::metrics::ProxyMetrics;
 pub use request::place::{

@@ -7,7 +7,7 @@ mod instances;
 mod routes;
 
 pub use instances::{
-    Addition, ChangeError, Changed, Done, Ended, EndedReport, InstanceChange, OverlayKind, OverlayReport,
-    Overlays, Removal,
+    Addition, ChangeError, Changed, Done, DrainChange, Ended, EndedReport, InstanceChange, OverlayKind,
+    OverlayReport, Overlays, Removal,
 };
 pub use routes::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};

@@ -22,6 +22,10 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("worker-client", &[]),
     ("dashboard", &[]),
     ("decision-log", &["routing"]),
+    (
+        "admin-views",
+        &["conductor-config", "decision-log", "proxy", "routing"],
+    ),
     ("experiment", &["routing"]),
     ("request-traces", &["routing"]),
     (
@@ -122,6 +126,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     (
         "conductor",
         &[
+            "admin-views",
             "conductor-config",
             "conductor-tools",
             "dashboard",

@@ -2,6 +2,7 @@
 
 pub(crate) mod code;
 pub(crate) mod diagnostic;
+pub(crate) mod redact;
 pub(crate) mod renamed;
 pub(crate) mod render;
 pub(crate) mod report;

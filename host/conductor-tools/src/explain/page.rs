@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use decision_log::{
     DecidedLine, Explained, ExplainedCall, FaultLine, NoteLine, OutcomeLine, PhaseName, PolicyLine,
-    VerdictLine,
+    StageSpan, VerdictLine,
 };
 use routing::Tier;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,9 @@ pub struct ExplainPage {
     pub(super) left_out: usize,
     /// Outcome. `None` while the request goes on.
     pub(super) outcome: Option<Value>,
+    /// Stages of the request, relative to its arrival. Older routers send none.
+    #[serde(default)]
+    pub(super) stages: Vec<StageSpan>,
 }
 
 /// One call of a policy, or of the fallback.
@@ -90,6 +93,7 @@ impl ExplainPage {
             calls: explained.calls.iter().map(CallPage::of).collect(),
             left_out: explained.left_out,
             outcome: outcome.and_then(|outcome: &OutcomeLine| serde_json::to_value(outcome).ok()),
+            stages: explained.stages.clone(),
         }
     }
 }

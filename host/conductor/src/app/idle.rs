@@ -11,7 +11,7 @@ use super::meters::Meters;
 use super::startup::Startup;
 use crate::admin_access::AdminKey;
 use crate::listeners::ListenerHandles;
-use crate::reload::{ActiveConfig, Live, Planner, RefusedPlan, Reloader, Steps};
+use crate::reload::{ActiveConfig, CircuitWatch, Journal, Live, Planner, RefusedPlan, Reloader, Steps};
 use crate::status::Status;
 
 /// Parts that the reloader works on.
@@ -71,6 +71,8 @@ impl IdleParts<'_> {
             steps,
             status: Status::default(),
             metrics: meters.control.clone(),
+            circuits: CircuitWatch::default(),
+            journal: Journal::new(meters.changes.clone()),
             at_start: config,
             active,
         }))

@@ -8,6 +8,7 @@ use prometheus_client::registry::Registry;
 use proxy::{BucketBounds, ProxyMetrics};
 use trace_export::TraceExporter;
 
+use crate::change_log::ChangeLog;
 use crate::metrics::ControlMetrics;
 use crate::reload::Reloader;
 use policy_store::{CompileCollector, MemoryCollector, PolicyCollector, PolicyMemory};
@@ -18,6 +19,7 @@ pub(super) struct Meters {
     pub(super) control: ControlMetrics,
     pub(super) recorder: Arc<Recorder>,
     pub(super) exporter: Arc<TraceExporter>,
+    pub(super) changes: ChangeLog,
 }
 
 impl Meters {
@@ -29,6 +31,7 @@ impl Meters {
             control: ControlMetrics::register(registry),
             recorder: Recorder::new(registry),
             exporter: TraceExporter::new(registry),
+            changes: ChangeLog::register(registry),
         }
     }
 

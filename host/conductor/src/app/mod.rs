@@ -42,6 +42,7 @@ use self::startup::Startup;
 use self::threads::{ThreadParts, Threads};
 use crate::indexer::Indexing;
 use crate::live_fleet::LiveFleet;
+use crate::live_updates::LiveHub;
 use crate::reload::{FilePlan, ReloadCommand, Reloader};
 use crate::tasks;
 
@@ -156,7 +157,8 @@ impl App {
         let servers = self.sockets.servers;
         let address = servers.addresses.admin.expect("an admin listener");
         let admin = servers.admin.expect("an admin listener");
-        tasks::spawn("admin", self.pages.serve(admin, commands, stop));
+        let hub = LiveHub::new(stop.clone());
+        tasks::spawn("admin", self.pages.serve(admin, commands, hub, stop));
         (*self.reloader, address)
     }
 
@@ -192,9 +194,11 @@ impl App {
         tasks::spawn("discovery", discovery.run(background.clone()));
         tasks::spawn("reload-requests", requests);
         tasks::spawn("knowledge-log", pages.knowledge().keep_log(background.clone()));
+        let hub = LiveHub::new(shutdown.clone());
+        tasks::spawn("sampler", pages.sampler(&hub).run(background.clone()));
         let client_pages = pages.for_clients(&commands);
         if let Some(admin) = servers.admin {
-            tasks::spawn("admin", pages.serve(admin, commands, background.clone()));
+            tasks::spawn("admin", pages.serve(admin, commands, hub, background.clone()));
         }
         if let Some(indexer) = indexer {
             tasks::spawn("indexer", indexer.run(Arc::clone(&proxy), background.clone()));

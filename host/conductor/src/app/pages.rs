@@ -7,18 +7,24 @@ use std::sync::mpsc::SyncSender;
 use axum::Router;
 use decision_log::Recorder;
 use kv_plane::IndexReporter;
+use local_files::ConfigSource;
 use proxy::{Door, Proxy};
 use tokio_util::sync::CancellationToken;
 
 use super::caches::Caches;
 use crate::admin::Admin;
 use crate::admin_access::Listener;
+use crate::admin_config::ConfigPages;
+use crate::admin_me::MePage;
 use crate::admin_policies::PolicyPages;
+use crate::admin_requests;
 use crate::admin_routes::RoutePages;
+use crate::change_log::ConfigTexts;
 use crate::explain_page;
 use crate::explore::ExplorePages;
 use crate::instances::Instances;
 use crate::knowledge::KnowledgeSources;
+use crate::live_updates::{LiveHub, LivePages, LiveSources, Sampler};
 use crate::reload::{ReloadCommand, Reloader};
 use crate::status_page::StatusPage;
 use crate::trial_page::TrialPages;
@@ -29,6 +35,9 @@ pub(super) struct Pages {
     status: StatusPage,
     recorder: Arc<Recorder>,
     explore: ExplorePages,
+    live: LiveSources,
+    source: ConfigSource,
+    texts: ConfigTexts,
 }
 
 impl Pages {
@@ -55,12 +64,26 @@ impl Pages {
                 Arc::clone(proxy),
                 IndexReporter::new(Arc::clone(&caches.plane.index)),
             ),
+            live: LiveSources {
+                cell: Arc::clone(&reloader.live.cell),
+                feeds: Arc::clone(&caches.plane.feeds),
+                index: Arc::clone(&caches.plane.index),
+                recorder: Arc::clone(&reloader.live.recorder),
+                changes: reloader.journal.log().clone(),
+            },
+            source: reloader.source.clone(),
+            texts: reloader.journal.texts().clone(),
         }
     }
 
     /// Returns the sources of warnings about missing cache knowledge.
     pub(super) fn knowledge(&self) -> KnowledgeSources {
         self.status.knowledge.clone()
+    }
+
+    /// Returns the task that samples the fleet.
+    pub(super) fn sampler(&self, hub: &Arc<LiveHub>) -> Sampler {
+        Sampler::new(Arc::clone(hub), self.live.clone())
     }
 
     /// Returns the pages of the clients' listener. Their changes are sent as commands.
@@ -73,8 +96,13 @@ impl Pages {
         self,
         door: Door,
         commands: SyncSender<ReloadCommand>,
+        hub: Arc<LiveHub>,
         stop: CancellationToken,
     ) {
+        let live = LivePages {
+            hub,
+            changes: self.live.changes.clone(),
+        };
         let policies = PolicyPages {
             key: self.admin.key.clone(),
             commands: commands.clone(),
@@ -86,12 +114,33 @@ impl Pages {
         let trials = TrialPages {
             cell: Arc::clone(&self.admin.cell),
             key: self.admin.key.clone(),
+            changes: self.live.changes.clone(),
+        };
+        let me = MePage {
+            key: self.admin.key.clone(),
+            status: self.admin.status.clone(),
+        };
+        let drains = Instances {
+            key: self.admin.key.clone(),
+            commands: commands.clone(),
+            listener: Listener::Operators,
+        };
+        let config = ConfigPages {
+            key: self.admin.key.clone(),
+            commands: commands.clone(),
+            source: self.source.clone(),
+            texts: self.texts.clone(),
         };
         let own = self
             .of_the_fleet(Listener::Operators, &commands)
             .merge(policies.pages())
             .merge(routes.pages())
             .merge(trials.pages())
+            .merge(drains.drain_pages())
+            .merge(me.pages())
+            .merge(config.pages())
+            .merge(live.pages())
+            .merge(admin_requests::pages(Arc::clone(&self.recorder)))
             .merge(explain_page::pages(self.recorder))
             .merge(self.explore.pages());
         self.admin.serve(door, own, commands, stop).await;

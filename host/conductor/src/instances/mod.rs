@@ -3,6 +3,7 @@
 //! A change is sent to the reload thread, the only writer, and is active when the answer is sent.
 
 mod ask;
+mod drain;
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -37,6 +38,19 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
+    /// Returns the pages that drain and resume a worker, for the operators' listener.
+    pub(crate) fn drain_pages(self) -> Router {
+        let drain =
+            |State(pages): State<Self>, request| async move { pages.answer(request, drain::draining).await };
+        let resume = |State(pages): State<Self>, request| async move {
+            pages.answer(request, drain::resumption).await
+        };
+        Router::new()
+            .route("/admin/workers/drain", post(drain).fallback(only_post))
+            .route("/admin/workers/resume", post(resume).fallback(only_post))
+            .with_state(self)
+    }
+
     pub(crate) fn pages(self) -> Router {
         let add =
             |State(pages): State<Self>, request| async move { pages.answer(request, ask::addition).await };
@@ -76,13 +90,18 @@ impl Instances {
 }
 
 pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
-    let collected = tokio::time::timeout(PATIENCE, to_bytes(body, LONGEST)).await;
+    collect_up_to(body, LONGEST).await
+}
+
+/// Reads a body of at most `longest` bytes in time.
+pub(crate) async fn collect_up_to(body: Body, longest: usize) -> Result<Bytes, Refusal> {
+    let collected = tokio::time::timeout(PATIENCE, to_bytes(body, longest)).await;
     let collected = collected.map_err(|_| {
         let message = "the request body did not arrive in time";
         Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
     })?;
     collected.map_err(|_| {
-        let message = format!("the request body is longer than {LONGEST} bytes, or was broken off");
+        let message = format!("the request body is longer than {longest} bytes, or was broken off");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
     })
 }
@@ -103,6 +122,7 @@ fn refusal(refused: RefusedChange) -> Refusal {
 fn class(error: &ChangeError) -> (StatusCode, &'static str, Option<&'static str>) {
     match error {
         ChangeError::NoSuchPool { .. } => (StatusCode::NOT_FOUND, "pool_not_found", Some("pool")),
+        ChangeError::NoSuchWorker { .. } => (StatusCode::NOT_FOUND, "worker_not_found", Some("worker")),
         ChangeError::WhichPool { .. } => (StatusCode::BAD_REQUEST, "pool_missing", Some("pool")),
         ChangeError::RoleNeedsPd { .. } => (StatusCode::BAD_REQUEST, "role_not_allowed", Some("type")),
         ChangeError::NoBootstrap { .. } => (

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::journal::JournalRefusal;
 use super::plan::Plan;
 use super::{Parts, Reloader};
 use crate::live_fleet::LiveFleet;
+use admin_views::{ChangeCause, ChangeKind};
 use conductor_config::ConfigChanges;
 use policy_store::{PolicyCommit, Prepared};
 
@@ -82,11 +84,25 @@ impl Reloader {
 
     /// Counts new and refused versions of policies.
     pub(super) fn count_versions(&self, committed: &PolicyCommit) {
+        let cause = match self.journal.cause() {
+            ChangeCause::File => ChangeCause::Folder,
+            cause => cause,
+        };
+        let generation = self.active.generation;
         for swapped in &committed.swapped {
             self.metrics.policy_swapped(&swapped.policy);
+            let summary = format!("`{}` has a new version", swapped.policy);
+            self.journal
+                .note(ChangeKind::PolicySwapped, cause, generation, summary);
         }
-        for (name, _) in &committed.failed {
+        for (name, problem) in &committed.failed {
             self.metrics.policy_refused(name);
+            let refusal = JournalRefusal {
+                summary: format!("`{name}` keeps its version: {problem}"),
+                problems: 1,
+            };
+            self.journal
+                .refused(ChangeKind::PolicyRefused, cause, generation, refusal);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Changes of the fleet over HTTP: overlays over the file's configuration, applied as a whole or not at all.
 
+use admin_views::{ChangeCause, ChangeKind};
 use routing::Generation;
 use thiserror::Error;
 use tracing::{info, warn};
@@ -33,6 +34,11 @@ impl Reloader {
         &mut self,
         change: &InstanceChange,
     ) -> Result<InstanceAnswer, RefusedChange> {
+        let reason = match change {
+            InstanceChange::Drain(drain) => drain.reason.clone(),
+            InstanceChange::Add(_) | InstanceChange::Remove(_) => None,
+        };
+        self.journal.begin(ChangeCause::Api, reason);
         let (overlays, done) = self.active.overlays.change(&self.active.file, change)?;
         if done.changed != Changed::Nothing {
             let candidate = Candidate {
@@ -44,9 +50,24 @@ impl Reloader {
             self.report_overlays();
             let generation = self.active.generation.0;
             info!(generation, url = done.url, "{}", done.message());
+            self.note_instance(&done);
         }
         let generation = self.active.generation;
         Ok(InstanceAnswer { done, generation })
+    }
+
+    fn note_instance(&self, done: &Done) {
+        let kind = match done.changed {
+            Changed::Added => ChangeKind::InstanceAdded,
+            Changed::Role => ChangeKind::InstanceChanged,
+            Changed::Removed => ChangeKind::InstanceRemoved,
+            Changed::Drained => ChangeKind::WorkerDrained,
+            Changed::Resumed => ChangeKind::WorkerResumed,
+            Changed::Nothing => return,
+        };
+        let generation = self.active.generation;
+        self.journal
+            .note(kind, ChangeCause::Api, generation, done.message());
     }
 
     /// Reports the overlays.

@@ -11,10 +11,13 @@
 //! (`policy-store/src/library/loading.rs`). A plan with a missing policy waits for it, and nothing else waits.
 
 mod active;
+mod circuits;
 mod commit;
+mod files;
 #[cfg(test)]
 mod held_tests;
 mod instances;
+mod journal;
 mod live;
 mod outcome;
 mod parts;
@@ -34,7 +37,10 @@ mod thread;
 
 pub(crate) use self::active::ActiveConfig;
 use self::active::Candidate;
+pub(crate) use self::circuits::CircuitWatch;
+pub(crate) use self::files::{CheckReport, FileAction, FileAnswer, FileEdit, RefusedEdit};
 pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
+pub(crate) use self::journal::Journal;
 pub(crate) use self::live::Live;
 pub(crate) use self::outcome::{ReloadAnswer, ReloadOutcome};
 pub(crate) use self::parts::{Parts, Planner};

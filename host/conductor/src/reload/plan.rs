@@ -61,10 +61,15 @@ pub(super) struct Seen {
 impl Reloader {
     /// Returns the configuration's text. `None` where it is the active one.
     pub(super) fn changed_text(&self) -> Result<Option<String>, RefusedPlan> {
-        let text = self.steps.run(PlanStep::ReadFile, || {
-            self.source.read().map_err(RefusedConfig::Read)
-        })?;
+        let text = self.file_text()?;
         Ok((text != self.active.text).then_some(text))
+    }
+
+    /// Returns the configuration's text.
+    pub(super) fn file_text(&self) -> Result<String, RefusedPlan> {
+        self.steps.run(PlanStep::ReadFile, || {
+            self.source.read().map_err(RefusedConfig::Read)
+        })
     }
 
     /// Plans a new text, with the policies and resources that it names.

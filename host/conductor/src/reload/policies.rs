@@ -1,8 +1,10 @@
 //! Changes of policies by an operator: rollback to the version before, and resumption.
 
+use admin_views::{ChangeCause, ChangeKind};
 use thiserror::Error;
 use tracing::{info, warn};
 
+use super::circuits::CircuitOpening;
 use super::{RefusedPlan, Reloader};
 use crate::compose;
 use crate::status::PoliciesReport;
@@ -68,6 +70,8 @@ impl Reloader {
                 }
                 self.library.keep_rollbacks();
                 self.metrics.policy_rolled_back(name, "operator", 1);
+                let summary = format!("an operator rolled `{name}` back");
+                self.note_policy(ChangeKind::PolicyRolledBack, ChangeCause::Api, summary);
             }
             PolicyAction::Resume => {
                 let undo = self.library.resume(name)?;
@@ -80,6 +84,8 @@ impl Reloader {
                     policy = name,
                     "an operator resumes the policy: its file is read again"
                 );
+                let summary = format!("an operator resumed `{name}`");
+                self.note_policy(ChangeKind::PolicyResumed, ChangeCause::Api, summary);
                 let prepared = self.library.prepare(self.wanted_policies());
                 self.swap_policies(prepared);
             }
@@ -120,6 +126,10 @@ impl Reloader {
         Ok(Some(report))
     }
 
+    fn note_policy(&self, kind: ChangeKind, cause: ChangeCause, summary: String) {
+        self.journal.note(kind, cause, self.active.generation, summary);
+    }
+
     /// Applies the active configuration again, for the policies' versions as they are now.
     fn renew_routes(&mut self) -> Result<(), RefusedPlan> {
         let plan = self.plan(self.active.candidate(), None)?;
@@ -136,6 +146,8 @@ impl Reloader {
     pub(super) fn report_policies(&mut self) {
         for (policy, rollbacks) in self.library.new_rollbacks() {
             self.metrics.policy_rolled_back(&policy, "circuit", rollbacks);
+            let summary = format!("`{policy}` went back to the version before: its circuit is open");
+            self.note_policy(ChangeKind::PolicyRolledBack, ChangeCause::Circuit, summary);
         }
         self.library.release_spare_instances();
         let folder = policy_store::policy_folder(&self.active.config, &self.source);
@@ -143,6 +155,11 @@ impl Reloader {
         self.library
             .look_for_ignored_files(folder.as_deref(), |name| policy_store::takes_file(config, name));
         let reports = compose::policy_reports(config, &self.library, &self.live.metrics);
+        for opened in self.circuits.look(&reports) {
+            let CircuitOpening { policy, version } = opened;
+            let summary = format!("the circuit of version {version} of `{policy}` opened");
+            self.note_policy(ChangeKind::CircuitOpened, ChangeCause::Circuit, summary);
+        }
         self.status
             .set_policies(PoliciesReport::of(reports, self.library.ignored_files(), folder));
     }

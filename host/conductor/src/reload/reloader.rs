@@ -4,7 +4,7 @@ use conductor_config::Config;
 use local_files::ConfigSource;
 use policy_store::PolicyLibrary;
 
-use super::{ActiveConfig, Live, Steps};
+use super::{ActiveConfig, CircuitWatch, Journal, Live, Steps};
 use crate::metrics::ControlMetrics;
 use crate::status::Status;
 
@@ -16,6 +16,9 @@ pub(crate) struct Reloader {
     pub(crate) live: Live,
     pub(crate) status: Status,
     pub(crate) metrics: ControlMetrics,
+    pub(crate) journal: Journal,
+    /// Circuits at the last look.
+    pub(crate) circuits: CircuitWatch,
     /// Configuration of the start: some keys are read only then.
     pub(crate) at_start: Config,
     pub(crate) active: ActiveConfig,

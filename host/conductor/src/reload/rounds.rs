@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use admin_views::ChangeKind;
 use conductor_config::restart_keys;
 use external_resources::ExternalResources;
 use observability::error_chain;
 use policy_store::Prepared;
 use tracing::{error, info, warn};
 
+use super::journal::JournalRefusal;
 use super::plan::{FilePlan, Planned, Seen};
 use super::{ActiveConfig, Candidate, PlanStep, RefusedPlan, ReloadOutcome, Reloader, log_warnings};
 use crate::status::ProblemReport;
@@ -31,7 +33,7 @@ impl Reloader {
         let of_file = match self.changed_text() {
             Ok(None) => self.reload_resources(),
             Ok(Some(text)) => self.reload_text(text, &mut seen),
-            Err(refused) => self.refuse(&refused),
+            Err(refused) => self.refuse(&refused, None),
         };
         // A new text brings its policies; else those of the active configuration may have new bytes.
         let outcome = match of_file {
@@ -50,16 +52,20 @@ impl Reloader {
 
     /// Applies a new text, or changes nothing.
     fn reload_text(&mut self, text: String, seen: &mut Seen) -> ReloadOutcome {
-        let planned = match self.plan_text(text, seen) {
-            Ok(Planned::Ready(planned)) => planned,
-            Ok(Planned::Waiting(policies)) => return ReloadOutcome::Waiting { policies },
-            Err(refused) => return self.refuse(&refused),
-        };
+        match self.plan_text(text.clone(), seen) {
+            Ok(Planned::Ready(planned)) => self.apply_text(*planned),
+            Ok(Planned::Waiting(policies)) => ReloadOutcome::Waiting { policies },
+            Err(refused) => self.refuse(&refused, Some(&text)),
+        }
+    }
+
+    /// Makes the plan of a text active.
+    pub(super) fn apply_text(&mut self, planned: FilePlan) -> ReloadOutcome {
         let FilePlan {
             plan,
             warnings,
             ended,
-        } = *planned;
+        } = planned;
         let commit = self.commit(plan);
         log_warnings(&warnings);
         self.report_applied();
@@ -69,6 +75,9 @@ impl Reloader {
         self.report_ended_routes();
         let generation = self.active.generation.0;
         info!(generation, changes = %commit.config, "configuration applied");
+        self.note_applied(format!("configuration applied: {}", commit.config));
+        self.journal
+            .applied_text(self.active.generation, &self.active.text);
         ReloadOutcome::of_text(commit)
     }
 
@@ -79,7 +88,7 @@ impl Reloader {
         let resources = match self.read_resources(file, text) {
             Ok(resources) if resources == self.active.resources => return self.unchanged(),
             Ok(resources) => resources,
-            Err(refused) => return self.refuse(&refused),
+            Err(refused) => return self.refuse(&refused, None),
         };
         let candidate = Candidate {
             resources,
@@ -87,7 +96,7 @@ impl Reloader {
         };
         let plan = match self.plan(candidate, None) {
             Ok(plan) => plan,
-            Err(refused) => return self.refuse(&refused),
+            Err(refused) => return self.refuse(&refused, None),
         };
         self.commit(plan);
         self.report_applied();
@@ -96,6 +105,7 @@ impl Reloader {
             generation,
             "keys, certificates or tokenizers changed and are applied"
         );
+        self.note_applied("keys, certificates or tokenizers changed".to_owned());
         ReloadOutcome::of_materials()
     }
 
@@ -158,13 +168,17 @@ impl Reloader {
     }
 
     /// Reports a plan that failed, once for as long as it fails in the same way.
-    fn refuse(&self, refused: &RefusedPlan) -> ReloadOutcome {
+    fn refuse(&self, refused: &RefusedPlan, text: Option<&str>) -> ReloadOutcome {
         let problems = refused.reason().problems();
         if self.status.config().problems != problems {
             for problem in &problems {
                 self.log_problem(problem, refused.step());
             }
             self.metrics.reload_refused();
+            self.note_refused(refused.step(), &problems);
+            if let Some(text) = text {
+                self.journal.refused_text(text, &problems);
+            }
             self.status.change_config(|report| {
                 report.reloads_refused += 1;
                 report.problems.clone_from(&problems);
@@ -174,6 +188,27 @@ impl Reloader {
             step: refused.step(),
             problems,
         }
+    }
+
+    fn note_applied(&self, summary: String) {
+        let generation = self.active.generation;
+        self.journal
+            .applied(ChangeKind::ConfigApplied, generation, summary);
+    }
+
+    fn note_refused(&self, step: PlanStep, problems: &[ProblemReport]) {
+        let first = problems.iter().find(|problem| problem.severity == "error");
+        let place = first.map(|problem| {
+            let ProblemReport { line, column, .. } = problem;
+            format!(": line {line}, column {column}: {}", problem.message)
+        });
+        let refusal = JournalRefusal {
+            summary: format!("refused while {step}{}", place.unwrap_or_default()),
+            problems: problems.len(),
+        };
+        let (cause, generation) = (self.journal.cause(), self.active.generation);
+        self.journal
+            .refused(ChangeKind::ConfigRefused, cause, generation, refusal);
     }
 
     fn log_problem(&self, problem: &ProblemReport, step: PlanStep) {

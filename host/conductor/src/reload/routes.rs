@@ -1,5 +1,6 @@
 //! Changes of routes' policies over HTTP: overrides over the file's configuration, applied as a whole or not at all.
 
+use admin_views::{ChangeCause, ChangeKind};
 use routing::Generation;
 use serde::Serialize;
 use thiserror::Error;
@@ -78,6 +79,9 @@ impl Reloader {
         let message = sentence(change, route);
         let Generation(generation) = self.active.generation;
         info!(generation, policy = change.policy, route, "{message}");
+        let (kind, cause) = (ChangeKind::RouteChanged, ChangeCause::Api);
+        self.journal
+            .note(kind, cause, self.active.generation, message.clone());
         Ok(Some(RouteAnswer {
             message,
             route,

@@ -3,6 +3,7 @@
 //! Its plan runs the steps of every plan, and its commit is that of every reload. [`Reloader::plan_start`] holds the only
 //! differences of the plan, [`Reloader::commit_start`] those of the reports. `app/sockets.rs` binds the first sockets.
 
+use admin_views::ChangeKind;
 use observability::error_chain;
 use policy_store::Prepared;
 use runtime_overrides::Overlays;
@@ -45,8 +46,16 @@ impl Reloader {
     pub(crate) fn commit_start(&mut self, planned: FilePlan) {
         self.commit(planned.plan);
         self.report_ended_routes();
+        let generation = self.active.generation;
+        self.journal
+            .applied(ChangeKind::ConfigApplied, generation, "the router started");
+        self.journal.applied_text(generation, &self.active.text);
         let source = self.source.name();
-        self.status.change_config(|report| report.source = source);
+        let is_file = self.source.file().is_some();
+        self.status.change_config(|report| {
+            report.source = source;
+            report.is_file = is_file;
+        });
         // The overrides of routes were just read from their file.
         self.report_overrides(true);
         self.report_policies();

@@ -153,6 +153,7 @@ impl Story {
         // As are the counts of reloads, and the process' memory.
         // The test's own connections to the admin pages are counted as well.
         let moving = [
+            "conductor_changes",
             "conductor_config_",
             "conductor_memory_resident",
             "conductor_edge_connections",

@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
-    InstanceAnswer, PolicyChange, RefusedChange, RefusedPolicyChange, RefusedRouteChange, ReloadAnswer,
-    ReloadOutcome, Reloader, RouteAnswer,
+    FileAnswer, FileEdit, InstanceAnswer, PolicyChange, RefusedChange, RefusedEdit, RefusedPolicyChange,
+    RefusedRouteChange, ReloadAnswer, ReloadOutcome, Reloader, RouteAnswer,
 };
+use admin_views::ChangeCause;
 use local_files::FolderWatch;
 use observability::error_chain;
 use policy_store::PolicyReport;
@@ -53,6 +54,8 @@ pub(crate) enum ReloadCommand {
         RouteChange,
         oneshot::Sender<Result<RouteAnswer, RefusedRouteChange>>,
     ),
+    /// An edit of the configuration file, or a check of one.
+    File(FileEdit, oneshot::Sender<Result<FileAnswer, RefusedEdit>>),
 }
 
 impl Reloader {
@@ -94,6 +97,7 @@ impl Reloader {
             if stop.is_cancelled() {
                 return;
             }
+            self.journal.begin(cause(&waiting), None);
             let (outcome, seen) = self.reload();
             pause = if seen.is_unsettled { UNSETTLED } else { UNASKED };
             let look = Look {
@@ -128,6 +132,10 @@ impl Reloader {
             },
             Waiting::Route(change, to) => match self.change_route(&change).transpose() {
                 None => return Some(Waiting::Route(change, to)),
+                Some(done) => drop(to.send(done)),
+            },
+            Waiting::File(edit, to) => match self.edit_file(&edit).transpose() {
+                None => return Some(Waiting::File(edit, to)),
                 Some(done) => drop(to.send(done)),
             },
         }
@@ -175,6 +183,7 @@ enum Waiting {
         RouteChange,
         oneshot::Sender<Result<RouteAnswer, RefusedRouteChange>>,
     ),
+    File(FileEdit, oneshot::Sender<Result<FileAnswer, RefusedEdit>>),
 }
 
 impl Waiting {
@@ -187,7 +196,21 @@ impl Waiting {
             ReloadCommand::Instance(change, to) => Self::Instance(change, to),
             ReloadCommand::Policy(change, to) => Self::Policy(change, to),
             ReloadCommand::Route(change, to) => Self::Route(change, to),
+            ReloadCommand::File(edit, to) => Self::File(edit, to),
         })
+    }
+}
+
+/// Returns the cause of a round that answers these commands.
+fn cause(waiting: &[Waiting]) -> ChangeCause {
+    let reload = waiting.iter().find_map(|waiting| match waiting {
+        Waiting::Reload { to, .. } => Some(to.is_some()),
+        _ => None,
+    });
+    match reload {
+        Some(true) => ChangeCause::Api,
+        Some(false) => ChangeCause::Signal,
+        None => ChangeCause::File,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use experiment::Assignment;
@@ -58,6 +58,8 @@ pub(crate) struct RequestParams {
     pub(crate) session: Option<u64>,
     /// The prompt as the index is queried for it, where its tokens are known.
     pub(crate) prompt: Option<HashedPrompt>,
+    /// Duration of the tokenization, if there was one.
+    pub(crate) tokens_took: Option<Duration>,
 }
 
 /// Bodies of the two legs of a request, and the rules of their hand-over.

@@ -344,6 +344,11 @@ impl PoolMetrics {
     pub(crate) fn ended(&self, outcome: Outcome) {
         self.requests[outcome as usize].inc();
     }
+
+    /// Returns the number of requests with an outcome.
+    pub(crate) fn count(&self, outcome: Outcome) -> u64 {
+        self.requests[outcome as usize].get()
+    }
 }
 
 /// Histograms of one pool's times.

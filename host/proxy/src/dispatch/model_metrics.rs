@@ -270,6 +270,12 @@ impl ModelTable {
         }
     }
 
+    /// Calls `look` with the metrics of each model.
+    pub(crate) fn each(&self, mut look: impl FnMut(&ModelMetrics)) {
+        look(&self.other);
+        self.known.load().values().for_each(|model| look(model));
+    }
+
     /// Returns the metrics of requests for models without a label of their own.
     pub(crate) fn other(&self) -> Arc<ModelMetrics> {
         Arc::clone(&self.other)

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 pub use self::accept::{Door, DoorKey};
-pub use self::pages::{PagesSpec, serve_pages};
+pub use self::pages::{LongResponse, PagesSpec, serve_pages};
 use self::relief::ServerRelief;
 use self::service::Service;
 use crate::dispatch::split::keep_bootstraps;

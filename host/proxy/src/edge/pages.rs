@@ -30,6 +30,10 @@ use crate::tasks;
 /// Write timeout of a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Response extension: the response is long on purpose, so that the write timeout does not hold for it.
+#[derive(Debug, Clone, Copy)]
+pub struct LongResponse;
+
 /// Parameters of a listener of pages.
 #[derive(Debug, Clone, Copy)]
 pub struct PagesSpec {
@@ -147,7 +151,9 @@ impl Respond for Pages {
                 self.refuse(request.uri().path(), &refusal)
             }
         };
-        if let Some(deadline) = Instant::now().checked_add(terms.patience) {
+        let is_long = response.extensions_mut().remove::<LongResponse>().is_some();
+        let deadline = Instant::now().checked_add(terms.patience);
+        if let Some(deadline) = deadline.filter(|_| !is_long) {
             response.extensions_mut().insert(ResponseDeadline(deadline));
         }
         response

@@ -307,6 +307,7 @@ pub(super) async fn server_request(
         },
         body: vec![b'x'; 4 * state.request.prompt_tokens as usize].into(),
         params: RequestParams {
+            tokens_took: None,
             estimated_tokens: 0,
             model: "m".into(),
             served: RequestModel::new(pool.workers.catalog.find("m")),

@@ -106,7 +106,7 @@ impl Health {
         }
     }
 
-    fn of(member: &Member, status: HealthStatus) -> Self {
+    pub(super) fn of(member: &Member, status: HealthStatus) -> Self {
         let engines = member.bootstrap.as_ref().and_then(|server| server.engines());
         match (status, engines) {
             _ if member.link.health.is_draining() => Self::Draining,
@@ -128,7 +128,7 @@ impl Health {
 }
 
 impl HealthReason {
-    fn of(member: &Member, health: Health, state: StateReport, now_ms: u64) -> Self {
+    pub(super) fn of(member: &Member, health: Health, state: StateReport, now_ms: u64) -> Self {
         let reason = Self {
             text: state.reason,
             lasted: Some(Duration::from_millis(now_ms.saturating_sub(state.since_ms))),
@@ -139,7 +139,7 @@ impl HealthReason {
         };
         match (health, &member.bootstrap) {
             (Health::Draining, _) => Self {
-                text: Some("`drain = true`: it finishes its requests and gets no new ones".to_owned()),
+                text: Some("draining: it finishes its requests and gets no new ones".to_owned()),
                 lasted: None,
                 next_try: None,
                 ..reason

@@ -230,6 +230,9 @@ impl RequestLifecycle {
             self.answered(answer.status());
         }
         self.meter.answered(refusal.status());
+        if let (Some(trace), false) = (self.trace(), matches!(refusal, Refusal::Relayed(_))) {
+            trace.refused(refusal.status().as_u16(), refusal.code());
+        }
         self.records.access.refusal(&refusal);
         self.finish(refusal.outcome());
         refusal

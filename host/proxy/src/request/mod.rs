@@ -4,6 +4,7 @@ pub(crate) mod body_facts;
 pub(crate) mod body_reader;
 mod collectors;
 pub(crate) mod fleet_report;
+pub(crate) mod fleet_sample;
 pub(crate) mod handle;
 pub(crate) mod isolation;
 pub(crate) mod keep_alive;

@@ -113,12 +113,14 @@ pub(super) async fn prepare(
         .settings
         .record
         .wants_tokens(head.seq, asks_to_be_explained(&head.headers));
+    let mut tokens_took = None;
     let tokens = match recorded || policies.needs_tokens(arm) {
         true => {
             let sender = PromptSender::of(claim.caller.as_deref(), head.from);
             let started = Instant::now();
             let tokens = learn_tokens(&routed, &head, &body, sender).await;
             head.watch.took(RequestStage::Tokens, started);
+            tokens_took = Some(started.elapsed());
             tokens
         }
         false => None,
@@ -145,6 +147,7 @@ pub(super) async fn prepare(
             priority: peek.priority,
             session,
             prompt,
+            tokens_took,
         },
         split,
         sender: RequestSender {

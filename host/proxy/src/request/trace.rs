@@ -21,6 +21,8 @@ pub(crate) fn begin_trace(request: &InferenceRequest) -> Option<Arc<Trace>> {
         pool: &request.pool().workers.name,
         route: request.policies.route,
         prompt_tokens: request.params.prompt.as_ref().map(HashedPrompt::tokens),
+        arrived: request.head.arrived,
+        tokens_took: request.params.tokens_took,
     };
     let blocks = |tokens| {
         request

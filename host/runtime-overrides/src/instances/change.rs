@@ -6,7 +6,7 @@ use conductor_config::{Config, KvEvents, PoolConfig, WorkerConfig};
 use routing::{Dialect, Role};
 use thiserror::Error;
 
-use super::{Overlay, Overlays, entries, entry, takes_a_name};
+use super::{Overlay, Overlays, entries, entry, names, takes_a_name};
 
 /// Requested change of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum InstanceChange {
     Add(Addition),
     /// Remove it.
     Remove(Removal),
+    /// Drain it, or resume it.
+    Drain(DrainChange),
 }
 
 /// Instance to add.
@@ -45,6 +47,19 @@ pub struct Removal {
     pub pool: Option<String>,
 }
 
+/// Worker to drain, or to resume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainChange {
+    /// Name of the pool.
+    pub pool: String,
+    /// Name of the worker, or of one of its data-parallel ranks, which drain together.
+    pub worker: String,
+    /// `true` to drain it: it finishes its requests and gets no new ones.
+    pub drains: bool,
+    /// Reason that the operator gave.
+    pub reason: Option<String>,
+}
+
 /// Effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
@@ -54,6 +69,10 @@ pub enum Changed {
     Role,
     /// The instance was removed.
     Removed,
+    /// The instance gets no new requests.
+    Drained,
+    /// The instance gets requests again.
+    Resumed,
     /// The instance had the requested state already.
     Nothing,
 }
@@ -65,6 +84,8 @@ impl Changed {
             Self::Added => "added",
             Self::Role => "role-changed",
             Self::Removed => "removed",
+            Self::Drained => "drained",
+            Self::Resumed => "resumed",
             Self::Nothing => "unchanged",
         }
     }
@@ -95,6 +116,14 @@ pub enum ChangeError {
         pool: String,
         /// Pools, for the message.
         pools: String,
+    },
+    /// The pool has no such worker.
+    #[error("the pool `{pool}` has no worker `{worker}`; /status lists its workers")]
+    NoSuchWorker {
+        /// Name of the pool.
+        pool: String,
+        /// Name of the worker.
+        worker: String,
     },
     /// The pool is ambiguous.
     #[error("name the `pool` it is for: {pools}")]
@@ -178,6 +207,7 @@ impl Overlays {
         match change {
             InstanceChange::Add(addition) => self.add(file, addition),
             InstanceChange::Remove(removal) => self.remove(file, removal),
+            InstanceChange::Drain(drain) => self.drain(file, drain),
         }
     }
 
@@ -267,6 +297,34 @@ impl Overlays {
         Ok((left, done))
     }
 
+    fn drain(&self, file: &Config, change: &DrainChange) -> Result<(Self, Done), ChangeError> {
+        find_pool(file, &change.pool)?;
+        let over = self.over(file);
+        let pool = find_pool(&over, &change.pool)?;
+        let mut workers = pool.workers.iter();
+        let known = workers.find(|worker| names(worker).any(|name| name == change.worker));
+        let known = known.ok_or_else(|| ChangeError::NoSuchWorker {
+            pool: pool.name.clone(),
+            worker: change.worker.clone(),
+        })?;
+        let now = WorkerConfig {
+            drain: change.drains,
+            ..known.clone()
+        };
+        let changed = match change.drains {
+            drains if drains == known.drain => Changed::Nothing,
+            true => Changed::Drained,
+            false => Changed::Resumed,
+        };
+        let done = Done::new(changed, &pool.name, &now);
+        let overlay = Overlay {
+            pool: pool.name.clone(),
+            file: entry(file, &now.url).map(|(_, entry)| entry.clone()),
+            now: Some(now),
+        };
+        Ok((self.with(overlay)?, done))
+    }
+
     fn without(&self, url: &str) -> Self {
         let mut all = self.all.clone();
         all.retain(|overlay| !overlay.is_of(url));
@@ -297,7 +355,15 @@ impl Done {
                     "removed the {role} worker `{name}` from the pool `{pool}`; its requests under way end there"
                 )
             }
-            Changed::Nothing => format!("`{name}` of the pool `{pool}` was a {role} worker already"),
+            Changed::Drained => {
+                format!(
+                    "draining `{name}` of the pool `{pool}`: it finishes its requests and gets no new ones"
+                )
+            }
+            Changed::Resumed => format!("`{name}` of the pool `{pool}` gets requests again"),
+            Changed::Nothing => {
+                format!("`{name}` of the pool `{pool}` was a {role} worker in that state already")
+            }
         }
     }
 }

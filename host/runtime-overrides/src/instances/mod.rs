@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use conductor_config::{Config, DataParallel, PoolConfig, WorkerConfig, rank_name};
 use routing::Role;
 
-pub use self::change::{Addition, ChangeError, Changed, Done, InstanceChange, Removal};
+pub use self::change::{Addition, ChangeError, Changed, Done, DrainChange, InstanceChange, Removal};
 pub use self::report::{EndedReport, OverlayKind, OverlayReport};
 use crate::routes::{RouteChange, RouteChangeError, RouteOverrides};
 

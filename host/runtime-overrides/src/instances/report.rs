@@ -1,5 +1,6 @@
 //! Reports on overlays, for pages and metrics.
 
+use conductor_config::WorkerConfig;
 use serde::Serialize;
 
 use super::{Ended, Overlay, Overlays};
@@ -14,11 +15,13 @@ pub enum OverlayKind {
     Removed,
     /// Instance whose role differs from the file's.
     Role,
+    /// Instance that differs from the file's only in whether it drains.
+    Drain,
 }
 
 impl OverlayKind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Added, Self::Removed, Self::Role];
+    pub const ALL: [Self; 4] = [Self::Added, Self::Removed, Self::Role, Self::Drain];
 
     /// Returns its name on the pages and in the metrics.
     pub fn as_str(self) -> &'static str {
@@ -26,6 +29,7 @@ impl OverlayKind {
             Self::Added => "added",
             Self::Removed => "removed",
             Self::Role => "role",
+            Self::Drain => "drain",
         }
     }
 
@@ -34,6 +38,7 @@ impl OverlayKind {
         match self {
             Self::Added => "api",
             Self::Role => "api-role",
+            Self::Drain => "api-drain",
             Self::Removed => "file",
         }
     }
@@ -64,11 +69,21 @@ pub struct EndedReport {
     pub why: &'static str,
 }
 
+/// Returns `true` if the two differ in draining only.
+fn is_drain(file: &WorkerConfig, now: &WorkerConfig) -> bool {
+    let drained = WorkerConfig {
+        drain: now.drain,
+        ..file.clone()
+    };
+    drained == *now
+}
+
 impl Overlay {
     fn kind(&self) -> OverlayKind {
         match (&self.file, &self.now) {
             (None, _) => OverlayKind::Added,
             (Some(_), None) => OverlayKind::Removed,
+            (Some(file), Some(now)) if is_drain(file, now) => OverlayKind::Drain,
             (Some(_), Some(_)) => OverlayKind::Role,
         }
     }

@@ -410,3 +410,64 @@ fn there_is_room_for_so_many_and_no_more() {
     );
     assert!(full.change(&file, &remove("n7")).is_ok());
 }
+
+fn drain(pool: &str, worker: &str, drains: bool) -> InstanceChange {
+    InstanceChange::Drain(DrainChange {
+        pool: pool.to_owned(),
+        worker: worker.to_owned(),
+        drains,
+        reason: None,
+    })
+}
+
+#[test]
+fn a_drained_worker_stays_in_the_fleet_until_it_is_resumed() {
+    let file = file(FILE);
+    let (drained, done) = Overlays::default()
+        .change(&file, &drain("pd", "d0", true))
+        .unwrap();
+    assert_eq!((done.changed, done.name.as_str()), (Changed::Drained, "d0"));
+    let over = drained.over(&file);
+    let worker = &over.pools[0].workers[1];
+    assert!(worker.drain && worker.name == "d0" && worker.weight == 2.0);
+    assert_eq!(drained.report()[0].kind, OverlayKind::Drain);
+    let (_, again) = drained.change(&file, &drain("pd", "d0", true)).unwrap();
+    assert_eq!(again.changed, Changed::Nothing);
+    let (resumed, done) = drained.change(&file, &drain("pd", "d0", false)).unwrap();
+    assert_eq!((done.changed, resumed), (Changed::Resumed, Overlays::default()));
+}
+
+#[test]
+fn the_ranks_of_a_worker_drain_together_and_unknown_workers_are_refused() {
+    let file = file(FILE);
+    let rank = rank_name("m0", routing::DpRank(1));
+    let (drained, done) = Overlays::default()
+        .change(&file, &drain("plain", &rank, true))
+        .unwrap();
+    assert_eq!(done.name, "m0");
+    assert!(drained.over(&file).pools[1].workers[0].drain);
+    let refused = |pool, worker| {
+        Overlays::default()
+            .change(&file, &drain(pool, worker, true))
+            .unwrap_err()
+    };
+    assert!(matches!(refused("plain", "d0"), ChangeError::NoSuchWorker { .. }));
+    assert!(matches!(refused("x", "d0"), ChangeError::NoSuchPool { .. }));
+}
+
+#[test]
+fn an_added_worker_can_be_drained_too() {
+    let file = file(FILE);
+    let added = Add(add("d9", Role::Decode));
+    let (overlays, _) = Overlays::default().change(&file, &added).unwrap();
+    let (drained, done) = overlays.change(&file, &drain("pd", "d9:1", true)).unwrap();
+    assert_eq!(done.changed, Changed::Drained);
+    assert_eq!(drained.report()[0].kind, OverlayKind::Added);
+    let over = drained.over(&file);
+    assert!(
+        over.pools[0]
+            .workers
+            .iter()
+            .any(|worker| worker.name == "d9:1" && worker.drain)
+    );
+}

@@ -23,6 +23,7 @@ mod instances;
 mod knowledge;
 mod messages;
 mod metrics;
+mod operator_pages;
 mod pd;
 mod policy;
 mod policy_folder;

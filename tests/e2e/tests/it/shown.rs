@@ -119,6 +119,15 @@ async fn the_admin_listener_has_an_index_whose_pages_are_all_there() {
     for page in pages {
         let path = page["path"].as_str().unwrap();
         let path = path.replace("{policy}", "round-robin").replace("{*id}", "none");
+        let path = path.replace("{id}", "1");
+        if path == "/admin/stream" {
+            // Its answer has no end.
+            let stream = router
+                .admin
+                .stream(http::Method::GET, &path, &[], bytes::Bytes::new());
+            assert_eq!(stream.await.unwrap().status, StatusCode::OK);
+            continue;
+        }
         let answer = match page["method"].as_str().unwrap() {
             "GET" => router.admin.get(&path).await.unwrap(),
             _ => router.admin.post(&path, &Value::Null).await.unwrap(),

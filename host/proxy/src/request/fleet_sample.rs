@@ -1,0 +1,160 @@
+//! Fleet sample: the numbers of pools and workers at one moment, for rates and charts.
+//!
+//! It reads the counters that the metrics have anyway. Requests pay nothing for it.
+
+use std::sync::Arc;
+
+use prometheus_client::metrics::histogram::Histogram;
+use routing::{EngineSaid, Worker};
+
+use crate::base::label::{OUTCOMES, Outcome};
+use crate::dispatch::metrics::PoolMetrics;
+use crate::dispatch::pool_state::PoolState;
+use crate::fleet::pool::Member;
+use crate::request::fleet_report::{Health, HealthReason};
+use crate::request::snapshot::Snapshot;
+
+/// Numbers of a pool.
+#[derive(Debug)]
+pub struct PoolSample {
+    /// Name of the pool.
+    pub name: Box<str>,
+    /// Totals since the start of the process.
+    pub totals: PoolTotals,
+    /// Requests in the pool's queue.
+    pub waiting: usize,
+    /// Workers in the order of the configuration.
+    pub workers: Vec<WorkerSample>,
+}
+
+/// Totals of a pool since the start of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PoolTotals {
+    /// Requests that ended.
+    pub requests: u64,
+    /// Of those, failures of the router or its workers. Requests that were refused or left are none.
+    pub errors: u64,
+    /// Tokens of prompts with known tokens.
+    pub prompt_tokens: u64,
+    /// Of those, tokens that the chosen worker held according to the index.
+    pub matched_tokens: u64,
+    /// Tokens of answers.
+    pub output_tokens: u64,
+    /// Times to the first token.
+    pub first_token: TimeTotal,
+    /// Times of a token after the first, of complete streams.
+    pub per_token: TimeTotal,
+}
+
+/// Number and sum of measured times.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TimeTotal {
+    /// Number of measurements.
+    pub count: u64,
+    /// Their sum in seconds.
+    pub seconds: f64,
+}
+
+impl TimeTotal {
+    fn add(&mut self, times: &Histogram) {
+        self.count += times.count();
+        self.seconds += times.sum();
+    }
+}
+
+/// Numbers of a worker of a pool.
+#[derive(Debug)]
+pub struct WorkerSample {
+    /// Spec and load of the worker.
+    pub worker: Arc<Worker>,
+    /// Health of the worker.
+    pub health: Health,
+    /// Reason of its health, if something counts against the worker.
+    pub reason: Option<String>,
+    /// Attempts of requests since the worker came.
+    pub attempts: u64,
+    /// Requests under way.
+    pub in_flight: u32,
+    /// Of those, requests past their first token.
+    pub decoding: u32,
+    /// The engine's last report of its own load.
+    pub engine: Option<EngineSaid>,
+    /// Moving mean of the time to the first token in seconds.
+    pub ttft_s: Option<f64>,
+    /// Moving mean of the time between tokens in seconds.
+    pub tpot_s: Option<f64>,
+}
+
+impl Outcome {
+    /// Returns `true` for a failure of the router or its workers.
+    fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::UpstreamError
+                | Self::ShutDown
+                | Self::IdleTimeout
+                | Self::FirstByteTimeout
+                | Self::Unreachable
+                | Self::QueueTimeout
+                | Self::RequestTimeout
+        )
+    }
+}
+
+impl Snapshot {
+    /// Samples its pools.
+    #[must_use]
+    pub fn sample(&self) -> Vec<PoolSample> {
+        self.pools.iter().map(|pool| sample(pool)).collect()
+    }
+}
+
+fn sample(pool: &PoolState) -> PoolSample {
+    let members = pool.workers.members.iter();
+    PoolSample {
+        name: pool.workers.name.clone(),
+        totals: totals(&pool.metrics),
+        waiting: pool.queue.controller.len(),
+        workers: members.map(worker).collect(),
+    }
+}
+
+fn totals(metrics: &PoolMetrics) -> PoolTotals {
+    let ended = |of: fn(Outcome) -> bool| {
+        let outcomes = OUTCOMES.into_iter().filter(|(outcome, _)| of(*outcome));
+        outcomes.map(|(outcome, _)| metrics.count(outcome)).sum()
+    };
+    let mut totals = PoolTotals {
+        requests: ended(|_| true),
+        errors: ended(Outcome::is_failure),
+        prompt_tokens: metrics.prompt_tokens.prompt.get(),
+        matched_tokens: metrics.prompt_tokens.matched.get(),
+        ..PoolTotals::default()
+    };
+    metrics.models.each(|model| {
+        totals.output_tokens += model.output_tokens.get();
+        totals.first_token.add(&model.first_token);
+        totals.per_token.add(&model.per_token);
+    });
+    totals
+}
+
+fn worker(member: &Member) -> WorkerSample {
+    let now_ms = member.link.now_ms();
+    let state = member.link.health.report(now_ms);
+    let health = Health::of(member, state.status);
+    let load = member.worker.load();
+    let read = load.read();
+    let seconds = |ms: f64| (ms.is_finite() && ms > 0.0).then_some(ms / 1e3);
+    WorkerSample {
+        worker: Arc::clone(&member.worker),
+        health,
+        reason: HealthReason::of(member, health, state, now_ms).text,
+        attempts: member.link.metrics.attempts.get(),
+        in_flight: read.requests,
+        decoding: read.decoding,
+        engine: load.engine().map(|(said, _)| said),
+        ttft_s: seconds(read.ttft_ewma_ms),
+        tpot_s: seconds(load.tbt_ewma_ms()),
+    }
+}
