@@ -24,6 +24,7 @@ sys.dont_write_bytecode = True
 
 import checks
 import dashboard
+import traces
 import traffic
 from stack import Failure, Stack, free_ports, get, poll, tool
 
@@ -109,14 +110,14 @@ def start_monitoring(stack, receiver, admin):
     return am, checks.Prometheus(f"http://127.0.0.1:{prom_port}")
 
 
-def start_router(stack, binary, engines):
+def start_router(stack, binary, engines, collector):
     """Starts the demo and gives it the rig's configuration. Returns its port and the configuration's path."""
     (port,) = free_ports(1, neighbours=2)
     stack.start("conductor", binary, "demo", "--no-traffic", "--listen", f"127.0.0.1:{port}")
     admin = f"http://127.0.0.1:{port + 1}"
     poll("the demo is ready", lambda: get(f"{admin}/readyz").get("ready"))
     file = pathlib.Path(poll("the demo names its file", lambda: traffic.demo_file(stack.log("conductor"))))
-    apply(file, traffic.configuration(file.read_text(), engines), admin)
+    apply(file, traffic.configuration(file.read_text(), engines, collector.configuration()), admin)
     return port, file
 
 
@@ -162,8 +163,9 @@ def check_running(stack, receiver, binary):
     """Starts everything, and checks rules, boards and the alert."""
     began = time.time()
     engines = traffic.split_engines()
-    step("router, Prometheus and Alertmanager")
-    port, file = start_router(stack, binary, engines)
+    step("collector, router, Prometheus and Alertmanager")
+    collector = traces.Collector(stack, pathlib.Path(__file__).parent)
+    port, file = start_router(stack, binary, engines, collector)
     am, prometheus = start_monitoring(stack, receiver, port + 1)
     load = traffic.Load(port)
     try:
@@ -175,6 +177,11 @@ def check_running(stack, receiver, binary):
         apply(file, file.read_text().replace("shadow-sample = 1.0", "shadow-sample = 0.9"), f"http://127.0.0.1:{port + 1}")
         step("an alert")
         check_alert(prometheus, am, receiver, file)
+        step("traces")
+        traces.check(collector, traffic.SplitEngine.contexts)
+        lost = prometheus.query('sum(conductor_traces_total{result!="sent"}) > 0')
+        if lost:
+            raise Failure(f"traces were lost: {lost}")
         step("rules")
         recorded, alerts = checks.check_rules(prometheus)
         print(f"{recorded} recording rules and {alerts} alerts are healthy")

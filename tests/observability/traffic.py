@@ -16,6 +16,8 @@ class SplitEngine(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     prefills = 0
+    # Trace contexts that arrived.
+    contexts = []
 
     def log_message(self, *_):
         pass
@@ -37,6 +39,7 @@ class SplitEngine(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        SplitEngine.contexts.append(self.headers.get("traceparent", ""))
         if not self.path.startswith("/v1/chat"):
             return self.answer(b"{}", status=404)
         if (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
@@ -65,14 +68,15 @@ def split_engines():
     return engines
 
 
-def configuration(demo, engines):
-    """Returns the demo's configuration with clients, budgets, a canary, a shadow and a split pool."""
+def configuration(demo, engines, traces):
+    """Returns the demo's configuration with clients, budgets, a canary, a shadow, a split pool and a collector."""
     head, workers = demo.split("[[pools.demo.workers]]", 1)
     workers = "[[pools.demo.workers]]" + workers.split("[[routes]]", 1)[0]
     urls = [f"http://127.0.0.1:{engine.server_port}" for engine in engines]
     return f"""{head}
 memory-limit = "8GiB"
 
+{traces}
 [clients.rig]
 key-sha256 = ["{hashlib.sha256(KEY.encode()).hexdigest()}"]
 

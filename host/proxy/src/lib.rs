@@ -56,6 +56,7 @@ pub use observe::events::ListenerReport;
 pub use observe::experiments::{CanarySpec, ShadowSpec, TrialSpec};
 pub use observe::pipeline_parts::PipelineWatch;
 pub use observe::policies::Decisions;
+pub use observe::spans::TracingSpec;
 pub use proxy::{Proxy, ProxyParts};
 pub use request::fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
 pub use request::fleet_sample::{PoolSample, PoolTotals, TimeTotal, WorkerSample};

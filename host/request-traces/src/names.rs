@@ -47,7 +47,6 @@ pub(crate) const GENERATION: &str = "conductor.generation";
 pub(crate) const LATE: &str = "conductor.late";
 pub(crate) const PROMPT_TOKENS: &str = "conductor.prompt_tokens";
 pub(crate) const HELD: &str = "conductor.held";
-pub(crate) const ADMITTED: &str = "conductor.admitted";
 pub(crate) const POLICY: &str = "conductor.policy";
 pub(crate) const POLICY_VERSION: &str = "conductor.policy_version";
 pub(crate) const ARM: &str = "conductor.arm";
@@ -67,6 +66,7 @@ pub(crate) const LEG: &str = "conductor.leg";
 pub(crate) const DIALECT: &str = "conductor.dialect";
 
 // Events of an attempt.
+pub(crate) const EVENT_CONNECTED: &str = "connected";
 pub(crate) const EVENT_HEAD: &str = "head";
 pub(crate) const EVENT_FIRST_BYTE: &str = "first_byte";
 pub(crate) const EVENT_LAST_BYTE: &str = "last_byte";

@@ -120,8 +120,6 @@ pub struct QueueNote {
     pub ended: Instant,
     /// Set if the policy holds the request.
     pub is_held: bool,
-    /// Set if the request may go on.
-    pub is_admitted: bool,
 }
 
 /// Call of a policy, or of the fallback.
@@ -208,6 +206,8 @@ pub enum LegKind {
 pub struct AttemptTimes {
     /// Begin of the attempt.
     pub began: Instant,
+    /// Connection at hand, kept or new.
+    pub connected: Option<Instant>,
     /// Head of the answer.
     pub head: Option<Instant>,
     /// First byte of the body.
@@ -312,6 +312,7 @@ impl AttemptTimes {
     pub fn begin(now: Instant) -> Self {
         Self {
             began: now,
+            connected: None,
             head: None,
             first_byte: None,
             last_byte: None,

@@ -163,6 +163,7 @@ impl WorkerClient {
             headers: &headers,
             rank: None,
             once: false,
+            traceparent: None,
             body: &body,
         };
         let reply = timeout(self.limit, self.exchange(request)).await;

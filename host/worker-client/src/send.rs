@@ -17,6 +17,9 @@ use crate::pool::{ConnectionPermit, ConnectionPool};
 /// Header that pins a request to a data-parallel rank (vLLM).
 pub const X_DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
+/// Header with the trace context.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// Time within which an idle connection that the worker had closed already fails.
 const STALE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -33,6 +36,8 @@ pub struct OutgoingRequest<'a> {
     pub rank: Option<u16>,
     /// Whole body.
     pub body: &'a Bytes,
+    /// Trace context that replaces that of the headers.
+    pub traceparent: Option<&'a HeaderValue>,
     /// Set if the request is not idempotent: it is not sent again if it can have arrived.
     pub once: bool,
 }
@@ -258,6 +263,9 @@ fn build_request(pool: &ConnectionPool, outgoing: OutgoingRequest<'_>) -> Reques
     request.headers_mut().insert(HOST, pool.host().clone());
     if let Some(via) = pool.via() {
         request.headers_mut().append(VIA, via.clone());
+    }
+    if let Some(parent) = outgoing.traceparent {
+        request.headers_mut().insert(TRACEPARENT, parent.clone());
     }
     if let Some(rank) = outgoing.rank {
         request.headers_mut().insert(X_DATA_PARALLEL_RANK, rank.into());

@@ -5,6 +5,7 @@
 
 mod client;
 mod fleet;
+mod otlp;
 mod policies;
 mod poll;
 mod random;
@@ -15,6 +16,7 @@ mod steady;
 
 pub use client::{Answer, Client, Stream};
 pub use fleet::{Fleet, route_all, worker_toml, workers_toml};
+pub use otlp::{OtlpReceiver, attribute};
 pub use policies::{
     HOSTILE, Hostile, avoids_who_failed, favours, mends_after, scores_too_few, sends_to, spins_at_events,
     traps_at_events, traps_scoring,

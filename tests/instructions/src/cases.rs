@@ -15,7 +15,9 @@ use routing::{
 };
 use tokenize::{Budget, Chat, FilePaths, Model, Rendered, TokenizationCache};
 
-type Outcome = Result<(), Box<dyn Error>>;
+use crate::trace_cases;
+
+pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
 /// Case to be counted.
 pub(crate) struct Case {
@@ -82,6 +84,18 @@ pub(crate) const CASES: &[Case] = &[
     case("turn-1k", "the same of a KiB, in three messages", 20, |times| {
         turned(2, 400, times)
     }),
+    case(
+        "trace-notes",
+        "the notes of a request that is not sampled",
+        100,
+        trace_cases::noted,
+    ),
+    case(
+        "trace-spans",
+        "the notes of a request, and its spans, which the exporter's thread makes",
+        20,
+        trace_cases::exported,
+    ),
 ];
 
 /// Returns a chat's body about so long.

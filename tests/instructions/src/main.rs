@@ -9,6 +9,7 @@
 mod baseline;
 mod cases;
 mod count;
+mod trace_cases;
 
 use std::env;
 use std::error::Error;

@@ -25,7 +25,7 @@ pub(crate) use self::feeds::feed_plan;
 pub(crate) use self::pipelines::{BrokenPipeline, PipelineWatches, policy_reports, policy_versions};
 pub(crate) use self::record::{record_files, record_spec};
 pub(crate) use self::tokens::models_spec;
-pub(crate) use self::traces::export_spec;
+pub(crate) use self::traces::{export_spec, tracing_spec};
 use self::workers::member_names;
 pub(crate) use self::workers::worker_specs;
 use external_resources::ExternalResources;

@@ -137,6 +137,7 @@ impl Planner<'_> {
             limits: compose::request_limits(config),
             edge: compose::edge_spec(config, &resources.certificates),
             record: compose::record_spec(config, self.recorder),
+            traces: compose::tracing_spec(config, self.exporter),
             clients: compose::client_specs(config, &resources.keys),
             // They reveal other clients' prompts and the workers' addresses to a client.
             decision_headers: config

@@ -56,6 +56,12 @@ pub struct AccessRequest {
     pub stream: Option<bool>,
     /// Generation of the configuration.
     pub generation: u64,
+    /// Id of the trace, while traces are on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<Box<str>>,
+    /// Set if the trace was sampled at the arrival.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<bool>,
 }
 
 /// Route of a request, and the workers it was sent to.
@@ -247,6 +253,8 @@ mod tests {
                 model: text("m"),
                 stream: Some(true),
                 generation: 3,
+                trace_id: text("4bf92f3577b34da6a3ce929d0e0e4736"),
+                sampled: Some(true),
             },
             placement: AccessPlacement {
                 pool: text("chat"),

@@ -25,6 +25,11 @@ pub(crate) const X_CONDUCTOR_EXPLAIN: HeaderName = HeaderName::from_static("x-co
 /// A client's session, for policies with affinity.
 pub(crate) const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
+/// Trace context of W3C.
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// Vendors' part of the trace context.
+pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
 /// Hop-by-hop headers (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),

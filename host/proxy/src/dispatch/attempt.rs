@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use placement::WorkerChoice;
+use request_traces::LegKind;
 use routing::{LoadLease, WorkerLoad};
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -23,6 +24,7 @@ use crate::fleet::health::AttemptToken;
 use crate::fleet::pool::{Member, WorkerPool};
 use crate::limits::retries;
 use crate::observe::events::{LifecycleEvents, RequestFacts};
+use crate::observe::spans::AttemptSpan;
 
 /// A worker's answer, with everything that lives as long as its body.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct BegunAttempt {
     /// Token of this attempt for the worker's health. The worker's health changes with the first byte of the body.
     pub(crate) token: AttemptToken,
     pub(crate) dispatched: Instant,
+    /// Notes of the attempt for the request's trace.
+    pub(crate) span: AttemptSpan,
 }
 
 /// Decision that the response reports in its headers.
@@ -61,6 +65,7 @@ pub(crate) struct DecisionReport {
 #[derive(Debug)]
 pub(crate) struct AttemptSpec {
     pub(crate) choice: WorkerChoice,
+    pub(crate) leg: LegKind,
     pub(crate) lease: LoadGuard,
     pub(crate) body: Bytes,
     /// Data-parallel rank that the request is pinned to.
@@ -89,6 +94,7 @@ impl AttemptSpec {
         };
         Self {
             choice,
+            leg: LegKind::Whole,
             lease: book_prompt(request, choice),
             body: request.body.clone(),
             rank: pinned_rank(request, choice),
@@ -114,7 +120,12 @@ pub(crate) fn pinned_rank(request: &InferenceRequest, choice: WorkerChoice) -> O
 
 impl BegunAttempt {
     /// Records the dispatch of a request to a worker.
-    pub(crate) fn begin(request: &InferenceRequest, choice: WorkerChoice, lease: LoadGuard) -> Self {
+    pub(crate) fn begin(
+        request: &InferenceRequest,
+        choice: WorkerChoice,
+        lease: LoadGuard,
+        leg: LegKind,
+    ) -> Self {
         let member = &request.pool().workers.members[choice.member];
         debug!(
             seq = request.head.seq,
@@ -127,18 +138,21 @@ impl BegunAttempt {
         request.progress.is_sent.store(true, Ordering::Relaxed);
         lease.dispatched();
         let dispatched = Instant::now();
-        request.head.watch.stages.dispatched(dispatched);
+        let watch = &request.head.watch;
+        watch.stages.dispatched(dispatched);
         Self {
             member: choice.member,
             lease,
             token,
             dispatched,
+            span: watch.spans.attempt(member.worker.shared_spec(), leg, dispatched),
         }
     }
 
     /// Records the head of the worker's answer in its health.
     pub(crate) fn answered(&self, pool: &WorkerPool, status: StatusCode, headers: &HeaderMap) {
         let member = &pool.members[self.member];
+        self.span.answered(status);
         if status.is_server_error() {
             pool.server_error(member, self.token, status);
         }
@@ -155,6 +169,7 @@ impl BegunAttempt {
         let member = &pool.members[self.member];
         self.lease.failed();
         member.link.metrics.failed(FailureKind::from(error));
+        self.span.failed(FailureKind::from(error));
         let is_crash = matches!(error, SendError::Closed(_) | SendError::KeptClosed(_));
         let is_ejected = if is_crash && !is_leg {
             request.progress.crashes.add(self.member, self.token);
@@ -169,15 +184,18 @@ impl BegunAttempt {
 /// Sends the request and waits for the head of the answer.
 pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Result<Answer, SendError> {
     let member = &request.pool().workers.members[spec.choice.member];
+    let once = spec.once || request.progress.crashes.count() > 0;
+    let mut attempt = BegunAttempt::begin(request, spec.choice, spec.lease, spec.leg);
+    let parent = attempt.span.header().cloned();
     let outgoing = OutgoingRequest {
         method: &request.head.method,
         target: &request.head.target,
         headers: &request.head.headers,
         rank: spec.rank,
         body: &spec.body,
-        once: spec.once || request.progress.crashes.count() > 0,
+        traceparent: parent.as_ref(),
+        once,
     };
-    let mut attempt = BegunAttempt::begin(request, spec.choice, spec.lease);
     let answer = member.link.upstream.forward(outgoing, spec.limits);
     // An answer in one piece hides its first token; a leg has rules of its own.
     let hides_first_token = !request.params.stream && !spec.once;
@@ -189,6 +207,7 @@ pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Resul
     };
     match outcome {
         Ok(response) => {
+            attempt.span.connected(response.body().connected_at());
             attempt.answered(&request.pool().workers, response.status(), response.headers());
             Ok(Answer {
                 report: DecisionReport::of(request, spec.choice),

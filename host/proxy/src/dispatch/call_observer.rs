@@ -1,12 +1,14 @@
 //! Observer of the server's decisions: metrics of the calls, the record of a request, and the log of faults and circuits.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use placement::{CallAnswer, CallFault, CalledPolicy, Candidates, PlacementObserver, PolicyCall};
+use request_traces::{CalledPolicyNote, DecisionNote, GivenAnswer};
 use routing::{Chosen, CircuitChange, Decision, Phase, Policy, Verdict};
 use tracing::{info, warn};
 
-use crate::base::label::VerdictKind;
+use crate::base::label::{VERDICTS, VerdictKind};
 use crate::base::request_id::RequestId;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::router_view::RouterView;
@@ -68,6 +70,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         candidates: &Candidates,
         answer: CallAnswer<'_>,
     ) {
+        self.note_call(call, &answer);
         let is_fallback = matches!(answer.policy, CalledPolicy::Fallback);
         if is_fallback && self.request.progress.trace.is_none() {
             return;
@@ -120,6 +123,12 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
     ) {
         let deciding = self.request.policy(call.facts().phase);
         let (kind, error) = (fault.kind(), fault.error());
+        self.request.head.watch.spans.note(|trace| {
+            if let Some(note) = trace.decisions.last_mut() {
+                note.answer.verdict = None;
+                note.answer.fault = Some(kind.as_str());
+            }
+        });
         deciding.metrics.failed(kind);
         let version = &*chosen.version().id;
         if let CircuitChange::Opened(rest) = change {
@@ -162,6 +171,48 @@ impl CallObserver<'_> {
                 policy_version: version.map(Into::into),
                 fallback: Some(version.is_none()),
             };
+        });
+    }
+
+    /// Notes a call for the request's trace. The chosen workers are added once the decision is made.
+    fn note_call(&mut self, call: &PolicyCall<'_, RouterView<'_>>, answer: &CallAnswer<'_>) {
+        let request = self.request;
+        if !request.head.watch.spans.is_on() {
+            return;
+        }
+        let ended = Instant::now();
+        let called = self.called.unwrap_or(ended);
+        // The fallback is called about the candidates of the failed call.
+        let began = self.started.take().unwrap_or(called);
+        let facts = call.facts();
+        let version = match answer.policy {
+            CalledPolicy::Version(chosen) => Some(Arc::clone(&chosen.version().id)),
+            CalledPolicy::Fallback => None,
+        };
+        let verdict = answer
+            .answer
+            .as_ref()
+            .ok()
+            .map(|verdict| VERDICTS[kind(verdict) as usize].1);
+        request.head.watch.spans.note(|trace| {
+            trace.decisions.push(DecisionNote {
+                began,
+                called,
+                ended,
+                policy: CalledPolicyNote {
+                    name: request.policy(facts.phase).versions.name().into(),
+                    version,
+                    arm: request.assignment.map(|assignment| assignment.arm),
+                },
+                phase: facts.phase.as_str(),
+                attempt: facts.attempt,
+                candidates: call.candidates(),
+                best_tokens: None,
+                answer: GivenAnswer {
+                    verdict,
+                    ..GivenAnswer::default()
+                },
+            });
         });
     }
 

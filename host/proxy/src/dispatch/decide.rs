@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use placement::{
     AttemptState, Candidates, DecisionContext, EligibleSet, NoCandidate, PlacementOutcome, PlacementPart,
+    WorkerChoice, WorkerPlacement,
 };
+use routing::Phase;
 
 use crate::dispatch::call_observer::CallObserver;
 use crate::dispatch::dispatcher::Dispatcher;
@@ -16,6 +18,34 @@ use crate::dispatch::shadow::{Captured, DecidedPlacement};
 thread_local! {
     /// Buffers of the thread, taken for the time of a decision.
     static CANDIDATES: Cell<Candidates> = Cell::default();
+}
+
+/// Notes the chosen workers in the calls of a decision, for the request's trace.
+fn note_workers(request: &InferenceRequest, placement: &WorkerPlacement, attempt: u32) {
+    request.head.watch.spans.note(|trace| {
+        let spec = |choice: WorkerChoice| {
+            let member = &request.pool().workers.members[choice.member];
+            Arc::clone(member.worker.shared_spec())
+        };
+        let calls = trace.decisions.iter_mut().rev();
+        for call in calls.take_while(|call| call.attempt == attempt) {
+            if call.answer.verdict != Some("route") {
+                continue;
+            }
+            let is_prefill = call.phase == Phase::Prefill.as_str();
+            let choice = placement
+                .prefills
+                .filter(|_| is_prefill)
+                .unwrap_or(placement.answers);
+            call.best_tokens = choice.best;
+            call.answer.matched_tokens = choice.matched;
+            call.answer.worker = Some(spec(choice));
+            call.answer.prefill = placement
+                .prefills
+                .filter(|_| call.phase == Phase::Mixed.as_str())
+                .map(spec);
+        }
+    });
 }
 
 /// Decides once. Nothing is allocated but the one shared value that a policy queries.
@@ -38,6 +68,9 @@ pub(crate) fn decide(
         candidates: &mut candidates,
     };
     let Ok(outcome) = context.decide(part);
+    if let PlacementOutcome::Dispatch(placement) = &outcome {
+        note_workers(request, placement, state.attempt);
+    }
     // A request is offered to its shadows once: further tries are for want of another worker.
     if let PlacementOutcome::Dispatch(placement) = &outcome
         && part == PlacementPart::Request

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::observe::events::EventHub;
+use crate::observe::spans::TracingSpec;
 use crate::record::RecordSpec;
 
 /// Settings of decisions.
@@ -14,6 +15,8 @@ pub(crate) struct DecisionSettings {
     pub(crate) policy_headers: Box<[String]>,
     /// Settings of the decision log.
     pub(crate) record: RecordSpec,
+    /// Settings of traces. `None` while they are off.
+    pub(crate) traces: Option<Arc<TracingSpec>>,
     /// Event hub, the same one in every snapshot.
     pub(crate) events: Arc<EventHub>,
 }

@@ -330,6 +330,7 @@ async fn tokenize_at_worker(
         headers: &head.headers,
         rank: None,
         once: false,
+        traceparent: None,
         body: &body,
     };
     let mut refusal = Refusal::NoWorker(None);

@@ -223,6 +223,7 @@ impl Service {
             client: None,
             method: request.method(),
             path: endpoint.path(),
+            trace: None,
             arrived: Instant::now(),
             generation: snapshot.generation.0,
         });

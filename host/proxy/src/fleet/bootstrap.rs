@@ -241,6 +241,7 @@ impl Bootstrap {
             headers: &HeaderMap::new(),
             rank: None,
             once: false,
+            traceparent: None,
             body: &Bytes::new(),
         };
         let limits = SendTimeouts {

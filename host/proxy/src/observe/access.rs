@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use decision_log::{AccessLine, AccessRequest, RecordSpec, Recorder};
 use http::{HeaderValue, Method, StatusCode};
 use inference_api::Tail;
+use request_traces::TraceIdentity;
 
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::base::reply::Refusal;
@@ -30,6 +31,8 @@ pub(crate) struct AccessStart<'a> {
     pub(crate) method: &'a Method,
     /// Path of the endpoint, without ids.
     pub(crate) path: &'a str,
+    /// Ids of its trace, while traces are on.
+    pub(crate) trace: Option<TraceIdentity>,
     pub(crate) arrived: Instant,
     /// Generation of the configuration.
     pub(crate) generation: u64,
@@ -72,6 +75,8 @@ impl AccessHandle {
             model: None,
             stream: None,
             generation: start.generation,
+            trace_id: start.trace.map(|ids| ids.trace.to_string().into()),
+            sampled: start.trace.map(|ids| ids.is_sampled),
         };
         Self(Some(Arc::new(AccessRecord {
             recorder: Arc::clone(&spec.recorder),
@@ -218,7 +223,7 @@ fn per_token(time: Duration, tokens: Option<u64>) -> Option<Duration> {
 }
 
 /// Returns the name of a method. Clients make up others.
-fn method_name(method: &Method) -> &'static str {
+pub(crate) fn method_name(method: &Method) -> &'static str {
     const METHODS: [(Method, &str); 7] = [
         (Method::POST, "POST"),
         (Method::GET, "GET"),
@@ -268,6 +273,7 @@ mod tests {
             client: None,
             method: &Method::POST,
             path: "/v1/completions",
+            trace: None,
             arrived: Instant::now(),
             generation: 1,
         })

@@ -1,4 +1,4 @@
-//! Observers: stage times, access records, events, experiments and names of deciding policies.
+//! Observers: stage times, access records, notes for traces, events, experiments and names of deciding policies.
 
 pub(crate) mod access;
 pub(crate) mod decided_by;
@@ -9,5 +9,6 @@ pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod pipeline_parts;
 pub(crate) mod policies;
+pub(crate) mod spans;
 pub(crate) mod stages;
 pub(crate) mod watch;

@@ -1,8 +1,9 @@
-//! Observation of one request on its way to a worker: its stage times, and its record in the access log.
+//! Observation of one request on its way to a worker: its stage times, its record in the access log, and its notes for a trace.
 
 use std::time::Instant;
 
 use crate::observe::access::AccessHandle;
+use crate::observe::spans::SpanHandle;
 use crate::observe::stages::{RequestStage, StageClock};
 
 /// Observation of one request. Its decisions and attempts add to it.
@@ -10,15 +11,18 @@ use crate::observe::stages::{RequestStage, StageClock};
 pub(crate) struct RequestWatch {
     /// Record of the request in the access log.
     pub(crate) access: AccessHandle,
+    /// Notes for the request's trace.
+    pub(crate) spans: SpanHandle,
     /// Times of the stages before the answer.
     pub(crate) stages: StageClock,
 }
 
 impl RequestWatch {
     /// Starts at the arrival of a request.
-    pub(crate) fn start(arrived: Instant, access: AccessHandle) -> Self {
+    pub(crate) fn start(arrived: Instant, access: AccessHandle, spans: SpanHandle) -> Self {
         Self {
             access,
+            spans,
             stages: StageClock::start(arrived),
         }
     }
@@ -28,5 +32,6 @@ impl RequestWatch {
         let time = started.elapsed();
         self.stages.add(stage, time);
         self.access.took(stage, time);
+        self.spans.took(stage, started);
     }
 }

@@ -33,6 +33,7 @@ use crate::dispatch::request_head::RequestHead;
 use crate::dispatch::router_view::HoldWindow;
 use crate::fleet::catalog::RequestModel;
 use crate::observe::access::AccessHandle;
+use crate::observe::spans::SpanHandle;
 use crate::observe::watch::RequestWatch;
 use crate::record::{RecordSpec, Recorder};
 use crate::request::body_facts;

@@ -261,6 +261,7 @@ fn snapshot_spec(
             request_timeout: None,
             attempts: 3,
         },
+        traces: None,
         record: RecordSpec::nothing(Recorder::of_run(
             &mut Registry::default(),
             RunNumber(state.spec.seed << 32),
@@ -303,7 +304,7 @@ pub(super) async fn server_request(
             method: Method::POST,
             target: "/v1/completions".parse().unwrap(),
             headers: HeaderMap::new(),
-            watch: RequestWatch::start(Instant::now(), AccessHandle::default()),
+            watch: RequestWatch::start(Instant::now(), AccessHandle::default(), SpanHandle::default()),
         },
         body: vec![b'x'; 4 * state.request.prompt_tokens as usize].into(),
         params: RequestParams {

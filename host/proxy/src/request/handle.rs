@@ -43,7 +43,7 @@ pub(crate) async fn infer(
         client,
         reservation,
     } = ClientArrival::new(proxy, &snapshot, endpoint, head, from);
-    let access = head.watch.access.clone();
+    let (access, spans) = (head.watch.access.clone(), head.watch.spans.clone());
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&head.id), path = head.path());
     let answered = async {
@@ -53,12 +53,14 @@ pub(crate) async fn infer(
         };
         answer.unwrap_or_else(|refusal| {
             access.refused(&refusal);
+            spans.refused(&refusal);
             client.refuse(&refusal).map(Body::from)
         })
     };
     let mut response = answered.instrument(span).await;
     // A stream may begin with comments, before a worker answers.
     access.status(response.status());
+    spans.status(response.status());
     client.set(response.headers_mut());
     response
 }
@@ -69,6 +71,7 @@ async fn refuse_client(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body
     let class = head.endpoint.spec().class;
     proxy.metrics.dispatch.unrouted(class, &refusal);
     head.watch.access.refused(&refusal);
+    head.watch.spans.refused(&refusal);
     body_reader::drain_body(&head.headers, body).await;
     refusal
 }
@@ -86,6 +89,11 @@ async fn answer(
         .await
         .map_err(|error| proxy.unrouted(head.endpoint.spec().class, error.into()))?;
     head.watch.took(RequestStage::Read, head.arrived);
+    head.watch.spans.note(|trace| {
+        if let Some(read) = &mut trace.read {
+            read.bytes = body.len() as u64;
+        }
+    });
     let arrived = ArrivedRequest {
         head,
         body,

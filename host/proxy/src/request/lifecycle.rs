@@ -21,6 +21,7 @@ use crate::limits::admission::Permit;
 use crate::limits::clients::RateLimitGuard;
 use crate::observe::access::AccessHandle;
 use crate::observe::experiments::Enrollment;
+use crate::observe::spans::SpanHandle;
 use crate::observe::stages::RequestStage;
 use crate::record::{ResponseUsage, Trace};
 use crate::request::meter::{MeterStart, RequestMeter};
@@ -52,6 +53,8 @@ struct RequestRecords {
     trace: Option<Arc<Trace>>,
     /// Record in the access log.
     access: AccessHandle,
+    /// Notes for the request's trace.
+    spans: SpanHandle,
 }
 
 impl RequestLifecycle {
@@ -132,6 +135,11 @@ impl RequestLifecycle {
         self.records.access = access;
     }
 
+    /// Attaches the notes for the request's trace.
+    pub(crate) fn trace_spans(&mut self, spans: SpanHandle) {
+        self.records.spans = spans;
+    }
+
     /// Returns the request's record in the access log.
     pub(crate) fn access(&self) -> &AccessHandle {
         &self.records.access
@@ -168,6 +176,7 @@ impl RequestLifecycle {
         }
         self.meter.answered(status);
         self.records.access.status(status);
+        self.records.spans.status(status);
     }
 
     /// Records the first byte of a streamed answer.
@@ -181,6 +190,7 @@ impl RequestLifecycle {
             trace.first_token(after);
         }
         self.records.access.first_token(after, now);
+        self.records.spans.first_token(after);
     }
 
     /// Records a piece of the answer that passed, of that many bytes. `tail` has it. `streamed`: the time of a piece of
@@ -214,6 +224,7 @@ impl RequestLifecycle {
             enrollment.read(tail);
         }
         self.records.access.read(tail);
+        self.records.spans.read(tail);
         if let Some(trace) = &self.records.trace {
             trace.read(ResponseUsage {
                 prompt: tail.prompt_tokens(),
@@ -234,6 +245,7 @@ impl RequestLifecycle {
             trace.refused(refusal.status().as_u16(), refusal.code());
         }
         self.records.access.refusal(&refusal);
+        self.records.spans.refusal(&refusal);
         self.finish(refusal.outcome());
         refusal
     }
@@ -257,6 +269,7 @@ impl RequestLifecycle {
                 trace.ended(OUTCOMES[outcome as usize].1, after);
             }
             self.records.access.end(outcome, after);
+            self.records.spans.end(outcome);
         }
     }
 }

@@ -190,6 +190,7 @@ async fn ask_one(link: &WorkerHandle, headers: &HeaderMap, limits: &RequestLimit
         headers,
         rank: None,
         once: false,
+        traceparent: None,
         body: &Bytes::new(),
     };
     let limits = SendTimeouts {

@@ -168,6 +168,7 @@ impl TokenQuery<'_> {
             headers: &headers,
             rank: None,
             once: false,
+            traceparent: None,
             body: &self.body,
         };
         let limits = SendTimeouts {

@@ -261,6 +261,7 @@ impl Builder {
             models: self.models_spec.clone(),
             limits: self.limits,
             record: self.record.clone(),
+            traces: None,
             decision_headers: self.decision_headers,
             edge: self.edge.clone(),
             clients: self.clients.clone(),

@@ -12,8 +12,8 @@ use crate::notes::{AttemptNote, DecisionNote, EndKind, LegKind, QueueNote, Reque
 use crate::otlp::{AnyValue, ArrayValue, Span, SpanKind, Value};
 use crate::span_builder::SpanBuilder;
 
-/// Reading of a body that has a span of its own.
-const LONG_READ: Duration = Duration::from_millis(1);
+/// Time from which the reading of a body and a wait have spans of their own.
+const LONG: Duration = Duration::from_millis(1);
 /// Status from which an answer is a fault.
 const SERVER_ERROR: u16 = 500;
 
@@ -28,14 +28,15 @@ pub fn request_spans(trace: &RequestTrace) -> Vec<Span> {
     let mut spans = vec![request_span(trace)];
     if let Some(read) = trace.read {
         let span = inner(names::SPAN_READ).lasts(trace.facts.arrived, read.ended);
-        let is_long = read.ended.saturating_duration_since(trace.facts.arrived) > LONG_READ;
+        let is_long = read.ended.saturating_duration_since(trace.facts.arrived) > LONG;
         spans.extend(is_long.then(|| span.with(names::HTTP_BODY_SIZE, read.bytes).end()));
     }
     if let Some(tokens) = trace.tokens {
         let span = inner(names::SPAN_TOKENS).lasts(tokens.began, tokens.ended);
         spans.push(span.maybe(names::PROMPT_TOKENS, tokens.tokens).end());
     }
-    for wait in &trace.queue {
+    let is_long = |wait: &&QueueNote| wait.ended.saturating_duration_since(wait.began) > LONG;
+    for wait in trace.queue.iter().filter(is_long) {
         spans.push(queue_span(inner(names::SPAN_QUEUE), *wait));
     }
     for call in &trace.decisions {
@@ -80,7 +81,6 @@ fn request_span(trace: &RequestTrace) -> Span {
 fn queue_span(span: SpanBuilder<'_>, wait: QueueNote) -> Span {
     span.lasts(wait.began, wait.ended)
         .with(names::HELD, wait.is_held)
-        .with(names::ADMITTED, wait.is_admitted)
         .end()
 }
 
@@ -119,7 +119,8 @@ fn attempt_span(trace: &RequestTrace, at: usize, attempt: &AttemptNote) -> Span 
     };
     let status = attempt.status.filter(|status| *status >= SERVER_ERROR);
     let of_status = status.map(|status| status.to_string());
-    let left = (trace.end.kind == EndKind::ClientLeft && times.ended.is_none()).then_some(names::CLIENT_LEFT);
+    let is_cut = trace.end.kind == EndKind::ClientLeft && times.last_byte.is_none();
+    let left = (is_cut && at + 1 == trace.attempts.len()).then_some(names::CLIENT_LEFT);
     let is_fault = attempt.error.is_some() || status.is_some();
     let (address, port) = address_of(&attempt.worker.url);
     let (leg, dialect) = match attempt.leg {
@@ -139,6 +140,7 @@ fn attempt_span(trace: &RequestTrace, at: usize, attempt: &AttemptNote) -> Span 
         .with(names::WORKER, &*attempt.worker.name)
         .with(names::LEG, leg)
         .maybe(names::DIALECT, dialect)
+        .event(names::EVENT_CONNECTED, times.connected)
         .event(names::EVENT_HEAD, times.head)
         .event(names::EVENT_FIRST_BYTE, times.first_byte)
         .event(names::EVENT_LAST_BYTE, times.last_byte)

@@ -35,6 +35,7 @@ mod shown;
 mod silence;
 mod stores;
 mod tokens;
+mod traces;
 mod trials;
 mod workers;
 

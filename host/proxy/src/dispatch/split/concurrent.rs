@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use inference_api::{Handshake, PrefillAnswer};
+use request_traces::LegKind;
 use routing::Dialect;
 use tracing::info;
 use worker_client::SendError;
@@ -182,6 +183,7 @@ async fn begin(attempt: &PairAttempt<'_>) -> Result<Transfer, Failed> {
     let request = attempt.request;
     let spec = AttemptSpec {
         choice: attempt.prefill,
+        leg: LegKind::Prefill(attempt.handover.dialect.as_str()),
         lease: attempt::book_prompt(request, attempt.prefill),
         body: attempt.bodies.prefill(&handshake_params.of(attempt)),
         rank: handshake_params
@@ -264,6 +266,7 @@ fn ask_decode(attempt: &PairAttempt<'_>, handshake_params: &HandshakeParams) -> 
     let request = attempt.request;
     AttemptSpec {
         choice: attempt.decode,
+        leg: LegKind::Decode,
         lease: attempt::book_awaiting(request, attempt.decode),
         body: attempt.bodies.decode(&handshake_params.of(attempt)),
         rank: attempt::pinned_rank(request, attempt.decode),

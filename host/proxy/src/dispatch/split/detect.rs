@@ -354,6 +354,7 @@ async fn page(link: &WorkerHandle, page: &PathAndQuery) -> Result<Option<bytes::
         headers: &HeaderMap::new(),
         rank: None,
         once: false,
+        traceparent: None,
         body: &bytes::Bytes::new(),
     };
     let limits = SendTimeouts {

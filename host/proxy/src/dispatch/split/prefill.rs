@@ -13,7 +13,7 @@ use worker_client::{ReadError, read_body};
 use crate::base::headers::is_event_stream;
 use crate::base::label::FailureKind;
 use crate::dispatch::answer_check;
-use crate::dispatch::attempt::{self, Answer, AttemptSpec};
+use crate::dispatch::attempt::{self, Answer, AttemptSpec, BegunAttempt};
 use crate::dispatch::attempt_error::AttemptError;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::split::leg_error::LegError;
@@ -71,17 +71,25 @@ async fn read(
     }
     let member = &request.pool().workers.members[answer.attempt.member];
     let link = &member.link;
-    let (lease, timeouts, token) = (answer.attempt.lease, answer.timeouts, answer.attempt.token);
+    let (
+        timeouts,
+        BegunAttempt {
+            lease, token, span, ..
+        },
+    ) = (answer.timeouts, answer.attempt);
     let is_stream = is_event_stream(answer.response.headers());
     let mut body = answer.response.into_body();
     let read = read_body(&mut body, LONGEST_ANSWER, timeouts.idle).await;
     let answer = read.map_err(|error| {
-        link.metrics.failed(match error {
+        let kind = match error {
             ReadError::Stalled { .. } => FailureKind::IdleTimeout,
             _ => FailureKind::BrokenOff,
-        });
+        };
+        link.metrics.failed(kind);
+        span.failed(kind);
         AttemptError::BrokeOff(error)
     })?;
+    span.last_byte();
     link.upstream.checkin(body);
     lease.computed(started.elapsed());
     if is_stream && let Some(failed) = answer_check::failed_in_stream(request, member, token, &answer) {

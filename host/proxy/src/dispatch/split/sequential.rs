@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use inference_api::{Handshake, PrefillAnswer};
+use request_traces::LegKind;
 use routing::Dialect;
 use serde_json::value::RawValue;
 use tracing::warn;
@@ -33,6 +34,7 @@ pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Res
     let dialect = attempt.handover.dialect;
     let spec = AttemptSpec {
         choice: attempt.decode,
+        leg: LegKind::Decode,
         lease: decode_booking,
         // Where nixl hands nothing over, the client's own body is sent.
         body: attempt.bodies.decode(&handshake(
@@ -73,6 +75,7 @@ async fn run_prefill(attempt: &PairAttempt<'_>) -> Result<Prefilled, Failed> {
     let request = attempt.request;
     let spec = AttemptSpec {
         choice: attempt.prefill,
+        leg: LegKind::Prefill(attempt.handover.dialect.as_str()),
         lease: attempt::book_prompt(request, attempt.prefill),
         body: attempt.bodies.prefill(&handshake(attempt.handover.dialect, None)),
         rank: attempt::pinned_rank(request, attempt.prefill),

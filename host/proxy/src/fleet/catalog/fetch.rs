@@ -147,6 +147,7 @@ async fn fetch(
         headers: &headers,
         rank: None,
         once: false,
+        traceparent: None,
         body: &Bytes::new(),
     };
     let limits = SendTimeouts {

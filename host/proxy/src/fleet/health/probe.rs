@@ -79,6 +79,7 @@ async fn ask(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
         headers: &HeaderMap::new(),
         rank: None,
         once: false,
+        traceparent: None,
         body: &Bytes::new(),
     };
     let limits = SendTimeouts {

@@ -119,6 +119,7 @@ async fn get(link: &WorkerHandle, page: &PathAndQuery, patience: Duration) -> Re
         headers: &HeaderMap::new(),
         rank: None,
         once: false,
+        traceparent: None,
         body: &Bytes::new(),
     };
     let limits = SendTimeouts {

@@ -144,6 +144,7 @@ impl AnswerHandle {
     fn begun(&mut self, streamed: Option<Instant>) {
         self.has_begun = true;
         let Some(attempt) = &mut self.attempt else { return };
+        attempt.span.first_byte();
         if self.is_well {
             self.lifecycle.member(self.member).link.answered(attempt.token);
         }
@@ -160,6 +161,7 @@ impl AnswerHandle {
         self.lifecycle.read(&self.tail);
         if let Some(attempt) = &self.attempt {
             attempt.lease.decoded(|| self.tail.output_tokens());
+            attempt.span.last_byte();
             if self.is_well && !self.has_begun {
                 self.lifecycle.member(self.member).link.answered(attempt.token);
             }
@@ -204,7 +206,10 @@ impl AnswerHandle {
         let link = &member.link;
         link.metrics.failed(fault);
         let is_hung = fault == FailureKind::IdleTimeout && !self.has_begun;
-        let token = self.attempt.as_ref().map(|attempt| attempt.token);
+        let token = self.attempt.as_ref().map(|attempt| {
+            attempt.span.failed(fault);
+            attempt.token
+        });
         let is_ejected =
             is_hung && token.is_some_and(|token| self.lifecycle.pool().workers.failed(member, token, error));
         let worker = &*member.worker.spec().name;

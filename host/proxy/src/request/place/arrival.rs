@@ -15,9 +15,11 @@ use crate::base::reply::{self, Refusal};
 use crate::dispatch::request_head::RequestHead;
 use crate::limits::clients::{Entry, Principal, RateLimitGuard};
 use crate::observe::access::{AccessHandle, AccessStart};
+use crate::observe::spans::{SpanHandle, SpanStart};
 use crate::observe::watch::RequestWatch;
 use crate::proxy::Proxy;
 use crate::request::snapshot::Snapshot;
+use crate::request::trace::asks_to_be_explained;
 
 /// Headers of every response to one client: its request id, and its rate limits.
 #[derive(Debug, Clone)]
@@ -94,12 +96,27 @@ impl ClientArrival {
         let target = head.uri.into_parts().path_and_query;
         let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
         let arrived = Instant::now();
+        let path = logged_path(endpoint, &target);
+        let is_forced = snapshot.settings.traces.is_some() && asks_to_be_explained(&headers);
+        let start = SpanStart {
+            seq,
+            id: client.id(),
+            client: client.name(),
+            endpoint,
+            method: &head.method,
+            path,
+            arrived,
+            generation: snapshot.generation.0,
+            is_forced,
+        };
+        let spans = SpanHandle::begin(snapshot.settings.traces.as_ref(), &mut headers, start);
         let access = AccessHandle::begin(&snapshot.settings.record, || AccessStart {
             seq,
             id: Some(client.id()),
             client: client.name(),
             method: &head.method,
-            path: logged_path(endpoint, &target),
+            path,
+            trace: spans.identity(),
             arrived,
             generation: snapshot.generation.0,
         });
@@ -113,7 +130,7 @@ impl ClientArrival {
             method: head.method,
             target,
             headers,
-            watch: RequestWatch::start(arrived, access),
+            watch: RequestWatch::start(arrived, access, spans),
         };
         Self {
             head,

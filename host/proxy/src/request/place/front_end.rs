@@ -18,7 +18,7 @@ use super::answer_handle::{AnswerHandle, AnswerHead};
 use super::arrival::{ClientArrival, ClientHeaders};
 use super::header_changes::HeaderChanges;
 use super::open::{ArrivedRequest, OpenRequest, open};
-use crate::base::headers::strip_hop_by_hop;
+use crate::base::headers::{TRACEPARENT, strip_hop_by_hop};
 use crate::base::reply::{self, Refusal};
 use crate::dispatch::answer_check::{count_refusal, read_refusal};
 use crate::dispatch::attempt::{AttemptSpec, BegunAttempt, DecisionReport};
@@ -186,8 +186,10 @@ impl Place {
         let class = endpoint.spec().class;
         let arrival = ClientArrival::new(&self.proxy, &snapshot, endpoint, head, from);
         let (client, access) = (arrival.client, arrival.head.watch.access.clone());
+        let spans = arrival.head.watch.spans.clone();
         let refused = |refusal: Refusal| {
             access.refused(&refusal);
+            spans.refused(&refusal);
             refuse(&client, &refusal)
         };
         let reservation = arrival.reservation.map_err(|refusal| {
@@ -310,6 +312,12 @@ impl OpenPlacement {
             headers.add.push((X_DATA_PARALLEL_RANK, rank.into()));
         }
         let expected = spec.lease.expected_ttft();
+        let attempt = BegunAttempt::begin(&request, choice, spec.lease, spec.leg);
+        if let Some(parent) = attempt.span.header() {
+            headers.remove.push(TRACEPARENT);
+            headers.add.retain(|(name, _)| *name != TRACEPARENT);
+            headers.add.push((TRACEPARENT, parent.clone()));
+        }
         Placed {
             worker: PlacedWorker {
                 name: member.worker.spec().name.clone(),
@@ -327,7 +335,7 @@ impl OpenPlacement {
             },
             handle: PlacedHandle {
                 report: DecisionReport::of(&request, choice),
-                attempt: BegunAttempt::begin(&request, choice, spec.lease),
+                attempt,
                 placement: self,
             },
         }

@@ -91,6 +91,16 @@ pub(crate) async fn open(
         line.placement.route = Some(route + 1);
     });
     lifecycle.log_access(access.clone());
+    let spans = head.watch.spans.clone();
+    spans.note(|trace| {
+        let facts = &mut trace.facts;
+        facts.route = Some((route + 1, lifecycle.pool().workers.name.clone()));
+        let name = if is_known() { &*peek.model } else { OTHER_MODEL };
+        facts.model = (!peek.model.is_empty()).then(|| name.into());
+        facts.params.stream = Some(peek.stream);
+        facts.params.max_tokens = peek.max_tokens;
+    });
+    lifecycle.trace_spans(spans.clone());
     let routed = RoutedRequest {
         snapshot,
         route,
@@ -117,6 +127,12 @@ pub(crate) async fn open(
         line.placement.arm = request.assignment.map(|assignment| assignment.arm);
         let prompt = request.params.prompt.as_ref();
         line.size.prompt_tokens = prompt.map(|prompt| prompt.tokens() as u64);
+    });
+    spans.note(|trace| {
+        trace.facts.params.session = request.params.session;
+        if let (Some(note), Some(prompt)) = (&mut trace.tokens, &request.params.prompt) {
+            note.tokens = Some(prompt.tokens() as u64);
+        }
     });
     lifecycle.join(request.enrollment());
     if let (Some(reservation), Some(prompt)) = (lifecycle.reservation(), &request.params.prompt) {

@@ -23,6 +23,7 @@ use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::session::PlacedAnswer;
 use crate::limits::clients::RateLimitGuard;
 use crate::observe::access::{AccessHandle, AccessStart};
+use crate::observe::spans::AttemptSpan;
 use crate::observe::stages::StageClock;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
@@ -113,6 +114,7 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
         client: client.name(),
         method: &head.method,
         path: logged_path(head.uri.path()),
+        trace: None,
         arrived,
         generation: snapshot.generation.0,
     });
@@ -171,6 +173,7 @@ async fn from_worker(
         headers: &headers,
         rank: member.worker.spec().rank.map(|rank| rank.0),
         once: false,
+        traceparent: None,
         body: &body,
     };
     let start = MeterStart {
@@ -281,6 +284,7 @@ async fn send(
             lease,
             token: dispatch,
             dispatched,
+            span: AttemptSpan::default(),
         },
         report: DecisionReport::default(),
         timeouts: IdleTimeoutLimits {

@@ -36,6 +36,7 @@ use crate::limits::memory::MemoryReport;
 use crate::limits::retries::RetrySpec;
 use crate::observe::events::ListenerReport;
 use crate::observe::experiments::TrialSpec;
+use crate::observe::spans::TracingSpec;
 use crate::record::RecordSpec;
 use crate::request::metrics::ProxyMetrics;
 use crate::request::route::Route;
@@ -60,6 +61,8 @@ pub struct SnapshotSpec {
     pub edge: EdgeSpec,
     /// Settings of the decision log.
     pub record: RecordSpec,
+    /// Settings of traces. `None` for no traces.
+    pub traces: Option<Arc<TracingSpec>>,
     /// Set if answers report the deciding policy, the chosen worker, and how much of the prompt that worker holds.
     pub decision_headers: bool,
     /// Set if clients may read `/metrics`.

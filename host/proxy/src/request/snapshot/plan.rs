@@ -168,6 +168,7 @@ impl SnapshotPlan {
                 decision_headers: spec.decision_headers,
                 policy_headers: spec.policy_headers.into(),
                 record: spec.record,
+                traces: spec.traces,
                 events: previous.map_or_else(
                     || EventHub::new(metrics.observe.events.clone()),
                     |previous| Arc::clone(&previous.settings.events),
