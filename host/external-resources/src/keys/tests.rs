@@ -39,6 +39,17 @@ fn a_key_is_read_from_the_environment_or_a_files_first_line() {
 }
 
 #[test]
+fn headers_of_traces_are_read_as_keys_and_shown_by_no_debug_text() {
+    let traces = "[traces]\nendpoint = \"http://c:4318\"\nheaders = { X-Key = { env = \"KEY\" } }\n";
+    let text = format!("{traces}{}", pool("\"pass\""));
+    let keys = read(&text, Some("secret\n")).unwrap();
+    assert_eq!(keys.trace_headers()["x-key"], "secret");
+    assert!(!format!("{keys:?}").contains("secret"));
+    refused(read(&text, None), "`traces.headers.x-key`");
+    refused(read(&text, Some("a\u{7f}b")), "no header can carry it");
+}
+
+#[test]
 fn the_indexers_key_is_read_as_the_others_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");
