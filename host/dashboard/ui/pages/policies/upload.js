@@ -17,7 +17,8 @@ const TYPE = { 'Content-Type': 'application/wasm' };
 const COLUMNS = [
   { name: 'Scenario', isHead: true, cell: ({ name }) => name },
   { name: 'Result', cell: ({ passed }) => html`<${State} state=${passed ? 'passed' : 'failed'} />` },
-  { name: 'Detail', cell: ({ detail, message }) => detail ?? message ?? '' },
+  { name: 'About', hides: true, cell: ({ about }) => about },
+  { name: 'Verdict', cell: ({ verdict }) => verdict },
 ];
 
 export function Upload({ policies, onChange }) {
@@ -71,13 +72,15 @@ export function Upload({ policies, onChange }) {
           command=${curlFile('PUT', path, file.name, TYPE)} effect=${effect(policies, name)} />
       </div>`
     }
-    ${result?.error && html`<${Refused} error=${result.error} />`}
+    ${result?.error && html`<${Notice} kind="bad">${result.error.message}<//><${Report} report=${result.error.body} />`}
     ${
       result?.page &&
       html`
-      <${Notice} kind="good"><strong>${result.page.policy}</strong> <code>${result.page.version}</code> is
-        in ${result.page.file}.<//>
-      <${Table} caption="Scenarios" columns=${COLUMNS} rows=${result.page.scenarios} keyOf=${({ name: scenario }) => scenario} />`
+      <${Notice} kind=${result.page.active ? 'good' : 'warn'}>
+        <strong>${result.page.policy}</strong> <code>${result.page.version}</code> is in ${result.page.file}
+        ${result.page.active ? ' and active.' : `. It is not active yet: ${result.page.problem ?? 'it is being loaded'}.`}
+      <//>
+      <${Report} report=${result.page} />`
     }`;
 }
 
@@ -96,16 +99,16 @@ function effect({ policies, routes }, name) {
     : html`The policy <strong>${name}</strong> is added. No route uses it yet.`;
 }
 
-function Refused({ error }) {
+/** What the check of a component found: problems, warnings, and the scenarios that it ran through. */
+function Report({ report }) {
+  const { problems = [], warnings = [], scenarios = [] } = report ?? {};
   return html`
-    <${Notice} kind="bad">
-      <p>${error.message}</p>
-      ${
-        error.problems.length > 0 &&
-        html`<ul>${error.problems.map(
-          (problem, index) => html`
-        <li key=${index}>${typeof problem === 'string' ? problem : problem.message}</li>`,
-        )}</ul>`
-      }
-    <//>`;
+    ${[...problems, ...warnings].map(
+      ({ code, message, help }, index) => html`
+      <p key=${index}><code>${code}</code> ${message} ${help && html`<span class="sub">${help}</span>`}</p>`,
+    )}
+    ${
+      scenarios.length > 0 &&
+      html`<${Table} caption="Scenarios" columns=${COLUMNS} rows=${scenarios} keyOf=${({ name }) => name} />`
+    }`;
 }

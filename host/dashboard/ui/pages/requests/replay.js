@@ -5,6 +5,7 @@ import { Command } from '../../components/action.js';
 import { Choice } from '../../components/form.js';
 import { Notice } from '../../components/layout.js';
 import { curl } from '../../command.js';
+import { number } from '../../format.js';
 import { html } from '../../html.js';
 import { useResource } from '../../resource.js';
 import { useDisabled } from '../../rights.js';
@@ -37,26 +38,24 @@ export function Replay({ id, call }) {
       ${disabled && html`<p class="muted">${disabled}</p>`}
     </form>
     ${result?.error && html`<${Notice} kind="bad">${result.error.message}<//>`}
-    ${result?.page && html`<${ReplayResult} page=${result.page} original=${call} />`}
+    ${result?.page && html`<${ReplayResult} page=${result.page} columns=${call.columns} />`}
     <${Command} command=${curl('POST', path, { policy })} />`;
 }
 
-function ReplayResult({ page, original }) {
-  const before = original?.candidates.find(({ chosen }) => chosen === 'answers')?.worker ?? null;
-  const isSame = page.worker === before;
+function ReplayResult({ page, columns }) {
+  const { policy, version, agrees, original, candidates } = page;
   return html`
-    <${Notice} kind=${isSame ? 'info' : 'good'}>
-      <strong>${page.policy}</strong> ${page.version && html`<code>${page.version}</code>`}
-      ${
-        page.worker
-          ? html` chooses <strong>${page.worker}</strong>${isSame ? ', as before' : `, where it was ${before ?? 'undecided'}`}.`
-          : html` does not choose a worker: <code>${JSON.stringify(page.verdict)}</code>.`
-      }
-      ${page.prefill_worker && ` Prefill on ${page.prefill_worker}.`}
+    <${Notice} kind=${agrees ? 'info' : 'good'}>
+      <strong>${policy}</strong> <code>${version}</code> ${choice(page)}.
+      ${agrees ? ' That is the same.' : ` ${original.policy} ${choice(original)}.`}
     <//>
-    ${
-      page.candidates?.length > 0 &&
-      html`
-      <${Candidates} candidates=${page.candidates} columns=${page.columns ?? Object.keys(page.candidates[0].numbers)} />`
-    }`;
+    ${candidates.length > 0 && html`<${Candidates} candidates=${candidates} columns=${columns} />`}`;
+}
+
+/** Returns what a call decided, as the end of a sentence. */
+function choice({ verdict, detail, worker, prefill_worker, score }) {
+  if (verdict !== 'route') return `ends with ${verdict}${detail ? ` (${detail})` : ''}`;
+  const pair = prefill_worker && prefill_worker !== worker ? ` after prefill on ${prefill_worker}` : '';
+  const scored = typeof score === 'number' ? ` with a score of ${number(score)}` : '';
+  return `chooses ${worker}${pair}${scored}`;
 }
