@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
@@ -78,7 +79,8 @@ impl Admin {
             .merge(admin_index::pages())
             .merge(dashboard::pages())
             .fallback(admin_index::unknown)
-            .layer(guard);
+            .layer(guard)
+            .layer(middleware::map_response(no_store));
         let spec = PagesSpec {
             listener: PagesListener::Admin,
             key: "server.admin-listen",
@@ -126,6 +128,16 @@ impl Admin {
         }))
         .into_response()
     }
+}
+
+/// Keeps a response out of caches, unless it has rules of its own, and from being read as another type than its own.
+async fn no_store(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let caching = headers.entry(CACHE_CONTROL);
+    caching.or_insert(HeaderValue::from_static("no-store"));
+    let sniffing = headers.entry(X_CONTENT_TYPE_OPTIONS);
+    sniffing.or_insert(HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// Returns events by the reason of their rejection, or connections by the reason of their end.

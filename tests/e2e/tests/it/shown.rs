@@ -147,6 +147,7 @@ async fn the_admin_listener_has_an_index_whose_pages_are_all_there() {
         .unwrap();
     let browser = browser.whole().await.unwrap();
     assert!(browser.header("content-type").starts_with("text/html"));
+    assert_eq!(browser.header("cache-control"), "no-store");
     assert!(
         browser.text().contains("<a href=\"/admin/config\">"),
         "{}",
