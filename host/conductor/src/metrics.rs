@@ -1,5 +1,8 @@
 //! Metrics of reloads, versions of policies and overlays.
 
+use std::sync::atomic::AtomicU64;
+use std::time::UNIX_EPOCH;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -13,6 +16,8 @@ use runtime_overrides::{OverlayKind, OverlayReport};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ControlMetrics {
     generation: Gauge,
+    /// Unix time of the last activation.
+    applied: Gauge<f64, AtomicU64>,
     valid: Gauge,
     reloads: Family<ReloadLabels, Counter>,
     policy_versions: Family<PolicyLabels, Counter>,
@@ -51,6 +56,11 @@ impl ControlMetrics {
             metrics.generation.clone(),
         );
         registry.register(
+            "conductor_config_applied_timestamp_seconds",
+            "Unix time of the last activation of a snapshot",
+            metrics.applied.clone(),
+        );
+        registry.register(
             "conductor_config_last_reload_successful",
             "1 while the newest configuration file is active, 0 while it is refused",
             metrics.valid.clone(),
@@ -81,6 +91,9 @@ impl ControlMetrics {
             metrics.overlays.clone(),
         );
         metrics.valid.set(1);
+        for result in ["applied", "refused"] {
+            metrics.reloads.get_or_create(&ReloadLabels { result }).inc_by(0);
+        }
         metrics.overlays(&[]);
         metrics
     }
@@ -98,6 +111,8 @@ impl ControlMetrics {
     pub(crate) fn activated(&self, generation: Generation) {
         self.generation
             .set(i64::try_from(generation.0).unwrap_or(i64::MAX));
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default();
+        self.applied.set(now.as_secs_f64());
     }
 
     pub(crate) fn reload_applied(&self) {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use conductor_config::MetricsConfig;
 use decision_log::Recorder;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use proxy::{BucketBounds, ProxyMetrics};
 use trace_export::TraceExporter;
 
+use super::process;
 use crate::change_log::ChangeLog;
 use crate::metrics::ControlMetrics;
 use crate::reload::Reloader;
@@ -18,6 +20,8 @@ pub(super) struct Meters {
     pub(super) proxy: ProxyMetrics,
     pub(super) control: ControlMetrics,
     pub(super) recorder: Arc<Recorder>,
+    /// Delays of the runtime.
+    pub(super) delays: Histogram,
     pub(super) exporter: Arc<TraceExporter>,
     pub(super) changes: ChangeLog,
 }
@@ -30,6 +34,7 @@ impl Meters {
             proxy: ProxyMetrics::with_buckets(registry, &bounds),
             control: ControlMetrics::register(registry),
             recorder: Recorder::new(registry),
+            delays: process::register(registry, bounds.histogram("runtime_delay_seconds")),
             exporter: TraceExporter::new(registry),
             changes: ChangeLog::register(registry),
         }

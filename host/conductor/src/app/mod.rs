@@ -8,6 +8,7 @@ mod caches;
 mod idle;
 mod meters;
 mod pages;
+mod process;
 mod request_path;
 mod sockets;
 mod startup;
@@ -24,6 +25,7 @@ use local_files::ConfigSource;
 use logging::LogFilter;
 use observability::error_chain;
 use policy_store::{EngineOptions, MemoryWriter};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use proxy::DrainOutcome;
 use tokio::sync::Notify;
@@ -58,6 +60,8 @@ pub struct App {
     reloader: Box<Reloader>,
     pages: Pages,
     reload: Arc<Notify>,
+    /// Delays of the runtime, measured while it runs.
+    delays: Histogram,
 }
 
 /// Options of a router that come from its process.
@@ -117,6 +121,7 @@ impl App {
             memory_writer,
             reloader,
             reload: Arc::default(),
+            delays: meters.delays.clone(),
         })
     }
 
@@ -191,6 +196,10 @@ impl App {
         };
         let (pages, commands) = (self.pages, threads.commands.clone());
         let requests = pass_on(self.reload, commands.clone(), background.clone());
+        tasks::spawn(
+            "runtime-delay",
+            process::measure_delay(self.delays, background.clone()),
+        );
         tasks::spawn("discovery", discovery.run(background.clone()));
         tasks::spawn("reload-requests", requests);
         tasks::spawn("knowledge-log", pages.knowledge().keep_log(background.clone()));

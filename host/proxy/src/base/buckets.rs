@@ -126,9 +126,15 @@ impl BucketBounds {
         )
     }
 
-    /// Returns the names of all histograms of the request path.
+    /// Returns the names of all histograms.
     pub fn names() -> impl Iterator<Item = &'static str> {
         HISTOGRAMS.iter().map(|(name, _)| *name)
+    }
+
+    /// Returns a histogram with the bounds of that name.
+    #[must_use]
+    pub fn histogram(&self, name: &str) -> Histogram {
+        self.of(name).new_metric()
     }
 
     /// Returns the constructor of a histogram.

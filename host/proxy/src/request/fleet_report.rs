@@ -91,6 +91,18 @@ pub enum Health {
 }
 
 impl Health {
+    /// Every state in the order of its discriminant.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Pending,
+        Self::Ok,
+        Self::Returning,
+        Self::Ejected,
+        Self::Busy,
+        Self::Unhealthy,
+        Self::Draining,
+        Self::EngineUnknown,
+    ];
+
     /// Returns its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -23,6 +23,7 @@ mod instances;
 mod knowledge;
 mod messages;
 mod metrics;
+mod metrics_page;
 mod operator_pages;
 mod pd;
 mod policy;

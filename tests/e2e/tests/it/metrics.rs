@@ -1,10 +1,17 @@
 //! Names of metrics: each is documented, and former names have the values of their successors.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use harness::TestRouter;
+use http::Method;
+
+use crate::metrics_page::{Family, Format, parse};
 use crate::{chat, fast_fleet, router_over};
 
 const REFERENCE: &str = include_str!("../../../../host/docs/operation/metrics.md");
+
+/// Most series of a worker with one rank that publishes no events.
+const MOST_OF_A_WORKER: usize = 80;
 
 /// Former name, name, and their ratio.
 const RENAMED: [(&str, &str, f64); 5] = [
@@ -37,10 +44,14 @@ async fn page() -> String {
     router.admin.get("/metrics").await.unwrap().text()
 }
 
+fn is_family(code: &str) -> bool {
+    code.starts_with("conductor_") || code.starts_with("process_")
+}
+
 /// Returns the documented families. `NAME_{a,b}` stands for `NAME_a` and `NAME_b`.
 fn documented() -> BTreeSet<String> {
     let mut families = BTreeSet::new();
-    for start in REFERENCE.split('`').filter(|code| code.starts_with("conductor_")) {
+    for start in REFERENCE.split('`').filter(|code| is_family(code)) {
         let (name, labels) = start.split_once('{').unwrap_or((start, ""));
         if name.ends_with('_') {
             let parts = labels.trim_end_matches('}').split(',');
@@ -91,4 +102,51 @@ async fn a_former_name_has_the_value_of_its_successor() {
         let help = format!("# HELP {former} Deprecated: use {name}");
         assert!(page.contains(&help), "no `{help}` in:\n{page}");
     }
+}
+
+/// Returns the metrics page in a format.
+async fn scrape(router: &TestRouter, accept: &str) -> String {
+    let headers = [("accept", accept)];
+    let page = router.admin.stream(Method::GET, "/metrics", &headers, "".into());
+    page.await.unwrap().whole().await.unwrap().text()
+}
+
+#[tokio::test]
+async fn both_formats_have_the_same_series() {
+    let fleet = fast_fleet(1).await;
+    let router = router_over(&fleet, "ttft-queue").await;
+    let text = parse(&scrape(&router, "text/plain").await, Format::Text);
+    let openmetrics = parse(
+        &scrape(&router, "application/openmetrics-text").await,
+        Format::OpenMetrics,
+    );
+    let series = |families: &BTreeMap<String, Family>| {
+        let samples = families.values().flat_map(|family| &family.samples);
+        let named = samples.map(|sample| format!("{}{:?}", sample.name, sample.labels));
+        // The scrape itself changes the numbers of connections and tasks, not the series.
+        named.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(series(&text), series(&openmetrics));
+}
+
+/// Returns the number of series with a worker's label.
+async fn worker_series(workers: usize) -> usize {
+    let fleet = fast_fleet(workers).await;
+    let router = router_over(&fleet, "ttft-queue").await;
+    let families = parse(&scrape(&router, "text/plain").await, Format::Text);
+    let samples = families.values().flat_map(|family| &family.samples);
+    samples
+        .filter(|sample| sample.labels.iter().any(|(label, _)| label == "worker"))
+        .count()
+}
+
+#[tokio::test]
+async fn a_worker_has_a_bounded_number_of_series() {
+    let (two, four) = (worker_series(2).await, worker_series(4).await);
+    assert!(
+        four - two <= 2 * MOST_OF_A_WORKER,
+        "{two} series of 2 workers, {four} of 4"
+    );
+    let documented = format!("at most {MOST_OF_A_WORKER} series");
+    assert!(REFERENCE.contains(&documented), "no `{documented}` in metrics.md");
 }

@@ -39,7 +39,7 @@ const WORKER_GAUGES: [WorkerGauge; 14] = [
     ),
     (
         "worker_ttft_ewma_seconds",
-        "Moving average of the time to first token; NaN before the first",
+        "Moving average of the time to first token; absent before the first",
         |member| member.worker.load().read().ttft_ewma_ms / 1e3,
     ),
     (
@@ -49,17 +49,17 @@ const WORKER_GAUGES: [WorkerGauge; 14] = [
     ),
     (
         "worker_cost_prefill_error_ratio",
-        "Recent error of `cost.prefill-ms` with its queue, as a share of the measured time; NaN before the first prediction",
+        "Recent error of `cost.prefill-ms` with its queue, as a share of the measured time; absent before the first prediction",
         |member| member.worker.load().cost().errors().prefill,
     ),
     (
         "worker_cost_transfer_error_ratio",
-        "Recent error of `cost.transfer-ms`, as a share of the measured time; NaN before the first prediction",
+        "Recent error of `cost.transfer-ms`, as a share of the measured time; absent before the first prediction",
         |member| member.worker.load().cost().errors().transfer,
     ),
     (
         "worker_cost_tbt_error_ratio",
-        "Recent error of `cost.tbt-ms`, as a share of the measured time; NaN before the first prediction",
+        "Recent error of `cost.tbt-ms`, as a share of the measured time; absent before the first prediction",
         |member| member.worker.load().cost().errors().tbt,
     ),
     ("worker_connections", "Open connections to a worker", |member| {
@@ -87,7 +87,7 @@ const WORKER_GAUGES: [WorkerGauge; 14] = [
     ),
     (
         "worker_load_age_seconds",
-        "Age of the last load report of a worker's engine; NaN before the first",
+        "Age of the last load report of a worker's engine; absent before the first",
         |member| {
             let reported = member.worker.load().engine();
             reported.map_or(f64::NAN, |(_, at)| {
@@ -151,8 +151,13 @@ impl Collector for FleetCollector {
         for (name, help, read) in WORKER_GAUGES {
             let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for member in distinct(&snapshot.pools) {
+                let value = read(member);
+                // An unknown number would spoil every average and maximum.
+                if value.is_nan() {
+                    continue;
+                }
                 let label = [("worker", &*member.worker.spec().name)];
-                ConstGauge::new(read(member)).encode(gauge.encode_family(&label)?)?;
+                ConstGauge::new(value).encode(gauge.encode_family(&label)?)?;
             }
         }
         let mut engines = encoder.encode_descriptor(
@@ -173,7 +178,7 @@ impl Collector for FleetCollector {
 }
 
 /// Returns each worker once, however many pools it is in.
-fn distinct(pools: &[Arc<PoolState>]) -> Vec<&Member> {
+pub(super) fn distinct(pools: &[Arc<PoolState>]) -> Vec<&Member> {
     let mut members: Vec<&Member> = pools.iter().flat_map(|pool| &pool.workers.members).collect();
     members.sort_by_key(|member| member.worker.id());
     members.dedup_by_key(|member| member.worker.id());

@@ -3,6 +3,7 @@
 mod admission;
 mod edge;
 mod fleet;
+mod states;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use prometheus_client::registry::Registry;
 use self::admission::AdmissionCollector;
 use self::edge::EdgeCollector;
 use self::fleet::FleetCollector;
+use self::states::StateCollector;
 use crate::observe::experiments::encode_trials;
 use crate::request::metrics::ProxyMetrics;
 use crate::request::snapshot::SnapshotCell;
@@ -35,6 +37,7 @@ impl ProxyMetrics {
     pub fn watch(&self, registry: &mut Registry, cell: &Arc<SnapshotCell>) {
         let registry = registry.sub_registry_with_prefix("conductor");
         registry.register_collector(Box::new(FleetCollector::new(Arc::clone(cell))));
+        registry.register_collector(Box::new(StateCollector(Arc::clone(cell))));
         registry.register_collector(Box::new(EdgeCollector(Arc::clone(cell))));
         registry.register_collector(Box::new(TrialCollector(Arc::clone(cell))));
         registry.register_collector(Box::new(AdmissionCollector::new(Arc::clone(cell))));
