@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::admin::reload_page;
 use crate::admin_access::AdminKey;
-use crate::change_log::ConfigTexts;
+use crate::config_texts::ConfigTexts;
 use crate::instances::collect_up_to;
 use crate::refusal::{Refusal, only_get, only_get_or_put, only_post};
 use crate::reload::{CheckReport, FileAction, FileAnswer, FileEdit, RefusedEdit, ReloadCommand};

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use live_updates::ChangeLog;
 use proxy::{
     ArmReport, Disagreement, Look, Measure, Pick, ShadowReport, Shortage, SnapshotCell, StopCause,
     StopReport, TimesReport, TrialReport,
@@ -18,7 +19,6 @@ use proxy::{
 use serde_json::{Value, json};
 
 use crate::admin_access::{AdminKey, Listener};
-use crate::change_log::ChangeLog;
 use crate::refusal::{Refusal, only_get, only_post};
 
 /// The pages, on the operators' listener only.

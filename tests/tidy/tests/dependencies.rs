@@ -23,6 +23,17 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("dashboard", &[]),
     ("decision-log", &["routing"]),
     (
+        "live-updates",
+        &[
+            "admin-views",
+            "decision-log",
+            "kv-feed",
+            "kv-index",
+            "proxy",
+            "routing",
+        ],
+    ),
+    (
         "admin-views",
         &["conductor-config", "decision-log", "proxy", "routing"],
     ),
@@ -138,6 +149,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "kv-index",
             "kv-plane",
             "live-check",
+            "live-updates",
             "local-files",
             "logging",
             "mock-engine",

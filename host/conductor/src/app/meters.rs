@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use conductor_config::MetricsConfig;
 use decision_log::Recorder;
+use live_updates::ChangeLog;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use proxy::{BucketBounds, ProxyMetrics};
 use trace_export::TraceExporter;
 
 use super::process;
-use crate::change_log::ChangeLog;
 use crate::metrics::ControlMetrics;
 use crate::reload::Reloader;
 use policy_store::{CompileCollector, MemoryCollector, PolicyCollector, PolicyMemory};

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use conductor_tools::Exit;
 use kv_index::SharedPrefixIndex;
+use live_updates::LiveHub;
 use local_files::ConfigSource;
 use logging::LogFilter;
 use observability::error_chain;
@@ -44,7 +45,6 @@ use self::startup::Startup;
 use self::threads::{ThreadParts, Threads};
 use crate::indexer::Indexing;
 use crate::live_fleet::LiveFleet;
-use crate::live_updates::LiveHub;
 use crate::reload::{FilePlan, ReloadCommand, Reloader};
 use crate::tasks;
 

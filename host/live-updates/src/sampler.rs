@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use admin_views::{
@@ -20,25 +19,30 @@ use serde_json::json;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{LiveHub, LiveUpdate, TopicEvents};
 use crate::change_log::{ChangeLog, unix_seconds};
+use crate::hub::{LiveHub, LiveUpdate, TopicEvents};
 
 /// Interval of samples.
 const STEP: Duration = Duration::from_secs(1);
 
 /// Sources of the numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct LiveSources {
-    pub(crate) cell: Arc<SnapshotCell>,
-    pub(crate) feeds: Arc<KvFeeds>,
-    pub(crate) index: Arc<SharedPrefixIndex>,
-    pub(crate) recorder: Arc<Recorder>,
-    pub(crate) changes: ChangeLog,
+pub struct LiveSources {
+    /// Active snapshot.
+    pub cell: Arc<SnapshotCell>,
+    /// Event feeds of the workers.
+    pub feeds: Arc<KvFeeds>,
+    /// Prefix index.
+    pub index: Arc<SharedPrefixIndex>,
+    /// Recorded requests.
+    pub recorder: Arc<Recorder>,
+    /// Log of changes.
+    pub changes: ChangeLog,
 }
 
 /// The task.
 #[derive(Debug)]
-pub(crate) struct Sampler {
+pub struct Sampler {
     hub: Arc<LiveHub>,
     sources: LiveSources,
     started: Instant,
@@ -60,7 +64,9 @@ struct Shown {
 }
 
 impl Sampler {
-    pub(crate) fn new(hub: Arc<LiveHub>, sources: LiveSources) -> Self {
+    /// Creates the sampler of a hub.
+    #[must_use]
+    pub fn new(hub: Arc<LiveHub>, sources: LiveSources) -> Self {
         Self {
             hub,
             sources,
@@ -74,7 +80,7 @@ impl Sampler {
     }
 
     /// Samples until `stop` is cancelled.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(STEP);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let hub = Arc::clone(&self.hub);
@@ -91,7 +97,7 @@ impl Sampler {
     }
 
     /// Takes the sample of a second. Updates the viewers, if there are any.
-    fn sample(&mut self) {
+    pub fn sample(&mut self) {
         let pools = self.sources.cell.load().sample();
         self.rates = self.meter.measure(self.started.elapsed(), &pools);
         self.hub.history().add(unix_seconds(), &pools, &self.rates);
@@ -104,6 +110,12 @@ impl Sampler {
             self.note(ChangeKind::CanaryStopped, ChangeCause::Trial, summary);
         }
         self.publish(&pools);
+    }
+
+    /// Returns `true` if the last sample was sent to viewers.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.shown.is_some()
     }
 
     fn note(&self, kind: ChangeKind, cause: ChangeCause, summary: String) {
@@ -137,7 +149,7 @@ impl Sampler {
             self.shown = None;
             return false;
         }
-        let wants_full = self.hub.wants_full.swap(false, Ordering::AcqRel);
+        let wants_full = self.hub.take_want();
         let before = self.shown.take();
         let (shown, update) = self.update(pools, before, wants_full);
         self.shown = Some(shown);
@@ -218,74 +230,4 @@ fn event(topic: Topic, data: &impl Serialize) -> Option<Bytes> {
         "event: {}\ndata: {data}\n\n",
         topic.as_str()
     )))
-}
-
-#[cfg(test)]
-mod tests {
-    use local_files::ConfigSource;
-    use prometheus_client::registry::Registry;
-    use proxy::ProxyMetrics;
-    use runtime_overrides::Overlays;
-
-    use super::*;
-    use crate::app::Caches;
-    use crate::reload::{ActiveConfig, Planner, Steps, read};
-
-    const CONFIG: &str =
-        "[[pools.a.workers]]\nurl = \"http://a:1\"\n[[routes]]\npool = \"a\"\npolicy = \"round-robin\"\n";
-
-    /// Returns the sampler of a router without pools.
-    fn sampler() -> Sampler {
-        let source = ConfigSource::Text(CONFIG.to_owned());
-        let config = read(&source, CONFIG).expect("valid").config;
-        let idle = ActiveConfig::idle(&config, Overlays::default());
-        let mut registry = Registry::default();
-        let metrics = ProxyMetrics::new(&mut registry);
-        let caches = Caches::start(&config, &mut registry).unwrap();
-        let recorder = Recorder::new(&mut registry);
-        let planner = Planner {
-            steps: &Steps::default(),
-            source: &source,
-            metrics: &metrics,
-            recorder: &recorder,
-            exporter: &trace_export::TraceExporter::new(&mut registry),
-            discovery: &caches.plane.discovery,
-        };
-        let cell = SnapshotCell::new(planner.plan_idle(&idle).unwrap(), &metrics);
-        let sources = LiveSources {
-            cell: Arc::new(cell),
-            feeds: Arc::clone(&caches.plane.feeds),
-            index: Arc::clone(&caches.plane.index),
-            recorder,
-            changes: ChangeLog::default(),
-        };
-        Sampler::new(LiveHub::new(CancellationToken::new()), sources)
-    }
-
-    #[test]
-    fn without_viewers_a_second_is_kept_and_no_event_is_made() {
-        let mut sampler = sampler();
-        sampler.sample();
-        assert!(!sampler.publish(&[]) && sampler.shown.is_none());
-        let page = serde_json::to_value(sampler.hub.history().page()).unwrap();
-        assert_eq!(page["at"].as_array().unwrap().len(), 1);
-    }
-
-    #[test]
-    fn a_new_viewer_gets_full_events_and_the_next_update_has_differences_only() {
-        let mut sampler = sampler();
-        let mut updates = sampler.hub.updates.subscribe();
-        sampler.hub.want_full();
-        sampler.sample();
-        let first = updates.try_recv().unwrap();
-        let full = first.full.as_ref().expect("full events");
-        assert!(Topic::ALL.into_iter().all(|topic| full.of(topic).is_some()));
-        sampler.sample();
-        let next = updates.try_recv().unwrap();
-        assert!(next.full.is_none() && next.part.of(Topic::Fleet).is_some());
-        assert!(next.part.of(Topic::Requests).is_none() && next.part.of(Topic::Changes).is_none());
-        drop(updates);
-        sampler.sample();
-        assert!(sampler.shown.is_none(), "the last viewer has left");
-    }
 }

@@ -1,20 +1,18 @@
-//! Change log: the latest changes of the router for pages, log lines and a counter, and the latest configuration texts.
+//! Change log: the latest changes of the router for pages, log lines and a counter.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use admin_views::{Change, ChangeKind, ChangeResult, ChangeRing, ConfigHistory, NewChange};
+use admin_views::{Change, ChangeKind, ChangeResult, ChangeRing, NewChange};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tracing::{info, warn};
 
-use crate::status::ProblemReport;
-
 /// Log of changes. A clone is another handle to the same log.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ChangeLog {
+pub struct ChangeLog {
     ring: Arc<Mutex<ChangeRing>>,
     counts: Family<KindLabel, Counter>,
 }
@@ -26,7 +24,8 @@ struct KindLabel {
 
 impl ChangeLog {
     /// Creates an empty log, and registers its counter with every kind.
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
         let log = Self::default();
         registry.register(
             "conductor_changes",
@@ -41,7 +40,7 @@ impl ChangeLog {
     }
 
     /// Notes a change, counts it and logs it.
-    pub(crate) fn note(&self, new: NewChange) {
+    pub fn note(&self, new: NewChange) {
         let label = KindLabel {
             kind: new.kind.as_str(),
         };
@@ -70,12 +69,14 @@ impl ChangeLog {
     }
 
     /// Returns the newest changes, newest first.
-    pub(crate) fn latest(&self, limit: usize) -> Vec<Change> {
+    #[must_use]
+    pub fn latest(&self, limit: usize) -> Vec<Change> {
         self.ring().latest(limit)
     }
 
     /// Returns the changes after a number, oldest first.
-    pub(crate) fn since(&self, id: u64) -> Vec<Change> {
+    #[must_use]
+    pub fn since(&self, id: u64) -> Vec<Change> {
         self.ring().since(id)
     }
 
@@ -84,18 +85,9 @@ impl ChangeLog {
     }
 }
 
-/// History of configuration texts. A clone is another handle to the same history.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ConfigTexts(Arc<Mutex<ConfigHistory<ProblemReport>>>);
-
-impl ConfigTexts {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ConfigHistory<ProblemReport>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Returns the seconds since 1970, to the millisecond.
-pub(crate) fn unix_seconds() -> f64 {
+#[must_use]
+pub fn unix_seconds() -> f64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_millis() as f64 / 1e3
 }
