@@ -154,6 +154,19 @@ impl AdminKey {
         self.check_secrets(headers)
     }
 
+    /// Checks access to a page that needs a configured key, since any web page can send its body.
+    pub(crate) fn check_configured(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match &access.key {
+            Some(key) => compare(key, headers),
+            None => Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "admin_api_key_not_set",
+                "this page needs an admin key: set `admin-api-key` of [server]",
+            )),
+        }
+    }
+
     /// Checks access to a change.
     pub(crate) fn check(&self, headers: &HeaderMap, listener: Listener) -> Result<(), Refusal> {
         let access = self.0.read().unwrap_or_else(PoisonError::into_inner);

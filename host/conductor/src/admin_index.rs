@@ -155,6 +155,28 @@ const PAGES: &[AdminPage] = &[
         "/admin/workers/resume",
         "gives a drained worker requests again",
     ),
+    page(
+        "PUT",
+        "/admin/policies/{policy}",
+        "checks a component, and replaces the policy's file by it",
+    ),
+    page(
+        "POST",
+        "/admin/explain/{id}/replay",
+        "lets another policy decide a recorded call again",
+    ),
+    page("GET", "/admin/simulations", "the latest simulations"),
+    page(
+        "POST",
+        "/admin/simulations",
+        "simulates policies on the recorded traffic",
+    ),
+    page("GET", "/admin/simulations/{id}", "a simulation with its result"),
+    page(
+        "DELETE",
+        "/admin/simulations/{id}",
+        "cancels a simulation, or forgets its result",
+    ),
     page("POST", "/instances/add", "adds a worker, or changes its role"),
     page("POST", "/instances/remove", "removes a worker"),
 ];

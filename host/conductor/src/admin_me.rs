@@ -45,6 +45,7 @@ struct Disabled {
 const NO_KEY: &str =
     "no admin key is configured: set `admin-api-key` of [server], or ADMIN_API_KEY before the start";
 const NO_FOLDER: &str = "no policy folder is configured: set `policy-dir`";
+const NO_LOG: &str = "no traffic is recorded: set `file` and `prompt-blocks` of [record]";
 const NO_FILE: &str = "the configuration is made of flags: start the router with `--config FILE`";
 
 impl MePage {
@@ -59,7 +60,9 @@ impl MePage {
         let key = self.key.sent(headers);
         let config = self.status.config();
         let changes = (key.is_none()).then_some(NO_KEY);
-        let has_folder = self.status.policies().policy_dir.is_some();
+        let policies = self.status.policies();
+        let has_folder = policies.policy_dir.is_some();
+        let has_log = policies.explore.is_some_and(|explore| explore.log.is_some());
         Me {
             role: match key {
                 Some(SentAdminKey::Right) => "admin",
@@ -75,7 +78,7 @@ impl MePage {
                 upload: changes.or((!has_folder).then_some(NO_FOLDER)),
                 apply: changes.or((!config.is_file).then_some(NO_FILE)),
                 replay: changes,
-                simulate: changes,
+                simulate: changes.or((!has_log).then_some(NO_LOG)),
                 changes,
             },
         }

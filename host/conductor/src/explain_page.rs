@@ -25,12 +25,15 @@ pub(crate) fn pages(recorder: Arc<Recorder>) -> Router {
 fn show(recorder: &Recorder, id: &str) -> Response<Body> {
     match recorder.explain(id) {
         Some(explained) => Json(ExplainPage::of(&explained)).into_response(),
-        None => {
-            let message = format!(
-                "no request `{id}` is kept: the latest `explain` of `[record]` are, where they are of the share `explain-sample` \
-                 or came with the header `x-conductor-explain: 1`"
-            );
-            Refusal::new(StatusCode::NOT_FOUND, "request_not_kept", message).into_response()
-        }
+        None => not_kept(id).into_response(),
     }
+}
+
+/// Returns the refusal of a request that is not kept.
+pub(crate) fn not_kept(id: &str) -> Refusal {
+    let message = format!(
+        "no request `{id}` is kept: the latest `explain` of `[record]` are, where they are of the share `explain-sample` \
+                 or came with the header `x-conductor-explain: 1`"
+    );
+    Refusal::new(StatusCode::NOT_FOUND, "request_not_kept", message)
 }

@@ -76,6 +76,11 @@ pub(crate) async fn only_get(uri: Uri) -> Response<Body> {
     wrong_method(&uri, "GET")
 }
 
+/// Answers other methods on pages that replace something.
+pub(crate) async fn only_put(uri: Uri) -> Response<Body> {
+    wrong_method(&uri, "PUT")
+}
+
 /// Answers other methods on pages that change something.
 pub(crate) async fn only_post(uri: Uri) -> Response<Body> {
     wrong_method(&uri, "POST")

@@ -1,6 +1,6 @@
 //! `conductor serve`, `check` and `import`: from parsed arguments to a router that runs until a signal.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use conductor_config::LogFormat as ConfiguredFormat;
@@ -68,9 +68,19 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
             cache_folder: user_cache_folder(),
             compiles_in_child: true,
         },
+        program: own_program(),
     };
     let app = App::build_with(source, options).await?;
     Box::pin(until_signalled(app, signals)).await
+}
+
+/// Returns the file of this program. Linux's path of it stays valid after the file was replaced.
+pub(crate) fn own_program() -> Option<PathBuf> {
+    let own = Path::new("/proc/self/exe");
+    if own.exists() {
+        return Some(own.to_owned());
+    }
+    std::env::current_exe().ok()
 }
 
 /// Returns the configuration, and warnings about the environment variables of older conductors.

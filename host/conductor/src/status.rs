@@ -8,7 +8,7 @@ use conductor_config::{Config, RouteConfig, ShareConfig};
 use proxy::ListenerReport;
 use serde::Serialize;
 
-use policy_store::{IgnoredFile, ListeningReport, PolicyReport, add_deciding_versions};
+use policy_store::{IgnoredFile, ListeningReport, PolicyReport, UploadRules, add_deciding_versions};
 use runtime_overrides::OverrideReport;
 use runtime_overrides::{EndedReport, OverlayReport};
 
@@ -116,6 +116,18 @@ pub(crate) struct PoliciesReport {
     pub routes: Vec<RoutePoliciesReport>,
     /// Routes whose policies are other than the file has them, since an operator changed them over HTTP.
     pub overrides: Vec<OverrideReport>,
+    /// What the active configuration gives to the pages that explore it. `None` before the first one.
+    #[serde(skip)]
+    pub explore: Option<Arc<ExploreSources>>,
+}
+
+/// Sources of the pages that explore the router.
+#[derive(Debug)]
+pub(crate) struct ExploreSources {
+    /// Rules for uploads.
+    pub uploads: UploadRules,
+    /// Decision log, if one is written.
+    pub log: Option<PathBuf>,
 }
 
 /// The policies of a route.
@@ -157,12 +169,14 @@ impl PoliciesReport {
         policies: Vec<PolicyReport>,
         ignored: Vec<IgnoredFile>,
         policy_dir: Option<PathBuf>,
+        explore: ExploreSources,
     ) -> Self {
         let absolute = |folder: PathBuf| std::path::absolute(&folder).unwrap_or(folder);
         Self {
             policies,
             ignored,
             policy_dir: policy_dir.map(absolute),
+            explore: Some(Arc::new(explore)),
             ..Self::default()
         }
     }

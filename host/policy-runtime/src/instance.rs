@@ -30,10 +30,23 @@ const TICK: u64 = 1;
 /// Parts needed to instantiate a compiled and linked component.
 pub(crate) struct ComponentBlueprint {
     pub(crate) component: InstancePre<GuestState>,
-    pub(crate) exports: ExportIndices,
+    pub(crate) exports: Arc<ExportIndices>,
     pub(crate) memory_bytes: usize,
     pub(crate) log: Arc<PolicyLog>,
     pub(crate) ticker: Arc<EpochTicker>,
+}
+
+impl ComponentBlueprint {
+    /// Returns the same blueprint with a log of its own.
+    pub(crate) fn with_log(&self, log: PolicyLog) -> Self {
+        Self {
+            component: self.component.clone(),
+            exports: Arc::clone(&self.exports),
+            memory_bytes: self.memory_bytes,
+            log: Arc::new(log),
+            ticker: Arc::clone(&self.ticker),
+        }
+    }
 }
 
 /// Error of creating an instance.

@@ -129,7 +129,7 @@ impl PolicyEngine {
         let exports = ExportIndices::new(&linked, has).map_err(types)?;
         Ok(ComponentBlueprint {
             component: linked,
-            exports,
+            exports: Arc::new(exports),
             ticker: Arc::clone(&self.ticker),
             memory_bytes: settings.memory_bytes,
             log: Arc::new(PolicyLog::new(Arc::clone(name))),

@@ -14,10 +14,14 @@ use crate::budget::CallBudget;
 use crate::fault::Failure;
 use crate::instance::{ComponentBlueprint, Instance, InstantiateError};
 use crate::listener::ListenerInstance;
+use crate::policy_log::PolicyLog;
 use crate::recorder::{Divergence, HostCallRecorder};
 use crate::slots::{InstancePool, PooledInstance};
 use crate::state::PolicyState;
 use crate::stats::{PolicyCounters, PolicyStats};
+
+/// Time of a call apart from the requests.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A policy's name and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +72,36 @@ impl WasmPolicy {
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Returns the policy apart from this one, for decisions without effect: its memory is empty, its counters begin at
+    /// 0, it receives no events, and its calls have more time.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        let maker = InstanceMaker {
+            blueprint: self
+                .maker
+                .blueprint
+                .with_log(PolicyLog::new(Arc::clone(&self.name))),
+            state: Arc::default(),
+            params: self.maker.params.clone(),
+            plan: self.maker.plan.clone(),
+        };
+        Self {
+            name: Arc::clone(&self.name),
+            manifest: self.manifest.clone(),
+            origin: Arc::clone(&self.origin),
+            report: self.report,
+            features: self.features.clone(),
+            maker: Arc::new(maker),
+            listener: None,
+            budget: CallBudget {
+                cpu: self.budget.cpu.max(PATIENCE),
+                wall: self.budget.wall.max(PATIENCE),
+            },
+            slots: InstancePool::new(1),
+            counters: PolicyCounters::default(),
+        }
     }
 
     /// Returns the SHA-256 of the component's bytes, in hexadecimal.

@@ -2,7 +2,7 @@
 //!
 //! [`PolicyLibrary`] loads the policies that a configuration names, keeps the last versions that worked and rolls back
 //! to them. [`PolicyMemory`] keeps what policies remember over their versions and, in a folder, over restarts.
-//! [`wanted_policies`] lists the components of a configuration. [`builtin`] has the components that are part of the binary. The store knows no requests: the fleet is a
+//! [`wanted_policies`] lists the components of a configuration, and [`UploadRules`] those that an upload may replace. [`builtin`] has the components that are part of the binary. The store knows no requests: the fleet is a
 //! [`FleetView`].
 
 pub mod builtin;
@@ -18,8 +18,8 @@ mod settings;
 
 pub use compile_metrics::CompileCollector;
 pub use configured::{
-    awaited_policies, components, pipeline_of, policy_folder, scorers_of, shadow_name, shadowed,
-    state_folder, takes_file, unavailable_policies, wanted_policies,
+    UploadError, UploadRules, UploadTarget, awaited_policies, components, pipeline_of, policy_folder,
+    scorers_of, shadow_name, shadowed, state_folder, takes_file, unavailable_policies, wanted_policies,
 };
 pub use engine::{EngineOptions, compile_bounds, policy_engine, user_cache_folder};
 pub use library::{

@@ -8,6 +8,7 @@ use anyhow::Result;
 use http::Method;
 
 pub use self::page::ExplainPage;
+pub(crate) use self::page::{CandidatePage, candidates, version_id};
 use crate::args::ExplainArgs;
 use crate::{Exit, remote};
 

@@ -72,11 +72,11 @@ pub(super) struct CallPage {
 
 /// One candidate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct CandidatePage {
-    pub(super) worker: String,
+pub(crate) struct CandidatePage {
+    pub(crate) worker: String,
     pub(super) role: String,
     /// `answers`, `prefills`, or nothing.
-    pub(super) chosen: Option<String>,
+    pub(crate) chosen: Option<String>,
     pub(super) matched_tokens: Option<Value>,
     /// Numbers by name; null is unknown.
     pub(super) numbers: BTreeMap<String, Value>,
@@ -149,7 +149,8 @@ impl CallPage {
     }
 }
 
-fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
+/// Returns the candidates of a call in row order.
+pub(crate) fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
     let (policy, line) = (&call.policy, &call.decision);
     let (answers, prefills) = match line.decided {
         Some(DecidedLine::Route { worker, prefill }) => (Some(worker), prefill),
@@ -199,7 +200,8 @@ fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
     call.workers.iter().enumerate().map(candidate).collect()
 }
 
-fn version_id(policy: &PolicyLine) -> String {
+/// Returns the id of a recorded version.
+pub(crate) fn version_id(policy: &PolicyLine) -> String {
     let id = policy
         .sha256
         .as_deref()

@@ -19,6 +19,7 @@ mod replay;
 mod settings;
 pub(crate) mod table;
 mod templates;
+mod upload;
 
 use std::fmt::Display;
 
@@ -27,9 +28,11 @@ use serde::Serialize;
 
 pub(crate) use self::check::check as check_policy;
 pub(crate) use self::replay::{Lines as LogLines, LogError};
+pub use self::replay::{ReplayError, ReplayedCall, replay_call};
 
 pub use self::command::run;
 pub(crate) use self::component::{ComponentFile, ComponentFileError};
+pub use self::upload::{ScenarioResult, UploadCheck, UploadProblem, UploadedComponent, check_upload};
 use crate::print;
 
 /// Returns an engine like the router's.

@@ -19,6 +19,8 @@ use super::watched::Watched;
 
 /// Interval of the progress bar.
 const LOOK: Duration = Duration::from_millis(100);
+/// Divisor of the processors in a process of a router.
+const JOB_SHARE: usize = 4;
 
 /// Every policy at every speed with every seed.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub(super) struct Grid {
     pub(super) speeds: Vec<f64>,
     pub(super) seeds: Vec<u64>,
     pub(super) keep: Keep,
+    /// True in a process of a router: it leaves the processors to the requests, and reports its progress.
+    pub(super) is_job: bool,
 }
 
 /// Data kept of each run beside its figures.
@@ -148,7 +152,13 @@ async fn gather(grid: &Arc<Grid>) -> anyhow::Result<Made> {
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for Ctrl-C")?;
     let jobs = grid.jobs();
     let total = jobs.len();
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(total);
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = if grid.is_job {
+        processors.div_ceil(JOB_SHARE)
+    } else {
+        processors
+    };
+    let threads = threads.min(total);
     let (sender, mut results) = mpsc::channel(threads);
     let work = Arc::new(Work {
         grid: Arc::clone(grid),
@@ -165,7 +175,7 @@ async fn gather(grid: &Arc<Grid>) -> anyhow::Result<Made> {
     let cells = grid.contestants.len() * grid.speeds.len();
     let none = || grid.seeds.iter().map(|_| None).collect();
     let mut runs: Vec<Vec<Option<SimulationRun>>> = (0..cells).map(|_| none()).collect();
-    let progress = RunProgress::of(total);
+    let mut progress = RunProgress::of(total, grid.is_job);
     let mut look = tokio::time::interval(LOOK);
     let stopped = loop {
         tokio::select! {

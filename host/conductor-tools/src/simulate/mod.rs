@@ -9,6 +9,7 @@ mod estimate;
 mod figures;
 mod grid;
 mod html;
+mod jobs;
 mod progress;
 mod recorded;
 mod report;
@@ -26,6 +27,7 @@ use anyhow::{Context as _, anyhow};
 use self::contestant::Contestant;
 use self::grid::{Grid, Keep};
 use self::html::Page;
+pub use self::jobs::{JobReport, SimulatedPolicy, SimulationJobs, SimulationOrder, StartJobError};
 use self::recorded::RecordedTrace;
 use self::report::SimulationReport;
 use self::setting::Setting;
@@ -49,6 +51,9 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     if let Some(path) = &args.html {
         check(path).map_err(UsageError::new)?;
     }
+    if args.job {
+        jobs::limit_process()?;
+    }
     let recorded = RecordedTrace::read(args).map_err(UsageError::new)?;
     let grid = Arc::new(Grid {
         setting: Setting::of(args, recorded.as_ref()).map_err(UsageError::new)?,
@@ -62,6 +67,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
             ttft: args.compare,
             curves: args.html.is_some(),
         },
+        is_job: args.job,
     });
     let made = grid::run(&grid)?;
     let recording = recorded.map(|recorded| recorded.report(&grid.contestants, &grid.setting.spec));

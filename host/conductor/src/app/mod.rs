@@ -15,6 +15,7 @@ mod startup;
 mod threads;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub(crate) struct RuntimeOptions {
     pub(crate) log: Option<LogFilter>,
     /// Compilation of policies.
     pub(crate) engine: EngineOptions,
+    /// File of this program, which runs simulations. `None` where another program embeds the router.
+    pub(crate) program: Option<PathBuf>,
 }
 
 impl App {
@@ -114,7 +117,7 @@ impl App {
         let memory_writer = MemoryWriter::begin(memory, Box::new(fleet));
         let path = RequestPath::new(&reloader, &caches, registry);
         Ok(Self {
-            pages: Pages::new(&reloader, &caches, &path.proxy),
+            pages: Pages::new(&reloader, &caches, &path.proxy).with_program(options.program),
             sockets,
             path,
             index: caches.plane.index,

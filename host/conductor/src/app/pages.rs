@@ -1,14 +1,17 @@
 //! The pages beside the request path: all of them for operators, on a listener of their own, and on the clients' those
 //! about the fleet.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use axum::Router;
+use conductor_tools::simulate::SimulationJobs;
 use decision_log::Recorder;
 use kv_plane::IndexReporter;
 use live_updates::{LiveHub, LiveSources, Sampler};
 use local_files::ConfigSource;
+use policy_runtime::PolicyEngine;
 use proxy::{Door, Proxy};
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +26,7 @@ use crate::admin_requests;
 use crate::admin_routes::RoutePages;
 use crate::config_texts::ConfigTexts;
 use crate::explain_page;
-use crate::explore::ExplorePages;
+use crate::explore::{ExplorePages, ExploreTurns, SimulationPages, UploadPage};
 use crate::instances::Instances;
 use crate::knowledge::KnowledgeSources;
 use crate::reload::{ReloadCommand, Reloader};
@@ -39,6 +42,8 @@ pub(super) struct Pages {
     live: LiveSources,
     source: ConfigSource,
     texts: ConfigTexts,
+    simulations: SimulationPages,
+    engine: PolicyEngine,
 }
 
 impl Pages {
@@ -59,12 +64,6 @@ impl Pages {
                 knowledge: caches.knowledge(&reloader.live.cell),
             },
             recorder: Arc::clone(&reloader.live.recorder),
-            explore: ExplorePages::new(
-                reloader.live.admin_key.clone(),
-                Arc::clone(&reloader.live.cell),
-                Arc::clone(proxy),
-                IndexReporter::new(Arc::clone(&caches.plane.index)),
-            ),
             live: LiveSources {
                 cell: Arc::clone(&reloader.live.cell),
                 feeds: Arc::clone(&caches.plane.feeds),
@@ -74,7 +73,29 @@ impl Pages {
             },
             source: reloader.source.clone(),
             texts: reloader.journal.texts().clone(),
+            explore: ExplorePages {
+                key: reloader.live.admin_key.clone(),
+                cell: Arc::clone(&reloader.live.cell),
+                proxy: Arc::clone(proxy),
+                index: Arc::new(IndexReporter::new(Arc::clone(&caches.plane.index))),
+                recorder: Arc::clone(&reloader.live.recorder),
+                status: reloader.status.clone(),
+                turns: ExploreTurns::default(),
+            },
+            simulations: SimulationPages {
+                key: reloader.live.admin_key.clone(),
+                status: reloader.status.clone(),
+                jobs: SimulationJobs::default(),
+                program: None,
+            },
+            engine: reloader.library.engine().clone(),
         }
+    }
+
+    /// Sets the file of this program, which runs simulations.
+    pub(super) fn with_program(mut self, program: Option<PathBuf>) -> Self {
+        self.simulations.program = program;
+        self
     }
 
     /// Returns the sources of warnings about missing cache knowledge.
@@ -112,6 +133,12 @@ impl Pages {
             key: self.admin.key.clone(),
             commands: commands.clone(),
         };
+        let uploads = UploadPage::new(
+            self.admin.key.clone(),
+            self.admin.status.clone(),
+            self.engine.clone(),
+            commands.clone(),
+        );
         let trials = TrialPages {
             cell: Arc::clone(&self.admin.cell),
             key: self.admin.key.clone(),
@@ -143,7 +170,9 @@ impl Pages {
             .merge(live.pages())
             .merge(admin_requests::pages(Arc::clone(&self.recorder)))
             .merge(explain_page::pages(self.recorder))
-            .merge(self.explore.pages());
+            .merge(self.explore.pages())
+            .merge(self.simulations.pages())
+            .merge(uploads.pages());
         self.admin.serve(door, own, commands, stop).await;
     }
 

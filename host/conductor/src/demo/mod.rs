@@ -60,6 +60,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
             cache_folder: user_cache_folder(),
             compiles_in_child: true,
         },
+        program: serve::own_program(),
     };
     let app = App::build_with(ConfigSource::File(file.clone()), options).await?;
     banner::print(&app, &file, fleet.len(), &key);

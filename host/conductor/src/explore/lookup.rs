@@ -46,7 +46,7 @@ impl ExplorePages {
     async fn found(&self, request: Request) -> Result<PrefixLookup, Refusal> {
         let (head, body) = request.into_parts();
         self.key.check(&head.headers, Listener::Operators)?;
-        let _turn = self.lookups.try_acquire().map_err(|_| Refusal::busy())?;
+        let _turn = self.turns.lookups.try_acquire().map_err(|_| Refusal::busy())?;
         let question = question(object(&collect(body, LONGEST).await?, EXAMPLE)?)?;
         let found = self.proxy.look_up(&question).await;
         found.map_err(|error| refusal(&error))

@@ -1,8 +1,11 @@
-//! Admin pages that explore what the router has: the prefix index, and prompts in it. They are on the operators'
-//! listener only.
+//! Admin pages that explore what the router has: the prefix index, prompts in it, recorded decisions, and uploaded
+//! policies. They are on the operators' listener only.
 
 mod index;
 mod lookup;
+mod replay;
+mod simulations;
+mod upload;
 
 use std::sync::Arc;
 
@@ -10,45 +13,57 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::StatusCode;
 use bytes::Bytes;
+use decision_log::Recorder;
 use kv_plane::IndexReporter;
 use proxy::{Proxy, SnapshotCell};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+pub(crate) use self::simulations::SimulationPages;
+pub(crate) use self::upload::UploadPage;
 use crate::admin_access::AdminKey;
 use crate::refusal::Refusal;
+use crate::status::Status;
 
 /// Lookups at a time.
 const LOOKUPS: usize = 4;
+/// Replays at a time.
+const REPLAYS: usize = 2;
 
-/// Sources of the pages.
+/// The pages, with their sources.
 #[derive(Debug, Clone)]
 pub(crate) struct ExplorePages {
-    key: AdminKey,
-    cell: Arc<SnapshotCell>,
-    proxy: Arc<Proxy>,
-    index: Arc<IndexReporter>,
+    pub(crate) key: AdminKey,
+    pub(crate) cell: Arc<SnapshotCell>,
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) index: Arc<IndexReporter>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) status: Status,
+    pub(crate) turns: ExploreTurns,
+}
+
+/// Limits of tasks at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct ExploreTurns {
     lookups: Arc<Semaphore>,
+    replays: Arc<Semaphore>,
+}
+
+impl Default for ExploreTurns {
+    fn default() -> Self {
+        Self {
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            replays: Arc::new(Semaphore::new(REPLAYS)),
+        }
+    }
 }
 
 impl ExplorePages {
-    pub(crate) fn new(
-        key: AdminKey,
-        cell: Arc<SnapshotCell>,
-        proxy: Arc<Proxy>,
-        index: IndexReporter,
-    ) -> Self {
-        Self {
-            key,
-            cell,
-            proxy,
-            index: Arc::new(index),
-            lookups: Arc::new(Semaphore::new(LOOKUPS)),
-        }
-    }
-
     pub(crate) fn pages(self) -> Router {
-        index::pages().merge(lookup::pages()).with_state(self)
+        index::pages()
+            .merge(lookup::pages())
+            .merge(replay::pages())
+            .with_state(self)
     }
 }
 

@@ -7,8 +7,8 @@ use tracing::{info, warn};
 use super::circuits::CircuitOpening;
 use super::{RefusedPlan, Reloader};
 use crate::compose;
-use crate::status::PoliciesReport;
-use policy_store::{PolicyReport, RollbackError, WantedPolicy};
+use crate::status::{ExploreSources, PoliciesReport};
+use policy_store::{PolicyReport, RollbackError, UploadRules, WantedPolicy};
 
 /// Requested action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +160,16 @@ impl Reloader {
             let summary = format!("the circuit of version {version} of `{policy}` opened");
             self.note_policy(ChangeKind::CircuitOpened, ChangeCause::Circuit, summary);
         }
-        self.status
-            .set_policies(PoliciesReport::of(reports, self.library.ignored_files(), folder));
+        let log = compose::record_files(config, &self.source).decisions;
+        let explore = ExploreSources {
+            uploads: UploadRules::of(config, &self.source),
+            log: log.map(|log| log.path),
+        };
+        self.status.set_policies(PoliciesReport::of(
+            reports,
+            self.library.ignored_files(),
+            folder,
+            explore,
+        ));
     }
 }

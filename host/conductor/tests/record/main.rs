@@ -3,6 +3,7 @@
 
 mod pipeline;
 mod simulated;
+mod simulations;
 
 use std::fs;
 use std::path::Path;

@@ -3,6 +3,7 @@
 mod pipelines;
 mod shadow_name;
 mod unavailable;
+mod uploads;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use routing::CircuitSpec;
 pub use self::pipelines::{components, pipeline_of, scorers_of};
 pub use self::shadow_name::{shadow_name, shadowed};
 pub use self::unavailable::{awaited_policies, unavailable_policies};
+pub use self::uploads::{UploadError, UploadRules, UploadTarget};
 use crate::builtin;
 use crate::library::{Permit, PolicySource, WantedPolicy};
 use crate::settings::policy_settings;

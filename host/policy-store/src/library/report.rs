@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use policy_runtime::LoadReport;
+use policy_runtime::{LoadReport, WasmPolicy};
 use routing::{FaultKind, hex};
 use serde::Serialize;
 use serde_json::Value;
@@ -196,6 +196,14 @@ impl PolicyReport {
             kept: Vec::new(),
             decided: Some(decided),
         }
+    }
+
+    /// Returns the active component; none for a pipeline, and while no version has worked.
+    #[must_use]
+    pub fn active_component(&self) -> Option<&Arc<WasmPolicy>> {
+        let mut kept = self.kept.iter();
+        let active = kept.find(|(state, _)| *state == VersionState::Active);
+        active.map(|(_, version)| &version.policy)
     }
 
     /// Returns the report with the current counters and circuits.

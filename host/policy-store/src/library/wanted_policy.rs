@@ -57,7 +57,7 @@ impl Permit {
         matches!(self, Self::Listed(listed) if !listed.contains(digest))
     }
 
-    pub(super) fn check(&self, digest: &Digest) -> Result<(), PolicyProblem> {
+    pub(crate) fn check(&self, digest: &Digest) -> Result<(), PolicyProblem> {
         match self {
             _ if self.allows(digest) => Ok(()),
             Self::Pinned(pinned) => Err(PolicyProblem::NotPinned {

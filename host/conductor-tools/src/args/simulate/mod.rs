@@ -78,6 +78,10 @@ pub struct SimulateArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Run as the process of a router: limited, with its progress on standard error.
+    #[arg(long, hide = true)]
+    pub job: bool,
+
     /// Engines.
     #[command(flatten)]
     pub cluster: SimulatedClusterArgs,

@@ -9,6 +9,7 @@ use policy_runtime::{Endurance, ListenerCheck, PolicySettings, ProbeError, Rehea
 use routing::{FaultKind, Verdict};
 
 pub(crate) use self::report::CheckReport;
+pub(super) use self::report::explain_outcome;
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
 use super::progress::CheckProgress;
@@ -56,8 +57,7 @@ pub(crate) fn check(
     drop(progress);
     match rehearsed {
         Ok(rehearsal) => {
-            report.findings = findings(&rehearsal, &given.settings);
-            report.findings.extend(turned_away(&rehearsal, gate));
+            report.findings = all_findings(&rehearsal, &given.settings, gate);
             report.add(rehearsal);
         }
         Err(error) => report
@@ -65,6 +65,17 @@ pub(crate) fn check(
             .extend(Diagnostic::not_loaded(&error, given.configured.as_ref())),
     }
     Ok(report)
+}
+
+/// Returns the diagnostics of a policy that could be called, with the verdicts that the gate does not allow.
+pub(super) fn all_findings(
+    rehearsal: &Rehearsal,
+    settings: &PolicySettings,
+    gate: &GateArgs,
+) -> Vec<Diagnostic> {
+    let mut all = findings(rehearsal, settings);
+    all.extend(turned_away(rehearsal, gate));
+    all
 }
 
 /// Returns the diagnostics of a policy that could be called.

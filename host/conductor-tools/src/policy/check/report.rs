@@ -203,6 +203,11 @@ impl From<Scene> for SceneReport {
     }
 }
 
+/// Returns the outcome of a scene as a line of text.
+pub(in crate::policy) fn explain_outcome(outcome: Result<Verdict, ProbeError>) -> String {
+    Outcome::from(outcome).to_string()
+}
+
 impl From<Result<Verdict, ProbeError>> for Outcome {
     fn from(outcome: Result<Verdict, ProbeError>) -> Self {
         match outcome {

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use decision_log::{DecisionLine, Line, PolicyLine, SCHEMA, WorkerLine};
+use decision_log::{DecisionLine, ExplainedCall, Line, PolicyLine, SCHEMA, WorkerLine};
 use routing::{RunNumber, Worker, WorkerId, WorkerSpec};
 use thiserror::Error;
 
@@ -82,6 +82,30 @@ pub(crate) enum LogError {
     Seed(PathBuf),
 }
 
+impl RecordedDecision {
+    /// Returns a decision that is kept in memory. `None` if its numbers do not fit its columns.
+    pub(super) fn of(call: &ExplainedCall, run: RunNumber) -> Option<Self> {
+        let recorded = Self {
+            line: call.decision.clone(),
+            run,
+            policy: Arc::new(call.policy.clone()),
+            workers: (call.workers.iter().cloned())
+                .map(|line| Arc::new(worker(line)))
+                .collect(),
+        };
+        let is_whole = recorded.workers.len() == recorded.line.ids.len() && recorded.has_all_numbers();
+        is_whole.then_some(recorded)
+    }
+
+    fn has_all_numbers(&self) -> bool {
+        let (line, policy) = (&self.line, &self.policy);
+        let laid_out =
+            |request: &[String], columns: &[String]| request.len() + columns.len() * line.ids.len();
+        line.numbers.0.len() == laid_out(&policy.request_columns, &policy.columns)
+            && line.more_numbers.0.len() == laid_out(&policy.more_request_columns, &policy.more_columns)
+    }
+}
+
 impl<'a> Log<'a> {
     pub(super) fn open(files: &'a [PathBuf]) -> Self {
         Self {
@@ -140,16 +164,13 @@ impl<'a> Log<'a> {
     fn complete(&self, line: DecisionLine) -> Option<RecordedDecision> {
         let policy = Arc::clone(self.policies.get(&line.policy)?);
         let workers: Option<Vec<_>> = line.ids.iter().map(|id| self.workers.get(id).cloned()).collect();
-        let laid_out =
-            |request: &[String], columns: &[String]| request.len() + columns.len() * line.ids.len();
-        let is_whole = line.numbers.0.len() == laid_out(&policy.request_columns, &policy.columns)
-            && line.more_numbers.0.len() == laid_out(&policy.more_request_columns, &policy.more_columns);
-        is_whole.then_some(RecordedDecision {
+        let recorded = RecordedDecision {
             policy,
             workers: workers?,
             run: self.run,
             line,
-        })
+        };
+        recorded.has_all_numbers().then_some(recorded)
     }
 
     /// Reads a line, and returns its file.

@@ -7,6 +7,7 @@
 
 mod columns;
 mod log;
+mod one_call;
 mod plan_part;
 mod replay_same;
 mod replay_with;
@@ -21,6 +22,7 @@ use routing::{DecisionInput, DecisionQueries, RequestFacts, WorkerId};
 
 pub(crate) use self::log::{Lines, LogError};
 use self::log::{Log, RecordedDecision};
+pub use self::one_call::{ReplayError, ReplayedCall, replay_call};
 use self::plan_part::part_of;
 use self::replay_with::Rival;
 use self::report::ReplayReport;

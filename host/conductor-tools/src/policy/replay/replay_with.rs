@@ -8,7 +8,7 @@ use placement::{CallFault, check_answer};
 use policy_runtime::WasmPolicy;
 use routing::{
     CandidateFeature, Decision, DecisionQueries, FeaturePlan, Offer, Policy, PolicyDescription, Role, Tier,
-    Worker, WorkerId,
+    Verdict, Worker, WorkerId,
 };
 use serde::Serialize;
 
@@ -48,6 +48,15 @@ pub(super) struct Other {
 /// Positions of its numbers, or the names of those that were not recorded.
 type Found = Result<Columns, Vec<String>>;
 
+/// Answer to a recorded call.
+pub(super) struct AnsweredCall {
+    pub(super) decision: Result<Decision, CallFault>,
+    /// Figure of merit of its choice.
+    pub(super) score: Option<f64>,
+    queries: Arc<LoggedQueries>,
+    nanoseconds: u64,
+}
+
 /// Policy that is called instead, beside the recorded one.
 pub(super) struct Rival<'a> {
     policy: &'a WasmPolicy,
@@ -69,12 +78,15 @@ impl<'a> Rival<'a> {
             .recorded_policies
             .entry(recorded.policy.name.clone())
             .or_default() += 1;
-        if let Err(why) = self.try_ask(recorded, other) {
-            *other.not_comparable.entry(why).or_default() += 1;
+        match self.answer(recorded) {
+            Ok(answered) => other.add(recorded, &answered),
+            Err(why) => *other.not_comparable.entry(why).or_default() += 1,
         }
     }
 
-    fn try_ask(&mut self, recorded: &RecordedDecision, other: &mut Other) -> Result<(), String> {
+    /// Returns the answer to a recorded call, or the reason why the policy cannot be called or its answer does not
+    /// count.
+    pub(super) fn answer(&mut self, recorded: &RecordedDecision) -> Result<AnsweredCall, String> {
         self.is_asked_so(recorded)?;
         let numbers = match self.columns(&recorded.policy) {
             Ok(columns) => columns.lay_out(recorded),
@@ -83,7 +95,6 @@ impl<'a> Rival<'a> {
         let queries = Arc::new(LoggedQueries::of(recorded));
         let shared: Arc<dyn DecisionQueries> = Arc::clone(&queries) as _;
         let (answer, took) = recorded.asking(&numbers, &shared, |input| self.policy.decide(input));
-        other.nanoseconds.push(took);
         let missed = queries.missed();
         if !missed.is_empty() {
             return Err(format!("not recorded: {}", missed.join(", ")));
@@ -95,17 +106,16 @@ impl<'a> Rival<'a> {
                 candidates: roles.len(),
             },
         };
-        match check_answer(answer, offer) {
-            Ok(Decision::Route(route)) => other.chose(recorded, &queries, route.row(), route.prefill()),
-            Ok(Decision::Queue(_)) => other.held += 1,
-            Ok(Decision::Reject(_)) => other.rejected += 1,
-            Ok(Decision::Pass) => other.passed += 1,
-            Err(CallFault::Verdict(_)) => other.invalid += 1,
-            Err(CallFault::Policy(fault)) => {
-                *other.faults.entry(fault.kind.as_str().to_owned()).or_default() += 1
-            }
-        }
-        Ok(())
+        let score = match &answer {
+            Ok(Verdict::Route(choice)) => Some(choice.score),
+            _ => None,
+        };
+        Ok(AnsweredCall {
+            decision: check_answer(answer, offer),
+            score,
+            queries,
+            nanoseconds: took,
+        })
     }
 
     /// Checks that the router would call the policy about such a part of a request.
@@ -137,6 +147,22 @@ impl<'a> Rival<'a> {
 }
 
 impl Other {
+    fn add(&mut self, recorded: &RecordedDecision, answered: &AnsweredCall) {
+        self.nanoseconds.push(answered.nanoseconds);
+        match &answered.decision {
+            Ok(Decision::Route(route)) => {
+                self.chose(recorded, &answered.queries, route.row(), route.prefill());
+            }
+            Ok(Decision::Queue(_)) => self.held += 1,
+            Ok(Decision::Reject(_)) => self.rejected += 1,
+            Ok(Decision::Pass) => self.passed += 1,
+            Err(CallFault::Verdict(_)) => self.invalid += 1,
+            Err(CallFault::Policy(fault)) => {
+                *self.faults.entry(fault.kind.as_str().to_owned()).or_default() += 1;
+            }
+        }
+    }
+
     fn chose(
         &mut self,
         recorded: &RecordedDecision,

@@ -1,0 +1,171 @@
+//! Simulations that a router runs over HTTP, on the traffic that it recorded.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use harness::{Client, eventually, eventually_ok};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::fast_fleet;
+
+/// Requests of the recording.
+const REQUESTS: usize = 60;
+
+/// The binary with its two listeners. Killed when dropped.
+struct Binary {
+    child: Child,
+    client: Client,
+    admin: Client,
+}
+
+impl Binary {
+    /// Starts the router and waits until it prints its addresses.
+    async fn start(config: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_conductor"))
+            .arg("--config")
+            .arg(config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = child.stderr.take().unwrap();
+        let (said, heard) = tokio::sync::oneshot::channel();
+        let reader = std::thread::spawn(move || {
+            let mut said = Some(said);
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                let line: Value = serde_json::from_str(&line).unwrap_or_default();
+                let address = |name: &str| Some(format!("http://{}", line.get(name)?.as_str()?));
+                if let Some((addresses, said)) = address("listen").zip(address("admin")).zip(said.take()) {
+                    drop(said.send(addresses));
+                }
+            }
+        });
+        drop(reader);
+        let heard = tokio::time::timeout(Duration::from_secs(60), heard).await;
+        let (client, admin) = heard.unwrap().unwrap();
+        Self {
+            child,
+            client: Client::new(client),
+            admin: Client::new(admin),
+        }
+    }
+
+    async fn simulate(&self, body: &Value) -> (StatusCode, Value) {
+        let answer = self.admin.post("/admin/simulations", body).await.unwrap();
+        (answer.status, answer.json().unwrap())
+    }
+
+    async fn simulation(&self, id: &str) -> Value {
+        let path = format!("/admin/simulations/{id}");
+        self.admin.get(&path).await.unwrap().json().unwrap()
+    }
+
+    /// Waits for the end of a simulation.
+    async fn ended(&self, id: &str) -> Value {
+        eventually_ok("the simulation has ended", || async {
+            let job = self.simulation(id).await;
+            if job["state"] == "running" {
+                Err(job.to_string())
+            } else {
+                Ok(job)
+            }
+        })
+        .await
+    }
+
+    async fn cancel(&self, id: &str) -> StatusCode {
+        let path = format!("/admin/simulations/{id}");
+        let sent = self.admin.stream(Method::DELETE, &path, &[], "".into()).await;
+        sent.unwrap().whole().await.unwrap().status
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Sends conversations of several lengths, streamed with their usage.
+async fn traffic(client: &Client) {
+    for number in 0..REQUESTS as u32 {
+        let prompt: Vec<u32> = (0..200 + number * 17 % 900)
+            .map(|at| 1_000 + at % (50 + number % 4))
+            .collect();
+        let body = json!({
+            "model": "mock", "prompt": prompt, "max_tokens": 4 + number % 8,
+            "stream": true, "stream_options": { "include_usage": true },
+        });
+        let answer = client.post("/v1/completions", &body).await.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_router_simulates_two_policies_on_its_own_traffic() {
+    let fleet = fast_fleet().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("conductor.toml");
+    let toml = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n\
+         [record]\nfile = \"decisions.jsonl\"\nsample = 1.0\nprompt-blocks = 16\n\
+         [policies.mine]\nbuiltin = \"load-weighted\"\n{}[[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n",
+        fleet.workers_toml()
+    );
+    fs::write(&config, toml).unwrap();
+    let router = Binary::start(&config).await;
+    eventually("the workers serve", || async {
+        let body = json!({ "model": "mock", "prompt": [1, 2, 3], "max_tokens": 1 });
+        router.client.post("/v1/completions", &body).await.unwrap().status == 200
+    })
+    .await;
+    traffic(&router.client).await;
+    let log = folder.path().join("decisions.jsonl");
+    eventually("the log has every request", || async {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.matches("{\"outcome\"").count() > REQUESTS
+    })
+    .await;
+
+    let (status, started) = router
+        .simulate(&json!({ "policies": ["cache-aware", "mine"] }))
+        .await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{started}");
+    let id = started["id"].as_str().unwrap();
+    let done = router.ended(id).await;
+    assert_eq!(done["state"], "done", "{done}");
+    assert_eq!(done["progress"], 1.0);
+    assert!(done["requests"].as_u64() > Some(REQUESTS as u64 / 2), "{done}");
+    let rows = done["result"]["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cache-aware", "mine"], "{done}");
+
+    for (body, status, code) in [
+        (json!({}), 400, "parameter_invalid"),
+        (
+            json!({ "policies": ["cache-aware"], "rate": 0 }),
+            400,
+            "parameter_invalid",
+        ),
+        (json!({ "policies": ["none"] }), 404, "policy_not_found"),
+    ] {
+        let (found, refused) = router.simulate(&body).await;
+        assert_eq!(found.as_u16(), status, "{refused}");
+        assert_eq!(refused["error"]["code"], code, "{refused}");
+    }
+    let list = router
+        .admin
+        .get("/admin/simulations")
+        .await
+        .unwrap()
+        .json()
+        .unwrap();
+    assert_eq!(list["simulations"][0]["id"], id, "{list}");
+    assert_eq!(router.cancel(id).await, StatusCode::OK);
+    assert_eq!(router.cancel(id).await, StatusCode::NOT_FOUND);
+}
