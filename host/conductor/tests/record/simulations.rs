@@ -39,7 +39,9 @@ impl Binary {
             for line in BufReader::new(log).lines().map_while(Result::ok) {
                 let line: Value = serde_json::from_str(&line).unwrap_or_default();
                 let address = |name: &str| Some(format!("http://{}", line.get(name)?.as_str()?));
-                if let Some((addresses, said)) = address("listen").zip(address("admin")).zip(said.take()) {
+                if let Some(addresses) = address("listen").zip(address("admin"))
+                    && let Some(said) = said.take()
+                {
                     drop(said.send(addresses));
                 }
             }

@@ -228,8 +228,12 @@ mod tests {
     #[test]
     fn only_files_of_the_folder_are_targets() {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("p")).unwrap();
-        let toml = "policy-dir = \"p\"\n[policies.other]\nfile = \"q/other.wasm\"\n[policies.own]\n\
+        for name in ["p/mine.wasm", "q/other.wasm"] {
+            let path = folder.path().join(name);
+            fs::create_dir(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let toml = "policy-dir = \"p\"\n[policies.other]\npath = \"q/other.wasm\"\n[policies.own]\n\
                     builtin = \"round-robin\"\n[policies.mine]\nlimits = { cpu = \"2ms\" }\n";
         let rules = rules(folder.path(), toml);
         let mine = rules.target("mine").unwrap();

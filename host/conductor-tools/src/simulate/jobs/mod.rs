@@ -244,7 +244,7 @@ mod tests {
             rate: 2.0,
             policies: vec![SimulatedPolicy {
                 name: "mine".to_owned(),
-                argument: "policies/mine.wasm={\"a\":1}".to_owned(),
+                argument: "policies/mine.wasm".to_owned(),
             }],
         }
     }
