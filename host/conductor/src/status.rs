@@ -116,7 +116,7 @@ pub(crate) struct PoliciesReport {
     pub routes: Vec<RoutePoliciesReport>,
     /// Routes whose policies are other than the file has them, since an operator changed them over HTTP.
     pub overrides: Vec<OverrideReport>,
-    /// What the active configuration gives to the pages that explore it. `None` before the first one.
+    /// Sources of the pages that explore the router. `None` before the first configuration.
     #[serde(skip)]
     pub explore: Option<Arc<ExploreSources>>,
 }

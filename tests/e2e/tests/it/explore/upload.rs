@@ -168,7 +168,10 @@ async fn a_second_upload_is_refused_while_one_is_under_way() {
     let first = eventually_ok("the second is refused", || async {
         let mut first = TcpStream::connect(&address).unwrap();
         first.write_all(head.as_bytes()).unwrap();
-        // The first to arrive has the turn.
+        // Meanwhile the head of the first arrives. It has the turn then.
+        for _ in 0..5 {
+            router.admin("/admin/config").await.unwrap();
+        }
         let (status, refused) = upload(&router, "mine", good.clone()).await;
         match (status, &refused["error"]["code"]) {
             (StatusCode::CONFLICT, code) if code == "upload_running" => Ok(first),
