@@ -11,6 +11,18 @@ const LONGEST: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestId<'a>(pub(crate) &'a HeaderValue);
 
+impl RequestId<'_> {
+    /// Returns the text at once. The usual id has visible characters only, and is copied as it is.
+    pub(crate) fn text(self) -> Box<str> {
+        let bytes = self.0.as_bytes();
+        let is_plain = bytes.len() <= LONGEST && bytes.iter().all(u8::is_ascii_graphic);
+        match std::str::from_utf8(bytes) {
+            Ok(text) if is_plain => text.into(),
+            _ => self.to_string().into(),
+        }
+    }
+}
+
 impl Display for RequestId<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for byte in self.0.as_bytes().iter().take(LONGEST) {
@@ -32,6 +44,7 @@ mod tests {
     fn check(id: &[u8], expected: &str) {
         let id = HeaderValue::from_bytes(id).unwrap();
         assert_eq!(RequestId(&id).to_string(), expected);
+        assert_eq!(&*RequestId(&id).text(), expected);
     }
 
     #[test]

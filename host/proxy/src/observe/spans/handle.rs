@@ -193,7 +193,8 @@ impl SpanHandle {
                 prompt: tail.prompt_tokens(),
                 cached: tail.cached_tokens(),
                 output: tail.output_tokens(),
-                finish: tail.finish_reason(),
+                // It is searched for in the text.
+                finish: trace.identity.is_sampled.then(|| tail.finish_reason()).flatten(),
             };
         });
     }
@@ -228,7 +229,7 @@ impl SpanStart<'_> {
             method: method_name(self.method),
             path: self.path.into(),
             operation: operation(self.endpoint.spec().class),
-            request_id: RequestId(self.id).to_string().into(),
+            request_id: RequestId(self.id).text(),
             client: self.client.map(Into::into),
             generation: self.generation,
             route: None,
