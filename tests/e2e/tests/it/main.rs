@@ -24,6 +24,7 @@ mod knowledge;
 mod messages;
 mod metrics;
 mod metrics_page;
+mod metrics_reference;
 mod operator_pages;
 mod pd;
 mod policy;

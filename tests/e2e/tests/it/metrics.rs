@@ -8,7 +8,7 @@ use http::Method;
 use crate::metrics_page::{Family, Format, parse};
 use crate::{chat, fast_fleet, router_over};
 
-const REFERENCE: &str = include_str!("../../../../host/docs/operation/metrics.md");
+pub(crate) const REFERENCE: &str = include_str!("../../../../host/docs/operation/metrics.md");
 
 /// Most series of a worker with one rank that publishes no events.
 const MOST_OF_A_WORKER: usize = 80;
@@ -105,7 +105,7 @@ async fn a_former_name_has_the_value_of_its_successor() {
 }
 
 /// Returns the metrics page in a format.
-async fn scrape(router: &TestRouter, accept: &str) -> String {
+pub(crate) async fn scrape(router: &TestRouter, accept: &str) -> String {
     let headers = [("accept", accept)];
     let page = router.admin.stream(Method::GET, "/metrics", &headers, "".into());
     page.await.unwrap().whole().await.unwrap().text()
