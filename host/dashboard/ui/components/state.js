@@ -15,7 +15,7 @@ const KINDS = {
   ],
   warn: [
     'draining', 'busy', 'held-back', 'stale', 'rejected', 'rejected-early', 'limited', 'client-left', 'invalid',
-    'unauthorized',
+    'unauthorized', 'cancelled',
   ],
   bad: ['ejected', 'unhealthy', 'not-ready', 'broken', 'open', 'stopped', 'worse', 'refused', 'failed'],
 };
