@@ -244,6 +244,23 @@ mod tests {
     }
 
     #[test]
+    fn without_a_key_only_this_machine_reads_and_edits_the_configuration_file() {
+        let json = [(CONTENT_TYPE, "application/json".parse().unwrap())];
+        let headers: HeaderMap = json.into_iter().collect();
+        for (address, status) in [("127.0.0.1:1", None), ("0.0.0.0:1", Some(StatusCode::FORBIDDEN))] {
+            let admin = AdminKey::default();
+            let server = ServerConfig {
+                admin_listen: Some(address.parse().unwrap()),
+                ..ServerConfig::default()
+            };
+            admin.set(None, &server);
+            for checked in [admin.check_secrets(&headers), admin.check_file_edit(&headers)] {
+                assert_eq!(checked.err().map(|refusal| refusal.status), status, "{address}");
+            }
+        }
+    }
+
+    #[test]
     fn a_key_is_asked_for_wherever_there_is_one() {
         for listener in [Listener::Clients, Listener::Operators] {
             check(Some("secret"), listener, &[(X_API_KEY, "secret")], None);
