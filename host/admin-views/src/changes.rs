@@ -205,12 +205,6 @@ impl ChangeRing {
         &self.changes[self.changes.len() - 1]
     }
 
-    /// Returns the number of the newest change; 0 before the first.
-    #[must_use]
-    pub fn last(&self) -> u64 {
-        self.last
-    }
-
     /// Returns the newest changes, newest first.
     #[must_use]
     pub fn latest(&self, limit: usize) -> Vec<Change> {
@@ -237,8 +231,10 @@ pub fn changes_limit(query: &str) -> Result<usize, QueryError> {
     Ok(limit.unwrap_or(CHANGES_KEPT))
 }
 
+/// Returns the beginning of a text without control characters, which could forge a line of the log.
 fn cut(text: &str) -> String {
-    text.chars().take(LONGEST_SUMMARY).collect()
+    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    shown.take(LONGEST_SUMMARY).collect()
 }
 
 #[cfg(test)]
@@ -257,14 +253,10 @@ mod tests {
         }
         let latest = ring.latest(usize::MAX);
         assert_eq!(latest.len(), CHANGES_KEPT);
-        assert_eq!(latest[0].id, ring.last());
+        assert_eq!(latest[0].id, ring.last);
         assert_eq!(latest[CHANGES_KEPT - 1].id, 4);
-        let newer: Vec<_> = ring
-            .since(ring.last() - 2)
-            .iter()
-            .map(|change| change.id)
-            .collect();
-        assert_eq!(newer, [ring.last() - 1, ring.last()]);
+        let newer: Vec<_> = ring.since(ring.last - 2).iter().map(|change| change.id).collect();
+        assert_eq!(newer, [ring.last - 1, ring.last]);
     }
 
     #[test]

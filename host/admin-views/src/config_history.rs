@@ -52,8 +52,9 @@ pub struct GenerationRow<P> {
     pub by: Option<String>,
     /// Result.
     pub result: ChangeResult,
-    /// SHA-256 of the text.
-    pub sha256: String,
+    /// SHA-256 of the text without its secrets, which could be guessed from one of the whole text. `None` if the text is
+    /// no TOML.
+    pub sha256: Option<String>,
     /// Problems of a refused text.
     pub problems: Vec<P>,
 }
@@ -130,6 +131,7 @@ impl<P: Clone> ConfigHistory<P> {
             Some(_) => ChangeResult::Applied,
             None => ChangeResult::Refused,
         };
+        let text: Option<Arc<str>> = redacted(new.text).map(Arc::from);
         self.entries.push_back(ConfigEntry {
             row: GenerationRow {
                 id: self.last,
@@ -138,11 +140,11 @@ impl<P: Clone> ConfigHistory<P> {
                 cause: new.cause,
                 by: new.by,
                 result,
-                sha256: text_sha256(new.text),
+                sha256: text.as_deref().map(text_sha256),
                 problems: new.problems,
             },
             against: self.active,
-            text: redacted(new.text).map(Arc::from),
+            text,
         });
         if result == ChangeResult::Applied {
             self.active = Some(self.last);
@@ -263,13 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_in_no_diff_but_in_the_hash() {
+    fn secrets_are_neither_in_a_diff_nor_in_a_hash() {
         let mut history = ConfigHistory::default();
         add(&mut history, "api-key = \"hush1\"\n", Some(1));
-        add(&mut history, "api-key = \"hush2\"\n# other\n", Some(2));
-        let diff = history.pair(2).unwrap().diff().diff;
+        add(&mut history, "api-key = \"hush2\"\n", Some(2));
+        add(&mut history, "api-key = \"hush2\"\n# other\n", Some(3));
+        let diff = history.pair(3).unwrap().diff().diff;
         assert!(diff.contains("+# other") && !diff.contains("hush"), "{diff}");
         let rows = history.rows();
+        assert!(rows[2].sha256.is_some() && rows[2].sha256 == rows[1].sha256);
         assert_ne!(rows[0].sha256, rows[1].sha256);
         assert_eq!(
             redacted_diff("api-key = \"hush1\"", "api-key = \"hush2\"").as_deref(),

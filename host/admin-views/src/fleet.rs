@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::rates::{FleetRates, PoolRates, WorkerRates, rounded, worker_key};
 
-/// Knowledge of a worker's cache.
+/// State of a worker's cache, by the router.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct CacheKnowledge {
+pub struct CacheState {
     /// Its event feed.
     pub feed: Option<FeedView>,
     /// Blocks of it in the index.
@@ -22,9 +22,9 @@ pub struct CacheKnowledge {
 pub struct FeedView {
     /// State, as on `/admin/feeds`.
     pub state: &'static str,
-    /// Delay of the last message.
+    /// Delay of the last message, to the tenth of a second.
     pub lag_s: Option<f64>,
-    /// Time since the last message.
+    /// Time since the last message, in steps of 5 s.
     pub silent_for_s: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub struct WorkerView {
     ttft_s: Option<f64>,
     tpot_s: Option<f64>,
     #[serde(flatten)]
-    cache: CacheKnowledge,
+    cache: CacheState,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -105,11 +105,7 @@ pub struct FleetView {
 
 impl FleetView {
     /// Builds the view of a sample. `knowledge` finds what is known of a worker's cache.
-    pub fn of(
-        pools: &[PoolSample],
-        rates: &FleetRates,
-        knowledge: impl Fn(WorkerId) -> CacheKnowledge,
-    ) -> Self {
+    pub fn of(pools: &[PoolSample], rates: &FleetRates, knowledge: impl Fn(WorkerId) -> CacheState) -> Self {
         let members = pools
             .iter()
             .flat_map(|pool| pool.workers.iter().map(move |worker| (pool, worker)));
@@ -178,7 +174,7 @@ impl FleetView {
 }
 
 impl WorkerView {
-    fn of(pool: &PoolSample, sample: &WorkerSample, rates: WorkerRates, cache: CacheKnowledge) -> Self {
+    fn of(pool: &PoolSample, sample: &WorkerSample, rates: WorkerRates, cache: CacheState) -> Self {
         let spec = sample.worker.spec();
         let known = |number: f64| number.is_finite().then(|| rounded(number));
         let engine = sample.engine.as_ref();
@@ -196,9 +192,9 @@ impl WorkerView {
             },
             level: WorkerLevel {
                 in_flight: sample.in_flight,
-                running: engine.and_then(|said| known(said.running)),
-                waiting: engine.and_then(|said| known(said.waiting)),
-                kv_usage: engine.and_then(|said| known(said.kv_usage)),
+                running: engine.and_then(|load| known(load.running)),
+                waiting: engine.and_then(|load| known(load.waiting)),
+                kv_usage: engine.and_then(|load| known(load.kv_usage)),
             },
             rates,
             ttft_s: sample.ttft_s.map(rounded),
@@ -214,7 +210,7 @@ mod tests {
     use crate::fixtures::{pool, worker};
 
     fn view(pools: &[PoolSample]) -> FleetView {
-        FleetView::of(pools, &FleetRates::default(), |_| CacheKnowledge::default())
+        FleetView::of(pools, &FleetRates::default(), |_| CacheState::default())
     }
 
     fn names(event: &FleetEvent) -> Vec<&str> {

@@ -1,6 +1,7 @@
 //! History of a fleet: the rates of the last ten minutes, one sample a second.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use proxy::{PoolSample, WorkerSample};
 use serde::Serialize;
@@ -9,12 +10,12 @@ use crate::rates::{FleetRates, PoolRates, rounded, worker_key};
 
 /// Samples that are kept.
 pub const HISTORY_SAMPLES: usize = 600;
-/// Workers of a sample that are kept. The page shows no more.
+/// Workers of a sample that are kept. The page shows those of the newest sample.
 pub const HISTORY_WORKERS: usize = 256;
 
-/// Ring of samples.
-#[derive(Debug, Default)]
-pub struct History(VecDeque<HistorySample>);
+/// Ring of samples. A clone shares them, so that a page is made without the lock of the ring.
+#[derive(Debug, Clone, Default)]
+pub struct History(VecDeque<Arc<HistorySample>>);
 
 /// Numbers of one second.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl History {
             .iter()
             .flat_map(|pool| pool.workers.iter().map(move |worker| (pool, worker)));
         let workers = workers.take(HISTORY_WORKERS);
-        self.0.push_back(HistorySample {
+        self.0.push_back(Arc::new(HistorySample {
             at,
             pools: pools
                 .iter()
@@ -78,26 +79,27 @@ impl History {
             workers: workers
                 .map(|(pool, worker)| (worker_key(pool, worker).into(), WorkerPoint::of(worker)))
                 .collect(),
-        });
+        }));
     }
 
-    /// Returns the page.
+    /// Returns the time of the newest sample.
+    #[must_use]
+    pub fn newest(&self) -> Option<f64> {
+        self.0.back().map(|sample| sample.at)
+    }
+
+    /// Returns the page. It has the pools and workers of the newest sample.
     #[must_use]
     pub fn page(&self) -> HistoryPage<'_> {
         let samples = || self.0.iter();
-        let pools: BTreeSet<&str> = samples().flat_map(|sample| names(&sample.pools)).collect();
-        let workers: BTreeSet<&str> = samples().flat_map(|sample| names(&sample.workers)).collect();
+        let newest = self.0.back();
+        let pools = newest.iter().flat_map(|sample| names(&sample.pools));
+        let workers = newest.iter().flat_map(|sample| names(&sample.workers));
         let mut page = HistoryPage {
             step_s: 1,
             at: samples().map(|sample| sample.at).collect(),
-            pools: pools
-                .into_iter()
-                .map(|name| (name, PoolSeries::default()))
-                .collect(),
-            workers: workers
-                .into_iter()
-                .map(|name| (name, WorkerSeries::default()))
-                .collect(),
+            pools: pools.map(|name| (name, PoolSeries::default())).collect(),
+            workers: workers.map(|name| (name, WorkerSeries::default())).collect(),
         };
         for sample in samples() {
             let pools: BTreeMap<&str, &PoolRates> = by_name(&sample.pools);
@@ -123,7 +125,7 @@ fn by_name<T>(named: &[(Box<str>, T)]) -> BTreeMap<&str, &T> {
 
 impl WorkerPoint {
     fn of(worker: &WorkerSample) -> Self {
-        let usage = worker.engine.map(|said| said.kv_usage);
+        let usage = worker.engine.map(|load| load.kv_usage);
         Self {
             in_flight: worker.in_flight,
             kv_usage: usage.filter(|usage| usage.is_finite()).map(rounded),

@@ -25,7 +25,7 @@ pub use config_history::{
     CONFIG_TEXTS, ConfigDiff, ConfigHistory, DiffError, GenerationRow, NewText, TextPair, redacted_diff,
     text_sha256,
 };
-pub use fleet::{CacheKnowledge, FeedView, FleetEvent, FleetView, PoolView, WorkerView};
+pub use fleet::{CacheState, FeedView, FleetEvent, FleetView, PoolView, WorkerView};
 pub use health::{HealthChange, HealthWatch};
 pub use history::{HISTORY_SAMPLES, HISTORY_WORKERS, History, HistoryPage};
 pub use query::QueryError;

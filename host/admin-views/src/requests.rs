@@ -74,10 +74,9 @@ impl RequestFilter {
     /// Lists the selected requests among `traces`, the newest of those that are kept, sorted from new to old.
     #[must_use]
     pub fn list(&self, traces: &[Arc<Trace>], kept: usize) -> RequestList {
-        let older = traces
-            .iter()
-            .filter(|trace| self.before.is_none_or(|before| trace.seq() < before));
-        let selected = older
+        // Most requests are left out by what is fixed at their start, without a summary.
+        let candidates = traces.iter().filter(|trace| self.may_select(trace));
+        let selected = candidates
             .map(|trace| trace.summary())
             .filter(|request| self.selects(request));
         RequestList {
@@ -85,6 +84,12 @@ impl RequestFilter {
             kept,
             limit: self.limit,
         }
+    }
+
+    fn may_select(&self, trace: &Trace) -> bool {
+        self.before.is_none_or(|before| trace.seq() < before)
+            && self.pool.as_deref().is_none_or(|pool| trace.pool() == pool)
+            && self.id.as_deref().is_none_or(|part| trace.id().contains(part))
     }
 
     fn selects(&self, summary: &RequestSummary) -> bool {

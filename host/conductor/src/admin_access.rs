@@ -61,6 +61,8 @@ struct AdminAccess {
     for_reads: bool,
     /// Host names that need no key; `None` for any.
     hosts: Option<HostNames>,
+    /// Number of changes of the key or of its use.
+    revision: u64,
 }
 
 /// Returns the host names that a listener answers to without a key. `None` stands for any: other machines use names of
@@ -73,10 +75,14 @@ pub(crate) fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> 
 impl AdminKey {
     /// Replaces the key.
     pub(crate) fn set(&self, key: Option<Key>, server: &ServerConfig) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = AdminAccess {
-            key: key.map(|key| key.to_sent()),
-            for_reads: server.admin_key_for_reads,
+        let (key, for_reads) = (key.map(|key| key.to_sent()), server.admin_key_for_reads);
+        let mut access = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let is_same = access.key == key && access.for_reads == for_reads;
+        *access = AdminAccess {
+            key,
+            for_reads,
             hosts: host_names(server.admin_listen, server),
+            revision: access.revision + u64::from(!is_same),
         };
     }
 
@@ -132,39 +138,31 @@ impl AdminKey {
         access.key.is_some() && access.for_reads
     }
 
-    /// Checks access to a page that may show secrets. Without a key, only this machine has it.
-    pub(crate) fn check_secrets(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        match (&access.key, &access.hosts) {
-            (Some(key), _) => compare(key, headers),
-            // `guard` has checked that the host is this machine.
-            (None, Some(_)) => Ok(()),
-            (None, None) => Err(Refusal::new(
-                StatusCode::FORBIDDEN,
-                "admin_api_key_not_set",
-                "the configuration file is only for operators with an admin key, since other machines reach this listener: set \
-                 `admin-api-key` of [server]",
-            )),
-        }
-    }
-
-    /// Checks access to an edit of the configuration file.
-    pub(crate) fn check_file_edit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        self.check(headers, Listener::Operators)?;
-        self.check_secrets(headers)
-    }
-
-    /// Checks access to a page that needs a configured key, since any web page can send its body.
+    /// Checks access to a page that shows secrets or changes files. It needs a configured key.
     pub(crate) fn check_configured(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        if self.check_secrets(headers)? {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            StatusCode::FORBIDDEN,
+            "admin_api_key_not_set",
+            "this page needs an admin key: set `admin-api-key` of [server]",
+        ))
+    }
+
+    /// Checks access to a page with secrets. Returns `false` if no key is configured: then it must hide them.
+    pub(crate) fn check_secrets(&self, headers: &HeaderMap) -> Result<bool, Refusal> {
         let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match &access.key {
-            Some(key) => compare(key, headers),
-            None => Err(Refusal::new(
-                StatusCode::FORBIDDEN,
-                "admin_api_key_not_set",
-                "this page needs an admin key: set `admin-api-key` of [server]",
-            )),
+            Some(key) => compare(key, headers).map(|()| true),
+            None => Ok(false),
         }
+    }
+
+    /// Returns a number that changes with the rules of reads. An open stream ends when it does.
+    pub(crate) fn revision(&self) -> u64 {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        access.revision
     }
 
     /// Checks access to a change.

@@ -10,6 +10,7 @@ use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use conductor_config::redacted;
 use local_files::ConfigSource;
 use observability::error_chain;
 use serde::Deserialize;
@@ -18,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::admin::reload_page;
 use crate::admin_access::AdminKey;
+use crate::admin_me::NO_KEY;
 use crate::config_texts::ConfigTexts;
 use crate::instances::collect_up_to;
 use crate::refusal::{Refusal, only_get, only_get_or_put, only_post};
@@ -48,7 +50,8 @@ struct EditBody {
 impl ConfigPages {
     pub(crate) fn pages(self) -> Router {
         let history = |State(pages): State<Self>| async move { pages.history() };
-        let diff = |State(pages): State<Self>, Path(id)| async move { shown(pages.diff(id).await) };
+        let diff =
+            |State(pages): State<Self>, Path(id): Path<String>| async move { shown(pages.diff(&id).await) };
         let read = |State(pages): State<Self>, headers| async move { shown(pages.read(headers).await) };
         let write = |State(pages): State<Self>, request| async move { pages.write(request).await };
         let check = |State(pages): State<Self>, request| async move { shown(pages.check(request).await) };
@@ -68,8 +71,9 @@ impl ConfigPages {
         Json(json!({ "generations": rows })).into_response()
     }
 
-    async fn diff(&self, id: u64) -> Result<Value, Refusal> {
-        let pair = self.texts.lock().pair(id);
+    async fn diff(&self, id: &str) -> Result<Value, Refusal> {
+        // No text has the number 0.
+        let pair = self.texts.lock().pair(id.parse().unwrap_or(0));
         let pair = pair.map_err(|error| {
             let (status, code) = match error {
                 DiffError::Unknown(_) => (StatusCode::NOT_FOUND, "config_text_not_found"),
@@ -82,7 +86,7 @@ impl ConfigPages {
     }
 
     async fn read(&self, headers: HeaderMap) -> Result<Value, Refusal> {
-        self.key.check_secrets(&headers)?;
+        let shows_secrets = self.key.check_secrets(&headers)?;
         let source = self.source.clone();
         let read = move || (source.read(), source.check_writable());
         let read = tokio::task::spawn_blocking(read).await;
@@ -93,6 +97,12 @@ impl ConfigPages {
         })?;
         let reason = writable.as_ref().err().map(|error| error_chain(error));
         let path = self.source.file().map(|path| path.display().to_string());
+        if !shows_secrets {
+            // Whoever reaches the listener reads this.
+            return Ok(json!({
+                "path": path, "text": redacted(&text), "sha256": null, "writable": false, "reason": NO_KEY,
+            }));
+        }
         Ok(json!({
             "path": path, "text": text, "sha256": text_sha256(&text),
             "writable": writable.is_ok(), "reason": reason,
@@ -137,7 +147,7 @@ impl ConfigPages {
     /// Checks access to the file, and reads the body.
     async fn body(&self, request: Request) -> Result<(HeaderMap, EditBody), Refusal> {
         let (head, body) = request.into_parts();
-        self.key.check_file_edit(&head.headers)?;
+        self.key.check_configured(&head.headers)?;
         let body = collect_up_to(body, LONGEST).await?;
         let body = serde_json::from_slice(&body).map_err(|error| {
             let message = format!(

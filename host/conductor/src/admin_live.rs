@@ -10,10 +10,12 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
+use futures_util::{StreamExt, future::ready};
 use live_updates::{ChangeLog, LiveHub, RefusedStream};
 use proxy::LongResponse;
 use serde_json::json;
 
+use crate::admin_access::AdminKey;
 use crate::refusal::{Refusal, only_get};
 
 /// The pages.
@@ -21,6 +23,7 @@ use crate::refusal::{Refusal, only_get};
 pub(crate) struct LivePages {
     pub(crate) hub: Arc<LiveHub>,
     pub(crate) changes: ChangeLog,
+    pub(crate) key: AdminKey,
 }
 
 impl LivePages {
@@ -28,7 +31,7 @@ impl LivePages {
         let stream = |State(pages): State<Self>, RawQuery(query)| async move {
             shown(pages.stream(&query.unwrap_or_default()))
         };
-        let history = |State(pages): State<Self>| async move { shown(pages.history()) };
+        let history = |State(pages): State<Self>| async move { shown(pages.history().await) };
         let changes = |State(pages): State<Self>, RawQuery(query)| async move {
             shown(pages.changes(&query.unwrap_or_default()))
         };
@@ -48,7 +51,12 @@ impl LivePages {
                 Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message)
             }
         })?;
-        let mut response = Response::new(Body::from_stream(viewer.into_stream()));
+        let (key, rules) = (self.key.clone(), self.key.revision());
+        // A viewer under former rules connects again, and is checked again.
+        let chunks = viewer
+            .into_stream()
+            .take_while(move |_| ready(key.revision() == rules));
+        let mut response = Response::new(Body::from_stream(chunks));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -56,8 +64,8 @@ impl LivePages {
         Ok(response)
     }
 
-    fn history(&self) -> Result<Response<Body>, Refusal> {
-        let json = self.hub.history_json().map_err(|_| Refusal::busy())?;
+    async fn history(&self) -> Result<Response<Body>, Refusal> {
+        let json = self.hub.history_json().await.ok_or_else(Refusal::busy)?;
         let kind = HeaderValue::from_static("application/json");
         let mut response = Response::new(Body::from(json));
         response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -125,12 +133,12 @@ mod tests {
         (Arc::clone(&hub), Sampler::new(hub, sources))
     }
 
-    #[test]
-    fn without_viewers_a_second_is_kept_and_no_event_is_made() {
+    #[tokio::test]
+    async fn without_viewers_a_second_is_kept_and_no_event_is_made() {
         let (hub, mut sampler) = live();
         sampler.sample();
         assert!(!sampler.is_shown());
-        let page: Value = serde_json::from_str(&hub.history_json().unwrap()).unwrap();
+        let page: Value = serde_json::from_slice(&hub.history_json().await.unwrap()).unwrap();
         assert_eq!(page["at"].as_array().unwrap().len(), 1);
     }
 

@@ -42,7 +42,8 @@ struct Disabled {
     changes: Option<&'static str>,
 }
 
-const NO_KEY: &str =
+/// Reason for a missing right.
+pub(crate) const NO_KEY: &str =
     "no admin key is configured: set `admin-api-key` of [server], or ADMIN_API_KEY before the start";
 const NO_FOLDER: &str = "no policy folder is configured: set `policy-dir`";
 const NO_LOG: &str = "no traffic is recorded: set `file` and `prompt-blocks` of [record]";

@@ -2,35 +2,61 @@
 
 use std::sync::Arc;
 
-use admin_views::RequestFilter;
-use axum::body::Body;
+use admin_views::{RequestFilter, RequestList};
 use axum::extract::{RawQuery, State};
-use axum::http::{Response, StatusCode};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use decision_log::Recorder;
+use tokio::sync::Semaphore;
 
 use crate::refusal::{Refusal, only_get};
 
 /// Most requests that a query looks at.
 const MOST: usize = 10_000;
 
-/// Returns the page.
-pub(crate) fn pages(recorder: Arc<Recorder>) -> Router {
-    let show = |State(recorder): State<Arc<Recorder>>, RawQuery(query)| async move {
-        show(&recorder, query.as_deref().unwrap_or_default())
-    };
-    Router::new()
-        .route("/admin/requests", get(show).fallback(only_get))
-        .with_state(recorder)
+/// Queries at a time.
+const TURNS: usize = 2;
+
+/// The page.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestPages {
+    recorder: Arc<Recorder>,
+    turns: Arc<Semaphore>,
 }
 
-fn show(recorder: &Recorder, query: &str) -> Response<Body> {
-    match RequestFilter::parse(query) {
-        Ok(filter) => Json(filter.list(&recorder.latest_traces(MOST), recorder.kept())).into_response(),
-        Err(error) => {
-            Refusal::new(StatusCode::BAD_REQUEST, "query_invalid", error.to_string()).into_response()
-        }
+impl RequestPages {
+    pub(crate) fn new(recorder: Arc<Recorder>) -> Self {
+        let turns = Arc::new(Semaphore::new(TURNS));
+        Self { recorder, turns }
+    }
+
+    pub(crate) fn pages(self) -> Router {
+        let show = |State(pages): State<Self>, RawQuery(query)| async move {
+            match pages.list(&query.unwrap_or_default()).await {
+                Ok(list) => Json(list).into_response(),
+                Err(refusal) => refusal.into_response(),
+            }
+        };
+        Router::new()
+            .route("/admin/requests", get(show).fallback(only_get))
+            .with_state(self)
+    }
+
+    /// Lists the requests off the threads that serve.
+    async fn list(&self, query: &str) -> Result<RequestList, Refusal> {
+        let filter = RequestFilter::parse(query)
+            .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "query_invalid", error.to_string()))?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = turn.map_err(|_| Refusal::busy())?;
+        let recorder = Arc::clone(&self.recorder);
+        let list = move || {
+            let list = filter.list(&recorder.latest_traces(MOST), recorder.kept());
+            drop(turn);
+            list
+        };
+        let listed = tokio::task::spawn_blocking(list).await;
+        listed.map_err(|_| Refusal::busy())
     }
 }

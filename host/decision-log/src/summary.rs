@@ -99,19 +99,23 @@ pub struct TraceMark {
     is_over: bool,
 }
 
-impl TraceMark {
-    /// Returns `true` if the request has ended.
-    #[must_use]
-    pub fn is_over(self) -> bool {
-        self.is_over
-    }
-}
-
 impl Trace {
     /// Returns the sequence number of its request.
     #[must_use]
     pub fn seq(&self) -> u64 {
         self.request.seq
+    }
+
+    /// Returns the id of its request.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.request.id
+    }
+
+    /// Returns the pool of its request.
+    #[must_use]
+    pub fn pool(&self) -> &str {
+        &self.request.pool
     }
 
     /// Returns the mark of its progress.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use admin_views::{History, Topic};
 use bytes::Bytes;
 use thiserror::Error;
-use tokio::sync::{Notify, Semaphore, broadcast};
+use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 
 use crate::viewer::Viewer;
@@ -26,6 +26,7 @@ pub struct LiveHub {
     wants_full: AtomicBool,
     streams: Arc<Semaphore>,
     history: Mutex<History>,
+    history_page: AsyncMutex<HistoryJson>,
     /// Cancelled when the router begins to stop.
     pub(crate) shutdown: CancellationToken,
 }
@@ -39,6 +40,14 @@ pub enum RefusedStream {
     /// There are too many streams.
     #[error("there are {STREAMS} streams already: close one, or try again")]
     TooMany,
+}
+
+/// Page of the history, made once for all readers of a second.
+#[derive(Debug, Default)]
+struct HistoryJson {
+    /// Time of the newest sample of the page.
+    newest: Option<f64>,
+    json: Bytes,
 }
 
 /// Events of one update, by topic.
@@ -64,6 +73,7 @@ impl LiveHub {
             wants_full: AtomicBool::new(false),
             streams: Arc::new(Semaphore::new(STREAMS)),
             history: Mutex::default(),
+            history_page: AsyncMutex::default(),
             shutdown,
         })
     }
@@ -83,18 +93,28 @@ impl LiveHub {
         Ok(viewer)
     }
 
-    /// Returns the history as JSON.
-    ///
-    /// # Errors
-    /// The error of the serializer, which no history leads to.
-    pub fn history_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&self.history().page())
+    /// Returns the history as JSON. It is made off the threads that serve, one page at a time. `None` at a shutdown.
+    pub async fn history_json(&self) -> Option<Bytes> {
+        let mut page = self.history_page.lock().await;
+        let history = self.history().clone();
+        let newest = history.newest();
+        if page.json.is_empty() || page.newest != newest {
+            let made = tokio::task::spawn_blocking(move || serde_json::to_vec(&history.page())).await;
+            page.json = made.ok()?.ok()?.into();
+            page.newest = newest;
+        }
+        Some(page.json.clone())
     }
 
     /// Requests an update with full events.
     pub(crate) fn want_full(&self) {
         self.wants_full.store(true, Ordering::Release);
         self.newcomers.notify_one();
+    }
+
+    /// Returns whether the next update needs full events.
+    pub(crate) fn wants_full(&self) -> bool {
+        self.wants_full.load(Ordering::Acquire)
     }
 
     /// Returns whether the next update needs full events, and forgets it.

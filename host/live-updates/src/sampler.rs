@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admin_views::{
-    CacheKnowledge, ChangeCause, ChangeKind, FeedView, FleetRates, FleetView, HealthChange, HealthWatch,
+    CacheState, ChangeCause, ChangeKind, FeedView, FleetRates, FleetView, HealthChange, HealthWatch,
     NewChange, RateMeter, RequestTail, StoppedCanary, TAIL_REACH, TAIL_ROWS, Topic, TrialWatch,
 };
 use bytes::Bytes;
@@ -24,6 +24,10 @@ use crate::hub::{LiveHub, LiveUpdate, TopicEvents};
 
 /// Interval of samples.
 const STEP: Duration = Duration::from_secs(1);
+/// Least time between two updates.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Step of the shown silence of a feed: with each second of it, every worker would be new to the viewers.
+const SILENCE_STEP: u64 = 5;
 
 /// Sources of the numbers.
 #[derive(Debug, Clone)]
@@ -46,11 +50,13 @@ pub struct Sampler {
     hub: Arc<LiveHub>,
     sources: LiveSources,
     started: Instant,
+    /// Time of the last update.
+    published: Instant,
     meter: RateMeter,
     rates: FleetRates,
     health: HealthWatch,
     trials: TrialWatch,
-    /// Knowledge of the viewers. `None` without viewers.
+    /// State that the viewers have. `None` without viewers.
     shown: Option<Shown>,
 }
 
@@ -71,6 +77,7 @@ impl Sampler {
             hub,
             sources,
             started: Instant::now(),
+            published: Instant::now(),
             meter: RateMeter::default(),
             rates: FleetRates::default(),
             health: HealthWatch::default(),
@@ -88,9 +95,12 @@ impl Sampler {
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => self.sample(),
-                () = hub.newcomers.notified() => {
-                    let pools = self.sources.cell.load().sample();
-                    self.publish(&pools);
+                // A new viewer need not wait for a second, but viewers that come and go cost no more than others.
+                () = hub.newcomers.notified(), if self.published.elapsed() >= PAUSE => {
+                    if hub.wants_full() {
+                        let pools = self.sources.cell.load().sample();
+                        self.publish(&pools);
+                    }
                 }
             }
         }
@@ -149,6 +159,7 @@ impl Sampler {
             self.shown = None;
             return false;
         }
+        self.published = Instant::now();
         let wants_full = self.hub.take_want();
         let before = self.shown.take();
         let (shown, update) = self.update(pools, before, wants_full);
@@ -166,7 +177,7 @@ impl Sampler {
             ..
         } = &self.sources;
         let (at, generation) = (unix_seconds(), cell.load().generation().0);
-        let fleet = FleetView::of(pools, &self.rates, self.knowledge());
+        let fleet = FleetView::of(pools, &self.rates, self.cache_states());
         let traces = recorder.latest_traces(TAIL_REACH);
         let mut part = TopicEvents::default();
         let mut shown = before.unwrap_or_default();
@@ -204,19 +215,20 @@ impl Sampler {
         (shown, LiveUpdate { full, part })
     }
 
-    /// Returns what is known of the workers' caches.
-    fn knowledge(&self) -> impl Fn(WorkerId) -> CacheKnowledge {
-        let seconds = |time: Duration| (time.as_secs_f64() * 1e3).round() / 1e3;
+    /// Returns the state of the workers' caches.
+    fn cache_states(&self) -> impl Fn(WorkerId) -> CacheState {
+        let tenths = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
+        let steps = |time: Duration| (time.as_secs() / SILENCE_STEP * SILENCE_STEP) as f64;
         let mut feeds: HashMap<WorkerId, FeedStatus> = HashMap::new();
         for feed in self.sources.feeds.status() {
             feeds.entry(feed.worker).or_insert(feed);
         }
         let index = Arc::clone(&self.sources.index);
-        move |worker| CacheKnowledge {
+        move |worker| CacheState {
             feed: feeds.get(&worker).map(|feed| FeedView {
                 state: feed.state.as_str(),
-                lag_s: feed.lag.map(seconds),
-                silent_for_s: feed.silent_for.map(seconds),
+                lag_s: feed.lag.map(tenths),
+                silent_for_s: feed.silent_for.map(steps),
             }),
             indexed_blocks: Some(index.held_blocks(worker)),
         }

@@ -29,8 +29,8 @@ const SECRET_PARTS: [&str; 14] = [
     "secrets",
     "token",
 ];
-/// Table whose values are exact headers of requests, any of which may be somebody's key.
-const HEADERS: &str = "header";
+/// Tables whose values are headers of requests, any of which may be somebody's key.
+const HEADERS: [&str; 2] = ["header", "headers"];
 
 /// Returns the text with each secret replaced by `***`. `None` if it is not TOML: then no part of it is known to be
 /// harmless.
@@ -56,12 +56,23 @@ impl Found {
         for (key, value) in table {
             self.quoted.push(key.span());
             let name = key.get_ref();
-            let is_header = *name == HEADERS && matches!(value.get_ref(), DeValue::Table(_));
-            let is_named = is_secret || is_header || is_secret_name(name);
+            let is_named = is_secret || is_secret_name(name);
             match value.get_ref() {
+                DeValue::Table(headers) if !is_secret && HEADERS.contains(&&**name) => self.headers(headers),
                 // `key = { file = "PATH" }` names the place of a key.
-                DeValue::Table(place) if is_named && !is_header && !is_secret => self.place(place),
+                DeValue::Table(place) if is_named && !is_secret => self.place(place),
                 _ => self.value(value, is_named),
+            }
+        }
+    }
+
+    /// Handles a table of headers, each with its value or the place of its value.
+    fn headers(&mut self, table: &DeTable<'_>) {
+        for (name, value) in table {
+            self.quoted.push(name.span());
+            match value.get_ref() {
+                DeValue::Table(place) => self.place(place),
+                _ => self.value(value, true),
             }
         }
     }
@@ -208,6 +219,12 @@ pool = "chat"
 authorization = "hush14"
 [[pools.chat.workers]]
 url = "http://user:hush15@gpu:1/" # see http://user:hush16@gpu:1
+[traces.headers]
+x-team = "hush18"
+x-lower = { env = "hush19" }
+x-placed = { env = "TEAM" }
+[cors]
+headers = ["x-plain"]
 [policies.x]
 params = { token = 4711, tokens = 12, "my.secret" = "hush17" }
 "#;
@@ -222,6 +239,8 @@ params = { token = 4711, tokens = 12, "my.secret" = "hush17" }
             "model = \"a#b\"",
             "tokens = 12",
             "pool = \"chat\"",
+            "x-placed = { env = \"TEAM\" }",
+            "headers = [\"x-plain\"]",
         ] {
             assert!(shown.contains(kept), "{kept}: {shown}");
         }

@@ -22,7 +22,7 @@ use crate::admin_config::ConfigPages;
 use crate::admin_live::LivePages;
 use crate::admin_me::MePage;
 use crate::admin_policies::PolicyPages;
-use crate::admin_requests;
+use crate::admin_requests::RequestPages;
 use crate::admin_routes::RoutePages;
 use crate::config_texts::ConfigTexts;
 use crate::explain_page;
@@ -124,6 +124,7 @@ impl Pages {
         let live = LivePages {
             hub,
             changes: self.live.changes.clone(),
+            key: self.admin.key.clone(),
         };
         let policies = PolicyPages {
             key: self.admin.key.clone(),
@@ -143,6 +144,7 @@ impl Pages {
             cell: Arc::clone(&self.admin.cell),
             key: self.admin.key.clone(),
             changes: self.live.changes.clone(),
+            key: self.admin.key.clone(),
         };
         let me = MePage {
             key: self.admin.key.clone(),
@@ -168,7 +170,7 @@ impl Pages {
             .merge(me.pages())
             .merge(config.pages())
             .merge(live.pages())
-            .merge(admin_requests::pages(Arc::clone(&self.recorder)))
+            .merge(RequestPages::new(Arc::clone(&self.recorder)).pages())
             .merge(explain_page::pages(self.recorder))
             .merge(self.explore.pages())
             .merge(self.simulations.pages())
