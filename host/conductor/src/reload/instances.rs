@@ -6,7 +6,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::{Candidate, RefusedPlan, Reloader};
-use runtime_overrides::{ChangeError, Changed, Done, Ended, EndedReport, InstanceChange};
+use runtime_overrides::{ChangeError, Changed, Done, Ended, EndedReport, InstanceChange, OverlayKind};
 
 /// An applied change.
 #[derive(Debug)]
@@ -89,6 +89,14 @@ impl Reloader {
                 why,
                 "an instance that was changed over HTTP is the configuration file's again"
             );
+            if overlay.kind == OverlayKind::Drain {
+                let summary = format!(
+                    "`{}` of the pool `{}` drains no longer: {why}",
+                    overlay.name, overlay.pool
+                );
+                self.journal
+                    .applied(ChangeKind::WorkerResumed, self.active.generation, summary);
+            }
         }
         self.status.change_config(|report| report.overlays_ended = ended);
     }

@@ -112,6 +112,8 @@ impl Reloader {
     /// Runs a requested command after the look at the files. Returns it if it needs a policy that is being compiled.
     /// The requester may have left.
     fn answer(&mut self, waiting: Waiting, look: &Look) -> Option<Waiting> {
+        // The look's cause, and the reason of an operator before, are not this command's.
+        self.journal.begin(ChangeCause::Api, None);
         match waiting {
             Waiting::Reload { to, mut earlier } => {
                 if look.is_open {
