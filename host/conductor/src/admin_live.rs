@@ -10,7 +10,6 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
-use futures_util::{StreamExt, future::ready};
 use live_updates::{ChangeLog, LiveHub, RefusedStream};
 use proxy::LongResponse;
 use serde_json::json;
@@ -53,9 +52,7 @@ impl LivePages {
         })?;
         let (key, rules) = (self.key.clone(), self.key.revision());
         // A viewer under former rules connects again, and is checked again.
-        let chunks = viewer
-            .into_stream()
-            .take_while(move |_| ready(key.revision() == rules));
+        let chunks = viewer.into_stream(move || key.revision() == rules);
         let mut response = Response::new(Body::from_stream(chunks));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -46,11 +46,14 @@ impl Viewer {
         }
     }
 
-    /// Returns the chunks of its stream.
-    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-        stream::unfold(self, |mut viewer| async move {
+    /// Returns the chunks of its stream, which ends when `is_allowed` returns `false`.
+    pub fn into_stream(
+        self,
+        is_allowed: impl Fn() -> bool + Send,
+    ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+        stream::unfold((self, is_allowed), |(mut viewer, is_allowed)| async move {
             let chunk = viewer.next().await?;
-            Some((Ok(chunk), viewer))
+            is_allowed().then_some((Ok(chunk), (viewer, is_allowed)))
         })
     }
 

@@ -144,7 +144,6 @@ impl Pages {
             cell: Arc::clone(&self.admin.cell),
             key: self.admin.key.clone(),
             changes: self.live.changes.clone(),
-            key: self.admin.key.clone(),
         };
         let me = MePage {
             key: self.admin.key.clone(),
