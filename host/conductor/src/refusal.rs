@@ -91,6 +91,16 @@ pub(crate) async fn only_get_or_put(uri: Uri) -> Response<Body> {
     wrong_method(&uri, "GET, PUT")
 }
 
+/// Answers other methods on pages that list things and add one.
+pub(crate) async fn only_get_or_post(uri: Uri) -> Response<Body> {
+    wrong_method(&uri, "GET, POST")
+}
+
+/// Answers other methods on pages that show a thing and remove it.
+pub(crate) async fn only_get_or_delete(uri: Uri) -> Response<Body> {
+    wrong_method(&uri, "GET, DELETE")
+}
+
 fn wrong_method(uri: &Uri, allow: &'static str) -> Response<Body> {
     let message = format!("`{}` takes {allow} only", uri.path());
     let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);

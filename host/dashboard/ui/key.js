@@ -7,8 +7,17 @@ const listeners = new Set();
 export function takeKeyFromAddress() {
   const found = /^#key=(.+)$/.exec(location.hash);
   if (!found) return;
-  sessionStorage.setItem(NAME, decodeURIComponent(found[1]));
   history.replaceState(history.state, '', location.pathname + location.search);
+  sessionStorage.setItem(NAME, decoded(found[1]));
+}
+
+/** Returns a text without its percent encoding, or as it is if that is broken: then the router refuses the key. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function adminKey() {

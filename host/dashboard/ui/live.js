@@ -90,6 +90,9 @@ async function connect() {
   setStatus('connecting');
   try {
     state.history = await read('/admin/history', own.signal);
+    // The first event of a topic is complete. A router that was started again counts requests and changes anew.
+    state.requests = [];
+    state.changes = [];
     await readEvents(STREAM, take, own.signal);
     setStatus('lost');
   } catch (error) {
@@ -134,7 +137,7 @@ function appendSample(event) {
   const length = at.length;
   const rates = new Map(event.pools.map((pool) => [pool.name, pool.rates]));
   const history = { ...state.history, at: [...at, event.at].slice(-KEPT_SAMPLES), pools: {} };
-  for (const name of new Set([...Object.keys(pools), ...rates.keys()])) {
+  for (const name of rates.keys()) {
     const series = {};
     for (const figure of FIGURES) {
       const earlier = pools[name]?.[figure] ?? new Array(length).fill(null);

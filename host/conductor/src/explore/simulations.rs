@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::{collect, invalid, object};
 use crate::admin_access::{AdminKey, Listener};
-use crate::refusal::{Refusal, only_get};
+use crate::refusal::{Refusal, only_get_or_delete, only_get_or_post};
 use crate::status::Status;
 
 const LONGEST: usize = 16 << 10;
@@ -46,10 +46,13 @@ impl SimulationPages {
             answer(pages.cancel(&id, &headers))
         };
         Router::new()
-            .route("/admin/simulations", get(list).post(start).fallback(only_get))
+            .route(
+                "/admin/simulations",
+                get(list).post(start).fallback(only_get_or_post),
+            )
             .route(
                 "/admin/simulations/{id}",
-                get(show).delete(cancel).fallback(only_get),
+                get(show).delete(cancel).fallback(only_get_or_delete),
             )
             .with_state(self)
     }
@@ -91,16 +94,17 @@ impl SimulationPages {
         let log = log.filter(|log| log.is_file()).ok_or_else(|| {
             unavailable("there is no recorded traffic: set `file` and `prompt-blocks` of [record]")
         })?;
-        Ok(SimulationOrder {
+        let names = names(body)?.into_iter();
+        let simulated = names.map(|name| simulated(name, &policies.policies));
+        let order = SimulationOrder {
             program,
             log,
             pool: pool(body)?,
             rate: rate(body)?,
-            policies: names(body)?
-                .into_iter()
-                .map(|name| simulated(name, &policies.policies))
-                .collect::<Result<_, _>>()?,
-        })
+            policies: simulated.collect::<Result<_, _>>()?,
+        };
+        differ(&order.policies)?;
+        Ok(order)
     }
 }
 
@@ -148,6 +152,23 @@ fn names(body: &Map<String, Value>) -> Result<Vec<&str>, Refusal> {
         return Err(invalid("policies", message));
     }
     Ok(names)
+}
+
+/// Refuses policies with the same component and parameters: the report could not distinguish them.
+fn differ(policies: &[SimulatedPolicy]) -> Result<(), Refusal> {
+    for (at, policy) in policies.iter().enumerate() {
+        let same = policies[..at]
+            .iter()
+            .find(|other| other.argument == policy.argument);
+        if let Some(same) = same {
+            let message = format!(
+                "`{}` and `{}` have the same component and parameters",
+                same.name, policy.name
+            );
+            return Err(invalid("policies", message));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the argument that stands for the active version of a policy.

@@ -33,8 +33,8 @@ export function Action({ label, effect, command, run, feature, unavailable = nul
       const text = await run();
       setResult({ kind: 'good', text: text ?? 'Done.' });
     } catch (error) {
-      if (!(error instanceof RequestError)) throw error;
       setResult({ kind: 'bad', text: error.message });
+      if (!(error instanceof RequestError)) console.error(error);
     }
     close();
   };
@@ -69,6 +69,7 @@ function Confirmation(props) {
     first.current?.focus();
   }, []);
   const onKeyDown = (event) => event.key === 'Escape' && onCancel();
+  const hasFirst = reason === null || isNeedingKey;
   return html`
     <div id=${id} ref=${panel} class="confirmation" popover="manual" role="group" aria-label=${`Confirm: ${label}`} onKeyDown=${onKeyDown}>
       ${reason === null ? html`<p>${effect}</p>${children}` : html`<p>Not available here: ${reason}.</p>`}
@@ -81,7 +82,7 @@ function Confirmation(props) {
             onClick=${onConfirm}>${label}</button>`
         }
         ${isNeedingKey && html`<button type="button" ref=${first} onClick=${requestKey}>Enter a key</button>`}
-        <button type="button" onClick=${onCancel}>Cancel</button>
+        <button type="button" ref=${hasFirst ? undefined : first} onClick=${onCancel}>Cancel</button>
       </div>
     </div>`;
 }

@@ -181,7 +181,16 @@ impl UploadTarget {
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let mode = fs::metadata(&self.path).map_or(MODE, |file| file.permissions().mode() & 0o777);
+        let mode = match fs::symlink_metadata(&self.path) {
+            Ok(file) if file.is_file() => file.permissions().mode() & 0o777,
+            Ok(_) => {
+                return Err(io::Error::other(
+                    "it is a symbolic link or no file: replace its target",
+                ));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => MODE,
+            Err(error) => return Err(error),
+        };
         // Hidden, so that it is no policy while it is written.
         let mut fresh = tempfile::Builder::new()
             .prefix(".upload-")
@@ -287,6 +296,11 @@ mod tests {
             0o640
         );
         assert_eq!(fs::read_dir(&policies).unwrap().count(), 1);
+        let elsewhere = folder.path().join("elsewhere.wasm");
+        fs::rename(target.path(), &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, target.path()).unwrap();
+        assert!(matches!(target.store(b"link"), Err(UploadError::Write { .. })));
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"two");
         fs::remove_dir_all(&policies).unwrap();
         assert!(matches!(target.store(b"three"), Err(UploadError::Write { .. })));
     }

@@ -234,7 +234,9 @@ mod tests {
 
     /// Returns an order whose program is a shell script.
     fn order(folder: &Path, script: &str) -> SimulationOrder {
-        let program = folder.join("program");
+        // A file of its own: one that is open for writing cannot be executed by the job before.
+        let number = fs::read_dir(folder).unwrap().count();
+        let program = folder.join(format!("program-{number}"));
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         SimulationOrder {

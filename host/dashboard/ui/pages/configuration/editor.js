@@ -17,13 +17,20 @@ const FILE = '/admin/config/file';
 
 export function ConfigEditor({ onApplied }) {
   const file = useResource(FILE);
+  const [applied, setApplied] = useState(null);
   const { data } = file;
   if (!data) return html`<${Pending} resource=${file} what="the file" />`;
-  // Another text on disk begins another edit: its key makes a new editor.
-  return html`<${Editor} key=${data.sha256} file=${data} reload=${file.reload} onApplied=${onApplied} />`;
+  const finish = async (outcome) => {
+    setApplied(outcome);
+    await Promise.all([file.reload(), onApplied()]);
+  };
+  // Another text on disk begins another edit: its key makes a new editor. The outcome of the last edit outlives it.
+  return html`
+    ${applied && html`<${Notice} kind="good">${applied}<//>`}
+    <${Editor} key=${data.sha256} file=${data} onApplied=${finish} onRefused=${onApplied} />`;
 }
 
-function Editor({ file, reload, onApplied }) {
+function Editor({ file, onApplied, onRefused }) {
   const [text, setText] = useState(file.text);
   const [reason, setReason] = useState('');
   const [result, setResult] = useState(null);
@@ -44,11 +51,12 @@ function Editor({ file, reload, onApplied }) {
     try {
       const body = reason ? { text, reason } : { text };
       const answer = await change(FILE, body, { method: 'PUT', headers: { 'If-Match': `"${file.sha256}"` } });
-      await Promise.all([reload(), onApplied()]);
-      return `Applied: generation ${answer.generation}.`;
+      const outcome = `Applied: generation ${answer.generation}.`;
+      await onApplied(outcome);
+      return outcome;
     } catch (error) {
       if (error instanceof RequestError) setResult({ error });
-      await onApplied();
+      await onRefused();
       throw error;
     }
   };
