@@ -98,7 +98,7 @@ impl ConfigPages {
         let reason = writable.as_ref().err().map(|error| error_chain(error));
         let path = self.source.file().map(|path| path.display().to_string());
         if !shows_secrets {
-            // Whoever reaches the listener reads this.
+            // Every caller that reaches the listener reads this.
             return Ok(json!({
                 "path": path, "text": redacted(&text), "sha256": null, "writable": false, "reason": NO_KEY,
             }));
