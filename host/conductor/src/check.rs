@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use admin_pages::control::ProblemReport;
 use conductor_config::{
     Code, Config, Diagnostic, Diagnostics, Doubt, Examined, Location, Paint, PolicyConfig, Severity,
 };
@@ -11,7 +12,6 @@ use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use thiserror::Error;
 
 use crate::reload::{self, reports};
-use crate::status::ProblemReport;
 use external_resources::ExternalResources;
 use local_files::{ConfigSource, ReadConfigError};
 use policy_store::{PolicyLibrary, Prepared, compile_bounds, unavailable_policies};

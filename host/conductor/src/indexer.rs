@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use admin_pages::host_names;
 use conductor_config::{Config, ServerConfig, ServiceConfig, ServiceKind as ConfiguredKind};
 use indexer_api::{Algorithm, HashProfile, Indexer, IndexerAccess, IndexerParts, Service, ServiceKind};
 use kv_index::SharedPrefixIndex;
@@ -12,7 +13,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::admin_access::host_names;
 use crate::listeners::{ListenError, listen};
 use external_resources::Keys;
 

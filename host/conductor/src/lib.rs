@@ -1,40 +1,22 @@
 //! The composition root as a library, so that tests start the very router the binary starts.
 
-mod admin;
-mod admin_access;
-mod admin_config;
-mod admin_index;
-mod admin_live;
-mod admin_me;
-mod admin_policies;
-mod admin_requests;
-mod admin_routes;
 mod app;
 mod check;
 pub mod cli;
 mod compose;
-mod config_texts;
 pub mod demo;
-mod explain_page;
-mod explore;
 mod indexer;
-mod instances;
-mod knowledge;
 mod listeners;
 mod live_check;
 mod live_fleet;
 mod memory_limit;
 mod metrics;
 pub mod open_files;
-mod refusal;
 mod reload;
 pub mod serve;
 mod signals;
 pub mod start;
-mod status;
-mod status_page;
 mod tasks;
-mod trial_page;
 
 pub use app::{App, BuildError};
 pub use check::{CheckError, Checked, check};

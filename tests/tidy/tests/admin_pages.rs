@@ -25,8 +25,8 @@ impl<'ast> Visit<'ast> for Routes {
 fn every_page_of_the_admin_listener_is_in_its_index() {
     let (index, others): (Vec<_>, Vec<_>) = files(&["rs"])
         .into_iter()
-        .filter(|file| file.path.starts_with("host/conductor/src/"))
-        .partition(|file| file.path.ends_with("/admin_index.rs"));
+        .filter(|file| file.path.starts_with("host/admin-pages/src/"))
+        .partition(|file| file.path.ends_with("/index_page.rs"));
     let [index] = &index[..] else {
         panic!("the index is one file")
     };

@@ -151,7 +151,7 @@ fn the_page_has_every_error_code_for_clients() {
 
 #[test]
 fn the_page_has_every_error_code_of_the_admin_pages() {
-    check("Admin pages", &ErrorCodes::of("host/conductor/src/"));
+    check("Admin pages", &ErrorCodes::of("host/admin-pages/src/"));
 }
 
 #[test]

@@ -74,7 +74,7 @@ const LARGER: &[(&str, &str)] = &[
         "arguments of a command: one field for each flag",
     ),
     (
-        "conductor::ConfigReport",
+        "admin-pages::ConfigReport",
         "a page of the router: one field for each key of its JSON",
     ),
     (

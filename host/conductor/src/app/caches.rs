@@ -7,11 +7,10 @@ use kv_feed::FeedLimits;
 use kv_index::IndexLimits;
 use kv_plane::KvPlane;
 use prometheus_client::registry::Registry;
-use proxy::{LiveFeeds, SnapshotCell};
+use proxy::LiveFeeds;
 
 use super::build_error::BuildError;
 use crate::indexer::Indexing;
-use crate::knowledge::KnowledgeSources;
 use crate::listeners::ListenError;
 use crate::live_fleet::RequestPathLiveness;
 use crate::reload::ActiveConfig;
@@ -33,15 +32,6 @@ impl Caches {
         let plane = KvPlane::start(index, feed_limits(config), liveness, registry);
         let plane = plane.map_err(BuildError::Feeds)?;
         Ok(Self { plane, live })
-    }
-
-    /// Returns the sources of warnings about missing cache knowledge.
-    pub(super) fn knowledge(&self, cell: &Arc<SnapshotCell>) -> KnowledgeSources {
-        KnowledgeSources {
-            cell: Arc::clone(cell),
-            discovery: Arc::clone(&self.plane.discovery),
-            feeds: Arc::clone(&self.plane.feeds),
-        }
     }
 
     /// Binds the indexer, if it is configured. Its registered publishers are followed like workers.

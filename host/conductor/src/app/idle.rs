@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use admin_pages::AdminKey;
+use admin_pages::control::Status;
 use local_files::ConfigSource;
 use logging::LogFilter;
 use proxy::SnapshotCell;
@@ -9,10 +11,8 @@ use proxy::SnapshotCell;
 use super::caches::Caches;
 use super::meters::Meters;
 use super::startup::Startup;
-use crate::admin_access::AdminKey;
 use crate::listeners::ListenerHandles;
 use crate::reload::{ActiveConfig, CircuitWatch, Journal, Live, Planner, RefusedPlan, Reloader, Steps};
-use crate::status::Status;
 
 /// Parts that the reloader works on.
 pub(super) struct IdleParts<'a> {

@@ -6,6 +6,8 @@
 mod build_error;
 mod caches;
 mod idle;
+#[cfg(test)]
+mod live_tests;
 mod meters;
 mod pages;
 mod process;
@@ -20,6 +22,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
+use admin_pages::AdminPages;
+use admin_pages::control::ReloadCommand;
 use conductor_tools::Exit;
 use kv_index::SharedPrefixIndex;
 use live_updates::LiveHub;
@@ -39,14 +43,13 @@ pub use self::build_error::BuildError;
 pub(crate) use self::caches::Caches;
 use self::idle::IdleParts;
 use self::meters::Meters;
-use self::pages::Pages;
 use self::request_path::RequestPath;
 use self::sockets::Sockets;
 use self::startup::Startup;
 use self::threads::{ThreadParts, Threads};
 use crate::indexer::Indexing;
 use crate::live_fleet::LiveFleet;
-use crate::reload::{FilePlan, ReloadCommand, Reloader};
+use crate::reload::{FilePlan, Reloader};
 use crate::tasks;
 
 /// Pause before a reload is sent again to a thread whose queue is full.
@@ -59,7 +62,7 @@ pub struct App {
     index: Arc<SharedPrefixIndex>,
     memory_writer: MemoryWriter,
     reloader: Box<Reloader>,
-    pages: Pages,
+    pages: AdminPages,
     reload: Arc<Notify>,
     /// Delays of the runtime, measured while it runs.
     delays: Histogram,
@@ -117,7 +120,7 @@ impl App {
         let memory_writer = MemoryWriter::begin(memory, Box::new(fleet));
         let path = RequestPath::new(&reloader, &caches, registry);
         Ok(Self {
-            pages: Pages::new(&reloader, &caches, &path.proxy).with_program(options.program),
+            pages: pages::admin_pages(&reloader, &caches, &path.proxy, options.program),
             sockets,
             path,
             index: caches.plane.index,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
+use admin_pages::control::ReloadCommand;
 use decision_log::Recorder;
 use kv_index::SharedPrefixIndex;
 use proxy::Proxy;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use trace_export::TraceExporter;
 use tracing::error;
 
-use crate::reload::{ReloadCommand, Reloader};
+use crate::reload::Reloader;
 use kv_plane::IndexMaintenance;
 use policy_store::{MemoryWriter, MemoryWriterHandle};
 

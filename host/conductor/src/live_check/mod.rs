@@ -2,6 +2,7 @@
 
 mod targets;
 
+use admin_pages::control::ProblemReport;
 use anyhow::{Context, Result};
 use conductor_tools::{Exit, paint, print};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -12,7 +13,6 @@ use serde::Serialize;
 use self::targets::pool_targets;
 use crate::check::Checked;
 use crate::reload::{self, ConfigText, Steps};
-use crate::status::ProblemReport;
 
 /// Output of `--output json`.
 #[derive(Serialize)]

@@ -47,7 +47,8 @@ impl Reloader {
         live.recorder.apply(record);
         live.exporter.apply(traces);
         let (keys, server) = (&self.active.resources.keys, &config.server);
-        live.admin_key.set(keys.admin.clone(), server);
+        let admin = keys.admin.as_ref().map(|key| key.to_sent());
+        live.admin_key.set(admin, server);
         if let Some(indexer) = &live.indexer {
             indexer.set(keys, server);
         }

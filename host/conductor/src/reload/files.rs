@@ -1,77 +1,14 @@
 //! Edits of the configuration file over HTTP: planned like every reload, then written, then committed.
 
+use admin_pages::control::{
+    CheckReport, FileAction, FileAnswer, FileEdit, RefusedEdit, ReloadAnswer, ReloadOutcome,
+};
 use admin_views::{ChangeCause, ChangeKind, text_sha256};
 use conductor_config::{ConfigChanges, restart_keys};
-use local_files::WriteConfigError;
-use thiserror::Error;
 
 use super::journal::JournalRefusal;
 use super::plan::{Planned, Seen};
-use super::{RefusedPlan, ReloadAnswer, ReloadOutcome, Reloader, reports};
-use crate::status::ProblemReport;
-
-/// Edit of the configuration file.
-#[derive(Debug)]
-pub(crate) struct FileEdit {
-    /// The whole new text.
-    pub(crate) text: String,
-    /// Action.
-    pub(crate) action: FileAction,
-}
-
-/// Action on an edited text.
-#[derive(Debug)]
-pub(crate) enum FileAction {
-    /// Plan it, and change nothing.
-    Check,
-    /// Write it and apply it.
-    Write {
-        /// SHA-256 of the text that was edited.
-        expected: String,
-        /// Reason that the operator gave.
-        reason: Option<String>,
-    },
-}
-
-/// Result of an edit.
-#[derive(Debug)]
-pub(crate) enum FileAnswer {
-    Checked(Box<CheckReport>),
-    /// Written and applied, or refused and not written.
-    Written(Box<ReloadAnswer>),
-}
-
-/// Result of a check.
-#[derive(Debug)]
-pub(crate) struct CheckReport {
-    /// Set if the text would be applied.
-    pub(crate) valid: bool,
-    /// Errors, or warnings of a valid text.
-    pub(crate) problems: Vec<ProblemReport>,
-    /// Changes from the active configuration.
-    pub(crate) changes: ConfigChanges,
-    /// Keys whose new value would need a restart.
-    pub(crate) needs_restart: Vec<String>,
-    /// Text of the file now; the active one if it cannot be read.
-    pub(crate) current: String,
-}
-
-/// Refusal of an edit. The file is as it was.
-#[derive(Debug, Error)]
-pub(crate) enum RefusedEdit {
-    /// The file cannot be replaced.
-    #[error("failed to write the configuration, which stays as it was")]
-    Write(#[from] WriteConfigError),
-    /// The file cannot be read.
-    #[error("failed to compare the edited file")]
-    Read(#[source] RefusedPlan),
-    /// The file is not the edited one any more.
-    #[error("the file changed since it was read for this edit: it has the SHA-256 {found}; read it again")]
-    Moved {
-        /// SHA-256 of its text now.
-        found: String,
-    },
-}
+use super::{RefusedPlan, Reloader, reports};
 
 impl Reloader {
     /// Makes or checks an edit. Returns `None` if it needs a policy that is being compiled; it is retried once that is
@@ -135,7 +72,8 @@ impl Reloader {
 
     /// Returns the text of the file if it is still the edited one.
     fn unmoved_text(&self, expected: &str) -> Result<String, RefusedEdit> {
-        let text = self.file_text().map_err(RefusedEdit::Read)?;
+        let text = self.file_text();
+        let text = text.map_err(|refused| RefusedEdit::Read(refused.into()))?;
         let found = text_sha256(&text);
         match found == expected {
             true => Ok(text),

@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
+use admin_pages::control::{PolicyAction, PolicyChange, RefusedPolicyChange, ReloadCommand, Status};
 use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::hex;
 use sha2::{Digest, Sha256};
@@ -11,9 +12,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::*;
 use crate::app::App;
-use crate::status::Status;
 use local_files::ConfigSource;
 use policy_store::builtin;
 use policy_store::{Loader, PolicyReport};

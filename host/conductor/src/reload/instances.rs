@@ -1,32 +1,11 @@
 //! Changes of the fleet over HTTP: overlays over the file's configuration, applied as a whole or not at all.
 
+use admin_pages::control::{InstanceAnswer, RefusedChange};
 use admin_views::{ChangeCause, ChangeKind};
-use routing::Generation;
-use thiserror::Error;
 use tracing::{info, warn};
 
-use super::{Candidate, RefusedPlan, Reloader};
-use runtime_overrides::{ChangeError, Changed, Done, Ended, EndedReport, InstanceChange, OverlayKind};
-
-/// An applied change.
-#[derive(Debug)]
-pub(crate) struct InstanceAnswer {
-    /// Effect.
-    pub(crate) done: Done,
-    /// Generation that has the change; the active one where it did nothing.
-    pub(crate) generation: Generation,
-}
-
-/// A refused change.
-#[derive(Debug, Error)]
-pub(crate) enum RefusedChange {
-    /// The change does not fit the fleet.
-    #[error(transparent)]
-    Change(#[from] ChangeError),
-    /// The resulting configuration is refused.
-    #[error("failed to apply the change")]
-    Config(#[source] RefusedPlan),
-}
+use super::{Candidate, Reloader};
+use runtime_overrides::{Changed, Done, Ended, EndedReport, InstanceChange, OverlayKind};
 
 impl Reloader {
     /// Makes a change, or changes nothing.
@@ -45,7 +24,8 @@ impl Reloader {
                 overlays,
                 ..self.active.candidate()
             };
-            let plan = self.plan(candidate, None).map_err(RefusedChange::Config)?;
+            let plan = self.plan(candidate, None);
+            let plan = plan.map_err(|refused| RefusedChange::Config(refused.into()))?;
             self.commit(plan);
             self.report_overlays();
             let generation = self.active.generation.0;

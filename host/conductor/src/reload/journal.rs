@@ -1,11 +1,9 @@
 //! Journal of the reload thread: notes of its changes, with the cause of the present round.
 
+use admin_pages::control::{ConfigTexts, ProblemReport};
 use admin_views::{ChangeCause, ChangeKind, ChangeResult, NewChange, NewText};
 use live_updates::{ChangeLog, unix_seconds};
 use routing::Generation;
-
-use crate::config_texts::ConfigTexts;
-use crate::status::ProblemReport;
 
 /// Cause of a round, and its log.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admin_pages::AdminKey;
 use decision_log::Recorder;
 use kv_plane::Discovery;
 use local_files::ConfigSource;
@@ -10,7 +11,6 @@ use proxy::{ProxyMetrics, SnapshotCell};
 use trace_export::TraceExporter;
 
 use super::{Planner, Steps};
-use crate::admin_access::AdminKey;
 use crate::indexer::IndexerDoor;
 use crate::listeners::ListenerHandles;
 

@@ -2,7 +2,7 @@
 //! them active.
 //!
 //! A reload has two phases. The *plan* (`plan.rs`, `parts.rs`) only reads: it parses, loads policies, builds the next
-//! snapshot and binds sockets, and each step that can fail is one of [`PlanStep`]. The *commit* (`commit.rs`) makes the
+//! snapshot and binds sockets, and each step that can fail is a [`PlanStep`](admin_pages::control::PlanStep). The *commit* (`commit.rs`) makes the
 //! plan active and cannot fail. So a change applies as a whole to new requests, or nothing changes and the reason is
 //! logged, counted and shown.
 //!
@@ -38,19 +38,13 @@ mod thread;
 pub(crate) use self::active::ActiveConfig;
 use self::active::Candidate;
 pub(crate) use self::circuits::CircuitWatch;
-pub(crate) use self::files::{CheckReport, FileAction, FileAnswer, FileEdit, RefusedEdit};
-pub(crate) use self::instances::{InstanceAnswer, RefusedChange};
 pub(crate) use self::journal::Journal;
 pub(crate) use self::live::Live;
-pub(crate) use self::outcome::{ReloadAnswer, ReloadOutcome};
 pub(crate) use self::parts::{Parts, Planner};
 pub(crate) use self::plan::FilePlan;
-pub(crate) use self::policies::{PolicyAction, PolicyChange, RefusedPolicyChange};
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::{log_warnings, reports};
 pub(crate) use self::read::{examine, read};
 pub(crate) use self::reloader::Reloader;
 pub(crate) use self::resources::{ConfigText, read_resources};
-pub(crate) use self::routes::{RefusedRouteChange, RouteAnswer};
-pub(crate) use self::step::{PlanStep, RefusedPlan, Steps};
-pub(crate) use self::thread::ReloadCommand;
+pub(crate) use self::step::{RefusedPlan, Steps};

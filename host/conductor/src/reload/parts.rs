@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use admin_pages::control::PlanStep;
 use decision_log::{RecordPlan, Recorder};
 use proxy::{PipelineWatch, ProxyMetrics, Snapshot, SnapshotPlan, SnapshotSpec};
 use routing::PolicyVersions;
 use trace_export::{ExportPlan, TraceExporter};
 
-use super::{ActiveConfig, PlanStep, RefusedConfig, RefusedPlan, Steps};
+use super::{ActiveConfig, RefusedConfig, RefusedPlan, Steps};
 use crate::compose::{self, BrokenPipeline, PipelineWatches};
 use kv_plane::{CheckedFeeds, Discovery};
 use local_files::ConfigSource;

@@ -1,9 +1,10 @@
 //! A reload before its commit: everything that can fail is done, nothing that is active has changed.
 
+use admin_pages::control::PlanStep;
 use conductor_config::{Config, Diagnostics};
 
 use super::resources::{ConfigText, read_resources};
-use super::{ActiveConfig, Candidate, Parts, PlanStep, RefusedConfig, RefusedPlan, Reloader, read};
+use super::{ActiveConfig, Candidate, Parts, RefusedConfig, RefusedPlan, Reloader, read};
 use crate::listeners::BoundListeners;
 use external_resources::ExternalResources;
 use policy_store::{PolicyLibrary, Prepared, awaited_policies, unavailable_policies};

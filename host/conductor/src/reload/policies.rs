@@ -1,53 +1,13 @@
 //! Changes of policies by an operator: rollback to the version before, and resumption.
 
+use admin_pages::control::{ExploreSources, PoliciesReport, PolicyAction, PolicyChange, RefusedPolicyChange};
 use admin_views::{ChangeCause, ChangeKind};
-use thiserror::Error;
 use tracing::{info, warn};
 
 use super::circuits::CircuitOpening;
 use super::{RefusedPlan, Reloader};
 use crate::compose;
-use crate::status::{ExploreSources, PoliciesReport};
 use policy_store::{PolicyReport, RollbackError, UploadRules, WantedPolicy};
-
-/// Requested action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PolicyAction {
-    /// Activate the version before.
-    RollBack,
-    /// Load the file again, rolled back or not, and close the circuits of all versions.
-    Resume,
-}
-
-/// A change of one policy.
-#[derive(Debug)]
-pub(crate) struct PolicyChange {
-    /// Name in the configuration.
-    pub(crate) policy: String,
-    /// Action.
-    pub(crate) action: PolicyAction,
-}
-
-/// Refusal of a change.
-#[derive(Debug, Error)]
-pub(crate) enum RefusedPolicyChange {
-    /// There is no version to change to.
-    #[error(transparent)]
-    Rollback(#[from] RollbackError),
-    /// The policy is resumed, but its file is invalid.
-    #[error(
-        "the policy `{policy}` is resumed, but its file cannot be activated; the active version is kept: {problem}"
-    )]
-    Unavailable {
-        /// Name of the policy.
-        policy: String,
-        /// Problem of the key.
-        problem: String,
-    },
-    /// The request path refuses it.
-    #[error("failed to apply the policy's versions")]
-    Plan(#[source] RefusedPlan),
-}
 
 impl Reloader {
     /// Makes a change, or changes nothing, and returns the policy's new state. A policy whose file is invalid is
@@ -66,7 +26,7 @@ impl Reloader {
                 let undo = self.library.roll_back(name)?;
                 if let Err(refused) = self.renew_routes() {
                     self.library.undo(undo);
-                    return Err(RefusedPolicyChange::Plan(refused));
+                    return Err(RefusedPolicyChange::Plan(refused.into()));
                 }
                 self.library.keep_rollbacks();
                 self.metrics.policy_rolled_back(name, "operator", 1);
@@ -77,7 +37,7 @@ impl Reloader {
                 let undo = self.library.resume(name)?;
                 if let Err(refused) = self.renew_routes() {
                     self.library.undo(undo);
-                    return Err(RefusedPolicyChange::Plan(refused));
+                    return Err(RefusedPolicyChange::Plan(refused.into()));
                 }
                 self.library.close_circuits(name);
                 info!(

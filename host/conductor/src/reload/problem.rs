@@ -2,6 +2,7 @@
 
 use std::io;
 
+use admin_pages::control::ProblemReport;
 use conductor_config::{Code, Diagnostic, Diagnostics, Paint, Severity};
 use kv_feed::FeedError;
 use proxy::SnapshotError;
@@ -11,7 +12,6 @@ use tracing::warn;
 
 use crate::compose::BrokenPipeline;
 use crate::listeners::ListenError;
-use crate::status::ProblemReport;
 use external_resources::CertificateError;
 use external_resources::KeyError;
 use local_files::ReadConfigError;

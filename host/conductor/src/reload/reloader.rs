@@ -1,12 +1,12 @@
 //! State of the reload thread.
 
+use admin_pages::control::Status;
 use conductor_config::Config;
 use local_files::ConfigSource;
 use policy_store::PolicyLibrary;
 
 use super::{ActiveConfig, CircuitWatch, Journal, Live, Steps};
 use crate::metrics::ControlMetrics;
-use crate::status::Status;
 
 /// Reloader: the state that a reload works on. Each module of this folder adds a part of its work.
 pub(crate) struct Reloader {

@@ -1,10 +1,11 @@
 //! Reading of the external resources, as steps of a plan.
 
+use admin_pages::control::PlanStep;
 use conductor_config::{Config, Diagnostics};
 use external_resources::{Certificates, ExternalResources, Keys, Tokenizers};
 use local_files::ConfigSource;
 
-use super::{PlanStep, RefusedConfig, RefusedPlan, Steps};
+use super::{RefusedConfig, RefusedPlan, Steps};
 
 /// Configuration with its source and its text.
 #[derive(Debug, Clone, Copy)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use admin_pages::control::{PlanStep, ProblemReport, ReloadOutcome};
 use admin_views::ChangeKind;
 use conductor_config::restart_keys;
 use external_resources::ExternalResources;
@@ -10,9 +11,9 @@ use policy_store::Prepared;
 use tracing::{error, info, warn};
 
 use super::journal::JournalRefusal;
+use super::outcome;
 use super::plan::{FilePlan, Planned, Seen};
-use super::{ActiveConfig, Candidate, PlanStep, RefusedPlan, ReloadOutcome, Reloader, log_warnings};
-use crate::status::ProblemReport;
+use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, log_warnings};
 
 impl Reloader {
     /// Returns the files and folders that matter.
@@ -78,7 +79,7 @@ impl Reloader {
         self.note_applied(format!("configuration applied: {}", commit.config));
         self.journal
             .applied_text(self.active.generation, &self.active.text);
-        ReloadOutcome::of_text(commit)
+        outcome::of_text(commit)
     }
 
     /// Reloads the resources. The text is the active one; the keys, certificates and tokenizers that it names may be
@@ -106,7 +107,7 @@ impl Reloader {
             "keys, certificates or tokenizers changed and are applied"
         );
         self.note_applied("keys, certificates or tokenizers changed".to_owned());
-        ReloadOutcome::of_materials()
+        outcome::of_resources()
     }
 
     /// Hot swap: activates new policy versions under the unchanged configuration. Returns the policies with new versions.
@@ -160,7 +161,7 @@ impl Reloader {
         }
         self.metrics.reload_applied();
         self.status.change_config(|report| {
-            report.tell(config);
+            report.set_active(config);
             report.reloads_applied += 1;
             report.problems.clear();
             report.needs_restart = needs_restart;

@@ -1,43 +1,15 @@
 //! Changes of routes' policies over HTTP: overrides over the file's configuration, applied as a whole or not at all.
 
+use admin_pages::control::{RefusedRouteChange, RouteAnswer};
 use admin_views::{ChangeCause, ChangeKind};
 use routing::Generation;
-use serde::Serialize;
-use thiserror::Error;
 use tracing::{error, info, warn};
 
-use super::{ActiveConfig, Candidate, RefusedPlan, Reloader};
+use super::{ActiveConfig, Candidate, Reloader};
 use local_files::policy_folder::policies_in;
 use observability::error_chain;
 use policy_store::{OVERRIDES, StateFolder, awaited_policies, unavailable_policies};
-use runtime_overrides::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};
-
-/// An applied change.
-#[derive(Debug, Serialize)]
-pub(crate) struct RouteAnswer {
-    /// Result in one sentence.
-    pub(crate) message: String,
-    /// The number of the route, from 1.
-    pub(crate) route: usize,
-    /// The generation that has it.
-    pub(crate) generation: u64,
-    /// Every override there is now.
-    pub(crate) overrides: Vec<OverrideReport>,
-}
-
-/// A refused change.
-#[derive(Debug, Error)]
-pub(crate) enum RefusedRouteChange {
-    /// The change does not fit the routes.
-    #[error(transparent)]
-    Change(#[from] RouteChangeError),
-    /// The policy cannot be had.
-    #[error("failed to load what the change needs: {0}")]
-    Unavailable(String),
-    /// The resulting configuration is refused.
-    #[error("failed to apply the change")]
-    Config(#[source] RefusedPlan),
-}
+use runtime_overrides::{RouteAction, RouteChange, RouteOverrides};
 
 impl Reloader {
     /// Makes a change, or changes nothing. Returns `None` if it needs a policy that is being compiled; it is retried
@@ -72,7 +44,7 @@ impl Reloader {
             ..self.active.candidate()
         };
         let plan = self.plan(candidate, Some(prepared));
-        let plan = plan.map_err(RefusedRouteChange::Config)?;
+        let plan = plan.map_err(|refused| RefusedRouteChange::Config(refused.into()))?;
         self.commit(plan);
         self.report_routes();
         self.report_policies();
@@ -107,7 +79,7 @@ impl Reloader {
         } = &self.active;
         let overrides = overlays.routes().report(file, kept);
         self.status.change_config(|report| {
-            report.tell(config);
+            report.set_active(config);
             report.overrides = overrides;
         });
     }

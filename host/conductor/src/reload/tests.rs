@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use admin_pages::control::{
+    PlanStep, PolicyAction, PolicyChange, RefusedChange, RefusedPolicyChange, ReloadOutcome,
+};
 use harness::Client;
 use routing::Generation;
 use serde_json::Value;

@@ -6,14 +6,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use admin_pages::control::{
+    FileAnswer, FileEdit, InstanceAnswer, PolicyChange, RefusedChange, RefusedEdit, RefusedPolicyChange,
+    RefusedRouteChange, ReloadAnswer, ReloadCommand, ReloadOutcome, RouteAnswer,
+};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{
-    FileAnswer, FileEdit, InstanceAnswer, PolicyChange, RefusedChange, RefusedEdit, RefusedPolicyChange,
-    RefusedRouteChange, ReloadAnswer, ReloadOutcome, Reloader, RouteAnswer,
-};
+use super::{Reloader, outcome};
 use admin_views::ChangeCause;
 use local_files::FolderWatch;
 use observability::error_chain;
@@ -29,34 +30,6 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const UNASKED: Duration = Duration::from_secs(2);
 /// The next look at a file that seemed half-written.
 const UNSETTLED: Duration = Duration::from_millis(100);
-
-/// Command for the reload thread.
-#[derive(Debug)]
-pub(crate) enum ReloadCommand {
-    /// A watched folder changed, or the router stops.
-    Changed,
-    /// Reload now, and send the outcome.
-    Asked(oneshot::Sender<ReloadAnswer>),
-    /// SIGHUP came: the outcome is logged.
-    Hangup,
-    /// Add or remove an instance now, and send the outcome.
-    Instance(
-        InstanceChange,
-        oneshot::Sender<Result<InstanceAnswer, RefusedChange>>,
-    ),
-    /// Roll back or resume a policy now, and send the outcome.
-    Policy(
-        PolicyChange,
-        oneshot::Sender<Result<PolicyReport, RefusedPolicyChange>>,
-    ),
-    /// A change of a route's policies.
-    Route(
-        RouteChange,
-        oneshot::Sender<Result<RouteAnswer, RefusedRouteChange>>,
-    ),
-    /// An edit of the configuration file, or a check of one.
-    File(FileEdit, oneshot::Sender<Result<FileAnswer, RefusedEdit>>),
-}
 
 impl Reloader {
     /// Starts the thread, which ends soon after `stop` is cancelled. Returns the sender of its commands.
@@ -146,7 +119,7 @@ impl Reloader {
 
     fn tell(&self, to: Option<oneshot::Sender<ReloadAnswer>>, outcome: ReloadOutcome) {
         let Some(to) = to else {
-            outcome.log(self.active.generation.0);
+            outcome::log(&outcome, self.active.generation.0);
             return;
         };
         let report = self.status.config();

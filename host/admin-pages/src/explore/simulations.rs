@@ -14,12 +14,12 @@ use observability::error_chain;
 use policy_store::{PolicyReport, VersionState};
 use serde_json::{Map, Value, json};
 
-use super::{collect, invalid, object};
-use crate::admin_access::{AdminKey, Listener};
+use crate::access::{AdminKey, Listener};
+use crate::body::{BodyLimits, invalid, object};
+use crate::control::Status;
 use crate::refusal::{Refusal, only_get_or_delete, only_get_or_post};
-use crate::status::Status;
 
-const LONGEST: usize = 16 << 10;
+const LIMITS: BodyLimits = BodyLimits::slow(16 << 10);
 const EXAMPLE: &str = r#"{"policies": ["cache-aware", "round-robin"]}"#;
 /// Policies of a simulation at most.
 const POLICIES: usize = 4;
@@ -71,7 +71,7 @@ impl SimulationPages {
     async fn start(&self, request: Request) -> Result<(StatusCode, JobReport), Refusal> {
         let (head, body) = request.into_parts();
         self.key.check(&head.headers, Listener::Operators)?;
-        let body = object(&collect(body, LONGEST).await?, EXAMPLE)?;
+        let body = object(&LIMITS.collect(body).await?, EXAMPLE)?;
         let order = self.order(&body)?;
         let started = self.jobs.start(order).map_err(|error| {
             let (status, code) = match error {

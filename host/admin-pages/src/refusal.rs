@@ -1,4 +1,4 @@
-//! Errors of the composition root's own pages, in the shape that all errors of the router have.
+//! Errors of the admin pages, in the shape that all errors of the router have.
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue};

@@ -2,32 +2,25 @@
 //!
 //! A change is sent to the reload thread, the only writer, and is active when the answer is sent.
 
-mod ask;
+mod add_remove;
 mod drain;
 
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::http::{Request, Response, StatusCode};
 use axum::routing::post;
-use bytes::Bytes;
 use serde_json::json;
-use tokio::sync::oneshot;
 
-use crate::admin_access::{AdminKey, Listener};
+use crate::access::{AdminKey, Listener};
+use crate::body::BodyLimits;
+use crate::control::{InstanceAnswer, RefusedChange, ReloadCommand, send_command};
 use crate::refusal::{Refusal, only_post};
-use crate::reload::{InstanceAnswer, RefusedChange, ReloadCommand};
 use observability::error_chain;
 use runtime_overrides::{ChangeError, InstanceChange};
-
-/// Longest body, in bytes.
-const LONGEST: usize = 16 << 10;
-/// Timeout of reading a body.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The pages of one listener.
 #[derive(Debug, Clone)]
@@ -52,10 +45,12 @@ impl Instances {
     }
 
     pub(crate) fn pages(self) -> Router {
-        let add =
-            |State(pages): State<Self>, request| async move { pages.answer(request, ask::addition).await };
-        let remove =
-            |State(pages): State<Self>, request| async move { pages.answer(request, ask::removal).await };
+        let add = |State(pages): State<Self>, request| async move {
+            pages.answer(request, add_remove::addition).await
+        };
+        let remove = |State(pages): State<Self>, request| async move {
+            pages.answer(request, add_remove::removal).await
+        };
         Router::new()
             .route("/instances/add", post(add).fallback(only_post))
             .route("/instances/remove", post(remove).fallback(only_post))
@@ -80,30 +75,10 @@ impl Instances {
     ) -> Result<InstanceAnswer, Refusal> {
         let (head, body) = request.into_parts();
         self.key.check(&head.headers, self.listener)?;
-        let change = read(&collect(body).await?)?;
-        let (answer, answered) = oneshot::channel();
-        let commands = ReloadCommand::Instance(change, answer);
-        self.commands.try_send(commands).map_err(|_| Refusal::busy())?;
-        let answered = answered.await.map_err(|_| Refusal::busy())?;
+        let change = read(&BodyLimits::COMMAND.collect(body).await?)?;
+        let answered = send_command(&self.commands, |answer| ReloadCommand::Instance(change, answer)).await?;
         answered.map_err(refusal)
     }
-}
-
-pub(crate) async fn collect(body: Body) -> Result<Bytes, Refusal> {
-    collect_up_to(body, LONGEST).await
-}
-
-/// Reads a body of at most `longest` bytes in time.
-pub(crate) async fn collect_up_to(body: Body, longest: usize) -> Result<Bytes, Refusal> {
-    let collected = tokio::time::timeout(PATIENCE, to_bytes(body, longest)).await;
-    let collected = collected.map_err(|_| {
-        let message = "the request body did not arrive in time";
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
-    })?;
-    collected.map_err(|_| {
-        let message = format!("the request body is longer than {longest} bytes, or was broken off");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
-    })
 }
 
 fn refusal(refused: RefusedChange) -> Refusal {

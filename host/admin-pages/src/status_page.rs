@@ -13,10 +13,10 @@ use proxy::{BudgetReport, LiveFeeds, MemoryReport, ModelsReport, PoolReport, Sna
 use routing::Role;
 use serde_json::{Value, json};
 
-use crate::admin_access::{AdminKey, Listener};
+use crate::access::{AdminKey, Listener};
+use crate::control::{RouteReport, Status};
 use crate::knowledge::{KnowledgeSources, Warning};
 use crate::refusal::{Refusal, only_get};
-use crate::status::{RouteReport, Status};
 use policy_store::PolicyReport;
 use runtime_overrides::OverlayKind;
 

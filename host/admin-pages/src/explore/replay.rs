@@ -15,14 +15,15 @@ use conductor_tools::policy::{ReplayError, ReplayedCall, replay_call};
 use policy_runtime::WasmPolicy;
 use serde_json::Value;
 
-use super::{ExplorePages, collect, invalid, object};
-use crate::admin_access::Listener;
+use super::ExplorePages;
+use crate::access::Listener;
+use crate::body::{BodyLimits, invalid, object};
 use crate::explain_page::not_kept;
 use crate::refusal::Refusal;
 
 /// End of the path, behind the request's id.
 const SUFFIX: &str = "/replay";
-const LONGEST: usize = 16 << 10;
+const LIMITS: BodyLimits = BodyLimits::slow(16 << 10);
 const EXAMPLE: &str = r#"{"policy": "cache-aware"}"#;
 
 /// Returns the page. Its path is that of the explanation, since an id may have slashes.
@@ -54,7 +55,7 @@ impl ExplorePages {
         };
         let turn = Arc::clone(&self.turns.replays).try_acquire_owned();
         let turn = turn.map_err(|_| Refusal::busy())?;
-        let body = object(&collect(body, LONGEST).await?, EXAMPLE)?;
+        let body = object(&LIMITS.collect(body).await?, EXAMPLE)?;
         let Some(name) = body.get("policy").and_then(Value::as_str) else {
             return Err(invalid("policy", "`policy` is missing, or no text"));
         };

@@ -18,7 +18,7 @@ use proxy::{
 };
 use serde_json::{Value, json};
 
-use crate::admin_access::{AdminKey, Listener};
+use crate::access::{AdminKey, Listener};
 use crate::refusal::{Refusal, only_get, only_post};
 
 /// The pages, on the operators' listener only.

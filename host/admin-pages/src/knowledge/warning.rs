@@ -4,13 +4,13 @@ use serde::Serialize;
 
 /// One kind of missing knowledge of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Warning {
+pub struct Warning {
     /// A stable name.
-    pub(crate) cause: &'static str,
+    pub cause: &'static str,
     /// Missing knowledge and its reason; never a prompt.
-    pub(crate) message: String,
+    pub message: String,
     /// Cure.
-    pub(crate) fix: &'static str,
+    pub fix: &'static str,
     /// Failures so far, of those that are counted; else workers that are concerned.
-    pub(crate) count: u64,
+    pub count: u64,
 }

@@ -15,18 +15,21 @@ use local_files::ConfigSource;
 use observability::error_chain;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
-use crate::admin::reload_page;
-use crate::admin_access::AdminKey;
-use crate::admin_me::NO_KEY;
-use crate::config_texts::ConfigTexts;
-use crate::instances::collect_up_to;
+use crate::access::AdminKey;
+use crate::body::BodyLimits;
+use crate::control::{
+    CheckReport, ConfigTexts, FileAction, FileAnswer, FileEdit, RefusedEdit, ReloadCommand, send_command,
+};
+use crate::me_page::NO_KEY;
 use crate::refusal::{Refusal, only_get, only_get_or_put, only_post};
-use crate::reload::{CheckReport, FileAction, FileAnswer, FileEdit, RefusedEdit, ReloadCommand};
+use crate::reload_page::reload_page;
 
 /// Longest body with an edited text: a file of the largest size with every second character escaped.
-const LONGEST: usize = 4 << 20;
+const LIMITS: BodyLimits = BodyLimits {
+    longest: 4 << 20,
+    ..BodyLimits::COMMAND
+};
 /// Longest reason of an operator, in characters.
 const LONGEST_REASON: usize = 256;
 
@@ -148,7 +151,7 @@ impl ConfigPages {
     async fn body(&self, request: Request) -> Result<(HeaderMap, EditBody), Refusal> {
         let (head, body) = request.into_parts();
         self.key.check_configured(&head.headers)?;
-        let body = collect_up_to(body, LONGEST).await?;
+        let body = LIMITS.collect(body).await?;
         let body = serde_json::from_slice(&body).map_err(|error| {
             let message = format!(
                 "the body cannot be read: {error}; send {{\"text\": \"...\"}}, and a \"reason\" if you like"
@@ -159,10 +162,7 @@ impl ConfigPages {
     }
 
     async fn edit(&self, edit: FileEdit) -> Result<FileAnswer, Refusal> {
-        let (answer, answered) = oneshot::channel();
-        let command = ReloadCommand::File(edit, answer);
-        self.commands.try_send(command).map_err(|_| Refusal::busy())?;
-        let answered = answered.await.map_err(|_| Refusal::busy())?;
+        let answered = send_command(&self.commands, |answer| ReloadCommand::File(edit, answer)).await?;
         answered.map_err(|refused| refusal(&refused))
     }
 }

@@ -12,12 +12,11 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::Deserialize;
-use tokio::sync::oneshot;
 
-use crate::admin_access::{AdminKey, Listener};
-use crate::instances::collect;
+use crate::access::{AdminKey, Listener};
+use crate::body::BodyLimits;
+use crate::control::{RefusedRouteChange, ReloadCommand, RouteAnswer, send_command};
 use crate::refusal::{Refusal, only_post};
-use crate::reload::{RefusedRouteChange, ReloadCommand, RouteAnswer};
 use observability::error_chain;
 use runtime_overrides::{RouteAction, RouteChange, RouteChangeError};
 
@@ -94,16 +93,13 @@ impl RoutePages {
     ) -> Result<RouteAnswer, Refusal> {
         let (head, body) = request.into_parts();
         self.key.check(&head.headers, Listener::Operators)?;
-        let body = read(&collect(body).await?)?;
+        let body = read(&BodyLimits::COMMAND.collect(body).await?)?;
         let change = RouteChange {
             policy,
             action: action(&body)?,
             route: body.route,
         };
-        let (answer, answered) = oneshot::channel();
-        let commands = ReloadCommand::Route(change, answer);
-        self.commands.try_send(commands).map_err(|_| Refusal::busy())?;
-        let answered = answered.await.map_err(|_| Refusal::busy())?;
+        let answered = send_command(&self.commands, |answer| ReloadCommand::Route(change, answer)).await?;
         answered.map_err(|refused| refusal(&refused))
     }
 }

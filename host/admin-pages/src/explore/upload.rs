@@ -20,19 +20,20 @@ use observability::error_chain;
 use policy_runtime::PolicyEngine;
 use policy_store::{PolicyReport, UploadError, UploadTarget};
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::info;
 
-use super::collect;
-use crate::admin_access::AdminKey;
+use crate::access::AdminKey;
+use crate::body::BodyLimits;
+use crate::control::{ReloadCommand, Status, send_command};
 use crate::refusal::{Refusal, only_put};
-use crate::reload::ReloadCommand;
-use crate::status::Status;
 
-/// Largest component in bytes.
-const LARGEST: usize = 16 << 20;
+/// Limits of a component.
+const LIMITS: BodyLimits = BodyLimits::slow(16 << 20);
 /// Time for the new version to become active. The file is stored in any case.
 const ACTIVATION: Duration = Duration::from_secs(60);
+/// Target of the log lines.
+const LOG_TARGET: &str = "conductor::explore::upload";
 
 /// The page.
 #[derive(Debug, Clone)]
@@ -103,7 +104,7 @@ impl UploadPage {
         let turn = Arc::clone(&self.turn)
             .try_acquire_owned()
             .map_err(|_| running())?;
-        let bytes = collect(body, LARGEST).await?;
+        let bytes = LIMITS.collect(body).await?;
         let sha256 = target.permit(&bytes).map_err(|error| refusal(&error))?;
         let checked = self.check(target, sha256, bytes, turn).await?;
         if !checked.check.is_ok() {
@@ -111,7 +112,7 @@ impl UploadPage {
         }
         let stored = tokio::task::spawn_blocking(move || store(checked)).await;
         let (target, sha256, check) = stored.map_err(|_| Refusal::busy())??;
-        info!(policy = target.name(), sha256, "a policy was uploaded");
+        info!(target: LOG_TARGET, policy = target.name(), sha256, "a policy was uploaded");
         let report = self.activate(target.name()).await;
         Ok(answer(&target, &sha256, &check, report.as_ref()))
     }
@@ -156,11 +157,9 @@ impl UploadPage {
 
     /// Requests a reload, and returns the policy after it.
     async fn activate(&self, policy: &str) -> Option<PolicyReport> {
-        let (asked, answer) = oneshot::channel();
+        let reloaded = send_command(&self.commands, ReloadCommand::Asked);
         // Where the thread is busy, it looks for new files soon.
-        if self.commands.try_send(ReloadCommand::Asked(asked)).is_ok() {
-            let _ = tokio::time::timeout(ACTIVATION, answer).await;
-        }
+        let _ = tokio::time::timeout(ACTIVATION, reloaded).await;
         let mut policies = self.status.policies().policies.into_iter();
         policies.find(|report| report.name == policy)
     }

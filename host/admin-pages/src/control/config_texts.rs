@@ -4,14 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use admin_views::ConfigHistory;
 
-use crate::status::ProblemReport;
+use super::ProblemReport;
 
 /// History of configuration texts. A clone is another handle to the same history.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ConfigTexts(Arc<Mutex<ConfigHistory<ProblemReport>>>);
+pub struct ConfigTexts(Arc<Mutex<ConfigHistory<ProblemReport>>>);
 
 impl ConfigTexts {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ConfigHistory<ProblemReport>> {
+    /// Locks the history.
+    pub fn lock(&self) -> MutexGuard<'_, ConfigHistory<ProblemReport>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,6 @@ use conductor_config::ServerConfig;
 use indexer_api::{ApiKey, HostNames, SentKey};
 
 use crate::refusal::Refusal;
-use external_resources::Key;
 
 /// Listener that a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +51,7 @@ fn is_dashboard(path: &str) -> bool {
 
 /// Current admin key, if any. The reload thread changes it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct AdminKey(Arc<RwLock<AdminAccess>>);
+pub struct AdminKey(Arc<RwLock<AdminAccess>>);
 
 #[derive(Debug, Default)]
 struct AdminAccess {
@@ -67,15 +66,16 @@ struct AdminAccess {
 
 /// Returns the host names that a listener answers to without a key. `None` stands for any: other machines use names of
 /// their own.
-pub(crate) fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> Option<HostNames> {
+#[must_use]
+pub fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> Option<HostNames> {
     let is_loopback = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
     is_loopback.then(|| HostNames::with(&server.admin_hosts))
 }
 
 impl AdminKey {
     /// Replaces the key.
-    pub(crate) fn set(&self, key: Option<Key>, server: &ServerConfig) {
-        let (key, for_reads) = (key.map(|key| key.to_sent()), server.admin_key_for_reads);
+    pub fn set(&self, key: Option<ApiKey>, server: &ServerConfig) {
+        let for_reads = server.admin_key_for_reads;
         let mut access = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_same = access.key == key && access.for_reads == for_reads;
         *access = AdminAccess {
@@ -233,7 +233,7 @@ mod tests {
     #[track_caller]
     fn check(key: Option<&str>, listener: Listener, headers: &[(HeaderName, &str)], status: Option<u16>) {
         let admin = AdminKey::default();
-        admin.set(key.map(Key::new), &ServerConfig::default());
+        admin.set(key.map(ApiKey::new), &ServerConfig::default());
         let headers = headers
             .iter()
             .map(|(name, value)| (name.clone(), value.parse().unwrap()));
@@ -295,13 +295,13 @@ mod tests {
     fn pages_ask_for_it_only_where_that_is_wanted() {
         let none = HeaderMap::new();
         let admin = AdminKey::default();
-        admin.set(Some(Key::new("secret")), &ServerConfig::default());
+        admin.set(Some(ApiKey::new("secret")), &ServerConfig::default());
         assert!(admin.check_read("/admin/config", &none).is_ok());
         let for_reads = ServerConfig {
             admin_key_for_reads: true,
             ..ServerConfig::default()
         };
-        admin.set(Some(Key::new("secret")), &for_reads);
+        admin.set(Some(ApiKey::new("secret")), &for_reads);
         assert!(admin.check_read("/admin/config", &none).is_err());
         for open in ["/readyz", "/", "/ui", "/ui/requests/1", "/ui/assets/0/main.js"] {
             assert!(admin.check_read(open, &none).is_ok(), "{open}");
@@ -326,7 +326,7 @@ mod tests {
         let refused = Some("host_not_allowed");
         let mut server = ServerConfig::default();
         for key in [None, Some("secret")] {
-            admin.set(key.map(Key::new), &server);
+            admin.set(key.map(ApiKey::new), &server);
             assert_eq!(read(&admin, "rebound.example:8081", None), refused);
             assert_eq!(read(&admin, "localhost:8081", None), None);
         }
@@ -347,7 +347,7 @@ mod tests {
         let of_a_page = HeaderMap::from_iter([(ORIGIN, "http://evil.example".parse().unwrap())]);
         assert!(admin.check_reload(&HeaderMap::new()).is_ok());
         assert!(admin.check_reload(&of_a_page).is_err());
-        admin.set(Some(Key::new("secret")), &ServerConfig::default());
+        admin.set(Some(ApiKey::new("secret")), &ServerConfig::default());
         assert!(admin.check_reload(&HeaderMap::new()).is_err());
     }
 

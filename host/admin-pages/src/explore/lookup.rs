@@ -10,12 +10,12 @@ use axum::{Json, Router};
 use proxy::{HeldPrefix, LookupError, PrefixLookup, PrefixQuestion, PromptForm};
 use serde_json::{Map, Value, json};
 
-use super::{ExplorePages, collect, invalid, object};
-use crate::admin_access::Listener;
+use super::ExplorePages;
+use crate::access::Listener;
+use crate::body::{BodyLimits, invalid, object};
 use crate::refusal::{Refusal, only_post};
 
-/// Longest body in bytes.
-const LONGEST: usize = 1 << 20;
+const LIMITS: BodyLimits = BodyLimits::slow(1 << 20);
 const EXAMPLE: &str = r#"{"model": "m", "prompt": "..."}"#;
 /// Members that are passed on to the tokenizer, beside the prompt.
 const PASSED: [&str; 9] = [
@@ -47,7 +47,7 @@ impl ExplorePages {
         let (head, body) = request.into_parts();
         self.key.check(&head.headers, Listener::Operators)?;
         let _turn = self.turns.lookups.try_acquire().map_err(|_| Refusal::busy())?;
-        let question = question(object(&collect(body, LONGEST).await?, EXAMPLE)?)?;
+        let question = question(object(&LIMITS.collect(body).await?, EXAMPLE)?)?;
         let found = self.proxy.look_up(&question).await;
         found.map_err(|error| refusal(&error))
     }

@@ -31,7 +31,7 @@ pub struct ProblemReport {
 
 /// The page `/admin/config`.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct ConfigReport {
+pub struct ConfigReport {
     /// Number of activations of configurations and policies since start.
     pub generation: u64,
     /// The file, or what stands for it.
@@ -63,23 +63,30 @@ pub(crate) struct ConfigReport {
 
 /// Active route.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RouteReport {
+pub struct RouteReport {
+    /// Matched models.
     pub models: Vec<String>,
+    /// Matched path.
     pub path: Option<String>,
     /// Names only: a value may be somebody's key.
     pub headers: Vec<String>,
+    /// Pool.
     pub pool: String,
+    /// Deciding policy.
     pub policy: String,
+    /// Policy for the prefill worker instead.
     pub prefill_policy: Option<String>,
+    /// Policy for the decode worker instead.
     pub decode_policy: Option<String>,
     /// Policies that decide a share of its requests beside `policy`, up to 1.
     pub canaries: Vec<(String, f64)>,
+    /// Shadow policies.
     pub shadows: Vec<String>,
 }
 
 impl ConfigReport {
     /// Records a configuration that became active.
-    pub(crate) fn tell(&mut self, config: &Config) {
+    pub fn set_active(&mut self, config: &Config) {
         self.pools = config.pools.iter().map(|pool| pool.name.clone()).collect();
         self.routes = config.routes.iter().map(RouteReport::of).collect();
     }
@@ -105,7 +112,7 @@ impl RouteReport {
 
 /// The page `/admin/policies`.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct PoliciesReport {
+pub struct PoliciesReport {
     /// Every policy that is configured or lies in the policy folder.
     pub policies: Vec<PolicyReport>,
     /// Files of the policy folder that are not loaded.
@@ -123,7 +130,7 @@ pub(crate) struct PoliciesReport {
 
 /// Sources of the pages that explore the router.
 #[derive(Debug)]
-pub(crate) struct ExploreSources {
+pub struct ExploreSources {
     /// Rules for uploads.
     pub uploads: UploadRules,
     /// Decision log, if one is written.
@@ -132,7 +139,7 @@ pub(crate) struct ExploreSources {
 
 /// The policies of a route.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct RoutePoliciesReport {
+pub struct RoutePoliciesReport {
     /// Number, from 1.
     pub route: usize,
     /// Pool.
@@ -165,7 +172,8 @@ impl RoutePoliciesReport {
 
 impl PoliciesReport {
     /// Returns the page without the routes.
-    pub(crate) fn of(
+    #[must_use]
+    pub fn of(
         policies: Vec<PolicyReport>,
         ignored: Vec<IgnoredFile>,
         policy_dir: Option<PathBuf>,
@@ -183,7 +191,7 @@ impl PoliciesReport {
 
     /// Adds the reports on events.
     #[must_use]
-    pub(crate) fn told(mut self, listeners: Vec<ListenerReport>) -> Self {
+    pub fn with_listeners(mut self, listeners: Vec<ListenerReport>) -> Self {
         for listener in listeners {
             let mut policies = self.policies.iter_mut();
             if let Some(policy) = policies.find(|policy| policy.name == listener.policy) {
@@ -210,7 +218,7 @@ fn listening(report: ListenerReport) -> ListeningReport {
 
 /// Shared by the writer and the admin pages.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Status {
+pub struct Status {
     shared: Arc<Mutex<Reports>>,
 }
 
@@ -223,13 +231,13 @@ struct Reports {
 impl Status {
     /// Returns the newest report on the configuration.
     #[must_use]
-    pub(crate) fn config(&self) -> ConfigReport {
+    pub fn config(&self) -> ConfigReport {
         self.lock().config.clone()
     }
 
     /// Returns the newest report on the policies, with their counters as they are now.
     #[must_use]
-    pub(crate) fn policies(&self) -> PoliciesReport {
+    pub fn policies(&self) -> PoliciesReport {
         let (mut page, config) = {
             let reports = self.lock();
             (reports.policies.clone(), reports.config.clone())
@@ -244,16 +252,19 @@ impl Status {
         page
     }
 
-    pub(crate) fn set_policies(&self, policies: PoliciesReport) {
+    /// Replaces the report on the policies.
+    pub fn set_policies(&self, policies: PoliciesReport) {
         self.lock().policies = policies;
     }
 
     /// Returns the routes whose policies are other than the file has them.
-    pub(crate) fn overrides(&self) -> Vec<OverrideReport> {
+    #[must_use]
+    pub fn overrides(&self) -> Vec<OverrideReport> {
         self.lock().config.overrides.clone()
     }
 
-    pub(crate) fn change_config(&self, change: impl FnOnce(&mut ConfigReport)) {
+    /// Changes the report on the configuration.
+    pub fn change_config(&self, change: impl FnOnce(&mut ConfigReport)) {
         change(&mut self.lock().config);
     }
 

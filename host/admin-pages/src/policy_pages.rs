@@ -10,11 +10,10 @@ use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Json, Router};
-use tokio::sync::oneshot;
 
-use crate::admin_access::{AdminKey, Listener};
+use crate::access::{AdminKey, Listener};
+use crate::control::{PolicyAction, PolicyChange, RefusedPolicyChange, ReloadCommand, send_command};
 use crate::refusal::{Refusal, only_post};
-use crate::reload::{PolicyAction, PolicyChange, RefusedPolicyChange, ReloadCommand};
 use observability::error_chain;
 use policy_store::{PolicyReport, RollbackError};
 
@@ -54,10 +53,7 @@ impl PolicyPages {
 
     async fn change(&self, change: PolicyChange, headers: &HeaderMap) -> Result<PolicyReport, Refusal> {
         self.key.check(headers, Listener::Operators)?;
-        let (answer, answered) = oneshot::channel();
-        let commands = ReloadCommand::Policy(change, answer);
-        self.commands.try_send(commands).map_err(|_| Refusal::busy())?;
-        let answered = answered.await.map_err(|_| Refusal::busy())?;
+        let answered = send_command(&self.commands, |answer| ReloadCommand::Policy(change, answer)).await?;
         answered.map_err(|refused| refusal(&refused))
     }
 }

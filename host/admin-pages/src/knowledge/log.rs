@@ -10,6 +10,8 @@ use super::warning::Warning;
 
 /// Minimum time between two lines of one cause of one pool.
 const PERIOD: Duration = Duration::from_secs(60);
+/// Target of the log lines.
+const LOG_TARGET: &str = "conductor::knowledge::log";
 
 /// Logged warnings that are not forgotten.
 #[derive(Debug, Default)]
@@ -104,6 +106,7 @@ impl Line {
     pub(super) fn write(&self) {
         match self {
             Self::Missing { pool, warning, more } => warn!(
+                target: LOG_TARGET,
                 pool = &**pool,
                 cause = warning.cause,
                 count = warning.count,
@@ -113,6 +116,7 @@ impl Line {
                 warning.message
             ),
             Self::Cured { pool, cause } => info!(
+                target: LOG_TARGET,
                 pool = &**pool,
                 cause, "the cache knowledge that was missing is there again"
             ),

@@ -6,9 +6,9 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
 
-use crate::admin_access::{AdminKey, SentAdminKey};
+use crate::access::{AdminKey, SentAdminKey};
+use crate::control::Status;
 use crate::refusal::only_get;
-use crate::status::Status;
 
 /// Sources of the page.
 #[derive(Debug, Clone)]

@@ -18,7 +18,7 @@ use routing::WorkerId;
 use tokio_util::sync::CancellationToken;
 
 use self::log::WarningLog;
-pub(crate) use self::warning::Warning;
+pub use self::warning::Warning;
 use kv_plane::{Discovery, TargetReport};
 
 /// Interval of the log.
@@ -30,21 +30,25 @@ const MOST_NAMED: usize = 8;
 
 /// Sources of the warnings.
 #[derive(Debug, Clone)]
-pub(crate) struct KnowledgeSources {
-    pub(crate) cell: Arc<SnapshotCell>,
-    pub(crate) discovery: Arc<Discovery>,
-    pub(crate) feeds: Arc<KvFeeds>,
+pub struct KnowledgeSources {
+    /// Snapshot of the request path.
+    pub cell: Arc<SnapshotCell>,
+    /// Discovery of event feeds.
+    pub discovery: Arc<Discovery>,
+    /// Event feeds.
+    pub feeds: Arc<KvFeeds>,
 }
 
 impl KnowledgeSources {
     /// Returns the warnings of each of these pools, in their order.
-    pub(crate) fn warnings(&self, pools: &[PoolReport]) -> Vec<Vec<Warning>> {
+    #[must_use]
+    pub fn warnings(&self, pools: &[PoolReport]) -> Vec<Vec<Warning>> {
         let (asked, feeds) = (self.discovery.report(), self.feeds.status());
         pools.iter().map(|pool| of_pool(pool, &asked, &feeds)).collect()
     }
 
     /// Keeps the log up to date until `stop` is cancelled.
-    pub(crate) async fn keep_log(self, stop: CancellationToken) {
+    pub async fn keep_log(self, stop: CancellationToken) {
         let mut log = WarningLog::default();
         loop {
             tokio::select! {
