@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::clients::{self, ClientConfig};
+use crate::discovery::{self, DiscoveryConfig};
 use crate::document::code::Code;
 use crate::document::diagnostic::Diagnostics;
 
@@ -68,6 +69,8 @@ pub struct Config {
     pub policies: Vec<PolicyConfig>,
     /// `[pools.NAME]` in the order of the file; at least one, unless the indexer listens.
     pub pools: Vec<PoolConfig>,
+    /// `[discovery.NAME]` in the order of the file.
+    pub discovery: Vec<DiscoveryConfig>,
     /// `[tokens]`.
     pub tokens: TokensConfig,
     /// `[models.NAME]` in the order of the file.
@@ -203,11 +206,13 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
     if let Some(folder) = root.item("policy-dir") {
         policies::report_ignored(&folder, &policies, known, in_folder.unwrap_or_default());
     }
-    let pools = pools::read(
-        root.item("pools").as_ref(),
-        indexer.config.listen.is_none(),
-        report,
-    );
+    let sources = root.item("discovery");
+    let rules = pools::PoolRules {
+        needs_one: indexer.config.listen.is_none(),
+        discovered: discovery::pools_of(sources.as_ref()),
+    };
+    let pools = pools::read(root.item("pools").as_ref(), &rules, report);
+    let discovery = discovery::read(sources.as_ref(), &pools, report);
     indexer.check_against(&pools, report);
     let tokens = models::read_tokens(root.section("tokens", "`[tokens]`"));
     let models = models::read(root.item("models").as_ref(), report);
@@ -241,6 +246,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
         policy_compile,
         policies: declared.chain(routes.implied).collect(),
         pools: pools.into_iter().map(|pool| pool.config).collect(),
+        discovery,
         tokens,
         models,
         stores,

@@ -7,6 +7,7 @@ mod address;
 mod changes;
 mod clients;
 mod config;
+mod discovery;
 mod document;
 mod encoding;
 mod feeds;
@@ -33,6 +34,9 @@ mod z85;
 pub use changes::{ConfigChanges, restart_keys};
 pub use clients::{ClientConfig, EngineFields};
 pub use config::{Config, Examined, MAX_FILE_BYTES, Parsed, PolicyCache};
+pub use discovery::{
+    DiscoveredDefaults, DiscoveryConfig, DiscoveryPlace, KubernetesConfig, KubernetesObjects,
+};
 pub use document::code::{Code, Severity};
 pub use document::diagnostic::{Diagnostic, Diagnostics, Mark};
 pub use document::redact::redacted;

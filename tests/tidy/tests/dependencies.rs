@@ -136,6 +136,11 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "tokenize",
         ],
     ),
+    ("worker-discovery", &["conductor-config", "routing"]),
+    (
+        "worker-sources",
+        &["local-files", "observability", "worker-client", "worker-discovery"],
+    ),
     ("mock-engine", &[]),
     ("mooncake-compat", &["conductor-config", "routing"]),
     ("simulator", &["kv-index", "placement", "routing"]),
@@ -183,6 +188,8 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "routing",
             "runtime-overrides",
             "trace-export",
+            "worker-discovery",
+            "worker-sources",
         ],
     ),
 ];
@@ -212,6 +219,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
         "hyper",
         &["harness", "load", "mock-engine", "proxy", "worker-client"],
     ),
+    ("hickory-resolver", &["source-servers", "worker-sources"]),
     ("tokenizers", &["tokenize"]),
     ("minijinja", &["tokenize"]),
     ("wit-bindgen", &["conductor-policy-sdk"]),
@@ -244,6 +252,7 @@ const PURE: &[&str] = &[
     "mooncake-compat",
     "policy-component",
     "simulator",
+    "worker-discovery",
 ];
 const IMPURE: &[&str] = &[
     "tokio", "hyper", "axum", "zmq", "wasmtime", "notify", "socket2", "rustix",

@@ -23,7 +23,7 @@ pub(super) fn of_config(was: &Config, is: &Config) -> Vec<&'static str> {
         policy_dir: "policy-dir",
         policy_dir_allow: "policy-dir-allow",
         policy_cache: "policy-cache",
-    } else { server, clients, log, metrics, index, kv_events, indexer, record, traces, policy_compile, policies, pools, tokens, models, stores, routes });
+    } else { server, clients, log, metrics, index, kv_events, indexer, record, traces, policy_compile, policies, pools, discovery, tokens, models, stores, routes });
     of_server(&was.server, &is.server)
         .into_iter()
         .chain(of_small_tables(was, is))

@@ -43,6 +43,9 @@ pub struct ConfigChanges {
     models: NameChanges,
     #[serde(skip_serializing_if = "NameChanges::is_empty")]
     stores: NameChanges,
+    /// Sources of workers.
+    #[serde(skip_serializing_if = "NameChanges::is_empty")]
+    discovery: NameChanges,
 }
 
 /// NameChanges of one kind.
@@ -94,6 +97,12 @@ impl ConfigChanges {
             ),
             models: NameChanges::of(&was.models, &is.models, |model| model.name.clone(), PartialEq::eq),
             stores: NameChanges::of(&was.stores, &is.stores, |store| store.name.clone(), PartialEq::eq),
+            discovery: NameChanges::of(
+                &was.discovery,
+                &is.discovery,
+                |source| source.name.clone(),
+                PartialEq::eq,
+            ),
         }
     }
 
@@ -211,6 +220,7 @@ impl fmt::Display for ConfigChanges {
             ("clients", &self.clients),
             ("models", &self.models),
             ("stores", &self.stores),
+            ("discovery", &self.discovery),
             ("settings", &changed(settings)),
         ];
         let kinds = kinds.into_iter().filter(|(_, names)| !names.is_empty());

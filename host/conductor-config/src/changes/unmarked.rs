@@ -1,8 +1,8 @@
 //! A configuration without the places of its text: two files with the same settings are equal, in any layout.
 
 use crate::{
-    ApiKey, AuthorizationConfig, Config, KeySource, Mark, ModelTokenize, PemFile, PolicyConfig, PolicySource,
-    PoolConfig,
+    ApiKey, AuthorizationConfig, Config, DiscoveryPlace, KeySource, Mark, ModelTokenize, PemFile,
+    PolicyConfig, PolicySource, PoolConfig,
 };
 
 /// Returns the same configuration, with every mark at the file's beginning.
@@ -25,6 +25,13 @@ pub(super) fn unmarked(config: &Config) -> Config {
     }
     for header in config.traces.iter_mut().flat_map(|traces| &mut traces.headers) {
         header.value.at = Mark::beginning();
+    }
+    for source in &mut config.discovery {
+        match &mut source.place {
+            DiscoveryPlace::HttpSd { bearer, .. } => forget_key(bearer),
+            DiscoveryPlace::Kubernetes(kubernetes) => forget_key(&mut kubernetes.token),
+            DiscoveryPlace::Dns { .. } | DiscoveryPlace::Srv { .. } | DiscoveryPlace::FileSd(_) => {}
+        }
     }
     config.policies.iter_mut().for_each(forget_policy);
     config.pools.iter_mut().for_each(forget_pool);

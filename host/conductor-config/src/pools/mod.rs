@@ -12,12 +12,13 @@ pub(crate) mod retries;
 pub(crate) mod store;
 pub(crate) mod worker;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use self::admission::AdmissionConfig;
 use self::connections::ConnectionsConfig;
 use self::health::{HealthConfig, ModelListConfig, ScrapeConfig};
-use self::pd::PdConfig;
+use self::pd::{DeclaredPd, PdConfig};
 use self::retries::{RetriesConfig, TimeoutsConfig};
 use self::worker::{ClaimedValues, WorkerConfig};
 use crate::document::code::Code;
@@ -84,16 +85,30 @@ pub struct PoolConfig {
 pub(crate) struct DeclaredPool {
     pub(crate) config: PoolConfig,
     pub(crate) name_span: Span,
+    pd: Option<DeclaredPd>,
+    /// Set if its value is a table.
+    is_table: bool,
+    /// Set if the table lists a worker, valid or not.
+    has_workers: bool,
 }
 
-/// Reads the pools. `needed`: an empty list is an error.
-pub(crate) fn read(item: Option<&Item<'_>>, needed: bool, report: &Report) -> Vec<DeclaredPool> {
+/// Rules for the list of pools.
+#[derive(Debug)]
+pub(crate) struct PoolRules {
+    /// An empty list is an error.
+    pub(crate) needs_one: bool,
+    /// Pools whose workers come from elsewhere too.
+    pub(crate) discovered: HashSet<String>,
+}
+
+/// Reads the pools.
+pub(crate) fn read(item: Option<&Item<'_>>, rules: &PoolRules, report: &Report) -> Vec<DeclaredPool> {
     let section = item.map(|item| Section::of(item, "`[pools.NAME]`".to_owned()));
     if matches!(section, Some(None)) {
         return Vec::new();
     }
     let entries = section.flatten().map(|pools| pools.entries()).unwrap_or_default();
-    if entries.is_empty() && needed {
+    if entries.is_empty() && rules.needs_one {
         let span = item.map_or(0..0, |item| item.span.clone());
         report.push(
             Problem::new(Code::NoPools, &span, "there is no worker to send requests to").help(
@@ -104,7 +119,13 @@ pub(crate) fn read(item: Option<&Item<'_>>, needed: bool, report: &Report) -> Ve
         );
     }
     let mut taken = ClaimedValues::default();
-    entries.iter().map(|entry| read_one(entry, &mut taken)).collect()
+    let read_one = |entry: &Item<'_>| {
+        let declared = read_one(entry, &mut taken);
+        let is_discovered = rules.discovered.contains(&declared.config.name);
+        declared.check_workers(entry, is_discovered);
+        declared
+    };
+    entries.iter().map(read_one).collect()
 }
 
 fn read_one(entry: &Item<'_>, taken: &mut ClaimedValues) -> DeclaredPool {
@@ -138,13 +159,23 @@ fn read_one(entry: &Item<'_>, taken: &mut ClaimedValues) -> DeclaredPool {
         timeouts: TimeoutsConfig::default(),
         workers: Vec::new(),
     };
-    if let Some(pool) = Section::of(entry, format!("`[pools.{}]`", entry.key)) {
-        read_settings(pool, entry, &mut config, taken);
-    }
+    let section = Section::of(entry, format!("`[pools.{}]`", entry.key));
+    let is_table = section.is_some();
+    let listed = section.map(|pool| read_settings(pool, entry, &mut config, taken));
+    let (pd, has_workers) = listed.map_or((None, false), |listed| (listed.pd, listed.has_workers));
     DeclaredPool {
         config,
         name_span: entry.key_span.clone(),
+        pd,
+        is_table,
+        has_workers,
     }
+}
+
+/// Parts of a pool's table that the checks of its workers need.
+struct ListedWorkers {
+    pd: Option<DeclaredPd>,
+    has_workers: bool,
 }
 
 fn read_settings(
@@ -152,7 +183,7 @@ fn read_settings(
     entry: &Item<'_>,
     config: &mut PoolConfig,
     taken: &mut ClaimedValues,
-) {
+) -> ListedWorkers {
     let tokenize = pool.item("tokenize");
     let chosen = tokenize.as_ref().and_then(|item| item.choice(&TOKENIZE));
     config.tokenize = chosen.unwrap_or(config.tokenize);
@@ -203,24 +234,35 @@ fn read_settings(
     config.isolate_prefixes = isolate.unwrap_or(false);
     let title = format!("`[[pools.{}.workers]]`", entry.key);
     let workers = pool.item("workers").map(|item| Section::each(&item, &title));
-    if workers.as_ref().is_none_or(Vec::is_empty) {
-        entry.report.push(
-            Problem::new(
-                Code::EmptyPool,
-                &entry.key_span,
-                format!("the pool `{}` has no workers", entry.key),
-            )
-            .help(format!("its requests are refused until there is a {title}")),
-        );
-    }
+    let has_workers = workers.as_ref().is_some_and(|workers| !workers.is_empty());
     config.workers = workers
         .into_iter()
         .flatten()
         .filter_map(|section| worker::read(section, pd.as_ref(), taken))
         .collect();
-    if let Some(pd) = pd.filter(|_| !config.workers.is_empty()) {
-        let roles: Vec<_> = config.workers.iter().map(|worker| worker.role).collect();
-        pd.check_sides(&config.name, &roles, entry.report);
-    }
     pool.finish();
+    ListedWorkers { pd, has_workers }
+}
+
+impl DeclaredPool {
+    /// Warns of a pool without workers, or without workers for one of its two sides, unless more workers come from
+    /// elsewhere.
+    fn check_workers(&self, entry: &Item<'_>, is_discovered: bool) {
+        if is_discovered || !self.is_table {
+            return;
+        }
+        let title = format!("`[[pools.{}.workers]]`", entry.key);
+        if !self.has_workers {
+            let message = format!("the pool `{}` has no workers", entry.key);
+            let problem = Problem::new(Code::EmptyPool, &entry.key_span, message);
+            entry
+                .report
+                .push(problem.help(format!("its requests are refused until there is a {title}")));
+        }
+        let workers = &self.config.workers;
+        if let Some(pd) = self.pd.as_ref().filter(|_| !workers.is_empty()) {
+            let roles: Vec<_> = workers.iter().map(|worker| worker.role).collect();
+            pd.check_sides(&self.config.name, &roles, entry.report);
+        }
+    }
 }

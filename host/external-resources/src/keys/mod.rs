@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use conductor_config::{
-    ApiKey as ConfiguredKey, AuthorizationConfig, ClientConfig, Code, Config, Diagnostic, KeyPlace,
-    KeySource, Mark, PoolConfig, z85_key,
+    ApiKey as ConfiguredKey, AuthorizationConfig, ClientConfig, Code, Config, Diagnostic, DiscoveryConfig,
+    DiscoveryPlace, KeyPlace, KeySource, Mark, PoolConfig, z85_key,
 };
 use http::header::{HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use indexer_api::ApiKey;
@@ -68,6 +68,8 @@ pub struct Keys {
     clients: HashMap<String, KeyHash>,
     /// Headers of the exports of traces.
     traces: HeaderMap,
+    /// Tokens of the sources of workers.
+    sources: HashMap<String, Authorization>,
 }
 
 /// Error of a key.
@@ -175,6 +177,12 @@ impl Keys {
                     .flat_map(|traces| &traces.headers)
                     .map(|header| &header.value),
             );
+        let places = places.chain(
+            config
+                .discovery
+                .iter()
+                .filter_map(|source| token(source).map(|(_, key)| key)),
+        );
         let files = places.filter_map(|key| match &key.place {
             KeyPlace::File(path) => Some(source.resolve(path)),
             KeyPlace::Env(_) => None,
@@ -228,14 +236,18 @@ impl Keys {
         keys.indexer = indexer.and_then(|indexer| keep(indexer, &mut problems));
         keys.clients = client_keys(config, read, &mut problems);
         keys.traces = trace_headers(config, read, &mut problems);
+        for source in &config.discovery {
+            let Some((name, key)) = token(source) else {
+                continue;
+            };
+            let what = format!("`discovery.{}.{name}`", source.name);
+            let own = keep(bearer(key, what, &read), &mut problems);
+            keys.sources.extend(own.map(|own| (source.name.clone(), own)));
+        }
         for pool in &config.pools {
             if let AuthorizationConfig::Key(key) = &pool.authorization {
                 let what = format!("`pools.{}.authorization`", pool.name);
-                let own = read(key, &what).and_then(|own| {
-                    let own = Authorization::bearer(own.reveal());
-                    own.map_err(|source| KeyProblem::of(key, KeyError::Header { what, source }))
-                });
-                let own = keep(own, &mut problems);
+                let own = keep(bearer(key, what, &read), &mut problems);
                 keys.pools.extend(own.map(|own| (pool.name.clone(), own)));
             }
             if let Some(curve) = &pool.events.curve {
@@ -263,6 +275,12 @@ impl Keys {
     #[must_use]
     pub fn trace_headers(&self) -> &HeaderMap {
         &self.traces
+    }
+
+    /// Returns the token of a source of workers in this configuration. `None` where it names none.
+    #[must_use]
+    pub fn source(&self, source: &DiscoveryConfig) -> Option<Authorization> {
+        self.sources.get(&source.name).cloned()
     }
 
     /// Returns the keys of the pool's event publishers. `None` where those are open.
@@ -304,6 +322,27 @@ impl KeyProblem {
         let at = self.at.map_or_else(Mark::beginning, |at| *at);
         Diagnostic::new(code, &at, error_chain(&self.error), Some(help.to_owned()))
     }
+}
+
+/// Returns the token of a source of workers, with its key in the configuration.
+fn token(source: &DiscoveryConfig) -> Option<(&'static str, &KeySource)> {
+    match &source.place {
+        DiscoveryPlace::HttpSd { bearer, .. } => bearer.as_ref().map(|key| ("bearer", key)),
+        DiscoveryPlace::Kubernetes(kubernetes) => {
+            kubernetes.token.as_ref().map(|key| ("kubernetes.token", key))
+        }
+        DiscoveryPlace::Dns { .. } | DiscoveryPlace::Srv { .. } | DiscoveryPlace::FileSd(_) => None,
+    }
+}
+
+/// Reads a key as a bearer token.
+fn bearer(
+    key: &KeySource,
+    what: String,
+    read: impl Fn(&KeySource, &str) -> Result<Key, KeyProblem>,
+) -> Result<Authorization, KeyProblem> {
+    let own = Authorization::bearer(read(key, &what)?.reveal());
+    own.map_err(|source| KeyProblem::of(key, KeyError::Header { what, source }))
 }
 
 fn keep<T>(read: Result<T, KeyProblem>, problems: &mut Vec<KeyProblem>) -> Option<T> {

@@ -1,0 +1,57 @@
+//! Watched files.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use worker_sources::{SourceKind, SourceSpec};
+
+use super::{fails, finds, report, running, spec};
+
+fn save(path: &Path, targets: &[&str]) {
+    let fresh = path.with_extension("saving");
+    let targets: Vec<String> = targets.iter().map(|target| format!("\"{target}\"")).collect();
+    fs::write(&fresh, format!("[{{\"targets\": [{}]}}]", targets.join(", "))).unwrap();
+    fs::rename(fresh, path).unwrap();
+}
+
+#[test]
+fn a_renamed_file_is_noticed_without_polling() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("targets.json");
+    save(&path, &["a:1"]);
+    // Far longer than the test waits.
+    let every = Duration::from_secs(3_600);
+    let source = SourceSpec {
+        every,
+        ..spec(SourceKind::FileSd(path.clone()))
+    };
+    let sources = running(vec![source]);
+    finds(&sources, &["a:1"]);
+    for number in 2..5 {
+        let added = format!("a:{number}");
+        let targets = ["a:1", &added];
+        save(&path, &targets);
+        // The one before is less than half, or stays for want of a repeated answer.
+        super::eventually("the new one is there", || super::names(&sources).contains(&added));
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_or_half_written_keeps_the_workers_and_edits_are_polled() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("targets.json");
+    let sources = running(vec![spec(SourceKind::FileSd(path.clone()))]);
+    fails(&sources, "targets.json");
+    save(&path, &["a:1", "b:1", "c:1"]);
+    finds(&sources, &["a:1", "b:1", "c:1"]);
+    fs::write(&path, "[{\"targets\": [\"a:1\"").unwrap();
+    fails(&sources, "not a list of target groups");
+    fs::remove_file(&path).unwrap();
+    fails(&sources, "failed to read");
+    assert_eq!(report(&sources).workers, 3);
+    save(&path, &["a:1", "b:1"]);
+    finds(&sources, &["a:1", "b:1"]);
+    save(&path, &[]);
+    finds(&sources, &[]);
+}
