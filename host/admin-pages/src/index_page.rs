@@ -67,6 +67,11 @@ const PAGES: &[AdminPage] = &[
         "/admin/reload",
         "reads the configuration and the policies again, and answers with what changed, or 422 with the problems",
     ),
+    page(
+        "GET",
+        "/admin/discovery",
+        "the sources of workers with their states, and the workers that are left out",
+    ),
     page("GET", "/admin/feeds", "the KV-event feeds of workers and stores"),
     page(
         "GET",

@@ -7,6 +7,7 @@ mod access;
 mod body;
 mod config_pages;
 pub mod control;
+mod discovery_page;
 mod explain_page;
 mod explore;
 mod feeds_page;
@@ -27,4 +28,4 @@ mod trial_page;
 
 pub use access::{AdminKey, host_names};
 pub use knowledge::{KnowledgeSources, Warning};
-pub use pages::{AdminPages, PageSources};
+pub use pages::{AdminPages, FeedSources, PageSources};

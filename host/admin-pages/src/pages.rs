@@ -15,10 +15,12 @@ use local_files::ConfigSource;
 use policy_runtime::PolicyEngine;
 use proxy::{Door, LiveFeeds, PagesListener, PagesSpec, Proxy};
 use tokio_util::sync::CancellationToken;
+use worker_sources::WorkerSources;
 
 use crate::access::{AdminKey, Listener};
 use crate::config_pages::ConfigPages;
 use crate::control::{ConfigTexts, ReloadCommand, Status};
+use crate::discovery_page::DiscoveryPage;
 use crate::explain_page;
 use crate::explore::{ExplorePages, ExploreTurns, SimulationPages, UploadPage};
 use crate::feeds_page::FeedsPage;
@@ -53,14 +55,23 @@ pub struct PageSources {
     pub engine: PolicyEngine,
     /// Sources of the live updates.
     pub live: LiveSources,
-    /// Workers whose event feeds are live.
-    pub live_feeds: Arc<LiveFeeds>,
-    /// Discovery of event feeds.
-    pub discovery: Arc<Discovery>,
+    /// Event feeds.
+    pub feeds: FeedSources,
+    /// Sources of workers outside the file.
+    pub workers: Arc<WorkerSources>,
     /// Request path.
     pub proxy: Arc<Proxy>,
     /// File of this program, which runs simulations. `None` where another program embeds the router.
     pub program: Option<PathBuf>,
+}
+
+/// Event feeds that the pages show.
+#[derive(Debug, Clone)]
+pub struct FeedSources {
+    /// Workers whose event feeds are live.
+    pub live: Arc<LiveFeeds>,
+    /// Discovery of event feeds.
+    pub discovery: Arc<Discovery>,
 }
 
 /// Pages of a router.
@@ -80,7 +91,7 @@ impl AdminPages {
         let Self(sources) = self;
         KnowledgeSources {
             cell: Arc::clone(&sources.live.cell),
-            discovery: Arc::clone(&sources.discovery),
+            discovery: Arc::clone(&sources.feeds.discovery),
             feeds: Arc::clone(&sources.live.feeds),
         }
     }
@@ -130,7 +141,7 @@ impl AdminPages {
         let Self(sources) = self;
         let status = StatusPage {
             cell: Arc::clone(&sources.live.cell),
-            live: Arc::clone(&sources.live_feeds),
+            live: Arc::clone(&sources.feeds.live),
             status: sources.status.clone(),
             knowledge: self.knowledge(),
         };
@@ -154,7 +165,11 @@ impl AdminPages {
         let feeds = FeedsPage {
             cell: Arc::clone(&sources.live.cell),
             feeds: Arc::clone(&sources.live.feeds),
-            discovery: Arc::clone(&sources.discovery),
+            discovery: Arc::clone(&sources.feeds.discovery),
+        };
+        let discovery = DiscoveryPage {
+            sources: Arc::clone(&sources.workers),
+            status: sources.status.clone(),
         };
         let me = MePage {
             key: sources.key.clone(),
@@ -169,6 +184,7 @@ impl AdminPages {
         reports
             .pages()
             .merge(feeds.pages())
+            .merge(discovery.pages())
             .merge(me.pages())
             .merge(live.pages())
             .merge(RequestPages::new(Arc::clone(recorder)).pages())

@@ -56,8 +56,12 @@ impl StatusPage {
         let overlays: HashMap<&str, OverlayKind> = overlays
             .map(|overlay| (overlay.url.as_str(), overlay.kind))
             .collect();
+        let origins = WorkerOrigins {
+            overlays,
+            discovered: &config.origins,
+        };
         let warnings = self.knowledge.warnings(&pools);
-        let pool = |(pool, warnings): (&PoolReport, &Vec<Warning>)| self.pool(pool, warnings, &overlays);
+        let pool = |(pool, warnings): (&PoolReport, &Vec<Warning>)| self.pool(pool, warnings, &origins);
         Json(json!({
             "generation": snapshot.generation().0,
             "config": { "source": config.source, "valid": config.problems.is_empty() },
@@ -69,8 +73,8 @@ impl StatusPage {
         .into_response()
     }
 
-    fn pool(&self, pool: &PoolReport, warnings: &[Warning], overlays: &HashMap<&str, OverlayKind>) -> Value {
-        let worker = |worker: &WorkerReport| self.worker(worker, overlays);
+    fn pool(&self, pool: &PoolReport, warnings: &[Warning], origins: &WorkerOrigins<'_>) -> Value {
+        let worker = |worker: &WorkerReport| self.worker(worker, origins);
         json!({
             "name": &*pool.name,
             "dialect": pool.dialect.map(|dialect| dialect.as_str()),
@@ -85,16 +89,16 @@ impl StatusPage {
         })
     }
 
-    fn worker(&self, report: &WorkerReport, overlays: &HashMap<&str, OverlayKind>) -> Value {
+    fn worker(&self, report: &WorkerReport, origins: &WorkerOrigins<'_>) -> Value {
         let (worker, spec) = (&report.worker, report.worker.spec());
-        let overlay = overlays.get(&*spec.url);
         let load = worker.load().read();
         json!({
             "name": &*spec.name,
             "url": &*spec.url,
             "rank": spec.rank.map(|rank| rank.0),
             "role": spec.role.as_str(),
-            "source": overlay.map_or("file", |overlay| overlay.source()),
+            "source": origins.source(&spec.url),
+            "discovered_by": origins.discovered.get(&*spec.url),
             "health": report.health.as_str(),
             "checked": report.reason.is_checked,
             "health_reason": report.reason.text,
@@ -110,6 +114,22 @@ impl StatusPage {
             "models": models(&spec.models, &report.models),
             "feed_live": self.live.is_live(worker.id()),
         })
+    }
+}
+
+/// Origins of the workers that differ from the file, by URL.
+struct WorkerOrigins<'a> {
+    overlays: HashMap<&'a str, OverlayKind>,
+    discovered: &'a BTreeMap<String, String>,
+}
+
+impl WorkerOrigins<'_> {
+    fn source(&self, url: &str) -> &'static str {
+        match self.overlays.get(url) {
+            Some(overlay) => overlay.source(),
+            None if self.discovered.contains_key(url) => "discovery",
+            None => "file",
+        }
     }
 }
 

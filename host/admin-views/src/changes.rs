@@ -77,6 +77,8 @@ names! {
         InstanceChanged = "instance-changed";
         /// Worker that was removed over HTTP.
         InstanceRemoved = "instance-removed";
+        /// Workers of a source outside the file that came, changed or went.
+        WorkersDiscovered = "workers-discovered";
     }
 }
 
@@ -99,6 +101,8 @@ names! {
         Trial = "trial";
         /// Health of a worker.
         Health = "health";
+        /// Source of workers outside the file.
+        Discovery = "discovery";
     }
 }
 

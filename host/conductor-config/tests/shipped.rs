@@ -143,6 +143,14 @@ fn the_annotated_file_shows_every_key_there_is() {
             "[[pools.p.workers]]\ndata-parallel = { ranks = 1, zzzzzzzz = 1 }\n",
             "data-parallel",
         ),
+        (
+            "[pools.a]\n[discovery.s]\npool = \"a\"\nfile-sd = \"t\"\nzzzzzzzz = 1\n",
+            "source",
+        ),
+        (
+            "[pools.a]\n[discovery.s]\npool = \"a\"\nkubernetes = { service = \"s\", zzzzzzzz = 1 }\n",
+            "kubernetes",
+        ),
         ("[stores.s]\nzzzzzzzz = 1\n", "store"),
         ("[[routes]]\nzzzzzzzz = 1\n", "route"),
         ("[[routes]]\nmatch.zzzzzzzz = 1\n", "match"),

@@ -53,6 +53,8 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "proxy",
             "routing",
             "runtime-overrides",
+            "worker-discovery",
+            "worker-sources",
         ],
     ),
     (
@@ -139,7 +141,12 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ("worker-discovery", &["conductor-config", "routing"]),
     (
         "worker-sources",
-        &["local-files", "observability", "worker-client", "worker-discovery"],
+        &[
+            "local-files",
+            "observability",
+            "worker-client",
+            "worker-discovery",
+        ],
     ),
     ("mock-engine", &[]),
     ("mooncake-compat", &["conductor-config", "routing"]),

@@ -50,6 +50,7 @@ const ORDERS: &[CrateOrder] = &[
             &["pages"],
             &["config_pages", "explore"],
             &[
+                "discovery_page",
                 "explain_page",
                 "feeds_page",
                 "index_page",

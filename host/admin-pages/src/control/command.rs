@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 /// Command for the reload thread.
 #[derive(Debug)]
 pub enum ReloadCommand {
-    /// A watched folder changed, or the router stops.
+    /// A watched folder or the workers of a source changed, or the router stops.
     Changed,
     /// Reload now, and send the outcome.
     Asked(oneshot::Sender<ReloadAnswer>),

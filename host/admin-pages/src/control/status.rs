@@ -11,6 +11,7 @@ use serde::Serialize;
 use policy_store::{IgnoredFile, ListeningReport, PolicyReport, UploadRules, add_deciding_versions};
 use runtime_overrides::OverrideReport;
 use runtime_overrides::{EndedReport, OverlayReport};
+use worker_discovery::LeftOut;
 
 /// A mistake in the configuration, for tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,6 +60,12 @@ pub struct ConfigReport {
     /// Active routes, for `/status`.
     #[serde(skip)]
     pub routes: Vec<RouteReport>,
+    /// Source of each discovered worker by URL, for `/status`.
+    #[serde(skip)]
+    pub origins: Arc<BTreeMap<String, String>>,
+    /// Discovered workers that cannot be used, for `/admin/discovery`.
+    #[serde(skip)]
+    pub left_out: Vec<LeftOut>,
 }
 
 /// Active route.

@@ -59,6 +59,8 @@ steps! {
     Traces = "traces", "preparing the export of traces";
     /// The list of KV-event feeds.
     Feeds = "feeds", "checking the event feeds";
+    /// Sources of workers, and their thread.
+    Sources = "sources", "preparing the sources of workers";
     /// Sockets of addresses that are new. The last one: clients may connect as soon as a socket is bound.
     Sockets = "sockets", "binding the sockets";
 }

@@ -52,6 +52,7 @@ impl IdleParts<'_> {
             recorder: &meters.recorder,
             exporter: &meters.exporter,
             discovery: &caches.plane.discovery,
+            sources: &meters.sources,
         };
         let snapshot = planner.plan_idle(&active)?;
         Ok(Box::new(Reloader {
@@ -61,6 +62,7 @@ impl IdleParts<'_> {
                 recorder: Arc::clone(&meters.recorder),
                 exporter: Arc::clone(&meters.exporter),
                 discovery: Arc::clone(&caches.plane.discovery),
+                sources: Arc::clone(&meters.sources),
                 admin_key: AdminKey::default(),
                 indexer: None,
                 listeners: ListenerHandles::default(),
@@ -75,6 +77,7 @@ impl IdleParts<'_> {
             journal: Journal::new(meters.changes.clone()),
             at_start: config,
             active,
+            refused_discovery: None,
         }))
     }
 }

@@ -34,6 +34,7 @@ fn live() -> (Arc<LiveHub>, Sampler) {
         recorder: &recorder,
         exporter: &trace_export::TraceExporter::new(&mut registry),
         discovery: &caches.plane.discovery,
+        sources: &worker_sources::WorkerSources::new(&mut registry),
     };
     let cell = SnapshotCell::new(planner.plan_idle(&idle).unwrap(), &metrics);
     let sources = LiveSources {

@@ -9,6 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use proxy::{BucketBounds, ProxyMetrics};
 use trace_export::TraceExporter;
+use worker_sources::WorkerSources;
 
 use super::process;
 use crate::metrics::ControlMetrics;
@@ -24,6 +25,8 @@ pub(super) struct Meters {
     pub(super) delays: Histogram,
     pub(super) exporter: Arc<TraceExporter>,
     pub(super) changes: ChangeLog,
+    /// Sources of workers.
+    pub(super) sources: Arc<WorkerSources>,
 }
 
 impl Meters {
@@ -37,6 +40,7 @@ impl Meters {
             delays: process::register(registry, bounds.histogram("runtime_delay_seconds")),
             exporter: TraceExporter::new(registry),
             changes: ChangeLog::register(registry),
+            sources: WorkerSources::new(registry),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use admin_pages::{AdminPages, PageSources};
+use admin_pages::{AdminPages, FeedSources, PageSources};
 use live_updates::LiveSources;
 use proxy::Proxy;
 
@@ -30,8 +30,11 @@ pub(super) fn admin_pages(
             recorder: Arc::clone(&reloader.live.recorder),
             changes: reloader.journal.log().clone(),
         },
-        live_feeds: Arc::clone(&caches.live),
-        discovery: Arc::clone(&caches.plane.discovery),
+        feeds: FeedSources {
+            live: Arc::clone(&caches.live),
+            discovery: Arc::clone(&caches.plane.discovery),
+        },
+        workers: Arc::clone(&reloader.live.sources),
         proxy: Arc::clone(proxy),
         program,
     })

@@ -1,23 +1,32 @@
 //! `conductor check --live`: runs the live check on the workers of a configuration, and prints its report.
 
+mod sources;
 mod targets;
 
 use admin_pages::control::ProblemReport;
 use anyhow::{Context, Result};
+use conductor_config::Config;
 use conductor_tools::{Exit, paint, print};
+use external_resources::ExternalResources;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use live_check::{Glyphs, LiveReport, PoolTarget, check_all};
+use live_check::{Glyphs, LiveReport, check_all};
 use local_files::ConfigSource;
 use serde::Serialize;
+use worker_discovery::lay_over;
 
+use self::sources::SourceCheck;
 use self::targets::pool_targets;
 use crate::check::Checked;
+use crate::compose::source_specs;
 use crate::reload::{self, ConfigText, Steps};
 
 /// Output of `--output json`.
 #[derive(Serialize)]
 struct JsonReport<'a> {
     problems: &'a [ProblemReport],
+    /// Sources of workers.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sources: &'a [SourceCheck],
     live: Option<&'a LiveReport>,
 }
 
@@ -28,10 +37,17 @@ struct JsonReport<'a> {
 /// If the resources of the configuration cannot be read any more, or standard output cannot be written.
 pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json: bool) -> Result<Exit> {
     let mut live = None;
+    let (mut sources, mut found) = (Vec::new(), String::new());
     if checked.errors == 0 {
-        let pools = targets(source)?;
-        let bar = progress_bar(pools.iter().map(|pool| pool.workers.len()).sum());
+        let (config, resources) = read_named(source)?;
+        let specs = source_specs(&config, &resources.keys, source)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let (checks, workers) = runtime.block_on(sources::query_all(specs));
+        let laid = lay_over(&config, &workers);
+        found = sources::render(&checks, &laid);
+        sources = checks;
+        let pools = pool_targets(&laid.config, &resources);
+        let bar = progress_bar(pools.iter().map(|pool| pool.workers.len()).sum());
         live = Some(runtime.block_on(check_all(&pools, || bar.inc(1))));
         bar.finish_and_clear();
         // A socket that still connects is not waited for.
@@ -39,22 +55,24 @@ pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json:
     }
     let report = JsonReport {
         problems: &checked.problems,
+        sources: &sources,
         live: live.as_ref(),
     };
     let printed = match &live {
         Some(live) => format!(
-            "{offline}\n{}",
+            "{offline}\n{found}{}",
             live_check::render(live, Glyphs::of_environment(), paint::of_stdout())
         ),
         None => format!("{offline}the workers are not checked: correct the errors first\n"),
     };
     print::print(&report, printed, json)?;
-    let is_good = live.is_some_and(|live| live.failed == 0);
+    let is_found = sources.iter().all(|source| source.error.is_none());
+    let is_good = is_found && live.is_some_and(|live| live.failed == 0);
     Ok(if is_good { Exit::Success } else { Exit::Failure })
 }
 
-/// Returns the workers that a configuration without errors names.
-fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
+/// Reads a configuration without errors, and the resources that it names.
+fn read_named(source: &ConfigSource) -> Result<(Config, ExternalResources)> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;
     let named = ConfigText {
@@ -64,7 +82,7 @@ fn targets(source: &ConfigSource) -> Result<Vec<PoolTarget>> {
     };
     let resources = reload::read_resources(&Steps::default(), None, named);
     let resources = resources.context("read what the configuration names")?;
-    Ok(pool_targets(&config, &resources))
+    Ok((config, resources))
 }
 
 /// Returns a progress bar, on a terminal only.

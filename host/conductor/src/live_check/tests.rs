@@ -12,8 +12,8 @@ use super::*;
 
 /// Returns the report about a configuration.
 async fn live(toml: &str) -> LiveReport {
-    let pools = targets(&ConfigSource::Text(toml.to_owned())).unwrap();
-    check_all(&pools, || ()).await
+    let (config, resources) = read_named(&ConfigSource::Text(toml.to_owned())).unwrap();
+    check_all(&pool_targets(&config, &resources), || ()).await
 }
 
 /// Returns the checks of the only worker of the only pool.

@@ -4,6 +4,7 @@ use conductor_config::Config;
 use external_resources::ExternalResources;
 use routing::{Fleet, Generation};
 use runtime_overrides::Overlays;
+use worker_discovery::{LaidOver, SourceWorkers, lay_over};
 
 use crate::compose;
 
@@ -11,6 +12,7 @@ use crate::compose;
 pub(super) struct Candidate {
     pub(super) text: String,
     pub(super) file: Config,
+    pub(super) discovered: Vec<SourceWorkers>,
     pub(super) overlays: Overlays,
     pub(super) resources: ExternalResources,
 }
@@ -22,9 +24,13 @@ pub(crate) struct ActiveConfig {
     pub(crate) text: String,
     /// Configuration of the text.
     pub(crate) file: Config,
+    /// Workers of the sources that the text names.
+    pub(crate) discovered: Vec<SourceWorkers>,
+    /// Configuration of the text with the discovered workers.
+    pub(crate) base: LaidOver,
     /// Changes made over HTTP.
     pub(crate) overlays: Overlays,
-    /// Configuration of the text with the overlays.
+    /// Configuration of the text with the discovered workers and the overlays.
     pub(crate) config: Config,
     pub(crate) resources: ExternalResources,
     pub(crate) fleet: Fleet,
@@ -40,6 +46,7 @@ impl ActiveConfig {
             policies: Vec::new(),
             pools: Vec::new(),
             models: Vec::new(),
+            discovery: Vec::new(),
             stores: Vec::new(),
             routes: Vec::new(),
             ..config.clone()
@@ -47,6 +54,8 @@ impl ActiveConfig {
         Self {
             text: String::new(),
             file: idle.clone(),
+            discovered: Vec::new(),
+            base: lay_over(&idle, &[]),
             overlays,
             config: idle,
             resources: ExternalResources::default(),
@@ -65,6 +74,7 @@ impl ActiveConfig {
         Candidate {
             text: self.text.clone(),
             file: self.file.clone(),
+            discovered: self.discovered.clone(),
             overlays: self.overlays.clone(),
             resources: self.resources.clone(),
         }
@@ -75,14 +85,18 @@ impl ActiveConfig {
         let Candidate {
             text,
             file,
+            discovered,
             overlays,
             resources,
         } = candidate;
-        let config = overlays.over(&file);
+        let base = lay_over(&file, &discovered);
+        let config = overlays.over(&base.config);
         let (fleet, _) = self.fleet.next(compose::worker_specs(&config));
         Self {
             text,
             file,
+            discovered,
+            base,
             overlays,
             config,
             resources,

@@ -33,6 +33,7 @@ impl Reloader {
             record,
             traces,
             feeds,
+            sources,
         } = parts;
         let before = std::mem::replace(&mut self.active, active);
         let config = &self.active.config;
@@ -46,6 +47,7 @@ impl Reloader {
         }
         live.recorder.apply(record);
         live.exporter.apply(traces);
+        live.sources.apply(sources);
         let (keys, server) = (&self.active.resources.keys, &config.server);
         let admin = keys.admin.as_ref().map(|key| key.to_sent());
         live.admin_key.set(admin, server);
@@ -68,6 +70,7 @@ impl Reloader {
             self.count_versions(&policies);
         }
         self.report_generation();
+        self.report_discovered();
         Commit {
             config: changes,
             policies,
@@ -105,6 +108,15 @@ impl Reloader {
             self.journal
                 .refused(ChangeKind::PolicyRefused, cause, generation, refusal);
         }
+    }
+
+    fn report_discovered(&self) {
+        let base = &self.active.base;
+        let (origins, left_out) = (base.origins.clone(), base.left_out.clone());
+        self.status.change_config(|report| {
+            report.origins = Arc::new(origins);
+            report.left_out = left_out;
+        });
     }
 
     fn report_generation(&self) {

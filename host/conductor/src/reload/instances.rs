@@ -18,7 +18,7 @@ impl Reloader {
             InstanceChange::Add(_) | InstanceChange::Remove(_) => None,
         };
         self.journal.begin(ChangeCause::Api, reason);
-        let (overlays, done) = self.active.overlays.change(&self.active.file, change)?;
+        let (overlays, done) = self.active.overlays.change(&self.active.base.config, change)?;
         if done.changed != Changed::Nothing {
             let candidate = Candidate {
                 overlays,

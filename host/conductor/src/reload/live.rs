@@ -9,6 +9,7 @@ use local_files::ConfigSource;
 use logging::LogFilter;
 use proxy::{ProxyMetrics, SnapshotCell};
 use trace_export::TraceExporter;
+use worker_sources::WorkerSources;
 
 use super::{Planner, Steps};
 use crate::indexer::IndexerDoor;
@@ -21,6 +22,8 @@ pub(crate) struct Live {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) exporter: Arc<TraceExporter>,
     pub(crate) discovery: Arc<Discovery>,
+    /// Sources of workers.
+    pub(crate) sources: Arc<WorkerSources>,
     /// Key of the admin pages.
     pub(crate) admin_key: AdminKey,
     /// Key and hosts of the indexer, if it is served.
@@ -40,6 +43,7 @@ impl Live {
             recorder: &self.recorder,
             exporter: &self.exporter,
             discovery: &self.discovery,
+            sources: &self.sources,
         }
     }
 }

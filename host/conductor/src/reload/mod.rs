@@ -29,6 +29,7 @@ mod reloader;
 mod resources;
 mod rounds;
 mod routes;
+mod sources;
 mod start;
 mod step;
 #[cfg(test)]

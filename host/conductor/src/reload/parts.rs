@@ -8,6 +8,7 @@ use decision_log::{RecordPlan, Recorder};
 use proxy::{PipelineWatch, ProxyMetrics, Snapshot, SnapshotPlan, SnapshotSpec};
 use routing::PolicyVersions;
 use trace_export::{ExportPlan, TraceExporter};
+use worker_sources::{SourcesPlan, WorkerSources};
 
 use super::{ActiveConfig, RefusedConfig, RefusedPlan, Steps};
 use crate::compose::{self, BrokenPipeline, PipelineWatches};
@@ -26,6 +27,7 @@ pub(crate) struct Parts {
     pub(crate) record: RecordPlan,
     pub(crate) traces: ExportPlan,
     pub(crate) feeds: CheckedFeeds,
+    pub(crate) sources: SourcesPlan,
 }
 
 /// Inputs of a plan, which changes none of them.
@@ -37,6 +39,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) recorder: &'a Arc<Recorder>,
     pub(crate) exporter: &'a TraceExporter,
     pub(crate) discovery: &'a Discovery,
+    pub(crate) sources: &'a WorkerSources,
 }
 
 impl Planner<'_> {
@@ -55,6 +58,7 @@ impl Planner<'_> {
             steps,
             source,
             discovery,
+            sources,
             ..
         } = self;
         let config = &next.config;
@@ -80,6 +84,11 @@ impl Planner<'_> {
             let feeds = compose::feed_plan(config, &next.resources.keys, &next.fleet);
             discovery.check(feeds).map_err(RefusedConfig::Feeds)
         })?;
+        let sources = steps.run(PlanStep::Sources, || {
+            let specs = compose::source_specs(config, &next.resources.keys, source);
+            let specs = specs.map_err(RefusedConfig::NoCluster)?;
+            sources.plan(specs).map_err(RefusedConfig::Sources)
+        })?;
         Ok(Parts {
             snapshot,
             watches,
@@ -87,6 +96,7 @@ impl Planner<'_> {
             record,
             traces,
             feeds,
+            sources,
         })
     }
 
@@ -198,6 +208,7 @@ policy = "of-a"
         let first = idle.next(Candidate {
             text: text.to_owned(),
             file: config,
+            discovered: Vec::new(),
             overlays: Overlays::default(),
             resources: ExternalResources::default(),
         });
@@ -211,6 +222,7 @@ policy = "of-a"
             recorder: &Recorder::new(&mut registry),
             exporter: &TraceExporter::new(&mut registry),
             discovery: &caches.plane.discovery,
+            sources: &WorkerSources::new(&mut registry),
         };
         let cell = SnapshotCell::new(planner.plan_idle(&idle).unwrap(), &metrics);
         let parts = planner.plan(&first, &cell.load(), |_| None).unwrap();

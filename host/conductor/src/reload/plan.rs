@@ -9,12 +9,15 @@ use crate::listeners::BoundListeners;
 use external_resources::ExternalResources;
 use policy_store::{PolicyLibrary, Prepared, awaited_policies, unavailable_policies};
 use runtime_overrides::{Ended, Overlays};
+use worker_discovery::{SourceWorkers, lay_over};
 
 /// Parsed text, laid under the changes over HTTP.
 pub(super) struct ParsedText {
     text: String,
     file: Config,
-    /// Configuration of the file with the overlays.
+    /// Workers of the sources that the file names and that run already.
+    discovered: Vec<SourceWorkers>,
+    /// Configuration of the file with the discovered workers and the overlays.
     pub(super) config: Config,
     overlays: Overlays,
     warnings: Diagnostics,
@@ -97,12 +100,15 @@ impl Reloader {
             read(&self.source, &text).map_err(RefusedConfig::Invalid)
         })?;
         let file = parsed.config;
-        let (overlays, ended) = self.active.overlays.under(&file);
+        let discovered = self.discovered(&file);
+        let base = lay_over(&file, &discovered).config;
+        let (overlays, ended) = self.active.overlays.under(&base);
         Ok(ParsedText {
             text,
             // Resources that overrides of routes name must exist too.
-            config: overlays.over(&file),
+            config: overlays.over(&base),
             file,
+            discovered,
             overlays,
             warnings: parsed.warnings,
             ended,
@@ -136,6 +142,7 @@ impl Reloader {
         let ParsedText {
             text,
             file,
+            discovered,
             overlays,
             warnings,
             ended,
@@ -145,6 +152,7 @@ impl Reloader {
             resources: self.read_resources(&file, &text)?,
             text,
             file,
+            discovered,
             overlays,
         };
         Ok(FilePlan {

@@ -9,8 +9,9 @@ use proxy::SnapshotError;
 use thiserror::Error;
 use trace_export::ExportPlanError;
 use tracing::warn;
+use worker_sources::SourcesError;
 
-use crate::compose::BrokenPipeline;
+use crate::compose::{BrokenPipeline, NoCluster};
 use crate::listeners::ListenError;
 use external_resources::CertificateError;
 use external_resources::KeyError;
@@ -60,6 +61,12 @@ pub enum RefusedConfig {
     /// The event feeds refuse it.
     #[error("failed to follow the event feeds")]
     Feeds(#[source] FeedError),
+    /// A source of workers needs a cluster around the router.
+    #[error(transparent)]
+    NoCluster(NoCluster),
+    /// The thread of the sources of workers cannot be started.
+    #[error("failed to prepare the sources of workers")]
+    Sources(#[source] SourcesError),
     /// A test makes the step fail.
     #[error("failed on purpose")]
     Fault,
@@ -81,6 +88,8 @@ impl RefusedConfig {
             | Self::Record(_)
             | Self::Traces(_)
             | Self::Feeds(_)
+            | Self::NoCluster(_)
+            | Self::Sources(_)
             | Self::Listen(_)
             | Self::Fault => vec![whole_file("not-applicable", self)],
         }

@@ -4,6 +4,7 @@ use admin_pages::control::Status;
 use conductor_config::Config;
 use local_files::ConfigSource;
 use policy_store::PolicyLibrary;
+use worker_discovery::SourceWorkers;
 
 use super::{ActiveConfig, CircuitWatch, Journal, Live, Steps};
 use crate::metrics::ControlMetrics;
@@ -22,4 +23,6 @@ pub(crate) struct Reloader {
     /// Configuration of the start: some keys are read only then.
     pub(crate) at_start: Config,
     pub(crate) active: ActiveConfig,
+    /// Workers of the sources that could not be applied.
+    pub(crate) refused_discovery: Option<Vec<SourceWorkers>>,
 }

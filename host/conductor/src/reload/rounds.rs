@@ -40,6 +40,7 @@ impl Reloader {
         let outcome = match of_file {
             ReloadOutcome::Applied(changes) if changes.is_of_text => ReloadOutcome::Applied(changes),
             of_file => {
+                self.reload_discovered();
                 let prepared = self.library.prepare(self.wanted_policies());
                 seen.is_unsettled |= prepared.is_unsettled();
                 seen.is_loading |= prepared.loading().next().is_some();
@@ -67,7 +68,9 @@ impl Reloader {
             warnings,
             ended,
         } = planned;
+        let left_out = self.active.base.left_out.clone();
         let commit = self.commit(plan);
+        self.log_left_out(&left_out);
         log_warnings(&warnings);
         self.report_applied();
         self.report_overlays();

@@ -46,6 +46,13 @@ impl Reloader {
             // A full channel is rung already.
             let _ = loaded.try_send(ReloadCommand::Changed);
         })?;
+        let found = commands.clone();
+        self.live.sources.on_change(move || {
+            // A full channel is rung already.
+            let _ = found.try_send(ReloadCommand::Changed);
+        });
+        // Sources may have answered before.
+        let _ = commands.try_send(ReloadCommand::Changed);
         let watched = commands.clone();
         let thread = std::thread::Builder::new()
             .name("reload".into())

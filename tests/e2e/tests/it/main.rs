@@ -39,6 +39,7 @@ mod stores;
 mod tokens;
 mod traces;
 mod trials;
+mod worker_discovery;
 mod workers;
 
 use harness::{Fleet, TestRouter, route_all};

@@ -13,11 +13,17 @@ const FILE: &str = "../../host/docs/operation/metrics-reference.md";
 const WIDTH: usize = 118;
 
 /// Families that the current release adds. Their names may still change.
-const NEW: [&str; 21] = [
+const NEW: [&str; 27] = [
     "conductor_best_match_tokens",
     "conductor_build_info",
     "conductor_config_applied_timestamp_seconds",
     "conductor_decision_candidates",
+    "conductor_discovery_bad_entries",
+    "conductor_discovery_doubted_workers",
+    "conductor_discovery_failing",
+    "conductor_discovery_last_success_timestamp_seconds",
+    "conductor_discovery_refreshes",
+    "conductor_discovery_workers",
     "conductor_output_tokens",
     "conductor_overhead_seconds",
     "conductor_queue_oldest_wait_seconds",

@@ -1,0 +1,74 @@
+//! Workers of sources outside the file: laid over the file's, under the changes over HTTP.
+
+use admin_views::{ChangeCause, ChangeKind};
+use conductor_config::Config;
+use observability::error_chain;
+use tracing::{error, info, warn};
+use worker_discovery::{LeftOut, SourceWorkers, lay_over};
+
+use super::{Candidate, Reloader};
+
+/// Most workers that are left out and logged at once.
+const MOST_LOGGED: usize = 20;
+
+impl Reloader {
+    /// Returns the believed workers of the sources that a file names.
+    pub(super) fn discovered(&self, file: &Config) -> Vec<SourceWorkers> {
+        let named = file.discovery.iter();
+        self.live
+            .sources
+            .workers(named.map(|source| (&*source.name, &*source.pool)))
+    }
+
+    /// Applies changed workers of the sources, or changes nothing.
+    pub(super) fn reload_discovered(&mut self) {
+        let discovered = self.discovered(&self.active.file);
+        if discovered == self.active.discovered || self.refused_discovery.as_ref() == Some(&discovered) {
+            return;
+        }
+        let base = lay_over(&self.active.file, &discovered);
+        let (overlays, ended) = self.active.overlays.under(&base.config);
+        let before = self.active.base.left_out.clone();
+        let candidate = Candidate {
+            discovered: discovered.clone(),
+            overlays,
+            ..self.active.candidate()
+        };
+        let plan = match self.plan(candidate, None) {
+            Ok(plan) => plan,
+            Err(refused) => {
+                let error = error_chain(&refused);
+                error!(
+                    error,
+                    "failed to apply the workers of the sources: the ones before stay"
+                );
+                // It would fail in the same way until the workers change.
+                self.refused_discovery = Some(discovered);
+                return;
+            }
+        };
+        let commit = self.commit(plan);
+        self.report_overlays();
+        if !ended.is_empty() {
+            self.report_ended(&ended);
+        }
+        self.log_left_out(&before);
+        let generation = self.active.generation;
+        info!(generation = generation.0, changes = %commit.config, "workers of the sources applied");
+        self.journal.note(
+            ChangeKind::WorkersDiscovered,
+            ChangeCause::Discovery,
+            generation,
+            format!("the sources' workers changed: {}", commit.config),
+        );
+    }
+
+    /// Logs the workers that are left out since the last change.
+    pub(super) fn log_left_out(&self, before: &[LeftOut]) {
+        let left_out = self.active.base.left_out.iter();
+        let fresh = left_out.filter(|left_out| !before.contains(left_out));
+        for LeftOut { source, url, why } in fresh.take(MOST_LOGGED) {
+            warn!(source, url, why, "a discovered worker is left out");
+        }
+    }
+}
