@@ -188,7 +188,7 @@ impl KubeShared {
 
     fn answer(&self, request: &ServedRequest, stream: &mut ServedStream) -> io::Result<bool> {
         let is_watch = request.parameter("watch").is_some();
-        let refused = {
+        let (refused, ended) = {
             let mut state = self.lock();
             state.paths.push(format!("{}?{}", request.path, request.query));
             match is_watch {
@@ -197,13 +197,14 @@ impl KubeShared {
             }
             let expected = state.token.as_ref().map(|token| format!("Bearer {token}"));
             let is_known = expected.is_none() || expected == request.authorization;
-            state.failure.or((!is_known).then_some(401))
+            let refused = state.failure.or((!is_known).then_some(401));
+            (refused, state.ended)
         };
         if let Some(status) = refused {
             return reply(stream, status, r#"{"kind": "Status"}"#);
         }
         match is_watch {
-            true => self.watch(request, stream).map(|()| false),
+            true => self.watch(request, stream, ended).map(|()| false),
             false => self.list(request, stream),
         }
     }
@@ -230,19 +231,16 @@ impl KubeShared {
         reply(stream, 200, &page)
     }
 
-    fn watch(&self, request: &ServedRequest, stream: &mut ServedStream) -> io::Result<()> {
+    /// Sends the events since a version, until the watches that were open at `ended` are ended.
+    fn watch(&self, request: &ServedRequest, stream: &mut ServedStream, ended: usize) -> io::Result<()> {
         let from = request
             .parameter("resourceVersion")
             .and_then(|version| version.parse().ok());
         let mut from: u64 = from.unwrap_or(0);
-        let ended = {
-            let state = self.lock();
-            if from < state.oldest {
-                reply(stream, 410, r#"{"kind": "Status", "code": 410}"#)?;
-                return Ok(());
-            }
-            state.ended
-        };
+        if from < self.lock().oldest {
+            reply(stream, 410, r#"{"kind": "Status", "code": 410}"#)?;
+            return Ok(());
+        }
         write!(stream, "HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n")?;
         stream.set_nodelay()?;
         stream.flush()?;

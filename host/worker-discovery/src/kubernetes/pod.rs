@@ -167,6 +167,6 @@ mod tests {
         bad["metadata"]["annotations"]["conductor/role"] = json!("x");
         assert_eq!(workers(bad, &view(false, None)).faults[0].entry, "vllm-0");
         assert_eq!(workers(pod(), &view(false, Some("grpc"))).fault_count, 1);
-        assert_eq!(workers(json!([]), &view(false, None)).fault_count, 1);
+        assert_eq!(workers(json!(7), &view(false, None)).fault_count, 1);
     }
 }

@@ -184,6 +184,7 @@ fn authorities_that_are_rotated_are_read_again() {
     source.server.ca = Some(ca.clone());
     let sources = run(SourceKind::Kubernetes(source));
     finds(&sources, &["10.0.0.1:8000"]);
+    eventually("it watches", || api.counts().1 > 0);
     api.secure(second.0);
     fails(&sources, "TLS");
     assert_eq!(report(&sources).workers, 1);
