@@ -24,9 +24,19 @@ pub const BUILTINS: &[Builtin] = &[
         bytes: include_bytes!("../../../policies/prebuilt/consistent-hash-bounded-load.wasm"),
     },
     Builtin {
+        name: "dualmap",
+        about: "two hash homes of a prompt: the warmer one within the deadline, else the less loaded, as DualMap has it",
+        bytes: include_bytes!("../../../policies/prebuilt/dualmap.wasm"),
+    },
+    Builtin {
         name: "dynamo-kv-cost",
         about: "prefill and decode work summed, as NVIDIA Dynamo's KV router has it",
         bytes: include_bytes!("../../../policies/prebuilt/dynamo-kv-cost.wasm"),
+    },
+    Builtin {
+        name: "kairos",
+        about: "the earliest first token, with held requests in the order of urgency, as Kairos has it",
+        bytes: include_bytes!("../../../policies/prebuilt/kairos.wasm"),
     },
     Builtin {
         name: "least-request",
@@ -64,6 +74,11 @@ pub const BUILTINS: &[Builtin] = &[
         bytes: include_bytes!("../../../policies/prebuilt/mooncake-alg1.wasm"),
     },
     Builtin {
+        name: "netkv",
+        about: "the decode worker with the least transfer, wait and first token, as NetKV has it",
+        bytes: include_bytes!("../../../policies/prebuilt/netkv.wasm"),
+    },
+    Builtin {
         name: "pd-pairing",
         about: "the least priced pair of a prefill and a decode worker, or one worker for both",
         bytes: include_bytes!("../../../policies/prebuilt/pd-pairing.wasm"),
@@ -77,6 +92,11 @@ pub const BUILTINS: &[Builtin] = &[
         name: "preble-e2",
         about: "a worker with over half of the prompt, else the least load and work, as Preble has it",
         bytes: include_bytes!("../../../policies/prebuilt/preble-e2.wasm"),
+    },
+    Builtin {
+        name: "predicted-latency",
+        about: "predicted latencies against service levels, with filters and a weighted draw, as llm-d has it",
+        bytes: include_bytes!("../../../policies/prebuilt/predicted-latency.wasm"),
     },
     Builtin {
         name: "prefix-hash",
@@ -107,6 +127,11 @@ pub const BUILTINS: &[Builtin] = &[
         name: "sglang-cache-aware",
         about: "the longest match while loads are balanced, as SGLang's router has it",
         bytes: include_bytes!("../../../policies/prebuilt/sglang-cache-aware.wasm"),
+    },
+    Builtin {
+        name: "skywalker",
+        about: "only workers without waiting prompts, by longest prefix; the rest waits: SkyWalker's selective pushing",
+        bytes: include_bytes!("../../../policies/prebuilt/skywalker.wasm"),
     },
     Builtin {
         name: "tier-weight",

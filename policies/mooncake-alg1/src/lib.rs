@@ -17,6 +17,8 @@ const TRANSFER_SHARE: f64 = 0.04;
 pub struct MooncakeAlg1 {
     forecast: Forecast,
     prefix_fetch: PrefixFetch,
+    /// True if predictions leave out fetches, so that a fetch is subtracted here.
+    subtracts_fetch: bool,
     /// Ratio of the best match to the own one above which the prefix is fetched.
     theta: f64,
     weight: Column,
@@ -32,6 +34,9 @@ impl Policy for MooncakeAlg1 {
         Self {
             forecast: Forecast::configure(params, plan),
             prefix_fetch: PrefixFetch::configure(params, TRANSFER_SHARE),
+            subtracts_fetch: params
+                .about("Fetched prefixes: `subtracted` from the prediction here, already `in-costs`, or `off` if engines do not fetch.")
+                .choice("prefetch", ("subtracted", true), &[("in-costs", false), ("off", false)]),
             theta: params
                 .about("Ratio of the longest match to the worker's own above which it is fetched; 1 fetches every longer match.")
                 .number("theta", 1.5, 1.0..=1_000_000.0),
@@ -56,7 +61,7 @@ impl MooncakeAlg1 {
     fn prefill(&self, forecast: &CallForecast, row: &Row<'_>) -> f64 {
         let own = forecast.matched(row);
         // An empty own match is below any ratio.
-        if own > 0.0 && forecast.best() <= self.theta * own {
+        if !self.subtracts_fetch || own > 0.0 && forecast.best() <= self.theta * own {
             forecast.prefill(row)
         } else {
             self.prefix_fetch.prefill(forecast, row)
@@ -111,6 +116,22 @@ mod tests {
         let alone = configured(r#"{"transfer-share": 1}"#);
         assert_eq!(fleet(1_499.0).route(&alone), Some("holder"));
         assert_eq!(fleet(1_501.0).route(&alone), Some("other"));
+    }
+
+    #[test]
+    fn a_fetch_that_the_prediction_contains_is_not_subtracted_again() {
+        let mut fleet = fleet(0.0);
+        for (name, prefill_ms) in [("holder", 60.0), ("other", 100.0)] {
+            fleet
+                .set(name, "cost.token-ms", 0.1)
+                .set(name, "cost.prefill-ms", prefill_ms);
+        }
+        fleet.set("holder", "load.prefill-tokens", 300.0);
+        // 30 + 60 ms against 100 ms, or against 100 - 0.96 * 150 < 0.
+        assert_eq!(fleet.route(&configured("{}")), Some("other"));
+        for prefetch in [r#"{"prefetch": "in-costs"}"#, r#"{"prefetch": "off"}"#] {
+            assert_eq!(fleet.route(&configured(prefetch)), Some("holder"));
+        }
     }
 
     #[test]

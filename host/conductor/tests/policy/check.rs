@@ -26,22 +26,27 @@ fn every_builtin_passes() {
     for name in [
         "cache-aware",
         "consistent-hash-bounded-load",
+        "dualmap",
         "dynamo-kv-cost",
+        "kairos",
         "least-request",
         "least-tokens",
         "lmetric",
         "load-weighted",
         "longest-match",
         "mooncake-alg1",
+        "netkv",
         "pd-pairing",
         "power-of-two",
         "preble-e2",
+        "predicted-latency",
         "prefix-hash",
         "priced-ttft",
         "random",
         "round-robin",
         "session-affinity",
         "sglang-cache-aware",
+        "skywalker",
     ] {
         let run = policy(["check", name, "--json"]);
         assert_eq!(run.code, 0, "{name}: {run:?}");

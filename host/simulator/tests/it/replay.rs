@@ -79,14 +79,14 @@ fn the_longest_match_collapses_as_published() {
 /// The reported costs include the fetched blocks.
 #[test]
 fn algorithm_1_of_mooncake_comes_out_again_within_3_percent() {
-    let mooncake = native::<mooncake_alg1::MooncakeAlg1>(r#"{"transfer-share": 1}"#);
+    let mooncake = native::<mooncake_alg1::MooncakeAlg1>(r#"{"prefetch": "in-costs"}"#);
     check_at_three_speeds(&(mooncake, FetchRule::Ratio(1.5)), [1.18, 1.41, 4.06], 0.03);
 }
 
 /// The random draws differ from the published ones.
 #[test]
 fn its_form_without_a_threshold_comes_out_again_within_5_percent() {
-    let without = native::<mooncake_alg1::MooncakeAlg1>(r#"{"transfer-share": 1, "theta": 1}"#);
+    let without = native::<mooncake_alg1::MooncakeAlg1>(r#"{"prefetch": "in-costs", "theta": 1}"#);
     check_at_three_speeds(&(without, FetchRule::Cheapest), [1.17, 1.40, 4.04], 0.05);
 }
 
