@@ -135,6 +135,75 @@ fn what_cannot_be_compared_or_written_is_refused_before_anything_runs() {
 }
 
 #[test]
+fn times_are_broken_down_by_length_turn_and_tenant() {
+    let args = [&SMALL[..], &["round-robin", "--tenants", "3", "--seeds", "2"]].concat();
+    let report = json(&args);
+    let breakdown = &report["rows"][0]["breakdown"];
+    let lengths = breakdown["by-length"].as_array().unwrap();
+    let tokens: Vec<f64> = lengths
+        .iter()
+        .map(|group| group["up-to-tokens"].as_f64().unwrap())
+        .collect();
+    assert_eq!((lengths.len(), tokens.is_sorted()), (10, true), "{tokens:?}");
+    let requests = |part: &str| -> f64 {
+        let groups = breakdown[part].as_array().unwrap().iter();
+        groups.map(|group| group["requests"].as_f64().unwrap()).sum()
+    };
+    assert_eq!((requests("by-length"), requests("by-turn")), (100.0, 100.0));
+    let shares: Vec<f64> = breakdown["attainment"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| point["share"].as_f64().unwrap())
+        .collect();
+    assert!(shares.is_sorted() && shares.last() <= Some(&1.0), "{shares:?}");
+    let fairness = &breakdown["fairness"];
+    assert_eq!(fairness["tenants"], 3);
+    let jain = fairness["jain"].as_f64().unwrap();
+    assert!((1.0 / 3.0..=1.0).contains(&jain), "{jain}");
+    let half_width = &report["rows"][0]["half-widths"]["breakdown"]["by-length"][9]["ttft-s"];
+    assert!(half_width.is_number(), "{half_width}");
+}
+
+#[test]
+fn the_breakdown_is_printed_on_request() {
+    let args = [&SMALL[..], &["round-robin", "--tenants", "2"]].concat();
+    assert!(!text(&args).contains("by prompt length"));
+    let table = text(&[&args[..], &["--breakdown"]].concat());
+    for part in [
+        "by prompt length",
+        "by turn",
+        "within so many seconds",
+        "fairness over tenants",
+    ] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    assert!(!table.contains("by reason"), "nothing was refused");
+}
+
+#[test]
+fn refusals_have_their_reasons() {
+    let load = ["--requests", "60", "--workers", "1", "--speeds", "20"];
+    let args = [&load[..], &["ttft-queue", "--queue", "3"]].concat();
+    let breakdown = &json(&args)["rows"][0]["breakdown"];
+    assert!(
+        breakdown["refusals"]["queue-full"].as_f64() > Some(0.0),
+        "{breakdown}"
+    );
+    assert_eq!(breakdown["refusals"]["no-worker"], 0.0);
+}
+
+#[test]
+fn costs_that_contain_fetches_are_noted() {
+    let note = "contain fetched prefixes";
+    let fetching = [&SMALL[..], &["round-robin", "--fetch", "cheapest"]].concat();
+    assert!(!text(&fetching).contains(note), "learned costs do not");
+    let exact = [&fetching[..], &["--costs", "exact"]].concat();
+    assert!(text(&exact).contains(note));
+    assert_eq!(json(&exact)["setting"]["costs-contain-fetches"], true);
+}
+
+#[test]
 fn the_page_needs_nothing_else_and_takes_no_name_for_markup() {
     let folder = tempfile::tempdir().unwrap();
     let (trace, page) = (

@@ -14,7 +14,8 @@ mod spec;
 mod trace;
 
 pub use outcome::{
-    End, Limits, Outcome, PoolLoads, Quantiles, RequestOutcome, Sample, Summary, Swing, WorkerUse,
+    AttainmentPoint, Breakdown, End, Fairness, GroupTimes, LengthGroup, Limits, Outcome, PoolLoads,
+    Quantiles, RefusalReason, RefusalShares, RequestOutcome, Sample, Summary, Swing, TurnGroup, WorkerUse,
 };
 pub use profile::{
     Fit, FitFrom, FitQuality, FittedProfile, MockerProfile, PaperProfile, Profile, ProfileError, TooFew,

@@ -25,6 +25,8 @@ pub struct Request {
     pub blocks: Box<[u64]>,
     /// Requests of a conversation share it.
     pub session: Option<u64>,
+    /// Number of its tenant, if the trace has tenants ([`Trace::assign_tenants`]).
+    pub tenant: Option<u32>,
 }
 
 impl Trace {

@@ -2,6 +2,7 @@
 //! (`host/adr/0013-simulator.md`). The components are the server's own, loaded by the server's loader; only time is
 //! not.
 
+mod breakdowns;
 mod cluster;
 mod compare;
 mod contestant;
@@ -71,7 +72,8 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     });
     let made = grid::run(&grid)?;
     let recording = recorded.map(|recorded| recorded.report(&grid.contestants, &grid.setting.spec));
-    let report = SimulationReport::of(&grid, made, recording.transpose()?)?;
+    let mut report = SimulationReport::of(&grid, made, recording.transpose()?)?;
+    report.shows_breakdown = args.breakdown;
     print::print(&report, &report, args.json)?;
     if let Some(path) = &args.html {
         fs::write(path, Page::of(&report)?.to_string())

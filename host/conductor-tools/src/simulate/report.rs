@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use simulator::{Summary, TraceFacts};
+use simulator::{Breakdown, Summary, TraceFacts};
 
+use super::breakdowns;
 use super::compare::Comparison;
 use super::estimate::Estimate;
 use super::figures::{FIGURES, Figure};
@@ -14,6 +15,10 @@ use super::html::Curves;
 use super::recorded::RecordedReport;
 use super::setting::SettingReport;
 use crate::policy::table::{Side, Table};
+
+/// Note on predictions that a policy must not lower by fetches once more.
+const FETCHES_IN_COSTS: &str = "The predicted prefill times contain fetched prefixes (--costs exact or wrong, with --fetch). \
+A policy that subtracts them itself counts them twice: mooncake-alg1 has {\"prefetch\":\"in-costs\"} for this.";
 
 /// All runs, and their common properties.
 #[derive(Debug, Serialize)]
@@ -37,6 +42,9 @@ pub(super) struct SimulationReport {
     pub(super) rows: Vec<ReportRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) comparisons: Vec<Comparison>,
+    /// True if the text has the breakdowns.
+    #[serde(skip)]
+    pub(super) shows_breakdown: bool,
 }
 
 /// A policy at a speed. In JSON each figure is its mean over the seeds.
@@ -97,7 +105,24 @@ impl SimulationReport {
             runs_asked: requested,
             rows,
             comparisons,
+            shows_breakdown: false,
         })
+    }
+
+    /// Returns the speeds, in the order of their runs.
+    pub(super) fn speeds(&self) -> Vec<f64> {
+        let mut speeds: Vec<f64> = Vec::new();
+        for row in &self.rows {
+            if !speeds.contains(&row.speed) {
+                speeds.push(row.speed);
+            }
+        }
+        speeds
+    }
+
+    /// Returns the rows at one speed.
+    pub(super) fn rows_at(&self, speed: f64) -> Vec<&ReportRow> {
+        self.rows.iter().filter(|row| row.speed == speed).collect()
     }
 
     /// Returns true if a policy failed to decide.
@@ -177,6 +202,9 @@ impl SimulationReport {
                 None => {}
             }
         }
+        if self.setting.costs_contain_fetches {
+            notes.push(FETCHES_IN_COSTS.to_owned());
+        }
         if !self.complete {
             notes.push(self.what_was_made());
         }
@@ -231,6 +259,11 @@ impl ReportRow {
         })
     }
 
+    /// Returns the mean of a number of the breakdown over the seeds.
+    pub(super) fn breakdown(&self, of: impl Fn(&Breakdown) -> f64) -> Estimate {
+        Estimate::of(self.summaries.iter().map(|summary| of(&summary.breakdown)))
+    }
+
     /// Returns a figure over the seeds.
     pub(super) fn estimate(&self, figure: &Figure) -> Estimate {
         Estimate::of(self.summaries.iter().map(figure.of))
@@ -239,6 +272,9 @@ impl ReportRow {
 
 /// Merges several values of one shape: each number becomes its estimate, or its value if that is the same in all.
 fn merged(values: &[&Value], leaf: &dyn Fn(Option<&Value>, Estimate) -> Value) -> Value {
+    if let Some(lists) = merged_lists(values, leaf) {
+        return lists;
+    }
     let Some(Value::Object(first)) = values.first() else {
         let same = values
             .first()
@@ -251,6 +287,20 @@ fn merged(values: &[&Value], leaf: &dyn Fn(Option<&Value>, Estimate) -> Value) -
         (key.clone(), merged(&inner, leaf))
     };
     first.keys().map(of).collect::<Map<_, _>>().into()
+}
+
+/// Merges lists of one length, item by item. `None` if they are no such lists.
+fn merged_lists(values: &[&Value], leaf: &dyn Fn(Option<&Value>, Estimate) -> Value) -> Option<Value> {
+    let lists: Vec<&Vec<Value>> = values
+        .iter()
+        .map(|value| value.as_array())
+        .collect::<Option<_>>()?;
+    let length = lists.first()?.len();
+    if lists.iter().any(|list| list.len() != length) {
+        return None;
+    }
+    let item = |at: usize| merged(&lists.iter().map(|list| &list[at]).collect::<Vec<_>>(), leaf);
+    Some((0..length).map(item).collect::<Vec<_>>().into())
 }
 
 impl fmt::Display for SimulationReport {
@@ -273,6 +323,13 @@ impl fmt::Display for SimulationReport {
         for (number, comparison) in self.comparisons.iter().enumerate() {
             let space = if number == 0 { "" } else { "\n" };
             write!(f, "{space}{comparison}")?;
+        }
+        if self.shows_breakdown {
+            for speed in self.speeds() {
+                for table in breakdowns::tables(&self.rows_at(speed)) {
+                    write!(f, "\nAt x{speed}: {table}")?;
+                }
+            }
         }
         if self.seeds.len() > 1 {
             writeln!(f, "\n{}", self.about_seeds())?;

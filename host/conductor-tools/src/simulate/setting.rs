@@ -7,7 +7,7 @@ use anyhow::bail;
 use routing::Role;
 use serde::Serialize;
 use simulator::{
-    ClusterSpec, CostSource, Knowledge, Limits, QueueOrder, QueueSpec, RouterSpec, RunSpec, Trace,
+    ClusterSpec, CostSource, FetchRule, Knowledge, Limits, QueueOrder, QueueSpec, RouterSpec, RunSpec, Trace,
     TraceFacts, WorkerSpec,
 };
 
@@ -52,6 +52,10 @@ pub(super) struct SettingReport {
     seed: u64,
     ttft_limit_s: f64,
     tbt_limit_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenants: Option<u32>,
+    /// True if the predicted prefill times contain the fetches of prefixes.
+    pub(super) costs_contain_fetches: bool,
     #[serde(flatten)]
     cluster: SimulatedClusterArgs,
     #[serde(flatten)]
@@ -127,6 +131,9 @@ impl SettingReport {
             seed: args.seed,
             ttft_limit_s: args.ttft_limit_s,
             tbt_limit_ms: args.tbt_limit_ms,
+            tenants: args.tenants,
+            costs_contain_fetches: spec.cluster.fetch != FetchRule::Off
+                && !matches!(args.router.costs, Costs::Learnt),
             cluster,
             router: args.router.clone(),
         }

@@ -31,16 +31,24 @@ pub(super) enum Source {
         requests: Option<usize>,
         /// Set if arrivals are spread, as above.
         spread: bool,
+        /// Tenants of the sessions, if they have any.
+        tenants: Option<u32>,
     },
 }
 
 impl Source {
     pub(super) fn of(args: &SimulateArgs, recorded: Option<&RecordedTrace>) -> anyhow::Result<Self> {
+        let read_trace = |mut trace: Trace, spread| {
+            if let Some(tenants) = args.tenants {
+                trace.assign_tenants(tenants, args.seed);
+            }
+            Self::RecordedTrace {
+                trace: Arc::new(trace),
+                spread,
+            }
+        };
         if let Some(recorded) = recorded {
-            return Ok(Self::RecordedTrace {
-                trace: Arc::new(recorded.recording.trace.clone()),
-                spread: false,
-            });
+            return Ok(read_trace(recorded.recording.trace.clone(), false));
         }
         let (requests, spread) = (args.requests.map(|requests| requests as usize), args.spread);
         let Some(path) = &args.trace else {
@@ -48,6 +56,7 @@ impl Source {
                 mix: args.mix,
                 requests,
                 spread,
+                tenants: args.tenants,
             });
         };
         let trace = read(path)?;
@@ -55,10 +64,7 @@ impl Source {
             Some(requests) => trace.first(requests),
             None => trace,
         };
-        Ok(Self::RecordedTrace {
-            trace: Arc::new(trace),
-            spread,
-        })
+        Ok(read_trace(trace, spread))
     }
 
     /// Returns the requests of this seed.
@@ -70,10 +76,15 @@ impl Source {
                 mix,
                 requests,
                 spread,
+                tenants,
             } => {
                 let mut options = mix.usual(seed);
                 options.requests = requests.unwrap_or(options.requests);
-                (mix.generate(&options), *spread)
+                let mut trace = mix.generate(&options);
+                if let Some(tenants) = tenants {
+                    trace.assign_tenants(*tenants, seed);
+                }
+                (trace, *spread)
             }
         };
         if spread {

@@ -219,6 +219,7 @@ impl DrawnState {
                 output_tokens: 10,
                 blocks: blocks.into(),
                 session: None,
+                tenant: None,
             },
             spec: RouterSpec {
                 knowledge,

@@ -1,10 +1,14 @@
 //! Outcome of a run: the result of each request, and their summary.
 
+mod breakdown;
 mod loads;
 mod quantiles;
 mod sample;
 mod summary;
 
+pub use self::breakdown::{
+    AttainmentPoint, Breakdown, Fairness, GroupTimes, LengthGroup, RefusalShares, TurnGroup,
+};
 pub use self::loads::{PoolLoads, Swing};
 pub use self::quantiles::Quantiles;
 pub use self::sample::Sample;
@@ -48,11 +52,28 @@ pub enum End {
         status: u16,
         /// Set if the prompt was computed before and lost.
         computed: bool,
+        /// Reason of the refusal.
+        reason: RefusalReason,
     },
     /// The worker failed when the client had seen a token of the request.
     Lost,
     /// The run ended before it did.
     Unfinished,
+}
+
+/// Reason of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RefusalReason {
+    /// The policy rejects the request.
+    Policy,
+    /// The policy holds it, and too many are held.
+    QueueFull,
+    /// The request was held for too long.
+    QueueTimeout,
+    /// Every worker was tried, or is gone.
+    NoWorker,
+    /// The decode worker refuses the computed prompt.
+    DecodeWorker,
 }
 
 /// Use of a worker in a run.

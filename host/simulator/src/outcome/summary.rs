@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{End, Outcome, PoolLoads, Quantiles, RequestOutcome};
+use super::{Breakdown, End, Outcome, PoolLoads, Quantiles, RequestOutcome};
 use crate::request::Trace;
 
 /// Limits that a served request has to keep to be of use: Mooncake's evaluation has 30 s, and 100, 200 or 300 ms.
@@ -66,6 +66,8 @@ pub struct Summary {
     pub loads: PoolLoads,
     /// Share of the decisions that the policy failed to make.
     pub faults: f64,
+    /// Times to first token by prompt length and turn, attainment, refusals and fairness.
+    pub breakdown: Breakdown,
 }
 
 impl Summary {
@@ -120,6 +122,7 @@ impl Summary {
                 trace.requests.last().map_or(0, |last| last.at_us),
             ),
             faults: outcome.router.faults.values().sum::<u64>() as f64 / outcome.router.calls as f64,
+            breakdown: Breakdown::of(trace, outcome, limits),
         }
     }
 }
@@ -175,7 +178,7 @@ fn imbalance(outcome: &Outcome) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::WorkerUse;
+    use super::super::{RefusalReason, WorkerUse};
     use super::*;
     use crate::request::Request;
 
@@ -186,6 +189,7 @@ mod tests {
             output_tokens: 10,
             blocks: [number, 100 + number].into(),
             session: None,
+            tenant: None,
         };
         Trace {
             name: "test".to_owned(),
@@ -221,6 +225,7 @@ mod tests {
                 refused(End::Rejected {
                     status: 429,
                     computed: false,
+                    reason: RefusalReason::Policy,
                 }),
                 refused(End::Lost),
             ],
@@ -254,6 +259,7 @@ mod tests {
             end: End::Rejected {
                 status: 429,
                 computed: true,
+                reason: RefusalReason::DecodeWorker,
             },
             ..RequestOutcome::arrived(1_000_000)
         };

@@ -7,10 +7,11 @@ use placement::{
 };
 
 use super::index::TracePrompt;
-use super::placement::{Placement, Refusal, refused};
+use super::placement::{Placement, refused};
 use super::router_view::RouterView;
 use super::single::Router;
 use super::state::{PlacedRequest, RequestAttempts};
+use crate::outcome::RefusalReason;
 use crate::request::Request;
 
 impl Router {
@@ -28,7 +29,7 @@ impl Router {
         self.state.waits_no_more(number, attempts.waits_for.take());
         let left_us = self.state.hold_left_us(&attempts, now_us);
         let placement = if attempts.is_held && left_us == 0 {
-            refused(503, Refusal::QueueTimeout)
+            refused(503, RefusalReason::QueueTimeout)
         } else {
             let prompt = Arc::new(TracePrompt::of(request));
             let placed = PlacedRequest {
@@ -50,9 +51,9 @@ impl Router {
                 (Ok(PlacementOutcome::Reject(rejection)), _) => Placement::Reject {
                     status: rejection.status,
                     retry_after_ms: rejection.retry_after_ms,
-                    why: Refusal::Policy,
+                    why: RefusalReason::Policy,
                 },
-                (Err(_), PlacementPart::Request) => refused(503, Refusal::NoWorker),
+                (Err(_), PlacementPart::Request) => refused(503, RefusalReason::NoWorker),
                 (Err(_), PlacementPart::Decode) => Placement::Forget,
             }
         };
@@ -99,10 +100,10 @@ impl Router {
         left_us: u64,
     ) -> Placement {
         if !attempts.is_held && self.state.held >= self.state.queue.limit {
-            return refused(429, Refusal::QueueFull);
+            return refused(429, RefusalReason::QueueFull);
         }
         if left_us == 0 {
-            return refused(503, Refusal::QueueTimeout);
+            return refused(503, RefusalReason::QueueTimeout);
         }
         if let Some((worker, work)) = terms.waits_for {
             attempts.waits_for = Some(worker);

@@ -3,6 +3,7 @@
 use routing::WorkerId;
 
 use crate::engine::Fetch;
+use crate::outcome::RefusalReason;
 
 /// Answer about a request. Workers are named by their place in the cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,24 +40,11 @@ pub(crate) enum Placement {
         /// Value of `Retry-After`, in milliseconds; 0 for none.
         retry_after_ms: u32,
         /// Reason of the refusal.
-        why: Refusal,
+        why: RefusalReason,
     },
 }
 
-/// Reason of a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Refusal {
-    /// The policy rejects the request.
-    Policy,
-    /// The policy holds it, and too many are held.
-    QueueFull,
-    /// The request was held for too long.
-    QueueTimeout,
-    /// Every worker was tried, or is gone.
-    NoWorker,
-}
-
-pub(super) fn refused(status: u16, why: Refusal) -> Placement {
+pub(super) fn refused(status: u16, why: RefusalReason) -> Placement {
     Placement::Reject {
         status,
         retry_after_ms: 0,

@@ -2,7 +2,7 @@
 
 use super::{RequestLegs, Run};
 use crate::engine::{Fetch, JobKind, Reuse, TokenGaps};
-use crate::outcome::End;
+use crate::outcome::{End, RefusalReason};
 
 impl Run<'_> {
     /// Records that a prompt is computed.
@@ -44,8 +44,12 @@ impl Run<'_> {
         let request = &self.trace.requests[number];
         if self.cluster.refuses(now_us, answers, request.prompt_tokens) {
             self.routers.refused(now_us, number, answers);
-            let (status, computed) = (429, true);
-            self.close(number, End::Rejected { status, computed });
+            let rejected = End::Rejected {
+                status: 429,
+                computed: true,
+                reason: RefusalReason::DecodeWorker,
+            };
+            self.close(number, rejected);
             return self.ask_held(now_us, self.routers.release_at(answers));
         }
         self.tries[number].legs = Some(RequestLegs {

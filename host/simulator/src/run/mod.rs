@@ -227,9 +227,13 @@ impl<'r> Run<'r> {
                 self.agenda.add(now_us + ask_again_us.max(1), due);
             }
             (Placement::Forget, _) => self.place(now_us, number),
-            (Placement::Reject { status, .. }, kept) => {
-                let computed = kept.is_some();
-                self.close(number, End::Rejected { status, computed });
+            (Placement::Reject { status, why, .. }, kept) => {
+                let rejected = End::Rejected {
+                    status,
+                    computed: kept.is_some(),
+                    reason: why,
+                };
+                self.close(number, rejected);
             }
         }
     }

@@ -6,6 +6,7 @@ mod mix;
 mod mooncake;
 mod pace;
 mod recorded;
+mod sessions;
 
 pub use facts::{Lengths, TraceFacts};
 pub use mix::{Mix, MixOptions, UnknownMix};

@@ -2,8 +2,8 @@
 //!
 //! One JSON object a line: `timestamp` in milliseconds, `input_length` and `output_length` in tokens, `hash_ids` with
 //! one id for each 512 tokens of the prompt, the last of which may be part of a block. An id stands for the whole
-//! prompt up to the end of its block. Beyond the schema `session_id`, a number, is read where it is there. Other fields
-//! are ignored.
+//! prompt up to the end of its block. Beyond the schema the numbers `session_id` and `tenant_id` are read where they are
+//! there. Other fields are ignored.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -101,6 +101,8 @@ struct Line {
     hash_ids: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session_id: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tenant_id: Option<u32>,
 }
 
 impl Trace {
@@ -162,6 +164,7 @@ impl Trace {
                 output_length: request.output_tokens,
                 hash_ids: request.blocks.to_vec(),
                 session_id: request.session,
+                tenant_id: request.tenant,
             };
             text += &serde_json::to_string(&line).expect("numbers and a list of them are always JSON");
             text.push('\n');
@@ -215,6 +218,7 @@ fn request(line: &str, predecessors: &mut HashMap<u64, Option<u64>>) -> Result<R
         output_tokens: line.output_length,
         blocks: line.hash_ids.into(),
         session: line.session_id,
+        tenant: line.tenant_id,
     })
 }
 
@@ -266,6 +270,7 @@ mod tests {
             output_tokens,
             blocks: blocks.into(),
             session: None,
+            tenant: None,
         };
         assert_eq!(trace.name, "two");
         assert_eq!(trace.block_tokens, 512);
@@ -334,6 +339,7 @@ mod tests {
                     output_tokens,
                     blocks,
                     session,
+                    tenant: session.map(|session| (session % 7) as u32),
                 }
             });
             Trace {

@@ -64,6 +64,7 @@ impl Recording {
                 output_tokens: request.output_tokens,
                 blocks: blocks(&request, block_tokens, &mut alone),
                 session: request.session,
+                tenant: None,
             }
         });
         let trace = Trace {

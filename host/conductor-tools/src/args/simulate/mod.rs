@@ -49,6 +49,11 @@ pub struct SimulateArgs {
     #[arg(long, requires = "trace")]
     pub spread: bool,
 
+    /// Divide the sessions over so many tenants, the n-th with a weight of 1/n, for the figures of fairness. Requests of a trace
+    /// without sessions are grouped by their prompts' beginnings.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000))]
+    pub tenants: Option<u32>,
+
     /// Random seed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=0xFFFF_FFFF))]
     pub seed: u64,
@@ -73,6 +78,11 @@ pub struct SimulateArgs {
     /// Service level: limit of the mean of the longest tenth of the times between tokens, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 100.0)]
     pub tbt_limit_ms: f64,
+
+    /// Print the times to first token by prompt length and by turn, the shares of requests within a range of times, the refusals by
+    /// reason and the fairness over tenants. JSON and pages always have them.
+    #[arg(long)]
+    pub breakdown: bool,
 
     /// Print JSON instead of a table.
     #[arg(long)]

@@ -1,6 +1,7 @@
 //! A report as one page that needs nothing else: no script, no font, no network.
 
 mod axis;
+mod breakdown_plots;
 mod curves;
 mod page;
 mod plot;

@@ -5,9 +5,11 @@ use std::fmt::{self, Formatter};
 
 use serde_json::Value;
 
+use super::super::breakdowns::{self, BreakdownTable};
 use super::super::compare::Comparison;
 use super::super::figures::Figure;
-use super::super::report::{ReportRow, SimulationReport};
+use super::super::report::SimulationReport;
+use super::breakdown_plots::breakdown_plots;
 use super::plot::looks;
 use super::plots::{Shown, at_speed, goodput};
 use super::text::Escaped;
@@ -33,16 +35,6 @@ impl<'r> Page<'r> {
             setting: serde_json::to_value(&report.setting)?,
             policies: numbered.collect(),
         })
-    }
-
-    fn speeds(&self) -> Vec<f64> {
-        let mut speeds: Vec<f64> = Vec::new();
-        for row in &self.report.rows {
-            if !speeds.contains(&row.speed) {
-                speeds.push(row.speed);
-            }
-        }
-        speeds
     }
 
     fn figures(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -93,7 +85,7 @@ impl<'r> Page<'r> {
     }
 
     fn plots(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let speeds = self.speeds();
+        let speeds = self.report.speeds();
         if speeds.len() > 1 {
             writeln!(f, "<section><h2>Goodput</h2>")?;
             self.legend(f)?;
@@ -104,12 +96,7 @@ impl<'r> Page<'r> {
             )?;
         }
         for (number, speed) in speeds.iter().enumerate() {
-            let rows: Vec<&ReportRow> = self
-                .report
-                .rows
-                .iter()
-                .filter(|row| row.speed == *speed)
-                .collect();
+            let rows = self.report.rows_at(*speed);
             let seed = match self.report.seeds.as_slice() {
                 [_] | [] => String::new(),
                 [first, ..] => format!(", seed {first}"),
@@ -117,13 +104,18 @@ impl<'r> Page<'r> {
             writeln!(f, "<section><h2>At x{speed}{seed}</h2>")?;
             self.legend(f)?;
             writeln!(f, "<div class=\"plots\">")?;
-            let shown = at_speed(&rows, number);
+            let mut shown = at_speed(&rows, number);
+            shown.extend(breakdown_plots(&rows, number));
             for shown in &shown {
                 write!(f, "{shown}")?;
             }
             writeln!(f, "</div>")?;
             if !shown.iter().any(|shown| shown.plot.id.starts_with("refused")) {
                 writeln!(f, "<p class=\"quiet\">No request was refused.</p>")?;
+            }
+            for BreakdownTable { title, head, rows } in breakdowns::tables(&rows) {
+                writeln!(f, "<h3>{}</h3>", Escaped(&title))?;
+                table(f, &title, &head, &rows)?;
             }
             writeln!(f, "</section>")?;
         }

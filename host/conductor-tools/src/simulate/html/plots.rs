@@ -120,7 +120,7 @@ fn ttft<'r>(curves: &[(usize, &'r str, &'r Curves)], number_of_speed: usize) -> 
         how: "Share of all requests whose first token came within a time. Higher, and further to the left, is better; what is missing to 100 % got none.".to_owned(),
         plot: Plot {
             id: format!("ttft-{number_of_speed}"),
-            title: "Time to first token".to_owned(),
+            title: "Time to first token: attainment".to_owned(),
             says: medians(&lines),
             x,
             y: Axis::shares("share of the requests"),

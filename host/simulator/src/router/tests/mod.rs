@@ -166,6 +166,7 @@ fn request(prompt_tokens: u32, blocks: &[u64]) -> Request {
         output_tokens: 100,
         blocks: blocks.into(),
         session: None,
+        tenant: None,
     }
 }
 

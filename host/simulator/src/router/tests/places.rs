@@ -3,8 +3,8 @@
 use routing::{FaultKind, Phase, Rejection};
 
 use super::*;
+use crate::outcome::RefusalReason;
 use crate::router::QueueSpec;
-use crate::router::placement::Refusal;
 
 fn pair(row: u32, prefill: u32) -> Verdict {
     Verdict::Route(Choice {
@@ -14,7 +14,7 @@ fn pair(row: u32, prefill: u32) -> Verdict {
     })
 }
 
-fn refusal(placement: &Placement) -> (u16, Refusal) {
+fn refusal(placement: &Placement) -> (u16, RefusalReason) {
     match placement {
         Placement::Reject { status, why, .. } => (*status, *why),
         other => panic!("{other:?}"),
@@ -148,7 +148,7 @@ fn without_prefill_workers_a_decode_worker_does_it_all_where_that_is_allowed() {
     };
     let mut never = router(&cluster, &policy, &spec);
     let placement = never.place(0, 0, &some_request(), 0);
-    assert_eq!(refusal(&placement), (503, Refusal::NoWorker));
+    assert_eq!(refusal(&placement), (503, RefusalReason::NoWorker));
 }
 
 #[test]
@@ -184,12 +184,12 @@ fn a_held_request_is_asked_again_in_time_and_refused_when_its_time_is_up() {
     assert_eq!(router.place(1_000, 1, &some_request(), 0), held(5_000_000));
     assert_eq!(policy.numbers(), [7_000.0, 1.0]);
     let third = router.place(2_000, 2, &some_request(), 0);
-    assert_eq!(refusal(&third), (429, Refusal::QueueFull));
+    assert_eq!(refusal(&third), (429, RefusalReason::QueueFull));
     assert_eq!(router.place(5_000_000, 0, &some_request(), 1), held(2_000_000));
     assert_eq!(policy.numbers(), [2_000.0, 1.0]);
     assert_eq!(router.held(), 2);
     let late = router.place(7_000_000, 0, &some_request(), 2);
-    assert_eq!(refusal(&late), (503, Refusal::QueueTimeout));
+    assert_eq!(refusal(&late), (503, RefusalReason::QueueTimeout));
     router.left(7_000_000, 1);
     assert_eq!(router.held(), 0);
 }
@@ -207,7 +207,7 @@ fn a_policys_refusal_is_passed_on() {
     let expected = Placement::Reject {
         status: 429,
         retry_after_ms: 1_500,
-        why: Refusal::Policy,
+        why: RefusalReason::Policy,
     };
     assert_eq!(router.place(0, 0, &some_request(), 0), expected);
 }
@@ -227,7 +227,7 @@ fn a_worker_that_failed_rests_and_is_not_offered_the_same_request_again() {
     assert_eq!(policy.numbers(), [0.0, 1.0, 0.0]);
     router.lost(1_000_020, 0, 1);
     let nobody = router.place(1_000_030, 0, &some_request(), 2);
-    assert_eq!(refusal(&nobody), (503, Refusal::NoWorker));
+    assert_eq!(refusal(&nobody), (503, RefusalReason::NoWorker));
     router.first_token(1_000_040, 2, 0);
     router.place(1_000_050, 3, &some_request(), 0);
     assert_eq!(policy.numbers(), [0.0, 0.0]);
@@ -243,7 +243,7 @@ fn resting_workers_are_tried_rather_than_none_and_those_that_are_gone_are_not() 
     assert_eq!(sent(&router.place(1, 1, &some_request(), 0)).0, 0);
     router.gone(2, 0);
     let nobody = router.place(3, 2, &some_request(), 0);
-    assert_eq!(refusal(&nobody), (503, Refusal::NoWorker));
+    assert_eq!(refusal(&nobody), (503, RefusalReason::NoWorker));
     router.back(4, 1);
     assert_eq!(sent(&router.place(5, 3, &some_request(), 0)).0, 1);
 }
