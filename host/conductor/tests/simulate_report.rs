@@ -183,14 +183,19 @@ fn the_breakdown_is_printed_on_request() {
 
 #[test]
 fn refusals_have_their_reasons() {
-    let load = ["--requests", "60", "--workers", "1", "--speeds", "20"];
-    let args = [&load[..], &["ttft-queue", "--queue", "3"]].concat();
-    let breakdown = &json(&args)["rows"][0]["breakdown"];
-    assert!(
-        breakdown["refusals"]["queue-full"].as_f64() > Some(0.0),
-        "{breakdown}"
+    let load = ["--requests", "300", "--workers", "4", "--decode", "1"];
+    let refusing = ["mooncake-alg1", "--tbt-limit-ms", "40", "--decode-refuses"];
+    let args = [&load[..], &refusing].concat();
+    let row = &json(&args)["rows"][0];
+    let (refusals, rejected) = (&row["breakdown"]["refusals"], row["rejected"].as_f64().unwrap());
+    let share = refusals["decode-worker"].as_f64().unwrap();
+    assert!(share > 0.0 && (share * 300.0 - rejected).abs() < 1e-6, "{row}");
+    assert_eq!(
+        (&refusals["policy"], &refusals["no-worker"]),
+        (&0.0.into(), &0.0.into())
     );
-    assert_eq!(breakdown["refusals"]["no-worker"], 0.0);
+    let table = text(&[&args[..], &["--breakdown"]].concat());
+    assert!(table.contains("by reason"), "{table}");
 }
 
 #[test]

@@ -99,9 +99,10 @@ impl Policy for PredictedLatency {
             Phase::Mixed | Phase::Prefill => forecast.overhead(&row, 1.0) == 0.0,
         });
         if !is_predicted {
+            let longest = call.greatest(|row| row.get(self.queued));
             let scores: Vec<f64> = call
                 .rows()
-                .map(|row| self.composite(call, &forecast, &row))
+                .map(|row| self.composite(longest, &forecast, &row))
                 .collect();
             return self.pick(host, call.rows().map(|row| row.index()).zip(scores).collect());
         }
@@ -181,9 +182,9 @@ impl PredictedLatency {
             .collect()
     }
 
-    /// Returns the score of a candidate without predictions: free memory, short queue and cached prefix.
-    fn composite(&self, call: &Call<'_>, forecast: &CallForecast, row: &Row<'_>) -> f64 {
-        let longest = call.greatest(|row| row.get(self.queued));
+    /// Returns the score of a candidate without predictions: free memory, short queue and cached prefix. `longest` is
+    /// the longest queue of all.
+    fn composite(&self, longest: f64, forecast: &CallForecast, row: &Row<'_>) -> f64 {
         let queue = if longest > 0.0 {
             1.0 - row.get(self.queued) / longest
         } else {
