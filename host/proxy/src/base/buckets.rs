@@ -153,6 +153,13 @@ impl BucketBounds {
 #[derive(Debug, Clone)]
 pub(crate) struct Buckets(Arc<[f64]>);
 
+impl Buckets {
+    /// Returns the upper bounds.
+    pub(crate) fn bounds(&self) -> &Arc<[f64]> {
+        &self.0
+    }
+}
+
 impl MetricConstructor<Histogram> for Buckets {
     fn new_metric(&self) -> Histogram {
         Histogram::new(self.0.iter().copied())

@@ -15,3 +15,4 @@ pub(crate) mod stable_hash;
 pub(crate) mod throttle;
 pub(crate) mod timeouts;
 pub(crate) mod tls;
+pub(crate) mod traced_family;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use inference_api::EndpointClass;
+use observability::{ExemplarBook, TracedHistogram};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,6 +15,7 @@ use crate::base::buckets::BucketBounds;
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::base::metric_labels::{PoolLabel, PoolOutcomeLabel, TimesFamily};
 use crate::base::reply::Refusal;
+use crate::base::traced_family::TracedFamily;
 use crate::dispatch::model_metrics::{ModelFamilies, ModelTable};
 use crate::dispatch::shadow::ShadowFamilies;
 use crate::fleet::health::RetryMetrics;
@@ -39,15 +41,19 @@ pub(crate) struct DispatchMetrics {
     pub(crate) models: ModelFamilies,
     pub(crate) splits: SplitFamilies,
     pub(crate) shadows: ShadowFamilies,
+    /// Exemplars of the histograms.
+    pub(crate) exemplars: ExemplarBook,
 }
 
 impl DispatchMetrics {
     pub(crate) fn new(bounds: &BucketBounds) -> Self {
+        let exemplars = ExemplarBook::default();
         Self {
-            pools: PoolFamilies::new(bounds),
-            models: ModelFamilies::new(bounds),
+            pools: PoolFamilies::new(bounds, &exemplars),
+            models: ModelFamilies::new(bounds, &exemplars),
             splits: SplitFamilies::new(bounds),
             shadows: ShadowFamilies::new(bounds),
+            exemplars,
         }
     }
 
@@ -81,7 +87,7 @@ pub(crate) struct PoolFamilies {
 struct TimeFamilies {
     stages: TimesFamily<PoolStageLabel>,
     overhead: TimesFamily<PoolLabel>,
-    longest_pauses: TimesFamily<PoolLabel>,
+    longest_pauses: TracedFamily<PoolLabel>,
 }
 
 /// Families of prompt tokens, from those that came to those that were cached.
@@ -96,14 +102,14 @@ struct ReuseFamilies {
 }
 
 impl PoolFamilies {
-    pub(crate) fn new(bounds: &BucketBounds) -> Self {
+    pub(crate) fn new(bounds: &BucketBounds, exemplars: &ExemplarBook) -> Self {
         Self {
             requests: Family::default(),
             in_flight: Family::default(),
             times: TimeFamilies {
                 stages: Family::new_with_constructor(bounds.of("stage_seconds")),
                 overhead: Family::new_with_constructor(bounds.of("overhead_seconds")),
-                longest_pauses: Family::new_with_constructor(bounds.of("stream_longest_pause_seconds")),
+                longest_pauses: TracedFamily::new("stream_longest_pause_seconds", bounds, exemplars),
             },
             prompts: ReuseFamilies {
                 prompt: Family::default(),
@@ -190,7 +196,7 @@ impl TimeFamilies {
         PoolTimes {
             stages: STAGES.map(|(_, label)| self.stages.get_or_create_owned(&stage(label))),
             overhead: self.overhead.get_or_create_owned(&pool),
-            longest_pauses: self.longest_pauses.get_or_create_owned(&pool),
+            longest_pauses: self.longest_pauses.histogram(&pool, &[("pool", name)]),
         }
     }
 
@@ -208,7 +214,7 @@ impl TimeFamilies {
         r.register(
             "stream_longest_pause_seconds",
             "Longest pause between two pieces of a complete streamed answer",
-            self.longest_pauses.clone(),
+            self.longest_pauses.family.clone(),
         );
     }
 }
@@ -357,7 +363,7 @@ pub(crate) struct PoolTimes {
     /// Times of the stages, indexed by their discriminants.
     pub(crate) stages: [Histogram; STAGES.len()],
     pub(crate) overhead: Histogram,
-    pub(crate) longest_pauses: Histogram,
+    pub(crate) longest_pauses: TracedHistogram,
 }
 
 /// Counters of one pool's prompt tokens.

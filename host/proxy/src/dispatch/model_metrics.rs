@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use http::StatusCode;
 use inference_api::EndpointClass;
+use observability::{ExemplarBook, TracedHistogram};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::base::buckets::BucketBounds;
-use crate::base::metric_labels::TimesFamily;
+use crate::base::traced_family::TracedFamily;
 
 /// Label of a model that no configuration and no worker names.
 pub(crate) const OTHER_MODEL: &str = "other";
@@ -70,9 +70,9 @@ struct AnsweredLabel {
 /// Metric families by pool and model. A clone is another handle to the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelFamilies {
-    first_token: TimesFamily<PoolModelLabel>,
-    duration: TimesFamily<PoolModelLabel>,
-    per_token: TimesFamily<PoolModelLabel>,
+    first_token: TracedFamily<PoolModelLabel>,
+    duration: TracedFamily<PoolModelLabel>,
+    per_token: TracedFamily<PoolModelLabel>,
     output_tokens: Family<PoolModelLabel, Counter>,
     answered: Family<AnsweredLabel, Counter>,
     /// Tables of the pools that there have been. They outlive snapshots.
@@ -80,11 +80,12 @@ pub(crate) struct ModelFamilies {
 }
 
 impl ModelFamilies {
-    pub(crate) fn new(bounds: &BucketBounds) -> Self {
+    pub(crate) fn new(bounds: &BucketBounds, exemplars: &ExemplarBook) -> Self {
+        let family = |name| TracedFamily::new(name, bounds, exemplars);
         Self {
-            first_token: Family::new_with_constructor(bounds.of("time_to_first_token_seconds")),
-            duration: Family::new_with_constructor(bounds.of("request_duration_seconds")),
-            per_token: Family::new_with_constructor(bounds.of("time_per_output_token_seconds")),
+            first_token: family("time_to_first_token_seconds"),
+            duration: family("request_duration_seconds"),
+            per_token: family("time_per_output_token_seconds"),
             output_tokens: Family::default(),
             answered: Family::default(),
             tables: Arc::default(),
@@ -96,11 +97,11 @@ impl ModelFamilies {
 #[derive(Debug)]
 pub(crate) struct ModelMetrics {
     /// From the request's head to the first byte of a streamed answer.
-    pub(crate) first_token: Histogram,
+    pub(crate) first_token: TracedHistogram,
     /// From the request's head to its end.
-    pub(crate) duration: Histogram,
+    pub(crate) duration: TracedHistogram,
     /// Time of each token after the first of a streamed answer.
-    pub(crate) per_token: Histogram,
+    pub(crate) per_token: TracedHistogram,
     pub(crate) output_tokens: Counter,
     label: PoolModelLabel,
     answered: Family<AnsweredLabel, Counter>,
@@ -120,17 +121,17 @@ impl ModelFamilies {
         registry.register(
             "time_to_first_token_seconds",
             "From the request's head to the first byte of a streamed answer",
-            self.first_token.clone(),
+            self.first_token.family.clone(),
         );
         registry.register(
             "request_duration_seconds",
             "From the request's head to the end of its answer",
-            self.duration.clone(),
+            self.duration.family.clone(),
         );
         registry.register(
             "time_per_output_token_seconds",
             "First byte to end of a complete streamed answer, by its tokens less one",
-            self.per_token.clone(),
+            self.per_token.family.clone(),
         );
         registry.register(
             "output_tokens",
@@ -170,10 +171,11 @@ impl ModelFamilies {
             pool: pool.to_owned(),
             model: model.to_owned(),
         };
+        let labels = [("pool", pool), ("model", model)];
         ModelMetrics {
-            first_token: self.first_token.get_or_create_owned(&label),
-            duration: self.duration.get_or_create_owned(&label),
-            per_token: self.per_token.get_or_create_owned(&label),
+            first_token: self.first_token.histogram(&label, &labels),
+            duration: self.duration.histogram(&label, &labels),
+            per_token: self.per_token.histogram(&label, &labels),
             output_tokens: self.output_tokens.get_or_create_owned(&label),
             label,
             answered: self.answered.clone(),
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn unknown_models_share_a_label_and_known_ones_keep_theirs() {
-        let families = ModelFamilies::new(&BucketBounds::default());
+        let families = ModelFamilies::new(&BucketBounds::default(), &ExemplarBook::default());
         let table = families.table("main");
         table.find("llama", || true).output_tokens.inc();
         table.find("made-up-1", || false).output_tokens.inc();
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_pool_has_a_bounded_number_of_model_labels() {
-        let families = ModelFamilies::new(&BucketBounds::default());
+        let families = ModelFamilies::new(&BucketBounds::default(), &ExemplarBook::default());
         let table = families.table("main");
         for number in 0..2 * MOST_MODELS {
             table.find(&number.to_string(), || true).output_tokens.inc();
@@ -348,7 +350,7 @@ mod tests {
 
     #[test]
     fn answers_are_counted_by_status_and_unusual_ones_by_its_first_digit() {
-        let families = ModelFamilies::new(&BucketBounds::default());
+        let families = ModelFamilies::new(&BucketBounds::default(), &ExemplarBook::default());
         let model = families.table("main").find("m", || true);
         model.expects(EndpointClass::Chat);
         for code in [200, 200, 418, 529, 999] {

@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
 use http::{HeaderMap, Response};
-use observability::plain_text;
+use observability::{ExemplarBook, openmetrics_page, plain_text};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
@@ -22,6 +22,7 @@ const MOST_AT_ONCE: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Exposition {
     registry: Arc<Registry>,
+    exemplars: ExemplarBook,
     turns: Semaphore,
 }
 
@@ -89,9 +90,10 @@ fn weight(item: &str) -> f64 {
 }
 
 impl Exposition {
-    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, exemplars: ExemplarBook) -> Self {
         Self {
             registry,
+            exemplars,
             turns: Semaphore::new(MOST_AT_ONCE),
         }
     }
@@ -99,10 +101,11 @@ impl Exposition {
     /// Answers a scrape. The page is made on a thread of its own: large fleets take milliseconds.
     pub(crate) async fn answer(&self, headers: &HeaderMap) -> Response<Body> {
         let (format, is_compressed) = (Format::accepted(headers), takes_gzip(headers));
-        let registry = Arc::clone(&self.registry);
+        let (registry, exemplars) = (Arc::clone(&self.registry), self.exemplars.clone());
         // The semaphore is never closed. Without a turn, the page is made all the same.
         let _turn = self.turns.acquire().await;
-        let page = tokio::task::spawn_blocking(move || page(&registry, format, is_compressed)).await;
+        let page =
+            tokio::task::spawn_blocking(move || page(&registry, &exemplars, format, is_compressed)).await;
         let Ok(Ok(page)) = page else {
             return reply::refuse(&Refusal::ShuttingDown).map(Body::from);
         };
@@ -117,11 +120,16 @@ impl Exposition {
     }
 }
 
-fn page(registry: &Registry, format: Format, is_compressed: bool) -> io::Result<Vec<u8>> {
+fn page(
+    registry: &Registry,
+    exemplars: &ExemplarBook,
+    format: Format,
+    is_compressed: bool,
+) -> io::Result<Vec<u8>> {
     let mut text = String::new();
     encode(&mut text, registry).map_err(io::Error::other)?;
     let text = match format {
-        Format::OpenMetrics => text,
+        Format::OpenMetrics => openmetrics_page(&text, exemplars),
         Format::Text => plain_text(&text),
     };
     if !is_compressed {
@@ -187,7 +195,7 @@ mod tests {
     async fn a_compressed_page_has_the_same_text() {
         let mut registry = Registry::default();
         registry.register("a", "Help", Counter::<u64>::default());
-        let exposition = Exposition::new(Arc::new(registry));
+        let exposition = Exposition::new(Arc::new(registry), ExemplarBook::default());
         let answer = exposition.answer(&headers(ACCEPT_ENCODING, "gzip")).await;
         assert_eq!(answer.headers()[CONTENT_ENCODING], "gzip");
         assert_eq!(

@@ -133,8 +133,8 @@ fn totals(metrics: &PoolMetrics) -> PoolTotals {
     };
     metrics.models.each(|model| {
         totals.output_tokens += model.output_tokens.get();
-        totals.first_token.add(&model.first_token);
-        totals.per_token.add(&model.per_token);
+        totals.first_token.add(model.first_token.histogram());
+        totals.per_token.add(model.per_token.histogram());
     });
     totals
 }

@@ -256,7 +256,8 @@ impl RequestLifecycle {
             let metrics = &self.pool.metrics;
             metrics.ended(outcome);
             metrics.in_flight.dec();
-            let after = self.meter.end(metrics, outcome);
+            let traced = self.records.spans.end(outcome);
+            let after = self.meter.end(metrics, outcome, traced);
             self.permit = None;
             self.stay = None;
             if let Some(reservation) = self.reservation.take() {
@@ -269,7 +270,6 @@ impl RequestLifecycle {
                 trace.ended(OUTCOMES[outcome as usize].1, after);
             }
             self.records.access.end(outcome, after);
-            self.records.spans.end(outcome);
         }
     }
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use inference_api::{EndpointClass, Tail};
+use observability::TracedHistogram;
+use request_traces::TraceId;
 
 use crate::base::label::Outcome;
 use crate::dispatch::inference_request::InferenceRequest;
@@ -123,8 +125,8 @@ impl RequestMeter {
         self.output_tokens = tail.output_tokens().unwrap_or(self.output_tokens);
     }
 
-    /// Adds the request to the metrics. Returns the time since its arrival.
-    pub(crate) fn end(&self, pool: &PoolMetrics, outcome: Outcome) -> Duration {
+    /// Adds the request to the metrics. Returns the time since its arrival. `traced`: the trace that is exported.
+    pub(crate) fn end(&self, pool: &PoolMetrics, outcome: Outcome, traced: Option<TraceId>) -> Duration {
         let after = self.after(Instant::now());
         self.model.duration.observe(after.as_secs_f64());
         if let Some(status) = self.status {
@@ -146,11 +148,28 @@ impl RequestMeter {
             pool.times
                 .longest_pauses
                 .observe(self.stream.longest_pause.as_secs_f64());
-            if let Some(time) = per_token(last.saturating_duration_since(first), self.output_tokens) {
+            let time = per_token(last.saturating_duration_since(first), self.output_tokens);
+            if let Some(time) = time {
                 self.model.per_token.observe(time.as_secs_f64());
             }
+            if let Some(trace) = traced {
+                keep(&pool.times.longest_pauses, Some(self.stream.longest_pause), trace);
+                keep(&self.model.per_token, time, trace);
+            }
+        }
+        if let Some(trace) = traced {
+            let first = self.stream.first.map(|first| self.after(first));
+            keep(&self.model.first_token, first, trace);
+            keep(&self.model.duration, Some(after), trace);
         }
         after
+    }
+}
+
+/// Keeps a time as the exemplar of its bucket.
+fn keep(times: &TracedHistogram, time: Option<Duration>, trace: TraceId) {
+    if let Some(time) = time {
+        times.keep_exemplar(time.as_secs_f64(), trace.bytes());
     }
 }
 

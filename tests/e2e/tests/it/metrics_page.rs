@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Family {
     pub(crate) kind: String,
     pub(crate) help: String,
+    pub(crate) unit: Option<String>,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -16,6 +17,8 @@ pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) value: f64,
+    /// Trace of the exemplar.
+    pub(crate) exemplar: Option<String>,
 }
 
 /// Format of a page.
@@ -42,8 +45,13 @@ pub(crate) fn parse(page: &str, format: Format) -> BTreeMap<String, Family> {
             assert_eq!(name, current, "the type stands behind the help");
             assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
             families.get_mut(name).unwrap().kind = kind.to_owned();
-        } else if line.starts_with("# UNIT ") {
+        } else if let Some(rest) = line.strip_prefix("# UNIT ") {
             assert_eq!(format, Format::OpenMetrics, "{line}");
+            let (name, unit) = rest.split_once(' ').unwrap();
+            let family = families.get_mut(name).unwrap();
+            assert!(name == current && family.samples.is_empty(), "{line}");
+            assert!(name.ends_with(&format!("_{unit}")), "{line}");
+            assert_eq!(family.unit.replace(unit.to_owned()), None, "{line}");
         } else if line == "# EOF" {
             assert_eq!(format, Format::OpenMetrics);
             has_ended = true;
@@ -100,13 +108,28 @@ fn sample(line: &str, format: Format) -> Sample {
         }
     }
     let value = rest.strip_prefix(' ').unwrap();
-    let (value, exemplar) = value.split_once(" # ").unwrap_or((value, ""));
-    assert!(exemplar.is_empty() || format == Format::OpenMetrics, "{line}");
+    let (value, exemplar) = match value.split_once(" # ") {
+        Some((value, exemplar)) => (value, Some(exemplar)),
+        None => (value, None),
+    };
+    assert!(exemplar.is_none() || format == Format::OpenMetrics, "{line}");
+    assert!(exemplar.is_none() || name.ends_with("_bucket"), "{line}");
     Sample {
         name: name.to_owned(),
         labels,
         value: value.parse().unwrap(),
+        exemplar: exemplar.map(|exemplar| trace_of(exemplar, line)),
     }
+}
+
+/// Returns the trace of an exemplar, which is its only label.
+fn trace_of(exemplar: &str, line: &str) -> String {
+    let labelled = exemplar.strip_prefix("{trace_id=\"").unwrap();
+    let (trace, rest) = labelled.split_once("\"} ").unwrap();
+    let (value, time) = rest.split_once(' ').unwrap();
+    let (value, time): (f64, f64) = (value.parse().unwrap(), time.parse().unwrap());
+    assert!(trace.len() == 32 && value >= 0.0 && time > 0.0, "{line}");
+    trace.to_owned()
 }
 
 /// Returns the value of a label and the text behind it.

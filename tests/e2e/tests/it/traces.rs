@@ -1,5 +1,7 @@
 //! Traces: one tree of spans for each request, and the context that engines are sent.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use harness::{OtlpReceiver, SplitFleet, TestRouter, attribute, eventually, route_all};
 use http::{Method, StatusCode};
@@ -8,6 +10,8 @@ use request_traces::TraceParent;
 use request_traces::otlp::{Span, SpanKind, StatusCode as SpanState};
 use serde_json::Value;
 
+use crate::metrics::scrape;
+use crate::metrics_page::{Family, Format, parse};
 use crate::{chat, fast, fast_fleet, long_prompt, router_with};
 
 const CHATS: &str = "/v1/chat/completions";
@@ -107,6 +111,36 @@ async fn a_request_is_one_tree_and_the_engine_continues_its_attempt() {
         assert_eq!(attempt.span_id, parent.span.bytes());
         assert_eq!(attempt.trace_id, parent.trace.bytes());
     }
+}
+
+/// Returns the traces of a family's exemplars.
+fn exemplars<'a>(page: &'a BTreeMap<String, Family>, family: &str) -> Vec<&'a str> {
+    let samples = page[family].samples.iter();
+    samples.filter_map(|sample| sample.exemplar.as_deref()).collect()
+}
+
+#[tokio::test]
+async fn histograms_have_the_exported_trace_as_their_exemplar() {
+    let (receiver, fleet) = (OtlpReceiver::start().unwrap(), fast_fleet(1).await);
+    let router = router_with(&receiver.toml("sample = 0"), &fleet, "round-robin").await;
+    assert_eq!(send(&router, &[], &chat("hi", true)).await, 200);
+    let page = || async { scrape(&router, "application/openmetrics-text").await };
+    assert!(!page().await.contains("trace_id"), "the request was not sampled");
+
+    send(&router, &[("traceparent", PARENT)], &chat("hi", true)).await;
+    let page = parse(&page().await, Format::OpenMetrics);
+    for family in [
+        "conductor_time_to_first_token_seconds",
+        "conductor_request_duration_seconds",
+        "conductor_time_per_output_token_seconds",
+        "conductor_stream_longest_pause_seconds",
+    ] {
+        assert_eq!(exemplars(&page, family), [&PARENT[3..35]], "{family}");
+        assert_eq!(page[family].unit.as_deref(), Some("seconds"));
+    }
+    assert_eq!(page["conductor_body_bytes"].unit.as_deref(), Some("bytes"));
+    let text = scrape(&router, "text/plain").await;
+    assert!(!text.contains("trace_id") && !text.contains("# UNIT"), "{text}");
 }
 
 #[tokio::test]

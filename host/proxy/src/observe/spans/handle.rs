@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use inference_api::{Endpoint, EndpointClass, Tail};
 use request_traces::{
     AttemptNote, AttemptTimes, ClockReading, EndKind, GivenParams, LegKind, QueueNote, ReadNote, RequestEnd,
-    RequestFacts, RequestTrace, TokenUsage, TokensNote, TraceIdentity, TraceParent,
+    RequestFacts, RequestTrace, TokenUsage, TokensNote, TraceId, TraceIdentity, TraceParent,
 };
 use routing::WorkerSpec;
 
@@ -214,11 +214,9 @@ impl SpanHandle {
         self.end(refusal.outcome());
     }
 
-    /// Ends the request. Later ends do nothing.
-    pub(crate) fn end(&self, outcome: Outcome) {
-        if let Some(open) = &self.0 {
-            open.end(outcome);
-        }
+    /// Ends the request. Later ends do nothing. Returns the trace if it is exported.
+    pub(crate) fn end(&self, outcome: Outcome) -> Option<TraceId> {
+        self.0.as_ref()?.end(outcome)
     }
 }
 
@@ -252,22 +250,23 @@ impl OpenTrace {
     }
 
     /// Ends the request, and hands its notes to the exporter if they are wanted.
-    fn end(&self, outcome: Outcome) {
-        let Some(mut trace) = self.lock().take() else {
-            return;
-        };
+    fn end(&self, outcome: Outcome) -> Option<TraceId> {
+        let mut trace = self.lock().take()?;
         let now = Instant::now();
         trace.end.at = now;
         trace.end.outcome = OUTCOMES[outcome as usize].1;
         trace.end.kind = kind_of(outcome);
-        if self.identity.is_sampled || trace.is_remarkable(self.spec.rule.slow) {
-            trace.clock = ClockReading {
-                instant: now,
-                system: SystemTime::now(),
-            };
-            // Counted where there is no room.
-            self.spec.queue.push(trace);
+        let is_exported = self.identity.is_sampled || trace.is_remarkable(self.spec.rule.slow);
+        if !is_exported {
+            return None;
         }
+        trace.clock = ClockReading {
+            instant: now,
+            system: SystemTime::now(),
+        };
+        // Counted where there is no room.
+        let has_room = self.spec.queue.push(trace);
+        has_room.then_some(self.identity.trace)
     }
 }
 
