@@ -218,6 +218,8 @@ FLEET = [
               ('worker:conductor_worker_requests_in_flight:share{job=~"$job", worker=~"$worker"}', "{{worker}}"), zero=True),
         chart("Attempts", "reqps", "Compare with the load: few attempts and many requests mean slow answers.",
               rate("conductor_worker_attempts_total", "worker", "@worker")),
+        chart("Output tokens", "short", "Tokens a second of each worker. One below the others with as many requests is slow.",
+              rate("conductor_worker_output_tokens_total", "worker", "@worker")),
         chart("Requests that decode", "short", "Many decoding requests slow each other down.",
               ("sum by (worker) (conductor_worker_requests_decoding{@worker})", "{{worker}}")),
         chart("Prompt tokens to compute", "short", "Uncached tokens before their first token: the cause of a slow first token.",

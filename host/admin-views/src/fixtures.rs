@@ -23,6 +23,7 @@ pub(crate) fn worker(name: &str) -> WorkerSample {
         health: Health::Ok,
         reason: None,
         attempts: 0,
+        output_tokens: 0,
         in_flight: 0,
         decoding: 0,
         engine: None,

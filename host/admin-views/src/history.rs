@@ -28,6 +28,7 @@ struct HistorySample {
 #[derive(Debug, Clone, Copy)]
 struct WorkerPoint {
     in_flight: u32,
+    tokens_per_s: Option<f64>,
     kv_usage: Option<f64>,
 }
 
@@ -57,6 +58,7 @@ struct PoolSeries {
 #[derive(Debug, Default, Serialize)]
 struct WorkerSeries {
     in_flight: Vec<Option<u32>>,
+    tokens_per_s: Vec<Option<f64>>,
     kv_usage: Vec<Option<f64>>,
 }
 
@@ -77,7 +79,11 @@ impl History {
                 .map(|pool| (pool.name.clone(), rates.pool(&pool.name)))
                 .collect(),
             workers: workers
-                .map(|(pool, worker)| (worker_key(pool, worker).into(), WorkerPoint::of(worker)))
+                .map(|(pool, worker)| {
+                    let key = worker_key(pool, worker);
+                    let point = WorkerPoint::of(worker, rates.worker(&key).tokens_per_s);
+                    (key.into(), point)
+                })
                 .collect(),
         }));
     }
@@ -124,10 +130,11 @@ fn by_name<T>(named: &[(Box<str>, T)]) -> BTreeMap<&str, &T> {
 }
 
 impl WorkerPoint {
-    fn of(worker: &WorkerSample) -> Self {
+    fn of(worker: &WorkerSample, tokens_per_s: Option<f64>) -> Self {
         let usage = worker.engine.map(|load| load.kv_usage);
         Self {
             in_flight: worker.in_flight,
+            tokens_per_s,
             kv_usage: usage.filter(|usage| usage.is_finite()).map(rounded),
         }
     }
@@ -149,6 +156,7 @@ impl PoolSeries {
 impl WorkerSeries {
     fn push(&mut self, point: Option<&WorkerPoint>) {
         self.in_flight.push(point.map(|of| of.in_flight));
+        self.tokens_per_s.push(point.and_then(|of| of.tokens_per_s));
         self.kv_usage.push(point.and_then(|of| of.kv_usage));
     }
 }

@@ -68,7 +68,14 @@ pub fn worker_key(pool: &PoolSample, worker: &WorkerSample) -> String {
 pub struct RateMeter {
     at: Duration,
     pools: HashMap<Box<str>, PoolTotals>,
-    workers: HashMap<String, u64>,
+    workers: HashMap<String, WorkerTotals>,
+}
+
+/// Totals of a worker.
+#[derive(Debug, Clone, Copy)]
+struct WorkerTotals {
+    attempts: u64,
+    output_tokens: u64,
 }
 
 impl RateMeter {
@@ -87,18 +94,27 @@ impl RateMeter {
             next.pools.insert(pool.name.clone(), pool.totals);
             for worker in &pool.workers {
                 let key = worker_key(pool, worker);
-                let last = self.workers.get(&key);
+                let (last, now) = (self.workers.get(&key), WorkerTotals::of(worker));
+                let rate = |of: fn(&WorkerTotals) -> u64| per_second(of(&now), last.map(of), seconds);
                 let of_worker = WorkerRates {
-                    requests_per_s: per_second(worker.attempts, last.copied(), seconds),
-                    // The metrics have no tokens of a worker.
-                    tokens_per_s: None,
+                    requests_per_s: rate(|of| of.attempts),
+                    tokens_per_s: Some(rate(|of| of.output_tokens)),
                 };
-                next.workers.insert(key.clone(), worker.attempts);
+                next.workers.insert(key.clone(), now);
                 rates.workers.insert(key, of_worker);
             }
         }
         *self = next;
         rates
+    }
+}
+
+impl WorkerTotals {
+    fn of(worker: &WorkerSample) -> Self {
+        Self {
+            attempts: worker.attempts,
+            output_tokens: worker.output_tokens,
+        }
     }
 }
 
@@ -189,6 +205,7 @@ mod tests {
 
         sample.totals = totals(140);
         sample.workers[0].attempts = 30;
+        sample.workers[0].output_tokens = 500;
         sample.workers[0].in_flight = 3;
         sample.waiting = 2;
         let rates = meter.measure(Duration::from_secs(3), std::slice::from_ref(&sample));
@@ -203,7 +220,11 @@ mod tests {
             hit_ratio: Some(0.25),
         };
         assert_eq!(rates.pool("chat"), expected);
-        assert_eq!(rates.worker("chat/w0").requests_per_s, 10.0);
+        let of_worker = WorkerRates {
+            requests_per_s: 10.0,
+            tokens_per_s: Some(250.0),
+        };
+        assert_eq!(rates.worker("chat/w0"), of_worker);
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub(crate) const FILES: &[File] = embed! {
     "components/form.js",
     "components/key_form.js",
     "components/layout.js",
+    "components/sparkline.js",
     "components/state.js",
     "components/table.js",
     "favicon.svg",

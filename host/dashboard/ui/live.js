@@ -11,6 +11,8 @@ import { useEffect, useState } from './vendor/hooks.js';
 const STREAM = '/admin/stream?topics=fleet,requests,changes';
 const RETRY_MS = 2000;
 const KEPT_SAMPLES = 600;
+/** Samples of a worker: two minutes, for the small charts of the table. */
+const KEPT_WORKER_SAMPLES = 120;
 const KEPT_REQUESTS = 200;
 const KEPT_CHANGES = 256;
 
@@ -26,12 +28,15 @@ const FIGURES = [
   'hit_ratio',
 ];
 
+/** The names of the figures of a worker over time. */
+const WORKER_FIGURES = ['in_flight', 'tokens_per_s'];
+
 const state = {
   /** `connecting`, `live`, `paused`, `hidden`, or `lost` with the error. */
   status: 'connecting',
   error: null,
   fleet: null,
-  history: { at: [], pools: {} },
+  history: { at: [], pools: {}, workers: {} },
   requests: [],
   changes: [],
 };
@@ -89,7 +94,7 @@ async function connect() {
   connection = own;
   setStatus('connecting');
   try {
-    state.history = await read('/admin/history', own.signal);
+    state.history = newestOfWorkers(await read('/admin/history', own.signal));
     // The first event of a topic is complete. A router that was started again counts requests and changes anew.
     state.requests = [];
     state.changes = [];
@@ -131,6 +136,30 @@ export function workerKey(worker) {
   return `${worker.pool}/${worker.name}`;
 }
 
+/** Shortens the series of the workers. */
+function newestOfWorkers(history) {
+  const workers = {};
+  for (const [key, series] of Object.entries(history.workers)) {
+    const figures = WORKER_FIGURES.map((figure) => [figure, (series[figure] ?? []).slice(-KEPT_WORKER_SAMPLES)]);
+    workers[key] = Object.fromEntries(figures);
+  }
+  return { ...history, workers };
+}
+
+/** Returns the series of the workers, each with its present figures. */
+function appendWorkers(before) {
+  const workers = {};
+  for (const worker of state.fleet.workers) {
+    const key = workerKey(worker);
+    const series = {};
+    for (const figure of WORKER_FIGURES) {
+      series[figure] = [...(before[key]?.[figure] ?? []), worker[figure]].slice(-KEPT_WORKER_SAMPLES);
+    }
+    workers[key] = series;
+  }
+  return workers;
+}
+
 function appendSample(event) {
   const { at, pools } = state.history;
   if (at.length > 0 && event.at <= at.at(-1)) return;
@@ -145,6 +174,7 @@ function appendSample(event) {
     }
     history.pools[name] = series;
   }
+  history.workers = appendWorkers(state.history.workers);
   state.history = history;
 }
 

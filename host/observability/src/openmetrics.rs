@@ -11,13 +11,15 @@ pub fn openmetrics_page(encoded: &str, book: &ExemplarBook) -> String {
     let exemplars = book.read();
     let mut cursor = BucketCursor::default();
     let mut page = String::with_capacity(encoded.len() + encoded.len() / 8);
-    for line in encoded.lines() {
+    let mut lines = encoded.lines().peekable();
+    while let Some(line) = lines.next() {
         page.push_str(line);
         if !line.starts_with('#') {
             exemplars.add(line, &mut cursor, &mut page);
         }
         page.push('\n');
-        if let Some((name, unit)) = unit_of(line) {
+        let is_stated = lines.peek().is_some_and(|next| next.starts_with("# UNIT "));
+        if let Some((name, unit)) = unit_of(line).filter(|_| !is_stated) {
             page.extend(["# UNIT ", name, " ", unit, "\n"]);
         }
     }
@@ -40,10 +42,14 @@ mod tests {
     #[test]
     fn families_whose_names_end_in_a_unit_state_it() {
         let encoded = "# HELP wait_seconds Wait.\n# TYPE wait_seconds gauge\nwait_seconds 1\n\
+             # HELP own_seconds Own.\n# TYPE own_seconds gauge\n# UNIT own_seconds seconds\nown_seconds 1\n\
              # HELP seconds_ago Age.\n# TYPE seconds_ago gauge\nseconds_ago 1\n# EOF\n";
         let page = openmetrics_page(encoded, &ExemplarBook::default());
         let units: Vec<_> = page.lines().filter(|line| line.starts_with("# UNIT")).collect();
-        assert_eq!(units, ["# UNIT wait_seconds seconds"]);
+        assert_eq!(
+            units,
+            ["# UNIT wait_seconds seconds", "# UNIT own_seconds seconds"]
+        );
         assert!(page.ends_with("# EOF\n"));
         assert!(!plain_text(&page).contains("# UNIT"));
     }

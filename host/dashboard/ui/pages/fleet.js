@@ -39,7 +39,7 @@ export function FleetPage() {
       <${PoolFigures} rates=${pool.rates} />
       <${PoolCharts} pool=${pool.name} history=${history} changes=${changes} />
       <${Section} title="Workers">
-        <${WorkerTable} pool=${pool.name} workers=${workers} />
+        <${WorkerTable} pool=${pool.name} workers=${workers} history=${history} />
       <//>`
     }
     <${Section} title="Changes" about="What changed the router, newest first. Charts have a dashed line at each.">

@@ -26,6 +26,7 @@ struct WorkerKindLabel {
 pub(crate) struct FleetMetrics {
     attempts: Family<WorkerLabel, Counter>,
     failures: Family<WorkerKindLabel, Counter>,
+    output_tokens: Family<WorkerLabel, Counter>,
     health: HealthFamilies,
     catalog: CatalogFamilies,
 }
@@ -44,6 +45,11 @@ impl FleetMetrics {
             "Failed attempts, and answers with a status of 500 or more",
             self.failures.clone(),
         );
+        registry.register(
+            "worker_output_tokens",
+            "Tokens of a worker's answers, counted as they pass: from their usage, else one for each event of a stream",
+            self.output_tokens.clone(),
+        );
     }
 
     /// Returns the metrics of one worker.
@@ -57,6 +63,7 @@ impl FleetMetrics {
         };
         WorkerMetrics {
             attempts: self.attempts.get_or_create_owned(&worker),
+            output_tokens: self.output_tokens.get_or_create_owned(&worker),
             failures: FAILURES.map(|(_, label)| self.failures.get_or_create_owned(&with(label))),
             health: self.health.worker(name),
             catalog: self.catalog.worker(name),
@@ -72,9 +79,11 @@ impl FleetMetrics {
     pub(crate) fn forget_worker(&self, name: &str) {
         self.health.forget_worker(name);
         self.catalog.forget_worker(name);
-        self.attempts.remove(&WorkerLabel {
+        let worker = WorkerLabel {
             worker: name.to_owned(),
-        });
+        };
+        self.attempts.remove(&worker);
+        self.output_tokens.remove(&worker);
         for (_, kind) in FAILURES {
             self.failures.remove(&WorkerKindLabel {
                 worker: name.to_owned(),

@@ -18,6 +18,8 @@ use crate::fleet::health::{AttemptToken, HealthMetrics, HealthStatus, WorkerHeal
 pub(crate) struct WorkerMetrics {
     pub(crate) attempts: Counter,
     pub(crate) failures: [Counter; FAILURES.len()],
+    /// Tokens of its answers.
+    pub(crate) output_tokens: Counter,
     pub(crate) health: HealthMetrics,
     pub(crate) catalog: CatalogMetrics,
 }

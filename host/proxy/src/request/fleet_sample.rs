@@ -73,6 +73,8 @@ pub struct WorkerSample {
     pub reason: Option<String>,
     /// Attempts of requests since the worker came.
     pub attempts: u64,
+    /// Tokens of its answers since then.
+    pub output_tokens: u64,
     /// Requests under way.
     pub in_flight: u32,
     /// Of those, requests past their first token.
@@ -151,6 +153,7 @@ fn worker(member: &Member) -> WorkerSample {
         health,
         reason: HealthReason::of(member, health, state, now_ms).text,
         attempts: member.link.metrics.attempts.get(),
+        output_tokens: member.link.metrics.output_tokens.get(),
         in_flight: read.requests,
         decoding: read.decoding,
         engine: load.engine().map(|(said, _)| said),

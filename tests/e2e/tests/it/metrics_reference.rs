@@ -13,7 +13,7 @@ const FILE: &str = "../../host/docs/operation/metrics-reference.md";
 const WIDTH: usize = 118;
 
 /// Families that the current release adds. Their names may still change.
-const NEW: [&str; 27] = [
+const NEW: &[&str] = &[
     "conductor_best_match_tokens",
     "conductor_build_info",
     "conductor_config_applied_timestamp_seconds",
@@ -40,6 +40,7 @@ const NEW: [&str; 27] = [
     "conductor_worker_engine_kv_usage_ratio",
     "conductor_worker_engine_running_requests",
     "conductor_worker_engine_waiting_requests",
+    "conductor_worker_output_tokens",
     "conductor_worker_state",
 ];
 

@@ -5,6 +5,7 @@ import { Action } from '../../components/action.js';
 import { Share } from '../../components/bars.js';
 import { TextField } from '../../components/form.js';
 import { Empty } from '../../components/layout.js';
+import { Sparkline } from '../../components/sparkline.js';
 import { State } from '../../components/state.js';
 import { Table } from '../../components/table.js';
 import { curl } from '../../command.js';
@@ -31,6 +32,12 @@ const COLUMNS = [
   },
   { name: 'Requests/s', number: true, cell: ({ requests_per_s }) => number(requests_per_s) },
   { name: 'Tokens/s', number: true, cell: ({ tokens_per_s }) => number(tokens_per_s) },
+  {
+    name: 'Last 2 min',
+    hides: true,
+    hint: 'Tokens/s of the last two minutes',
+    cell: ({ series }) => html`<${Sparkline} values=${series?.tokens_per_s ?? []} label="Tokens/s" format=${number} />`,
+  },
   { name: 'TTFT', number: true, cell: ({ ttft_s }) => seconds(ttft_s) },
   { name: 'TPOT', number: true, hides: true, cell: ({ tpot_s }) => seconds(tpot_s) },
   { name: 'KV events', hint: 'State of the feed, and its lag', cell: ({ feed }) => html`<${Feed} feed=${feed} />` },
@@ -44,10 +51,11 @@ const COLUMNS = [
   { name: 'Change', cell: (worker) => html`<${DrainAction} worker=${worker} />` },
 ];
 
-export function WorkerTable({ pool, workers }) {
+export function WorkerTable({ pool, workers, history }) {
   const [query, setQuery] = useQuery();
   const wanted = (query.worker ?? '').toLowerCase();
-  const shown = workers.filter(({ name, state, url }) => `${name} ${state} ${url}`.toLowerCase().includes(wanted));
+  const fits = ({ name, state, url }) => `${name} ${state} ${url}`.toLowerCase().includes(wanted);
+  const shown = workers.filter(fits).map((worker) => ({ ...worker, series: history.workers[workerKey(worker)] }));
   return html`
     <div class="filters">
       <${TextField} label="Name, address or state" value=${query.worker} onChange=${(worker) => setQuery({ worker })} />

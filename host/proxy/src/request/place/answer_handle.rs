@@ -24,10 +24,10 @@ use crate::request::responses::ResponseLearner;
 /// Handle of an answer.
 #[derive(Debug)]
 pub struct AnswerHandle {
+    /// `None` once the answer has ended. It is dropped before the lifecycle, whose trace has the attempt.
+    attempt: Option<BegunAttempt>,
     lifecycle: RequestLifecycle,
     endpoint: Endpoint,
-    /// `None` once the answer has ended.
-    attempt: Option<BegunAttempt>,
     member: usize,
     /// `true` if the status does not count against the worker.
     is_well: bool,
@@ -35,6 +35,8 @@ pub struct AnswerHandle {
     has_begun: bool,
     kind: AnswerKind,
     tail: Tail,
+    /// Tokens of the answer that the worker's counter has.
+    counted_tokens: u64,
     /// Learner of the response's id.
     learner: Option<ResponseLearner>,
 }
@@ -106,6 +108,7 @@ impl AnswerHandle {
             has_begun: false,
             kind: AnswerKind::of(head),
             tail: Tail::default(),
+            counted_tokens: 0,
             learner: None,
         }
     }
@@ -138,6 +141,19 @@ impl AnswerHandle {
             self.tail.push(data);
         }
         self.lifecycle.chunk(data.len(), &self.tail, streamed);
+        if streamed.is_some() {
+            self.count_tokens(self.tail.tokens_so_far());
+        }
+    }
+
+    /// Adds the tokens since the last piece to the worker's counter.
+    fn count_tokens(&mut self, so_far: u64) {
+        let new = so_far.saturating_sub(self.counted_tokens);
+        if new > 0 {
+            self.counted_tokens = so_far;
+            let link = &self.lifecycle.member(self.member).link;
+            link.metrics.output_tokens.inc_by(new);
+        }
     }
 
     /// Records the first byte of the body. The head does not count: engines send it before they are at work.
@@ -159,6 +175,9 @@ impl AnswerHandle {
     /// Records that the answer was read to its end.
     pub(crate) fn end(&mut self) {
         self.lifecycle.read(&self.tail);
+        if let Some(tokens) = self.tail.output_tokens() {
+            self.count_tokens(tokens);
+        }
         if let Some(attempt) = &self.attempt {
             attempt.lease.decoded(|| self.tail.output_tokens());
             attempt.span.last_byte();
