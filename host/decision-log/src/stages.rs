@@ -1,7 +1,7 @@
 //! Stages of a recorded request, relative to its arrival.
 //!
-//! They follow from the times that a record has anyway: its arrival, its calls and its answer. The time of the
-//! connection is not measured apart: it belongs to [`Stage::FirstByte`].
+//! They follow from the times that a record has anyway: its arrival, its calls, the connection of its last attempt and
+//! its answer.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub enum Stage {
     Queue,
     /// One call of a policy.
     Decide,
-    /// Connection to the worker.
+    /// Placement to the connection of the worker that answers. That of a failed attempt belongs to [`Self::FirstByte`].
     Connect,
-    /// Placement to the first byte of the answer.
+    /// Connection to the first byte of the answer.
     FirstByte,
     /// First byte to the end of the answer.
     Stream,
@@ -53,6 +53,8 @@ struct CallTimes {
 /// Times of an answer since the arrival.
 #[derive(Debug, Clone, Copy, Default)]
 struct AnswerTimes {
+    /// Duration of the connection.
+    connect: Option<Duration>,
     /// First byte.
     first: Option<Duration>,
     /// End of the request.
@@ -78,6 +80,7 @@ pub(crate) fn of(trace: &Trace) -> Vec<StageSpan> {
         let outcome = progress.outcome.as_ref();
         let first_token = outcome.and_then(|outcome| seconds(outcome.ttft_ms?.0));
         let answer = AnswerTimes {
+            connect: progress.connect,
             first: first_token.or(progress.response.first_token).or(progress.head),
             end: outcome.and_then(|outcome| seconds(outcome.duration_ms.0)),
         };
@@ -127,7 +130,12 @@ impl Spans {
 
     fn add_answer(&mut self, after: Duration, answer: AnswerTimes) {
         let Some(first) = answer.first else { return };
-        self.add(Stage::FirstByte, after, first);
+        let connected = after + answer.connect.unwrap_or_default();
+        let connected = connected.min(first.max(after));
+        if answer.connect.is_some() {
+            self.add(Stage::Connect, after, connected);
+        }
+        self.add(Stage::FirstByte, connected, first);
         if let Some(end) = answer.end {
             self.add(Stage::Stream, first, end);
         }
@@ -170,6 +178,7 @@ mod tests {
     #[test]
     fn a_held_request_waits_between_its_calls() {
         let answer = AnswerTimes {
+            connect: None,
             first: Some(ms(80)),
             end: Some(ms(100)),
         };
@@ -184,6 +193,30 @@ mod tests {
                 (Stage::FirstByte, 41.0, 39.0),
                 (Stage::Stream, 80.0, 20.0),
             ],
+        );
+    }
+
+    #[test]
+    fn the_connection_of_the_answering_worker_has_a_stage_of_its_own() {
+        let answer = |connect| AnswerTimes {
+            connect: Some(ms(connect)),
+            first: Some(ms(80)),
+            end: None,
+        };
+        let decide = (Stage::Decide, 12.0, 1.0);
+        let queue = (Stage::Queue, 10.0, 2.0);
+        let parts = [(Stage::Connect, 13.0, 5.0), (Stage::FirstByte, 18.0, 62.0)];
+        check(
+            &[call(12, 13, true)],
+            answer(5),
+            &[queue, decide, parts[0], parts[1]],
+        );
+        // The clocks of the record differ by a little: no stage is negative.
+        let parts = [(Stage::Connect, 13.0, 67.0), (Stage::FirstByte, 80.0, 0.0)];
+        check(
+            &[call(12, 13, true)],
+            answer(500),
+            &[queue, decide, parts[0], parts[1]],
         );
     }
 

@@ -84,6 +84,8 @@ pub(crate) struct Progress {
     pub(crate) outcome: Option<OutcomeLine>,
     /// Arrival to the head of the answer.
     pub(crate) head: Option<Duration>,
+    /// Dispatch to a connection of the worker that answers.
+    pub(crate) connect: Option<Duration>,
     /// Code of the router's own refusal.
     pub(crate) error_code: Option<&'static str>,
     pub(crate) response: ResponseNote,
@@ -147,6 +149,12 @@ impl Trace {
         self.all_columns
     }
 
+    /// Returns whether the admin page explains the request.
+    #[must_use]
+    pub fn is_explained(&self) -> bool {
+        self.kept.in_memory
+    }
+
     /// Records a call of a policy or of the fallback.
     pub fn called(self: &Arc<Self>, call: CallNote) {
         let Some(sink) = self.sink.upgrade() else {
@@ -184,6 +192,11 @@ impl Trace {
         let mut progress = self.progress();
         progress.head = Some(after);
         progress.response.status = Some(status);
+    }
+
+    /// Records the time from the dispatch to a connection of the worker that answers.
+    pub fn connected(&self, took: Duration) {
+        self.progress().connect = Some(took);
     }
 
     /// Records the router's own refusal.

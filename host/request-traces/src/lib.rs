@@ -1,9 +1,9 @@
 //! Traces of requests: W3C context, sampling, notes of a request, and their spans as OTLP messages.
 //!
-//! The request path takes notes ([`RequestTrace`]): times, workers and verdicts, but no attributes. At the end of a
+//! A traced request takes notes ([`RequestTrace`]): times, workers and verdicts, but no attributes. At the end of a
 //! request that is exported, the notes go into the bounded [`TraceQueue`]. The exporter's thread makes spans of them
-//! ([`request_spans`]). The crate knows no HTTP. No note has prompt text, a key, a header or a
-//! query.
+//! ([`QueuedTrace::spans`]). A shadow's decision has a trace of its own ([`ShadowTrace`]).
+//! The crate knows no HTTP. No note has prompt text, a key, a header or a query.
 
 mod context;
 mod ids;
@@ -12,6 +12,7 @@ mod notes;
 pub mod otlp;
 mod queue;
 mod sampling;
+mod shadow;
 mod span_builder;
 mod spans;
 
@@ -20,9 +21,10 @@ pub use ids::IdSource;
 pub use names::{SCHEMA_URL, SCOPE};
 pub use notes::{
     AttemptNote, AttemptTimes, CalledPolicyNote, ClockReading, DecisionNote, EndKind, GivenAnswer,
-    GivenParams, LegKind, QueueNote, ReadNote, RequestEnd, RequestFacts, RequestTrace, TokenUsage,
-    TokensNote, TraceIdentity,
+    GivenParams, LegKind, QueueNote, ReadNote, RequestEnd, RequestFacts, RequestTrace, RouteNote,
+    StageTotals, TokenUsage, TokensNote, TraceIdentity,
 };
-pub use queue::{QueueLimits, TraceBatch, TraceQueue};
+pub use queue::{QueueLimits, QueuedTrace, TraceBatch, TraceQueue};
 pub use sampling::{ForcedBudget, SamplingRule};
+pub use shadow::ShadowTrace;
 pub use spans::request_spans;

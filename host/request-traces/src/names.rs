@@ -10,6 +10,7 @@ pub(crate) const SPAN_READ: &str = "conductor.read";
 pub(crate) const SPAN_TOKENS: &str = "conductor.tokens";
 pub(crate) const SPAN_QUEUE: &str = "conductor.queue";
 pub(crate) const SPAN_DECIDE: &str = "conductor.decide";
+pub(crate) const SPAN_SHADOW: &str = "conductor.shadow";
 
 // HTTP and network, stable.
 pub(crate) const HTTP_METHOD: &str = "http.request.method";
@@ -46,7 +47,13 @@ pub(crate) const CLIENT: &str = "conductor.client";
 pub(crate) const GENERATION: &str = "conductor.generation";
 pub(crate) const LATE: &str = "conductor.late";
 pub(crate) const PROMPT_TOKENS: &str = "conductor.prompt_tokens";
+pub(crate) const EXPLAIN: &str = "conductor.explain";
+pub(crate) const READ_SECONDS: &str = "conductor.read_seconds";
+pub(crate) const TOKENS_SECONDS: &str = "conductor.tokens_seconds";
+pub(crate) const QUEUE_SECONDS: &str = "conductor.queue_seconds";
+pub(crate) const DECIDE_SECONDS: &str = "conductor.decide_seconds";
 pub(crate) const HELD: &str = "conductor.held";
+pub(crate) const CLASS: &str = "conductor.class";
 pub(crate) const POLICY: &str = "conductor.policy";
 pub(crate) const POLICY_VERSION: &str = "conductor.policy_version";
 pub(crate) const ARM: &str = "conductor.arm";
@@ -57,6 +64,8 @@ pub(crate) const WORKER: &str = "conductor.worker";
 pub(crate) const PREFILL_WORKER: &str = "conductor.prefill_worker";
 pub(crate) const MATCHED_TOKENS: &str = "conductor.matched_tokens";
 pub(crate) const BEST_TOKENS: &str = "conductor.best_tokens";
+pub(crate) const SCORE: &str = "conductor.score";
+pub(crate) const RESULT: &str = "conductor.result";
 pub(crate) const VERDICT: &str = "conductor.verdict";
 pub(crate) const FALLBACK: &str = "conductor.fallback";
 pub(crate) const FAULT: &str = "conductor.fault";
@@ -71,5 +80,7 @@ pub(crate) const EVENT_HEAD: &str = "head";
 pub(crate) const EVENT_FIRST_BYTE: &str = "first_byte";
 pub(crate) const EVENT_LAST_BYTE: &str = "last_byte";
 
+/// Result of a shadow that failed.
+pub(crate) const RESULT_FAULT: &str = "fault";
 /// Error type of a client that left.
 pub(crate) const CLIENT_LEFT: &str = "client_left";

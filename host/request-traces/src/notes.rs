@@ -29,6 +29,8 @@ pub struct RequestTrace {
     pub attempts: Vec<AttemptNote>,
     /// Tokens of the answer.
     pub usage: TokenUsage,
+    /// Times of the stages before the answer.
+    pub stages: StageTotals,
     /// End of the request.
     pub end: RequestEnd,
 }
@@ -72,12 +74,36 @@ pub struct RequestFacts {
     pub client: Option<Box<str>>,
     /// Generation of the configuration.
     pub generation: u64,
-    /// Number of the route, from 1, and its pool.
-    pub route: Option<(usize, Box<str>)>,
+    /// Route of the request.
+    pub route: RouteNote,
     /// Model, where the configuration or a worker names it.
     pub model: Option<Box<str>>,
     /// Parameters of the body.
     pub params: GivenParams,
+}
+
+/// Route of a request, as far as it is known.
+#[derive(Debug, Clone, Default)]
+pub struct RouteNote {
+    /// Number of the route, from 1.
+    pub number: Option<usize>,
+    /// Pool of the route.
+    pub pool: Option<Box<str>>,
+    /// Set if the admin page explains the request.
+    pub is_explained: bool,
+}
+
+/// Times of a request's stages. `None` for a stage that it did not reach.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StageTotals {
+    /// Reception of the body.
+    pub read: Option<Duration>,
+    /// Tokenization of the prompt.
+    pub tokens: Option<Duration>,
+    /// Admission, with all waits.
+    pub queue: Option<Duration>,
+    /// All decisions.
+    pub decide: Option<Duration>,
 }
 
 /// Parameters that the body states.
@@ -120,6 +146,8 @@ pub struct QueueNote {
     pub ended: Instant,
     /// Set if the policy holds the request.
     pub is_held: bool,
+    /// Class of the request. `None` where it is not known yet.
+    pub class: Option<i32>,
 }
 
 /// Call of a policy, or of the fallback.
@@ -169,6 +197,8 @@ pub struct GivenAnswer {
     pub prefill: Option<Arc<WorkerSpec>>,
     /// Tokens of the prompt that the chosen worker holds.
     pub matched_tokens: Option<u32>,
+    /// The policy's own figure of merit for its choice.
+    pub score: Option<f64>,
 }
 
 /// Attempt on one worker: the whole request, or one leg of it.
@@ -283,7 +313,7 @@ impl RequestTrace {
         size_of::<Self>()
             + self.facts.path.len()
             + self.facts.request_id.len()
-            + self.facts.route.as_ref().map_or(0, |(_, pool)| pool.len())
+            + text(&self.facts.route.pool)
             + text(&self.facts.client)
             + text(&self.facts.model)
             + self.queue.capacity() * size_of::<QueueNote>()

@@ -4,9 +4,12 @@ use std::time::Instant;
 
 use crate::context::SpanId;
 use crate::names;
-use crate::notes::RequestTrace;
+use crate::notes::{ClockReading, RequestTrace};
 use crate::otlp::{KeyValue, Span, SpanEvent, SpanKind, SpanLink, SpanStatus, StatusCode, Value};
+use crate::shadow::ShadowTrace;
 
+/// Flag of a sampled span.
+const SAMPLED: u32 = 1;
 /// Flag of a span whose parent is known to be remote or not.
 const HAS_REMOTE: u32 = 0x100;
 /// Flag of a span whose parent is remote.
@@ -14,11 +17,31 @@ const IS_REMOTE: u32 = 0x200;
 
 /// Span in the making.
 pub(crate) struct SpanBuilder<'a> {
-    trace: &'a RequestTrace,
+    clock: &'a ClockReading,
     span: Span,
 }
 
 impl<'a> SpanBuilder<'a> {
+    /// Begins the span of a shadow's decision, with the link to its request.
+    pub(crate) fn shadow(shadow: &'a ShadowTrace) -> Self {
+        let (trace, span) = shadow.about;
+        Self {
+            clock: &shadow.clock,
+            span: Span {
+                trace_id: shadow.trace.bytes().to_vec(),
+                span_id: shadow.span.bytes().to_vec(),
+                name: names::SPAN_SHADOW.to_owned(),
+                kind: SpanKind::Internal.into(),
+                flags: HAS_REMOTE | SAMPLED,
+                links: vec![SpanLink {
+                    trace_id: trace.bytes().to_vec(),
+                    span_id: span.bytes().to_vec(),
+                }],
+                ..Span::default()
+            },
+        }
+    }
+
     /// Begins the span of the request itself.
     pub(crate) fn server(trace: &'a RequestTrace, name: String) -> Self {
         let ids = &trace.identity;
@@ -39,7 +62,7 @@ impl<'a> SpanBuilder<'a> {
 
     fn new(trace: &'a RequestTrace, id: SpanId, name: String, kind: SpanKind) -> Self {
         Self {
-            trace,
+            clock: &trace.clock,
             span: Span {
                 trace_id: trace.identity.trace.bytes().to_vec(),
                 span_id: id.bytes().to_vec(),
@@ -53,8 +76,8 @@ impl<'a> SpanBuilder<'a> {
 
     /// Sets the times.
     pub(crate) fn lasts(mut self, began: Instant, ended: Instant) -> Self {
-        self.span.start_time_unix_nano = self.trace.clock.unix_nanos(began);
-        self.span.end_time_unix_nano = self.trace.clock.unix_nanos(ended.max(began));
+        self.span.start_time_unix_nano = self.clock.unix_nanos(began);
+        self.span.end_time_unix_nano = self.clock.unix_nanos(ended.max(began));
         self
     }
 
@@ -76,7 +99,7 @@ impl<'a> SpanBuilder<'a> {
     pub(crate) fn event(mut self, name: &str, at: Option<Instant>) -> Self {
         if let Some(at) = at {
             self.span.events.push(SpanEvent {
-                time_unix_nano: self.trace.clock.unix_nanos(at),
+                time_unix_nano: self.clock.unix_nanos(at),
                 name: name.to_owned(),
                 attributes: Vec::new(),
             });

@@ -8,11 +8,11 @@ use flate2::write::GzEncoder;
 use request_traces::otlp::{
     InstrumentationScope, Message, Resource, ResourceSpans, ScopeSpans, TraceRequest,
 };
-use request_traces::{RequestTrace, SCHEMA_URL, SCOPE, request_spans};
+use request_traces::{QueuedTrace, SCHEMA_URL, SCOPE};
 
 /// Encodes a batch of traces.
-pub(crate) fn encode(traces: &[Box<RequestTrace>], resource: &Resource) -> Bytes {
-    let spans = traces.iter().flat_map(|trace| request_spans(trace)).collect();
+pub(crate) fn encode(traces: &[QueuedTrace], resource: &Resource) -> Bytes {
+    let spans = traces.iter().flat_map(QueuedTrace::spans).collect();
     let request = TraceRequest {
         resource_spans: vec![ResourceSpans {
             resource: Some(resource.clone()),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use request_traces::{RequestTrace, TraceQueue};
+use request_traces::{QueuedTrace, TraceQueue};
 use tokio::runtime::Runtime;
 use tracing::{info, warn};
 
@@ -80,7 +80,7 @@ impl ExportThread {
         }
     }
 
-    fn export(&mut self, traces: &[Box<RequestTrace>]) {
+    fn export(&mut self, traces: &[QueuedTrace]) {
         let counts = Arc::clone(&self.metrics.counts);
         let count = |counter: &AtomicU64| {
             counter.fetch_add(traces.len() as u64, Ordering::Relaxed);

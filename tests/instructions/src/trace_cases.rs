@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use request_traces::otlp::Message;
 use request_traces::{
     AttemptNote, AttemptTimes, CalledPolicyNote, ClockReading, DecisionNote, EndKind, GivenAnswer,
-    GivenParams, IdSource, LegKind, RequestEnd, RequestFacts, RequestTrace, SamplingRule, TokenUsage,
-    TraceIdentity, TraceParent, request_spans,
+    GivenParams, IdSource, LegKind, RequestEnd, RequestFacts, RequestTrace, RouteNote, SamplingRule,
+    StageTotals, TokenUsage, TraceIdentity, TraceParent, request_spans,
 };
 use routing::{Role, WorkerSpec};
 
@@ -87,7 +87,11 @@ fn notes(rule: &SamplingRule, worker: &Arc<WorkerSpec>, seq: u64) -> Box<Request
             request_id: "req-01234567-89".into(),
             client: None,
             generation: 1,
-            route: Some((1, "chat".into())),
+            route: RouteNote {
+                number: Some(1),
+                pool: Some("chat".into()),
+                is_explained: false,
+            },
             model: Some("bench".into()),
             params: GivenParams::default(),
         },
@@ -123,6 +127,7 @@ fn notes(rule: &SamplingRule, worker: &Arc<WorkerSpec>, seq: u64) -> Box<Request
             error: None,
         }],
         usage: TokenUsage::default(),
+        stages: StageTotals::default(),
         end: RequestEnd {
             at: now + Duration::from_millis(1),
             outcome: "complete",

@@ -123,12 +123,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
     ) {
         let deciding = self.request.policy(call.facts().phase);
         let (kind, error) = (fault.kind(), fault.error());
-        self.request.head.watch.spans.note(|trace| {
-            if let Some(note) = trace.decisions.last_mut() {
-                note.answer.verdict = None;
-                note.answer.fault = Some(kind.as_str());
-            }
-        });
+        self.note_fault(call, chosen, kind.as_str());
         deciding.metrics.failed(kind);
         let version = &*chosen.version().id;
         if let CircuitChange::Opened(rest) = change {
@@ -176,44 +171,70 @@ impl CallObserver<'_> {
 
     /// Notes a call for the request's trace. The chosen workers are added once the decision is made.
     fn note_call(&mut self, call: &PolicyCall<'_, RouterView<'_>>, answer: &CallAnswer<'_>) {
-        let request = self.request;
-        if !request.head.watch.spans.is_on() {
+        let spans = &self.request.head.watch.spans;
+        let (version, is_fallback) = match answer.policy {
+            CalledPolicy::Version(chosen) => (Some(&chosen.version().id), false),
+            CalledPolicy::Fallback => (None, true),
+        };
+        if !spans.takes_notes() && !is_fallback {
             return;
         }
+        let given = answer.answer.as_ref().ok();
+        let answer = GivenAnswer {
+            verdict: given.map(|verdict| VERDICTS[kind(verdict) as usize].1),
+            score: given.and_then(score),
+            ..GivenAnswer::default()
+        };
+        let note = self.decision_note(call, version, answer);
+        // A request that the fallback places is exported.
+        spans.remark(|trace| trace.decisions.push(note));
+    }
+
+    /// Notes that a call failed. The request is exported.
+    fn note_fault(&mut self, call: &PolicyCall<'_, RouterView<'_>>, chosen: Chosen<'_>, kind: &'static str) {
+        let spans = &self.request.head.watch.spans;
+        if spans.takes_notes() {
+            return spans.note(|trace| {
+                if let Some(note) = trace.decisions.last_mut() {
+                    note.answer.verdict = None;
+                    note.answer.fault = Some(kind);
+                }
+            });
+        }
+        let answer = GivenAnswer {
+            fault: Some(kind),
+            ..GivenAnswer::default()
+        };
+        let note = self.decision_note(call, Some(&chosen.version().id), answer);
+        spans.remark(|trace| trace.decisions.push(note));
+    }
+
+    /// Returns the note of a call that has just ended.
+    fn decision_note(
+        &mut self,
+        call: &PolicyCall<'_, RouterView<'_>>,
+        version: Option<&Arc<str>>,
+        answer: GivenAnswer,
+    ) -> DecisionNote {
+        let (request, facts) = (self.request, call.facts());
         let ended = Instant::now();
         let called = self.called.unwrap_or(ended);
-        // The fallback is called about the candidates of the failed call.
-        let began = self.started.take().unwrap_or(called);
-        let facts = call.facts();
-        let version = match answer.policy {
-            CalledPolicy::Version(chosen) => Some(Arc::clone(&chosen.version().id)),
-            CalledPolicy::Fallback => None,
-        };
-        let verdict = answer
-            .answer
-            .as_ref()
-            .ok()
-            .map(|verdict| VERDICTS[kind(verdict) as usize].1);
-        request.head.watch.spans.note(|trace| {
-            trace.decisions.push(DecisionNote {
-                began,
-                called,
-                ended,
-                policy: CalledPolicyNote {
-                    name: request.policy(facts.phase).versions.name().into(),
-                    version,
-                    arm: request.assignment.map(|assignment| assignment.arm),
-                },
-                phase: facts.phase.as_str(),
-                attempt: facts.attempt,
-                candidates: call.candidates(),
-                best_tokens: None,
-                answer: GivenAnswer {
-                    verdict,
-                    ..GivenAnswer::default()
-                },
-            });
-        });
+        DecisionNote {
+            // The fallback is called about the candidates of the failed call.
+            began: self.started.take().unwrap_or(called),
+            called,
+            ended,
+            policy: CalledPolicyNote {
+                name: request.policy(facts.phase).versions.name().into(),
+                version: version.map(Arc::clone),
+                arm: request.assignment.map(|assignment| assignment.arm),
+            },
+            phase: facts.phase.as_str(),
+            attempt: facts.attempt,
+            candidates: call.candidates(),
+            best_tokens: None,
+            answer,
+        }
     }
 
     /// Records the columns, the queries and the answer of a call.
@@ -253,6 +274,14 @@ impl CallObserver<'_> {
             took,
             at: SystemTime::now(),
         });
+    }
+}
+
+/// Returns the policy's figure of merit, where it has one.
+fn score(verdict: &Verdict) -> Option<f64> {
+    match verdict {
+        Verdict::Route(choice) => Some(choice.score).filter(|score| score.is_finite()),
+        _ => None,
     }
 }
 

@@ -201,6 +201,11 @@ impl ModelMetrics {
         self.class(class);
     }
 
+    /// Returns the label of the model.
+    pub(crate) fn name(&self) -> &str {
+        &self.label.model
+    }
+
     /// Counts an answer.
     pub(crate) fn answered(&self, class: EndpointClass, status: StatusCode) {
         self.counter(self.class(class), code_index(status)).inc();

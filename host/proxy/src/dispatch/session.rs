@@ -85,7 +85,7 @@ impl PlacementSession {
         if self.attempt == 0 {
             let started = std::time::Instant::now();
             let entered = self.admission.enter(&request.admission()).await;
-            request.head.watch.took(RequestStage::Queue, started);
+            self.waited(started);
             entered?;
         }
         loop {
@@ -112,7 +112,7 @@ impl PlacementSession {
                 PlacementOutcome::Hold(terms) => {
                     let started = std::time::Instant::now();
                     let held = self.admission.hold(&request.admission(), terms, released).await;
-                    request.head.watch.took(RequestStage::Queue, started);
+                    self.waited(started);
                     held?;
                 }
                 PlacementOutcome::Reject(rejection) => {
@@ -122,6 +122,13 @@ impl PlacementSession {
                 }
             }
         }
+    }
+
+    /// Records a wait in the queue.
+    fn waited(&self, started: std::time::Instant) {
+        let watch = &self.request.head.watch;
+        watch.took(RequestStage::Queue, started);
+        watch.spans.waited_as(|| self.request.admission().class());
     }
 
     fn decide(&self, dispatcher: &Dispatcher) -> Result<PlacementOutcome, placement::NoCandidate> {

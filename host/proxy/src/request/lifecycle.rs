@@ -21,7 +21,7 @@ use crate::limits::admission::Permit;
 use crate::limits::clients::RateLimitGuard;
 use crate::observe::access::AccessHandle;
 use crate::observe::experiments::Enrollment;
-use crate::observe::spans::SpanHandle;
+use crate::observe::spans::{SpanEnd, SpanHandle};
 use crate::observe::stages::RequestStage;
 use crate::record::{ResponseUsage, Trace};
 use crate::request::meter::{MeterStart, RequestMeter};
@@ -118,6 +118,9 @@ impl RequestLifecycle {
     pub(crate) fn took(&mut self, stage: RequestStage, time: Duration) {
         self.meter.set(stage, time);
         self.records.access.took(stage, time);
+        if let (RequestStage::Connect, Some(trace)) = (stage, &self.records.trace) {
+            trace.connected(time);
+        }
     }
 
     /// Attaches the request's enrollment in an experiment.
@@ -256,7 +259,14 @@ impl RequestLifecycle {
             let metrics = &self.pool.metrics;
             metrics.ended(outcome);
             metrics.in_flight.dec();
-            let traced = self.records.spans.end(outcome);
+            let spans = &self.records.spans;
+            let facts = spans.is_on().then(|| SpanEnd {
+                pool: &self.pool.workers.name,
+                model: self.meter.model(),
+                stages: self.meter.stages(),
+                is_explained: self.trace().is_some_and(Trace::is_explained),
+            });
+            let traced = spans.end(outcome, facts);
             let after = self.meter.end(metrics, outcome, traced);
             self.permit = None;
             self.stay = None;

@@ -69,6 +69,11 @@ impl RequestMeter {
         }
     }
 
+    /// Returns the label of the model.
+    pub(crate) fn model(&self) -> &str {
+        self.model.name()
+    }
+
     /// Returns the time since the arrival.
     pub(crate) fn after(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.arrived)

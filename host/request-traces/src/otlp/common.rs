@@ -84,6 +84,12 @@ impl From<u64> for Value {
     }
 }
 
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Whole(number)
+    }
+}
+
 impl From<f64> for Value {
     fn from(number: f64) -> Self {
         Self::Number(number)

@@ -6,6 +6,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::notes::RequestTrace;
+use crate::otlp::Span;
+use crate::shadow::ShadowTrace;
+use crate::spans::request_spans;
 
 /// Most memory of all queued traces, in bytes.
 const MOST_BYTES: usize = 16 << 20;
@@ -30,11 +33,39 @@ pub struct QueueLimits {
     pub every: Duration,
 }
 
+/// Trace in the queue.
+#[derive(Debug)]
+pub enum QueuedTrace {
+    /// Of a request.
+    Request(Box<RequestTrace>),
+    /// Of a shadow's decision.
+    Shadow(Box<ShadowTrace>),
+}
+
+impl QueuedTrace {
+    /// Returns its spans.
+    #[must_use]
+    pub fn spans(&self) -> Vec<Span> {
+        match self {
+            Self::Request(trace) => request_spans(trace),
+            Self::Shadow(trace) => vec![trace.to_span()],
+        }
+    }
+
+    /// Returns the memory that it takes, in bytes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Request(trace) => trace.bytes(),
+            Self::Shadow(trace) => size_of::<ShadowTrace>() + trace.policy.len(),
+        }
+    }
+}
+
 /// Traces taken from the queue.
 #[derive(Debug, Default)]
 pub struct TraceBatch {
     /// The traces, oldest first.
-    pub traces: Vec<Box<RequestTrace>>,
+    pub traces: Vec<QueuedTrace>,
     /// Set once the queue is closed and empty.
     pub is_last: bool,
 }
@@ -42,7 +73,7 @@ pub struct TraceBatch {
 #[derive(Debug, Default)]
 struct QueueState {
     limits: QueueLimits,
-    traces: VecDeque<Box<RequestTrace>>,
+    traces: VecDeque<QueuedTrace>,
     bytes: usize,
     /// Set once the exporter is to end.
     is_closed: bool,
@@ -62,7 +93,7 @@ impl Default for QueueLimits {
 
 impl TraceQueue {
     /// Adds a trace. Returns `false` if there is no room for it, which is counted.
-    pub fn push(&self, trace: Box<RequestTrace>) -> bool {
+    pub fn push(&self, trace: QueuedTrace) -> bool {
         let bytes = trace.bytes();
         let mut state = self.lock();
         let has_room = state.traces.len() < state.limits.traces && state.bytes + bytes <= MOST_BYTES;
@@ -120,7 +151,7 @@ impl TraceQueue {
         state.is_changed = false;
         let count = state.traces.len().min(state.limits.batch.max(1));
         let traces: Vec<_> = state.traces.drain(..count).collect();
-        state.bytes -= traces.iter().map(|trace| trace.bytes()).sum::<usize>();
+        state.bytes -= traces.iter().map(QueuedTrace::bytes).sum::<usize>();
         TraceBatch {
             traces,
             is_last: state.is_closed && state.traces.is_empty(),

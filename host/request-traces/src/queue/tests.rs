@@ -4,11 +4,14 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::context::{SpanId, TraceId};
-use crate::notes::{ClockReading, EndKind, GivenParams, RequestEnd, RequestFacts, TokenUsage, TraceIdentity};
+use crate::notes::{
+    ClockReading, EndKind, GivenParams, RequestEnd, RequestFacts, RouteNote, StageTotals, TokenUsage,
+    TraceIdentity,
+};
 
-fn trace(path: &str) -> Box<RequestTrace> {
+fn trace(path: &str) -> QueuedTrace {
     let now = Instant::now();
-    Box::new(RequestTrace {
+    QueuedTrace::Request(Box::new(RequestTrace {
         identity: TraceIdentity {
             trace: TraceId::new([1; 16]).unwrap(),
             span: SpanId::new([1; 8]).unwrap(),
@@ -27,7 +30,7 @@ fn trace(path: &str) -> Box<RequestTrace> {
             request_id: "".into(),
             client: None,
             generation: 1,
-            route: None,
+            route: RouteNote::default(),
             model: None,
             params: GivenParams::default(),
         },
@@ -37,6 +40,7 @@ fn trace(path: &str) -> Box<RequestTrace> {
         decisions: Vec::new(),
         attempts: Vec::new(),
         usage: TokenUsage::default(),
+        stages: StageTotals::default(),
         end: RequestEnd {
             at: now,
             outcome: "complete",
@@ -45,7 +49,7 @@ fn trace(path: &str) -> Box<RequestTrace> {
             error: None,
             ttft: None,
         },
-    })
+    }))
 }
 
 fn queue(traces: usize, batch: usize) -> TraceQueue {
@@ -66,7 +70,7 @@ fn a_full_queue_takes_no_more() {
     assert!(!queue.push(trace("/c")));
     let batch = queue.next();
     assert_eq!(batch.traces.len(), 2);
-    assert_eq!(&*batch.traces[0].facts.path, "/a");
+    assert_eq!(batch.traces[0].spans()[0].name, "POST /a");
     assert!(queue.push(trace("/d")), "there is room again");
 }
 

@@ -3,6 +3,7 @@
 //! Every span but the request's own is a child of that one. A status is an error only for a 5xx and for a fault, never
 //! for a client that left.
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use crate::context::SpanId;
@@ -59,7 +60,9 @@ fn request_span(trace: &RequestTrace) -> Span {
     let error = error.or(of_status.as_deref());
     let is_fault = end.kind != EndKind::ClientLeft && (end.kind == EndKind::Failed || status.is_some());
     let late = (!trace.identity.is_sampled).then_some(true);
-    let route = facts.route.as_ref();
+    let (route, stages) = (&facts.route, &trace.stages);
+    let explain = route.is_explained.then(|| explain_path(&facts.request_id));
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     SpanBuilder::server(trace, format!("{} {}", facts.method, facts.path))
         .lasts(facts.arrived, end.at)
         .with(names::HTTP_METHOD, facts.method)
@@ -69,8 +72,13 @@ fn request_span(trace: &RequestTrace) -> Span {
         .with(names::REQUEST_ID, &*facts.request_id)
         .maybe(names::CLIENT, facts.client.as_deref())
         .with(names::GENERATION, facts.generation)
-        .maybe(names::ROUTE, route.map(|(number, _)| *number as u64))
-        .maybe(names::POOL, route.map(|(_, pool)| &**pool))
+        .maybe(names::ROUTE, route.number.map(|number| number as u64))
+        .maybe(names::POOL, route.pool.as_deref())
+        .maybe(names::EXPLAIN, explain.as_deref())
+        .maybe(names::READ_SECONDS, seconds(stages.read))
+        .maybe(names::TOKENS_SECONDS, seconds(stages.tokens))
+        .maybe(names::QUEUE_SECONDS, seconds(stages.queue))
+        .maybe(names::DECIDE_SECONDS, seconds(stages.decide))
         .with(names::OUTCOME, end.outcome)
         .maybe(names::GEN_AI_MODEL, facts.model.as_deref())
         .maybe(names::LATE, late)
@@ -78,9 +86,23 @@ fn request_span(trace: &RequestTrace) -> Span {
         .end()
 }
 
+/// Returns the path of the admin page that explains a request.
+fn explain_path(request_id: &str) -> String {
+    let mut path = String::from("/admin/explain/");
+    for byte in request_id.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(byte.into());
+        } else {
+            let _ = write!(path, "%{byte:02X}");
+        }
+    }
+    path
+}
+
 fn queue_span(span: SpanBuilder<'_>, wait: QueueNote) -> Span {
     span.lasts(wait.began, wait.ended)
         .with(names::HELD, wait.is_held)
+        .maybe(names::CLASS, wait.class.map(i64::from))
         .end()
 }
 
@@ -101,6 +123,7 @@ fn decision_span(span: SpanBuilder<'_>, call: &DecisionNote) -> Span {
         )
         .maybe(names::MATCHED_TOKENS, answer.matched_tokens.map(u64::from))
         .maybe(names::BEST_TOKENS, call.best_tokens.map(u64::from))
+        .maybe(names::SCORE, answer.score)
         .maybe(names::VERDICT, answer.verdict)
         .with(names::FALLBACK, policy.version.is_none())
         .maybe(names::FAULT, answer.fault)

@@ -11,7 +11,7 @@ use super::*;
 use crate::context::TraceId;
 use crate::notes::{
     AttemptTimes, CalledPolicyNote, ClockReading, GivenAnswer, GivenParams, ReadNote, RequestEnd,
-    RequestFacts, TokenUsage, TraceIdentity,
+    RequestFacts, RouteNote, StageTotals, TokenUsage, TraceIdentity,
 };
 use crate::otlp::{SpanStatus, StatusCode};
 
@@ -53,7 +53,11 @@ fn trace() -> RequestTrace {
             request_id: "req-1".into(),
             client: None,
             generation: 1,
-            route: Some((1, "main".into())),
+            route: RouteNote {
+                number: Some(1),
+                pool: Some("main".into()),
+                is_explained: true,
+            },
             model: Some("m".into()),
             params: GivenParams::default(),
         },
@@ -63,6 +67,10 @@ fn trace() -> RequestTrace {
         decisions: Vec::new(),
         attempts: Vec::new(),
         usage: TokenUsage::default(),
+        stages: StageTotals {
+            read: Some(Duration::from_millis(5)),
+            ..StageTotals::default()
+        },
         end: RequestEnd {
             at: now + Duration::from_secs(1),
             outcome: "complete",
@@ -113,6 +121,36 @@ fn decision(fault: Option<&'static str>) -> DecisionNote {
 fn attribute(span: &Span, key: &str) -> Option<Value> {
     let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
     found.value.clone()?.value
+}
+
+#[test]
+fn the_requests_own_span_has_its_stages_and_the_page_that_explains_it() {
+    let mut trace = trace();
+    trace.facts.request_id = "a/b-1".into();
+    let spans = request_spans(&trace);
+    let text = |key| attribute(&spans[0], key);
+    assert_eq!(text("conductor.explain"), Some("/admin/explain/a%2Fb-1".into()));
+    assert_eq!(text("conductor.read_seconds"), Some(0.005.into()));
+    assert_eq!(text("conductor.queue_seconds"), None);
+    assert_eq!(text("conductor.pool"), Some("main".into()));
+}
+
+#[test]
+fn waits_have_the_class_and_decisions_the_score() {
+    let mut trace = trace();
+    let began = trace.facts.arrived;
+    trace.queue.push(QueueNote {
+        began,
+        ended: began + Duration::from_millis(3),
+        is_held: false,
+        class: Some(-2),
+    });
+    let mut call = decision(None);
+    call.answer.score = Some(0.25);
+    trace.decisions.push(call);
+    let spans = request_spans(&trace);
+    assert_eq!(attribute(&spans[1], "conductor.class"), Some((-2_i64).into()));
+    assert_eq!(attribute(&spans[2], "conductor.score"), Some(0.25.into()));
 }
 
 fn status(span: &Span) -> Option<StatusCode> {

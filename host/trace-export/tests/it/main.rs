@@ -9,16 +9,16 @@ use http::{HeaderMap, HeaderValue};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use request_traces::{
-    ClockReading, EndKind, GivenParams, QueueLimits, RequestEnd, RequestFacts, RequestTrace, SpanId,
-    TokenUsage, TraceId, TraceIdentity,
+    ClockReading, EndKind, GivenParams, QueueLimits, QueuedTrace, RequestEnd, RequestFacts, RequestTrace,
+    RouteNote, SpanId, StageTotals, TokenUsage, TraceId, TraceIdentity,
 };
 use trace_export::{CollectorSpec, ExportSpec, TraceExporter};
 
 use crate::collector::ScriptedCollector;
 
-fn trace(path: &str) -> Box<RequestTrace> {
+fn trace(path: &str) -> QueuedTrace {
     let now = Instant::now();
-    Box::new(RequestTrace {
+    QueuedTrace::Request(Box::new(RequestTrace {
         identity: TraceIdentity {
             trace: TraceId::new([1; 16]).unwrap(),
             span: SpanId::new([1; 8]).unwrap(),
@@ -37,7 +37,7 @@ fn trace(path: &str) -> Box<RequestTrace> {
             request_id: "r".into(),
             client: None,
             generation: 1,
-            route: None,
+            route: RouteNote::default(),
             model: None,
             params: GivenParams::default(),
         },
@@ -47,6 +47,7 @@ fn trace(path: &str) -> Box<RequestTrace> {
         decisions: Vec::new(),
         attempts: Vec::new(),
         usage: TokenUsage::default(),
+        stages: StageTotals::default(),
         end: RequestEnd {
             at: now,
             outcome: "complete",
@@ -55,7 +56,7 @@ fn trace(path: &str) -> Box<RequestTrace> {
             error: None,
             ttft: None,
         },
-    })
+    }))
 }
 
 fn spec(endpoint: String, batch: usize) -> ExportSpec {

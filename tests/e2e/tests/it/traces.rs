@@ -299,6 +299,63 @@ async fn a_request_that_waits_has_a_span_of_its_wait() {
 }
 
 #[tokio::test]
+async fn a_shadows_decision_has_a_trace_of_its_own_that_links_to_the_request() {
+    let (receiver, fleet) = (OtlpReceiver::start().unwrap(), fast_fleet(2).await);
+    let toml = format!(
+        "{}{}{}shadow = [\"round-robin\"]\nshadow-sample = 1.0\n",
+        receiver.toml("sample = 1"),
+        fleet.workers_toml(),
+        route_all("cache-aware"),
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    assert_eq!(send(&router, &[], &chat("hi", false)).await, 200);
+    let find = |name: &'static str| {
+        let spans = receiver.spans().into_iter();
+        spans.filter(|span| span.name == name).collect::<Vec<_>>()
+    };
+    eventually("both traces arrive", || async {
+        !find("conductor.shadow").is_empty() && !find("POST /v1/chat/completions").is_empty()
+    })
+    .await;
+    let (shadow, request) = (
+        &find("conductor.shadow")[0],
+        &find("POST /v1/chat/completions")[0],
+    );
+    assert_ne!(shadow.trace_id, request.trace_id);
+    assert!(shadow.parent_span_id.is_empty());
+    assert_eq!(shadow.links[0].trace_id, request.trace_id);
+    assert_eq!(shadow.links[0].span_id, request.span_id);
+    assert_eq!(attribute(shadow, "conductor.policy"), "round-robin");
+    assert!(["agreed", "differed"].contains(&attribute(shadow, "conductor.result").as_str()));
+    assert!(attribute(shadow, "conductor.worker").starts_with('w'));
+}
+
+#[tokio::test]
+async fn the_server_span_has_its_stages_and_the_page_that_explains_the_request() {
+    let (receiver, fleet) = (OtlpReceiver::start().unwrap(), fast_fleet(1).await);
+    let toml = format!("{}[record]\nexplain = 10\n", receiver.toml("sample = 1"));
+    let router = router_with(&toml, &fleet, "cache-aware").await;
+    let headers = [("x-request-id", "traced-1"), ("x-conductor-explain", "1")];
+    assert_eq!(send(&router, &headers, &chat("hi", true)).await, 200);
+    let spans = next_trace(&receiver).await;
+    let path = attribute(&spans[0], "conductor.explain");
+    assert_eq!(path, "/admin/explain/traced-1");
+    for stage in ["read", "queue", "decide"] {
+        let seconds = attribute(&spans[0], &format!("conductor.{stage}_seconds"));
+        assert!(
+            seconds.parse::<f64>().is_ok_and(|seconds| seconds >= 0.0),
+            "{stage}: {seconds}"
+        );
+    }
+    let page = router.admin(&path).await.unwrap();
+    let stages: Vec<_> = page["stages"].as_array().unwrap().iter().collect();
+    let named = |name: &str| stages.iter().find(|stage| stage["stage"] == name);
+    let end = |stage: &Value| stage["start_s"].as_f64().unwrap() + stage["duration_s"].as_f64().unwrap();
+    let (connect, first_byte) = (named("connect").unwrap(), named("first_byte").unwrap());
+    assert!((end(connect) - first_byte["start_s"].as_f64().unwrap()).abs() < 1e-6);
+}
+
+#[tokio::test]
 async fn a_collector_that_is_gone_affects_no_request_and_losses_are_counted() {
     let fleet = fast_fleet(1).await;
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -16,11 +16,12 @@ use super::log::{self, LoggedAnswer};
 use super::record::{Answer, Pick};
 use super::view::{ShadowView, Unanswered};
 use crate::dispatch::sources::DecisionSources;
+use crate::observe::spans::ShadowDecision;
 
 /// Calls every shadow of the request's route.
 pub(super) fn all(sources: &DecisionSources, captured: &Captured) {
     let shadows = captured.request.policies.shadows.iter();
-    for shadow in shadows.flat_map(|shadows| &shadows.each) {
+    for (number, shadow) in shadows.flat_map(|shadows| &shadows.each).enumerate() {
         let view = ShadowView::new(sources, captured, &shadow.policy);
         let mut observer = ShadowObserver {
             shadow,
@@ -39,7 +40,30 @@ pub(super) fn all(sources: &DecisionSources, captured: &Captured) {
             took,
         };
         log::write(captured, shadow, &logged);
+        trace(captured, shadow, &logged, number);
     }
+}
+
+/// Adds the decision to the traces, if the request is sampled.
+fn trace(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer, number: usize) {
+    let Some(spans) = captured.request.head.watch.spans.shadows() else {
+        return;
+    };
+    let worker = match logged.answer {
+        Answer::Placed { answers, .. } => {
+            let member = &captured.request.pool().workers.members[captured.rows.members[answers]];
+            Some(Arc::clone(member.worker.shared_spec()))
+        }
+        _ => None,
+    };
+    spans.add(&ShadowDecision {
+        number,
+        policy: &shadow.record.label.policy,
+        version: logged.version.as_ref(),
+        took: logged.took,
+        result: logged.result.as_str(),
+        worker,
+    });
 }
 
 fn answer(view: &ShadowView<'_>, observer: &mut ShadowObserver<'_>, captured: &Captured) -> Answer {

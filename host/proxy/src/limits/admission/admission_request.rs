@@ -187,6 +187,13 @@ impl PriorityHint<'_> {
     }
 }
 
+impl AdmissionInput<'_> {
+    /// Returns the class of the request. A higher class is served sooner.
+    pub(crate) fn class(&self) -> i32 {
+        class(self)
+    }
+}
+
 fn class(input: &AdmissionInput<'_>) -> i32 {
     let hint = PriorityHint {
         route: input.objectives.priority,

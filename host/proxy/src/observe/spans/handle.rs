@@ -1,26 +1,25 @@
-//! Handle of a request's notes.
+//! Handle of a request's trace.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use inference_api::{Endpoint, EndpointClass, Tail};
+use inference_api::{Endpoint, Tail};
 use request_traces::{
-    AttemptNote, AttemptTimes, ClockReading, EndKind, GivenParams, LegKind, QueueNote, ReadNote, RequestEnd,
-    RequestFacts, RequestTrace, TokenUsage, TokensNote, TraceId, TraceIdentity, TraceParent,
+    LegKind, QueueNote, ReadNote, RequestTrace, TokenUsage, TokensNote, TraceId, TraceIdentity, TraceParent,
 };
 use routing::WorkerSpec;
 
 use super::TracingSpec;
 use super::attempt::AttemptSpan;
+use super::open_trace::{ArrivalFacts, OpenTrace, SpanEnd};
+use super::shadow::ShadowSpans;
 use crate::base::headers::{TRACEPARENT, TRACESTATE};
-use crate::base::label::{OUTCOMES, Outcome};
+use crate::base::label::Outcome;
 use crate::base::reply::Refusal;
-use crate::base::request_id::RequestId;
-use crate::observe::access::method_name;
 use crate::observe::stages::RequestStage;
 
-/// Handle of a request's notes. Clones are handles of the same notes.
+/// Handle of a request's trace. Clones are handles of the same trace.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpanHandle(Option<Arc<OpenTrace>>);
 
@@ -32,7 +31,7 @@ pub(crate) struct SpanStart<'a> {
     /// The request's `x-request-id`.
     pub(crate) id: &'a HeaderValue,
     /// Name of the client whose key the request has.
-    pub(crate) client: Option<&'a str>,
+    pub(crate) client: Option<&'a Arc<str>>,
     pub(crate) endpoint: Endpoint,
     pub(crate) method: &'a Method,
     /// Path of the endpoint, without ids.
@@ -44,18 +43,8 @@ pub(crate) struct SpanStart<'a> {
     pub(crate) is_forced: bool,
 }
 
-/// Notes of a request that has not ended.
-#[derive(Debug)]
-pub(super) struct OpenTrace {
-    spec: Arc<TracingSpec>,
-    seq: u64,
-    pub(super) identity: TraceIdentity,
-    /// `None` once the request has ended.
-    notes: Mutex<Option<Box<RequestTrace>>>,
-}
-
 impl SpanHandle {
-    /// Starts the notes of a request, if traces are on. Removes a `tracestate` that belongs to no trace.
+    /// Opens the trace of a request, if traces are on. Removes a `tracestate` that belongs to no trace.
     pub(crate) fn begin(
         spec: Option<&Arc<TracingSpec>>,
         headers: &mut HeaderMap,
@@ -77,34 +66,7 @@ impl SpanHandle {
                 .rule
                 .decide(trace, parent, start.is_forced, || spec.forced.take(start.arrived)),
         };
-        let notes = Mutex::new(Some(Box::new(RequestTrace {
-            identity,
-            clock: ClockReading {
-                instant: start.arrived,
-                system: SystemTime::UNIX_EPOCH,
-            },
-            facts: start.facts(),
-            read: None,
-            tokens: None,
-            queue: Vec::new(),
-            decisions: Vec::new(),
-            attempts: Vec::new(),
-            usage: TokenUsage::default(),
-            end: RequestEnd {
-                at: start.arrived,
-                outcome: "",
-                kind: EndKind::Complete,
-                status: None,
-                error: None,
-                ttft: None,
-            },
-        })));
-        Self(Some(Arc::new(OpenTrace {
-            spec: Arc::clone(spec),
-            seq: start.seq,
-            identity,
-            notes,
-        })))
+        Self(Some(Arc::new(OpenTrace::new(spec, identity, start.facts()))))
     }
 
     /// Returns the ids, while traces are on.
@@ -112,15 +74,33 @@ impl SpanHandle {
         self.0.as_ref().map(|open| open.identity)
     }
 
-    /// Returns whether notes are taken.
+    /// Returns whether traces are on.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Changes the notes, unless traces are off or the request has ended.
+    /// Returns whether notes are taken.
+    pub(crate) fn takes_notes(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| open.takes_notes())
+    }
+
+    /// Returns the maker of shadows' spans, for a sampled request.
+    pub(crate) fn shadows(&self) -> Option<ShadowSpans<'_>> {
+        let open = self.0.as_ref().filter(|open| open.identity.is_sampled)?;
+        Some(ShadowSpans::new(&open.spec, open.identity, open.arrival.seq))
+    }
+
+    /// Changes the notes, if notes are taken.
     pub(crate) fn note(&self, change: impl FnOnce(&mut RequestTrace)) {
         if let Some(open) = &self.0 {
             open.note(change);
+        }
+    }
+
+    /// Changes the notes of a request that will be exported, while traces are on. Notes are taken from here on.
+    pub(crate) fn remark(&self, change: impl FnOnce(&mut RequestTrace)) {
+        if let Some(open) = &self.0 {
+            open.remark(change);
         }
     }
 
@@ -141,49 +121,49 @@ impl SpanHandle {
                     began,
                     ended,
                     is_held: !trace.decisions.is_empty(),
+                    class: None,
                 }),
                 RequestStage::Decide | RequestStage::Connect | RequestStage::FirstByte => {}
             }
         });
     }
 
+    /// Records the class with which a request has waited.
+    pub(crate) fn waited_as(&self, class: impl FnOnce() -> i32) {
+        self.note(|trace| {
+            if let Some(wait) = trace.queue.last_mut() {
+                wait.class = Some(class());
+            }
+        });
+    }
+
     /// Records the begin of an attempt on a worker.
     pub(crate) fn attempt(&self, worker: &Arc<WorkerSpec>, leg: LegKind, now: Instant) -> AttemptSpan {
-        let Some(open) = &self.0 else {
-            return AttemptSpan::default();
-        };
-        let mut notes = open.lock();
-        let Some(trace) = &mut *notes else {
-            return AttemptSpan::default();
-        };
-        let at = trace.attempts.len();
-        let span = open.spec.ids.span(open.seq, at as u64 + 1);
-        let is_same = |other: LegKind| std::mem::discriminant(&other) == std::mem::discriminant(&leg);
-        let before = trace.attempts.iter().filter(|attempt| is_same(attempt.leg));
-        let resends = u32::try_from(before.count()).unwrap_or(u32::MAX);
-        trace.attempts.push(AttemptNote {
-            span,
-            worker: Arc::clone(worker),
-            leg,
-            resends,
-            times: AttemptTimes::begin(now),
-            status: None,
-            error: None,
-        });
-        drop(notes);
-        AttemptSpan::new(Arc::clone(open), at, span)
+        match &self.0 {
+            Some(open) => AttemptSpan::begin(open, worker, leg, now),
+            None => AttemptSpan::default(),
+        }
+    }
+
+    /// Records the number of the route.
+    pub(crate) fn routed(&self, number: usize) {
+        if let Some(open) = &self.0 {
+            open.routed(number);
+        }
     }
 
     /// Records the status that the client is sent. The first one counts.
     pub(crate) fn status(&self, status: StatusCode) {
-        self.note(|trace| {
-            trace.end.status.get_or_insert(status.as_u16());
-        });
+        if let Some(open) = &self.0 {
+            open.status(status.as_u16());
+        }
     }
 
     /// Records the first byte of a stream, `after` the arrival.
     pub(crate) fn first_token(&self, after: Duration) {
-        self.note(|trace| trace.end.ttft = Some(after));
+        if let Some(open) = &self.0 {
+            open.first_token(after);
+        }
     }
 
     /// Records the usage of an answer that was read to its end.
@@ -193,8 +173,7 @@ impl SpanHandle {
                 prompt: tail.prompt_tokens(),
                 cached: tail.cached_tokens(),
                 output: tail.output_tokens(),
-                // It is searched for in the text.
-                finish: trace.identity.is_sampled.then(|| tail.finish_reason()).flatten(),
+                finish: tail.finish_reason(),
             };
         });
     }
@@ -204,75 +183,34 @@ impl SpanHandle {
         self.status(refusal.status());
         // The worker's own refusal has no code of the router.
         if !matches!(refusal, Refusal::Relayed(_)) {
-            self.note(|trace| trace.end.error = Some(refusal.code()));
+            self.remark(|trace| trace.end.error = Some(refusal.code()));
         }
     }
 
     /// Ends a refused request that has no lifecycle. Later ends do nothing.
     pub(crate) fn refused(&self, refusal: &Refusal) {
         self.refusal(refusal);
-        self.end(refusal.outcome());
+        self.end(refusal.outcome(), None);
     }
 
     /// Ends the request. Later ends do nothing. Returns the trace if it is exported.
-    pub(crate) fn end(&self, outcome: Outcome) -> Option<TraceId> {
-        self.0.as_ref()?.end(outcome)
+    pub(crate) fn end(&self, outcome: Outcome, facts: Option<SpanEnd<'_>>) -> Option<TraceId> {
+        self.0.as_ref()?.end(outcome, facts)
     }
 }
 
 impl SpanStart<'_> {
-    fn facts(&self) -> RequestFacts {
-        RequestFacts {
+    fn facts(&self) -> ArrivalFacts {
+        ArrivalFacts {
+            seq: self.seq,
+            id: self.id.clone(),
+            client: self.client.cloned(),
+            endpoint: self.endpoint,
+            method: self.method.clone(),
+            forwarded: (self.endpoint == Endpoint::Forwarded).then(|| self.path.into()),
             arrived: self.arrived,
-            method: method_name(self.method),
-            path: self.path.into(),
-            operation: operation(self.endpoint.spec().class),
-            request_id: RequestId(self.id).text(),
-            client: self.client.map(Into::into),
             generation: self.generation,
-            route: None,
-            model: None,
-            params: GivenParams::default(),
         }
-    }
-}
-
-impl OpenTrace {
-    /// Changes the notes, unless the request has ended.
-    pub(super) fn note(&self, change: impl FnOnce(&mut RequestTrace)) {
-        if let Some(trace) = &mut *self.lock() {
-            change(trace);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Box<RequestTrace>>> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the request, and hands its notes to the exporter if they are wanted.
-    fn end(&self, outcome: Outcome) -> Option<TraceId> {
-        let mut trace = self.lock().take()?;
-        let now = Instant::now();
-        trace.end.at = now;
-        trace.end.outcome = OUTCOMES[outcome as usize].1;
-        trace.end.kind = kind_of(outcome);
-        let is_exported = self.identity.is_sampled || trace.is_remarkable(self.spec.rule.slow);
-        if !is_exported {
-            return None;
-        }
-        trace.clock = ClockReading {
-            instant: now,
-            system: SystemTime::now(),
-        };
-        // Counted where there is no room.
-        let has_room = self.spec.queue.push(trace);
-        has_room.then_some(self.identity.trace)
-    }
-}
-
-impl Drop for OpenTrace {
-    fn drop(&mut self) {
-        self.end(Outcome::ClientLeft);
     }
 }
 
@@ -283,43 +221,12 @@ fn parent_of(headers: &HeaderMap) -> Option<TraceParent> {
     TraceParent::parse(only.as_bytes())
 }
 
-fn kind_of(outcome: Outcome) -> EndKind {
-    match outcome {
-        Outcome::Complete => EndKind::Complete,
-        Outcome::ClientLeft => EndKind::ClientLeft,
-        Outcome::UpstreamError
-        | Outcome::ShutDown
-        | Outcome::IdleTimeout
-        | Outcome::FirstByteTimeout
-        | Outcome::Unreachable
-        | Outcome::RequestTimeout => EndKind::Failed,
-        Outcome::Rejected
-        | Outcome::QueueFull
-        | Outcome::QueueTimeout
-        | Outcome::Invalid
-        | Outcome::Unauthorized
-        | Outcome::Limited
-        | Outcome::Shed
-        | Outcome::TooSlow
-        | Outcome::BodiesFull => EndKind::Refused,
-    }
-}
-
-/// Returns the GenAI operation of an endpoint.
-fn operation(class: EndpointClass) -> Option<&'static str> {
-    match class {
-        EndpointClass::Chat | EndpointClass::Message | EndpointClass::Response => Some("chat"),
-        EndpointClass::Completion => Some("text_completion"),
-        EndpointClass::Embedding => Some("embeddings"),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use request_traces::{ForcedBudget, IdSource, QueueLimits, SamplingRule, TraceQueue};
+    use request_traces::{ForcedBudget, IdSource, QueueLimits, QueuedTrace, SamplingRule, TraceQueue};
 
     use super::*;
+    use crate::base::label::FailureKind;
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -354,6 +261,29 @@ mod tests {
         SpanHandle::begin(Some(spec), headers, start)
     }
 
+    /// Returns the next batch of requests' traces.
+    fn exported(spec: &TracingSpec) -> Vec<Box<RequestTrace>> {
+        let traces = spec.queue.next().traces.into_iter();
+        let request = |trace| match trace {
+            QueuedTrace::Request(trace) => trace,
+            QueuedTrace::Shadow(_) => panic!("no shadow was called"),
+        };
+        traces.map(request).collect()
+    }
+
+    fn worker() -> Arc<WorkerSpec> {
+        Arc::new(WorkerSpec {
+            name: "w".into(),
+            url: "http://w".into(),
+            role: routing::Role::Mixed,
+            models: Vec::new(),
+            weight: 1.0,
+            labels: std::collections::BTreeMap::new(),
+            rank: None,
+            bootstrap: None,
+        })
+    }
+
     fn headers(parents: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(TRACESTATE, HeaderValue::from_static("a=b"));
@@ -368,10 +298,10 @@ mod tests {
         let spec = spec(1.0);
         let handle = begin(&spec, &mut HeaderMap::new());
         handle.status(StatusCode::OK);
-        handle.end(Outcome::Complete);
-        handle.end(Outcome::ClientLeft);
+        handle.end(Outcome::Complete, None);
+        handle.end(Outcome::ClientLeft, None);
         drop(handle);
-        let traces = spec.queue.next().traces;
+        let traces = exported(&spec);
         assert_eq!(traces.len(), 1);
         assert_eq!(traces[0].end.outcome, "complete");
     }
@@ -379,12 +309,11 @@ mod tests {
     #[test]
     fn a_request_that_was_not_sampled_is_handed_over_if_it_fails() {
         let spec = spec(0.0);
-        begin(&spec, &mut HeaderMap::new()).end(Outcome::Complete);
+        begin(&spec, &mut HeaderMap::new()).end(Outcome::Complete, None);
         begin(&spec, &mut HeaderMap::new()).refused(&Refusal::NoKey);
         drop(begin(&spec, &mut HeaderMap::new()));
-        let outcomes = |queue: &TraceQueue| queue.next().traces[0].end.outcome;
-        assert_eq!(outcomes(&spec.queue), "unauthorized");
-        assert_eq!(outcomes(&spec.queue), "client-left");
+        assert_eq!(exported(&spec)[0].end.outcome, "unauthorized");
+        assert_eq!(exported(&spec)[0].end.outcome, "client-left");
     }
 
     #[test]
@@ -413,16 +342,7 @@ mod tests {
     fn an_attempt_has_a_header_of_its_own() {
         let spec = spec(1.0);
         let handle = begin(&spec, &mut headers(&[PARENT]));
-        let worker = Arc::new(WorkerSpec {
-            name: "w".into(),
-            url: "http://w".into(),
-            role: routing::Role::Mixed,
-            models: Vec::new(),
-            weight: 1.0,
-            labels: std::collections::BTreeMap::new(),
-            rank: None,
-            bootstrap: None,
-        });
+        let worker = worker();
         let attempts: Vec<_> = (0..2)
             .map(|_| handle.attempt(&worker, LegKind::Whole, Instant::now()))
             .collect();
@@ -439,9 +359,51 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_is_not_sampled_takes_notes_from_its_first_failure_on() {
+        let spec = spec(0.0);
+        let handle = begin(&spec, &mut HeaderMap::new());
+        handle.note(|_| unreachable!("it takes no notes"));
+        let first = handle.attempt(&worker(), LegKind::Whole, Instant::now());
+        assert!(!handle.takes_notes());
+        first.failed(FailureKind::Closed);
+        drop(first);
+        assert!(handle.takes_notes());
+        drop(handle.attempt(&worker(), LegKind::Whole, Instant::now()));
+        handle.end(Outcome::Complete, None);
+        let trace = &exported(&spec)[0];
+        let resends: Vec<_> = trace.attempts.iter().map(|attempt| attempt.resends).collect();
+        assert_eq!(resends, [0, 1]);
+        assert!(trace.attempts[0].error.is_some() && trace.attempts[1].error.is_none());
+    }
+
+    #[test]
+    fn a_slow_request_that_is_not_sampled_is_exported_with_its_attempts() {
+        let mut spec = spec(0.0);
+        let slow = Some(Duration::from_secs(1));
+        Arc::get_mut(&mut spec).unwrap().rule = SamplingRule::new(0.0, slow);
+        for after in [Duration::from_millis(900), Duration::from_secs(2)] {
+            let handle = begin(&spec, &mut HeaderMap::new());
+            for leg in [LegKind::Prefill("nixl"), LegKind::Decode] {
+                let attempt = handle.attempt(&worker(), leg, Instant::now());
+                attempt.answered(StatusCode::OK);
+            }
+            handle.first_token(after);
+            handle.routed(3);
+            let exported = handle.end(Outcome::Complete, None);
+            assert_eq!(exported.is_some(), after > Duration::from_secs(1));
+        }
+        let traces = exported(&spec);
+        assert_eq!(traces.len(), 1);
+        let legs: Vec<_> = traces[0].attempts.iter().map(|attempt| attempt.leg).collect();
+        assert_eq!(legs, [LegKind::Prefill("nixl"), LegKind::Decode]);
+        assert_eq!(traces[0].facts.route.number, Some(3));
+        assert_eq!(traces[0].end.ttft, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
     fn traces_that_are_off_cost_a_check() {
         let handle = SpanHandle::default();
-        assert!(!handle.is_on());
+        assert!(!handle.takes_notes());
         handle.note(|_| unreachable!("there are no notes"));
     }
 }

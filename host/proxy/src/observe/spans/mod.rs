@@ -1,10 +1,15 @@
-//! Notes of a request for its trace: taken on the request's thread, and handed to the exporter at the end.
+//! Traces of requests, taken on the request's thread and handed to the exporter at the end.
 //!
-//! While traces are off, the handles are empty, and each use of one is a check. Otherwise a request takes notes whether
-//! it is sampled or not, because it may be exported at its end. No note is an attribute yet.
+//! While traces are off, the handles are empty, and each use of one is a check. While they are on, a sampled request
+//! takes notes (`open_trace.rs`). For any other each note is a check as well: it keeps its ids, and numbers that are at
+//! hand. It takes notes from its first failure on, and is exported at its end if it was remarkable. No note is an
+//! attribute yet.
 
 mod attempt;
 mod handle;
+mod labels;
+mod open_trace;
+mod shadow;
 
 use std::sync::Arc;
 
@@ -12,6 +17,8 @@ use request_traces::{ForcedBudget, IdSource, SamplingRule, TraceQueue};
 
 pub(crate) use self::attempt::AttemptSpan;
 pub(crate) use self::handle::{SpanHandle, SpanStart};
+pub(crate) use self::open_trace::SpanEnd;
+pub(crate) use self::shadow::ShadowDecision;
 
 /// Settings of traces.
 #[derive(Debug)]

@@ -101,7 +101,7 @@ impl ClientArrival {
         let start = SpanStart {
             seq,
             id: client.id(),
-            client: client.name(),
+            client: client.caller.as_ref().map(|caller| &caller.name),
             endpoint,
             method: &head.method,
             path,

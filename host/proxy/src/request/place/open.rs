@@ -92,9 +92,9 @@ pub(crate) async fn open(
     });
     lifecycle.log_access(access.clone());
     let spans = head.watch.spans.clone();
+    spans.routed(route + 1);
     spans.note(|trace| {
         let facts = &mut trace.facts;
-        facts.route = Some((route + 1, lifecycle.pool().workers.name.clone()));
         let name = if is_known() { &*peek.model } else { OTHER_MODEL };
         facts.model = (!peek.model.is_empty()).then(|| name.into());
         facts.params.stream = Some(peek.stream);
