@@ -29,6 +29,7 @@ ABSENT = {
     "conductor_policy_events_total": "no policy of the rig listens to events",
     "conductor_policy_event_faults_total": "no policy of the rig listens to events",
     "conductor_policy_ticks_total": "no policy of the rig has ticks",
+    "conductor_worker_cost_transfer_error_ratio": "the engines of the rig transfer no KV cache, so the error is unknown",
 }
 
 def substitute(expr):
@@ -60,10 +61,13 @@ class Prometheus:
         return self.result("query_range", {"query": expr, "start": start, "end": end, "step": "1s"})
 
     def result(self, api, query):
+        return self.page(api, query)["result"]
+
+    def page(self, api, query):
         page = get(f"{self.url}/api/v1/{api}", query)
         if page["status"] != "success":
             raise Failure(page.get("error", "no reason"))
-        return page["data"]["result"]
+        return page["data"]
 
     def check(self, where, expr, values, legend=""):
         """Checks that an expression parses and returns a series with the labels of its legend.

@@ -26,11 +26,15 @@ import checks
 import dashboard
 import traces
 import traffic
+import vllm
 from stack import Failure, Stack, free_ports, get, poll, tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "config/deploy"
 RULES = DEPLOY / "prometheus"
+# The policy of the rig's own, before and after its swap.
+PREBUILT = ROOT / "policies/prebuilt"
+POLICIES = (PREBUILT / "least-request.wasm", PREBUILT / "random.wasm")
 # Scrapes before the queries: the range of rates (15 s) must be full.
 SCRAPES = 25
 
@@ -106,7 +110,7 @@ def start_monitoring(stack, receiver, admin):
     config = config.replace("127.0.0.1:9093", f"127.0.0.1:{am_port}").replace("_interval: 15s", "_interval: 1s")
     (stack.folder / "prometheus.yml").write_text(config)
     stack.start("prometheus", tool("prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=series",
-                f"--web.listen-address=127.0.0.1:{prom_port}")
+                "--enable-feature=exemplar-storage", f"--web.listen-address=127.0.0.1:{prom_port}")
     return am, checks.Prometheus(f"http://127.0.0.1:{prom_port}")
 
 
@@ -117,7 +121,8 @@ def start_router(stack, binary, engines, collector):
     admin = f"http://127.0.0.1:{port + 1}"
     poll("the demo is ready", lambda: get(f"{admin}/readyz").get("ready"))
     file = pathlib.Path(poll("the demo names its file", lambda: traffic.demo_file(stack.log("conductor"))))
-    apply(file, traffic.configuration(file.read_text(), engines, collector.configuration()), admin)
+    write(file.parent / "policies/rig.wasm", POLICIES[0].read_bytes())
+    apply(file, traffic.configuration(file.read_text(), engines, collector.configuration(), vllm.configuration()), admin)
     return port, file
 
 
@@ -129,11 +134,18 @@ def apply(file, text, admin):
     poll("a configuration becomes active", lambda: generation() > before, 60)
 
 
-def write(file, text):
+def write(file, content):
     """Replaces a file in one step."""
     new = file.with_name(f".{file.name}.new")
-    new.write_text(text)
+    new.write_bytes(content if isinstance(content, bytes) else content.encode())
     os.replace(new, file)
+
+
+def swap_policy(prometheus, file):
+    """Replaces the policy of the rig's own, and waits until the new version is active."""
+    write(file.parent / "policies/rig.wasm", POLICIES[1].read_bytes())
+    active = 'conductor_policy_versions_total{policy="rig", result="active"}'
+    poll("a new version of a policy is active", lambda: prometheus.query(active))
 
 
 def check_alert(prometheus, am, receiver, file):
@@ -175,10 +187,13 @@ def check_running(stack, receiver, binary):
         print(f"{series} series of the router; answers by status: {load.answers}")
         # For the annotation of a change.
         apply(file, file.read_text().replace("shadow-sample = 1.0", "shadow-sample = 0.9"), f"http://127.0.0.1:{port + 1}")
+        swap_policy(prometheus, file)
         step("an alert")
         check_alert(prometheus, am, receiver, file)
         step("traces")
         traces.check(collector, traffic.SplitEngine.contexts)
+        traces.check_exemplars(collector, prometheus, began)
+        vllm.check(collector, port)
         lost = prometheus.query('sum(conductor_traces_total{result!="sent"}) > 0')
         if lost:
             raise Failure(f"traces were lost: {lost}")

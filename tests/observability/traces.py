@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 
+import vllm
 from stack import Failure, free_ports, poll
 
 PYTHON = os.environ.get("CONDUCTOR_RIG_PYTHON", sys.executable)
 PACKAGES = "rotel==0.0.1a15 opentelemetry-proto==1.45.2 grpcio"
 SERVER, CLIENT = 2, 3
+SHADOW = "conductor.shadow"
 
 
 def agent():
@@ -26,6 +29,7 @@ class Collector:
 
     def __init__(self, stack, folder):
         http, grpc, receiver = free_ports(3)
+        http = vllm.PORT or http
         self.endpoint = f"http://127.0.0.1:{http}"
         self.file = stack.folder / "spans.jsonl"
         script = folder / "otlp_receiver.py"
@@ -55,6 +59,29 @@ resource = {{ "deployment.environment.name" = "rig" }}
                 traces.setdefault(span["trace"], []).append(span)
         return [sorted(spans, key=lambda span: span["kind"] != SERVER) for spans in traces.values()]
 
+    def requests(self):
+        """Returns the traces of requests, without those of shadows."""
+        return [spans for spans in self.traces() if spans[0]["kind"] == SERVER]
+
+    def shadows(self):
+        """Returns the spans of shadows' decisions."""
+        return [spans[0] for spans in self.traces() if spans[0]["name"] == SHADOW]
+
+
+def check_exemplars(collector, prometheus, began):
+    """Checks that Prometheus has exemplars of traces that the collector has."""
+    def exemplars():
+        query = {"query": "conductor_time_to_first_token_seconds_bucket", "start": began, "end": time.time()}
+        series = prometheus.page("query_exemplars", query)
+        return {one["labels"]["trace_id"] for each in series for one in each["exemplars"]}
+
+    def joined():
+        sent = {spans[0]["trace"] for spans in collector.requests()}
+        return exemplars() & sent
+
+    found = poll("exemplars name traces of the collector", joined)
+    print(f"exemplars of the time to the first token: {len(found)}, whose traces are at the collector")
+
 
 def check_tree(spans):
     """Fails unless the spans are one tree below the router's own span."""
@@ -73,7 +100,7 @@ def check(collector, contexts):
         return [span["attributes"].get("conductor.leg") for span in spans if span["kind"] == CLIENT]
 
     def complete():
-        found = [spans for spans in collector.traces() if spans[0]["attributes"].get("conductor.outcome") == "complete"]
+        found = [spans for spans in collector.requests() if spans[0]["attributes"].get("conductor.outcome") == "complete"]
         plain = [spans for spans in found if legs(spans) == ["whole"]]
         split = [spans for spans in found if legs(spans) == ["prefill", "decode"]]
         return plain and split and (plain, split)
@@ -92,6 +119,9 @@ def check(collector, contexts):
     of_legs = {(span["trace"], span["span"]) for spans in split for span in spans if span["kind"] == CLIENT}
     if not of_legs <= sent:
         raise Failure(f"engines did not receive these contexts: {sorted(of_legs - sent)[:3]}")
-    print(f"traces at the collector: {len(plain)} of plain requests, {len(split)} of split ones; "
+    shadows = poll("spans of shadows arrive", collector.shadows)
+    servers = lambda: {spans[0]["span"] for spans in collector.requests()}
+    poll("shadows link to requests", lambda: {span["links"][0] for span in shadows} <= servers())
+    print(f"traces at the collector: {len(plain)} of plain requests, {len(split)} of split ones, {len(shadows)} of shadows; "
           f"a plain one: {', '.join(span['name'] for span in plain[0])}; "
           f"a split one: {', '.join(span['name'] for span in split[0])}")

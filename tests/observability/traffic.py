@@ -68,8 +68,8 @@ def split_engines():
     return engines
 
 
-def configuration(demo, engines, traces):
-    """Returns the demo's configuration with clients, budgets, a canary, a shadow, a split pool and a collector."""
+def configuration(demo, engines, traces, more):
+    """Returns the demo's configuration with clients, budgets, a canary, a shadow, a split pool, a collector, and more."""
     head, workers = demo.split("[[pools.demo.workers]]", 1)
     workers = "[[pools.demo.workers]]" + workers.split("[[routes]]", 1)[0]
     urls = [f"http://127.0.0.1:{engine.server_port}" for engine in engines]
@@ -103,6 +103,7 @@ models = ["split"]
 scorers = [{{ feature = "load.prefill-tokens", weight = -1 }}]
 pick = "max"
 
+{more}
 [[routes]]
 match = {{ model = "split" }}
 pool = "split"
@@ -112,6 +113,11 @@ policy = "ttft-queue"
 match = {{ header = {{ x-weighed = "1" }} }}
 pool = "demo"
 policy = "weighed"
+
+[[routes]]
+match = {{ header = {{ x-rig = "1" }} }}
+pool = "demo"
+policy = "rig"
 
 [[routes]]
 pool = "demo"
@@ -158,6 +164,8 @@ class Load:
         headers = {"content-type": "application/json", "x-session-id": str(session), "authorization": f"Bearer {KEY}"}
         if dice.random() < 0.1:
             headers["x-weighed"] = "1"
+        elif dice.random() < 0.1:
+            headers["x-rig"] = "1"
         if dice.random() < 0.02:
             headers["authorization"] = "Bearer wrong"
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)

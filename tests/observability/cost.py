@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""CPU of the router with observability on and off, in interleaved rounds of one run.
+
+    tests/observability/cost.py CONDUCTOR LOAD [ROUNDS]
+
+CONDUCTOR and LOAD are release binaries (`cargo build --release -p conductor -p load`). Each round starts a router for
+each setting, with four backends and 1,000 requests a second of 1 KiB:
+
+- off: no traces, no access log, no scrapes, no page
+- page: the same with one open stream of the dashboard
+- on: traces (1 % sampled), the access log in a file, a scrape each second, and one open stream
+
+Prints the CPU of the router's threads, by the scheduler's own count, as a share of one core.
+"""
+
+import gzip
+import http.client
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from stack import Failure, free_ports, get, poll
+
+RATE, WARM_UP, WINDOW = 1_000, 2.0, 8.0
+SETTINGS = ("off", "page", "on")
+
+
+class Sink(BaseHTTPRequestHandler):
+    """Collector that accepts and forgets."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def configuration(setting, port, backends, collector):
+    """Returns the router's configuration."""
+    workers = "".join(f'[[pools.chat.workers]]\nname = "w{number}"\nurl = "{url}"\n'
+                      for number, url in enumerate(backends))
+    head = f'[server]\nlisten = "127.0.0.1:{port}"\nadmin-listen = "127.0.0.1:{port + 1}"\n'
+    if setting == "on":
+        head += (f'[traces]\nendpoint = "http://127.0.0.1:{collector}"\nsample = 0.01\n'
+                 '[log]\naccess = "access.jsonl"\n')
+    return f'{head}[pools.chat]\n{workers}[[routes]]\npool = "chat"\npolicy = "round-robin"\n'
+
+
+def cpu_seconds(pid):
+    """Returns the time that the threads of a process have run."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            total += int((task / "schedstat").read_text().split()[0])
+        except FileNotFoundError:
+            pass
+    return total / 1e9
+
+
+class Readers:
+    """Readers beside the load: a scraper, and a page of the dashboard."""
+
+    def __init__(self, setting, admin):
+        self.admin, self.ended, self.events, self.bytes = admin, threading.Event(), 0, 0
+        wanted = [self.page] * (setting != "off") + [self.scrape] * (setting == "on")
+        self.threads = [threading.Thread(target=one, daemon=True) for one in wanted]
+        for thread in self.threads:
+            thread.start()
+
+    def page(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=30)
+        connection.request("GET", "/admin/stream?topics=fleet,requests,changes", headers={"accept": "text/event-stream"})
+        answer = connection.getresponse()
+        while not self.ended.is_set() and (line := answer.readline()):
+            self.events += line.startswith(b"event:")
+
+    def scrape(self):
+        accept = {"accept": "application/openmetrics-text;version=1.0.0", "accept-encoding": "gzip"}
+        while not self.ended.wait(1):
+            connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=30)
+            connection.request("GET", "/metrics", headers=accept)
+            self.bytes = len(gzip.decompress(connection.getresponse().read()))
+            connection.close()
+
+
+def measure(setting, conductor, load, folder):
+    """Returns the share of a core, and the generator's report."""
+    collector = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    (port,) = free_ports(1, neighbours=2)
+    backends = subprocess.Popen([load, "backends", "--count", "4", "--with-parent"], stdout=subprocess.PIPE, text=True)
+    urls = [backends.stdout.readline().strip() for _ in range(4)]
+    file = pathlib.Path(folder) / "conductor.toml"
+    file.write_text(configuration(setting, port, urls, collector.server_port))
+    with open(pathlib.Path(folder) / "router.log", "w") as log:
+        router = subprocess.Popen([conductor, "--config", file], stdout=log, stderr=log, cwd=folder)
+    try:
+        poll("the router is ready", lambda: get(f"http://127.0.0.1:{port + 1}/readyz").get("ready"))
+        readers = Readers(setting, port + 1)
+        report = pathlib.Path(folder) / "report.json"
+        generator = subprocess.Popen(
+            [load, "generate", "--target", f"http://127.0.0.1:{port}", "--rate", str(RATE), "--connections", "32",
+             "--warm-up-s", str(WARM_UP), "--window-s", str(WINDOW + 1), "--json", report], stdout=subprocess.DEVNULL)
+        time.sleep(WARM_UP)
+        began, before = time.monotonic(), cpu_seconds(router.pid)
+        time.sleep(WINDOW)
+        share = (cpu_seconds(router.pid) - before) / (time.monotonic() - began)
+        if generator.wait(60):
+            raise Failure("the generator failed")
+        readers.ended.set()
+        if setting != "off" and readers.events < WINDOW:
+            raise Failure(f"the page got {readers.events} events")
+        if setting == "on" and not readers.bytes:
+            raise Failure("there was no scrape")
+        report = json.loads(report.read_text())
+        if report["requests_per_second"] < 0.98 * RATE or any(report["errors"].values()):
+            raise Failure(f"the machine is too slow or too busy: {report}")
+        return share, report
+    finally:
+        for process in (router, backends):
+            process.terminate()
+        for process in (router, backends):
+            process.wait(20)
+        collector.shutdown()
+
+
+def main():
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    conductor, load = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+    rounds = int(sys.argv[3]) if len(sys.argv) == 4 else 5
+    shares = {setting: [] for setting in SETTINGS}
+    for number in range(rounds):
+        for setting in SETTINGS:
+            with tempfile.TemporaryDirectory(prefix="conductor-cost-") as folder:
+                share, report = measure(setting, conductor, load, folder)
+            shares[setting].append(share)
+            print(f"round {number + 1} {setting}: {share:.2%} of a core, {report['requests_per_second']:.0f} requests/s, "
+                  f"p50 {report['latency_p50_us']:.0f} us", flush=True)
+    middle = {setting: statistics.median(values) for setting, values in shares.items()}
+    for setting, values in shares.items():
+        print(f"{setting}: median {middle[setting]:.2%} of a core ({min(values):.2%} to {max(values):.2%}), "
+              f"{middle[setting] / middle['off']:.3f} of off")
+    print(f"one open page: {middle['page'] - middle['off']:+.2%} of a core")
+
+
+if __name__ == "__main__":
+    main()
