@@ -51,3 +51,15 @@ export function claim(holds, text) {
   if (!holds) throw new Error(`not so: ${text}`);
   console.log(`ok: ${text}`);
 }
+
+/** Waits until there is such an element, and claims it. */
+export async function claimSeen(locator, text) {
+  await locator.first().waitFor();
+  claim(true, text);
+}
+
+/** Waits until there are so many elements, and claims that there are no more. */
+export async function claimCount(locator, count, text) {
+  await locator.nth(count - 1).waitFor();
+  claim(await locator.count() === count, text);
+}

@@ -2,16 +2,17 @@
 
 import fs from 'node:fs';
 
-import { claim, confirm, goTo } from './browser.mjs';
+import { claim, claimCount, claimSeen, confirm, goTo } from './browser.mjs';
 
 export async function fleet({ tab }) {
   await goTo(tab, 'Fleet');
   await tab.locator('.live .state').getByText('live').waitFor();
   const workers = tab.getByRole('table', { name: /Workers of the pool/ }).locator('tbody tr');
-  claim(await workers.count() === 4, 'the fleet has four workers');
-  claim(await tab.locator('.chart canvas').count() === 6, 'a pool has six charts');
+  await claimCount(workers, 4, 'the fleet has four workers');
+  await claimCount(tab.locator('.chart canvas'), 6, 'a pool has six charts');
   await tab.locator('.chart summary').first().click();
-  claim(await tab.locator('.chart-table tbody tr').count() > 0, 'a chart has a table with its numbers');
+  await claimSeen(tab.locator('.chart-table tbody tr'), 'a chart has a table with its numbers');
+  await claimSeen(workers.getByRole('img', { name: /^Tokens\/s/ }), 'a worker has a chart of its last minutes');
 
   const row = workers.filter({ hasText: 'mock-3' });
   await confirm(row, 'Drain');
@@ -42,8 +43,8 @@ export async function requests({ tab }) {
   await tab.getByRole('button', { name: 'Follow' }).click();
   await rows.first().getByRole('link').first().click();
   await tab.getByRole('table', { name: 'Candidates' }).first().waitFor();
-  claim(await tab.getByText('✓ answers').count() > 0, 'a request shows the chosen worker among the candidates');
-  claim(await tab.locator('.waterfall tbody tr').count() > 2, 'a request shows its stages');
+  await claimSeen(tab.getByText('✓ answers'), 'a request shows the chosen worker among the candidates');
+  await claimSeen(tab.locator('.waterfall tbody tr', { hasText: 'connect' }), 'a request shows its stages');
   await tab.getByLabel('Policy').selectOption('round-robin');
   await tab.getByRole('button', { name: 'Replay' }).click();
   await tab.locator('.notice', { hasText: 'round-robin' }).waitFor();
@@ -56,9 +57,9 @@ export async function cache({ tab }) {
   await tab.getByRole('button', { name: 'Look up' }).click();
   const found = tab.getByRole('table', { name: 'Cached share of the prompt by worker' }).locator('tbody tr');
   await found.first().waitFor();
-  claim(await found.count() === 4, 'a prompt is looked up at each worker');
+  await claimCount(found, 4, 'a prompt is looked up at each worker');
   await tab.getByRole('table', { name: 'Hottest prefixes' }).locator('tbody tr').first().waitFor();
-  claim(await tab.locator('.funnel tbody tr').count() === 4, 'the reuse funnel has four steps');
+  await claimCount(tab.locator('.funnel tbody tr'), 4, 'the reuse funnel has four steps');
 }
 
 export async function policies({ tab, component }) {
@@ -76,7 +77,7 @@ export async function policies({ tab, component }) {
   await tab.getByRole('table', { name: 'Changes' }).getByText('route-changed').first().waitFor();
   claim(true, 'the promotion is in the list of changes');
   await goTo(tab, 'Policies');
-  claim(await tab.getByText(/differs from the file/).count() === 1, 'the page shows the lines that make it permanent');
+  await claimCount(tab.getByText(/differs from the file/), 1, 'the page shows the lines that make it permanent');
   await confirm(decides, 'Retract');
   await decides.locator('strong', { hasText: before }).waitFor();
   claim(true, 'the canary is rolled back');
