@@ -7,7 +7,8 @@ CONDUCTOR and LOAD are release binaries (`cargo build --release -p conductor -p 
 each setting, with four backends and 1,000 requests a second of 1 KiB:
 
 - off: no traces, no access log, no scrapes, no page
-- page: the same with one open stream of the dashboard
+- traces: the same with traces on, of which none is sampled
+- page: as off, with one open stream of the dashboard
 - on: traces (1 % sampled), the access log in a file, a scrape each second, and one open stream
 
 Prints the CPU of the router's threads, by the scheduler's own count, as a share of one core.
@@ -28,7 +29,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from stack import Failure, free_ports, get, poll
 
 RATE, WARM_UP, WINDOW = 1_000, 2.0, 8.0
-SETTINGS = ("off", "page", "on")
+SETTINGS = ("off", "traces", "page", "on")
 
 
 class Sink(BaseHTTPRequestHandler):
@@ -51,9 +52,11 @@ def configuration(setting, port, backends, collector):
     workers = "".join(f'[[pools.chat.workers]]\nname = "w{number}"\nurl = "{url}"\n'
                       for number, url in enumerate(backends))
     head = f'[server]\nlisten = "127.0.0.1:{port}"\nadmin-listen = "127.0.0.1:{port + 1}"\n'
+    if setting in ("traces", "on"):
+        share = 0.01 if setting == "on" else 0
+        head += f'[traces]\nendpoint = "http://127.0.0.1:{collector}"\nsample = {share}\n'
     if setting == "on":
-        head += (f'[traces]\nendpoint = "http://127.0.0.1:{collector}"\nsample = 0.01\n'
-                 '[log]\naccess = "access.jsonl"\n')
+        head += '[log]\naccess = "access.jsonl"\n'
     return f'{head}[pools.chat]\n{workers}[[routes]]\npool = "chat"\npolicy = "round-robin"\n'
 
 
@@ -73,7 +76,8 @@ class Readers:
 
     def __init__(self, setting, admin):
         self.admin, self.ended, self.events, self.bytes = admin, threading.Event(), 0, 0
-        wanted = [self.page] * (setting != "off") + [self.scrape] * (setting == "on")
+        self.has_page, self.has_scrape = setting in ("page", "on"), setting == "on"
+        wanted = [self.page] * self.has_page + [self.scrape] * self.has_scrape
         self.threads = [threading.Thread(target=one, daemon=True) for one in wanted]
         for thread in self.threads:
             thread.start()
@@ -119,9 +123,9 @@ def measure(setting, conductor, load, folder):
         if generator.wait(60):
             raise Failure("the generator failed")
         readers.ended.set()
-        if setting != "off" and readers.events < WINDOW:
+        if readers.has_page and readers.events < WINDOW:
             raise Failure(f"the page got {readers.events} events")
-        if setting == "on" and not readers.bytes:
+        if readers.has_scrape and not readers.bytes:
             raise Failure("there was no scrape")
         report = json.loads(report.read_text())
         if report["requests_per_second"] < 0.98 * RATE or any(report["errors"].values()):

@@ -15,7 +15,7 @@ use routing::{
 };
 use tokenize::{Budget, Chat, FilePaths, Model, Rendered, TokenizationCache};
 
-use crate::{request_cases, trace_cases};
+use crate::trace_cases;
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
@@ -86,7 +86,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(
         "trace-notes",
-        "the notes of a request that is not sampled",
+        "the notes of a request that is sampled",
         100,
         trace_cases::noted,
     ),
@@ -95,24 +95,6 @@ pub(crate) const CASES: &[Case] = &[
         "the notes of a request, and its spans, which the exporter's thread makes",
         20,
         trace_cases::exported,
-    ),
-    case(
-        "request-1k",
-        "a whole request of a KiB through a router, with client and worker",
-        200,
-        request_cases::plain,
-    ),
-    case(
-        "request-1k-traces-0",
-        "the same while traces are on, and the request is not sampled",
-        200,
-        request_cases::unsampled,
-    ),
-    case(
-        "request-1k-traces-1",
-        "the same while traces are on, and the request is sampled",
-        200,
-        request_cases::sampled,
     ),
 ];
 

@@ -9,7 +9,6 @@
 mod baseline;
 mod cases;
 mod count;
-mod request_cases;
 mod trace_cases;
 
 use std::env;

@@ -1,4 +1,4 @@
-//! Cases of traces: the notes of one request that is not sampled, and the spans of one that is.
+//! Cases of traces: the notes of a sampled request, and its spans.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use routing::{Role, WorkerSpec};
 
 use crate::cases::Outcome;
 
-/// Takes the notes of requests that are dropped at their ends.
+/// Takes the notes of requests.
 pub(crate) fn noted(times: u32) -> Outcome {
     let (rule, worker) = (SamplingRule::new(0.0, None), worker());
     for seq in 0..times {
