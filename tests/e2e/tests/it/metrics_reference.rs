@@ -204,7 +204,7 @@ async fn families() -> BTreeMap<String, Family> {
 async fn the_reference_of_metrics_is_that_of_the_code() {
     let families = families().await;
     let names: BTreeSet<&str> = families.keys().map(String::as_str).collect();
-    for name in NEW.into_iter().chain(QUERIES.map(|(name, _)| name)) {
+    for name in NEW.iter().copied().chain(QUERIES.map(|(name, _)| name)) {
         assert!(names.contains(name), "{name} is not exposed");
     }
     let written = reference(&families);
