@@ -166,9 +166,10 @@ async fn a_key_file_that_changes_alone_is_noticed() {
 }
 
 /// Pages of the admin listener, with their methods.
-const ADMIN_PAGES: [(Method, &str); 9] = [
+const ADMIN_PAGES: [(Method, &str); 10] = [
     (Method::GET, "/admin/config"),
     (Method::GET, "/admin/policies"),
+    (Method::GET, "/admin/discovery"),
     (Method::GET, "/admin/feeds"),
     (Method::GET, "/admin/trials"),
     (Method::GET, "/admin/explain/x"),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use harness::{Client, TestRouter, eventually, route_all};
 use http::Method;
+use source_servers::HttpSd;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -19,7 +20,8 @@ const ENGINE: &str = "sk-of-the-engine-55ad";
 const ADMIN: &str = "sk-of-the-admin-07fe";
 const INDEXER: &str = "sk-of-the-indexer-b204";
 const MISTYPED: &str = "sk-of-the-cleint-93c1";
-const SECRETS: [&str; 5] = [CLIENT, ENGINE, ADMIN, INDEXER, MISTYPED];
+const REGISTRY: &str = "sk-of-the-registry-d18b";
+const SECRETS: [&str; 6] = [CLIENT, ENGINE, ADMIN, INDEXER, REGISTRY, MISTYPED];
 
 /// Buffer of all log lines.
 #[derive(Clone, Default)]
@@ -76,19 +78,26 @@ async fn with_keys(folder: &Path, workers: &str) -> TestRouter {
         ("engine", ENGINE),
         ("admin", ADMIN),
         ("indexer", INDEXER),
+        ("registry", REGISTRY),
     ];
     for (name, key) in files {
         std::fs::write(folder.join(name), key).unwrap();
     }
+    // It refuses each query.
+    let registry = HttpSd::start("[]").unwrap();
+    registry.require("another");
     let toml = format!(
         "admin-api-key = {{ file = {:?} }}\n[clients.x]\nkey = {{ file = {:?} }}\nrequests-per-minute = 1_000\n\
          [record]\nfile = {:?}\nsample = 1.0\ncolumns = \"all\"\n\
          [indexer]\nlisten = \"127.0.0.1:0\"\napi-key-file = {:?}\n\
+         [discovery.registry]\npool = \"chat\"\nhttp-sd = \"{}\"\nbearer = {{ file = {:?} }}\n\
          [pools.chat]\nauthorization = {{ file = {:?} }}\n{workers}{}",
         folder.join("admin"),
         folder.join("client"),
         folder.join("decisions.jsonl"),
         folder.join("indexer"),
+        registry.url(),
+        folder.join("registry"),
         folder.join("engine"),
         route_all("cache-aware"),
     );
@@ -131,6 +140,7 @@ async fn read_everything(router: &TestRouter, collected: &mut CollectedTexts) {
     for page in [
         "/admin/config",
         "/admin/policies",
+        "/admin/discovery",
         "/admin/feeds",
         "/admin/trials",
         "/admin/explain/asked",

@@ -40,7 +40,8 @@ async fn serves(router: &TestRouter, expected: &BTreeSet<String>) -> Value {
     let what = format!("in service: {} workers", expected.len());
     router
         .admin_shows("/status", &what, |page| {
-            let healthy = workers(page).filter(|worker| worker["health"] == "ok" || worker["health"] == "returning");
+            let healthy =
+                workers(page).filter(|worker| worker["health"] == "ok" || worker["health"] == "returning");
             let names: BTreeSet<String> = healthy
                 .filter_map(|worker| worker["name"].as_str().map(str::to_owned))
                 .collect();
