@@ -241,13 +241,13 @@ impl Keys {
                 continue;
             };
             let what = format!("`discovery.{}.{name}`", source.name);
-            let own = keep(bearer(key, what, &read), &mut problems);
+            let own = keep(bearer(key, what, read), &mut problems);
             keys.sources.extend(own.map(|own| (source.name.clone(), own)));
         }
         for pool in &config.pools {
             if let AuthorizationConfig::Key(key) = &pool.authorization {
                 let what = format!("`pools.{}.authorization`", pool.name);
-                let own = keep(bearer(key, what, &read), &mut problems);
+                let own = keep(bearer(key, what, read), &mut problems);
                 keys.pools.extend(own.map(|own| (pool.name.clone(), own)));
             }
             if let Some(curve) = &pool.events.curve {

@@ -262,10 +262,10 @@ mod tests {
     }
 
     /// Returns the next batch of requests' traces.
-    fn exported(spec: &TracingSpec) -> Vec<Box<RequestTrace>> {
+    fn exported(spec: &TracingSpec) -> Vec<RequestTrace> {
         let traces = spec.queue.next().traces.into_iter();
         let request = |trace| match trace {
-            QueuedTrace::Request(trace) => trace,
+            QueuedTrace::Request(trace) => *trace,
             QueuedTrace::Shadow(_) => panic!("no shadow was called"),
         };
         traces.map(request).collect()
