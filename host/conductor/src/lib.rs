@@ -14,6 +14,7 @@ mod metrics;
 pub mod open_files;
 mod reload;
 pub mod serve;
+mod service_manager;
 mod signals;
 pub mod start;
 mod tasks;

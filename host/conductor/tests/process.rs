@@ -52,3 +52,54 @@ fn the_allocator_gives_memory_back_in_a_thread_of_its_own() {
     drop(child.stdin.take());
     child.wait().unwrap();
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_service_manager_is_notified_of_the_start_of_reloads_and_of_the_stop() {
+    use std::os::unix::net::UnixDatagram;
+    use std::time::Duration;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let folder = tempfile::tempdir().unwrap();
+    let manager = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let next = || {
+        let mut datagram = [0; 1024];
+        let length = manager.recv(&mut datagram).unwrap();
+        String::from_utf8(datagram[..length].to_vec()).unwrap()
+    };
+    let config = folder.path().join("conductor.toml");
+    std::fs::write(
+        &config,
+        "policy-cache = false\n[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"off\"\ndrain-timeout = \"5s\"\n\
+         [pools.main]\nworkers = [{ url = \"http://127.0.0.1:1\" }]\n",
+    )
+    .unwrap();
+    let mut router = Command::new(env!("CARGO_BIN_EXE_conductor"))
+        .arg("--config")
+        .arg(&config)
+        .env("NOTIFY_SOCKET", folder.path().join("notify"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_raw(i32::try_from(router.id()).unwrap()).unwrap();
+    assert_eq!(next(), "READY=1\n");
+    // An unchanged configuration, and one that is refused: the router serves after both.
+    for text in [None, Some("no-such-key = 1")] {
+        if let Some(text) = text {
+            std::fs::write(&config, text).unwrap();
+        }
+        kill_process(pid, Signal::HUP).unwrap();
+        let reloading = next();
+        assert!(
+            reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
+            "{reloading}"
+        );
+        assert_eq!(next(), "READY=1\n");
+    }
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(next(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=15000000\n");
+    assert!(router.wait().unwrap().success());
+}

@@ -19,8 +19,8 @@ pub enum ReloadCommand {
     Changed,
     /// Reload now, and send the outcome.
     Asked(oneshot::Sender<ReloadAnswer>),
-    /// SIGHUP came: the outcome is logged.
-    Hangup,
+    /// SIGHUP came: log the outcome, then send.
+    Hangup(oneshot::Sender<()>),
     /// Add or remove an instance now, and send the outcome.
     Instance(
         InstanceChange,
@@ -59,7 +59,7 @@ mod tests {
     #[tokio::test]
     async fn a_thread_that_is_busy_or_has_ended_is_a_refusal() {
         let (commands, thread) = sync_channel(1);
-        commands.send(ReloadCommand::Hangup).unwrap();
+        commands.send(ReloadCommand::Changed).unwrap();
         let busy = send_command(&commands, ReloadCommand::Asked).await.unwrap_err();
         assert_eq!(busy.code, "busy");
         drop(thread);

@@ -34,7 +34,7 @@ use policy_store::{EngineOptions, MemoryWriter};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use proxy::DrainOutcome;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -50,10 +50,13 @@ use self::threads::{ThreadParts, Threads};
 use crate::indexer::Indexing;
 use crate::live_fleet::LiveFleet;
 use crate::reload::{FilePlan, Reloader};
+use crate::service_manager;
 use crate::tasks;
 
 /// Pause before a reload is sent again to a thread whose queue is full.
 const BUSY: Duration = Duration::from_millis(50);
+/// Longest wait, after the drain, for the report of the stop to the service manager.
+const REPORT: Duration = Duration::from_secs(1);
 
 /// Router that is ready to run.
 pub struct App {
@@ -219,10 +222,17 @@ impl App {
             tasks::spawn("indexer", indexer.run(Arc::clone(&proxy), background.clone()));
         }
         readiness.mark_ready();
+        let drain = limits.delay.saturating_add(limits.drain);
+        let life = tasks::spawn(
+            "service-manager",
+            service_manager::report_life(shutdown.clone(), drain),
+        );
         let admin = servers.addresses.admin.map(|admin| admin.to_string());
         info!(listen = %servers.addresses.clients, admin = admin.as_deref().unwrap_or("off"), "ready");
         let outcome = proxy::serve(servers.clients, proxy, client_pages, shutdown, limits).await;
         background.cancel();
+        // A drain without requests ends before the stop is reported.
+        drop(tokio::time::timeout(REPORT, life).await);
         threads.end().await;
         drop_in_background(heavy);
         ended(&outcome)
@@ -248,13 +258,22 @@ fn drop_in_background(heavy: impl Send + 'static) {
         .spawn(move || drop(heavy));
 }
 
-/// Sends every SIGHUP to the reload thread, which logs the outcome.
+/// Sends every SIGHUP to the reload thread, which logs the outcome, and reports the reload to the service manager. A
+/// SIGHUP during a reload begins another one after it.
 async fn pass_on(requests: Arc<Notify>, commands: SyncSender<ReloadCommand>, stop: CancellationToken) {
     let passing = async {
         loop {
             requests.notified().await;
-            while let Err(TrySendError::Full(_)) = commands.try_send(ReloadCommand::Hangup) {
+            service_manager::report_reloading().await;
+            let (logged, outcome_logged) = oneshot::channel();
+            let mut command = ReloadCommand::Hangup(logged);
+            while let Err(TrySendError::Full(refused)) = commands.try_send(command) {
+                command = refused;
                 tokio::time::sleep(BUSY).await;
+            }
+            // An error: the thread has ended, and the router stops.
+            if outcome_logged.await.is_ok() {
+                service_manager::report_reloaded().await;
             }
         }
     };

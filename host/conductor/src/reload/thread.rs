@@ -124,13 +124,17 @@ impl Reloader {
         None
     }
 
-    fn tell(&self, to: Option<oneshot::Sender<ReloadAnswer>>, outcome: ReloadOutcome) {
-        let Some(to) = to else {
-            outcome::log(&outcome, self.active.generation.0);
-            return;
-        };
-        let report = self.status.config();
-        drop(to.send(ReloadAnswer { outcome, report }));
+    fn tell(&self, to: ReloadRequester, outcome: ReloadOutcome) {
+        match to {
+            ReloadRequester::Signal(logged) => {
+                outcome::log(&outcome, self.active.generation.0);
+                drop(logged.send(()));
+            }
+            ReloadRequester::Page(to) => {
+                let report = self.status.config();
+                drop(to.send(ReloadAnswer { outcome, report }));
+            }
+        }
     }
 }
 
@@ -141,11 +145,19 @@ struct Look {
     is_open: bool,
 }
 
+/// Requester of a reload.
+enum ReloadRequester {
+    /// SIGHUP. The outcome is logged, and then the receiver is notified.
+    Signal(oneshot::Sender<()>),
+    /// An admin page, which gets the outcome.
+    Page(oneshot::Sender<ReloadAnswer>),
+}
+
 /// Commands that are not answered yet.
 enum Waiting {
-    /// Reload with the policies that have new versions since. Without a receiver, its outcome is logged.
+    /// Reload with the policies that have new versions since.
     Reload {
-        to: Option<oneshot::Sender<ReloadAnswer>>,
+        to: ReloadRequester,
         earlier: Vec<String>,
     },
     Instance(
@@ -173,8 +185,8 @@ impl Waiting {
         let reload = |to| Self::Reload { to, earlier: vec![] };
         Some(match commands {
             ReloadCommand::Changed => return None,
-            ReloadCommand::Hangup => reload(None),
-            ReloadCommand::Asked(to) => reload(Some(to)),
+            ReloadCommand::Hangup(logged) => reload(ReloadRequester::Signal(logged)),
+            ReloadCommand::Asked(to) => reload(ReloadRequester::Page(to)),
             ReloadCommand::Instance(change, to) => Self::Instance(change, to),
             ReloadCommand::Policy(change, to) => Self::Policy(change, to),
             ReloadCommand::Route(change, to) => Self::Route(change, to),
@@ -186,7 +198,7 @@ impl Waiting {
 /// Returns the cause of a round that answers these commands.
 fn cause(waiting: &[Waiting]) -> ChangeCause {
     let reload = waiting.iter().find_map(|waiting| match waiting {
-        Waiting::Reload { to, .. } => Some(to.is_some()),
+        Waiting::Reload { to, .. } => Some(matches!(to, ReloadRequester::Page(_))),
         _ => None,
     });
     match reload {
