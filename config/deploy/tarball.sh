@@ -1,0 +1,62 @@
+#!/bin/sh
+# Makes conductor-VERSION-x86_64-linux.tar.gz, and one with the debug info, from a release binary:
+#
+#   config/deploy/tarball.sh target/release/conductor target/packages
+#
+# The program needs the libraries below and at least the glibc below; the script fails if a build needs more.
+set -eu
+binary=$1
+out=$2
+root=$(cd "$(dirname "$0")/../.." && pwd)
+oldest_glibc=2.34
+# libstdc++ of GCC 12.
+oldest_glibcxx=3.4.30
+libraries='ld-linux-x86-64.so.2 libc.so.6 libgcc_s.so.1 libm.so.6 libstdc++.so.6'
+
+mkdir -p "$out"
+objcopy --only-keep-debug "$binary" "$out/conductor.debug"
+strip -o "$out/conductor" "$binary"
+(cd "$out" && objcopy --add-gnu-debuglink=conductor.debug conductor)
+
+# Prints the newest version of a library's symbols, and fails if it is newer than the promised one.
+check_version() {
+    found=$(objdump -T "$out/conductor" | grep -o "$1_[0-9.]*" | sed "s/$1_//" | sort -Vu | tail -1)
+    if [ "$(printf '%s\n%s\n' "$found" "$2" | sort -V | tail -1)" != "$2" ]; then
+        echo "the program needs $1 $found, but the packages promise $2" >&2
+        exit 1
+    fi
+    echo "$found"
+}
+needed=$(check_version GLIBC "$oldest_glibc")
+check_version GLIBCXX "$oldest_glibcxx" >/dev/null
+for library in $(objdump -p "$out/conductor" | sed -n 's/ *NEEDED *//p'); do
+    case " $libraries " in
+    *" $library "*) ;;
+    *)
+        echo "the program needs $library, which the packages do not name" >&2
+        exit 1
+        ;;
+    esac
+done
+
+version=$("$out/conductor" version | sed 's/conductor \([^,]*\),.*/\1/')
+name=conductor-$version-x86_64-linux
+stage=$out/$name
+rm -rf "$stage"
+mkdir -p "$stage/bin" "$stage/share/doc/conductor/examples" "$stage/lib/systemd/system" "$stage/etc/conductor/policies.d"
+cp "$out/conductor" "$stage/bin/"
+cp "$root/LICENSE" "$root/NOTICE" "$root/README.md" "$root/config/conductor.toml" "$stage/share/doc/conductor/"
+cp "$root"/config/examples/*.toml "$stage/share/doc/conductor/examples/"
+cp "$root/config/deploy/deb/conductor.toml" "$stage/etc/conductor/"
+cp "$root/config/deploy/systemd/conductor.service" "$stage/lib/systemd/system/"
+[ -s "$out/THIRD-PARTY.txt" ] || python3 "$root/config/deploy/third-party.py" >"$out/THIRD-PARTY.txt"
+cp "$out/THIRD-PARTY.txt" "$stage/share/doc/conductor/"
+# The same bytes for the same inputs: owners, times and order are fixed.
+pack() {
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$out" -cf - "$@" | gzip -n
+}
+pack "$name" >"$out/$name.tar.gz"
+pack conductor.debug >"$out/$name-debug.tar.gz"
+rm -rf "$stage"
+(cd "$out" && sha256sum "$name.tar.gz" "$name-debug.tar.gz" >"$name.sha256")
+echo "$name.tar.gz: needs glibc $needed (promised: $oldest_glibc), $(stat -c %s "$out/$name.tar.gz") bytes"

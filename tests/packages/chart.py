@@ -1,0 +1,200 @@
+"""Checks of the Helm chart: lint, renderings of value sets, Kubernetes' schemas, and the configuration inside."""
+import json
+import os
+import pathlib
+import re
+import tempfile
+
+import yaml
+from helm_python.chart import Chart, lint
+from jsonschema import Draft202012Validator
+from kubernetes_validate import utils as kubernetes
+
+from report import claim, output
+
+HERE = pathlib.Path(__file__).parent
+VERSION = "1.34"
+
+
+class Rendered:
+    """Objects of a rendering."""
+
+    def __init__(self, chart, values):
+        self.objects = []
+        for path, text in Chart.load(chart).render(values, name="edge", namespace="inference").items():
+            if not path.endswith(".txt"):
+                self.objects += [entry for entry in yaml.safe_load_all(text) if entry]
+
+    def all(self, kind):
+        return [entry for entry in self.objects if entry["kind"] == kind]
+
+    def one(self, kind):
+        found = self.all(kind)
+        claim(len(found) == 1, f"{len(found)} objects of kind {kind}")
+        return found[0]
+
+    @property
+    def pod(self):
+        return self.one("Deployment")["spec"]["template"]["spec"]
+
+    @property
+    def container(self):
+        return self.pod["containers"][0]
+
+    @property
+    def config(self):
+        return self.one("ConfigMap")["data"]["conductor.toml"]
+
+
+def validate(rendered):
+    """Validates every object strictly. The schema of PodMonitor has the fields that the chart uses."""
+    monitor = Draft202012Validator(json.loads((HERE / "podmonitor.schema.json").read_text()))
+    for entry in rendered.objects:
+        if entry["kind"] == "PodMonitor":
+            problems = [error.message for error in monitor.iter_errors(entry)]
+            claim(not problems, problems)
+        else:
+            kubernetes.validate(entry, VERSION, strict=True)
+    names = [(entry["kind"], entry["metadata"]["name"]) for entry in rendered.objects]
+    claim(len(set(names)) == len(names), f"one name for two objects: {names}")
+    return f"{len(names)} objects"
+
+
+def check_config(rendered, binary, policies):
+    """Checks the rendered conductor.toml by the program, without a warning besides those of the cluster."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "conductor.toml"
+        file.write_text(rendered.config.replace('"/policies"', f'"{policies}"'))
+        # Variables of the container, so that keys of the environment are there.
+        names = [variable["name"] for variable in rendered.container.get("env", [])]
+        environment = os.environ | {name: "a-key-of-the-checks" for name in names}
+        mistakes = json.loads(output(binary, "check", "--format", "json", file, env=environment))
+    # The admin listener is open to the cluster: a key comes from a Secret, or NOTES.txt warns.
+    mistakes = [mistake for mistake in mistakes if mistake["code"] not in ("open-listener", "plain-listener")]
+    claim(not mistakes, mistakes)
+
+
+def invariants(rendered):
+    """Claims that hold for every value set."""
+    pod, container, config = rendered.pod, rendered.container, rendered.config
+    drain = [int(re.search(rf'^{key} = "(\d+)s"$', config, re.M)[1]) for key in ("drain-delay", "drain-timeout")]
+    grace = pod["terminationGracePeriodSeconds"]
+    claim(grace > sum(drain), f"the grace period of {grace} s is shorter than the drain of {drain} s")
+    claim(container["readinessProbe"]["httpGet"]["path"] == "/readyz", "readiness is not /readyz")
+    claim(container["securityContext"]["readOnlyRootFilesystem"], "the root can be written")
+    claim(pod["securityContext"]["runAsNonRoot"], "the container may run as root")
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    claim("subPath" not in mounts["config"], "updates of the ConfigMap never reach a subPath")
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for key, port in (("listen", ports["http"]), ("admin-listen", ports["admin"])):
+        claim(f'\n{key} = "0.0.0.0:{port}"\n' in config, f"{key} is not on port {port}")
+    labels = rendered.one("Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    for service in rendered.all("Service"):
+        claim(service["spec"]["selector"].items() <= labels, "a Service does not select the pods")
+        claim(service["spec"]["ports"][0]["targetPort"] in ports, "a Service names no port of the pods")
+    if rendered.all("Role"):
+        verbs = {verb for rule in rendered.one("Role")["rules"] for verb in rule["verbs"]}
+        claim(verbs == {"get", "list", "watch"}, f"the role may {verbs}")
+    claim(pod["automountServiceAccountToken"] == bool(rendered.all("Role")), "a token without a role")
+
+
+def of_default(rendered):
+    kinds = {entry["kind"] for entry in rendered.objects}
+    claim(kinds == {"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}, kinds)
+    claim(rendered.one("Deployment")["spec"]["replicas"] == 2, "not two replicas")
+
+
+def of_everything(rendered):
+    rendered.one("Role"), rendered.one("RoleBinding")
+    credentials = rendered.one("PodMonitor")["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
+    claim(credentials == {"name": "conductor-keys", "key": "admin-key"}, credentials)
+    claim("replicas" not in rendered.one("Deployment")["spec"], "replicas compete with the autoscaler")
+    (metric,) = rendered.one("HorizontalPodAutoscaler")["spec"]["metrics"]
+    claim(metric["pods"]["metric"]["name"] == "conductor_queue_length", metric)
+    peers = rendered.one("NetworkPolicy")["spec"]["ingress"]
+    claim([rule["ports"][0]["port"] for rule in peers] == ["http", "admin"], peers)
+    claim(rendered.container["env"][0]["name"] == "ADMIN_API_KEY", "no admin key")
+
+
+def of_external(rendered):
+    (metric,) = rendered.one("HorizontalPodAutoscaler")["spec"]["metrics"]
+    claim(metric["external"]["metric"]["selector"]["matchLabels"] == {"pool": "main"}, metric)
+
+
+def policies_from(key):
+    def check(rendered):
+        (volume,) = [volume for volume in rendered.pod["volumes"] if volume["name"] == "policies"]
+        claim(key in volume, volume)
+        claim(rendered.config.startswith('policy-dir = "/policies"\n'), "policy-dir is not set")
+
+    return check
+
+
+def of_nats(rendered):
+    claim('[replicas.nats]\nurl = "nats://nats.inference:4222"\n' in rendered.config, rendered.config)
+
+
+def of_closed(rendered):
+    claim(len(rendered.all("Service")) == 1, "the admin port has a Service")
+    claim(not rendered.all("ServiceAccount"), "a service account is made")
+    claim(rendered.pod["serviceAccountName"] == "existing", "another service account")
+    claim(rendered.pod["terminationGracePeriodSeconds"] == 3600 + 20 + 15, "another grace period")
+    (rule,) = rendered.one("NetworkPolicy")["spec"]["ingress"]
+    claim(rule["ports"][0]["port"] == "http", "the admin port is open")
+
+
+CLAIMS = {
+    "default": of_default,
+    "everything": of_everything,
+    "external-metric": of_external,
+    "policies-configmap": policies_from("configMap"),
+    "policies-volume": policies_from("persistentVolumeClaim"),
+    "policies-image": policies_from("image"),
+    "nats": of_nats,
+    "closed": of_closed,
+}
+
+REFUSED = {
+    "an unknown value": {"replicaCout": 3},
+    "a number of the wrong type": {"replicaCount": "many"},
+    "a second table [server]": {"config": "[server]\nlisten = \"0.0.0.0:1\"\n"},
+    "a drain-timeout beside `drain`": {"serverConfig": 'drain-timeout = "1s"'},
+    "an address that is no URL of NATS": {"replicas": {"nats": {"url": "redis://a:1"}}},
+    "two sources of policies": {"policies": {"configMap": "a", "image": "b"}},
+    "a scrape with a key that is not there": {"podMonitor": {"enabled": True, "authorization": True}},
+}
+
+
+def refused(chart, values):
+    try:
+        Rendered(chart, values)
+    except Exception as error:
+        return str(error).strip().splitlines()[-1][:100]
+    claim(False, "it was rendered")
+
+
+def linted(chart, values):
+    result = lint(str(chart), values, strict=True)
+    worse = [message for message in result["messages"] if message["severity"] > 1]
+    claim(not result["errors"] and not worse, result)
+
+
+def run(report, chart, binary, policies):
+    """Runs all checks of the chart."""
+    for name, check in CLAIMS.items():
+        values = yaml.safe_load((HERE / "values" / f"{name}.yaml").read_text()) or {}
+
+        def rendering(values=values, check=check, name=name):
+            linted(chart, values)
+            rendered = Rendered(chart, values)
+            detail = validate(rendered)
+            invariants(rendered)
+            check(rendered)
+            # The table [replicas] is checked where the program knows it.
+            if name != "nats":
+                check_config(rendered, binary, policies)
+            return detail
+
+        report.check(f"chart, values {name}", rendering)
+    for name, values in REFUSED.items():
+        report.check(f"chart refuses {name}", refused, chart, values)
