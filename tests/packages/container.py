@@ -5,7 +5,7 @@ import re
 import subprocess
 import tempfile
 
-from install import free_port, probed, status, until
+from install import on_free_ports, probed, status, until
 from report import claim, output
 
 BUILDAH = ["buildah", "--storage-driver", "vfs"]
@@ -51,13 +51,11 @@ def built(root, storage):
 
 def started(root, storage):
     """Starts the router in a container of the image, on free ports, probes it and runs its health check."""
-    listen, admin = free_port(), free_port()
     container = buildah(storage, "from", "--pull-never", IMAGE)
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "conductor.toml"
-        text = (root / "config/deploy/container.toml").read_text()
-        text = text.replace("0.0.0.0:8080", f"127.0.0.1:{listen}").replace(":8081", f":{admin}")
-        config.write_text(text)
+        text, listen, admin = on_free_ports((root / "config/deploy/container.toml").read_text())
+        config.write_text(text.replace("0.0.0.0", "127.0.0.1"))
         os.chmod(folder, 0o755)
         buildah(storage, "copy", container, config, "/etc/conductor/conductor.toml")
         place = pathlib.Path(buildah(storage, "mount", container))

@@ -119,17 +119,28 @@ def deb(root, out):
         with tempfile.TemporaryDirectory() as folder:
             stage(root, out / "conductor", pathlib.Path(folder))
             os.chmod(folder, 0o755)
-            output("dpkg-deb", "--root-owner-group", "--build", folder, out)
+            output("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", folder, out)
         way = "dpkg-deb"
     (file,) = out.glob("conductor_*.deb")
     claim("/etc/conductor/conductor.toml" in output("dpkg-deb", "-I", file, "conffiles"), "no conffile")
     return f"{file.name} by {way}, {file.stat().st_size} bytes"
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+def free_ports(number):
+    """Returns different ports of the loopback, all free at this moment."""
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in taken]
+
+
+def on_free_ports(config):
+    """Returns a configuration with free ports, the one of the worker included, and the ports of the listeners."""
+    listen, admin, worker = free_ports(3)
+    for shipped, port in ((8080, listen), (8081, admin), (8000, worker)):
+        config = config.replace(f':{shipped}"', f':{port}"')
+    return config, listen, admin
 
 
 def status(port, path):
@@ -200,10 +211,10 @@ def installed(out, archive):
 
 def started(root):
     """Starts the installed router as its user, on free ports."""
-    listen, admin = free_port(), free_port()
     config = root / "etc/conductor/conductor.toml"
     original = config.read_text()
-    config.write_text(original.replace(":8080", f":{listen}").replace(":8081", f":{admin}"))
+    text, listen, admin = on_free_ports(original)
+    config.write_text(text)
     command = ["chroot", "--userspec=conductor:conductor", root, "/usr/bin/conductor", "serve"]
     command += ["--config", "/etc/conductor/conductor.toml"]
     environment = {"PATH": os.environ["PATH"], "CACHE_DIRECTORY": "/tmp"}

@@ -32,8 +32,7 @@ def claim(holds, text):
 
 def output(*command, **options):
     """Runs a command and returns its output. Raises with all of it if the command fails."""
-    ended = subprocess.run(
-        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
-    )
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True} | options
+    ended = subprocess.run([str(part) for part in command], **options)
     claim(ended.returncode == 0, f"{' '.join(map(str, command))}: exit {ended.returncode}\n{ended.stdout[-3000:]}")
     return ended.stdout

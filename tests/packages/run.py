@@ -6,6 +6,7 @@ Without names, all of them. README.md has the tools.
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -36,10 +37,12 @@ def sbom():
     output("cargo", "cyclonedx", "--format", "json", "--target", "x86_64-unknown-linux-gnu", "--manifest-path",
            "host/conductor/Cargo.toml", "--override-filename", "conductor.cdx", cwd=ROOT)
     # It writes one beside every manifest of the workspace.
-    for path in ROOT.glob("*/**/conductor.cdx.json"):
-        if path.parent == ROOT / "host/conductor":
-            shutil.copy(path, OUT / "conductor.cdx.json")
-        path.unlink()
+    members = json.loads(output("cargo", "metadata", "--no-deps", "--format-version", "1", cwd=ROOT, stderr=subprocess.PIPE))
+    for member in members["packages"]:
+        path = pathlib.Path(member["manifest_path"]).with_name("conductor.cdx.json")
+        if member["name"] == "conductor":
+            shutil.copy(path, OUT / path.name)
+        path.unlink(missing_ok=True)
     bill = json.loads((OUT / "conductor.cdx.json").read_text())
     names = {component["name"] for component in bill["components"]}
     for name in ("wasmtime", "tokio", "hyper", "rustls", "zmq", "tikv-jemallocator"):
