@@ -170,7 +170,7 @@ def probed(process, listen, admin):
         code, text = status(admin, "/readyz")
         claim(code == 503 and "no worker" in json.loads(text)["reason"], f"/readyz: {code} {text}")
         claim("conductor_build_info{" in status(admin, "/metrics")[1], "no metrics")
-        claim(status(listen, "/v1/models")[0] == 200, "no models page")
+        claim(status(listen, "/health")[0] == 200, "the client listener does not answer")
         process.send_signal(signal.SIGTERM)
         return process.wait(60)
     finally:
