@@ -128,7 +128,7 @@ impl Reloader {
         match to {
             ReloadRequester::Signal(logged) => {
                 outcome::log(&outcome, self.active.generation.0);
-                drop(logged.send(()));
+                let _ = logged.send(());
             }
             ReloadRequester::Page(to) => {
                 let report = self.status.config();
