@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bench_vocabulary::Words;
 use bytes::Bytes;
 use inference_api::{CachedTokensFilter, Endpoint, Tail, error_in_first_event, peek};
 use kv_index::{Holder, IndexLimits, Prompt, SharedPrefixIndex};
-use load::vocabulary::{self, Words};
 use routing::{
     Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId, WorkerLoad,
 };
@@ -254,7 +254,7 @@ fn streamed(times: u32) -> Outcome {
 /// Turns of so many bytes, and a new one of 256 bytes each time.
 fn turned(turns: usize, bytes: usize, times: u32) -> Outcome {
     let folder = tempfile::tempdir()?;
-    vocabulary::write_tokenizer(folder.path())?;
+    bench_vocabulary::write_tokenizer(folder.path())?;
     let paths = FilePaths {
         tokenizer: folder.path().to_path_buf(),
         chat_template: None,

@@ -22,4 +22,3 @@ pub mod proxy_cpu;
 mod readiness;
 pub mod soak;
 pub mod statistics;
-pub mod vocabulary;

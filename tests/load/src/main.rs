@@ -14,7 +14,7 @@ use load::generate::{self, Plan, PromptForm, StreamOf};
 use load::interrupt::Interrupt;
 use load::loopback::Loopback;
 use load::soak::{self, chaos, churn};
-use load::{figures, proxy_cpu, vocabulary};
+use load::{figures, proxy_cpu};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Mock backends, a load generator, and the bench of a proxy's CPU per request. Loopback only.
@@ -122,7 +122,8 @@ fn main() -> ExitCode {
         Command::Hostile(options) => {
             Interrupt::listen().and_then(|interrupt| soak::hostile::run(&options, &interrupt))
         }
-        Command::Tokenizer { into } => vocabulary::write_tokenizer(&into),
+        Command::Tokenizer { into } => bench_vocabulary::write_tokenizer(&into)
+            .with_context(|| format!("failed to write a tokenizer to `{}`", into.display())),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backends::MODEL;
-use crate::vocabulary::{self, Message, WORD_BYTES, WORDS, Words, word};
+use bench_vocabulary::{self as vocabulary, Message, WORD_BYTES, WORDS, Words, word};
 
 /// Number of prompt groups, and of conversations.
 pub(crate) const GROUPS: u64 = 16;

@@ -1,7 +1,7 @@
 //! Sizes, what is shared and what is not.
 
 use super::*;
-use crate::vocabulary;
+use bench_vocabulary as vocabulary;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -17,7 +17,7 @@ use crate::affinity;
 use crate::backends::kv::Publishers;
 use crate::generate::{self, Edge, Plan, Report};
 use crate::interrupt::Interrupt;
-use crate::vocabulary;
+use bench_vocabulary as vocabulary;
 
 /// The pause between two tokens of the streams, in microseconds: a quick model's pace.
 const TOKEN_SPACING_US: u64 = 10_000;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::account::Account;
 use crate::http::{Head, MessageReader, MessageSink};
 use crate::loopback::Loopback;
-use crate::vocabulary::Words;
+use bench_vocabulary::Words;
 
 /// Longer than the sum of the router's timeouts: such a request hangs.
 const HUNG_AFTER: Duration = Duration::from_secs(40);

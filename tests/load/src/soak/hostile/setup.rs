@@ -17,7 +17,7 @@ use crate::proxy_cpu::{Running, free_port};
 use crate::soak::client;
 use crate::soak::fleet::Fleet;
 use crate::soak::router::{Ready, start_process};
-use crate::vocabulary;
+use bench_vocabulary as vocabulary;
 
 /// Time limit of the start: a debug build compiles its policies slowly.
 const START: Duration = Duration::from_secs(120);

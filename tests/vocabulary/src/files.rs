@@ -1,12 +1,12 @@
 //! The tokenizer as the files that models come with: `tokenizer.json` and `tokenizer_config.json`.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use super::bpe;
+use crate::bpe;
 
 /// Words with the sign or space before them, single digits, runs of other signs, line ends, spaces: as recent models
 /// split.
@@ -20,14 +20,13 @@ const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message
 ///
 /// # Errors
 /// Where the folder cannot be written to.
-pub fn write_tokenizer(folder: &Path) -> Result<()> {
-    let failed = || format!("failed to write a tokenizer to `{}`", folder.display());
-    fs::create_dir_all(folder).with_context(failed)?;
+pub fn write_tokenizer(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
     for (name, content) in [
         ("tokenizer.json", tokenizer()),
         ("tokenizer_config.json", config()),
     ] {
-        fs::write(folder.join(name), content.to_string()).with_context(failed)?;
+        fs::write(folder.join(name), content.to_string())?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The bench's own language and its tokenizer: 2,000 words of three letters, each of which is one token with the space
+//! The benches' own language and its tokenizer: 2,000 words of three letters, each of which is one token with the space
 //! before it.
 //!
 //! The tokenizer is a byte-level BPE in the form of real models (merges, a splitting pattern, ChatML), so using it
@@ -14,12 +14,13 @@ pub use files::write_tokenizer;
 const CONSONANTS: &[u8; 20] = b"bcdfghjklmnpqrstvwxz";
 const VOWELS: &[u8; 5] = b"aeiou";
 /// Number of words.
-pub(crate) const WORDS: u64 = 20 * 5 * 20;
+pub const WORDS: u64 = 20 * 5 * 20;
 /// A word with a space before or behind it.
-pub(crate) const WORD_BYTES: usize = 4;
+pub const WORD_BYTES: usize = 4;
 
 /// Returns a word's three letters.
-pub(crate) fn word(number: u64) -> [u8; 3] {
+#[must_use]
+pub fn word(number: u64) -> [u8; 3] {
     let number = (number % WORDS) as usize;
     [
         CONSONANTS[number / 100],
@@ -60,15 +61,17 @@ impl Words {
 
 /// A message of a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) role: &'static str,
+pub struct Message {
+    /// Role in the conversation.
+    pub role: &'static str,
     /// Words and single spaces.
-    pub(crate) content: String,
+    pub content: String,
 }
 
 /// Returns the first tokens of a chat as the template renders it: of all messages, the last of which may go on behind
 /// its content.
-pub(crate) fn beginning(messages: &[Message]) -> Vec<u32> {
+#[must_use]
+pub fn beginning(messages: &[Message]) -> Vec<u32> {
     let mut tokens = Vec::new();
     for (index, message) in messages.iter().enumerate() {
         tokens.push(bpe::MESSAGE_START);

@@ -1,7 +1,7 @@
 //! The vocabulary and the merges, and how a single word is taken apart. Byte-level BPE as in GPT-2: each byte has a
 //! printable letter.
 
-use super::{CONSONANTS, VOWELS, WORDS, word};
+use crate::{CONSONANTS, VOWELS, WORDS, word};
 
 /// Bytes, pairs of consonant and vowel, words, words behind a space.
 const PAIRS_FROM: u32 = 256;
