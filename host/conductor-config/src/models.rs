@@ -75,6 +75,8 @@ pub enum ContentFormatConfig {
 pub struct TokensConfig {
     /// Memory limit of the tokenization cache, in bytes; 0 disables it.
     pub cache: u64,
+    /// Memory limit of the states of conversations, in bytes; 0 disables them.
+    pub conversations: u64,
     /// Longest body that is tokenized in the router, in bytes.
     pub longest: u64,
     /// A prompt with more new bytes than this is tokenized on a separate thread.
@@ -89,6 +91,7 @@ impl Default for TokensConfig {
     fn default() -> Self {
         Self {
             cache: 64 << 20,
+            conversations: 32 << 20,
             longest: 4 << 20,
             in_place: 2 << 10,
             threads: 1,
@@ -116,6 +119,7 @@ pub(crate) fn read_tokens(section: Option<Section<'_>>) -> TokensConfig {
     let count = |count: u64| u32::try_from(count).expect("within a range that ends at a u32");
     let config = TokensConfig {
         cache: tokens.size("cache", default.cache, CACHES),
+        conversations: tokens.size("conversations", default.conversations, CACHES),
         longest: tokens.size("longest", default.longest, LONGEST),
         in_place: tokens.size("in-place", default.in_place, IN_PLACE),
         threads: count(tokens.count("threads", u64::from(default.threads), 1..=64)),

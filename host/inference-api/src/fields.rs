@@ -1,12 +1,16 @@
 //! Fields of a body that routing may need, as slices of the body.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::object;
+use crate::object::{self, Member};
+
+/// Name of the list whose elements are read.
+const MESSAGES: &[u8] = b"messages";
 
 /// A valid JSON value, as it appears in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,19 +112,42 @@ fields!(
     vllm_xargs,
 );
 
-impl<'a> Fields<'a> {
-    /// Reads the fields, and the nesting depth of the body if known. If the fast reader refuses the body, the slow one
-    /// reads it.
-    pub(crate) fn read(body: &'a [u8]) -> Result<(Self, Option<usize>), serde_json::Error> {
-        if let Some((fields, depth)) = Self::read_quickly(body) {
-            return Ok((fields, Some(depth)));
+/// The fields of a body, and its structure as far as it is known.
+#[derive(Debug, Default)]
+pub(crate) struct ReadBody<'a> {
+    pub(crate) fields: Fields<'a>,
+    /// Nesting depth of the body.
+    pub(crate) depth: Option<usize>,
+    /// Positions of the elements of `messages` in its value; empty if they are unknown.
+    pub(crate) messages: Vec<Range<usize>>,
+}
+
+impl<'a> ReadBody<'a> {
+    /// Reads a body. If the fast reader refuses it, the slow one reads it.
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
+        if let Some(read) = Self::read_quickly(body) {
+            return Ok(read);
         }
-        serde_json::from_slice(body).map(|fields| (fields, None))
+        let fields = serde_json::from_slice(body)?;
+        Ok(Self {
+            fields,
+            ..Self::default()
+        })
     }
 
-    fn read_quickly(body: &'a [u8]) -> Option<(Self, usize)> {
-        let mut fields = Self::default();
-        let depth = object::read(body, |name, value| {
+    fn read_quickly(body: &'a [u8]) -> Option<Self> {
+        let mut fields = Fields::default();
+        let mut messages = Vec::new();
+        let depth = object::read(body, MESSAGES, |member| {
+            let Member {
+                name,
+                value,
+                elements,
+            } = member;
+            if name == MESSAGES {
+                messages.clear();
+                messages.extend_from_slice(elements);
+            }
             if let Some(place) = fields.place(name) {
                 // The last field of a name counts, as in engines.
                 *place = Some(Raw(simdutf8::basic::from_utf8(value).ok()?));
@@ -129,7 +156,11 @@ impl<'a> Fields<'a> {
             }
             Some(())
         })?;
-        Some((fields.without_nulls(), depth))
+        Some(Self {
+            fields: fields.without_nulls(),
+            depth: Some(depth),
+            messages,
+        })
     }
 }
 
@@ -180,8 +211,8 @@ mod tests {
         ) {
             let members: Vec<_> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
             let body = format!("{{{}}}", members.join(" , "));
-            if let Some((fields, _)) = Fields::read_quickly(body.as_bytes()) {
-                prop_assert_eq!(serde_json::from_str::<Fields<'_>>(&body).ok(), Some(fields), "{}", body);
+            if let Some(read) = ReadBody::read_quickly(body.as_bytes()) {
+                prop_assert_eq!(serde_json::from_str::<Fields<'_>>(&body).ok(), Some(read.fields), "{}", body);
             }
         }
     }
@@ -189,8 +220,8 @@ mod tests {
     #[test]
     fn the_last_of_several_fields_of_a_name_counts_in_both_ways() {
         let model = |body: &'static str| {
-            let (fields, _) = Fields::read(body.as_bytes()).unwrap();
-            fields.model.map(Raw::get)
+            let read = ReadBody::read(body.as_bytes()).unwrap();
+            read.fields.model.map(Raw::get)
         };
         assert_eq!(model(r#"{"model":"a","n":1,"model":"b"}"#), Some("\"b\""));
         // The slow reader handles a name with an escape.
@@ -203,9 +234,9 @@ mod tests {
     fn text_that_is_no_utf8_is_nowhere_a_field_or_a_name() {
         let bodies: [&[u8]; 2] = [b"{\"model\":\"\xff\"}", b"{\"\xff\":1}"];
         for body in bodies {
-            assert!(Fields::read(body).is_err());
+            assert!(ReadBody::read(body).is_err());
         }
         // The engine validates skipped fields.
-        assert!(Fields::read(b"{\"x\":\"\xff\"}").is_ok());
+        assert!(ReadBody::read(b"{\"x\":\"\xff\"}").is_ok());
     }
 }

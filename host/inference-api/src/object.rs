@@ -3,6 +3,8 @@
 //! It accepts only JSON as in RFC 8259. Some valid bodies are refused (a name with an escape, more than 128 nested
 //! brackets): then `serde_json` reads the body, which also has better error messages.
 
+use std::ops::Range;
+
 use memchr::memchr2;
 
 use crate::digits::DigitWord;
@@ -10,17 +12,25 @@ use crate::digits::DigitWord;
 /// Deepest nesting: one bit per bracket.
 const DEEPEST: u32 = 128;
 
-/// Calls `member` for each member of an object, with its name without quotes and its raw value. Returns the nesting
-/// depth including the object, or `None` if `member` does or the bytes are not accepted.
+/// A member of an object.
+pub(crate) struct Member<'a, 'r> {
+    /// Name without quotes.
+    pub(crate) name: &'a [u8],
+    /// Raw value.
+    pub(crate) value: &'a [u8],
+    /// Elements of the value if it is the list that was asked for, as positions in the value.
+    pub(crate) elements: &'r [Range<usize>],
+}
+
+/// Calls `member` for each member of an object. Also finds the elements of the lists that have the name `list`. Returns
+/// the nesting depth including the object, or `None` if `member` does or the bytes are not accepted.
 pub(crate) fn read<'a>(
     json: &'a [u8],
-    mut member: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>,
+    list: &[u8],
+    mut member: impl FnMut(Member<'a, '_>) -> Option<()>,
 ) -> Option<usize> {
-    let mut reader = ObjectReader {
-        json,
-        at: 0,
-        deepest: 0,
-    };
+    let mut reader = ObjectReader::of(json);
+    let mut elements = Vec::new();
     reader.expect(b'{')?;
     if !reader.skip_if(b'}') {
         loop {
@@ -30,8 +40,17 @@ pub(crate) fn read<'a>(
             }
             reader.skip_space();
             let start = reader.at;
-            reader.value()?;
-            member(name, &json[start..reader.at])?;
+            elements.clear();
+            if name == list && reader.peek() == Some(b'[') {
+                reader.list(&mut elements)?;
+            } else {
+                reader.value()?;
+            }
+            member(Member {
+                name,
+                value: &json[start..reader.at],
+                elements: &elements,
+            })?;
             if reader.skip_if(b'}') {
                 break;
             }
@@ -42,9 +61,23 @@ pub(crate) fn read<'a>(
     (reader.at == json.len()).then_some(1 + reader.deepest as usize)
 }
 
+/// Returns the positions of the elements of a JSON list. `None` if the text is no list, or is not accepted.
+#[must_use]
+pub fn list_elements(json: &str) -> Option<Vec<Range<usize>>> {
+    let mut reader = ObjectReader::of(json.as_bytes());
+    let mut elements = Vec::new();
+    if reader.peek() != Some(b'[') {
+        return None;
+    }
+    reader.list(&mut elements)?;
+    (reader.at == json.len()).then_some(elements)
+}
+
 struct ObjectReader<'a> {
     json: &'a [u8],
     at: usize,
+    /// Nesting of the list that is read element by element, if there is one.
+    outer: u32,
     /// Deepest nesting of a value of the object.
     deepest: u32,
 }
@@ -57,10 +90,9 @@ struct OpenBrackets {
 }
 
 impl OpenBrackets {
-    fn push(&mut self, is_object: bool) -> Option<()> {
+    fn push(&mut self, is_object: bool) {
         self.kinds = self.kinds << 1 | u128::from(is_object);
         self.depth += 1;
-        (self.depth <= DEEPEST).then_some(())
     }
 
     fn pop(&mut self) {
@@ -74,6 +106,45 @@ impl OpenBrackets {
 }
 
 impl<'a> ObjectReader<'a> {
+    fn of(json: &'a [u8]) -> Self {
+        Self {
+            json,
+            at: 0,
+            outer: 0,
+            deepest: 0,
+        }
+    }
+
+    /// Skips a list whose bracket is next, and adds the positions of its elements after that bracket.
+    fn list(&mut self, elements: &mut Vec<Range<usize>>) -> Option<()> {
+        let start = self.at;
+        self.at += 1;
+        self.outer = 1;
+        self.deepest = self.deepest.max(1);
+        if !self.skip_if(b']') {
+            loop {
+                self.skip_space();
+                let from = self.at - start;
+                self.value()?;
+                elements.push(from..self.at - start);
+                if self.skip_if(b']') {
+                    break;
+                }
+                self.expect(b',')?;
+            }
+        }
+        self.outer = 0;
+        Some(())
+    }
+
+    /// Opens a bracket.
+    fn open(&mut self, open: &mut OpenBrackets, is_object: bool) -> Option<()> {
+        open.push(is_object);
+        let depth = self.outer + open.depth;
+        self.deepest = self.deepest.max(depth);
+        (depth <= DEEPEST).then_some(())
+    }
+
     fn next(&mut self) -> Option<u8> {
         let byte = *self.json.get(self.at)?;
         self.at += 1;
@@ -117,8 +188,7 @@ impl<'a> ObjectReader<'a> {
             match self.next()? {
                 b'"' => drop(self.string()?),
                 b'{' => {
-                    open.push(true)?;
-                    self.deepest = self.deepest.max(open.depth);
+                    self.open(&mut open, true)?;
                     if !self.skip_if(b'}') {
                         self.name()?;
                         self.skip_space();
@@ -127,8 +197,7 @@ impl<'a> ObjectReader<'a> {
                     open.pop();
                 }
                 b'[' => {
-                    open.push(false)?;
-                    self.deepest = self.deepest.max(open.depth);
+                    self.open(&mut open, false)?;
                     if !self.skip_if(b']') {
                         continue;
                     }
@@ -271,17 +340,35 @@ mod tests {
     /// Returns the object as it was read, and its depth.
     fn rebuilt(json: &[u8]) -> Option<(Map<String, Value>, usize)> {
         let mut members = Map::new();
-        let depth = read(json, |name, value| {
-            let name = std::str::from_utf8(name).ok()?;
-            members.insert(name.to_owned(), serde_json::from_slice(value).ok()?);
-            Some(())
-        })?;
+        let depth = read(
+            json,
+            b"a",
+            |Member {
+                 name,
+                 value,
+                 elements,
+             }| {
+                let name = std::str::from_utf8(name).ok()?;
+                let read: Value = serde_json::from_slice(value).ok()?;
+                if name == "a" {
+                    let listed = elements
+                        .iter()
+                        .map(|at| serde_json::from_slice(&value[at.clone()]));
+                    let listed: Vec<Value> = listed.collect::<Result<_, _>>().ok()?;
+                    assert_eq!(read.as_array().unwrap_or(&Vec::new()), &listed);
+                }
+                members.insert(name.to_owned(), read);
+                Some(())
+            },
+        )?;
         Some((members, depth))
     }
 
     #[track_caller]
     fn check(json: &str, depth: Option<usize>) {
-        assert_eq!(read(json.as_bytes(), |_, _| Some(())), depth, "{json}");
+        for list in [&b""[..], b"a", b"b"] {
+            assert_eq!(read(json.as_bytes(), list, |_| Some(())), depth, "{json}");
+        }
     }
 
     #[test]
@@ -334,6 +421,28 @@ mod tests {
         check(r#"{"\u0061":1}"#, None);
     }
 
+    #[test]
+    fn a_list_has_the_elements_between_its_commas() {
+        let found = |json: &str| {
+            let elements = list_elements(json)?;
+            Some(
+                elements
+                    .into_iter()
+                    .map(|at| json[at].to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let expected = |elements: &[&str]| Some(elements.iter().map(|text| (*text).to_owned()).collect());
+        assert_eq!(found("[]"), expected(&[]));
+        assert_eq!(
+            found(r#"[ {"a":[1,2]} ,"x,]", 3]"#),
+            expected(&[r#"{"a":[1,2]}"#, r#""x,]""#, "3"])
+        );
+        for bad in ["", "{}", "[1", "[1,]", "[,1]", "[1]]", " [1]", "[1}"] {
+            assert_eq!(list_elements(bad), None, "{bad}");
+        }
+    }
+
     fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -376,7 +485,7 @@ mod tests {
                 Some(byte) => text[at] = byte,
                 None => drop(text.remove(at)),
             }
-            if read(&text, |_, _| Some(())).is_some() {
+            if read(&text, b"a", |_| Some(())).is_some() {
                 let accepted = serde_json::from_slice::<serde::de::IgnoredAny>(&text);
                 prop_assert!(accepted.is_ok(), "{}", String::from_utf8_lossy(&text));
             }
@@ -385,7 +494,7 @@ mod tests {
         #[test]
         fn random_bytes_are_read_as_serde_json_reads_them(body in "[{}\\[\\],:\"\\\\0-9eE.+ \\-atrufalsn]{0,24}") {
             let body = format!("{{{body}}}");
-            if read(body.as_bytes(), |_, _| Some(())).is_some() {
+            if read(body.as_bytes(), b"a", |_| Some(())).is_some() {
                 prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&body).is_ok(), "{}", body);
             }
         }

@@ -1,6 +1,7 @@
 //! Request inspection: reads the fields that routing needs in one pass, without copying text.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use thiserror::Error;
 
 use crate::digits::DigitWord;
 use crate::endpoint::{Endpoint, ModelField, PromptField};
-use crate::fields::{Fields, Raw};
+use crate::fields::{Fields, Raw, ReadBody};
 use crate::form::{Form, FormError, FormSize};
 use crate::nesting::is_deeper_than;
 use crate::query::{self, QueryError};
@@ -68,6 +69,8 @@ pub struct Peek<'a> {
     depth: Option<usize>,
     /// Sizes of a form.
     form: Option<FormSize>,
+    /// Positions of the elements of `messages` in its value.
+    messages: Vec<Range<usize>>,
 }
 
 /// Location of the prompt in the body, unparsed.
@@ -147,6 +150,7 @@ fn peek_form<'a>(endpoint: Endpoint, form: &Form<'a>, body: &'a [u8]) -> Peek<'a
         body,
         depth: Some(0),
         form: Some(form.size),
+        messages: Vec::new(),
     }
 }
 
@@ -156,7 +160,11 @@ fn peek_form<'a>(endpoint: Endpoint, form: &Form<'a>, body: &'a [u8]) -> Peek<'a
 /// # Errors
 /// [`BodyError`] if the body is not a JSON object.
 pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
-    let (fields, depth) = match Fields::read(body) {
+    let ReadBody {
+        fields,
+        depth,
+        messages,
+    } = match ReadBody::read(body) {
         Ok(read) => read,
         Err(source) if source.is_data() && !body.trim_ascii_start().starts_with(b"{") => {
             return Err(BodyError::NotAnObject);
@@ -187,6 +195,7 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, BodyError> {
         body,
         depth,
         form: None,
+        messages,
     })
 }
 
@@ -202,6 +211,13 @@ impl<'a> Peek<'a> {
     #[must_use]
     pub fn form_size(&self) -> Option<FormSize> {
         self.form
+    }
+
+    /// Returns the position of each message in the text of `messages`. Empty if there are none, or the body is written
+    /// in a form that only the slow reader accepts.
+    #[must_use]
+    pub fn message_positions(&self) -> &[Range<usize>] {
+        &self.messages
     }
 
     /// Returns the number of requested answers: `n`, else 1.

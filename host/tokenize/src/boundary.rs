@@ -17,6 +17,10 @@ pub(crate) struct BoundaryFinder {
     tokens: Option<AhoCorasick>,
     /// Cuts by pattern: the id of a token that a text may be cut after.
     cuts: Vec<Option<u32>>,
+    /// Texts of all tokens, sorted.
+    texts: Vec<Box<[u8]>>,
+    /// Length of the longest text.
+    longest: usize,
 }
 
 /// A position where a text may be cut: after an added token, or a seam between words
@@ -45,6 +49,8 @@ impl BoundaryFinder {
         let none = Self {
             tokens: None,
             cuts: Vec::new(),
+            texts: Vec::new(),
+            longest: 0,
         };
         let added = tokenizer.get_added_tokens_decoder();
         let raw: Vec<(u32, &AddedToken)> = added
@@ -65,8 +71,15 @@ impl BoundaryFinder {
                 && !token.single_word
                 && !token.content.starts_with(char::is_whitespace)
         };
+        let mut texts: Vec<Box<[u8]>> = raw
+            .iter()
+            .map(|(_, token)| token.content.as_bytes().into())
+            .collect();
+        texts.sort();
         match built {
             Ok(tokens) => Self {
+                longest: texts.iter().map(|text| text.len()).max().unwrap_or_default(),
+                texts,
                 tokens: Some(tokens),
                 cuts: raw
                     .iter()
@@ -87,5 +100,53 @@ impl BoundaryFinder {
                 id: Some(self.cuts[found.pattern().as_usize()]?),
             })
         })
+    }
+
+    /// Returns `true` if `text` with a boundary, whose token starts at `start`, has that boundary whatever follows it.
+    ///
+    /// The search decides from left to right. It decides otherwise only where a longer text completes a token that
+    /// `text` ends in.
+    pub(crate) fn is_fixed(&self, text: &str, start: usize) -> bool {
+        let bytes = text.as_bytes();
+        let from = (bytes.len() + 1).saturating_sub(self.longest);
+        (from..=start).all(|at| !self.begins_longer(&bytes[at..]))
+    }
+
+    /// Returns `true` if a token is longer than `rest` and begins with it.
+    fn begins_longer(&self, rest: &[u8]) -> bool {
+        let at = self.texts.partition_point(|text| **text <= *rest);
+        self.texts.get(at).is_some_and(|text| text.starts_with(rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boundary_that_a_longer_token_may_replace_is_not_fixed() {
+        let texts = ["<a>", "<a>\n\n", "<b>", "x<b>yz"];
+        let mut sorted: Vec<Box<[u8]>> = texts.iter().map(|text| text.as_bytes().into()).collect();
+        sorted.sort();
+        let finder = BoundaryFinder {
+            tokens: None,
+            cuts: Vec::new(),
+            texts: sorted,
+            longest: 6,
+        };
+        for (text, start, expected) in [
+            ("t<b>", 1, true),
+            ("t<a>", 1, false),
+            ("t<a>\n", 1, false),
+            ("t<a>\n\n", 1, true),
+            ("t<a>\nt", 1, true),
+            ("tx<b>", 2, false),
+            ("tx<b>y", 2, false),
+            ("tx<b>t", 2, true),
+            ("<b><", 0, true),
+            ("<b>", 0, true),
+        ] {
+            assert_eq!(finder.is_fixed(text, start), expected, "{text}");
+        }
     }
 }

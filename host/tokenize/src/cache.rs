@@ -1,273 +1,80 @@
-//! Tokenization cache by prefix: the next turn of a conversation tokenizes only its new part.
+//! Tokenization cache: the next turn of a conversation tokenizes only its new part.
 //!
-//! A text is cut after added tokens ([`crate::boundary`]). Each prefix that ends at a cut is a node: the tokens of its
-//! last piece, and a link to the node before. A node keeps its piece of text and is used only for equal text, so a
-//! hash collision costs a miss and never wrong tokens.
+//! It has two tables. Pieces: a text is cut after added tokens ([`crate::boundary`]), and each prefix that ends at a
+//! cut is a node. A node keeps its piece of text and is used only for equal text, so a hash collision costs a miss and
+//! never wrong tokens. Conversations: the state after a message, by the bytes of all messages up to it
+//! ([`crate::conversation`]).
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use lru::LruCache;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use crate::conversation::ConversationHash;
+use crate::node_table::NodeTable;
 
-/// Number of shards, so that few requests contend for one lock. Each lock is held for one lookup.
-const SHARDS: usize = 16;
-/// Overhead of a node in bytes: itself, its entry, the allocator's.
-const NODE_BYTES: usize = 240;
-/// Most nodes with successors that one eviction skips.
-const MOST_PASSED_OVER: usize = 8;
+/// One in so many continued conversations is compared with its whole rendering.
+const CHECK_EVERY: u64 = 256;
 
 /// Cache of all models of a router.
 #[derive(Debug)]
 pub struct TokenizationCache {
-    shards: Box<[Mutex<CacheShard>]>,
-    /// Bytes of live nodes, in the cache or in use.
-    bytes: Arc<AtomicUsize>,
-    limit: AtomicUsize,
-    /// Random per process, so that hash collisions cannot be prepared.
-    seed: u64,
+    pub(crate) pieces: NodeTable,
+    pub(crate) conversations: NodeTable,
+    pub(crate) hash: ConversationHash,
+    /// Number of continued conversations.
+    continued: AtomicU64,
 }
 
-/// Nodes by hash.
-type CacheShard = LruCache<u64, Arc<Node>>;
-
-/// Tokens of a text up to a cut.
-#[derive(Debug)]
-pub(crate) struct Node {
-    before: Option<Arc<Self>>,
-    model: u64,
-    text: Box<str>,
-    tokens: Box<[u32]>,
-    /// Number of tokens up to here, including earlier nodes.
-    pub(crate) count: usize,
-    all: Arc<AtomicUsize>,
+/// Memory of the two tables in bytes; with 0 a table stores nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Pieces of texts.
+    pub pieces: usize,
+    /// States of conversations.
+    pub conversations: usize,
 }
 
 impl TokenizationCache {
-    /// Creates a cache of at most `limit` bytes; with 0 it stores nothing.
+    /// Creates a cache of at most so many bytes, which keeps no conversations; with 0 it stores nothing.
     #[must_use]
-    pub fn new(limit: usize) -> Self {
-        let shard = |_| Mutex::new(LruCache::unbounded_with_hasher(RandomState::new()));
+    pub fn new(pieces: usize) -> Self {
+        Self::with_conversations(CacheLimits {
+            pieces,
+            conversations: 0,
+        })
+    }
+
+    /// Creates a cache within these limits.
+    #[must_use]
+    pub fn with_conversations(limits: CacheLimits) -> Self {
         Self {
-            shards: (0..SHARDS).map(shard).collect(),
-            bytes: Arc::default(),
-            limit: AtomicUsize::new(limit),
-            seed: RandomState::new().hash_one(0),
+            pieces: NodeTable::new(limits.pieces),
+            conversations: NodeTable::new(limits.conversations),
+            hash: ConversationHash::new(),
+            continued: AtomicU64::new(0),
         }
     }
 
-    /// Sets the limit, with immediate effect.
-    pub fn set_limit(&self, limit: usize) {
-        self.limit.store(limit, Ordering::Relaxed);
-        self.evict(0);
+    /// Sets the limits, with immediate effect.
+    pub fn set_limits(&self, limits: CacheLimits) {
+        self.pieces.set_limit(limits.pieces);
+        self.conversations.set_limit(limits.conversations);
     }
 
-    /// Returns the used memory in bytes.
+    /// Returns the memory of the pieces in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.pieces.bytes()
     }
 
-    /// Returns the hash of a text that continues with `piece`.
-    pub(crate) fn hash(&self, model: u64, before: Option<u64>, piece: &str) -> u64 {
-        let seed = before.unwrap_or_else(|| self.seed.wrapping_add(model));
-        xxh3_64_with_seed(piece.as_bytes(), seed)
+    /// Returns the memory of the conversations' states in bytes.
+    #[must_use]
+    pub fn conversation_bytes(&self) -> usize {
+        self.conversations.bytes()
     }
 
-    /// Returns the node of a prefix.
-    pub(crate) fn get(&self, model: u64, hash: u64, prefix: &str) -> Option<Arc<Node>> {
-        let found = self.shard(hash).get(&hash).cloned()?;
-        found.is_of(model, prefix).then_some(found)
-    }
-
-    /// Adds the tokens of a prefix's last piece. The returned node is usable even if the cache has no room for it.
-    pub(crate) fn insert(
-        &self,
-        model: u64,
-        hash: u64,
-        before: Option<Arc<Node>>,
-        text: &str,
-        tokens: &[u32],
-    ) -> Arc<Node> {
-        let node = Arc::new(Node {
-            model,
-            count: tokens.len() + before.as_ref().map_or(0, |before| before.count),
-            before,
-            text: text.into(),
-            tokens: tokens.into(),
-            all: Arc::clone(&self.bytes),
-        });
-        self.bytes.fetch_add(node.size(), Ordering::Relaxed);
-        if self.limit.load(Ordering::Relaxed) == 0 {
-            return node;
-        }
-        // Dropped after the lock is released: a whole chain may depend on it.
-        let replaced = self.shard(hash).put(hash, Arc::clone(&node));
-        drop(replaced);
-        self.evict(hash);
-        node
-    }
-
-    /// Evicts the least recently used nodes above the limit, starting with the shard of the latest addition.
-    fn evict(&self, from: u64) {
-        let limit = self.limit.load(Ordering::Relaxed);
-        let mut empty = 0;
-        let mut at = from;
-        while self.bytes() > limit && empty < SHARDS {
-            match self.evict_one(at, from) {
-                Some(evicted) => {
-                    drop(evicted);
-                    empty = 0;
-                }
-                None => empty += 1,
-            }
-            at = at.wrapping_add(1);
-        }
-    }
-
-    fn evict_one(&self, at: u64, newest: u64) -> Option<Arc<Node>> {
-        let mut shard = self.shard(at);
-        for _ in 0..MOST_PASSED_OVER {
-            let (hash, node) = shard.pop_lru()?;
-            // Removing it frees nothing while successors link to it.
-            if Arc::strong_count(&node) == 1 {
-                return Some(node);
-            }
-            shard.put(hash, node);
-        }
-        // Many in a row have successors, and more follow: one of them has to go.
-        let more = shard.len() > MOST_PASSED_OVER;
-        let (hash, node) = more.then(|| shard.pop_lru()).flatten()?;
-        if hash == newest {
-            shard.put(hash, node);
-            return None;
-        }
-        Some(node)
-    }
-
-    fn shard(&self, hash: u64) -> MutexGuard<'_, CacheShard> {
-        let shard = &self.shards[hash as usize % SHARDS];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Node {
-    fn size(&self) -> usize {
-        NODE_BYTES + self.text.len() + size_of_val(&*self.tokens)
-    }
-
-    /// Returns `true` if this is the node of a text.
-    fn is_of(&self, model: u64, prefix: &str) -> bool {
-        let mut rest = prefix.as_bytes();
-        let mut node = Some(self);
-        while let Some(piece) = node {
-            match rest.strip_suffix(piece.text.as_bytes()) {
-                Some(before) if piece.model == model => rest = before,
-                _ => return false,
-            }
-            node = piece.before.as_deref();
-        }
-        rest.is_empty()
-    }
-
-    /// Appends the tokens of the text up to here.
-    pub(crate) fn tokens_into(&self, out: &mut Vec<u32>) {
-        out.reserve(self.count);
-        let mut pieces = Vec::new();
-        let mut node = Some(self);
-        while let Some(piece) = node {
-            pieces.push(&*piece.tokens);
-            node = piece.before.as_deref();
-        }
-        for piece in pieces.into_iter().rev() {
-            out.extend_from_slice(piece);
-        }
-    }
-}
-
-impl Drop for Node {
-    /// Drops the chain by iteration: it may be too long for recursive drops.
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.size(), Ordering::Relaxed);
-        let mut before = self.before.take();
-        while let Some(mut node) = before.and_then(Arc::into_inner) {
-            before = node.before.take();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn keep(
-        cache: &TokenizationCache,
-        before: Option<(u64, Arc<Node>)>,
-        text: &str,
-        tokens: &[u32],
-    ) -> (u64, Arc<Node>) {
-        let hash = cache.hash(1, before.as_ref().map(|(hash, _)| *hash), text);
-        (
-            hash,
-            cache.insert(1, hash, before.map(|(_, node)| node), text, tokens),
-        )
-    }
-
-    #[test]
-    fn a_prefix_has_the_tokens_of_all_its_pieces() {
-        let cache = TokenizationCache::new(1 << 20);
-        let first = keep(&cache, None, "ab", &[1, 2]);
-        let (hash, _) = keep(&cache, Some(first), "c", &[3]);
-        let node = cache.get(1, hash, "abc").unwrap();
-        let mut tokens = vec![9];
-        node.tokens_into(&mut tokens);
-        assert_eq!(tokens, [9, 1, 2, 3]);
-    }
-
-    #[test]
-    fn another_text_or_model_of_the_same_hash_is_a_miss() {
-        let cache = TokenizationCache::new(1 << 20);
-        let (hash, _) = keep(&cache, None, "ab", &[1, 2]);
-        assert!(cache.get(1, hash, "ax").is_none());
-        assert!(cache.get(1, hash, "abb").is_none());
-        assert!(cache.get(2, hash, "ab").is_none());
-        assert!(cache.get(1, hash, "ab").is_some());
-    }
-
-    #[test]
-    fn memory_stays_within_the_limit_and_the_latest_stays() {
-        let limit = 100 * (NODE_BYTES + 20);
-        let cache = TokenizationCache::new(limit);
-        let mut last = None;
-        for number in 0..10_000 {
-            let before = if number % 5 == 0 { None } else { last };
-            last = Some(keep(&cache, before, &format!("{number:08}"), &[number, 1, 2]));
-            assert!(cache.bytes() <= limit + 5 * (NODE_BYTES + 20));
-        }
-        let (hash, node) = last.unwrap();
-        assert_eq!(node.count, 15);
-        drop(node);
-        assert!(
-            cache
-                .get(1, hash, "0000999500009996000099970000999800009999")
-                .is_some()
-        );
-        cache.set_limit(0);
-        assert_eq!(cache.bytes(), 0);
-    }
-
-    #[test]
-    fn a_long_chain_is_dropped_without_much_stack() {
-        let cache = TokenizationCache::new(usize::MAX);
-        let mut last = None;
-        for _ in 0..100_000 {
-            last = Some(keep(&cache, last, "x", &[1]));
-        }
-        let bytes = Arc::clone(&cache.bytes);
-        drop(cache);
-        drop(last);
-        assert_eq!(bytes.load(Ordering::Relaxed), 0);
+    /// Counts a continued conversation. Returns `true` if it is to be compared with its whole rendering.
+    pub(crate) fn samples_this(&self) -> bool {
+        self.continued
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(CHECK_EVERY)
     }
 }

@@ -1,6 +1,8 @@
 //! Chat template variables: a chat request converted as in vLLM. Contents become text or parts, arguments of tool
 //! calls objects, tools the fields of the API.
 
+use std::ops::Range;
+
 use minijinja::value::{Value, ValueKind};
 use thiserror::Error;
 
@@ -28,6 +30,9 @@ pub struct Chat<'a> {
     pub continue_final_message: Option<&'a str>,
     /// `add_special_tokens`; false if absent.
     pub add_special_tokens: Option<&'a str>,
+    /// Positions of the elements in the text of `messages`, all of them; empty if they are unknown. Then the chat
+    /// continues no known conversation.
+    pub positions: &'a [Range<usize>],
 }
 
 /// A chat cannot be rendered here.
@@ -52,6 +57,8 @@ const BILLING_LINE: &str = "x-anthropic-billing-header";
 /// Variables of a template.
 pub(crate) struct TemplateVariables {
     pub(crate) messages: Vec<Value>,
+    /// Messages as sent.
+    pub(crate) given: Vec<Message>,
     pub(crate) tools: Value,
     pub(crate) documents: Value,
     pub(crate) add_generation_prompt: bool,
@@ -97,6 +104,7 @@ impl Chat<'_> {
         };
         Ok(TemplateVariables {
             messages,
+            given,
             tools: self.tools()?,
             documents: optional(self.documents)?,
             add_generation_prompt,

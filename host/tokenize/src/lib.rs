@@ -1,8 +1,8 @@
 //! Tokenization in the router, equal to the engine's: chat templates, Hugging Face tokenizers, and a cache of tokens,
 //! which limits the cost of a conversation's next turn to its new part.
 //!
-//! Start with [`Model`]. A prompt passes [`Model::render`], [`Model::prepare`] and [`Model::complete`]. The first two
-//! are cheap; the last one takes time for each new byte, within a [`Budget`]. The crate does not know HTTP, threads,
+//! Start with [`Model`]. A text passes [`Model::prepare`] and [`Model::complete`], a chat [`Model::prepare_chat`] and
+//! [`Model::complete`]. The first is cheap; the last takes time for each new byte, within a [`Budget`]. The crate does not know HTTP, threads,
 //! or clients.
 
 mod automaton;
@@ -10,14 +10,18 @@ mod boundary;
 mod budget;
 mod cache;
 mod chat;
+mod clock_use;
 mod config;
 mod content_format;
+mod conversation;
 mod error;
 mod fast_path;
 mod files;
 mod message;
 mod model;
+mod node_table;
 mod probe;
+mod prompt;
 mod split;
 mod strftime;
 mod sums;
@@ -26,11 +30,12 @@ mod value;
 mod word_cache;
 
 pub use budget::Budget;
-pub use cache::TokenizationCache;
+pub use cache::{CacheLimits, TokenizationCache};
 pub use chat::{Chat, ChatError};
 pub use content_format::ContentFormat;
 pub use error::{EncodeError, LoadError};
 pub use files::{FileError, FilePaths, Files, Stamp};
-pub use model::{Model, Prepared, Rendered, Tokens};
+pub use model::{Model, Rendered};
 pub use probe::TemplateFacts;
+pub use prompt::{Prepared, Tokens};
 pub use template::TemplateError;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use aho_corasick::AhoCorasick;
 use minijinja::value::Value;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -29,6 +30,27 @@ impl Message {
                 found.find_map(|(key, value)| (key.as_str() == Some(name)).then_some(value))
             }
         }
+    }
+
+    /// Returns a field that is text.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.field(name)?.as_str()
+    }
+
+    /// Returns `true` if a text of the content has one of the patterns.
+    pub(crate) fn content_matches(&self, patterns: &AhoCorasick) -> bool {
+        let Some(content) = self.field("content") else {
+            return false;
+        };
+        if let Some(text) = content.as_str() {
+            return patterns.is_match(text);
+        }
+        content.try_iter().into_iter().flatten().any(|part| {
+            let texts = ["text", "refusal", "thinking", "name"].map(|name| part.get_attr(name).ok());
+            let own = part.as_str().is_some_and(|text| patterns.is_match(text));
+            let mut texts = texts.iter().flatten().filter_map(|text| text.as_str());
+            own || texts.any(|text| patterns.is_match(text))
+        })
     }
 
     /// Returns a field, unless it is absent or null.

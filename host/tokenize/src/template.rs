@@ -9,7 +9,9 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use thiserror::Error as ThisError;
 
+use crate::clock_use::ClockUse;
 use crate::content_format::{self, ContentFormat};
+use crate::conversation;
 use crate::strftime::strftime;
 use crate::sums;
 use crate::value::{self, JsonStyle, LONGEST_TEXT};
@@ -48,6 +50,8 @@ const TOOL_USE: &str = "tool_use";
 pub(crate) struct ChatTemplates {
     environment: Environment<'static>,
     facts: BTreeMap<String, TemplateProperties>,
+    /// Texts that the templates mention.
+    literals: BTreeMap<String, Vec<String>>,
 }
 
 /// Properties of a template.
@@ -60,6 +64,8 @@ pub(crate) struct TemplateProperties {
     pub(crate) reads_content: bool,
     /// The template accepts only leading system messages.
     pub(crate) refuses_inline_system: bool,
+    /// The template prints the time.
+    pub(crate) now: ClockUse,
 }
 
 impl ChatTemplates {
@@ -69,13 +75,18 @@ impl ChatTemplates {
     ) -> Result<Self, TemplateError> {
         let mut environment = environment();
         let mut facts = BTreeMap::new();
+        let mut literals = BTreeMap::new();
         for (name, source) in sources {
             let read = TemplateProperties {
                 format: ContentFormat::String,
                 knows_developer: source.contains("\"developer\"") || source.contains("'developer'"),
                 reads_content: source.contains("content"),
                 refuses_inline_system: refuses_inline_system(&source),
+                now: ClockUse::of(&source),
             };
+            if let Some(found) = conversation::literals(&source) {
+                literals.insert(name.clone(), found);
+            }
             let source = without_generation_tags(&source);
             let refused = |source| TemplateError {
                 name: name.clone(),
@@ -91,7 +102,16 @@ impl ChatTemplates {
                 .map_err(refused)?;
             facts.insert(name.clone(), TemplateProperties { format, ..read });
         }
-        Ok(Self { environment, facts })
+        Ok(Self {
+            environment,
+            facts,
+            literals,
+        })
+    }
+
+    /// Returns the texts that a template mentions; `None` if they are too many.
+    pub(crate) fn literals(&self, name: &str) -> Option<&[String]> {
+        self.literals.get(name).map(Vec::as_slice)
     }
 
     /// Returns the name and the properties of the template for a chat with or without tools.

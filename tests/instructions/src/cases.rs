@@ -8,12 +8,12 @@ use std::time::SystemTime;
 
 use bench_vocabulary::Words;
 use bytes::Bytes;
-use inference_api::{CachedTokensFilter, Endpoint, Tail, error_in_first_event, peek};
+use inference_api::{CachedTokensFilter, Endpoint, Peek, PromptParts, Tail, error_in_first_event, peek};
 use kv_index::{Holder, IndexLimits, Prompt, SharedPrefixIndex};
 use routing::{
     Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId, WorkerLoad,
 };
-use tokenize::{Budget, Chat, FilePaths, Model, Rendered, TokenizationCache};
+use tokenize::{Budget, CacheLimits, Chat, FilePaths, Model, Rendered, TokenizationCache, Tokens};
 
 use crate::trace_cases;
 
@@ -83,6 +83,24 @@ pub(crate) const CASES: &[Case] = &[
     ),
     case("turn-1k", "the same of a KiB, in three messages", 20, |times| {
         turned(2, 400, times)
+    }),
+    case(
+        "known-32k",
+        "the turn of turn-32k, with the conversation known up to the last question but one",
+        10,
+        |times| known(30, 1_000, times),
+    ),
+    case("known-1k", "the same of a KiB, in three messages", 20, |times| {
+        known(2, 400, times)
+    }),
+    case(
+        "fresh-32k",
+        "a conversation of 32 KiB of which nothing is known but its words",
+        3,
+        |times| fresh(31, 1_000, times),
+    ),
+    case("fresh-1k", "the same of a KiB, in three messages", 20, |times| {
+        fresh(3, 400, times)
     }),
     case(
         "trace-notes",
@@ -251,40 +269,99 @@ fn streamed(times: u32) -> Outcome {
     Ok(())
 }
 
+/// Model, caches and words of a conversation.
+struct Setting {
+    model: Model,
+    cache: TokenizationCache,
+    words: Words,
+}
+
+impl Setting {
+    /// Creates a setting whose tokenizer has met the words of the language before.
+    fn new(conversations: usize) -> Result<Self, Box<dyn Error>> {
+        let folder = tempfile::tempdir()?;
+        bench_vocabulary::write_tokenizer(folder.path())?;
+        let paths = FilePaths {
+            tokenizer: folder.path().to_path_buf(),
+            chat_template: None,
+        };
+        let model = Model::load(&paths.read()?, None)?;
+        let cache = TokenizationCache::with_conversations(CacheLimits {
+            pieces: 64 << 20,
+            conversations,
+        });
+        let mut words = Words::of(3);
+        let all = Rendered::text(words.text(64 << 10), false);
+        model.complete(model.prepare(all, &cache), &cache, &mut Budget::unlimited())?;
+        Ok(Self { model, cache, words })
+    }
+
+    /// Returns the body of a conversation whose messages have so many bytes.
+    fn body(&mut self, messages: &[usize]) -> String {
+        let message = |(at, bytes): (usize, &usize)| {
+            let role = ["user", "assistant"][at % 2];
+            format!(r#"{{"role":"{role}","content":"{}"}}"#, self.words.text(*bytes))
+        };
+        let messages: Vec<_> = messages.iter().enumerate().map(message).collect();
+        format!(r#"{{"model":"bench","messages":[{}]}}"#, messages.join(","))
+    }
+
+    /// Tokenizes a request's prompt.
+    fn tokens(&self, peek: &Peek<'_>) -> Result<Tokens, Box<dyn Error>> {
+        let Some(PromptParts::Chat(parts)) = peek.prompt_parts() else {
+            return Err("the body is no chat".into());
+        };
+        let chat = Chat {
+            messages: &parts.messages,
+            positions: peek.message_positions(),
+            ..Chat::default()
+        };
+        let prepared = self
+            .model
+            .prepare_chat(&chat, SystemTime::UNIX_EPOCH, &self.cache)?;
+        Ok(self
+            .model
+            .complete(prepared, &self.cache, &mut Budget::unlimited())?)
+    }
+}
+
 /// Turns of so many bytes, and a new one of 256 bytes each time.
 fn turned(turns: usize, bytes: usize, times: u32) -> Outcome {
-    let folder = tempfile::tempdir()?;
-    bench_vocabulary::write_tokenizer(folder.path())?;
-    let paths = FilePaths {
-        tokenizer: folder.path().to_path_buf(),
-        chat_template: None,
-    };
-    let model = Model::load(&paths.read()?, None)?;
-    let cache = TokenizationCache::new(64 << 20);
-    let mut words = Words::of(3);
-    // The words of this language; the texts of the turns are new all the same.
-    let all = Rendered::text(words.text(64 << 10), false);
-    model.complete(model.prepare(all, &cache), &cache, &mut Budget::unlimited())?;
-    let mut history = String::from("[");
-    for turn in 0..turns {
-        let role = ["user", "assistant"][turn % 2];
-        history += &format!(r#"{{"role":"{role}","content":"{}"}},"#, words.text(bytes));
+    let mut setting = Setting::new(0)?;
+    next_turns(&mut setting, turns, bytes, times).map(drop)
+}
+
+/// The same, with known conversations.
+fn known(turns: usize, bytes: usize, times: u32) -> Outcome {
+    let mut setting = Setting::new(64 << 20)?;
+    let continued = next_turns(&mut setting, turns, bytes, times)?;
+    if continued < times {
+        return Err(format!("{continued} of {times} turns were continued").into());
     }
+    Ok(())
+}
+
+/// Returns the number of continued turns.
+fn next_turns(setting: &mut Setting, turns: usize, bytes: usize, times: u32) -> Result<u32, Box<dyn Error>> {
+    let body = setting.body(&vec![bytes; turns]);
+    let history = body.strip_suffix("]}").ok_or("a body")?;
+    let mut continued = 0;
     for _ in 0..=times {
-        let messages = format!(r#"{history}{{"role":"user","content":"{}"}}]"#, words.text(256));
-        let chat = Chat {
-            messages: &messages,
-            tools: None,
-            documents: None,
-            reasoning_effort: None,
-            chat_template_kwargs: None,
-            add_generation_prompt: None,
-            continue_final_message: None,
-            add_special_tokens: None,
-        };
-        let rendered: Rendered = model.render(&chat, SystemTime::UNIX_EPOCH)?;
-        let prepared = model.prepare(rendered, &cache);
-        black_box(model.complete(prepared, &cache, &mut Budget::unlimited())?);
+        let question = setting.words.text(256);
+        let body = format!(r#"{history},{{"role":"user","content":"{question}"}}]}}"#);
+        let peek = peek(Endpoint::ChatCompletions, body.as_bytes())?;
+        continued += u32::from(black_box(setting.tokens(&peek)?).is_continued);
+    }
+    Ok(continued)
+}
+
+/// New messages of so many bytes each time.
+fn fresh(messages: usize, bytes: usize, times: u32) -> Outcome {
+    let mut setting = Setting::new(64 << 20)?;
+    for _ in 0..times {
+        let body = setting.body(&vec![bytes; messages]);
+        let peek = peek(Endpoint::ChatCompletions, body.as_bytes())?;
+        black_box(setting.tokens(&peek)?);
     }
     Ok(())
 }

@@ -131,6 +131,7 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
     } else {});
     let tokens = differing!(&was.tokens, &is.tokens, TokensConfig {
         cache: "tokens.cache",
+        conversations: "tokens.conversations",
         longest: "tokens.longest",
         in_place: "tokens.in-place",
         threads: "tokens.threads",

@@ -38,6 +38,7 @@ pub(crate) fn models_spec(config: &Config, tokenizers: &Tokenizers) -> ModelsSpe
         models: config.models.iter().map(model).collect(),
         limits: TokenizingLimits {
             cache: usize::try_from(tokens.cache).unwrap_or(usize::MAX),
+            conversations: usize::try_from(tokens.conversations).unwrap_or(usize::MAX),
             longest: usize::try_from(tokens.longest).unwrap_or(usize::MAX),
             in_place: usize::try_from(tokens.in_place).unwrap_or(usize::MAX),
             threads: tokens.threads as usize,

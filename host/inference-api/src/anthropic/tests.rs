@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::fields::Fields;
+use crate::fields::ReadBody;
 
 /// Requests converted by vLLM's own code, recorded by `tests/engines/vllm_messages.py`.
 const RECORDED: &str = include_str!("../../tests/fixtures/messages-vllm-0.32.0.jsonl");
@@ -21,7 +21,7 @@ struct RecordedCase<'a> {
 }
 
 fn prompt(body: &str) -> MessagesPrompt<'_> {
-    let (fields, _) = Fields::read(body.as_bytes()).unwrap();
+    let fields = ReadBody::read(body.as_bytes()).unwrap().fields;
     MessagesPrompt::of(&fields).unwrap()
 }
 

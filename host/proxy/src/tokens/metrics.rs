@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tokenize::TokenizationCache;
+use tokenize::{TokenizationCache, Tokens};
 
 use crate::base::buckets::BucketBounds;
 use crate::base::label::{TOKEN_TRIES, TOKENS, TokenTry, TokensKind};
@@ -23,6 +23,62 @@ struct FromLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OnLabel {
     on: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TurnLabel {
+    turn: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckLabel {
+    tokens: &'static str,
+}
+
+/// Counters of the conversations that are tokenized in the router.
+#[derive(Debug, Clone)]
+struct ConversationMetrics {
+    continued: Counter,
+    whole: Counter,
+    equal: Counter,
+    different: Counter,
+    bytes: Gauge<u64, AtomicU64>,
+    turns: Family<TurnLabel, Counter>,
+    checks: Family<CheckLabel, Counter>,
+}
+
+impl ConversationMetrics {
+    fn new() -> Self {
+        let turns: Family<TurnLabel, Counter> = Family::default();
+        let checks: Family<CheckLabel, Counter> = Family::default();
+        Self {
+            continued: turns.get_or_create_owned(&TurnLabel { turn: "continued" }),
+            whole: turns.get_or_create_owned(&TurnLabel { turn: "whole" }),
+            equal: checks.get_or_create_owned(&CheckLabel { tokens: "equal" }),
+            different: checks.get_or_create_owned(&CheckLabel { tokens: "different" }),
+            bytes: Gauge::default(),
+            turns,
+            checks,
+        }
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "tokenizer_turns",
+            "Prompts tokenized in the router, as the continuation of a known conversation or whole",
+            self.turns.clone(),
+        );
+        registry.register(
+            "tokenizer_conversation_checks",
+            "Continued conversations that were compared with their whole renderings",
+            self.checks.clone(),
+        );
+        registry.register(
+            "tokenizer_conversation_bytes",
+            "Memory of the states of conversations",
+            self.bytes.clone(),
+        );
+    }
 }
 
 /// Counters of a pool's queries of workers' tokenizers.
@@ -57,6 +113,7 @@ pub(crate) struct TokensMetrics {
     in_place: Histogram,
     apart: Histogram,
     cache_bytes: Gauge<u64, AtomicU64>,
+    conversations: ConversationMetrics,
     tokens: Family<FromLabel, Counter>,
     times: TimesFamily<OnLabel>,
     tokenized: Family<PoolOutcomeLabel, Counter>,
@@ -73,6 +130,7 @@ impl TokensMetrics {
             in_place: times.get_or_create_owned(&OnLabel { on: "request" }),
             apart: times.get_or_create_owned(&OnLabel { on: "thread" }),
             cache_bytes: Gauge::default(),
+            conversations: ConversationMetrics::new(),
             tokens,
             times,
             tokenized: Family::default(),
@@ -121,6 +179,7 @@ impl TokensMetrics {
             "Memory of the tokenization cache",
             self.cache_bytes.clone(),
         );
+        self.conversations.register(registry);
     }
 
     pub(super) fn in_place(&self, began: Instant) {
@@ -131,13 +190,28 @@ impl TokensMetrics {
         self.apart.observe(began.elapsed().as_secs_f64());
     }
 
-    pub(super) fn count(&self, ids: &[u32], cached: usize, cache: &TokenizationCache) {
-        self.cached.inc_by(cached as u64);
-        self.made.inc_by(ids.len().saturating_sub(cached) as u64);
+    /// Counts a prompt's tokens.
+    pub(super) fn count(&self, tokens: &Tokens, cache: &TokenizationCache) {
+        let Tokens { ids, cached, .. } = tokens;
+        self.cached.inc_by(*cached as u64);
+        self.made.inc_by(ids.len().saturating_sub(*cached) as u64);
+        match tokens.is_continued {
+            true => self.conversations.continued.inc(),
+            false => self.conversations.whole.inc(),
+        };
         self.cache_bytes(cache);
+    }
+
+    /// Counts a comparison of a continued conversation.
+    pub(super) fn checked(&self, is_equal: bool) {
+        match is_equal {
+            true => self.conversations.equal.inc(),
+            false => self.conversations.different.inc(),
+        };
     }
 
     pub(super) fn cache_bytes(&self, cache: &TokenizationCache) {
         self.cache_bytes.set(cache.bytes() as u64);
+        self.conversations.bytes.set(cache.conversation_bytes() as u64);
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokenize::{Model, TokenizationCache};
+use tokenize::{CacheLimits, Model, TokenizationCache};
 use wildmatch::WildMatch;
 
 use super::metrics::TokensMetrics;
@@ -58,6 +58,8 @@ pub struct ModelSpec {
 pub struct TokenizingLimits {
     /// Memory of the tokenization cache, in bytes.
     pub cache: usize,
+    /// Memory of the states of conversations, in bytes.
+    pub conversations: usize,
     /// Maximum size in bytes of a body, and of a prompt, that is tokenized in the router.
     pub longest: usize,
     /// Maximum bytes tokenized on the request's own thread.
@@ -72,10 +74,21 @@ impl Default for TokenizingLimits {
     fn default() -> Self {
         Self {
             cache: 64 << 20,
+            conversations: 32 << 20,
             longest: 4 << 20,
             in_place: 2 << 10,
             threads: 1,
             queue: 64,
+        }
+    }
+}
+
+impl TokenizingLimits {
+    /// Returns the limits of the cache's tables, divided by `share`.
+    fn cache_limits(&self, share: usize) -> CacheLimits {
+        CacheLimits {
+            pieces: self.cache / share,
+            conversations: self.conversations / share,
         }
     }
 }
@@ -162,7 +175,7 @@ impl Tokenizing {
         let limits = spec.limits;
         let cache = match before {
             Some(before) => Arc::clone(&before.cache),
-            None => Arc::new(TokenizationCache::new(limits.cache)),
+            None => Arc::new(TokenizationCache::with_conversations(limits.cache_limits(1))),
         };
         let known = |tokens, threads: &Option<Arc<Threads>>| match (tokens, threads) {
             (ModelTokens::Local { model, timeout }, Some(threads)) => ModelSource::Local(Local {
@@ -188,18 +201,21 @@ impl Tokenizing {
 
     /// Resizes the shared cache to this snapshot's limit.
     pub(crate) fn set_limits(&self) {
-        self.cache.set_limit(self.limits.cache);
+        self.cache.set_limits(self.limits.cache_limits(1));
         self.metrics.cache_bytes(&self.cache);
     }
 
     /// Shrinks the cache to its size in a stage of memory pressure.
     pub(crate) fn shrink(&self, stage: MemoryStage) {
-        let limit = match stage {
-            MemoryStage::Calm => self.limits.cache,
-            MemoryStage::Saving => self.limits.cache / 4,
-            MemoryStage::Refusing | MemoryStage::Ending => 0,
+        let limits = match stage {
+            MemoryStage::Calm => self.limits.cache_limits(1),
+            MemoryStage::Saving => self.limits.cache_limits(4),
+            MemoryStage::Refusing | MemoryStage::Ending => CacheLimits {
+                pieces: 0,
+                conversations: 0,
+            },
         };
-        self.cache.set_limit(limit);
+        self.cache.set_limits(limits);
         self.metrics.cache_bytes(&self.cache);
     }
 

@@ -107,14 +107,34 @@ impl Threads {
                 JobTurn::Never(why) => done.send(Err(why)),
             };
         });
-        let queued = self.shared.lock().turns.push(sender, Job { deadline, work });
+        self.push(sender, Job { deadline, work })?;
+        Ok(waiting)
+    }
+
+    /// Runs `work` on a thread when its client's turn comes, unless that is too late. No request waits for it.
+    pub(super) fn do_later(
+        &self,
+        order: JobOrder,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), JobQueueFull> {
+        let JobOrder { sender, deadline } = order;
+        let work = Box::new(move |turn| {
+            if turn == JobTurn::Now {
+                work();
+            }
+        });
+        self.push(sender, Job { deadline, work })
+    }
+
+    fn push(&self, sender: PromptSender, job: Job) -> Result<(), JobQueueFull> {
+        let queued = self.shared.lock().turns.push(sender, job);
         match queued {
             Queued::Waits => {}
             Queued::InPlaceOf(other) => (other.work)(JobTurn::Never(NoTurn::GaveWay)),
             Queued::Full(_) => return Err(JobQueueFull),
         }
         self.shared.bell.notify_one();
-        Ok(waiting)
+        Ok(())
     }
 }
 

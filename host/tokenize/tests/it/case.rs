@@ -83,6 +83,7 @@ fn tokens(model: &Model, body: &Body<'_>, cache: &TokenizationCache) -> Result<V
                 add_generation_prompt: member("add_generation_prompt"),
                 continue_final_message: member("continue_final_message"),
                 add_special_tokens: member("add_special_tokens"),
+                positions: &[],
             };
             let rendered = model.render(&chat, SystemTime::UNIX_EPOCH);
             rendered.map_err(|error| format!("{error:?}"))?

@@ -3,7 +3,9 @@
 
 mod case;
 mod chats;
+mod conversations;
 mod engine;
 mod hostile;
 mod prefixes;
 mod shapes;
+mod templates;

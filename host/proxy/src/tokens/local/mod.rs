@@ -1,30 +1,36 @@
 //! Tokenization in the router by the model's own tokenizer.
 
+mod check;
+
+use std::borrow::Cow;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use inference_api::{DisabledThinking, Endpoint, Peek, PromptParts, TemplateRules};
+use inference_api::{ChatParts, DisabledThinking, Endpoint, Peek, PromptParts, TemplateRules, list_elements};
 use tokenize::{
     Budget, Chat, EncodeError, Model, Prepared, Rendered, TemplateFacts, TokenizationCache, Tokens,
 };
 use tokio::time::timeout_at;
 use tracing::debug;
 
-use super::question::{Learnt, PromptSender, Question};
-use super::spec::{Local, Tokenizing};
-use super::threads::{JobOrder, NoTurn};
 use crate::base::label::TokensKind;
+use crate::tokens::question::{Learnt, PromptSender, Question};
+use crate::tokens::spec::{Local, Tokenizing};
+use crate::tokens::threads::{JobOrder, NoTurn};
 
 /// Maximum size in bytes of bodies that are rendered and looked up on the request's own thread.
 const SHORT_BODY: usize = 64 << 10;
+/// Maximum size in bytes of bodies whose messages are hashed on the request's own thread.
+const HASHED_BODY: usize = 1 << 20;
 /// Work limit: steps of a prompt per millisecond of its timeout, i.e. ten nanoseconds each. In a prompt of four million
 /// spaces, a step took twenty.
 const STEPS_PER_MS: u64 = 100_000;
 
-/// Tokenizes a prompt. Short prompts that are cached or have few new bytes stay on the request's thread; all others go
-/// to the thread pool.
+/// Tokenizes a prompt. Short prompts that are cached or have few new bytes stay on the request's thread, and so do turns
+/// of known conversations. All others go to the thread pool.
 pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>) -> Learnt {
     let began = Instant::now();
     let metrics = &tokenizing.metrics;
@@ -38,31 +44,35 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
         longest: tokenizing.limits.longest,
         steps: steps(local.timeout),
         deadline: began + local.timeout,
+        now: SystemTime::now(),
     };
     let sender = question.sender.clone();
-    let tokens = if question.body.len() > SHORT_BODY {
-        let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
-        let tokens = apart(local, sender, work, move |work| work.whole(endpoint, &body)).await?;
-        metrics.apart(began);
-        tokens
-    } else {
-        let prepared = work.prepare(question.peek)?;
-        if prepared.new_bytes() <= tokenizing.limits.in_place {
+    let tokens = match work.prepare_in_place(question)? {
+        Some(prepared) if prepared.new_bytes() <= tokenizing.limits.in_place => {
             let tokens = work.complete(prepared)?;
             metrics.in_place(began);
             tokens
-        } else {
+        }
+        Some(prepared) => {
             let step = |work: &Work| work.complete(prepared);
             let tokens = apart(local, sender, work, step).await?;
             metrics.apart(began);
             tokens
         }
+        None => {
+            let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
+            let tokens = apart(local, sender, work, move |work| work.whole(endpoint, &body)).await?;
+            metrics.apart(began);
+            tokens
+        }
     };
-    let Tokens { ids, cached } = tokens;
-    if question.is_kept {
-        metrics.count(&ids, cached, &tokenizing.cache);
+    if tokens.is_sampled {
+        check::check_later(local, tokenizing, question, &tokens.ids);
     }
-    Ok((TokensKind::Local, ids))
+    if question.is_kept {
+        metrics.count(&tokens, &tokenizing.cache);
+    }
+    Ok((TokensKind::Local, tokens.ids))
 }
 
 type Made<T> = Result<T, TokensKind>;
@@ -96,6 +106,8 @@ struct Work {
     /// Maximum steps of tokenization.
     steps: u64,
     deadline: Instant,
+    /// Date for templates that print it.
+    now: SystemTime,
 }
 
 /// Returns the maximum steps of a prompt: about its timeout's worth on a slow machine.
@@ -114,13 +126,49 @@ impl Work {
         self.complete(prepared)
     }
 
-    fn prepare(&self, peek: &Peek<'_>) -> Made<Prepared> {
-        let rendered = rendered(&self.model, peek).ok_or(TokensKind::Unsupported)?;
-        // A template may repeat parts of the prompt.
-        if rendered.as_str().len() > self.longest {
-            return Err(TokensKind::TooLong);
+    /// Prepares a prompt on the request's thread. Returns `None` if that takes too long.
+    fn prepare_in_place(&self, question: &Question<'_>) -> Made<Option<Prepared>> {
+        let bytes = question.body.len();
+        if bytes <= SHORT_BODY {
+            return self.prepare(question.peek).map(Some);
         }
-        guarded(|| self.model.prepare(rendered, &self.cache)).ok_or(TokensKind::Failed)
+        // The messages of a known conversation are only hashed.
+        if bytes <= HASHED_BODY {
+            return self.continued(question.peek);
+        }
+        Ok(None)
+    }
+
+    fn prepare(&self, peek: &Peek<'_>) -> Made<Prepared> {
+        let prompt = PromptInput::of(&self.model, peek).ok_or(TokensKind::Unsupported)?;
+        let prepare = || match prompt {
+            PromptInput::Text(rendered) => Ok(self.model.prepare(rendered, &self.cache)),
+            PromptInput::Chat(chat) => self.model.prepare_chat(&chat.chat(), self.now, &self.cache),
+        };
+        let prepared = guarded(prepare).ok_or(TokensKind::Failed)?.map_err(|error| {
+            // Without its source: a template's error may quote the prompt.
+            debug!(%error, "a chat is not rendered here");
+            TokensKind::Unsupported
+        })?;
+        self.within_limit(prepared)
+    }
+
+    /// Prepares a turn of a known conversation.
+    fn continued(&self, peek: &Peek<'_>) -> Made<Option<Prepared>> {
+        let Some(PromptInput::Chat(chat)) = PromptInput::of(&self.model, peek) else {
+            return Ok(None);
+        };
+        let prepare = || self.model.continue_chat(&chat.chat(), self.now, &self.cache);
+        let prepared = guarded(prepare).ok_or(TokensKind::Failed)?;
+        prepared.map(|prepared| self.within_limit(prepared)).transpose()
+    }
+
+    /// Refuses a prompt that a template made too long: it may repeat parts.
+    fn within_limit(&self, prepared: Prepared) -> Made<Prepared> {
+        match prepared.text_bytes() > self.longest {
+            true => Err(TokensKind::TooLong),
+            false => Ok(prepared),
+        }
     }
 
     fn complete(&self, prepared: Prepared) -> Made<Tokens> {
@@ -146,32 +194,50 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// Renders the prompt for the tokenizer. Returns `None` if only the engine knows how.
-fn rendered(model: &Model, peek: &Peek<'_>) -> Option<Rendered> {
-    let chat = match peek.prompt_parts()? {
-        PromptParts::Text {
-            text,
-            add_special_tokens,
-        } => return Some(Rendered::text(text.into_owned(), add_special_tokens)),
-        PromptParts::Chat(chat) => chat,
-        PromptParts::Messages(prompt) => prompt.chat(Some(rules(model.template_facts())))?,
-    };
-    let chat = Chat {
-        messages: &chat.messages,
-        tools: chat.tools.as_deref(),
-        documents: chat.documents,
-        reasoning_effort: chat.reasoning_effort,
-        chat_template_kwargs: chat.chat_template_kwargs,
-        add_generation_prompt: chat.add_generation_prompt,
-        continue_final_message: chat.continue_final_message,
-        add_special_tokens: chat.add_special_tokens,
-    };
-    match guarded(|| model.render(&chat, SystemTime::now()))? {
-        Ok(rendered) => Some(rendered),
-        Err(error) => {
-            // Without its source: a template's error may quote the prompt.
-            debug!(%error, "a chat is not rendered here");
-            None
+/// Prompt for the tokenizer.
+enum PromptInput<'a> {
+    Text(Rendered),
+    Chat(ChatInput<'a>),
+}
+
+/// A chat, and the positions of its messages.
+struct ChatInput<'a> {
+    parts: ChatParts<'a>,
+    positions: Cow<'a, [Range<usize>]>,
+}
+
+impl<'a> PromptInput<'a> {
+    /// Returns the prompt of a request; `None` if only the engine can render it.
+    fn of(model: &Model, peek: &'a Peek<'a>) -> Option<Self> {
+        let parts = match peek.prompt_parts()? {
+            PromptParts::Text {
+                text,
+                add_special_tokens,
+            } => return Some(Self::Text(Rendered::text(text.into_owned(), add_special_tokens))),
+            PromptParts::Chat(chat) => chat,
+            PromptParts::Messages(prompt) => prompt.chat(Some(rules(model.template_facts())))?,
+        };
+        let positions = match &parts.messages {
+            Cow::Borrowed(_) => Cow::Borrowed(peek.message_positions()),
+            Cow::Owned(messages) => Cow::Owned(list_elements(messages).unwrap_or_default()),
+        };
+        Some(Self::Chat(ChatInput { parts, positions }))
+    }
+}
+
+impl ChatInput<'_> {
+    fn chat(&self) -> Chat<'_> {
+        let parts = &self.parts;
+        Chat {
+            messages: &parts.messages,
+            tools: parts.tools.as_deref(),
+            documents: parts.documents,
+            reasoning_effort: parts.reasoning_effort,
+            chat_template_kwargs: parts.chat_template_kwargs,
+            add_generation_prompt: parts.add_generation_prompt,
+            continue_final_message: parts.continue_final_message,
+            add_special_tokens: parts.add_special_tokens,
+            positions: &self.positions,
         }
     }
 }
@@ -200,19 +266,19 @@ mod tests {
     };
 
     const SECOND: Duration = Duration::from_secs(1);
-    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": [{"id": 2, "content": "<e>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
         "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
 
-    /// Tokenizes a chat whose only message is `words` times "a", on a pool whose threads take no jobs.
-    async fn asked(words: usize, longest: usize) -> Learnt {
+    const TWICE: &str = "{{ messages[0].content }}{{ messages[0].content }}";
+    const ROLES: &str = "{% for m in messages %}{{ m.role }} {{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}a{% endif %}";
+
+    /// Returns a model with a template, on a pool whose threads take no jobs.
+    fn tokenizing(template: &str, longest: usize) -> Tokenizing {
         let files = Files {
             tokenizer: TOKENIZER.into(),
-            templates: [(
-                "default".to_owned(),
-                "{{ messages[0].content }}{{ messages[0].content }}".to_owned(),
-            )]
-            .into(),
+            templates: [("default".to_owned(), template.to_owned())].into(),
             config: None,
             special_tokens: None,
             only_these_templates: false,
@@ -234,19 +300,22 @@ mod tests {
             models: vec![model],
             limits,
         };
-        let tokenizing = Tokenizing::new(
+        Tokenizing::new(
             TokenizingPlan::new(None, spec).unwrap(),
             None,
             &TokensMetrics::new(&crate::base::buckets::BucketBounds::default()),
-        );
+        )
+    }
+
+    /// Tokenizes a chat with these messages.
+    async fn ask(tokenizing: &Tokenizing, messages: &[(&str, String)]) -> Learnt {
         let Source::Local(local) = tokenizing.source("m", TokenSource::Off) else {
             panic!("the model has a tokenizer");
         };
-        let body: Bytes = format!(
-            r#"{{"messages":[{{"role":"user","content":"{}"}}]}}"#,
-            "a ".repeat(words)
-        )
-        .into();
+        let message =
+            |(role, content): &(&str, String)| format!(r#"{{"role":"{role}","content":"{content}"}}"#);
+        let messages: Vec<_> = messages.iter().map(message).collect();
+        let body: Bytes = format!(r#"{{"messages":[{}]}}"#, messages.join(",")).into();
         let endpoint = Endpoint::ChatCompletions;
         let question = Question {
             peek: &inference_api::peek(endpoint, &body).unwrap(),
@@ -266,7 +335,29 @@ mod tests {
             },
             is_kept: true,
         };
-        tokens(local, &tokenizing, &question).await
+        tokens(local, tokenizing, &question).await
+    }
+
+    /// Tokenizes a chat whose only message is `words` times "a".
+    async fn asked(words: usize, longest: usize) -> Learnt {
+        ask(&tokenizing(TWICE, longest), &[("user", "a ".repeat(words))]).await
+    }
+
+    #[tokio::test]
+    async fn a_long_body_of_a_known_conversation_stays_on_the_requests_thread() {
+        let tokenizing = tokenizing(ROLES, 4 << 20);
+        let mut messages = vec![("user", "a ".repeat(SHORT_BODY / 2 - 100))];
+        let first = ask(&tokenizing, &messages).await.unwrap().1;
+        messages.extend([("assistant", "a ".repeat(1_000)), ("user", "a b".to_owned())]);
+        let second = ask(&tokenizing, &messages).await.unwrap().1;
+        // The text for the answer is no token of the next turn.
+        let known = first.len() - 1;
+        assert_eq!(second[..known], first[..known]);
+        // "assistant", its words, the added token, "user", "a", "b", the added token, "a".
+        assert_eq!(second.len(), known + 1 + 1_000 + 1 + 1 + 2 + 1 + 1);
+        messages[0].1.push('a');
+        let other = ask(&tokenizing, &messages).await;
+        assert_eq!(other, Err(TokensKind::QueueFull.into()), "another conversation");
     }
 
     #[tokio::test]

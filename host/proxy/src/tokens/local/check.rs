@@ -1,0 +1,71 @@
+//! Comparison of a sample of the continued conversations with their whole renderings, on the tokenizer threads.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokenize::Budget;
+use tracing::warn;
+
+use super::{PromptInput, Work, guarded, steps};
+use crate::tokens::question::Question;
+use crate::tokens::spec::{Local, Tokenizing};
+use crate::tokens::threads::JobOrder;
+
+/// Time within which a comparison must begin.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// Queues a comparison of a continued conversation's tokens. If the queue is full there is none: another one follows.
+pub(super) fn check_later(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>, ids: &[u32]) {
+    let deadline = Instant::now() + WITHIN;
+    let work = Work {
+        model: Arc::clone(&local.model),
+        cache: Arc::clone(&tokenizing.cache),
+        longest: tokenizing.limits.longest,
+        steps: steps(local.timeout),
+        deadline: deadline + local.timeout,
+        now: std::time::SystemTime::now(),
+    };
+    let (endpoint, body, ids) = (question.endpoint, Bytes::clone(question.body), ids.to_vec());
+    let (metrics, model) = (
+        tokenizing.metrics.clone(),
+        question.peek.model.clone().into_owned(),
+    );
+    let order = JobOrder {
+        sender: question.sender.clone(),
+        deadline,
+    };
+    let compare = move || {
+        let Ok(peek) = inference_api::peek(endpoint, &body) else {
+            return;
+        };
+        if let Some(is_equal) = work.check(&peek, &ids) {
+            metrics.checked(is_equal);
+            if !is_equal {
+                warn!(
+                    model,
+                    "a continued conversation has other tokens than its whole rendering: conversations of this chat \
+                     template are rendered whole from now on"
+                );
+            }
+        }
+    };
+    drop(local.threads.do_later(order, compare));
+}
+
+impl Work {
+    /// Compares the tokens of a chat with those of its whole rendering. Returns `None` if they cannot be compared.
+    fn check(&self, peek: &inference_api::Peek<'_>, ids: &[u32]) -> Option<bool> {
+        let Some(PromptInput::Chat(chat)) = PromptInput::of(&self.model, peek) else {
+            return None;
+        };
+        let is_over = || Instant::now() >= self.deadline;
+        let mut budget = Budget::new(self.steps, &is_over);
+        let chat = chat.chat();
+        let check = || {
+            self.model
+                .check_chat(&chat, self.now, ids, &self.cache, &mut budget)
+        };
+        guarded(check)?.ok()?
+    }
+}

@@ -1,0 +1,215 @@
+//! Probes of a frame: conversations rendered whole, and continued at each possible message. A frame continues only
+//! what gives the same text.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use super::LastMessage;
+use super::frame::Frame;
+use crate::model::Model;
+
+/// Other tools than those of the frames' contexts.
+const TOOLS: &str = r#"[{"type":"function","function":{"name":"get_weather","description":"Weather of a city\nnow","parameters":{"type":"object","properties":{"city":{"type":"string","enum":["Rome","Oslo"]}},"required":["city"]}}},
+    {"type":"function","function":{"name":"search","description":"","parameters":{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer"}}}}}]"#;
+const LEAD: &str = "You are a probe.\\n\\nBe brief. ";
+/// Another day than that of the frames' contexts.
+const DAY: Duration = Duration::from_secs(400 * 86_400);
+
+const PLAIN: &[&[&str]] = &[
+    &[
+        r#"{"role":"user","content":"Hello"}"#,
+        r#"{"role":"assistant","content":"Hi, what can I do?"}"#,
+        r#"{"role":"user","content":" a\n\nb "}"#,
+        r#"{"role":"assistant","content":"\n c\n"}"#,
+        r#"{"role":"user","content":"d"}"#,
+        r#"{"role":"assistant","content":"e"}"#,
+        r#"{"role":"user","content":"f"}"#,
+    ],
+    &[
+        r#"{"role":"user","content":[{"type":"text","text":"x"},{"type":"text","text":" y\n"}]}"#,
+        r#"{"role":"assistant","content":[{"type":"text","text":"z"}]}"#,
+        r#"{"role":"user","content":""}"#,
+        r#"{"role":"assistant","content":""}"#,
+        r#"{"role":"user","content":"é 漢字","name":"bob"}"#,
+    ],
+    &[
+        r#"{"role":"user","content":"a"}"#,
+        r#"{"role":"assistant","content":"b"}"#,
+        r#"{"role":"user","content":"c"}"#,
+        r#"{"role":"user","content":"d"}"#,
+        r#"{"role":"assistant","content":"e"}"#,
+        r#"{"role":"assistant","content":"f"}"#,
+        r#"{"role":"user","content":"g"}"#,
+    ],
+];
+
+const CALL: &str = r#"{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"search","arguments":"{\"q\":\"x\",\"n\":3}"}}]}"#;
+const CALLS: &str = r#"{"role":"assistant","content":"Wait.","tool_calls":[{"id":"call00002","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Rome\"}"}},{"id":"call00003","type":"function","function":{"name":"search","arguments":"{}"}}]}"#;
+const RESULTS: [&str; 3] = [
+    r#"{"role":"tool","tool_call_id":"call00001","name":"search","content":"found"}"#,
+    r#"{"role":"tool","tool_call_id":"call00002","name":"get_weather","content":"{\"sun\": true}\n"}"#,
+    r#"{"role":"tool","tool_call_id":"call00003","name":"search","content":""}"#,
+];
+const QUESTION: &str = r#"{"role":"user","content":"What?"}"#;
+const ANSWER: &str = r#"{"role":"assistant","content":"That."}"#;
+
+const WITH_TOOLS: &[&[&str]] = &[
+    &[QUESTION, CALL, RESULTS[0], ANSWER, QUESTION],
+    &[
+        QUESTION, CALL, RESULTS[0], CALL, RESULTS[0], CALL, RESULTS[0], ANSWER, QUESTION, CALL, RESULTS[0],
+    ],
+    &[QUESTION, ANSWER, QUESTION, CALL, RESULTS[0], CALL, RESULTS[0]],
+    &[
+        QUESTION, CALLS, RESULTS[1], RESULTS[2], ANSWER, QUESTION, ANSWER, QUESTION,
+    ],
+];
+
+const THOUGHT: &str = r#"{"role":"assistant","content":"So.","reasoning":"Because\nit is.","reasoning_content":"Because\nit is."}"#;
+const THOUGHTFUL_CALL: &str = r#"{"role":"assistant","content":"","reasoning":"Look it up.","reasoning_content":"Look it up.","tool_calls":[{"id":"call00001","type":"function","function":{"name":"search","arguments":"{}"}}]}"#;
+
+const WITH_REASONING: &[&[&str]] = &[
+    &[QUESTION, THOUGHT, QUESTION, THOUGHT, QUESTION],
+    &[
+        QUESTION,
+        THOUGHTFUL_CALL,
+        RESULTS[0],
+        THOUGHTFUL_CALL,
+        RESULTS[0],
+        THOUGHT,
+        QUESTION,
+        ANSWER,
+        QUESTION,
+    ],
+];
+
+/// Removes from a frame what does not give the texts of whole renderings.
+pub(super) fn restrict(model: &Model, frame: &mut Frame) {
+    use LastMessage::{Lead, Tool, User};
+    let plain = same(model, frame, PLAIN, &[User]);
+    if plain != Some(true) {
+        for last in [Lead, User, Tool] {
+            frame.forbid(last);
+        }
+        return;
+    }
+    if same(model, frame, PLAIN, &[Lead]) == Some(false) {
+        frame.forbid(Lead);
+    }
+    if same(model, frame, WITH_TOOLS, &[Lead, User, Tool]) == Some(false) {
+        frame.takes_tools = false;
+        frame.forbid(Tool);
+    }
+    frame.takes_reasoning = same(model, frame, WITH_REASONING, &[Lead, User, Tool]) == Some(true);
+}
+
+/// Returns the texts that change the rendering of other messages when a content has them.
+pub(super) fn markers(model: &Model, frame: &Frame, literals: &[String]) -> Vec<String> {
+    let changes = |literal: &&String| {
+        let message = |role: &str, content: String| {
+            let mut text = String::from("\"");
+            for c in content.chars() {
+                match c {
+                    '"' | '\\' => text.extend(['\\', c]),
+                    c if c < ' ' => write!(text, "\\u{:04x}", u32::from(c)).expect("text takes everything"),
+                    c => text.push(c),
+                }
+            }
+            format!(r#"{{"role":"{role}","content":{text}"}}"#)
+        };
+        let [within, around, after] = [
+            format!("a {literal} b"),
+            format!("{literal} c {literal}d"),
+            format!("e{literal}"),
+        ];
+        let plain = [
+            message("user", within.clone()),
+            message("assistant", around.clone()),
+            message("user", (*literal).clone()),
+            message("assistant", after.clone()),
+            message("user", around.clone()),
+            message("assistant", within.clone()),
+            message("user", after.clone()),
+        ];
+        let result = format!(
+            r#"{{"tool_call_id":"call00001",{}"#,
+            &message("tool", around)[1..]
+        );
+        let called = [
+            message("user", within),
+            CALL.to_owned(),
+            result.clone(),
+            message("assistant", after),
+            message("user", (*literal).clone()),
+            CALL.to_owned(),
+            result,
+        ];
+        let conversations: [Vec<&str>; 2] =
+            [&plain, &called].map(|messages| messages.iter().map(String::as_str).collect());
+        let conversations: Vec<&[&str]> = conversations.iter().map(Vec::as_slice).collect();
+        let taken = if frame.takes_tools {
+            &conversations[..]
+        } else {
+            &conversations[..1]
+        };
+        same(model, frame, taken, &[LastMessage::User, LastMessage::Tool]) == Some(false)
+    };
+    literals.iter().filter(changes).cloned().collect()
+}
+
+/// Compares conversations continued after messages of these kinds with their whole renderings. Returns `None` if none
+/// could be continued.
+fn same(model: &Model, frame: &Frame, conversations: &[&[&str]], after: &[LastMessage]) -> Option<bool> {
+    let mut compared = None;
+    for conversation in conversations {
+        let lead = frame
+            .lead()
+            .map(|role| format!(r#"{{"role":"{role}","content":"{LEAD}"}}"#));
+        let messages: Vec<&str> = lead
+            .as_deref()
+            .into_iter()
+            .chain(conversation.iter().copied())
+            .collect();
+        match same_texts(model, frame, &messages, after) {
+            Some(false) => return Some(false),
+            Some(true) => compared = Some(true),
+            None => {}
+        }
+    }
+    compared
+}
+
+fn same_texts(model: &Model, frame: &Frame, messages: &[&str], after: &[LastMessage]) -> Option<bool> {
+    let render = |messages: &[&str], prompt| {
+        let list = format!("[{}]", messages.join(","));
+        let chat = frame.chat(&list, TOOLS, prompt);
+        let rendered = model.render_chat(&chat, SystemTime::UNIX_EPOCH + DAY).ok()?;
+        Some((rendered.0.into_text(), rendered.1))
+    };
+    let (whole, typed) = render(messages, "true")?;
+    let mut compared = None;
+    for at in 1..=messages.len() {
+        let last = match frame.lead() {
+            Some(_) if at == 1 => Some(LastMessage::Lead),
+            _ => LastMessage::of(&typed[at - 1]),
+        };
+        let Some(last) = last.filter(|last| after.contains(last)) else {
+            continue;
+        };
+        let known = match last {
+            LastMessage::Lead => render(&messages[..at], "false").map(|(text, _)| text),
+            LastMessage::User | LastMessage::Tool => render(&messages[..at], "true").and_then(|(text, _)| {
+                let end = frame.end_of(&text, last)?;
+                Some(text[..end].to_owned())
+            }),
+        };
+        let suffix = frame.suffix(model, last, &messages[at..].join(","));
+        if let (Some(known), Some(suffix)) = (known, suffix) {
+            let rest = whole.strip_prefix(&*known);
+            if rest != Some(&*suffix.text) {
+                return Some(false);
+            }
+            compared = Some(true);
+        }
+    }
+    compared
+}

@@ -1,0 +1,420 @@
+//! Prompts on their way to tokens: cut, looked up in the cache, and tokenized where they are new.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::boundary::TextBoundary;
+use crate::budget::Budget;
+use crate::cache::TokenizationCache;
+use crate::conversation::{ConversationStart, Mark, Marks, NewState};
+use crate::error::EncodeError;
+use crate::model::{Model, Rendered};
+use crate::node_table::{NewNode, Node};
+
+/// Shorter pieces have no node of their own, in bytes: the node would be larger than its savings.
+const SHORTEST_PIECE: usize = 128;
+/// Longer pieces are cut between words, in bytes.
+const SEAM_EVERY: usize = 1024;
+/// Longest end of a prompt that is cached by itself, in bytes.
+const LONGEST_END: usize = 256;
+/// Up to this length the text of a conversation's turn is not cached by itself, in bytes: its state is.
+const SHORT_TURN: usize = 2048;
+/// Marks ends in cache keys, to separate them from prefixes. The lower bits are the id of the boundary before the end,
+/// or a seam's, which no token has.
+const ENDS: u64 = 1 << 32;
+const SEAM: u32 = u32::MAX;
+
+/// A prompt, and its known tokens.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The prompt; of a continued conversation, what follows its beginning.
+    rendered: Rendered,
+    start: Option<ConversationStart>,
+    cuts: Vec<TextCut>,
+    /// Number of cuts covered by `known`.
+    covered: usize,
+    known: Option<Arc<Node>>,
+    /// Cuts and places after earlier messages.
+    inner: Vec<(usize, Mark)>,
+    /// Boundary and place after the last message.
+    last: Option<(TextBoundary, Mark)>,
+}
+
+/// Cuts of a text, and the known tokens up to one of them.
+#[derive(Default)]
+struct LaidOut {
+    cuts: Vec<TextCut>,
+    covered: usize,
+    known: Option<Arc<Node>>,
+}
+
+/// Part of a text that is cut.
+struct CutRange {
+    from: usize,
+    to: usize,
+    /// End of the last boundary that is a cut.
+    boundaries_to: usize,
+    /// Space of the cache's keys.
+    space: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct TextCut {
+    at: TextBoundary,
+    hash: u64,
+}
+
+/// Tokens of a prompt.
+#[derive(Debug)]
+pub struct Tokens {
+    /// Their ids.
+    pub ids: Vec<u32>,
+    /// Number of tokens from the cache.
+    pub cached: usize,
+    /// Set if a known conversation was continued.
+    pub is_continued: bool,
+    /// Set if the tokens are to be compared with [`Model::check_chat`].
+    pub is_sampled: bool,
+}
+
+impl Model {
+    /// Looks up the known tokens of a prompt. Costs at most one scan of its bytes.
+    #[must_use]
+    pub fn prepare(&self, rendered: Rendered, cache: &TokenizationCache) -> Prepared {
+        self.prepare_marked(rendered, Marks::default(), cache)
+    }
+
+    /// Looks up the known tokens of a prompt that is the beginning of conversations.
+    pub(crate) fn prepare_marked(
+        &self,
+        rendered: Rendered,
+        marks: Marks,
+        cache: &TokenizationCache,
+    ) -> Prepared {
+        let found: Vec<_> = self.boundaries.find(&rendered.text).collect();
+        self.prepare_found(rendered, None, &found, &marks, cache)
+    }
+
+    /// Looks up the known tokens of a text that continues a conversation. The text begins with the added token before
+    /// it, if there is one.
+    pub(crate) fn prepare_continued(
+        &self,
+        text: String,
+        start: ConversationStart,
+        marks: &Marks,
+        cache: &TokenizationCache,
+    ) -> Option<Prepared> {
+        let found: Vec<_> = self.boundaries.find(&text).collect();
+        if start.at.id.is_some() && found.first() != Some(&start.at) {
+            return None;
+        }
+        let rendered = Rendered { text, special: false };
+        Some(self.prepare_found(rendered, Some(start), &found, marks, cache))
+    }
+
+    /// Cuts a text with these boundaries, and looks up its known tokens.
+    fn prepare_found(
+        &self,
+        rendered: Rendered,
+        start: Option<ConversationStart>,
+        found: &[TextBoundary],
+        marks: &Marks,
+        cache: &TokenizationCache,
+    ) -> Prepared {
+        let text = &*rendered.text;
+        let last = marks.last.as_ref();
+        let fixed = last.map(|mark| self.boundary_of(text, mark, found));
+        let to = last.map_or(text.len(), |mark| mark.end);
+        let range = CutRange {
+            from: start.as_ref().map_or(0, |start| start.at.end),
+            to,
+            boundaries_to: fixed.map_or(to, |at| at.map_or(0, |at| at.end)),
+            space: self.space(start.as_ref()),
+        };
+        let is_short = start.is_some() && text.len() <= SHORT_TURN;
+        let LaidOut { cuts, covered, known } = match is_short {
+            true => LaidOut::default(),
+            false => self.lay_out(text, &range, found, cache),
+        };
+        let mut inner = self.inner_marks(text, &cuts, marks);
+        let fixed = fixed.flatten();
+        let is_at_cut = cuts
+            .last()
+            .is_some_and(|cut| fixed.is_none_or(|at| at.end <= cut.at.end));
+        if let (true, Some(mark)) = (is_at_cut, last) {
+            inner.push((cuts.len() - 1, *mark));
+        }
+        Prepared {
+            last: fixed.zip(last.copied()).filter(|_| !is_at_cut),
+            rendered,
+            start,
+            cuts,
+            covered,
+            known,
+            inner,
+        }
+    }
+
+    /// Returns the space of the cache's keys. Tokens depend only on the token before them.
+    fn space(&self, start: Option<&ConversationStart>) -> u64 {
+        match start {
+            Some(start) => self.id | ENDS | u64::from(start.at.id.unwrap_or(SEAM)),
+            None => self.id,
+        }
+    }
+
+    /// Returns the last cut before each inner place after which the tokens are independent, whatever follows the place.
+    fn inner_marks(&self, text: &str, cuts: &[TextCut], marks: &Marks) -> Vec<(usize, Mark)> {
+        let cut_of = |mark: &Mark| {
+            let text = &text[..mark.end];
+            let ends = |cut: &TextCut| {
+                cut.at.end <= mark.end
+                    // Nothing behind a seam changes it.
+                    && (cut.at.id.is_none() || self.boundaries.is_fixed(text, cut.at.start))
+            };
+            Some((cuts.iter().rposition(ends)?, *mark))
+        };
+        marks.inner.iter().filter_map(cut_of).collect()
+    }
+
+    /// Returns the last boundary of a place after which the tokens are independent, whatever follows the place.
+    fn boundary_of(&self, text: &str, mark: &Mark, found: &[TextBoundary]) -> Option<TextBoundary> {
+        let text = &text[..mark.end];
+        let mut found = found.iter().rev().filter(|at| at.end <= mark.end);
+        found.find(|at| self.boundaries.is_fixed(text, at.start)).copied()
+    }
+
+    /// Cuts a text and looks up the longest known beginning.
+    fn lay_out(
+        &self,
+        text: &str,
+        range: &CutRange,
+        found: &[TextBoundary],
+        cache: &TokenizationCache,
+    ) -> LaidOut {
+        let mut cuts: Vec<TextCut> = Vec::new();
+        let mut cut = |at: TextBoundary| {
+            let before = cuts.last();
+            let from = before.map_or(range.from, |cut| cut.at.end);
+            let hash = cache
+                .pieces
+                .hash(range.space, before.map(|cut| cut.hash), &text[from..at.end]);
+            cuts.push(TextCut { at, hash });
+        };
+        let mut from = range.from;
+        let within = |at: &&TextBoundary| at.end > range.from && at.end <= range.boundaries_to;
+        for at in found.iter().filter(within) {
+            from = self.seams(text, from..at.start, &mut cut);
+            if at.end - from >= SHORTEST_PIECE {
+                cut(*at);
+                from = at.end;
+            }
+        }
+        self.seams(text, from..range.to, &mut cut);
+        let known = cuts.iter().enumerate().rev().find_map(|(index, cut)| {
+            let node = cache
+                .pieces
+                .get(range.space, cut.hash, &text[range.from..cut.at.end])?;
+            Some((index + 1, node))
+        });
+        let (covered, known) = known.map_or((0, None), |(covered, node)| (covered, Some(node)));
+        LaidOut { cuts, covered, known }
+    }
+
+    /// Cuts a long piece between words: many prompts may share the beginning of a message. Returns the position of the
+    /// last cut.
+    fn seams(&self, text: &str, piece: Range<usize>, cut: &mut impl FnMut(TextBoundary)) -> usize {
+        let mut from = piece.start;
+        let seam = |from| {
+            let fast_path = self.fast_path.as_ref()?;
+            let at = from + fast_path.seam(&text[from..piece.end], SEAM_EVERY)?;
+            // A short rest is cheap, and a cut costs every prompt that has it.
+            (piece.end - at >= SEAM_EVERY / 2).then_some(at)
+        };
+        while let Some(at) = seam(from) {
+            cut(TextBoundary::seam(at));
+            from = at;
+        }
+        from
+    }
+
+    /// Returns the prompt's tokens. New ones are cached, also if the budget does not last to the end.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if the tokenizer fails or the budget is used up.
+    pub fn complete(
+        &self,
+        prepared: Prepared,
+        cache: &TokenizationCache,
+        budget: &mut Budget<'_>,
+    ) -> Result<Tokens, EncodeError> {
+        let Prepared {
+            rendered: Rendered { text, special },
+            start,
+            cuts,
+            covered,
+            known,
+            inner,
+            last,
+        } = prepared;
+        let [before, after] = &self.affix;
+        let of = |node: Option<&Arc<Node>>| node.map_or(0, |node| node.count);
+        let cached = of(start.as_ref().map(|start| &start.node)) + of(known.as_ref());
+        let mut ids = Vec::with_capacity(cached + (text.len() / 3).max(64));
+        if special {
+            ids.extend_from_slice(before);
+        }
+        for node in start.iter().map(|start| &start.node).chain(&known) {
+            node.tokens_into(&mut ids);
+        }
+        let mut node = known;
+        let mut behind = match covered.checked_sub(1) {
+            Some(last) => Some(cuts[last].at),
+            None => start.as_ref().map(|start| start.at),
+        };
+        let space = self.space(start.as_ref());
+        for cut in &cuts[covered..] {
+            let from = ids.len();
+            self.encode_behind(&text[..cut.at.end], behind, &mut ids, budget)?;
+            let piece = NewNode {
+                before: node,
+                text: &text[behind.map_or(0, |at| at.end)..cut.at.end],
+                tokens: &ids[from..],
+            };
+            node = Some(cache.pieces.insert(space, cut.hash, piece));
+            behind = Some(cut.at);
+        }
+        let rendered = start.as_ref().map_or(0, |start| start.rendered);
+        let base = of(start.as_ref().map(|start| &start.node));
+        let mut state = start.as_ref().map(|start| Arc::clone(&start.node));
+        for (cut, mark) in inner {
+            let kept = mark.known(cache).or_else(|| {
+                let tokens = base + node.as_ref()?.earlier(cuts.len() - 1 - cut)?.count;
+                let tokens = ids.get(of(state.as_ref())..tokens)?;
+                mark.keep(
+                    state.clone(),
+                    NewState {
+                        text: &text,
+                        at: cuts[cut].at,
+                        rendered,
+                        tokens,
+                    },
+                    cache,
+                )
+            });
+            state = kept.or(state);
+        }
+        if let Some((at, mark)) = last {
+            if behind.is_none_or(|behind| behind.end < at.end) {
+                self.encode_behind(&text[..at.end], behind, &mut ids, budget)?;
+                behind = Some(at);
+            }
+            if let (true, Some(tokens)) = (behind == Some(at), ids.get(of(state.as_ref())..)) {
+                drop(mark.keep(
+                    state,
+                    NewState {
+                        text: &text,
+                        at,
+                        rendered,
+                        tokens,
+                    },
+                    cache,
+                ));
+            }
+        }
+        self.end(&text, behind, &mut ids, budget, cache)?;
+        if special {
+            ids.extend_from_slice(after);
+        }
+        Ok(Tokens {
+            ids,
+            cached,
+            is_continued: start.is_some(),
+            is_sampled: start.is_some_and(|start| start.is_sampled),
+        })
+    }
+
+    /// Appends the tokens after the last cut. Templates end many prompts alike, and the tokens of an end depend only
+    /// on the boundary before it, so short ends are cached by themselves.
+    fn end(
+        &self,
+        text: &str,
+        behind: Option<TextBoundary>,
+        ids: &mut Vec<u32>,
+        budget: &mut Budget<'_>,
+        cache: &TokenizationCache,
+    ) -> Result<(), EncodeError> {
+        let (Some(at), from) = (behind, ids.len()) else {
+            return self.encode_behind(text, behind, ids, budget);
+        };
+        let end = &text[at.end..];
+        if end.len() > LONGEST_END {
+            return self.encode_behind(text, behind, ids, budget);
+        }
+        let space = self.id | ENDS | u64::from(at.id.unwrap_or(SEAM));
+        let hash = cache.pieces.hash(space, None, end);
+        if let Some(known) = cache.pieces.get(space, hash, end) {
+            known.tokens_into(ids);
+            return Ok(());
+        }
+        self.encode_behind(text, behind, ids, budget)?;
+        let piece = NewNode {
+            before: None,
+            text: end,
+            tokens: &ids[from..],
+        };
+        drop(cache.pieces.insert(space, hash, piece));
+        Ok(())
+    }
+
+    /// Appends the tokens of `text` after a boundary.
+    fn encode_behind(
+        &self,
+        text: &str,
+        behind: Option<TextBoundary>,
+        ids: &mut Vec<u32>,
+        budget: &mut Budget<'_>,
+    ) -> Result<(), EncodeError> {
+        let (from, skipped) = behind.map_or((0, 0), |at| (at.start, usize::from(at.id.is_some())));
+        let new = &text[behind.map_or(0, |at| at.end)..];
+        if behind.is_some() && new.is_empty() {
+            return Ok(());
+        }
+        if let Some(fast_path) = &self.fast_path
+            && fast_path.encode(&self.tokenizer, new, ids, budget)?
+        {
+            return Ok(());
+        }
+        budget.long_way(text.len() - from)?;
+        let encoding = self
+            .tokenizer
+            .encode_fast(&text[from..], false)
+            .map_err(EncodeError::Failed)?;
+        let found = encoding.get_ids();
+        debug_assert_eq!(
+            found.first().copied().filter(|_| skipped == 1),
+            behind.and_then(|at| at.id)
+        );
+        ids.extend_from_slice(&found[skipped..]);
+        Ok(())
+    }
+}
+
+impl Prepared {
+    /// Returns the number of bytes that must be tokenized.
+    #[must_use]
+    pub fn new_bytes(&self) -> usize {
+        let known = match self.covered.checked_sub(1) {
+            Some(last) => self.cuts[last].at.end,
+            None => self.start.as_ref().map_or(0, |start| start.at.end),
+        };
+        self.rendered.text.len() - known
+    }
+
+    /// Returns the length of the whole prompt's text in bytes.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        let known = self.start.as_ref().map_or(0, |start| start.rendered);
+        known + self.rendered.text.len()
+    }
+}
