@@ -17,8 +17,6 @@ const SHORTEST_PIECE: usize = 128;
 const SEAM_EVERY: usize = 1024;
 /// Longest end of a prompt that is cached by itself, in bytes.
 const LONGEST_END: usize = 256;
-/// Up to this length the text of a conversation's turn is not cached by itself, in bytes: its state is.
-const SHORT_TURN: usize = 2048;
 /// Marks ends in cache keys, to separate them from prefixes. The lower bits are the id of the boundary before the end,
 /// or a seam's, which no token has.
 const ENDS: u64 = 1 << 32;
@@ -41,7 +39,6 @@ pub struct Prepared {
 }
 
 /// Cuts of a text, and the known tokens up to one of them.
-#[derive(Default)]
 struct LaidOut {
     cuts: Vec<TextCut>,
     covered: usize,
@@ -131,11 +128,7 @@ impl Model {
             boundaries_to: fixed.map_or(to, |at| at.map_or(0, |at| at.end)),
             space: self.space(start.as_ref()),
         };
-        let is_short = start.is_some() && text.len() <= SHORT_TURN;
-        let LaidOut { cuts, covered, known } = match is_short {
-            true => LaidOut::default(),
-            false => self.lay_out(text, &range, found, cache),
-        };
+        let LaidOut { cuts, covered, known } = self.lay_out(text, &range, found, cache);
         let mut inner = self.inner_marks(text, &cuts, marks);
         let fixed = fixed.flatten();
         let is_at_cut = cuts

@@ -86,13 +86,10 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case(
         "known-32k",
-        "the turn of turn-32k, with the conversation known up to the last question but one",
+        "the turn of turn-32k as a body that is read, with the conversation known up to the last question but one",
         10,
         |times| known(30, 1_000, times),
     ),
-    case("known-1k", "the same of a KiB, in three messages", 20, |times| {
-        known(2, 400, times)
-    }),
     case(
         "fresh-32k",
         "a conversation of 32 KiB of which nothing is known but its words",
@@ -316,9 +313,13 @@ impl Setting {
             positions: peek.message_positions(),
             ..Chat::default()
         };
+        self.complete(&chat)
+    }
+
+    fn complete(&self, chat: &Chat<'_>) -> Result<Tokens, Box<dyn Error>> {
         let prepared = self
             .model
-            .prepare_chat(&chat, SystemTime::UNIX_EPOCH, &self.cache)?;
+            .prepare_chat(chat, SystemTime::UNIX_EPOCH, &self.cache)?;
         Ok(self
             .model
             .complete(prepared, &self.cache, &mut Budget::unlimited())?)
@@ -328,10 +329,25 @@ impl Setting {
 /// Turns of so many bytes, and a new one of 256 bytes each time.
 fn turned(turns: usize, bytes: usize, times: u32) -> Outcome {
     let mut setting = Setting::new(0)?;
-    next_turns(&mut setting, turns, bytes, times).map(drop)
+    let body = setting.body(&vec![bytes; turns]);
+    let (_, history) = body
+        .split_once(':')
+        .and_then(|(_, rest)| rest.split_once(':'))
+        .ok_or("a body")?;
+    let history = history.strip_suffix("]}").ok_or("a body")?;
+    for _ in 0..=times {
+        let question = setting.words.text(256);
+        let messages = format!(r#"{history},{{"role":"user","content":"{question}"}}]"#);
+        let chat = Chat {
+            messages: &messages,
+            ..Chat::default()
+        };
+        black_box(setting.complete(&chat)?);
+    }
+    Ok(())
 }
 
-/// The same, with known conversations.
+/// The same as bodies, with known conversations.
 fn known(turns: usize, bytes: usize, times: u32) -> Outcome {
     let mut setting = Setting::new(64 << 20)?;
     let continued = next_turns(&mut setting, turns, bytes, times)?;

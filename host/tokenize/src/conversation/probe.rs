@@ -44,6 +44,9 @@ const PLAIN: &[&[&str]] = &[
 ];
 
 const CALL: &str = r#"{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"search","arguments":"{\"q\":\"x\",\"n\":3}"}}]}"#;
+/// End of a message with a call, after its content.
+const MADE_CALL: &str =
+    r#","tool_calls":[{"id":"call00001","type":"function","function":{"name":"search","arguments":"{}"}}]}"#;
 const CALLS: &str = r#"{"role":"assistant","content":"Wait.","tool_calls":[{"id":"call00002","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Rome\"}"}},{"id":"call00003","type":"function","function":{"name":"search","arguments":"{}"}}]}"#;
 const RESULTS: [&str; 3] = [
     r#"{"role":"tool","tool_call_id":"call00001","name":"search","content":"found"}"#,
@@ -132,19 +135,28 @@ pub(super) fn markers(model: &Model, frame: &Frame, literals: &[String]) -> Vec<
         ];
         let result = format!(
             r#"{{"tool_call_id":"call00001",{}"#,
-            &message("tool", around)[1..]
+            &message("tool", around.clone())[1..]
         );
+        // Reasoning before a call is dropped once another question follows.
+        let call = |content: &String| {
+            let message = message("assistant", content.clone());
+            format!("{}{MADE_CALL}", &message[..message.len() - 1])
+        };
         let called = [
-            message("user", within),
-            CALL.to_owned(),
+            message("user", within.clone()),
+            call(&after),
             result.clone(),
+            call(&within),
+            result.clone(),
+            call(&around),
+            result,
             message("assistant", after),
             message("user", (*literal).clone()),
-            CALL.to_owned(),
-            result,
+            message("assistant", within),
+            message("user", around),
         ];
         let conversations: [Vec<&str>; 2] =
-            [&plain, &called].map(|messages| messages.iter().map(String::as_str).collect());
+            [&plain[..], &called[..]].map(|messages| messages.iter().map(String::as_str).collect());
         let conversations: Vec<&[&str]> = conversations.iter().map(Vec::as_slice).collect();
         let taken = if frame.takes_tools {
             &conversations[..]

@@ -14,8 +14,9 @@ use crate::model::{Model, Rendered};
 use crate::node_table::{NewNode, Node};
 use crate::prompt::Prepared;
 
-/// Shorter conversations are rendered whole, in bytes of their messages: a state would save little.
-const SHORTEST: usize = 1024;
+/// Shorter conversations are rendered whole, in bytes of their messages: rendering the new messages behind a context
+/// costs as much.
+const SHORTEST: usize = 4096;
 /// Shorter leading messages have no state of their own, in bytes of their rendering.
 const SHORTEST_LEAD: usize = 512;
 /// Most keys that are looked up for a chat, from its last message on. The first message's is looked up besides.

@@ -219,7 +219,7 @@ fn conversations() -> impl Strategy<Value = Conversation> {
         arguments,
     )
         .prop_map(|(lead, rounds, has_tools, arguments)| {
-            let long = "A long text of many words before all others. ".repeat(50);
+            let long = "A long text of many words before all others. ".repeat(100);
             let mut messages = Vec::new();
             match lead {
                 Some((role, text)) => messages.push(json!({"role": role, "content": long + &text})),
@@ -258,7 +258,7 @@ proptest! {
 
 /// Returns a conversation that every template can render.
 fn simple(is_with_tools: bool) -> Conversation {
-    let long = "A long text of many words before all others. ".repeat(50);
+    let long = "A long text of many words before all others. ".repeat(100);
     let text = |role: &str, content: &str| json!({"role": role, "content": content});
     let mut messages = vec![
         text("user", &long),
@@ -352,7 +352,7 @@ fn the_memory_of_conversations_stays_within_its_limit() {
     let (template, model) = &MODELS[0];
     let limits = CacheLimits {
         pieces: 0,
-        conversations: 40_000,
+        conversations: 80_000,
     };
     let cache = TokenizationCache::with_conversations(limits);
     for number in 0..100 {
@@ -360,12 +360,12 @@ fn the_memory_of_conversations_stays_within_its_limit() {
         conversation.messages[1]["content"] = format!("{number}").into();
         play(template, model, &cache, &conversation);
         assert!(
-            cache.conversation_bytes() <= 44_000,
+            cache.conversation_bytes() <= 88_000,
             "{}",
             cache.conversation_bytes()
         );
     }
-    assert!(cache.conversation_bytes() > 20_000);
+    assert!(cache.conversation_bytes() > 40_000);
     cache.set_limits(CacheLimits {
         conversations: 0,
         ..limits
