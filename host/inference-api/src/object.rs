@@ -5,9 +5,7 @@
 
 use std::ops::Range;
 
-use memchr::memchr2;
-
-use crate::digits::DigitWord;
+use memchr::{memchr, memchr2};
 
 /// Deepest nesting: one bit per bracket.
 const DEEPEST: u32 = 128;
@@ -80,6 +78,8 @@ struct ObjectReader<'a> {
     outer: u32,
     /// Deepest nesting of a value of the object.
     deepest: u32,
+    /// Position before which no array ends with plain integers alone. Each array is tried once.
+    no_integers_before: usize,
 }
 
 /// Open brackets, the innermost in the lowest bit: set for an object.
@@ -112,6 +112,7 @@ impl<'a> ObjectReader<'a> {
             at: 0,
             outer: 0,
             deepest: 0,
+            no_integers_before: 0,
         }
     }
 
@@ -212,7 +213,7 @@ impl<'a> ObjectReader<'a> {
                 }
                 first => {
                     self.number(first)?;
-                    if open.depth > 0 && !open.is_object() {
+                    if open.depth > 0 && !open.is_object() && self.at >= self.no_integers_before {
                         self.skip_integers();
                     }
                 }
@@ -301,20 +302,17 @@ impl<'a> ObjectReader<'a> {
         Some(())
     }
 
-    /// After a number in an array, skips following plain integers, such as the ids of a prompt. The rest of the array
-    /// is left, from its comma on.
+    /// After a number in an array, skips the rest of the array if it has only plain integers, such as the ids of a
+    /// prompt. Its bracket is left.
     fn skip_integers(&mut self) {
-        let mut rest = &self.json[self.at..];
-        while let [b',', b' ', digits @ ..] | [b',', digits @ ..] = rest {
-            let Some(length) = DigitWord::of(digits).map(|eight| eight.digits as usize) else {
-                break;
-            };
-            let ([b'1'..=b'9', ..], [b',' | b']', ..]) = digits.split_at(length) else {
-                break;
-            };
-            rest = &digits[length..];
+        let Some(end) = memchr(b']', &self.json[self.at..]).map(|end| self.at + end) else {
+            return;
+        };
+        // With a byte before and two behind. At the end of the text the array is read one by one.
+        match self.json.get(self.at - 1..end + 2) {
+            Some(around) if !around[1].is_ascii_digit() && are_integers(around) => self.at = end,
+            _ => self.no_integers_before = end,
         }
-        self.at = self.json.len() - rest.len();
     }
 
     fn digits(&mut self) -> Option<()> {
@@ -328,6 +326,27 @@ impl<'a> ObjectReader<'a> {
             self.at += 1;
         }
     }
+}
+
+/// Returns `true` if all bytes belong to a list of plain integers, each behind a comma, or a comma and a space. The first
+/// byte and the last two are their neighbours: a digit, a bracket and any byte.
+///
+/// Each byte is only compared with its neighbours, so that the processor does sixteen or more at a time. An integer may
+/// not begin with a zero.
+fn are_integers(around: &[u8]) -> bool {
+    let digit = |byte: u8| u8::from(byte.wrapping_sub(b'0') < 10);
+    let behind = |by: usize| around.get(by..).unwrap_or_default().iter().copied();
+    let neighbours = behind(0).zip(behind(1)).zip(behind(2)).zip(behind(3));
+    let mut refused = 0;
+    for (((before, byte), next), after) in neighbours {
+        let (is_comma, is_space) = (u8::from(byte == b','), u8::from(byte == b' '));
+        let starts = digit(next) | (u8::from(next == b' ') & digit(after));
+        refused |= 1 ^ (digit(byte) | is_comma | is_space);
+        refused |= is_comma & (1 ^ (digit(before) & starts));
+        refused |= is_space & (1 ^ (u8::from(before == b',') & digit(next)));
+        refused |= u8::from(byte == b'0') & (1 ^ digit(before)) & digit(next);
+    }
+    refused == 0
 }
 
 #[cfg(test)]
@@ -379,6 +398,8 @@ mod tests {
         check(r#"{"a":"]}\"\\\u00e9"}"#, Some(1));
         check(r#"{"a":-0.5e+3}"#, Some(1));
         check(r#"{"a":[1,23, 4,0 ,5.5,-6,7, 8]}"#, Some(2));
+        check(r#"{"a":[1,23, 4,0,10,200,3000]}"#, Some(2));
+        check(r#"{"a":[[1],[2,3],[0,5.5,7,8],4,5]}"#, Some(3));
         for bad in [
             "",
             "{",
@@ -399,6 +420,13 @@ mod tests {
             r#"{"a":[,]}"#,
             "{\"a\":[1,23,,4]}",
             "{\"a\":[1,23,04]}",
+            "{\"a\":[1, 04]}",
+            "{\"a\":[1,2 3]}",
+            "{\"a\":[1,2,]}",
+            "{\"a\":[1,2, ]}",
+            "{\"a\":[1,  2,,3]}",
+            "{\"a\":[1, ,3]}",
+            "{\"a\":[1,2",
             "{\"a\":[1,23}",
             "{\"a\":[1,2",
             r#"{"a":"\x"}"#,
@@ -440,6 +468,23 @@ mod tests {
         );
         for bad in ["", "{}", "[1", "[1,]", "[,1]", "[1]]", " [1]", "[1}"] {
             assert_eq!(list_elements(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn many_numbers_that_are_no_integers_are_read_in_one_pass() {
+        // Each number would be an array's worth of work, if each one tried the rest of the array.
+        let numbers = vec!["0.5"; 200_000].join(",");
+        check(&format!(r#"{{"a":[{numbers}]}}"#), Some(2));
+    }
+
+    proptest! {
+        #[test]
+        fn lists_of_numbers_are_read_as_serde_json_reads_them(list in "[0-9]{1,2}[0-9, ]{0,12}") {
+            let body = format!("{{\"a\":[{list}]}}");
+            if read(body.as_bytes(), b"", |_| Some(())).is_some() {
+                prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&body).is_ok(), "{}", body);
+            }
         }
     }
 

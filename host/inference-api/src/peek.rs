@@ -368,22 +368,20 @@ fn read_ids(raw: Raw<'_>) -> Option<Vec<u32>> {
     // Most ids have at least four digits.
     let mut ids = Vec::with_capacity(rest.len() / 4);
     loop {
+        // The usual form: eight bytes have the whole id and its comma.
+        while let Some(eight) = DigitWord::of(rest)
+            && let (1..8, Some(b',')) = (eight.digits, rest.get(eight.digits as usize))
+        {
+            ids.push(eight.number() as u32);
+            rest = &rest[eight.digits as usize + 1..];
+            rest = rest.strip_prefix(b" ").unwrap_or(rest);
+        }
         rest = rest.trim_ascii_start();
-        let id = match DigitWord::of(rest) {
-            Some(eight) if (1..8).contains(&eight.digits) => {
-                rest = &rest[eight.digits as usize..];
-                eight.number()
-            }
-            _ => take_digits(&mut rest)?,
-        };
-        ids.push(u32::try_from(id).ok()?);
-        match rest {
+        ids.push(u32::try_from(take_digits(&mut rest)?).ok()?);
+        match rest.trim_ascii_start() {
+            [] => return Some(ids),
             [b',', after @ ..] => rest = after,
-            _ => match rest.trim_ascii_start() {
-                [] => return Some(ids),
-                [b',', after @ ..] => rest = after,
-                _ => return None,
-            },
+            _ => return None,
         }
     }
 }
