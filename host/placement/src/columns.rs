@@ -100,6 +100,8 @@ fn lay_out_row(
             CandidateFeature::CostToken => columns.cost(CostFeature::Token, candidate),
             CandidateFeature::CostTransfer => columns.cost(CostFeature::Transfer, candidate),
             CandidateFeature::CostTbt => columns.cost(CostFeature::TimeBetweenTokens, candidate),
+            CandidateFeature::CostRequest => worker.load().cost().request_ms(),
+            CandidateFeature::CostFetchedShare => worker.load().cost().fetched_share(),
             CandidateFeature::EngineRunning => reported(|said| said.running),
             CandidateFeature::EngineWaiting => reported(|said| said.waiting),
             CandidateFeature::EngineKvUsage => reported(|said| said.kv_usage),

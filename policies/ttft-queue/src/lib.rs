@@ -1,32 +1,36 @@
-//! Policy: the worker or pair with the least priced time to first token, and a queue for each worker in the
-//! router, shortest first.
+//! Policy: the worker or pair with the least priced time to first token, and one queue in the router, shortest first.
 //!
-//! `own(w) = (Q + H + (x + u) * (1 + price * (k + held)) + (reuse + stall * decoding) * u + d * decoding) /
-//! speed`.
+//! `own(w) = (Q + H + (x + u) * (1 + k + held) + (1 + stall * decoding) * u + d * decoding) / speed`.
 //!
-//! It extends the price of `cache-aware`. H is the work held for the worker ahead of this request, and `held`
-//! is the number of all requests held for it. A computed token also costs `reuse`, and `stall` for each
-//! request that is being answered on the worker. README.md derives each term and the order of the queue.
+//! `u` are the tokens that the worker has to compute: those that it neither holds nor fetches. Q is its queued work,
+//! H the work held for it ahead of this request, `k` and `held` the requests that wait there and for it. A computed
+//! token also evicts another, and stalls each request that is being answered. A worker on which the request would miss
+//! its target counts only if there is no other. README.md explains each rule.
 
+mod cached;
 mod queue;
+mod times;
 
 use std::cell::LazyCell;
 
 use conductor_policy_sdk::{
-    Call, Host, OwnCost, Pairing, Params, Phase, PlacementChoice, Plan, Policy, SessionHome, Verdict,
-    export_policy,
+    Call, Host, OwnCost, Pairing, Params, Phase, PlacementChoice, Plan, Policy, Verdict, export_policy,
 };
 
+use cached::CachedColumns;
 use queue::{HeldWork, PlacedRequest, Queue};
+
+/// Cost of a computed token for later requests, whose blocks it evicts, as a share of its computing time.
+const REUSE_PRICE: f64 = 1.0;
+/// Cost of a worker on which the request would miss its target: more than any other cost.
+const TOO_LATE: f64 = 1e12;
 
 /// Policy: priced time to first token, with a queue for each worker.
 #[derive(Debug)]
 pub struct TtftQueue {
     pairing: Pairing,
-    home: SessionHome,
+    cached: CachedColumns,
     queue: Queue,
-    /// Cost of a computed token for later requests, as a share of its computing time.
-    reuse_price: f64,
     /// Cost of a computed token for each request being answered on the worker, as a share of its computing
     /// time.
     stall_price: f64,
@@ -37,54 +41,57 @@ impl Policy for TtftQueue {
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
+        let queue = Queue::configure(params, plan);
+        let stall_price = params
+            .unit("share")
+            .about("Cost of a computed token for each request being answered on the worker, as a share of its computing time: higher gives steadier answers and later first tokens.")
+            .number("stall-price", 2.0, 0.0..=100.0);
+        let pairing = params.only(&["near-label", "transfer-cost"], |params| {
+            Pairing::configure(params, plan)
+        });
         Self {
-            pairing: Pairing::configure(params, plan),
-            home: SessionHome::configure(params),
-            queue: Queue::configure(params, plan),
-            reuse_price: params
-                .unit("share")
-                .about("Cost of a computed token for other requests, as a share of its computing time.")
-                .number("reuse-price", 1.0, 0.0..=100.0),
-            stall_price: params
-                .unit("share")
-                .about("Cost of a computed token for each request being answered on the worker, as a share of its computing time.")
-                .number("stall-price", 0.5, 0.0..=100.0),
+            cached: CachedColumns::new(plan, pairing.transfer_cost()),
+            pairing,
+            queue,
+            stall_price,
         }
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let costs = self.pairing.costs(call);
         let quote = costs.quote();
-        let matches = self.home.matches(call, *quote);
-        let uncached = |row: &_| quote.uncached(matches.get(row));
+        let cached = self.cached.of(call, *quote);
+        let uncached = |row: &_| quote.uncached(cached.get(row));
         let held = HeldWork::before(&self.queue, call, host, uncached);
+        let times = &self.queue.times;
         let own = |row: &_| {
-            let own = costs.own_with(row, matches.get(row), held.requests(row));
+            let own = costs.own_with(row, cached.get(row), held.requests(row));
             let stalled = self.stall_price * quote.decoding(row);
-            let besides = (self.reuse_price + stalled) * own.uncached + held.work(row);
+            let besides = (REUSE_PRICE + stalled) * own.uncached + held.work(row);
+            let late_ms = -times.slack_ms(call, row, own.uncached);
+            let too_late = if late_ms > 0.0 {
+                TOO_LATE * (1.0 + late_ms)
+            } else {
+                0.0
+            };
             OwnCost {
-                cost: own.cost + quote.work(row, besides),
+                cost: own.cost + quote.work(row, besides) + too_late,
                 ..own
             }
         };
         let salt = LazyCell::new(|| call.request().session.unwrap_or_else(|| host.random()));
         let placed = self.pairing.place(call, costs, own, || *salt);
-        let computing = computing(call, placed);
-        let Some(row) = computing.and_then(|row| call.rows().nth(row)) else {
+        let Some(row) = computing(call, placed).and_then(|row| call.rows().nth(row)) else {
             return placed.verdict();
         };
         let request = PlacedRequest {
             call,
-            quote,
             row,
             uncached: uncached(&row),
             held: held.work(&row),
-            answers: placed.answers(),
+            answers: placed.answers().and_then(|row| call.rows().nth(row)),
         };
-        let instead = self
-            .queue
-            .refuse(&request)
-            .or_else(|| self.queue.hold(&request, host));
+        let instead = self.queue.instead(&request, host);
         instead.unwrap_or_else(|| placed.verdict())
     }
 }

@@ -1,42 +1,37 @@
-//! Router queue of the policy: when a request is held, for which worker, and in which order.
+//! Router queue of the policy: when a request is held, for which worker, in which order, and when it is refused.
 
-use conductor_policy_sdk::{
-    Call, Column, Host, OptionalNumber, Params, Plan, Quote, RequestNumber, Row, Verdict,
-};
+use conductor_policy_sdk::{Call, Host, OptionalNumber, Params, Plan, RequestNumber, Row, Verdict};
+
+use crate::times::TimeColumns;
 
 /// Offset that sorts requests close to their deadline before all others.
 const URGENT: f64 = -1e12;
 /// Offset that sorts requests past their deadline after all others.
 const LATE: f64 = 1e12;
-/// A request that may be held for less than this is sent immediately, in milliseconds.
-const LAST_MS: f64 = 1_000.0;
+/// Slack below which a request goes before shorter ones, in milliseconds.
+const GUARD_MS: f64 = 1_000.0;
 /// Maximum time until a held request is re-evaluated, in milliseconds.
 const AGAIN_MS: f64 = 10_000.0;
+/// Work that goes before a request, as a multiple of the work held ahead of it: shorter requests arrive while it waits.
+const AHEAD_FACTOR: f64 = 1.5;
+/// Target of a prompt that takes long by itself, as a multiple of its own time: it is served if the fleet has room.
+const LONG_PROMPT: f64 = 1.25;
+/// Predicted time between tokens that is counted for each predicted one: answers grow while they are written.
+const GROWTH: f64 = 1.06;
 
-/// Configured queue: when requests are held, and in which order.
+/// Configured queue: when requests are held or refused, and in which order they go.
 #[derive(Debug)]
 pub(crate) struct Queue {
     queued: RequestNumber,
-    waited_ms: RequestNumber,
     left_ms: RequestNumber,
     tried: RequestNumber,
-    token_ms: Column,
-    prefill_ms: Column,
-    tbt_ms: Column,
-    /// Prompt tokens queued on a worker of weight 1 below which it receives the next request.
-    ahead_tokens: f64,
-    /// Maximum number of held requests.
-    most_held: f64,
-    /// Deadline of the first token, in milliseconds.
-    limit_ms: f64,
-    /// Slack below which a request is sorted before shorter ones, in milliseconds.
-    guard_ms: f64,
-    /// Default time of a prompt token while it is unmeasured, in milliseconds.
-    usual_token_ms: f64,
-    /// True if a request that would miss its deadline is rejected.
+    pub(crate) times: TimeColumns,
+    /// Target of the first token, in milliseconds.
+    target_ms: f64,
+    /// True if a request that would miss its target is refused.
     refuses: bool,
     /// Limit of the predicted time between tokens, in milliseconds; infinite if there is none.
-    tbt_limit_ms: f64,
+    between_ms: f64,
 }
 
 /// Held requests of each candidate: their number, and the work in tokens that goes before this request.
@@ -47,15 +42,14 @@ pub(crate) struct HeldWork(Vec<u32>);
 #[derive(Debug)]
 pub(crate) struct PlacedRequest<'a> {
     pub(crate) call: &'a Call<'a>,
-    pub(crate) quote: &'a Quote<'a>,
     /// Worker that computes the prompt.
     pub(crate) row: Row<'a>,
-    /// Tokens of the prompt that are not cached on that worker.
+    /// Tokens of the prompt that the worker has to compute.
     pub(crate) uncached: f64,
     /// Work held for that worker ahead of this request, in tokens.
     pub(crate) held: f64,
-    /// Row of the worker that answers.
-    pub(crate) answers: Option<usize>,
+    /// Worker that answers.
+    pub(crate) answers: Option<Row<'a>>,
 }
 
 impl HeldWork {
@@ -90,129 +84,110 @@ impl HeldWork {
 
 impl Queue {
     pub(crate) fn configure(params: &mut Params, plan: &mut Plan) -> Self {
-        let limit_s = params
+        let target_s = params
             .unit("seconds")
-            .about("Deadline of the first token.")
+            .about("Target of the first token: within it short prompts go first, and no request misses it for a shorter one.")
             .number("first-token-within-s", 30.0, 0.001..=86_400.0);
-        let guard_s = params
-            .unit("seconds")
-            .about("Slack before the latest start below which a request goes before shorter ones.")
-            .number("guard-s", 2.0, 0.0..=86_400.0);
-        let tbt_limit_ms = params
+        let between_ms = params
             .unit("milliseconds")
-            .about("Maximum predicted time between tokens that refuse-late admits; 0: no limit.")
+            .about("Maximum predicted time between tokens: above it a request waits, and is refused when it is late; 0: no limit.")
             .number("token-within-ms", 0.0, 0.0..=1_000_000.0);
+        let target_ms = target_s * 1e3;
         Self {
             queued: plan.request("pool.queued"),
-            waited_ms: plan.request("request.waited-ms"),
             left_ms: plan.request("request.hold-left-ms"),
             tried: plan.request("request.tried"),
-            token_ms: plan.column("cost.token-ms"),
-            prefill_ms: plan.column("cost.prefill-ms"),
-            tbt_ms: plan.column("cost.tbt-ms"),
-            ahead_tokens: params
-                .unit("tokens")
-                .about("Queued prompt tokens up to which a worker of weight 1 receives the next request.")
-                .number("ahead-tokens", 4_096.0, 0.0..=100_000_000.0),
-            most_held: params
-                .unit("requests")
-                .about("Maximum number of held requests, below the pool's queue-limit; 0 holds none.")
-                .number("most-held", 900.0, 0.0..=1_000_000.0),
-            limit_ms: limit_s * 1e3,
-            guard_ms: guard_s * 1e3,
-            usual_token_ms: params
-                .unit("milliseconds")
-                .about("Default time of a prompt token while the router has not measured it.")
-                .number("token-ms", 0.1, 0.000_001..=1_000.0),
+            times: TimeColumns::new(plan, target_ms),
+            target_ms,
             refuses: params
-                .about("Rejection (429) of requests whose first token would be late, before any work is done for them.")
-                .flag("refuse-late", false),
-            tbt_limit_ms: if tbt_limit_ms > 0.0 { tbt_limit_ms } else { f64::INFINITY },
+                .about("Refusal (429 with Retry-After) of requests that would miss the target, before any work is done for them; false: they keep their place.")
+                .flag("refuse-late", true),
+            between_ms: if between_ms > 0.0 { between_ms } else { f64::INFINITY },
         }
     }
 
-    /// Rejects a request that would miss its deadline or be answered too slowly, if enabled.
-    pub(crate) fn refuse(&self, request: &PlacedRequest<'_>) -> Option<Verdict> {
-        if !self.refuses || self.was_tried(request) {
+    /// Returns what happens to a request instead of its dispatch: it is held, or refused. None if it is sent.
+    pub(crate) fn instead(&self, request: &PlacedRequest<'_>, host: &impl Host) -> Option<Verdict> {
+        // A request that a worker has failed is neither held nor refused.
+        if request.call.number(self.tried).known_or(0.0) > 0.0 {
             return None;
         }
-        let late_ms = request.held * self.token_ms(&request.row) - self.slack_ms(request);
-        if late_ms > 0.0 {
-            return Some(refusal(late_ms, "the first token would come too late"));
+        let slow = request.answers.filter(|row| self.is_slow(row));
+        if slow.is_none() && self.times.is_free(&request.row) {
+            return None;
         }
-        let answers = request.answers.and_then(|row| request.call.rows().nth(row))?;
-        let is_slow = answers.get(self.tbt_ms) > self.tbt_limit_ms;
-        is_slow.then(|| refusal(LAST_MS, "the answer would be too slow"))
+        self.refuse(request, slow.is_some())
+            .or_else(|| self.hold(request, slow, host))
     }
 
-    /// Holds a request whose worker has enough queued work.
-    pub(crate) fn hold(&self, request: &PlacedRequest<'_>, host: &impl Host) -> Option<Verdict> {
-        let PlacedRequest { call, quote, row, .. } = request;
+    /// Refuses a request that would miss its target. A guess refuses nothing.
+    fn refuse(&self, request: &PlacedRequest<'_>, is_slow: bool) -> Option<Verdict> {
+        let PlacedRequest {
+            call, row, uncached, ..
+        } = request;
+        if !self.refuses || !self.times.is_measured(row) {
+            return None;
+        }
+        // Without a queue the request cannot wait for its answer to be fast enough.
+        if is_slow && !may_wait(call.number(self.left_ms)) {
+            return Some(refusal(1_000.0, "the answer would be too slow"));
+        }
+        let ahead_ms = AHEAD_FACTOR * request.held * self.times.token_ms(row);
+        let late_ms = ahead_ms - self.times.slack_ms(call, row, *uncached) - self.grace_ms(row, *uncached);
+        (late_ms > 0.0).then(|| refusal(late_ms, "the first token would come too late"))
+    }
+
+    /// Holds a request, for the worker that is to compute it or the one whose answers are too slow.
+    fn hold(&self, request: &PlacedRequest<'_>, slow: Option<Row<'_>>, host: &impl Host) -> Option<Verdict> {
+        let PlacedRequest {
+            call, row, uncached, ..
+        } = request;
         let left_ms = call.number(self.left_ms);
-        let is_full = call.number(self.queued).known_or(0.0) >= self.most_held;
-        let is_free = quote.work(row, quote.queued(row)) <= quote.work_anywhere(self.ahead_tokens);
-        // An unknown time means that the pool holds no requests.
-        let may_wait = left_ms > LAST_MS;
-        if is_free || !may_wait || is_full || self.was_tried(request) {
+        if !may_wait(left_ms) {
             return None;
         }
-        let slack_ms = self.slack_ms(request);
-        host.wait_for(row.index(), request.uncached as u32);
-        let urgent_in = slack_ms - self.guard_ms;
+        let slack_ms = self.times.slack_ms(call, row, *uncached);
+        host.wait_for(slow.as_ref().unwrap_or(row).index(), *uncached as u32);
+        let urgent_in = slack_ms - GUARD_MS;
         let until = if urgent_in > 0.0 { urgent_in } else { AGAIN_MS };
         Some(Verdict::Queue {
-            order: self.order(slack_ms, request.uncached),
-            ask_again_ms: until.min(left_ms - LAST_MS).clamp(1.0, AGAIN_MS) as u32,
+            order: order(slack_ms, *uncached),
+            ask_again_ms: until.min(left_ms).clamp(1.0, AGAIN_MS) as u32,
         })
     }
 
-    /// Returns true if a worker has failed at this request before.
-    fn was_tried(&self, request: &PlacedRequest<'_>) -> bool {
-        request.call.number(self.tried).known_or(0.0) > 0.0
+    /// Returns true if the answers of the worker would be too slow with this request.
+    fn is_slow(&self, row: &Row<'_>) -> bool {
+        GROWTH * self.times.between_tokens_ms(row) > self.between_ms
     }
 
-    /// Returns the sort key: shortest first, urgent requests before, late requests last.
-    fn order(&self, slack_ms: f64, work: f64) -> f64 {
-        if slack_ms < 0.0 {
-            LATE + work
-        } else if slack_ms <= self.guard_ms {
-            URGENT + slack_ms
-        } else {
-            work
-        }
+    /// Returns the time by which a prompt that is long by itself may miss the target, in milliseconds.
+    fn grace_ms(&self, row: &Row<'_>, uncached: f64) -> f64 {
+        let long_ms = LONG_PROMPT * self.times.prefill_ms(row, uncached);
+        (long_ms - self.target_ms).max(0.0)
     }
+}
 
-    /// Returns the time for which the request can be held and still meet its deadline, in milliseconds.
-    fn slack_ms(&self, request: &PlacedRequest<'_>) -> f64 {
-        let waited_ms = request.call.number(self.waited_ms).known_or(0.0);
-        let queued_ms = request.quote.queued(&request.row) * self.token_ms(&request.row);
-        self.limit_ms - waited_ms - queued_ms - self.prefill_ms(request)
-    }
+/// Returns true if the request may be held for this time. It is NaN where the pool holds no requests.
+fn may_wait(left_ms: f64) -> bool {
+    left_ms > 0.0
+}
 
-    /// Returns the prefill time of the prompt, without waiting.
-    fn prefill_ms(&self, request: &PlacedRequest<'_>) -> f64 {
-        let predicted = request.row.get(self.prefill_ms);
-        if predicted >= 0.0 {
-            predicted
-        } else {
-            request.uncached * self.token_ms(&request.row)
-        }
-    }
-
-    fn token_ms(&self, row: &Row<'_>) -> f64 {
-        let measured = row.get(self.token_ms);
-        if measured > 0.0 {
-            measured
-        } else {
-            self.usual_token_ms
-        }
+/// Returns the sort key: shortest first, urgent requests before, late requests last.
+fn order(slack_ms: f64, work: f64) -> f64 {
+    if slack_ms < 0.0 {
+        LATE + work
+    } else if slack_ms <= GUARD_MS {
+        URGENT + slack_ms
+    } else {
+        work
     }
 }
 
 fn refusal(after_ms: f64, reason: &str) -> Verdict {
     Verdict::Reject {
         status: 429,
-        retry_after_ms: after_ms.clamp(1.0, 60_000.0) as u32,
+        retry_after_ms: after_ms.clamp(1_000.0, 60_000.0) as u32,
         reason: reason.to_owned(),
     }
 }

@@ -37,12 +37,20 @@ fn order(verdict: &Verdict) -> f64 {
 }
 
 #[test]
-fn a_worker_with_little_queued_work_receives_the_next_request_immediately() {
+fn a_worker_that_is_free_when_a_dispatch_arrives_receives_the_next_request_immediately() {
+    let policy = policy("{}");
     let mut fleet = fleet(["a", "b"], 8_000.0);
-    busy(&mut fleet, "a", 4_096.0);
     busy(&mut fleet, "b", 90_000.0);
-    assert_eq!(fleet.route(&policy("{}")), Some("a"));
+    // Without a measurement a dispatch takes 50 ms: 500 tokens at 0.1 ms.
+    busy(&mut fleet, "a", 500.0);
+    assert_eq!(fleet.route(&policy), Some("a"));
     assert_eq!(fleet.waits_for(), None);
+    busy(&mut fleet, "a", 501.0);
+    assert_eq!(fleet.route(&policy), None);
+    fleet.set("a", "cost.request-ms", 60.0);
+    assert_eq!(fleet.route(&policy), Some("a"), "its dispatches take longer");
+    fleet.set("a", "cost.token-ms", 0.2);
+    assert_eq!(fleet.route(&policy), None, "its tokens take longer");
 }
 
 #[test]
@@ -67,12 +75,12 @@ fn held_work_ahead_of_a_request_raises_the_workers_cost() {
     for _ in 0..3 {
         fleet.hold("a", 2_001);
     }
-    fleet.decide(&policy(r#"{"backlog-price": 0}"#));
+    fleet.decide(&policy("{}"));
     assert_eq!(fleet.waits_for(), Some(("a", 2_000)), "longer requests go later");
     for _ in 0..20 {
         fleet.hold("a", 1_999);
     }
-    fleet.decide(&policy(r#"{"backlog-price": 0}"#));
+    fleet.decide(&policy("{}"));
     assert_eq!(
         fleet.waits_for(),
         Some(("b", 20_000)),
@@ -86,11 +94,11 @@ fn held_requests_raise_a_workers_cost_for_longer_requests() {
     fleet.holds("a", 10_000.0);
     busy(&mut fleet, "a", 5_000.0);
     busy(&mut fleet, "b", 5_000.0);
+    fleet.decide(&policy("{}"));
+    assert_eq!(fleet.waits_for(), Some(("a", 10_000)));
     for _ in 0..4 {
         fleet.hold("a", 15_000);
     }
-    fleet.decide(&policy(r#"{"backlog-price": 0}"#));
-    assert_eq!(fleet.waits_for(), Some(("a", 10_000)));
     fleet.decide(&policy("{}"));
     assert_eq!(fleet.waits_for(), Some(("b", 20_000)));
 }
@@ -103,11 +111,47 @@ fn a_long_prompt_goes_to_a_worker_with_few_decoding_requests() {
             .set(name, "load.requests", answers)
             .set(name, "load.decoding", answers);
     }
-    // The 4,000 more tokens of b cost less than the stall of 18 more answers.
-    fleet.set("b", "load.prefill-tokens", 4_000.0);
-    let without = policy(r#"{"stall-price": 0, "decode-tokens": 0}"#);
-    assert_eq!(fleet.route(&without), Some("a"));
-    assert_eq!(fleet.route(&policy(r#"{"decode-tokens": 0}"#)), Some("b"));
+    // The 8,000 more tokens of b cost less than the stall of 18 more answers.
+    fleet.set("b", "load.prefill-tokens", 8_000.0);
+    assert_eq!(fleet.route(&policy(r#"{"stall-price": 0}"#)), Some("a"));
+    fleet.decide(&policy("{}"));
+    assert_eq!(fleet.waits_for(), Some(("b", 8_000)));
+}
+
+#[test]
+fn tokens_that_the_engines_fetch_need_not_be_computed() {
+    let policy = policy("{}");
+    let mut fleet = fleet(["a", "b"], 20_000.0);
+    fleet.holds("a", 18_000.0).holds("b", 0.0);
+    busy(&mut fleet, "a", 9_000.0);
+    fleet.decide(&policy);
+    assert_eq!(fleet.waits_for(), Some(("a", 2_000)), "b would compute all of it");
+    // Answers of one worker show the fetches of all.
+    fleet.set("a", "cost.fetched-share", 1.0);
+    assert_eq!(fleet.route(&policy), Some("b"));
+    busy(&mut fleet, "b", 1_000.0);
+    fleet.decide(&policy);
+    // A fetched token costs 0.04 computed ones.
+    assert_eq!(fleet.waits_for(), Some(("b", 2_720)));
+}
+
+#[test]
+fn a_worker_that_makes_the_request_late_is_chosen_only_if_all_do() {
+    let policy = policy("{}");
+    let mut fleet = fleet(["a", "b"], 100_000.0);
+    fleet.holds("a", 60_000.0);
+    busy(&mut fleet, "a", 50_000.0);
+    busy(&mut fleet, "b", 2_000.0);
+    fleet.decide(&policy);
+    assert_eq!(fleet.waits_for(), Some(("a", 40_000)), "9 s of 30");
+    fleet.request("request.waited-ms", 21_500.0);
+    fleet.set("b", "cost.prefill-ms", 7_000.0);
+    fleet.decide(&policy);
+    assert_eq!(
+        fleet.waits_for(),
+        Some(("b", 100_000)),
+        "7.2 s are left of 8.5, but 9 are not"
+    );
 }
 
 #[test]
@@ -121,9 +165,9 @@ fn shorter_requests_go_first_except_urgent_ones() {
     };
     let short = held(1_000.0, 0.0);
     let long = held(100_000.0, 0.0);
-    // At 0.1 ms a token the prefill takes 10 s after 0.5 s of queue: 1 s of slack is left of 30 s.
-    let urgent = held(100_000.0, 18_500.0);
-    let more_urgent = held(100_000.0, 19_000.0);
+    // At 0.1 ms a token the prefill takes 10 s after 0.5 s of queue: 0.5 s of slack is left of 30 s.
+    let urgent = held(100_000.0, 19_000.0);
+    let more_urgent = held(100_000.0, 19_400.0);
     let late = held(100_000.0, 20_500.0);
     assert!(more_urgent < urgent && urgent < short && short < long && long < late);
 }
@@ -133,13 +177,13 @@ fn a_held_request_is_re_evaluated_when_it_becomes_urgent() {
     let mut fleet = fleet(["a"], 100_000.0);
     busy(&mut fleet, "a", 5_000.0);
     fleet.set("a", "cost.token-ms", 0.2);
-    // Of 30 s, 20 s of its own work, 1 s of queue and the guard of 2 s leave 7 s.
+    // Of 30 s, 20 s of its own work, 1 s of queue and the guard of 1 s leave 8 s.
     let verdict = fleet.decide(&policy("{}"));
     assert!(
         matches!(
             verdict,
             Verdict::Queue {
-                ask_again_ms: 7_000,
+                ask_again_ms: 8_000,
                 ..
             }
         ),
@@ -151,47 +195,118 @@ fn a_held_request_is_re_evaluated_when_it_becomes_urgent() {
         matches!(
             verdict,
             Verdict::Queue {
-                ask_again_ms: 2_000,
+                ask_again_ms: 3_000,
                 ..
             }
         ),
-        "before the hold time expires: {verdict:?}"
+        "when the hold time expires: {verdict:?}"
     );
 }
 
 #[test]
-fn a_request_that_could_be_lost_is_not_held() {
-    let full = r#"{"most-held": 1}"#;
-    let cases: [(&str, f64, &str); 4] = [
-        ("request.hold-left-ms", f64::NAN, "{}"),
-        ("request.hold-left-ms", 900.0, "{}"),
-        ("request.tried", 1.0, "{}"),
-        ("pool.queued", 1.0, full),
-    ];
-    for (number, value, params) in cases {
+fn a_request_is_sent_at_once_where_the_pool_cannot_hold_it_or_a_worker_has_failed() {
+    for (number, value) in [("request.hold-left-ms", f64::NAN), ("request.tried", 1.0)] {
         let mut fleet = fleet(["a"], 1_000.0);
         busy(&mut fleet, "a", 50_000.0);
         fleet.request(number, value);
-        assert_eq!(fleet.route(&policy(params)), Some("a"), "{number} = {value}");
+        assert_eq!(fleet.route(&policy("{}")), Some("a"), "{number} = {value}");
     }
 }
 
 #[test]
-fn a_late_request_is_rejected_if_enabled() {
-    let refusing = policy(r#"{"refuse-late": true, "token-within-ms": 100}"#);
-    let refused =
-        |fleet: &mut Scenario| matches!(fleet.decide(&refusing), Verdict::Reject { status: 429, .. });
-    let mut fleet = fleet(["a"], 100_000.0);
+fn a_request_keeps_its_place_until_its_time_in_the_queue_ends() {
+    let mut fleet = fleet(["a"], 1_000.0);
+    busy(&mut fleet, "a", 50_000.0);
+    fleet.request("request.hold-left-ms", 1.0);
+    assert!(order(&fleet.decide(&policy("{}"))).is_finite());
+}
+
+/// Returns true if the policy refuses the request with 429 and a time to return after.
+fn refuses(policy: &Configured<TtftQueue>, fleet: &mut Scenario) -> bool {
+    matches!(
+        fleet.decide(policy),
+        Verdict::Reject {
+            status: 429,
+            retry_after_ms: 1_000..,
+            ..
+        }
+    )
+}
+
+/// Builds a fleet of one worker that is measured at 0.1 ms a token.
+fn measured(prompt: f64) -> Scenario {
+    let mut fleet = fleet(["a"], prompt);
+    fleet.set("a", "cost.token-ms", 0.1);
+    fleet
+}
+
+#[test]
+fn a_late_request_is_refused_unless_that_is_disabled() {
+    let (default, keeping) = (policy("{}"), policy(r#"{"refuse-late": false}"#));
+    let mut fleet = measured(100_000.0);
     busy(&mut fleet, "a", 199_000.0);
-    assert!(!refused(&mut fleet), "10 s after 19.9 s");
+    assert!(!refuses(&default, &mut fleet), "10 s after 19.9 s");
     busy(&mut fleet, "a", 201_000.0);
-    assert!(refused(&mut fleet));
-    busy(&mut fleet, "a", 0.0);
-    fleet.set("a", "cost.tbt-ms", 101.0);
-    assert!(refused(&mut fleet), "the answer would be too slow");
-    fleet.request("request.tried", 1.0);
-    assert!(!refused(&mut fleet), "a tried request has caused work already");
-    assert_eq!(fleet.route(&policy("{}")), Some("a"), "disabled by default");
+    assert!(refuses(&default, &mut fleet));
+    assert!(
+        order(&fleet.decide(&keeping)) > 1e11,
+        "it keeps its place, after all others"
+    );
+    fleet.set("a", "cost.token-ms", f64::NAN);
+    assert!(!refuses(&default, &mut fleet), "a guess refuses nothing");
+    fleet.set("a", "cost.token-ms", 0.1).request("request.tried", 1.0);
+    assert!(
+        !refuses(&default, &mut fleet),
+        "a tried request has caused work already"
+    );
+}
+
+#[test]
+fn a_request_is_refused_early_if_shorter_ones_take_its_time() {
+    let policy = policy("{}");
+    let mut fleet = measured(100_000.0);
+    busy(&mut fleet, "a", 50_000.0);
+    // 5 s of queue and 10 s of its own leave 15 s of 30 for shorter requests: 10 s of them, and half as much again that
+    // arrives meanwhile.
+    for _ in 0..9 {
+        fleet.hold("a", 10_000);
+    }
+    assert!(!refuses(&policy, &mut fleet));
+    for _ in 0..2 {
+        fleet.hold("a", 10_000);
+    }
+    assert!(refuses(&policy, &mut fleet));
+}
+
+#[test]
+fn a_prompt_that_takes_too_long_by_itself_is_served_if_there_is_room() {
+    let policy = policy("{}");
+    let mut fleet = measured(320_000.0);
+    assert_eq!(fleet.route(&policy), Some("a"));
+    busy(&mut fleet, "a", 70_000.0);
+    assert!(
+        !refuses(&policy, &mut fleet),
+        "32 s after 7 s: within 1.25 times its own time"
+    );
+    busy(&mut fleet, "a", 90_000.0);
+    assert!(refuses(&policy, &mut fleet));
+}
+
+#[test]
+fn a_request_waits_for_a_worker_with_fast_answers_and_is_refused_when_late() {
+    let policy = policy(r#"{"token-within-ms": 100}"#);
+    let mut fleet = measured(10_000.0);
+    fleet.set("a", "cost.tbt-ms", 94.0);
+    assert_eq!(fleet.route(&policy), Some("a"));
+    fleet.set("a", "cost.tbt-ms", 95.0);
+    fleet.decide(&policy);
+    assert_eq!(fleet.waits_for(), Some(("a", 10_000)), "answers grow");
+    fleet.request("request.waited-ms", 29_500.0);
+    assert!(refuses(&policy, &mut fleet));
+    fleet
+        .request("request.waited-ms", 0.0)
+        .request("request.hold-left-ms", f64::NAN);
+    assert!(refuses(&policy, &mut fleet), "the pool holds nothing");
 }
 
 #[test]
@@ -216,4 +331,22 @@ fn without_an_index_a_session_stays_on_its_worker() {
     let home = fleet.route(&policy).unwrap_or_default().to_owned();
     busy(&mut fleet, &home, 5_000.0);
     assert_eq!(fleet.route(&policy), Some(&*home));
+}
+
+#[test]
+fn without_an_index_prompts_of_one_beginning_stay_on_their_worker() {
+    let policy = policy("{}");
+    let mut fleet = Scenario::new(["a", "b", "c"]);
+    fleet
+        .request("request.prompt-tokens", 10_000.0)
+        .request("prefix.key-1024", 12_345.0);
+    let home = fleet.route(&policy).unwrap_or_default().to_owned();
+    busy(&mut fleet, &home, 5_000.0);
+    assert_eq!(fleet.route(&policy), Some(&*home));
+}
+
+#[test]
+fn former_parameters_are_unknown() {
+    let former = Configured::<TtftQueue>::new(r#"{"ahead-tokens": 0}"#).err();
+    assert!(former.is_some_and(|error| error.starts_with("unknown parameter `ahead-tokens`")));
 }

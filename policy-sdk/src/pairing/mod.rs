@@ -143,6 +143,12 @@ impl Pairing {
         }
     }
 
+    /// Returns the cost of transferring one token's KV cache, in computed tokens.
+    #[must_use]
+    pub fn transfer_cost(&self) -> f64 {
+        self.terms.transfer_cost()
+    }
+
     /// Computes the candidates' costs of a call.
     #[must_use]
     pub fn costs(&self, call: &Call<'_>) -> CallCosts<'_> {

@@ -50,6 +50,11 @@ impl CostTerms {
         }
     }
 
+    /// Returns the time that the transfer of one token adds, in computed tokens.
+    pub(super) fn transfer_cost(&self) -> f64 {
+        self.transfer_tokens
+    }
+
     /// Computes the costs of a call. Decode workers compute few prompts or none, so their missing
     /// measurements do not disable measured speeds.
     pub(super) fn of(&self, call: &Call<'_>) -> CallCosts<'_> {

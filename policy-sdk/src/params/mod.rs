@@ -177,6 +177,22 @@ impl Params {
         default.1
     }
 
+    /// Reads the parameters of a shared part, of which the policy offers only those in `names`. The others have
+    /// their defaults, and are unknown parameters if they are given.
+    pub fn only<T>(&mut self, names: &[&str], configure: impl FnOnce(&mut Self) -> T) -> T {
+        let is_offered = |name: &str| names.contains(&name);
+        let given = std::mem::take(&mut self.given);
+        let (offered, others): (Vec<_>, Vec<_>) = given.into_iter().partition(|(name, _)| is_offered(name));
+        self.given = offered;
+        let before = self.known.len();
+        let part = configure(self);
+        let read = self.known.split_off(before);
+        self.known
+            .extend(read.into_iter().filter(|parameter| is_offered(&parameter.name)));
+        self.given.extend(others);
+        part
+    }
+
     /// Rejects the parameters for a reason that only the policy can check, such as a contradiction between
     /// two of them.
     pub fn refuse(&mut self, why: &str) {
@@ -294,6 +310,24 @@ mod tests {
     #[test]
     fn missing_parameters_have_their_defaults() {
         assert_eq!(read("{}"), (0.5, false, "any".into(), Ok(())));
+    }
+
+    #[test]
+    fn a_shared_part_offers_only_some_of_its_parameters() {
+        let configure = |params: &mut Params| {
+            params.only(&["price"], |part| {
+                (part.number("price", 0.5, 0.0..=10.0), part.flag("sticky", false))
+            })
+        };
+        let mut params = Params::parse(r#"{"price": 2, "sticky": true}"#).unwrap();
+        assert_eq!(configure(&mut params), (2.0, false));
+        let refused = params.finish().unwrap_err();
+        assert!(refused.starts_with("unknown parameter `sticky`"), "{refused}");
+        let offered = Params::describe(|params| {
+            configure(params);
+        });
+        let offered: Vec<&str> = offered.iter().map(|parameter| parameter.name.as_str()).collect();
+        assert_eq!(offered, ["price"]);
     }
 
     #[test]

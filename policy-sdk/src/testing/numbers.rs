@@ -58,6 +58,8 @@ pub(super) const CANDIDATE: &[(&str, f64)] = &[
     ("cost.token-ms", f64::NAN),
     ("cost.transfer-ms", f64::NAN),
     ("cost.tbt-ms", f64::NAN),
+    ("cost.request-ms", f64::NAN),
+    ("cost.fetched-share", f64::NAN),
     ("engine.running", f64::NAN),
     ("engine.waiting", f64::NAN),
     ("engine.kv-usage", f64::NAN),

@@ -279,6 +279,7 @@ pub(crate) fn book_prompt(request: &InferenceRequest, choice: WorkerChoice) -> L
     }
     book(request, choice, |load| {
         load.book(prompt, prompt.saturating_sub(matched))
+            .with_best_match(choice.best.unwrap_or(0))
     })
 }
 

@@ -110,6 +110,13 @@ impl LoadGuard {
         }
     }
 
+    /// Records how many tokens of the prompt the engine did not compute. `cached` is called only where it is of use.
+    pub(crate) fn prompt_cached(&mut self, cached: impl FnOnce() -> Option<u64>) {
+        if let Some(lease) = &mut self.lease {
+            lease.prompt_cached(cached);
+        }
+    }
+
     /// Records the complete answer. `tokens`, its number of tokens, is called only where the first token was seen.
     pub(crate) fn decoded(&self, tokens: impl FnOnce() -> Option<u64>) {
         if let (Some(lease), Some(first)) = (&self.lease, self.first_token)

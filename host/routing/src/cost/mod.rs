@@ -10,12 +10,14 @@
 //! A line is unknown before `ENOUGH` samples. Samples are taken under a lock, once or twice a request. A reader loads
 //! atomics, and may mix two fits that differ by one sample.
 
+mod fetched;
 mod fit;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use self::fetched::FetchedShare;
 use self::fit::Fit;
 
 /// Samples before a line is believed.
@@ -31,6 +33,7 @@ pub struct CostModel {
     prefill: Line<3>,
     transfer: Line<2>,
     tbt: Line<3>,
+    fetched: FetchedShare,
 }
 
 /// Recent errors of the predictions: mean of |predicted - measured| / measured; NaN while nothing is predicted.
@@ -59,6 +62,11 @@ impl CostModel {
             .learn(&[1.0, thousands(prompt.into())], millis(took));
     }
 
+    /// Records an answer with so many cached prompt tokens: the worker held `own` of them, another worker `best`.
+    pub fn prompt_cached(&self, own: u32, best: u32, cached: u64) {
+        self.fetched.learn(own, best, cached);
+    }
+
     /// Records a request that got a token every `between`, while so many were decoding that held so many prompt tokens.
     pub fn decoded(&self, decoding: f64, resident: f64, between: Duration) {
         self.tbt.learn(&[1.0, decoding, resident / UNIT], millis(between));
@@ -81,6 +89,19 @@ impl CostModel {
     #[must_use]
     pub fn token_ms(&self) -> f64 {
         self.prefill.predict(&[0.0, 1.0 / UNIT, 0.0])
+    }
+
+    /// Milliseconds to the first token besides those of the prompt's tokens; NaN while unknown.
+    #[must_use]
+    pub fn request_ms(&self) -> f64 {
+        self.prefill.predict(&[1.0, 0.0, 0.0])
+    }
+
+    /// Share of the tokens that another worker held and this one lacked, and that it did not compute; NaN while
+    /// unknown.
+    #[must_use]
+    pub fn fetched_share(&self) -> f64 {
+        self.fetched.get()
     }
 
     /// Milliseconds to take over a prompt computed elsewhere, to the first token; NaN while unknown.

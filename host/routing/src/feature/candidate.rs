@@ -235,6 +235,26 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         },
     ),
     (
+        CandidateFeature::CostRequest,
+        FeatureDoc {
+            name: "cost.request-ms",
+            unit: "milliseconds",
+            freshness: "as `cost.prefill-ms`",
+            unknown: "as `cost.prefill-ms`",
+            meaning: "time to the first token besides the prompt's tokens: dispatch, network and the engine's own overhead",
+        },
+    ),
+    (
+        CandidateFeature::CostFetchedShare,
+        FeatureDoc {
+            name: "cost.fetched-share",
+            unit: "a share, 0 to 1",
+            freshness: "moving average over the worker's answers with a count of cached tokens",
+            unknown: "fewer than 4 such answers to prompts of which another candidate held 512 tokens more",
+            meaning: "share of the tokens that another candidate held and this worker lacked, and that it did not compute",
+        },
+    ),
+    (
         CandidateFeature::EngineRunning,
         FeatureDoc {
             name: "engine.running",

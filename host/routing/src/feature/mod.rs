@@ -107,6 +107,10 @@ pub enum CandidateFeature {
     CostTransfer,
     /// `cost.tbt-ms`
     CostTbt,
+    /// `cost.request-ms`
+    CostRequest,
+    /// `cost.fetched-share`
+    CostFetchedShare,
     /// `engine.running`
     EngineRunning,
     /// `engine.waiting`

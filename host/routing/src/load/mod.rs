@@ -126,6 +126,7 @@ impl WorkerLoad {
             load: Arc::clone(self),
             prompt,
             stage: Stage::Prefilling { uncached, lesson },
+            fetchable: None,
         }
     }
 }
@@ -136,6 +137,14 @@ pub struct LoadLease {
     load: Arc<WorkerLoad>,
     prompt: u32,
     stage: Stage,
+    fetchable: Option<FetchableTokens>,
+}
+
+/// Prompt tokens that the worker held at the dispatch, and those that the best holder did.
+#[derive(Debug, Clone, Copy)]
+struct FetchableTokens {
+    own: u32,
+    best: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -228,6 +237,31 @@ impl LoadLease {
             .fetch_add(u64::from(self.prompt), Ordering::Relaxed);
     }
 
+    /// Sets the longest match of any worker, known at the dispatch. Only a prompt that is computed here and longer
+    /// elsewhere shows whether the engine fetches.
+    #[must_use]
+    pub fn with_best_match(mut self, best: u32) -> Self {
+        if let Stage::Prefilling {
+            uncached,
+            lesson: Lesson::Prefill { .. },
+        } = self.stage
+        {
+            let own = self.prompt.saturating_sub(uncached);
+            self.fetchable = (best > own).then_some(FetchableTokens { own, best });
+        }
+        self
+    }
+
+    /// Records how many tokens of the prompt the engine did not compute. `cached` is called only where that shows
+    /// whether the engine fetches.
+    pub fn prompt_cached(&mut self, cached: impl FnOnce() -> Option<u64>) {
+        if let Some(FetchableTokens { own, best }) = self.fetchable.take()
+            && let Some(cached) = cached()
+        {
+            self.load.cost.prompt_cached(own, best, cached);
+        }
+    }
+
     /// Records a complete answer: so many tokens, the last of them `since_first` after the first.
     pub fn decoded(&self, tokens: u64, since_first: Duration) {
         let Stage::Decoding { decoding, resident } = self.stage else {
@@ -313,6 +347,23 @@ mod tests {
         drop((first, second));
         assert_eq!((load.read().decoding, load.read().prefill_tokens), (0, 0));
         assert_eq!(load.book_fetched(1_000).expected_ttft(), None);
+    }
+
+    #[test]
+    fn answers_show_whether_prefixes_held_elsewhere_are_fetched() {
+        let load = Arc::<WorkerLoad>::default();
+        for _ in 0..4 {
+            let mut lease = load.book(4_000, 3_000).with_best_match(3_000);
+            lease.prompt_cached(|| Some(2_000));
+            lease.prompt_cached(|| panic!("a prompt is counted once"));
+            load.book(4_000, 1_000)
+                .with_best_match(3_000)
+                .prompt_cached(|| panic!("nothing was to be fetched"));
+            load.book_fetched(4_000)
+                .with_best_match(3_000)
+                .prompt_cached(|| panic!("it was computed elsewhere"));
+        }
+        assert_eq!(load.cost().fetched_share(), 0.5);
     }
 
     #[test]

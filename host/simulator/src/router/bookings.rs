@@ -35,6 +35,11 @@ impl WorkerShare {
         Some(after_us as f64 / 1e3)
     }
 
+    /// Records how many tokens of the prompt the engine did not compute.
+    pub(super) fn prompt_cached(&mut self, tokens: u32) {
+        self.lease.prompt_cached(|| Some(tokens.into()));
+    }
+
     /// Records the complete answer.
     pub(super) fn decoded(&self, tokens: u64, now_us: u64) {
         if let Some(first_us) = self.first_us {

@@ -39,6 +39,7 @@ impl Router {
         let fetch = self.foresee(now_us, number, begins.member, tokens, prompt);
         let uncached = tokens.saturating_sub(begins.matched.unwrap_or(0));
         let computed = self.worker(begins.member).load().book(tokens, uncached);
+        let computed = computed.with_best_match(begins.best.unwrap_or(0));
         let computes = WorkerShare::new(begins.member, computed, now_us);
         let (answers, prefills) = match workers.prefills {
             None => (computes, None),

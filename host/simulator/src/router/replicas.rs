@@ -80,6 +80,11 @@ impl Routers {
         self.of(number).refused(now_us, number, worker);
     }
 
+    /// Records the cached part of a prompt, as [`Router::prompt_cached`].
+    pub(crate) fn prompt_cached(&mut self, number: usize, worker: usize, tokens: u32) {
+        self.of(number).prompt_cached(number, worker, tokens);
+    }
+
     /// Records a first token, as [`Router::first_token`].
     pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
         self.of(number).first_token(now_us, number, worker);

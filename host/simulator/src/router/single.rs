@@ -113,6 +113,16 @@ impl Router {
         self.place_part(now_us, number, request, attempt, PlacementPart::Decode)
     }
 
+    /// Records how many tokens of its prompt that worker did not compute.
+    pub(crate) fn prompt_cached(&mut self, number: usize, worker: usize, tokens: u32) {
+        if let Some(booking) = self.bookings.get_mut(&number) {
+            let share = booking.prefills.as_mut().unwrap_or(&mut booking.answers);
+            if share.worker == worker {
+                share.prompt_cached(tokens);
+            }
+        }
+    }
+
     /// Records the answer's first token from that worker, or the end of its leg if it computes the prompt for another.
     pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
         let Some(booking) = self.bookings.get_mut(&number) else {

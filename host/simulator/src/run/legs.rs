@@ -12,6 +12,7 @@ impl Run<'_> {
         self.outcome.workers[worker].computed_tokens += u64::from(computed);
         let course = &mut self.outcome.courses[number];
         course.cached_tokens = reuse.tokens();
+        self.routers.prompt_cached(number, worker, reuse.tokens());
         course.cached_blocks = reuse.tokens().div_ceil(self.trace.block_tokens);
         self.sampler.computed(request.blocks.len(), course.cached_blocks);
         let Some(RequestLegs {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use inference_api::PrefillAnswer;
 use tokio_util::task::TaskTracker;
 use worker_client::{ReadError, read_body};
 
@@ -74,7 +75,10 @@ async fn read(
     let (
         timeouts,
         BegunAttempt {
-            lease, token, span, ..
+            mut lease,
+            token,
+            span,
+            ..
         },
     ) = (answer.timeouts, answer.attempt);
     let is_stream = is_event_stream(answer.response.headers());
@@ -91,6 +95,7 @@ async fn read(
     })?;
     span.last_byte();
     link.upstream.checkin(body);
+    lease.prompt_cached(|| PrefillAnswer::read(&answer).ok()?.cached_tokens);
     lease.computed(started.elapsed());
     if is_stream && let Some(failed) = answer_check::failed_in_stream(request, member, token, &answer) {
         return Err(failed);

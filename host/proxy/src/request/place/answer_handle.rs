@@ -178,7 +178,8 @@ impl AnswerHandle {
         if let Some(tokens) = self.tail.output_tokens() {
             self.count_tokens(tokens);
         }
-        if let Some(attempt) = &self.attempt {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.lease.prompt_cached(|| self.tail.cached_tokens());
             attempt.lease.decoded(|| self.tail.output_tokens());
             attempt.span.last_byte();
             if self.is_well && !self.has_begun {

@@ -191,3 +191,27 @@ fn a_policy_that_asks_for_no_matches_has_its_prefixes_fetched_all_the_same() {
     assert_eq!(fetch, Some(Fetch { from: 0, blocks: 4 }));
     assert_eq!(matched, None);
 }
+
+#[test]
+fn answers_show_the_share_of_the_prefix_that_is_fetched() {
+    let policy = Scripted::row(&[], &["prefix.any-tokens", "cost.fetched-share"], 0);
+    let spec = RouterSpec {
+        expect_us: 0,
+        ..RouterSpec::default()
+    };
+    let mut router = router(&workers(2), &policy, &spec);
+    router.cache_event(0, 1, &stored(&[1, 2, 3, 4], Tier::Device));
+    let prompt = request(4_096, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    for number in 0..4 {
+        router.place(0, number, &prompt, 0);
+        assert!(policy.numbers()[1].is_nan());
+        // It had half of the 2,048 tokens that the other holds.
+        router.prompt_cached(number, 1, 4_096);
+        router.prompt_cached(number, 0, 1_024);
+        router.left(0, number);
+    }
+    router.place(0, 4, &prompt, 0);
+    let numbers = policy.numbers();
+    near(numbers[1], 0.5);
+    assert!(numbers[3].is_nan());
+}

@@ -55,6 +55,8 @@ fn every_number_of_the_catalogue_is_known_but_for_those_a_trace_cannot_tell() {
             "prefix.key-128",
             "prefix.key-256",
             "worker.dp-rank",
+            // One worker alone has none to fetch from.
+            "cost.fetched-share",
         ]
     );
 }

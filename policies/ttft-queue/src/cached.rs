@@ -1,0 +1,89 @@
+//! Cached tokens of a prompt at each candidate: held there, fetched from the best holder, or assumed at a home.
+
+use std::cell::OnceCell;
+
+use conductor_policy_sdk::{Call, Column, OptionalNumber, Plan, Quote, RequestNumber, Row, WorkerId, mix};
+
+/// Share of the prompt that its home is assumed to hold while the router knows no cache.
+const HOME_SHARE: f64 = 0.75;
+
+/// Columns of the cached tokens.
+#[derive(Debug)]
+pub(crate) struct CachedColumns {
+    best: RequestNumber,
+    /// Hash of the prompt's beginning. It skips prefixes that all prompts share, such as a system prompt.
+    beginning: RequestNumber,
+    fetched_share: Column,
+    /// Cost of a fetched token, in computed ones.
+    transfer_cost: f64,
+}
+
+/// Cached tokens of one call.
+#[derive(Debug)]
+pub(crate) struct CachedTokens<'a> {
+    call: &'a Call<'a>,
+    quote: Quote<'a>,
+    best: f64,
+    /// Share of the tokens held elsewhere that need not be computed, less the cost of their transfer.
+    fetched: f64,
+    /// Hash of the session, else of the prompt's beginning.
+    home_of: Option<u64>,
+    /// Computed on first use; never needed with a live index.
+    home: OnceCell<Option<WorkerId>>,
+}
+
+impl CachedColumns {
+    pub(crate) fn new(plan: &mut Plan, transfer_cost: f64) -> Self {
+        Self {
+            best: plan.request("prefix.best-tokens"),
+            beginning: plan.request("prefix.key-1024"),
+            fetched_share: plan.column("cost.fetched-share"),
+            transfer_cost,
+        }
+    }
+
+    /// Returns the cached tokens of a call. Workers without answers that show their fetches are taken to fetch as the
+    /// others do.
+    pub(crate) fn of<'a>(&self, call: &'a Call<'a>, quote: Quote<'a>) -> CachedTokens<'a> {
+        let known = call.rows().map(|row| row.get(self.fetched_share));
+        let (sum, count) = known
+            .filter(|share| *share >= 0.0)
+            .fold((0.0, 0.0), |(sum, count), share| (sum + share, count + 1.0));
+        let fetched: f64 = if count > 0.0 { sum / count } else { 0.0 };
+        let beginning = call.number(self.beginning);
+        CachedTokens {
+            call,
+            quote,
+            best: call.number(self.best).known_or(0.0),
+            fetched: fetched * (1.0 - self.transfer_cost).max(0.0),
+            home_of: call
+                .request()
+                .session
+                .or_else(|| (beginning >= 0.0).then(|| beginning.to_bits())),
+            home: OnceCell::new(),
+        }
+    }
+}
+
+impl CachedTokens<'_> {
+    /// Returns the tokens of the prompt that the candidate need not compute.
+    #[inline]
+    pub(crate) fn get(&self, row: &Row<'_>) -> f64 {
+        match self.quote.matched(row) {
+            Some(own) if self.best > own => own + self.fetched * (self.best - own),
+            Some(own) => own,
+            None if self.home() == Some(row.id()) => HOME_SHARE * self.quote.prompt(),
+            None => 0.0,
+        }
+    }
+
+    /// Finds the home of the session or of the prompt's beginning: the candidate that ranks highest for it (rendezvous
+    /// hashing). A worker that joins or leaves moves only its own sessions.
+    fn home(&self) -> Option<WorkerId> {
+        *self.home.get_or_init(|| {
+            let key = self.home_of?;
+            let ids = self.call.ids().iter().copied();
+            ids.max_by_key(|&id| mix(key, u64::from(id)))
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Predicted times of a request on a candidate, and its slack: the time for which it can wait and still be in time.
+
+use conductor_policy_sdk::{Call, Column, OptionalNumber, Plan, RequestNumber, Row};
+
+/// Time of a prompt token on a worker of weight 1 while the router has not measured it, in milliseconds.
+const USUAL_TOKEN_MS: f64 = 0.1;
+/// Least and greatest time of a dispatch, in milliseconds.
+const DISPATCH_MS: [f64; 2] = [20.0, 500.0];
+/// The usual dispatch of a worker that is not measured, in milliseconds.
+const USUAL_DISPATCH_MS: f64 = 50.0;
+
+/// Columns of the times.
+#[derive(Debug)]
+pub(crate) struct TimeColumns {
+    waited_ms: RequestNumber,
+    weight: Column,
+    queued: Column,
+    token_ms: Column,
+    prefill_ms: Column,
+    request_ms: Column,
+    tbt_ms: Column,
+    /// Target of the first token, in milliseconds.
+    target_ms: f64,
+}
+
+impl TimeColumns {
+    pub(crate) fn new(plan: &mut Plan, target_ms: f64) -> Self {
+        Self {
+            waited_ms: plan.request("request.waited-ms"),
+            weight: plan.column("worker.weight"),
+            queued: plan.column("load.prefill-tokens"),
+            token_ms: plan.column("cost.token-ms"),
+            prefill_ms: plan.column("cost.prefill-ms"),
+            request_ms: plan.column("cost.request-ms"),
+            tbt_ms: plan.column("cost.tbt-ms"),
+            target_ms,
+        }
+    }
+
+    /// Returns the slack of a request: its target less the time that it has waited, the prompts that are queued there
+    /// and its own.
+    pub(crate) fn slack_ms(&self, call: &Call<'_>, row: &Row<'_>, uncached: f64) -> f64 {
+        let waited_ms = call.number(self.waited_ms).known_or(0.0);
+        self.target_ms - waited_ms - self.queued_ms(row) - self.prefill_ms(row, uncached)
+    }
+
+    /// Returns true if the router has measured the worker, so that its times are no guess.
+    pub(crate) fn is_measured(&self, row: &Row<'_>) -> bool {
+        row.get(self.token_ms) > 0.0
+    }
+
+    /// Returns true if the worker has no more queued than it computes while a dispatch takes: the next request arrives
+    /// there just in time.
+    pub(crate) fn is_free(&self, row: &Row<'_>) -> bool {
+        let [least, most] = DISPATCH_MS;
+        let measured = row.get(self.request_ms);
+        let dispatch_ms = if measured >= 0.0 {
+            measured.clamp(least, most)
+        } else {
+            USUAL_DISPATCH_MS
+        };
+        self.queued_ms(row) <= dispatch_ms
+    }
+
+    /// Returns the prefill time of the prompt, without waiting.
+    pub(crate) fn prefill_ms(&self, row: &Row<'_>, uncached: f64) -> f64 {
+        let predicted = row.get(self.prefill_ms);
+        if predicted >= 0.0 {
+            predicted
+        } else {
+            uncached * self.token_ms(row)
+        }
+    }
+
+    /// Returns the predicted time between tokens with this request; NaN if it is not known.
+    pub(crate) fn between_tokens_ms(&self, row: &Row<'_>) -> f64 {
+        row.get(self.tbt_ms)
+    }
+
+    pub(crate) fn token_ms(&self, row: &Row<'_>) -> f64 {
+        let measured = row.get(self.token_ms);
+        if measured > 0.0 {
+            measured
+        } else {
+            USUAL_TOKEN_MS / row.get(self.weight)
+        }
+    }
+
+    fn queued_ms(&self, row: &Row<'_>) -> f64 {
+        row.get(self.queued) * self.token_ms(row)
+    }
+}
