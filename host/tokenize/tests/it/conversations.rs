@@ -238,7 +238,7 @@ fn conversations() -> impl Strategy<Value = Conversation> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Several conversations with one cache, the last of which goes on otherwise after its leading message.
     #[test]
