@@ -1,6 +1,10 @@
 //! Every configuration that the project shows parses, without a warning but of files that its reader is to put there.
+//! So does every command line of its guides.
 
+use clap::Parser;
+use conductor::cli::Cli;
 use conductor::{ConfigSource, builtin};
+use tidy::commands::{code_blocks, conductor_calls, guides};
 use tidy::files;
 
 /// Returns a folder with the policies that examples expect there.
@@ -47,4 +51,34 @@ fn every_example_configuration_is_valid() {
         checked += 1;
     }
     assert!(checked >= 2, "config/ holds conductor.toml and examples");
+}
+
+#[test]
+fn every_command_of_a_guide_parses() {
+    let (mut refused, mut checked) = (Vec::new(), 0);
+    for guide in guides() {
+        let blocks = code_blocks(&guide.text);
+        for block in blocks.iter().filter(|block| block.language == "sh") {
+            for call in conductor_calls(&block.text) {
+                checked += 1;
+                if let Err(error) = Cli::try_parse_from(&call) {
+                    refused.push(format!(
+                        "{}:{}: {}: {error}",
+                        guide.path,
+                        block.line,
+                        call.join(" ")
+                    ));
+                }
+            }
+        }
+    }
+    assert!(checked > 20, "{checked} commands were found");
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+#[test]
+fn a_flag_that_does_not_exist_is_refused() {
+    let calls = conductor_calls("conductor check --no-such-flag conductor.toml");
+    assert_eq!(calls.len(), 1);
+    assert!(Cli::try_parse_from(&calls[0]).is_err());
 }

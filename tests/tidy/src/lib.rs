@@ -1,5 +1,6 @@
 //! The repository's rules, as tests: see `tests/`. This library only finds the files.
 
+pub mod commands;
 pub mod idioms;
 pub mod modules;
 pub mod parameters;
