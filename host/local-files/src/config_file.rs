@@ -1,14 +1,12 @@
-//! Replacement of the configuration file: written beside it, then renamed over it.
+//! Replacement of the configuration file.
 
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use tracing::warn;
 
 use crate::ConfigSource;
+use crate::replace_file::{NewFileAccess, ReplaceError, failed, folder_of, replace_file};
 
 /// Reason why the configuration file cannot be replaced.
 #[derive(Debug, Error)]
@@ -23,16 +21,8 @@ pub enum WriteConfigError {
     #[error("`{}` is no regular file", .0.display())]
     NotRegular(PathBuf),
     /// The system refused a step.
-    #[error("failed to {step} `{}`", path.display())]
-    System {
-        /// Step.
-        step: &'static str,
-        /// Path of the step.
-        path: PathBuf,
-        /// Error of the system.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] ReplaceError),
 }
 
 impl ConfigSource {
@@ -45,7 +35,8 @@ impl ConfigSource {
         regular(path)?;
         let folder = folder_of(path);
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-        rustix::fs::access(folder, access).map_err(|error| system("write to", folder)(error.into()))
+        let allowed = rustix::fs::access(folder, access);
+        Ok(allowed.map_err(|error| failed("write to", folder)(error.into()))?)
     }
 
     /// Replaces the file by a text. Its mode and owner stay. A failure leaves it as it was.
@@ -55,29 +46,13 @@ impl ConfigSource {
     pub fn replace(&self, text: &str) -> Result<(), WriteConfigError> {
         let path = self.file().ok_or(WriteConfigError::NoFile)?;
         let before = regular(path)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let fresh = path.with_file_name(format!(".{name}.{}.saving", std::process::id()));
-        // Left over by a process of the same id that was killed.
-        let _ = fs::remove_file(&fresh);
-        let written = write(&fresh, text, &before)
-            .and_then(|()| fs::rename(&fresh, path).map_err(system("replace", path)));
-        if written.is_err() {
-            let _ = fs::remove_file(&fresh);
-        }
-        written?;
-        // Without it, a crash of the machine may bring the old file back, which is a whole one too.
-        let synced = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
-        if let Err(error) = synced {
-            let error = &error as &dyn std::error::Error;
-            warn!(error, "failed to flush the folder of the configuration");
-        }
-        Ok(())
+        Ok(replace_file(path, text.as_bytes(), NewFileAccess::Of(&before))?)
     }
 }
 
 /// Returns the metadata of a regular file that is no link.
 fn regular(path: &Path) -> Result<Metadata, WriteConfigError> {
-    let found = fs::symlink_metadata(path).map_err(system("look at", path))?;
+    let found = fs::symlink_metadata(path).map_err(failed("look at", path))?;
     if found.file_type().is_symlink() {
         return Err(WriteConfigError::Link(path.to_owned()));
     }
@@ -85,34 +60,6 @@ fn regular(path: &Path) -> Result<Metadata, WriteConfigError> {
         return Err(WriteConfigError::NotRegular(path.to_owned()));
     }
     Ok(found)
-}
-
-/// Writes a new file with the mode and owner of another one.
-fn write(fresh: &Path, text: &str, before: &Metadata) -> Result<(), WriteConfigError> {
-    let mut options = OpenOptions::new();
-    // It may hold secrets: no other user reads it before it has its mode. `create_new` follows no link.
-    let file = options.write(true).create_new(true).mode(0o600).open(fresh);
-    let mut file = file.map_err(system("create", fresh))?;
-    let own = file.metadata().map_err(system("look at", fresh))?;
-    if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
-        let owned = fchown(&file, Some(before.uid()), Some(before.gid()));
-        owned.map_err(system("keep the owner of", fresh))?;
-    }
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.set_permissions(before.permissions()))
-        .and_then(|()| file.sync_all());
-    written.map_err(system("write", fresh))
-}
-
-fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
-}
-
-fn system(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteConfigError {
-    let path = path.to_owned();
-    move |source| WriteConfigError::System { step, path, source }
 }
 
 #[cfg(test)]
@@ -162,22 +109,8 @@ mod tests {
         let error = refused(&ConfigSource::Text(String::new()));
         assert!(matches!(error, WriteConfigError::NoFile), "{error}");
         let error = refused(&ConfigSource::File(folder.path().join("absent")));
-        assert!(matches!(error, WriteConfigError::System { .. }), "{error}");
+        assert!(matches!(error, WriteConfigError::System(_)), "{error}");
         assert_eq!(fs::read_to_string(&target).unwrap(), "old");
         assert_eq!(names(folder.path()), ["link", "target"]);
-    }
-
-    #[test]
-    fn a_link_in_the_place_of_the_new_file_is_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("conductor.toml");
-        let victim = folder.path().join("victim");
-        fs::write(&path, "old").unwrap();
-        fs::write(&victim, "kept").unwrap();
-        let fresh = format!(".conductor.toml.{}.saving", std::process::id());
-        symlink(&victim, folder.path().join(fresh)).unwrap();
-        ConfigSource::File(path.clone()).replace("new").unwrap();
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
 }

@@ -1,13 +1,13 @@
 //! Uploads into the policy folder: which policies may be replaced, and how a file gets there as a whole.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use conductor_config::{Config, check_policy_name};
-use local_files::ConfigSource;
+use local_files::{ConfigSource, NewFileAccess, replace_file};
 use policy_runtime::PolicySettings;
 use routing::hex;
 use sha2::{Digest as _, Sha256};
@@ -180,7 +180,6 @@ impl UploadTarget {
     }
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
         let mode = match fs::symlink_metadata(&self.path) {
             Ok(file) if file.is_file() => file.permissions().mode() & 0o777,
             Ok(_) => {
@@ -191,22 +190,14 @@ impl UploadTarget {
             Err(error) if error.kind() == io::ErrorKind::NotFound => MODE,
             Err(error) => return Err(error),
         };
-        // Hidden, so that it is no policy while it is written.
-        let mut fresh = tempfile::Builder::new()
-            .prefix(".upload-")
-            .suffix(".tmp")
-            .permissions(Permissions::from_mode(0o600))
-            .tempfile_in(folder)?;
-        fresh.write_all(bytes)?;
-        fresh.as_file().set_permissions(Permissions::from_mode(mode))?;
-        fresh.as_file().sync_all()?;
-        fresh.persist(&self.path)?;
-        File::open(folder)?.sync_all()
+        replace_file(&self.path, bytes, NewFileAccess::Mode(mode)).map_err(|error| error.source)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+
     use conductor_config::Known;
 
     use super::*;

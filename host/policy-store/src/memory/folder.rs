@@ -2,15 +2,14 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use super::saved_memory::{FileDamage, MAX_FILE, SavedMemory};
-use local_files::regular_file;
+use local_files::{NewFileAccess, regular_file, replace_file};
 
 /// Most damaged files that are kept per policy.
 const MOST_DAMAGED: u32 = 100;
@@ -98,18 +97,8 @@ impl StateFolder {
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.make()?;
-        let fresh = added(path, ".new");
-        // Opening a pipe of that name would block.
-        match fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut options = OpenOptions::new();
         // The memory of a policy may concern clients.
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&fresh)?;
-        file.write_all(bytes)?;
-        file.sync_data()?;
-        fs::rename(&fresh, path)
+        replace_file(path, bytes, NewFileAccess::Mode(0o600)).map_err(|error| error.source)
     }
 
     /// Renames a damaged file to an unused name, and returns it.
@@ -230,7 +219,8 @@ mod tests {
         let make_pipe = |path: &Path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         make_pipe(&folder.path("mine"));
         assert!(matches!(folder.read("mine"), Err(ReadError::Read { .. })));
-        make_pipe(&added(&folder.path("other"), ".new"));
+        let fresh = format!(".other.state.{}.saving", std::process::id());
+        make_pipe(&place.path().join(fresh));
         folder.write("other", &saved(1)).unwrap();
         assert_eq!(folder.read("other").unwrap(), Some(saved(1)));
     }
