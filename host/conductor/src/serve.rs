@@ -13,11 +13,12 @@ use crate::app::{App, RuntimeOptions};
 use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
 use crate::signals::{SignalRequest, Signals};
 use crate::start::CONFIG_FILE;
-use crate::{live_check, open_files, reload};
+use crate::{live_check, reload};
 use conductor_tools::{Exit, UsageError, paint, print};
 use local_files::{ConfigSource, ReadConfigError};
 use logging::{LogFormat, LogLevel};
 use policy_store::{EngineOptions, builtin, user_cache_folder};
+use process_resources::{check_open_files, raise_open_files};
 
 /// Runs the router until it has drained.
 ///
@@ -58,7 +59,7 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
-    open_files::check(open_files::raise(), config.server.max_connections);
+    check_open_files(raise_open_files(), config.server.max_connections);
     for warning in warnings {
         warn!("{warning}");
     }

@@ -84,6 +84,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ),
     ("indexer-api", &["block-hash", "kv-index", "routing"]),
     ("observability", &[]),
+    ("process-resources", &[]),
     (
         "live-check",
         &[
@@ -190,6 +191,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "observability",
             "policy-runtime",
             "policy-store",
+            "process-resources",
             "proxy",
             "request-traces",
             "routing",

@@ -11,7 +11,6 @@ use proxy::{BucketBounds, ProxyMetrics};
 use trace_export::TraceExporter;
 use worker_sources::WorkerSources;
 
-use super::process;
 use crate::metrics::ControlMetrics;
 use crate::reload::Reloader;
 use policy_store::{CompileCollector, MemoryCollector, PolicyCollector, PolicyMemory};
@@ -37,7 +36,7 @@ impl Meters {
             proxy: ProxyMetrics::with_buckets(registry, &bounds),
             control: ControlMetrics::register(registry),
             recorder: Recorder::new(registry),
-            delays: process::register(registry, bounds.histogram("runtime_delay_seconds")),
+            delays: process_resources::register(registry, bounds.histogram("runtime_delay_seconds")),
             exporter: TraceExporter::new(registry),
             changes: ChangeLog::register(registry),
             sources: WorkerSources::new(registry),

@@ -10,7 +10,6 @@ mod idle;
 mod live_tests;
 mod meters;
 mod pages;
-mod process;
 mod request_path;
 mod sockets;
 mod startup;
@@ -207,7 +206,7 @@ impl App {
         let requests = pass_on(self.reload, commands.clone(), background.clone());
         tasks::spawn(
             "runtime-delay",
-            process::measure_delay(self.delays, background.clone()),
+            process_resources::measure_delay(self.delays, background.clone()),
         );
         tasks::spawn("discovery", discovery.run(background.clone()));
         tasks::spawn("reload-requests", requests);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use conductor_config::{Config, CorsConfig, Http2Config, PoolConfig};
+use conductor_config::{Config, CorsConfig, Http2Config, MemoryLimitConfig, PoolConfig};
 use http::HeaderValue;
+use process_resources::control_group_limit;
 use proxy::{
     BodyTotals, ConnectionsSpec, CorsSpec, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, ServeLimits,
 };
 
-use crate::memory_limit;
 use external_resources::Certificates;
 
 /// Returns the spec of the edge; `certificates` were read for this configuration.
@@ -78,7 +78,16 @@ fn body_totals(config: &Config) -> BodyTotals {
     BodyTotals {
         bytes: usize::try_from(totals.buffered_bodies).unwrap_or(usize::MAX),
         unfinished: unfinished as usize,
-        memory: memory_limit::limit(totals.memory_limit),
+        memory: memory_limit(totals.memory_limit),
+    }
+}
+
+/// Returns the memory limit of the process in bytes. `None` without one.
+pub(super) fn memory_limit(config: MemoryLimitConfig) -> Option<u64> {
+    match config {
+        MemoryLimitConfig::OfGroup => control_group_limit(),
+        MemoryLimitConfig::Off => None,
+        MemoryLimitConfig::Bytes(bytes) => Some(bytes),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests of the translation of configurations.
 
-use conductor_config::{Config, PolicySource as ConfiguredSource};
+use conductor_config::{Config, MemoryLimitConfig, PolicySource as ConfiguredSource};
 use kv_feed::Endpoint;
 use prometheus_client::registry::Registry;
 use proxy::{
@@ -239,6 +239,12 @@ fn beside_the_pools_the_proxy_takes_by_itself_what_a_configuration_leaves_unsaid
     assert_eq!(models.limits, TokenizingLimits::default());
     let trials = trials::trial_spec(&config.routes[0], |_| Err(()), |_| Err(())).unwrap();
     assert_eq!(trials.rule, StopRule::default());
+}
+
+#[test]
+fn a_configured_memory_limit_counts_more_than_that_of_the_control_group() {
+    assert_eq!(edge::memory_limit(MemoryLimitConfig::Off), None);
+    assert_eq!(edge::memory_limit(MemoryLimitConfig::Bytes(5)), Some(5));
 }
 
 #[test]

@@ -107,7 +107,7 @@ async fn an_idle_connection_is_closed_in_time() {
 #[tokio::test]
 async fn thousands_of_idle_connections_are_in_no_ones_way() {
     const IDLE: usize = 2_100;
-    if conductor::open_files::raise().is_some_and(|limit| limit < 3 * IDLE as u64) {
+    if conductor::raise_open_files().is_some_and(|limit| limit < 3 * IDLE as u64) {
         eprintln!("skipped: too few files may be open here");
         return;
     }

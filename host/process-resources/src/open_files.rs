@@ -5,9 +5,11 @@ use tracing::{info, warn};
 
 /// Files other than of clients and workers: listeners, feeds, logs, and clients that wait for a place.
 const OTHERS: u64 = 192;
+/// Target of the log lines.
+const LOG_TARGET: &str = "conductor::open_files";
 
 /// Raises the soft limit to the hard one. Returns the new limit, or `None` without a limit.
-pub fn raise() -> Option<u64> {
+pub fn raise_open_files() -> Option<u64> {
     let was = getrlimit(Resource::Nofile);
     let wanted = Rlimit {
         current: was.maximum,
@@ -19,6 +21,7 @@ pub fn raise() -> Option<u64> {
     match setrlimit(Resource::Nofile, wanted) {
         Ok(()) => {
             info!(
+                target: LOG_TARGET,
                 was = was.current,
                 is = wanted.current,
                 "raised the limit of open files"
@@ -27,7 +30,7 @@ pub fn raise() -> Option<u64> {
         }
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            warn!(error, "failed to raise the limit of open files");
+            warn!(target: LOG_TARGET, error, "failed to raise the limit of open files");
             was.current
         }
     }
@@ -56,16 +59,18 @@ impl Room {
 }
 
 /// Logs a warning if the limit is too low for this number of clients.
-pub(crate) fn check(limit: Option<u64>, max_connections: u32) {
+pub fn check_open_files(limit: Option<u64>, max_connections: u32) {
     const KEY: &str = "server.max-connections";
     match Room::of(limit, max_connections) {
         Room::Enough => {}
         Room::Scarce => info!(
+            target: LOG_TARGET,
             limit,
             key = KEY,
             "so many clients fit into the limit of open files, but not while each of them has a connection to a worker"
         ),
         Room::TooLittle => warn!(
+            target: LOG_TARGET,
             limit,
             key = KEY,
             "too few files may be open for so many clients: raise the hard limit (`ulimit -Hn`, LimitNOFILE=) or lower the key"

@@ -1,21 +1,16 @@
-//! Memory limit of the process: the configured one, else that of its control group.
+//! Memory limit of the process, which its control group sets.
 
 use std::path::{Path, PathBuf};
-
-use conductor_config::MemoryLimitConfig;
 
 /// Mount point of the control groups.
 const MOUNT: &str = "/sys/fs/cgroup";
 /// Value of version 1 for "no limit": more than any amount of memory.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Returns the limit in bytes; none: without.
-pub(crate) fn limit(config: MemoryLimitConfig) -> Option<u64> {
-    match config {
-        MemoryLimitConfig::OfGroup => of_group(|file| std::fs::read_to_string(file).ok()),
-        MemoryLimitConfig::Off => None,
-        MemoryLimitConfig::Bytes(bytes) => Some(bytes),
-    }
+/// Returns the limit in bytes. `None` without one.
+#[must_use]
+pub fn control_group_limit() -> Option<u64> {
+    of_group(|file| std::fs::read_to_string(file).ok())
 }
 
 /// Returns the least limit of the process' control group and of those it is in (cgroups(7)), of either version.
@@ -84,11 +79,5 @@ mod tests {
         let file = "/sys/fs/cgroup/memory/a/memory.limit_in_bytes";
         check(&[group, (file, "4096\n")], Some(4_096));
         check(&[group, (file, "9223372036854771712\n")], None);
-    }
-
-    #[test]
-    fn what_the_configuration_says_counts_more() {
-        assert_eq!(limit(MemoryLimitConfig::Off), None);
-        assert_eq!(limit(MemoryLimitConfig::Bytes(5)), Some(5));
     }
 }

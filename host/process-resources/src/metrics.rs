@@ -31,7 +31,7 @@ struct ProcessCollector {
 }
 
 /// Registers the metrics. Returns the histogram of the runtime's delay. Must run on the runtime.
-pub(super) fn register(registry: &mut Registry, delays: Histogram) -> Histogram {
+pub fn register(registry: &mut Registry, delays: Histogram) -> Histogram {
     registry.register_collector(Box::new(ProcessCollector {
         runtime: Handle::current().metrics(),
     }));
@@ -44,7 +44,7 @@ pub(super) fn register(registry: &mut Registry, delays: Histogram) -> Histogram 
 }
 
 /// Measures the delay of the runtime until `stop`.
-pub(super) async fn measure_delay(delays: Histogram, stop: CancellationToken) {
+pub async fn measure_delay(delays: Histogram, stop: CancellationToken) {
     let measuring = async {
         loop {
             let due = Instant::now() + DELAY_EVERY;
