@@ -14,6 +14,7 @@ use live_updates::{LiveHub, LiveSources, Sampler};
 use local_files::ConfigSource;
 use policy_runtime::PolicyEngine;
 use proxy::{Door, LiveFeeds, PagesListener, PagesSpec, Proxy};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use worker_sources::WorkerSources;
 
@@ -208,6 +209,7 @@ impl AdminPages {
             status: sources.status.clone(),
             jobs: SimulationJobs::default(),
             program: sources.program.clone(),
+            turn: Arc::new(Semaphore::new(1)),
         };
         explore.pages().merge(simulations.pages())
     }

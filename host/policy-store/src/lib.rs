@@ -23,9 +23,9 @@ pub use configured::{
 };
 pub use engine::{EngineOptions, compile_bounds, policy_engine, user_cache_folder};
 pub use library::{
-    IgnoredFile, ListeningReport, LoadedVersion, Loader, MAX_COMPONENT, Outcome, Permit, PipelineDecisions,
-    PolicyCommit, PolicyLibrary, PolicyProblem, PolicyReport, PolicySource, Prepared, PreparedPolicy,
-    RollbackError, RollbackUndo, SwappedPolicy, VersionReport, VersionState, WantedPolicy,
+    ComponentOrigin, IgnoredFile, ListeningReport, LoadedVersion, Loader, MAX_COMPONENT, Outcome, Permit,
+    PipelineDecisions, PolicyCommit, PolicyLibrary, PolicyProblem, PolicyReport, PolicySource, Prepared,
+    PreparedPolicy, RollbackError, RollbackUndo, SwappedPolicy, VersionReport, VersionState, WantedPolicy,
 };
 pub use memory::{
     FleetView, MemoryCollector, MemoryWriter, MemoryWriterHandle, OVERRIDES, PolicyMemory, StateFolder,

@@ -1,7 +1,10 @@
 //! `/admin/simulations`: what policies would have done with the recorded traffic. A simulation is a process of its own,
 //! and one runs at a time.
 
-use std::path::{Path as FilePath, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -11,8 +14,10 @@ use axum::routing::get;
 use axum::{Json, Router};
 use conductor_tools::simulate::{JobReport, SimulatedPolicy, SimulationJobs, SimulationOrder, StartJobError};
 use observability::error_chain;
-use policy_store::{PolicyReport, VersionState};
+use policy_store::{ComponentOrigin, PolicyReport, VersionReport, VersionState};
 use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use crate::access::{AdminKey, Listener};
 use crate::body::{BodyLimits, invalid, object};
@@ -34,6 +39,8 @@ pub(crate) struct SimulationPages {
     pub(crate) jobs: SimulationJobs,
     /// File of this program. `None` where another program embeds the router.
     pub(crate) program: Option<PathBuf>,
+    /// One start at a time: it copies components.
+    pub(crate) turn: Arc<Semaphore>,
 }
 
 impl SimulationPages {
@@ -72,7 +79,7 @@ impl SimulationPages {
         let (head, body) = request.into_parts();
         self.key.check(&head.headers, Listener::Operators)?;
         let body = object(&LIMITS.collect(body).await?, EXAMPLE)?;
-        let order = self.order(&body)?;
+        let order = self.order(&body).await?;
         let started = self.jobs.start(order).map_err(|error| {
             let (status, code) = match error {
                 StartJobError::Running(_) => (StatusCode::CONFLICT, "simulation_running"),
@@ -83,7 +90,7 @@ impl SimulationPages {
         Ok((StatusCode::ACCEPTED, started))
     }
 
-    fn order(&self, body: &Map<String, Value>) -> Result<SimulationOrder, Refusal> {
+    async fn order(&self, body: &Map<String, Value>) -> Result<SimulationOrder, Refusal> {
         let policies = self.status.policies();
         let unavailable =
             |message: &str| Refusal::new(StatusCode::CONFLICT, "simulation_unavailable", message);
@@ -94,17 +101,23 @@ impl SimulationPages {
         let log = log.filter(|log| log.is_file()).ok_or_else(|| {
             unavailable("there is no recorded traffic: set `file` and `prompt-blocks` of [record]")
         })?;
-        let names = names(body)?.into_iter();
-        let simulated = names.map(|name| simulated(name, &policies.policies));
-        let order = SimulationOrder {
+        let turn = Arc::clone(&self.turn).acquire_owned().await;
+        let turn = turn.map_err(|_| Refusal::busy())?;
+        let names: Vec<String> = names(body)?.into_iter().map(str::to_owned).collect();
+        let (pool, rate) = (pool(body)?, rate(body)?);
+        let simulated = move || {
+            let simulated = simulated(&names, &policies.policies);
+            drop(turn);
+            simulated
+        };
+        let simulated = tokio::task::spawn_blocking(simulated).await;
+        Ok(SimulationOrder {
             program,
             log,
-            pool: pool(body)?,
-            rate: rate(body)?,
-            policies: simulated.collect::<Result<_, _>>()?,
-        };
-        differ(&order.policies)?;
-        Ok(order)
+            pool,
+            rate,
+            policies: simulated.map_err(|_| Refusal::busy())??,
+        })
     }
 }
 
@@ -154,13 +167,19 @@ fn names(body: &Map<String, Value>) -> Result<Vec<&str>, Refusal> {
     Ok(names)
 }
 
-/// Refuses policies with the same component and parameters: the report could not distinguish them.
-fn differ(policies: &[SimulatedPolicy]) -> Result<(), Refusal> {
-    for (at, policy) in policies.iter().enumerate() {
-        let same = policies[..at]
-            .iter()
-            .find(|other| other.argument == policy.argument);
-        if let Some(same) = same {
+/// Returns the policies in the order of their names. Blocks: each component is written to a file of its own, since the
+/// policy's file may have other bytes than the active version.
+fn simulated(names: &[String], policies: &[PolicyReport]) -> Result<Vec<SimulatedPolicy>, Refusal> {
+    let found: Vec<_> = names
+        .iter()
+        .map(|name| active(name, policies))
+        .collect::<Result<_, _>>()?;
+    for (at, (policy, version)) in found.iter().enumerate() {
+        let is_same =
+            |other: &VersionReport| (&other.sha256, &other.params) == (&version.sha256, &version.params);
+        let same = found[..at].iter().find(|(_, other)| is_same(other));
+        if let Some((same, _)) = same {
+            // The report could not distinguish them.
             let message = format!(
                 "`{}` and `{}` have the same component and parameters",
                 same.name, policy.name
@@ -168,11 +187,17 @@ fn differ(policies: &[SimulatedPolicy]) -> Result<(), Refusal> {
             return Err(invalid("policies", message));
         }
     }
-    Ok(())
+    found
+        .into_iter()
+        .map(|(policy, version)| argument(policy, version))
+        .collect()
 }
 
-/// Returns the argument that stands for the active version of a policy.
-fn simulated(name: &str, policies: &[PolicyReport]) -> Result<SimulatedPolicy, Refusal> {
+/// Returns a policy and its active version.
+fn active<'p>(
+    name: &str,
+    policies: &'p [PolicyReport],
+) -> Result<(&'p PolicyReport, &'p VersionReport), Refusal> {
     let Some(report) = policies.iter().find(|report| report.name == name) else {
         let message = format!("there is no policy `{name}`");
         return Err(Refusal::new(StatusCode::NOT_FOUND, "policy_not_found", message).of("policies"));
@@ -183,27 +208,58 @@ fn simulated(name: &str, policies: &[PolicyReport]) -> Result<SimulatedPolicy, R
     }
     let mut versions = report.versions.iter();
     let active = versions.find(|version| version.state == VersionState::Active);
-    let active = active.ok_or_else(|| {
-        let message = format!("no version of `{name}` is loaded");
-        Refusal::new(StatusCode::CONFLICT, "policy_unavailable", message).of("policies")
+    let active = active.ok_or_else(|| not_available(format!("no version of `{name}` is loaded")))?;
+    Ok((report, active))
+}
+
+/// Returns the argument that stands for the active version of a policy.
+fn argument(policy: &PolicyReport, version: &VersionReport) -> Result<SimulatedPolicy, Refusal> {
+    let name = &policy.name;
+    let origin = policy.active_origin().ok_or_else(|| {
+        not_available(format!(
+            "the file of `{name}` has other bytes than the active version, and these are not kept: set `policy-state` \
+             before a rollback, or resume the policy"
+        ))
     })?;
-    let component = match report.source.strip_prefix("builtin ") {
-        Some(builtin) => builtin.to_owned(),
-        None => {
-            let path = FilePath::new(&report.source);
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-            path.display().to_string()
+    let (component, folder) = match origin {
+        ComponentOrigin::Builtin(builtin) => (builtin, None),
+        ComponentOrigin::Bytes(bytes) => {
+            let written = write_component(name, &bytes);
+            let (path, folder) = written.map_err(|error| {
+                not_available(format!(
+                    "failed to write a copy of `{name}` for the simulation: {error}"
+                ))
+            })?;
+            (path, Some(folder))
         }
     };
-    let has_params = active.params.as_object().is_some_and(|params| !params.is_empty());
+    let has_params = version
+        .params
+        .as_object()
+        .is_some_and(|params| !params.is_empty());
     let argument = match has_params {
-        true => format!("{component}={}", active.params),
+        true => format!("{component}={}", version.params),
         false => component,
     };
     Ok(SimulatedPolicy {
-        name: name.to_owned(),
+        name: name.clone(),
         argument,
+        folder,
     })
+}
+
+/// Writes a component into a temporary folder, which only this user can read. Returns its path and the folder.
+fn write_component(name: &str, bytes: &[u8]) -> io::Result<(String, TempDir)> {
+    let folder = tempfile::Builder::new()
+        .prefix("conductor-simulation-")
+        .tempdir()?;
+    let path = folder.path().join(format!("{name}.wasm"));
+    fs::write(&path, bytes)?;
+    Ok((path.display().to_string(), folder))
+}
+
+fn not_available(message: String) -> Refusal {
+    Refusal::new(StatusCode::CONFLICT, "policy_unavailable", message).of("policies")
 }
 
 #[cfg(test)]
@@ -245,5 +301,14 @@ mod tests {
             Some("chat")
         );
         assert!(pool(&body(json!({ "pool": "--html" }))).is_err());
+    }
+
+    #[test]
+    fn a_component_is_copied_for_the_simulation_only() {
+        let (path, folder) = write_component("mine", b"bytes").unwrap();
+        assert!(path.ends_with("/mine.wasm"), "{path}");
+        assert_eq!(fs::read(&path).unwrap(), b"bytes");
+        drop(folder);
+        assert!(!std::path::Path::new(&path).exists());
     }
 }

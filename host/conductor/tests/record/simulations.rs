@@ -113,10 +113,16 @@ async fn a_router_simulates_two_policies_on_its_own_traffic() {
     let fleet = fast_fleet().await;
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("conductor.toml");
+    let component = folder.path().join("mine.wasm");
+    fs::write(
+        &component,
+        conductor::builtin::find("load-weighted").unwrap().bytes,
+    )
+    .unwrap();
     let toml = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n\
+        "[server]\npolicy-state = \"state\"\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n\
          [record]\nfile = \"decisions.jsonl\"\nsample = 1.0\nprompt-blocks = 16\n\
-         [policies.mine]\nbuiltin = \"load-weighted\"\n{}[[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n",
+         [policies.mine]\npath = \"mine.wasm\"\n{}[[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n",
         fleet.workers_toml()
     );
     fs::write(&config, toml).unwrap();
@@ -134,9 +140,13 @@ async fn a_router_simulates_two_policies_on_its_own_traffic() {
     })
     .await;
 
-    let (status, started) = router
-        .simulate(&json!({ "policies": ["cache-aware", "mine"] }))
-        .await;
+    let compared = json!({ "policies": ["cache-aware", "mine"] });
+    let (_, first) = router.simulate(&compared).await;
+    let done = router.ended(first["id"].as_str().unwrap()).await;
+    assert_eq!(done["state"], "done", "{done}");
+    // The active version is simulated, whatever its file has by now.
+    fs::write(&component, "no component").unwrap();
+    let (status, started) = router.simulate(&compared).await;
     assert_eq!(status, StatusCode::ACCEPTED, "{started}");
     let id = started["id"].as_str().unwrap();
     let done = router.ended(id).await;

@@ -16,6 +16,7 @@ mod listening;
 mod loading;
 #[cfg(test)]
 mod loading_tests;
+mod origin;
 mod prepared;
 mod report;
 mod rollbacks;
@@ -46,6 +47,7 @@ use self::ignored_files::IgnoredFiles;
 pub use self::listening::ListeningReport;
 pub use self::loading::Loader;
 use self::loading::{LoadFinished, LoadJob, LoadOrder, Loading};
+pub use self::origin::ComponentOrigin;
 pub use self::prepared::{Outcome, Prepared, PreparedPolicy};
 pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
 pub use self::version::LoadedVersion;

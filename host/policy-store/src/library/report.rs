@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use super::entry::PolicyEntry;
 use super::listening::ListeningReport;
+use super::origin::ComponentOrigin;
 use super::version::LoadedVersion;
+use super::wanted_policy::PolicySource;
 use crate::pipeline_report::PipelineReport;
 
 /// Counter of a pipeline's decisions.
@@ -66,6 +68,9 @@ pub struct PolicyReport {
     /// Versions to count with [`PolicyReport::counted`].
     #[serde(skip)]
     kept: Vec<(VersionState, LoadedVersion)>,
+    /// Source of the newest version; none for a pipeline.
+    #[serde(skip)]
+    component: Option<PolicySource>,
     /// Counter of a pipeline's decisions, for the same.
     #[serde(skip)]
     decided: Option<Arc<dyn PipelineDecisions>>,
@@ -164,6 +169,7 @@ impl PolicyReport {
                 .chain(held)
                 .map(|(place, version)| (place, version.clone()))
                 .collect(),
+            component: Some(entry.wanted.source.clone()),
             decided: None,
         }
     }
@@ -194,6 +200,7 @@ impl PolicyReport {
             pipeline: Some(pipeline),
             versions: Vec::new(),
             kept: Vec::new(),
+            component: None,
             decided: Some(decided),
         }
     }
@@ -201,9 +208,20 @@ impl PolicyReport {
     /// Returns the active component; none for a pipeline, and while no version has worked.
     #[must_use]
     pub fn active_component(&self) -> Option<&Arc<WasmPolicy>> {
+        self.active_version().map(|version| &version.policy)
+    }
+
+    /// Returns the origin of the active component; none for a pipeline, and if its bytes are nowhere any more. Reads a
+    /// file.
+    #[must_use]
+    pub fn active_origin(&self) -> Option<ComponentOrigin> {
+        ComponentOrigin::of(self.active_version()?, self.component.as_ref()?)
+    }
+
+    fn active_version(&self) -> Option<&LoadedVersion> {
         let mut kept = self.kept.iter();
         let active = kept.find(|(state, _)| *state == VersionState::Active);
-        active.map(|(_, version)| &version.policy)
+        active.map(|(_, version)| version)
     }
 
     /// Returns the report with the current counters and circuits.

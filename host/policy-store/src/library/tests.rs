@@ -210,6 +210,36 @@ fn rolled_back_parameters_are_held_and_others_are_not() {
 }
 
 #[test]
+fn the_active_component_is_that_of_its_source_or_the_kept_one_after_a_rollback() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("p.wasm");
+    let of_file = || WantedPolicy {
+        source: PolicySource::File(file.clone()),
+        ..wanted(A)
+    };
+    let bytes = |builtin| component::read(&wanted(builtin).source).unwrap().bytes;
+    for (state, is_kept) in [(None, false), (Some(folder.path().join("state")), true)] {
+        let memory = Arc::new(PolicyMemory::new(state));
+        let mut library = library();
+        library.memory = memory;
+        let origin = |library: &PolicyLibrary| library.report().remove(0).active_origin();
+        for builtin in [A, B] {
+            std::fs::write(&file, bytes(builtin)).unwrap();
+            while !apply(&mut library, of_file()) {}
+        }
+        let second = ComponentOrigin::Bytes(Arc::new(bytes(B)));
+        assert_eq!(origin(&library), Some(second));
+        library.roll_back("p").unwrap();
+        let first = ComponentOrigin::Bytes(Arc::new(bytes(A)));
+        assert_eq!(origin(&library), is_kept.then_some(first));
+    }
+    let mut library = library();
+    apply(&mut library, wanted(A));
+    let origin = library.report().remove(0).active_origin();
+    assert_eq!(origin, Some(ComponentOrigin::Builtin(A.to_owned())));
+}
+
+#[test]
 fn each_rollback_goes_one_version_further_back_until_there_is_none() {
     let mut library = library();
     for builtin in [A, B, C] {

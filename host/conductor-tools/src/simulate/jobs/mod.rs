@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::Value;
+use tempfile::TempDir;
 use thiserror::Error;
 
 pub(super) use self::limits::limit_process;
@@ -24,7 +25,7 @@ const KEPT: usize = 8;
 const WHOLE: u32 = 10_000;
 
 /// Simulation to run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct SimulationOrder {
     /// File of this very program.
     pub program: PathBuf,
@@ -39,12 +40,14 @@ pub struct SimulationOrder {
 }
 
 /// Policy of a simulation.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct SimulatedPolicy {
     /// Name in the configuration.
     pub name: String,
     /// Argument of `conductor simulate` that stands for it.
     pub argument: String,
+    /// Folder with the component that the argument names, removed after the simulation. `None` for a built-in policy.
+    pub folder: Option<TempDir>,
 }
 
 /// Running job and those that ended last.
@@ -247,6 +250,7 @@ mod tests {
             policies: vec![SimulatedPolicy {
                 name: "mine".to_owned(),
                 argument: "policies/mine.wasm".to_owned(),
+                folder: None,
             }],
         }
     }
