@@ -130,6 +130,22 @@ export async function configuration({ tab, file }) {
   await tab.locator('.history > li').first().locator('summary').click();
   await tab.locator('.history .diff-added').first().waitFor();
   claim(true, 'the history shows what the edit changed');
+  await overlap({ tab, file, area });
+}
+
+/** An edit of a file that changes meanwhile: the text stays, over the new file. */
+async function overlap({ tab, file, area }) {
+  const own = `${await area.inputValue()}# own line\n`;
+  await area.fill(own);
+  fs.appendFileSync(file, '# line of somebody else\n');
+  await confirm(tab.locator('.editor-bar'), 'Apply');
+  await tab.locator('.notice-warn', { hasText: 'The file changed' }).waitFor();
+  claim(await area.inputValue() === own, 'an edit of a file that changed meanwhile is kept');
+  await tab.getByRole('button', { name: 'Check', exact: true }).click();
+  await tab.locator('.diff-removed', { hasText: 'line of somebody else' }).first().waitFor();
+  claim(true, 'its difference from the new file is shown');
+  await tab.getByRole('button', { name: 'Revert', exact: true }).click();
+  claim(await area.inputValue() === fs.readFileSync(file, 'utf8'), 'the new file can be edited instead');
 }
 
 export async function simulator({ tab }) {

@@ -18,20 +18,30 @@ const FILE = '/admin/config/file';
 export function ConfigEditor({ onApplied }) {
   const file = useResource(FILE);
   const [applied, setApplied] = useState(null);
+  // The edit that was refused because the file had changed meanwhile.
+  const [draft, setDraft] = useState(null);
   const { data } = file;
   if (!data) return html`<${Pending} resource=${file} what="the file" />`;
   const finish = async (outcome) => {
     setApplied(outcome);
+    setDraft(null);
     await Promise.all([file.reload(), onApplied()]);
   };
-  // Another text on disk begins another edit: its key makes a new editor. The outcome of the last edit outlives it.
+  const keep = async (text) => {
+    setApplied(null);
+    setDraft(text);
+    await Promise.all([file.reload(), onApplied()]);
+  };
+  // Another text on disk begins another edit: its key makes a new editor. The outcome of the last edit, or its draft, outlives
+  // it.
   return html`
     ${applied && html`<${Notice} kind="good">${applied}<//>`}
-    <${Editor} key=${data.sha256} file=${data} onApplied=${finish} onRefused=${onApplied} />`;
+    <${Editor} key=${data.sha256} file=${data} draft=${draft} onApplied=${finish} onRefused=${onApplied} onMoved=${keep} />`;
 }
 
-function Editor({ file, onApplied, onRefused }) {
-  const [text, setText] = useState(file.text);
+function Editor({ file, draft, onApplied, onRefused, onMoved }) {
+  const [text, setText] = useState(draft ?? file.text);
+  const [isOverNewFile, setOverNewFile] = useState(draft !== null && draft !== file.text);
   const [reason, setReason] = useState('');
   const [result, setResult] = useState(null);
   const area = useRef(null);
@@ -56,16 +66,22 @@ function Editor({ file, onApplied, onRefused }) {
       return outcome;
     } catch (error) {
       if (error instanceof RequestError) setResult({ error });
-      await onRefused();
+      await (error.status === 412 ? onMoved(text) : onRefused());
       throw error;
     }
   };
   const revert = () => {
     setText(file.text);
+    setOverNewFile(false);
     setResult(null);
   };
 
   return html`
+    ${isOverNewFile && html`
+      <${Notice} kind="warn">
+        The file changed while this text was edited. Check shows the difference of this text from the new file. Revert loads the
+        new file.
+      <//>`}
     <${TextArea} label=${file.path ?? 'Configuration'} inputRef=${area} rows=${18} value=${text} onChange=${setText} class="code" />
     <div class="editor-bar">
       <button type="button" onClick=${check} disabled=${checkDisabled !== null} title=${checkDisabled}>Check</button>
