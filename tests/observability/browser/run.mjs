@@ -15,7 +15,7 @@ import * as clicks from './clicks.mjs';
 const PAGES = ['Fleet', 'Requests', 'Cache', 'Policies', 'Configuration', 'Simulator'];
 const AXE = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 /** Requests that a test makes to be refused. */
-const REFUSED = [/status of 422/];
+const REFUSED = [/status of 422/, /status of 412/];
 
 const [address, file, component, folder] = process.argv.slice(2);
 const base = new URL(address).origin;
