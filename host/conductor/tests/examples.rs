@@ -12,9 +12,8 @@ fn with_policies() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let policies = folder.path().join("policies.d");
     std::fs::create_dir(&policies).expect("a fresh folder");
-    let component = builtin::find(builtin::DEFAULT)
-        .expect("the default is built in")
-        .bytes;
+    // The examples have its parameters.
+    let component = builtin::find("cache-aware").expect("it is built in").bytes;
     for name in ["my-policy", "next-policy"] {
         std::fs::write(policies.join(format!("{name}.wasm")), component).expect("a writable folder");
     }
