@@ -54,7 +54,7 @@ def table(report, learned):
     head = ["policy", "TTFT " + " / ".join(f"x{speed:g}" for speed in speeds), "in 5 / 30 s, %", "p99 / max, s"]
     head += ["effective, %"] if decodes else []
     head += ["refused, %", "cached, %", "fairness"]
-    head += ["TTFT, learned"] if learned else []
+    head += ["learned"] if learned else []
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for policy, by_speed in sorted(policies.items(), key=lambda item: mean(item[1][at]) or 1e9):
         row = by_speed[at]

@@ -46,7 +46,7 @@ fn a_module_that_does_not_exist_is_found() {
 
 /// Files that log an error without its sources, with the reason.
 const WITHOUT_SOURCES: &[(&str, &str)] = &[(
-    "host/proxy/src/tokens/local.rs",
+    "host/proxy/src/tokens/local/mod.rs",
     "the source of a template's error may quote the prompt",
 )];
 

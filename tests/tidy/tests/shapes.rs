@@ -46,6 +46,10 @@ const LARGER: &[(&str, &str)] = &[
         "a table of the configuration file: one field for each key",
     ),
     (
+        "conductor::Reloader",
+        "state of the reload thread: one field for each part, which are groups themselves",
+    ),
+    (
         "conductor-tools::CallPage",
         "a page of the router: one field for each key of its JSON",
     ),
@@ -217,6 +221,11 @@ const LARGER: &[(&str, &str)] = &[
     (
         "simulator::TraceFacts",
         "a report of a trace: one field for each key of its JSON",
+    ),
+    ("inference-api::Peek", "the fields of a body that one pass reads"),
+    (
+        "request-traces::RequestTrace",
+        "notes of a request: one field for each stage",
     ),
 ];
 

@@ -1,7 +1,7 @@
 //! Tokenization of prompts: by the client, by the model's own tokenizer in the router, or by a worker. A prompt without
 //! tokens is served too; its policy sees no matches.
 //!
-//! `local.rs` tokenizes in the router. Long prompts use the thread pool of `threads.rs`, where clients take turns
+//! `local/` tokenizes in the router. Long prompts use the thread pool of `threads.rs`, where clients take turns
 //! (`turns.rs`). `worker.rs` queries workers, with the hedged attempts of `tries.rs`, whose pace follows the pool's
 //! latencies. `text.rs` uses blocks of text in place of tokens. `spec.rs` configures the source of each model,
 //! `question.rs` describes one prompt and its result.
