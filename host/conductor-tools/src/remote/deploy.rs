@@ -130,7 +130,9 @@ fn show(answer: &Value) -> String {
     for lines in overrides.filter(|shown| shown["route"] == *route) {
         let toml = lines["toml"].as_str().unwrap_or_default();
         shown += &format!("write this into route {route} of the configuration file:\n");
-        shown.extend(toml.lines().map(|line| format!("    {line}\n")));
+        // Line breaks of a page are spelt out, as its other control characters are.
+        let toml = toml.split("\\n").flat_map(str::lines);
+        shown.extend(toml.map(|line| format!("    {line}\n")));
         if lines["kept"] == false {
             shown += "until then it is lost when the router ends: without `policy-state` of [server] it is not saved\n";
         }
