@@ -30,8 +30,8 @@ mod versions;
 mod worker;
 
 pub use admission::{
-    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, WaitersByWorker,
-    Waiting, weighted_tokens,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, HELD_CLASSES, Held,
+    HeldClass, HeldSummary, WaitersByWorker, Waiting, add_held_elsewhere, weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};
@@ -49,7 +49,7 @@ pub use feature::{
 pub use fleet::{Fleet, FleetChange};
 pub use hex::hex;
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
-pub use load::{EngineSaid, LoadLease, LoadReading, WorkerLoad};
+pub use load::{EngineSaid, LoadLease, LoadReading, LoadTotals, OtherLoads, WorkerLoad};
 pub use origin::Origin;
 pub use pipeline::{
     Asked, Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,

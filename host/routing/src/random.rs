@@ -69,6 +69,19 @@ mod tests {
     }
 
     #[test]
+    fn two_routers_break_a_thousand_ties_independently() {
+        // Both count their requests alike, and each has ten equal workers to choose from.
+        let choice = |run, seq| SplitMix64::of_decision(RunNumber(run).seed(seq), 0).next() % 10;
+        let runs = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+        let same = (1..=1_000).filter(|seq| choice(runs[0], *seq) == choice(runs[1], *seq));
+        let same = same.count();
+        assert!(
+            (60..=140).contains(&same),
+            "{same} of 1,000 are alike, and 100 are by chance"
+        );
+    }
+
+    #[test]
     fn a_request_of_the_same_number_draws_something_else_in_another_run() {
         let drawn = |run: u64| -> Vec<u64> {
             let lots = (1..=16).map(|seq| SplitMix64::of_decision(RunNumber(run).seed(seq), 0).next());

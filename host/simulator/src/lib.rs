@@ -21,7 +21,7 @@ pub use profile::{
     Fit, FitFrom, FitQuality, FittedProfile, MockerProfile, PaperProfile, Profile, ProfileError, TooFew,
 };
 pub use request::{Request, Trace};
-pub use router::{CostSource, Knowledge, Policies, QueueSpec, RouterCounts, RouterSpec};
+pub use router::{BusCut, CostSource, Knowledge, Policies, QueueSpec, RouterCounts, RouterSpec, SharingSpec};
 #[doc(hidden)]
 pub use router::{ProbedRequest, RouterProbe};
 pub use run::{Failure, RunSpec, run};

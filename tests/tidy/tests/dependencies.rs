@@ -62,6 +62,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
         &["conductor-config", "decision-log", "proxy", "routing"],
     ),
     ("experiment", &["routing"]),
+    ("replicas", &["routing"]),
     ("request-traces", &["routing"]),
     (
         "trace-export",
@@ -151,7 +152,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ),
     ("mock-engine", &[]),
     ("mooncake-compat", &["conductor-config", "routing"]),
-    ("simulator", &["kv-index", "placement", "routing"]),
+    ("simulator", &["kv-index", "placement", "replicas", "routing"]),
     (
         "conductor-tools",
         &[
@@ -255,6 +256,7 @@ const PURE: &[&str] = &[
     "inference-api",
     "block-hash",
     "experiment",
+    "replicas",
     "request-traces",
     "tokenize",
     "conductor-config",

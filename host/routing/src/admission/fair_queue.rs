@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::capacity_event::CapacityEvent;
+use super::held_summary::HeldSummary;
 use super::tenant_queue::{OrderKey, TenantQueue};
 use super::tenants::Tenants;
 use super::waiters::WaitersByWorker;
@@ -277,6 +278,11 @@ impl<W> FairQueue<W> {
     #[must_use]
     pub fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
         self.waiters.ahead(workers, most)
+    }
+
+    /// Calls `visit` with each worker that held requests wait for, and their summary.
+    pub fn summarize_waiters(&self, visit: impl FnMut(WorkerId, &HeldSummary)) {
+        self.waiters.summarize(visit);
     }
 
     /// Returns the request to shed for one of that class: the last of the least important class that may be shed.

@@ -7,6 +7,7 @@ mod budget;
 mod capacity_event;
 mod drain;
 mod fair_queue;
+mod held_summary;
 mod tenant_queue;
 mod tenants;
 mod waiters;
@@ -15,6 +16,7 @@ pub use budget::{Budget, BudgetLimits, BudgetUse};
 pub use capacity_event::CapacityEvent;
 pub use drain::DrainRate;
 pub use fair_queue::{ClassCounts, FairQueue, Held, Waiting};
+pub use held_summary::{HELD_CLASSES, HeldClass, HeldSummary, add_held_elsewhere};
 pub use tenants::weighted_tokens;
 pub use waiters::WaitersByWorker;
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::held_summary::HeldSummary;
 use crate::id::WorkerId;
 
 /// Held requests by the worker that they wait for. Each has a number of the caller's.
@@ -57,6 +58,15 @@ impl WaitersByWorker {
         }
         ahead
     }
+
+    /// Calls `visit` with each worker that requests wait for, and their summary.
+    pub fn summarize(&self, mut visit: impl FnMut(WorkerId, &HeldSummary)) {
+        for (worker, waiters) in &self.by_worker {
+            let mut held = HeldSummary::default();
+            waiters.iter().for_each(|waiter| held.add(waiter.work));
+            visit(*worker, &held);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -92,5 +102,17 @@ mod tests {
         assert_eq!(waiters.ahead(&[A], &[u32::MAX]), [1, 10]);
         waiters.remove(A, 1);
         assert!(waiters.by_worker.is_empty());
+    }
+
+    #[test]
+    fn the_summary_has_every_worker_that_requests_wait_for() {
+        let mut waiters = WaitersByWorker::default();
+        waiters.insert(A, 1, 10);
+        waiters.insert(A, 2, 20);
+        waiters.insert(B, 3, 5_000);
+        let mut seen = Vec::new();
+        waiters.summarize(|worker, held| seen.push((worker, held.requests(), held.work_up_to(256))));
+        seen.sort_unstable();
+        assert_eq!(seen, [(A, 2, 30), (B, 1, 0)]);
     }
 }

@@ -1,9 +1,11 @@
-//! Load of a worker: the requests that this router has in flight there, and the load that the engine reports.
+//! Load of a worker: the requests that this router and the others have in flight there, and the load that the engine
+//! reports.
 //!
 //! A [`LoadLease`] is booked when a request is dispatched and gives everything back exactly once, whenever it
 //! is dropped: at the end of the stream, on an error, or when the client leaves.
 
 mod engine;
+mod others;
 mod recent;
 
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 pub use self::engine::EngineSaid;
 use self::engine::EngineWord;
+pub use self::others::{LoadTotals, OtherLoads};
 use self::recent::{Average, Quantile};
 use crate::cost::CostModel;
 
@@ -35,6 +38,7 @@ pub struct WorkerLoad {
     tbt: Average,
     cost: CostModel,
     engine: EngineWord,
+    others: OtherLoads,
 }
 
 /// Reading of the counters.
@@ -55,17 +59,36 @@ pub struct LoadReading {
 }
 
 impl WorkerLoad {
-    /// Returns the counters now.
+    /// Returns the counters now, with the requests of other routers.
     #[must_use]
     pub fn read(&self) -> LoadReading {
+        let (own, others) = (self.own(), self.others.read());
         LoadReading {
+            requests: own.requests.saturating_add(others.requests),
+            decoding: own.decoding.saturating_add(others.decoding),
+            prefill_tokens: own.prefill_tokens.saturating_add(others.prefill_tokens),
+            prompt_tokens: own.prompt_tokens.saturating_add(others.prompt_tokens),
+            decoding_tokens: own.decoding_tokens.saturating_add(others.decoding_tokens),
+            ttft_ewma_ms: self.ttft.ms(),
+        }
+    }
+
+    /// Returns the counters of this router's own requests.
+    #[must_use]
+    pub fn own(&self) -> LoadTotals {
+        LoadTotals {
             requests: self.requests.load(Ordering::Relaxed),
             decoding: self.decoding.load(Ordering::Relaxed),
             prefill_tokens: self.prefill_tokens.load(Ordering::Relaxed),
             prompt_tokens: self.prompt_tokens.load(Ordering::Relaxed),
             decoding_tokens: self.decoding_tokens.load(Ordering::Relaxed),
-            ttft_ewma_ms: self.ttft.ms(),
         }
+    }
+
+    /// Returns the loads of the other routers.
+    #[must_use]
+    pub fn others(&self) -> &OtherLoads {
+        &self.others
     }
 
     /// Returns the 90th percentile of the last first tokens in milliseconds; NaN while there were too few.
@@ -100,9 +123,10 @@ impl WorkerLoad {
     /// Books a request of `prompt` tokens of which `uncached` must be computed.
     #[must_use = "dropping the lease gives the booking back"]
     pub fn book(self: &Arc<Self>, prompt: u32, uncached: u32) -> LoadLease {
-        let ahead = self
+        let own = self
             .prefill_tokens
             .fetch_add(u64::from(uncached), Ordering::Relaxed);
+        let ahead = own.saturating_add(self.others.read().prefill_tokens);
         self.lease(prompt, uncached, Lesson::Prefill { ahead })
     }
 
@@ -229,9 +253,12 @@ impl LoadLease {
         let load = &self.load;
         load.prefill_tokens
             .fetch_sub(u64::from(uncached), Ordering::Relaxed);
+        let others = load.others.read();
+        let own = load.decoding.fetch_add(1, Ordering::Relaxed) + 1;
+        let resident = load.prompt_tokens.load(Ordering::Relaxed);
         self.stage = Stage::Decoding {
-            decoding: load.decoding.fetch_add(1, Ordering::Relaxed) + 1,
-            resident: load.prompt_tokens.load(Ordering::Relaxed),
+            decoding: own.saturating_add(others.decoding),
+            resident: resident.saturating_add(others.prompt_tokens),
         };
         load.decoding_tokens
             .fetch_add(u64::from(self.prompt), Ordering::Relaxed);
@@ -272,8 +299,9 @@ impl LoadLease {
         }
         let load = &self.load;
         // Halfway between what it was at the first token and what it is at the last.
-        let decoding = f64::from(decoding).midpoint(load.decoding.load(Ordering::Relaxed).into());
-        let resident = (resident as f64).midpoint(load.prompt_tokens.load(Ordering::Relaxed) as f64);
+        let now = load.read();
+        let decoding = f64::from(decoding).midpoint(now.decoding.into());
+        let resident = (resident as f64).midpoint(now.prompt_tokens as f64);
         let between = since_first.div_f64((tokens - 1) as f64);
         load.tbt.add(between);
         load.cost.decoded(decoding, resident, between);

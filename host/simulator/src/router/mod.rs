@@ -3,7 +3,7 @@
 //! Bottom up: `spec` (its configuration) and `placement` (its answers); `fleet`, `index`, `prices`, `backlog` and
 //! `bookings` (workers, caches, costs and requests in flight); `state` (all of it); `router_view` (what the crate
 //! `placement` reads of it); `asking` (one request is placed or held); `events` (events of policies); `single` with
-//! `dispatch` (one router); `replicas` (several).
+//! `dispatch` (one router); `sharing` (their exchange of loads); `replicas` (several).
 
 mod asking;
 mod backlog;
@@ -18,6 +18,7 @@ mod prices;
 mod probe;
 mod replicas;
 mod router_view;
+mod sharing;
 mod single;
 mod spec;
 mod state;
@@ -28,4 +29,5 @@ pub use self::counts::RouterCounts;
 pub(crate) use self::placement::Placement;
 pub use self::probe::{ProbedRequest, RouterProbe};
 pub(crate) use self::replicas::Routers;
+pub use self::sharing::{BusCut, SharingSpec};
 pub use self::spec::{CostSource, Knowledge, Policies, QueueSpec, RouterSpec};

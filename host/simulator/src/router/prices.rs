@@ -2,7 +2,7 @@
 //! prefix from the worker that holds most of it.
 
 use kv_index::WorkerMatch;
-use routing::SplitMix64;
+use routing::{LoadTotals, SplitMix64};
 
 use super::spec::CostSource;
 use crate::profile::Profile;
@@ -107,6 +107,23 @@ impl Prices {
         let oracle = self.oracle.as_ref()?;
         let step = oracle.profile.step_us(batch, resident) as f64 / self.speeds[worker];
         Some(step * self.error(request, oracle.sigma))
+    }
+
+    /// Predicts the microseconds until the prompts that other routers have sent to a worker are computed. Only their
+    /// totals are known, so each is taken for the average one.
+    pub(super) fn waiting_us(&self, worker: usize, others: &LoadTotals) -> f64 {
+        let prompts = u64::from(others.requests.saturating_sub(others.decoding));
+        let (Some(oracle), Some(uncached)) = (&self.oracle, others.prefill_tokens.checked_div(prompts))
+        else {
+            return 0.0;
+        };
+        let waiting_tokens = others.prompt_tokens.saturating_sub(others.decoding_tokens);
+        let prompt = (waiting_tokens / prompts).max(uncached);
+        let tokens = |tokens: u64| u32::try_from(tokens).unwrap_or(u32::MAX);
+        let each_us = oracle
+            .profile
+            .prefill_us(tokens(prompt), tokens(prompt - uncached));
+        each_us as f64 * prompts as f64 / self.speeds[worker]
     }
 
     fn work(&self, profile: &Profile, worker: usize, lengths: PromptLengths) -> Work {

@@ -1,5 +1,5 @@
 //! Several routers before one cluster: each has its own loads, index and queue, and knows of the others' requests only
-//! what engines report.
+//! what engines report and what they share.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use routing::{CapacityEvent, LeastLoaded};
 
 use super::counts::RouterCounts;
 use super::placement::Placement;
+use super::sharing::{FreedElsewhere, Sharing};
 use super::single::{Replica, Router};
 use super::spec::{Policies, RouterSpec};
 use crate::engine::{CacheEvent, EngineLoad};
@@ -17,6 +18,7 @@ use crate::spec::ClusterSpec;
 #[derive(Debug)]
 pub(crate) struct Routers {
     pub(super) routers: Vec<Router>,
+    sharing: Option<Sharing>,
 }
 
 impl Routers {
@@ -39,8 +41,11 @@ impl Routers {
             let replica = Replica { at, of };
             Router::new(cluster, block_tokens, policies, spec, replica)
         };
+        let routers: Vec<Router> = (0..).zip(policies).map(router).collect();
+        let shares = spec.sharing.clone().filter(|_| routers.len() > 1);
         Self {
-            routers: (0..).zip(policies).map(router).collect(),
+            sharing: shares.map(|sharing| Sharing::new(sharing, &routers, spec.seed)),
+            routers,
         }
     }
 
@@ -53,15 +58,38 @@ impl Routers {
         })
     }
 
-    /// Returns the router of a request, by its place in the trace.
-    fn of(&mut self, number: usize) -> &mut Router {
-        let at = number % self.routers.len();
+    /// Returns the number of the router of a request, by its place in the trace.
+    pub(crate) fn number_of(&self, number: usize) -> usize {
+        number % self.routers.len()
+    }
+
+    /// Returns the number of routers.
+    pub(crate) fn count(&self) -> usize {
+        self.routers.len()
+    }
+
+    /// Returns the router of a request, whose loads are about to change.
+    fn of(&mut self, now_us: u64, number: usize) -> &mut Router {
+        let at = self.number_of(number);
+        if let Some(sharing) = &mut self.sharing {
+            sharing.touch(now_us, at);
+        }
         &mut self.routers[at]
+    }
+
+    /// Returns the time of the next exchange between the routers.
+    pub(crate) fn next_exchange_at(&self) -> Option<u64> {
+        self.sharing.as_ref()?.next_at()
+    }
+
+    /// Does the next exchange. Returns the capacity that a router has learned of.
+    pub(crate) fn exchange(&mut self) -> Option<FreedElsewhere> {
+        self.sharing.as_mut()?.step(&mut self.routers)
     }
 
     /// Places a request, as [`Router::place`].
     pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
-        self.of(number).place(now_us, number, request, attempt)
+        self.of(now_us, number).place(now_us, number, request, attempt)
     }
 
     /// Places an answer, as [`Router::place_answer`].
@@ -72,12 +100,13 @@ impl Routers {
         request: &Request,
         attempt: u32,
     ) -> Placement {
-        self.of(number).place_answer(now_us, number, request, attempt)
+        self.of(now_us, number)
+            .place_answer(now_us, number, request, attempt)
     }
 
     /// Records a refusal, as [`Router::refused`].
     pub(crate) fn refused(&mut self, now_us: u64, number: usize, worker: usize) {
-        self.of(number).refused(now_us, number, worker);
+        self.of(now_us, number).refused(now_us, number, worker);
     }
 
     /// Records the cached part of a prompt, as [`Router::prompt_cached`].
@@ -87,22 +116,22 @@ impl Routers {
 
     /// Records a first token, as [`Router::first_token`].
     pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
-        self.of(number).first_token(now_us, number, worker);
+        self.of(now_us, number).first_token(now_us, number, worker);
     }
 
     /// Records the end of an answer, as [`Router::finished`].
     pub(crate) fn finished(&mut self, now_us: u64, number: usize, tokens: u64) {
-        self.of(number).finished(now_us, number, tokens);
+        self.of(now_us, number).finished(now_us, number, tokens);
     }
 
     /// Records a failure, as [`Router::lost`].
     pub(crate) fn lost(&mut self, now_us: u64, number: usize, worker: usize) {
-        self.of(number).lost(now_us, number, worker);
+        self.of(now_us, number).lost(now_us, number, worker);
     }
 
     /// Records that the client left, as [`Router::left`].
     pub(crate) fn left(&mut self, now_us: u64, number: usize) {
-        self.of(number).left(now_us, number);
+        self.of(now_us, number).left(now_us, number);
     }
 
     /// Applies [`Router::cache_event`] to all routers.

@@ -11,7 +11,7 @@ use placement::{
 };
 use routing::{
     Chosen, CircuitChange, Decision, LeastLoaded, Phase, PolicyVersions, Role, RunNumber, WaitersByWorker,
-    Worker, WorkerId,
+    Worker, WorkerId, add_held_elsewhere,
 };
 
 use super::counts::RouterCounts;
@@ -158,8 +158,10 @@ impl SimulatedColumns<'_> {
         Some(match row.load.prefill_tokens {
             0 => own_ms / f64::from((row.prompt_tokens - row.cached_tokens()).max(1)),
             tokens => {
-                let left_us = self.state.backlogs[row.member].left_us(self.placed.now_us);
-                left_us as f64 / 1e3 / tokens as f64
+                let own_us = self.state.backlogs[row.member].left_us(self.placed.now_us);
+                let others = self.state.fleet.workers()[row.member].load().others().read();
+                let left_us = own_us as f64 + self.state.prices.waiting_us(row.member, &others);
+                left_us / 1e3 / tokens as f64
             }
         })
     }
@@ -185,7 +187,10 @@ impl QuerySource for TraceQueries {
 
     fn ahead(&self, ids: &[WorkerId], most: &[u32]) -> Vec<u32> {
         let waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
-        waiters.ahead(ids, most)
+        let mut ahead = waiters.ahead(ids, most);
+        drop(waiters);
+        add_held_elsewhere(&mut ahead, ids, most, self.workers.iter().map(Arc::as_ref));
+        ahead
     }
 
     fn header(&self, _name: &str) -> Option<String> {
@@ -255,7 +260,7 @@ impl RequestView for RouterView<'_> {
 
 impl PoolView for RouterView<'_> {
     fn queued(&self) -> usize {
-        self.state.held
+        self.state.held + self.state.held_elsewhere
     }
 
     fn queue_limit(&self) -> usize {

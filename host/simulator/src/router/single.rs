@@ -83,6 +83,7 @@ impl Router {
                 backlogs,
                 queue: spec.queue,
                 held: 0,
+                held_elsewhere: 0,
                 waiters: Arc::default(),
                 decode_alone: spec.decode_alone,
             },

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use routing::{Phase, Policy, PolicyVersions};
 
+use super::sharing::SharingSpec;
 use crate::profile::Profile;
 
 /// Cache knowledge of a router.
@@ -69,6 +70,8 @@ pub struct RouterSpec {
     /// Seeds the losses, the errors of costs, and, with the request's number, the policies. Below 2^32: two that differ
     /// only above give the policies the same numbers.
     pub seed: u64,
+    /// Exchange of loads between several routers; none shares nothing.
+    pub sharing: Option<SharingSpec>,
 }
 
 impl Default for RouterSpec {
@@ -84,6 +87,7 @@ impl Default for RouterSpec {
             decode_alone: true,
             rest_us: 1_000_000,
             seed: 0,
+            sharing: None,
         }
     }
 }

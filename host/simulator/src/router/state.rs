@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use routing::{WaitersByWorker, WorkerId};
+use routing::{HeldSummary, WaitersByWorker, WorkerId};
 
 use super::backlog::Backlog;
 use super::fleet::SimFleet;
@@ -23,6 +23,8 @@ pub(super) struct RouterState {
     pub(super) queue: QueueSpec,
     /// Number of requests that are held.
     pub(super) held: usize,
+    /// Number of requests that other routers hold, as far as they share it.
+    pub(super) held_elsewhere: usize,
     /// The workers that they wait for. Shared with the queries of a call.
     pub(super) waiters: Arc<Mutex<WaitersByWorker>>,
     pub(super) decode_alone: bool,
@@ -65,6 +67,12 @@ impl RouterState {
     pub(super) fn waits(&self, number: usize, worker: WorkerId, work: u32) {
         let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
         waiters.insert(worker, number as u64, work);
+    }
+
+    /// Calls `visit` with each worker that held requests wait for, and their summary.
+    pub(super) fn summarize_waiters(&self, visit: impl FnMut(WorkerId, &HeldSummary)) {
+        let waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        waiters.summarize(visit);
     }
 
     /// Removes a request from those that wait for a worker.

@@ -30,7 +30,7 @@ impl Run<'_> {
             return self.finished(now_us, number, TokenGaps::default());
         }
         self.routers.first_token(now_us, number, worker);
-        self.ask_held(now_us, self.routers.release_at(worker));
+        self.released(now_us, number, self.routers.release_at(worker));
         self.hand_over(now_us, number, answers, worker);
     }
 
@@ -51,7 +51,7 @@ impl Run<'_> {
                 reason: RefusalReason::DecodeWorker,
             };
             self.close(number, rejected);
-            return self.ask_held(now_us, self.routers.release_at(answers));
+            return self.released(now_us, number, self.routers.release_at(answers));
         }
         self.tries[number].legs = Some(RequestLegs {
             answers,
@@ -86,7 +86,7 @@ impl Run<'_> {
     /// Otherwise the request begins again, as in the server, whose clients have seen nothing then.
     pub(super) fn lose(&mut self, now_us: u64, number: usize, worker: usize) {
         self.routers.lost(now_us, number, worker);
-        self.ask_held(now_us, self.routers.release_at(worker));
+        self.released(now_us, number, self.routers.release_at(worker));
         if self.tries[number].answers {
             self.routers.left(now_us, number);
             self.close(number, End::Lost);

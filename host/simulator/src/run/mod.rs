@@ -33,7 +33,8 @@ struct Run<'r> {
     agenda: Agenda,
     cluster: Cluster,
     routers: Routers,
-    line: HeldQueue,
+    /// Queue of each router.
+    lines: Vec<HeldQueue>,
     /// Number of decisions and last destination of each request.
     tries: Vec<Try>,
     /// Flag of each worker: set while it is away.
@@ -67,13 +68,14 @@ impl<'r> Run<'r> {
     fn new(trace: &'r Trace, policies: impl IntoIterator<Item = Policies>, spec: &'r RunSpec) -> Self {
         let requests = trace.requests.len();
         let workers = &spec.cluster.workers;
+        let routers = Routers::new(&spec.cluster, trace.block_tokens, policies, &spec.router);
         Self {
             trace,
             spec,
             agenda: Agenda::default(),
             cluster: Cluster::new(&spec.cluster, trace.block_tokens),
-            routers: Routers::new(&spec.cluster, trace.block_tokens, policies, &spec.router),
-            line: HeldQueue::default(),
+            lines: (0..routers.count()).map(|_| HeldQueue::default()).collect(),
+            routers,
             tries: vec![Try::default(); requests],
             away: vec![false; workers.len()],
             open: requests,
@@ -124,6 +126,12 @@ impl<'r> Run<'r> {
                 return;
             }
             let agenda = self.agenda.next_at();
+            let exchange = self.routers.next_exchange_at();
+            let others = engines.into_iter().chain(agenda).min();
+            if let Some(at_us) = exchange.filter(|at| others.is_none_or(|others| *at < others)) {
+                self.exchange(at_us);
+                continue;
+            }
             match (engines, agenda) {
                 (Some(at_us), agenda) if agenda.is_none_or(|agenda| at_us <= agenda) => {
                     self.cluster.advance(at_us, &mut events);
@@ -158,7 +166,9 @@ impl<'r> Run<'r> {
             AgendaItem::Returns(worker) => {
                 self.away[worker] = false;
                 self.routers.back(now_us, worker);
-                self.ask_held(now_us, CapacityEvent::anywhere());
+                for router in 0..self.lines.len() {
+                    self.ask_held(now_us, router, CapacityEvent::anywhere());
+                }
             }
             AgendaItem::Tick => {
                 if let Some(next_us) = self.routers.tick(now_us) {
@@ -192,7 +202,7 @@ impl<'r> Run<'r> {
             Some(_) => self.routers.place_answer(now_us, number, request, decisions),
         };
         if !matches!(placement, Placement::Hold { .. }) {
-            self.line.leave(number);
+            self.line_of(number).leave(number);
             self.tries[number].kept = None;
         }
         match (placement, kept) {
@@ -222,7 +232,7 @@ impl<'r> Run<'r> {
                 },
                 _,
             ) => {
-                self.line.hold(number, order, waits_for);
+                self.line_of(number).hold(number, order, waits_for);
                 let due = AgendaItem::Asked(number, self.tries[number].decisions);
                 self.agenda.add(now_us + ask_again_us.max(1), due);
             }
@@ -286,7 +296,7 @@ impl<'r> Run<'r> {
         self.routers.first_token(now_us, number, worker);
         // Without decoding, its end is reported next: it must not count as answered meanwhile.
         if self.spec.cluster.decode {
-            self.ask_held(now_us, self.routers.release_at(worker));
+            self.released(now_us, number, self.routers.release_at(worker));
         }
     }
 
@@ -297,7 +307,7 @@ impl<'r> Run<'r> {
         let tokens = self.trace.requests[number].output_tokens;
         self.routers.finished(now_us, number, tokens.into());
         self.close(number, End::Served);
-        self.ask_held(now_us, self.released_by(number));
+        self.released(now_us, number, self.released_by(number));
     }
 
     /// Returns the capacity event of a request's end, at the worker that answered it.
@@ -308,15 +318,37 @@ impl<'r> Run<'r> {
         })
     }
 
-    /// Decides held requests again in their order after capacity was freed, within the wake budget, as the server does.
-    fn ask_held(&mut self, now_us: u64, mut release: CapacityEvent) {
-        for (number, waits_for) in self.line.in_order() {
-            if !release.has_budget(waits_for) || !self.line.has(number) {
+    /// Returns the queue of a request's router.
+    fn line_of(&mut self, number: usize) -> &mut HeldQueue {
+        let router = self.routers.number_of(number);
+        &mut self.lines[router]
+    }
+
+    /// Passes messages between the routers. One that learns of freed capacity decides its held requests again.
+    fn exchange(&mut self, now_us: u64) {
+        let Some(freed) = self.routers.exchange() else {
+            return;
+        };
+        for worker in freed.workers {
+            self.ask_held(now_us, freed.router, CapacityEvent::at(worker));
+        }
+    }
+
+    /// Decides held requests of a request's router again, after that request freed capacity.
+    fn released(&mut self, now_us: u64, number: usize, release: CapacityEvent) {
+        self.ask_held(now_us, self.routers.number_of(number), release);
+    }
+
+    /// Decides a router's held requests again in their order after capacity was freed, within the wake budget, as the
+    /// server does.
+    fn ask_held(&mut self, now_us: u64, router: usize, mut release: CapacityEvent) {
+        for (number, waits_for) in self.lines[router].in_order() {
+            if !release.has_budget(waits_for) || !self.lines[router].has(number) {
                 continue;
             }
             release.spend(waits_for);
             self.place(now_us, number);
-            if !self.line.has(number) {
+            if !self.lines[router].has(number) {
                 release = release.reset();
             }
         }

@@ -1,0 +1,169 @@
+//! Gauges: absolute totals of one router, by worker and by pool.
+
+use routing::{HELD_CLASSES, HeldSummary, LoadTotals};
+
+use crate::id::PoolKey;
+
+/// Number of totals before those of the held requests.
+pub(crate) const LOADS: usize = 5;
+/// Number of totals of a worker.
+const TOTALS: usize = LOADS + 2 * HELD_CLASSES;
+
+/// Totals of a router at one worker: its requests in flight, and those that it holds for the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerGauges(pub(crate) [u64; TOTALS]);
+
+impl Default for WorkerGauges {
+    fn default() -> Self {
+        Self([0; TOTALS])
+    }
+}
+
+impl WorkerGauges {
+    /// Returns the gauges of these totals.
+    #[must_use]
+    pub fn new(load: LoadTotals, held: Option<&HeldSummary>) -> Self {
+        let mut gauges = Self::default();
+        gauges.0[..LOADS].copy_from_slice(&[
+            load.requests.into(),
+            load.decoding.into(),
+            load.prefill_tokens,
+            load.prompt_tokens,
+            load.decoding_tokens,
+        ]);
+        if let Some(held) = held {
+            for (two, class) in gauges.0[LOADS..].chunks_exact_mut(2).zip(held.classes()) {
+                two.copy_from_slice(&[class.requests.into(), class.work]);
+            }
+        }
+        gauges
+    }
+
+    /// Returns the requests in flight.
+    #[must_use]
+    pub fn load(&self) -> LoadTotals {
+        LoadTotals {
+            requests: narrow(self.0[0]),
+            decoding: narrow(self.0[1]),
+            prefill_tokens: self.0[2],
+            prompt_tokens: self.0[3],
+            decoding_tokens: self.0[4],
+        }
+    }
+
+    /// Returns the requests that are held for the worker.
+    #[must_use]
+    pub fn held(&self) -> HeldSummary {
+        HeldSummary::of_classes(std::array::from_fn(|class| {
+            let at = LOADS + 2 * class;
+            (narrow(self.0[at]), self.0[at + 1])
+        }))
+    }
+
+    /// Returns the number of requests in flight.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// Returns whether all totals are 0.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.0.iter().all(|total| *total == 0)
+    }
+
+    /// Replaces the part `old` of this sum by `new`.
+    pub(crate) fn replace(&mut self, old: &Self, new: &Self) {
+        for (sum, (old, new)) in self.0.iter_mut().zip(old.0.iter().zip(&new.0)) {
+            // Exact: every total that was added is taken out again.
+            *sum = sum.wrapping_sub(*old).wrapping_add(*new);
+        }
+    }
+
+    /// Returns the gauges with at most so many requests in flight, and all totals in that proportion.
+    pub(crate) fn limited_to(&self, requests: u64) -> Self {
+        let all = self.0[0];
+        if requests >= all {
+            // Requests that are held are of no engine's knowledge: a silent router's count no more.
+            let mut limited = *self;
+            limited.0[LOADS..].fill(0);
+            return limited;
+        }
+        let mut limited = Self::default();
+        for (kept, total) in limited.0[..LOADS].iter_mut().zip(&self.0) {
+            let share = u128::from(*total) * u128::from(requests) / u128::from(all);
+            *kept = u64::try_from(share).unwrap_or(u64::MAX);
+        }
+        limited
+    }
+
+    /// Returns whether there is less in flight or held than before, so that a request might find room.
+    pub(crate) fn has_less_than(&self, before: &Self) -> bool {
+        let less = |at: usize| self.0[at] < before.0[at];
+        less(0) || less(2)
+    }
+}
+
+/// Totals of a router at one pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolGauges {
+    /// The pool.
+    pub pool: PoolKey,
+    /// Requests in its queue.
+    pub queued: u64,
+    /// Requests that its admission budget has let in.
+    pub admitted: u64,
+    /// Their tokens.
+    pub admitted_tokens: u64,
+}
+
+fn narrow(total: u64) -> u32 {
+    u32::try_from(total).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gauges(requests: u32, prefill_tokens: u64) -> WorkerGauges {
+        let mut held = HeldSummary::default();
+        held.add(100);
+        let load = LoadTotals {
+            requests,
+            prefill_tokens,
+            ..LoadTotals::default()
+        };
+        WorkerGauges::new(load, Some(&held))
+    }
+
+    #[test]
+    fn gauges_give_back_their_totals() {
+        let both = gauges(3, 900);
+        assert_eq!((both.load().requests, both.load().prefill_tokens), (3, 900));
+        assert_eq!((both.held().requests(), both.held().work_up_to(256)), (1, 100));
+        assert!(!both.is_zero() && WorkerGauges::default().is_zero());
+    }
+
+    #[test]
+    fn a_sum_is_exact_after_any_number_of_replacements() {
+        let (none, one, two) = (WorkerGauges::default(), gauges(1, 10), gauges(2, u64::MAX));
+        let mut sum = none;
+        sum.replace(&none, &one);
+        sum.replace(&none, &two);
+        sum.replace(&one, &two);
+        sum.replace(&two, &none);
+        assert_eq!(sum, two);
+        sum.replace(&two, &none);
+        assert!(sum.is_zero());
+    }
+
+    #[test]
+    fn limited_gauges_keep_their_proportions_and_hold_nothing() {
+        let half = gauges(4, 1_000).limited_to(2);
+        assert_eq!((half.load().requests, half.load().prefill_tokens), (2, 500));
+        let all = gauges(4, 1_000).limited_to(9);
+        assert_eq!((all.load().requests, all.held().requests()), (4, 0));
+        assert!(gauges(4, 1_000).limited_to(0).is_zero());
+        assert!(WorkerGauges::default().limited_to(0).is_zero());
+    }
+}

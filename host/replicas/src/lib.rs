@@ -1,0 +1,28 @@
+//! State shared by the routers of one fleet, as values and pure functions.
+//!
+//! Each router publishes absolute totals of its own requests at each worker ([`LoadPublisher`]). The others add them up
+//! ([`Peers`]) into the loads that policies read (`routing::OtherLoads`). A lost message heals with the next one, because
+//! nothing is counted by events. Ages come from the senders' monotonic clocks, so wall clocks play no part.
+//!
+//! Nothing here reads a clock, opens a socket or makes a thread. The design is in `host/adr/0033-replicas.md`.
+
+mod delay;
+mod gauges;
+mod hello;
+mod id;
+mod load_message;
+mod member;
+mod peer;
+mod peers;
+mod publisher;
+mod wire;
+
+pub use delay::DelayEstimate;
+pub use gauges::{PoolGauges, WorkerGauges};
+pub use hello::{HelloError, HelloMessage, RouterState};
+pub use id::{PoolKey, RouterId, WorkerKey};
+pub use load_message::{GaugeRows, LoadMessage, MOST_MESSAGE_BYTES, MOST_POOLS, MOST_WORKERS, WorkerRow};
+pub use member::{MemberReport, PeerCounts};
+pub use peers::{Peers, PeersSpec, SharedWorker};
+pub use publisher::LoadPublisher;
+pub use wire::WireError;

@@ -1,0 +1,88 @@
+//! One other router: its gauges as reported, and the part of them that counts.
+
+use std::collections::HashMap;
+
+use crate::delay::DelayEstimate;
+use crate::gauges::{PoolGauges, WorkerGauges};
+use crate::hello::HelloMessage;
+use crate::id::{PoolKey, WorkerKey};
+use crate::load_message::WorkerRow;
+
+/// Another router.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    pub(crate) hello: Option<HelloMessage>,
+    delay: DelayEstimate,
+    pub(crate) delay_ms: u64,
+    /// Own time at which its newest message was sent.
+    pub(crate) fresh_ms: u64,
+    /// Number of its newest load message.
+    pub(crate) sequence: u64,
+    /// Number of its list of workers, once a full message was received.
+    pub(crate) table: Option<u32>,
+    pub(crate) rows: Vec<PeerRow>,
+    pub(crate) pools: HashMap<PoolKey, PoolGauges>,
+    /// Set while its gauges fade.
+    pub(crate) is_silent: bool,
+}
+
+/// Gauges of another router at one worker.
+#[derive(Debug, Clone)]
+pub(crate) struct PeerRow {
+    pub(crate) key: WorkerKey,
+    /// Own place of the worker; `None` if this router does not have it.
+    pub(crate) slot: Option<usize>,
+    pub(crate) reported: WorkerGauges,
+    /// Part that is in the sums.
+    pub(crate) counted: WorkerGauges,
+}
+
+impl Peer {
+    /// Records that a message was sent at that time of the sender's clock.
+    pub(crate) fn heard(&mut self, now_ms: u64, sent_ms: u64) {
+        self.delay_ms = self.delay.receive(now_ms, sent_ms);
+        self.fresh_ms = self.fresh_ms.max(now_ms.saturating_sub(self.delay_ms));
+    }
+
+    /// Returns the milliseconds since its newest message was sent.
+    pub(crate) fn silence_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.fresh_ms)
+    }
+
+    /// Returns its rows for the workers of a full message. What counts of each worker is kept.
+    pub(crate) fn replaced_rows(
+        &self,
+        rows: &[(WorkerKey, WorkerGauges)],
+        slots: &HashMap<WorkerKey, usize>,
+    ) -> Vec<PeerRow> {
+        let same_keys = self.rows.len() == rows.len()
+            && self.rows.iter().zip(rows).all(|(old, (key, _))| old.key == *key);
+        let counted: HashMap<WorkerKey, WorkerGauges> = if same_keys {
+            HashMap::new()
+        } else {
+            self.rows.iter().map(|row| (row.key, row.counted)).collect()
+        };
+        let counted_of = |at: usize, key: &WorkerKey| match same_keys {
+            true => self.rows[at].counted,
+            false => counted.get(key).copied().unwrap_or_default(),
+        };
+        rows.iter()
+            .enumerate()
+            .map(|(at, (key, reported))| PeerRow {
+                key: *key,
+                slot: slots.get(key).copied(),
+                reported: *reported,
+                counted: counted_of(at, key),
+            })
+            .collect()
+    }
+
+    /// Records changed rows. Rows that the last full message did not have are ignored.
+    pub(crate) fn change_rows(&mut self, rows: &[WorkerRow]) {
+        for WorkerRow { row, gauges } in rows {
+            if let Some(known) = self.rows.get_mut(*row as usize) {
+                known.reported = *gauges;
+            }
+        }
+    }
+}

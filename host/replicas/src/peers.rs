@@ -1,0 +1,365 @@
+//! The other routers, and the sums of their gauges.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use routing::{WorkerId, WorkerLoad};
+
+use crate::gauges::{PoolGauges, WorkerGauges};
+use crate::hello::HelloMessage;
+use crate::id::{PoolKey, RouterId, WorkerKey};
+use crate::load_message::{GaugeRows, LoadMessage};
+use crate::member::{MemberReport, PeerCounts};
+use crate::peer::Peer;
+use crate::wire::WireError;
+
+/// Maximum number of other routers.
+const MOST_PEERS: usize = 64;
+/// Number of routers that have left whose late messages are recognised.
+const MOST_LEFT: usize = 64;
+
+/// Times of the others' silence.
+#[derive(Debug, Clone, Copy)]
+pub struct PeersSpec {
+    /// Silence after which a router's gauges count only as far as the engines' own figures confirm them.
+    pub dead_after_ms: u64,
+    /// Silence after which a router is removed.
+    pub forget_after_ms: u64,
+}
+
+/// A worker of this router.
+#[derive(Debug, Clone)]
+pub struct SharedWorker {
+    /// Key that all routers have for it.
+    pub key: WorkerKey,
+    /// Id in this router.
+    pub id: WorkerId,
+    /// Its load, which receives the sums.
+    pub load: Arc<WorkerLoad>,
+}
+
+/// The other routers. One thread owns it; requests read only the sums in the workers' loads.
+#[derive(Debug)]
+pub struct Peers {
+    own: RouterId,
+    spec: PeersSpec,
+    workers: Vec<SharedWorker>,
+    slots: HashMap<WorkerKey, usize>,
+    sums: Vec<WorkerGauges>,
+    peers: BTreeMap<RouterId, Peer>,
+    left: VecDeque<RouterId>,
+    counts: PeerCounts,
+    /// Workers with freed capacity since the last [`Self::take_freed`].
+    freed: Vec<usize>,
+}
+
+impl Peers {
+    /// Returns the state of a router that knows no other and has no workers.
+    #[must_use]
+    pub fn new(own: RouterId, spec: PeersSpec) -> Self {
+        Self {
+            own,
+            spec,
+            workers: Vec::new(),
+            slots: HashMap::new(),
+            sums: Vec::new(),
+            peers: BTreeMap::new(),
+            left: VecDeque::new(),
+            counts: PeerCounts::default(),
+            freed: Vec::new(),
+        }
+    }
+
+    /// Replaces the times of silence.
+    pub fn set_spec(&mut self, spec: PeersSpec) {
+        self.spec = spec;
+    }
+
+    /// Replaces the workers. Those that are gone get their sums removed.
+    pub fn set_workers(&mut self, workers: Vec<SharedWorker>) {
+        let slots = workers
+            .iter()
+            .enumerate()
+            .map(|(slot, worker)| (worker.key, slot));
+        let slots: HashMap<WorkerKey, usize> = slots.collect();
+        for old in &self.workers {
+            let stays = slots
+                .get(&old.key)
+                .is_some_and(|slot| Arc::ptr_eq(&workers[*slot].load, &old.load));
+            if !stays {
+                publish(old, &WorkerGauges::default());
+            }
+        }
+        let mut sums = vec![WorkerGauges::default(); workers.len()];
+        for row in self.peers.values_mut().flat_map(|peer| &mut peer.rows) {
+            row.slot = slots.get(&row.key).copied();
+            match row.slot {
+                Some(slot) => sums[slot].replace(&WorkerGauges::default(), &row.counted),
+                None => row.counted = WorkerGauges::default(),
+            }
+        }
+        (self.workers, self.slots, self.sums) = (workers, slots, sums);
+        for (worker, sum) in self.workers.iter().zip(&self.sums) {
+            publish(worker, sum);
+        }
+        self.freed.clear();
+        let ids: Vec<RouterId> = self.peers.keys().copied().collect();
+        ids.into_iter().for_each(|router| self.settle(router));
+    }
+
+    /// Applies the bytes of a load message.
+    ///
+    /// # Errors
+    /// [`WireError`] where it cannot be read; nothing is changed then.
+    pub fn receive(&mut self, now_ms: u64, bytes: &[u8]) -> Result<(), WireError> {
+        let message = LoadMessage::decode(bytes).inspect_err(|_| self.counts.refused += 1)?;
+        self.apply(now_ms, &message);
+        Ok(())
+    }
+
+    /// Applies a load message.
+    pub fn apply(&mut self, now_ms: u64, message: &LoadMessage) {
+        let router = message.router;
+        if !self.admit(router) {
+            return;
+        }
+        let peer = self.peers.entry(router).or_default();
+        if message.sequence <= peer.sequence {
+            self.counts.old += 1;
+            return;
+        }
+        if peer.sequence > 0 {
+            self.counts.missing += message.sequence - peer.sequence - 1;
+        }
+        peer.sequence = message.sequence;
+        peer.heard(now_ms, message.sent_ms);
+        match &message.rows {
+            GaugeRows::Full(rows) => {
+                let kept = peer.replaced_rows(rows, &self.slots);
+                let old = std::mem::replace(&mut peer.rows, kept);
+                peer.table = Some(message.table);
+                peer.pools.clear();
+                self.discount(&old, router);
+            }
+            GaugeRows::Delta(rows) if peer.table == Some(message.table) => peer.change_rows(rows),
+            GaugeRows::Delta(_) => self.counts.unknown_table += 1,
+        }
+        if let Some(peer) = self.peers.get_mut(&router) {
+            let pools = message.pools.iter().map(|pool| (pool.pool, *pool));
+            peer.pools.extend(pools);
+            let dead_after_ms = self.spec.dead_after_ms;
+            peer.is_silent = peer.silence_ms(now_ms) > dead_after_ms;
+        }
+        self.counts.applied += 1;
+        self.settle(router);
+    }
+
+    /// Records a hello.
+    pub fn hello(&mut self, now_ms: u64, router: RouterId, hello: HelloMessage) {
+        if self.admit(router) {
+            let peer = self.peers.entry(router).or_default();
+            peer.heard(now_ms, hello.sent_ms);
+            peer.hello = Some(hello);
+            self.counts.applied += 1;
+        }
+    }
+
+    /// Removes a router that has said goodbye.
+    pub fn goodbye(&mut self, router: RouterId) {
+        if self.remove(router) {
+            self.remember_left(router);
+        }
+    }
+
+    /// Ages the gauges of silent routers, and removes those that are silent for too long. To be called a few times a
+    /// second.
+    pub fn tick(&mut self, now_ms: u64) {
+        let spec = self.spec;
+        let expired: Vec<RouterId> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.silence_ms(now_ms) > spec.forget_after_ms)
+            .map(|(router, _)| *router)
+            .collect();
+        for router in expired {
+            self.counts.expired += 1;
+            self.remove(router);
+        }
+        let mut fading = Vec::new();
+        for (router, peer) in &mut self.peers {
+            let was_silent = peer.is_silent;
+            peer.is_silent = peer.silence_ms(now_ms) > spec.dead_after_ms;
+            if peer.is_silent || was_silent {
+                fading.push(*router);
+            }
+        }
+        fading.into_iter().for_each(|router| self.settle(router));
+    }
+
+    /// Returns the workers at which other routers have less in flight than before, since the last call.
+    pub fn take_freed(&mut self) -> Vec<WorkerId> {
+        let mut slots = std::mem::take(&mut self.freed);
+        slots.sort_unstable();
+        slots.dedup();
+        slots.iter().map(|slot| self.workers[*slot].id).collect()
+    }
+
+    /// Returns the sums over the routers that are not silent, at a pool.
+    #[must_use]
+    pub fn pool(&self, pool: PoolKey) -> PoolGauges {
+        let mut sum = PoolGauges {
+            pool,
+            queued: 0,
+            admitted: 0,
+            admitted_tokens: 0,
+        };
+        let live = self.peers.values().filter(|peer| !peer.is_silent);
+        for gauges in live.filter_map(|peer| peer.pools.get(&pool)) {
+            sum.queued = sum.queued.saturating_add(gauges.queued);
+            sum.admitted = sum.admitted.saturating_add(gauges.admitted);
+            sum.admitted_tokens = sum.admitted_tokens.saturating_add(gauges.admitted_tokens);
+        }
+        sum
+    }
+
+    /// Returns the sum over the other routers at one of the own workers.
+    #[must_use]
+    pub fn sum(&self, worker: WorkerKey) -> Option<WorkerGauges> {
+        self.slots.get(&worker).map(|slot| self.sums[*slot])
+    }
+
+    /// Returns the other routers, by their id.
+    #[must_use]
+    pub fn members(&self, now_ms: u64) -> Vec<MemberReport> {
+        let report = |(router, peer): (&RouterId, &Peer)| MemberReport {
+            router: *router,
+            hello: peer.hello.clone(),
+            silence_ms: peer.silence_ms(now_ms),
+            delay_ms: peer.delay_ms,
+            is_silent: peer.is_silent,
+            requests: peer.rows.iter().map(|row| row.counted.requests()).sum(),
+            unknown_workers: peer.rows.iter().filter(|row| row.slot.is_none()).count(),
+        };
+        self.peers.iter().map(report).collect()
+    }
+
+    /// Returns the number of other routers that are not silent.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.peers.values().filter(|peer| !peer.is_silent).count()
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn counts(&self) -> PeerCounts {
+        self.counts
+    }
+}
+
+/// Internal parts.
+impl Peers {
+    /// Returns whether messages of that router are taken.
+    fn admit(&mut self, router: RouterId) -> bool {
+        if router == self.own {
+            return false;
+        }
+        if self.left.contains(&router) {
+            self.counts.old += 1;
+            return false;
+        }
+        let has_place = self.peers.contains_key(&router) || self.peers.len() < MOST_PEERS;
+        self.counts.refused += u64::from(!has_place);
+        has_place
+    }
+
+    fn remember_left(&mut self, router: RouterId) {
+        if self.left.len() >= MOST_LEFT {
+            self.left.pop_front();
+        }
+        self.left.push_back(router);
+    }
+
+    /// Removes what counts of rows that a full message no longer has.
+    fn discount(&mut self, old: &[crate::peer::PeerRow], router: RouterId) {
+        let Some(peer) = self.peers.get(&router) else {
+            return;
+        };
+        let has_same_keys =
+            old.len() == peer.rows.len() && old.iter().zip(&peer.rows).all(|(old, new)| old.key == new.key);
+        if has_same_keys {
+            return;
+        }
+        let kept: std::collections::HashSet<WorkerKey> = peer.rows.iter().map(|row| row.key).collect();
+        for row in old.iter().filter(|row| !kept.contains(&row.key)) {
+            if let Some(slot) = row.slot {
+                self.change(slot, &row.counted, &WorkerGauges::default());
+            }
+        }
+    }
+
+    /// Brings what counts of a router's gauges in line with what it reported, and with the engines if it is silent.
+    fn settle(&mut self, router: RouterId) {
+        let Some(mut peer) = self.peers.remove(&router) else {
+            return;
+        };
+        for row in &mut peer.rows {
+            let Some(slot) = row.slot else { continue };
+            let counts = if peer.is_silent {
+                self.confirmed(slot, &row.reported, &row.counted)
+            } else {
+                row.reported
+            };
+            if counts != row.counted {
+                self.change(slot, &row.counted, &counts);
+                row.counted = counts;
+            }
+        }
+        self.peers.insert(router, peer);
+    }
+
+    /// Returns the part of a silent router's gauges that the engine confirms: its requests beyond those of this router
+    /// and the others.
+    fn confirmed(&self, slot: usize, reported: &WorkerGauges, counted: &WorkerGauges) -> WorkerGauges {
+        let load = &self.workers[slot].load;
+        let Some((said, _)) = load.engine() else {
+            return WorkerGauges::default();
+        };
+        let at_engine = [said.running, said.waiting]
+            .into_iter()
+            .filter(|number| number.is_finite());
+        let others = self.sums[slot].requests().wrapping_sub(counted.requests());
+        let explained = u64::from(load.own().requests).saturating_add(others);
+        let left = (at_engine.sum::<f64>() as u64).saturating_sub(explained);
+        // Once given up, requests do not count again before the router is heard.
+        let most = if counted.is_zero() { 0 } else { counted.requests() };
+        reported.limited_to(left.min(most))
+    }
+
+    /// Removes a router. Returns whether it was known.
+    fn remove(&mut self, router: RouterId) -> bool {
+        let Some(peer) = self.peers.remove(&router) else {
+            return false;
+        };
+        for row in &peer.rows {
+            if let Some(slot) = row.slot {
+                self.change(slot, &row.counted, &WorkerGauges::default());
+            }
+        }
+        true
+    }
+
+    fn change(&mut self, slot: usize, old: &WorkerGauges, new: &WorkerGauges) {
+        self.sums[slot].replace(old, new);
+        publish(&self.workers[slot], &self.sums[slot]);
+        if new.has_less_than(old) {
+            self.freed.push(slot);
+        }
+    }
+}
+
+/// Writes a sum where requests read it.
+fn publish(worker: &SharedWorker, sum: &WorkerGauges) {
+    let others = worker.load.others();
+    others.set(sum.load());
+    others.set_held(&sum.held());
+}

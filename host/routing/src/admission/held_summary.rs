@@ -1,0 +1,176 @@
+//! Summary of the requests that are held for a worker, in classes of their work: what routers exchange.
+
+use crate::id::WorkerId;
+use crate::worker::Worker;
+
+/// Number of classes.
+pub const HELD_CLASSES: usize = 8;
+/// Work below which a request is of the first class. Each class reaches four times as far as the one before.
+const FIRST_BOUND: u64 = 256;
+
+/// Held requests by class of their work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeldSummary {
+    classes: [HeldClass; HELD_CLASSES],
+}
+
+/// Held requests of one class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeldClass {
+    /// Number of requests.
+    pub requests: u32,
+    /// Their work.
+    pub work: u64,
+}
+
+/// Returns the class of a request with this work.
+fn class_of(work: u32) -> usize {
+    (0..HELD_CLASSES - 1)
+        .find(|class| u64::from(work) < bound(*class))
+        .unwrap_or(HELD_CLASSES - 1)
+}
+
+/// Returns the work at which a class ends.
+const fn bound(class: usize) -> u64 {
+    FIRST_BOUND << (2 * class)
+}
+
+impl HeldSummary {
+    /// Returns the summary with these numbers of requests and work by class.
+    #[must_use]
+    pub fn of_classes(classes: [(u32, u64); HELD_CLASSES]) -> Self {
+        Self {
+            classes: classes.map(|(requests, work)| HeldClass { requests, work }),
+        }
+    }
+
+    /// Returns the classes, from the least work to the most.
+    #[must_use]
+    pub fn classes(&self) -> &[HeldClass; HELD_CLASSES] {
+        &self.classes
+    }
+
+    /// Adds a request.
+    pub fn add(&mut self, work: u32) {
+        let class = &mut self.classes[class_of(work)];
+        class.requests = class.requests.saturating_add(1);
+        class.work = class.work.saturating_add(work.into());
+    }
+
+    /// Adds all requests of another summary.
+    pub fn merge(&mut self, other: &Self) {
+        for (class, more) in self.classes.iter_mut().zip(&other.classes) {
+            class.requests = class.requests.saturating_add(more.requests);
+            class.work = class.work.saturating_add(more.work);
+        }
+    }
+
+    /// Returns the number of requests.
+    #[must_use]
+    pub fn requests(&self) -> u32 {
+        let requests = self.classes.iter().map(|class| class.requests);
+        requests.fold(0, u32::saturating_add)
+    }
+
+    /// Returns the work of the requests with at most `most` work each. Within the class of `most` the requests are
+    /// assumed to be spread evenly.
+    #[must_use]
+    pub fn work_up_to(&self, most: u32) -> u64 {
+        let last = class_of(most);
+        let below: u64 = self.classes[..last]
+            .iter()
+            .map(|class| class.work)
+            .fold(0, u64::saturating_add);
+        let from = if last == 0 { 0 } else { bound(last - 1) };
+        let width = (bound(last) - from) as f64;
+        let share = (u64::from(most).saturating_sub(from) as f64 / width).clamp(0.0, 1.0);
+        below.saturating_add((self.classes[last].work as f64 * share) as u64)
+    }
+}
+
+/// Adds the requests that other routers hold to the own numbers of [`WaitersByWorker::ahead`], two for each worker.
+///
+/// `workers` must have the workers in the order of `ids`; it may have more.
+///
+/// [`WaitersByWorker::ahead`]: crate::WaitersByWorker::ahead
+pub fn add_held_elsewhere<'w>(
+    ahead: &mut [u32],
+    ids: &[WorkerId],
+    most: &[u32],
+    workers: impl Iterator<Item = &'w Worker>,
+) {
+    let mut workers = workers;
+    for ((id, most), two) in ids.iter().zip(most).zip(ahead.chunks_exact_mut(2)) {
+        let Some(worker) = workers.by_ref().find(|worker| worker.id() == *id) else {
+            return;
+        };
+        if let Some(held) = worker.load().others().held() {
+            let work = u32::try_from(held.work_up_to(*most)).unwrap_or(u32::MAX);
+            two[0] = two[0].saturating_add(held.requests());
+            two[1] = two[1].saturating_add(work);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::worker::{Role, WorkerSpec};
+
+    #[test]
+    fn the_work_of_whole_classes_is_exact_and_that_of_the_last_is_a_share() {
+        let mut held = HeldSummary::default();
+        for work in [100, 200, 1_000, 5_000, u32::MAX] {
+            held.add(work);
+        }
+        assert_eq!(held.requests(), 5);
+        assert_eq!(held.work_up_to(0), 0);
+        assert_eq!(held.work_up_to(256), 300);
+        assert_eq!(held.work_up_to(640), 300 + 500, "half of the second class");
+        assert_eq!(held.work_up_to(4_096), 1_300);
+        assert_eq!(held.work_up_to(16_384), 6_300);
+        assert!(held.work_up_to(u32::MAX) > u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn merged_summaries_have_the_requests_of_both() {
+        let (mut one, mut other) = (HeldSummary::default(), HeldSummary::default());
+        one.add(10);
+        other.add(20);
+        other.add(9_999);
+        one.merge(&other);
+        assert_eq!((one.requests(), one.work_up_to(256)), (3, 30));
+        let classes = one.classes().map(|class| (class.requests, class.work));
+        assert_eq!(HeldSummary::of_classes(classes), one);
+    }
+
+    #[test]
+    fn requests_held_elsewhere_are_added_to_the_own_numbers() {
+        let workers: Vec<Worker> = (0..3)
+            .map(|at| {
+                let name: Box<str> = format!("w{at}").into();
+                Worker::new(
+                    WorkerId(at),
+                    WorkerSpec {
+                        url: name.clone(),
+                        name,
+                        role: Role::Mixed,
+                        models: Vec::new(),
+                        weight: 1.0,
+                        labels: BTreeMap::new(),
+                        rank: None,
+                        bootstrap: None,
+                    },
+                )
+            })
+            .collect();
+        let mut held = HeldSummary::default();
+        held.add(100);
+        workers[2].load().others().set_held(&held);
+        let mut ahead = [1, 5, 0, 0];
+        add_held_elsewhere(&mut ahead, &[WorkerId(0), WorkerId(2)], &[9, 256], workers.iter());
+        assert_eq!(ahead, [1, 5, 1, 100]);
+    }
+}
