@@ -108,6 +108,11 @@ const PAGES: &[AdminPage] = &[
         "/admin/policies/{policy}/retract",
         "gives a route what the file says of the policy",
     ),
+    page(
+        "GET",
+        "/admin/replicas",
+        "the routers of the fleet: state, delay, configuration",
+    ),
     page("GET", "/admin/trials", "what canaries and shadows do"),
     page(
         "POST",

@@ -20,6 +20,7 @@ mod pages;
 mod policy_pages;
 mod refusal;
 mod reload_page;
+mod replica_page;
 mod report_pages;
 mod request_pages;
 mod route_pages;
@@ -28,4 +29,4 @@ mod trial_page;
 
 pub use access::{AdminKey, host_names};
 pub use knowledge::{KnowledgeSources, Warning};
-pub use pages::{AdminPages, FeedSources, PageSources};
+pub use pages::{AdminPages, FeedSources, FleetSources, PageSources};

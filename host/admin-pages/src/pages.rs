@@ -14,6 +14,7 @@ use live_updates::{LiveHub, LiveSources, Sampler};
 use local_files::ConfigSource;
 use policy_runtime::PolicyEngine;
 use proxy::{Door, LiveFeeds, PagesListener, PagesSpec, Proxy};
+use replica_plane::ReplicaReports;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use worker_sources::WorkerSources;
@@ -32,6 +33,7 @@ use crate::live_pages::LivePages;
 use crate::me_page::MePage;
 use crate::policy_pages::PolicyPages;
 use crate::reload_page::ReloadPage;
+use crate::replica_page;
 use crate::report_pages::ReportPages;
 use crate::request_pages::RequestPages;
 use crate::route_pages::RoutePages;
@@ -58,12 +60,21 @@ pub struct PageSources {
     pub live: LiveSources,
     /// Event feeds.
     pub feeds: FeedSources,
-    /// Sources of workers outside the file.
-    pub workers: Arc<WorkerSources>,
+    /// Workers outside the file, and other routers.
+    pub fleet: FleetSources,
     /// Request path.
     pub proxy: Arc<Proxy>,
     /// File of this program, which runs simulations. `None` where another program embeds the router.
     pub program: Option<PathBuf>,
+}
+
+/// Parts of the fleet that the configuration file does not name.
+#[derive(Debug, Clone)]
+pub struct FleetSources {
+    /// Sources of workers.
+    pub workers: Arc<WorkerSources>,
+    /// Reports about other routers. `None` where the router serves alone.
+    pub replicas: Option<ReplicaReports>,
 }
 
 /// Event feeds that the pages show.
@@ -169,7 +180,7 @@ impl AdminPages {
             discovery: Arc::clone(&sources.feeds.discovery),
         };
         let discovery = DiscoveryPage {
-            sources: Arc::clone(&sources.workers),
+            sources: Arc::clone(&sources.fleet.workers),
             status: sources.status.clone(),
         };
         let me = MePage {
@@ -186,6 +197,7 @@ impl AdminPages {
             .pages()
             .merge(feeds.pages())
             .merge(discovery.pages())
+            .merge(replica_page::pages(sources.fleet.replicas.clone()))
             .merge(me.pages())
             .merge(live.pages())
             .merge(RequestPages::new(Arc::clone(recorder)).pages())

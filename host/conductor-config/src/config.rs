@@ -27,6 +27,7 @@ use crate::policies::model::{Doubt, PolicyConfig};
 use crate::pools::store::{self, StoreConfig};
 use crate::pools::{self, PoolConfig};
 use crate::record::{self, RecordConfig};
+use crate::replicas::{self, ReplicasConfig};
 use crate::routes::names::Names;
 use crate::routes::{self, RouteConfig};
 use crate::server::{self, ServerConfig};
@@ -57,6 +58,8 @@ pub struct Config {
     pub record: RecordConfig,
     /// `[traces]`; `None` for no traces.
     pub traces: Option<TracesConfig>,
+    /// `[replicas]`; `None` for a router that serves alone.
+    pub replicas: Option<ReplicasConfig>,
     /// Folder whose `.wasm` files are policies, as written; a relative path starts at the file's folder.
     pub policy_dir: Option<PathBuf>,
     /// Hashes of the only files of that folder that are loaded; `None` for any.
@@ -201,6 +204,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
     let record = record::read(root.section("record", "`[record]`"), log.access_file());
     let traces = traces::read(root.section("traces", "`[traces]`"));
+    let replicas = replicas::read(root.section("replicas", "`[replicas]`"));
     let policy_compile = compile::read(root.section("policy-compile", "`[policy-compile]`"));
     let policies = policies::read(root.section("policies", "`[policies.NAME]`"), known, in_folder);
     if let Some(folder) = root.item("policy-dir") {
@@ -240,6 +244,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
         indexer: indexer.config,
         record,
         traces,
+        replicas,
         policy_dir: policy_dir.flatten(),
         policy_dir_allow,
         policy_cache,

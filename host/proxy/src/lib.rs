@@ -66,6 +66,7 @@ pub use request::place::{
     AnswerFailure, AnswerHandle, AnswerStart, AttemptTimeouts, HeaderChanges, Place, Placed, PlacedHandle,
     PlacedWorker, SendFailure,
 };
+pub use request::pool_share::PoolShare;
 pub use request::route::RouteError;
 pub use request::snapshot::{
     PoolReuse, PoolSpec, RouteSpec, Snapshot, SnapshotCell, SnapshotError, SnapshotPlan, SnapshotSpec,

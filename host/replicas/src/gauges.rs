@@ -8,14 +8,23 @@ use crate::id::PoolKey;
 pub(crate) const LOADS: usize = 5;
 /// Number of totals of a worker.
 const TOTALS: usize = LOADS + 2 * HELD_CLASSES;
+/// Order without a held request.
+const NO_ORDER: u64 = f64::INFINITY.to_bits();
 
 /// Totals of a router at one worker: its requests in flight, and those that it holds for the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkerGauges(pub(crate) [u64; TOTALS]);
+pub struct WorkerGauges {
+    pub(crate) totals: [u64; TOTALS],
+    /// Bits of the policy's order of the first held request; those of infinity if there is none.
+    pub(crate) first_order: u64,
+}
 
 impl Default for WorkerGauges {
     fn default() -> Self {
-        Self([0; TOTALS])
+        Self {
+            totals: [0; TOTALS],
+            first_order: NO_ORDER,
+        }
     }
 }
 
@@ -24,7 +33,7 @@ impl WorkerGauges {
     #[must_use]
     pub fn new(load: LoadTotals, held: Option<&HeldSummary>) -> Self {
         let mut gauges = Self::default();
-        gauges.0[..LOADS].copy_from_slice(&[
+        gauges.totals[..LOADS].copy_from_slice(&[
             load.requests.into(),
             load.decoding.into(),
             load.prefill_tokens,
@@ -32,9 +41,10 @@ impl WorkerGauges {
             load.decoding_tokens,
         ]);
         if let Some(held) = held {
-            for (two, class) in gauges.0[LOADS..].chunks_exact_mut(2).zip(held.classes()) {
+            for (two, class) in gauges.totals[LOADS..].chunks_exact_mut(2).zip(held.classes()) {
                 two.copy_from_slice(&[class.requests.into(), class.work]);
             }
+            gauges.first_order = held.first_order().to_bits();
         }
         gauges
     }
@@ -43,38 +53,45 @@ impl WorkerGauges {
     #[must_use]
     pub fn load(&self) -> LoadTotals {
         LoadTotals {
-            requests: narrow(self.0[0]),
-            decoding: narrow(self.0[1]),
-            prefill_tokens: self.0[2],
-            prompt_tokens: self.0[3],
-            decoding_tokens: self.0[4],
+            requests: narrow(self.totals[0]),
+            decoding: narrow(self.totals[1]),
+            prefill_tokens: self.totals[2],
+            prompt_tokens: self.totals[3],
+            decoding_tokens: self.totals[4],
         }
     }
 
     /// Returns the requests that are held for the worker.
     #[must_use]
     pub fn held(&self) -> HeldSummary {
-        HeldSummary::of_classes(std::array::from_fn(|class| {
+        let classes = std::array::from_fn(|class| {
             let at = LOADS + 2 * class;
-            (narrow(self.0[at]), self.0[at + 1])
-        }))
+            (narrow(self.totals[at]), self.totals[at + 1])
+        });
+        HeldSummary::of_classes(classes, self.first_order())
+    }
+
+    /// Returns the policy's order of the first held request; infinite if there is none.
+    #[must_use]
+    pub fn first_order(&self) -> f64 {
+        f64::from_bits(self.first_order)
     }
 
     /// Returns the number of requests in flight.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.0[0]
+        self.totals[0]
     }
 
     /// Returns whether all totals are 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
-        self.0.iter().all(|total| *total == 0)
+        self.totals.iter().all(|total| *total == 0)
     }
 
-    /// Replaces the part `old` of this sum by `new`.
+    /// Replaces the part `old` of this sum by `new`. The order of the first held request is no sum and stays.
     pub(crate) fn replace(&mut self, old: &Self, new: &Self) {
-        for (sum, (old, new)) in self.0.iter_mut().zip(old.0.iter().zip(&new.0)) {
+        for (sum, (old, new)) in self.totals.iter_mut().zip(old.totals.iter().zip(&new.totals)) {
             // Exact: every total that was added is taken out again.
             *sum = sum.wrapping_sub(*old).wrapping_add(*new);
         }
@@ -82,24 +99,25 @@ impl WorkerGauges {
 
     /// Returns the gauges with at most so many requests in flight, and all totals in that proportion.
     pub(crate) fn limited_to(&self, requests: u64) -> Self {
-        let all = self.0[0];
+        let all = self.totals[0];
         if requests >= all {
             // Requests that are held are of no engine's knowledge: a silent router's count no more.
             let mut limited = *self;
-            limited.0[LOADS..].fill(0);
+            limited.totals[LOADS..].fill(0);
+            limited.first_order = NO_ORDER;
             return limited;
         }
         let mut limited = Self::default();
-        for (kept, total) in limited.0[..LOADS].iter_mut().zip(&self.0) {
+        for (kept, total) in limited.totals[..LOADS].iter_mut().zip(&self.totals) {
             let share = u128::from(*total) * u128::from(requests) / u128::from(all);
             *kept = u64::try_from(share).unwrap_or(u64::MAX);
         }
         limited
     }
 
-    /// Returns whether there is less in flight or held than before, so that a request might find room.
+    /// Returns whether there is less in flight than before, so that a request might find room.
     pub(crate) fn has_less_than(&self, before: &Self) -> bool {
-        let less = |at: usize| self.0[at] < before.0[at];
+        let less = |at: usize| self.totals[at] < before.totals[at];
         less(0) || less(2)
     }
 }
@@ -111,10 +129,6 @@ pub struct PoolGauges {
     pub pool: PoolKey,
     /// Requests in its queue.
     pub queued: u64,
-    /// Requests that its admission budget has let in.
-    pub admitted: u64,
-    /// Their tokens.
-    pub admitted_tokens: u64,
 }
 
 fn narrow(total: u64) -> u32 {
@@ -127,7 +141,7 @@ mod tests {
 
     fn gauges(requests: u32, prefill_tokens: u64) -> WorkerGauges {
         let mut held = HeldSummary::default();
-        held.add(100);
+        held.add(100, 5.0);
         let load = LoadTotals {
             requests,
             prefill_tokens,
@@ -141,6 +155,7 @@ mod tests {
         let both = gauges(3, 900);
         assert_eq!((both.load().requests, both.load().prefill_tokens), (3, 900));
         assert_eq!((both.held().requests(), both.held().work_up_to(256)), (1, 100));
+        assert_eq!(both.first_order(), 5.0);
         assert!(!both.is_zero() && WorkerGauges::default().is_zero());
     }
 
@@ -152,7 +167,7 @@ mod tests {
         sum.replace(&none, &two);
         sum.replace(&one, &two);
         sum.replace(&two, &none);
-        assert_eq!(sum, two);
+        assert_eq!(sum.totals, two.totals);
         sum.replace(&two, &none);
         assert!(sum.is_zero());
     }

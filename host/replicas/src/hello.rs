@@ -10,7 +10,7 @@ const MOST_BYTES: usize = 4_096;
 /// Maximum length of a text in a hello, in characters.
 const MOST_CHARS: usize = 128;
 
-/// What a router says of itself.
+/// Name, state and hashes of a router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct HelloMessage {
@@ -34,11 +34,11 @@ pub struct HelloMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouterState {
-    /// It does not serve yet.
+    /// Start, before the first request.
     Starting,
-    /// It serves.
+    /// Service.
     Ready,
-    /// It ends.
+    /// Drain before the end.
     Draining,
 }
 
@@ -57,13 +57,13 @@ impl RouterState {
 /// Error of a hello that cannot be read.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum HelloError {
-    /// It has too many bytes.
+    /// Too many bytes.
     #[error("the hello is larger than {MOST_BYTES} bytes")]
     Large,
-    /// It is not the JSON of a hello.
+    /// Bytes that are not the JSON of a hello.
     #[error("the hello is not readable")]
     Unreadable,
-    /// It has no valid identity.
+    /// No valid identity.
     #[error("the hello has no valid router id")]
     Router,
 }

@@ -6,6 +6,7 @@
 //!
 //! Nothing here reads a clock, opens a socket or makes a thread. The design is in `host/adr/0033-replicas.md`.
 
+mod bus;
 mod delay;
 mod gauges;
 mod hello;
@@ -17,6 +18,7 @@ mod peers;
 mod publisher;
 mod wire;
 
+pub use bus::{Bus, BusEvent, FleetSubject, SubjectKind};
 pub use delay::DelayEstimate;
 pub use gauges::{PoolGauges, WorkerGauges};
 pub use hello::{HelloError, HelloMessage, RouterState};

@@ -1,10 +1,10 @@
 //! Message with a router's gauges: all of them, or those that changed.
 //!
 //! Little endian: version u8, kind u8, router u64, table u32, sequence u64, milliseconds of the sender's monotonic clock
-//! u64; the pools (count, then key u64 and three numbers each); the workers (count, then rows). A row of a full message
+//! u64; the pools (count, then key u64 and the queued requests each); the workers (count, then rows). A row of a full message
 //! begins with the worker's key. A row of a delta begins with its distance to the row before, in the order of the full
-//! message with the same table. Then follow five totals, a mask of the classes with held requests, and two numbers for
-//! each. Counts and totals are variable-length.
+//! message with the same table. Then follow five totals, a mask of the classes with held requests, and where it has one, the
+//! order of the first (f64) and two numbers for each class. Counts and totals are variable-length.
 
 use routing::HELD_CLASSES;
 
@@ -27,7 +27,7 @@ const MOST_TOKENS: u64 = 1 << 44;
 /// Bytes of a row without held requests, at least.
 const LEAST_ROW: usize = 7;
 /// Bytes of a pool, at least.
-const LEAST_POOL: usize = 11;
+const LEAST_POOL: usize = 9;
 
 /// Gauges of one router at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +82,6 @@ impl LoadMessage {
         for pool in &self.pools {
             bytes.extend(pool.pool.0.to_le_bytes());
             put_varint(&mut bytes, pool.queued.min(MOST_REQUESTS));
-            put_varint(&mut bytes, pool.admitted.min(MOST_REQUESTS));
-            put_varint(&mut bytes, pool.admitted_tokens.min(MOST_TOKENS));
         }
         put_varint(&mut bytes, count as u64);
         match &self.rows {
@@ -103,6 +101,12 @@ impl LoadMessage {
             }
         }
         bytes
+    }
+
+    /// Returns whether it has only what changed.
+    #[must_use]
+    pub fn is_delta(&self) -> bool {
+        matches!(self.rows, GaugeRows::Delta(_))
     }
 
     /// Reads a message. Allocates no more than the message's own bytes can fill.
@@ -145,8 +149,6 @@ fn read_pools(reader: &mut WireReader<'_>) -> Result<Vec<PoolGauges>, WireError>
         Ok(PoolGauges {
             pool: PoolKey(reader.u64()?),
             queued: reader.varint(MOST_REQUESTS)?,
-            admitted: reader.varint(MOST_REQUESTS)?,
-            admitted_tokens: reader.varint(MOST_TOKENS)?,
         })
     };
     (0..count).map(|_| pool(reader)).collect()
@@ -177,7 +179,7 @@ fn read_delta(reader: &mut WireReader<'_>) -> Result<Vec<WorkerRow>, WireError> 
 }
 
 fn put_gauges(bytes: &mut Vec<u8>, gauges: &WorkerGauges) {
-    let (loads, held) = gauges.0.split_at(LOADS);
+    let (loads, held) = gauges.totals.split_at(LOADS);
     for (at, total) in loads.iter().enumerate() {
         put_varint(
             bytes,
@@ -185,10 +187,13 @@ fn put_gauges(bytes: &mut Vec<u8>, gauges: &WorkerGauges) {
         );
     }
     let classes = held.chunks_exact(2);
-    let mask = classes.clone().enumerate().fold(0_u8, |mask, (class, two)| {
-        mask | (u8::from(two.iter().any(|total| *total > 0)) << class)
+    let mask = classes.clone().enumerate().fold(0_u16, |mask, (class, two)| {
+        mask | (u16::from(two.iter().any(|total| *total > 0)) << class)
     });
-    bytes.push(mask);
+    put_varint(bytes, mask.into());
+    if mask != 0 {
+        bytes.extend(gauges.first_order.to_le_bytes());
+    }
     for two in classes.filter(|two| two.iter().any(|total| *total > 0)) {
         put_varint(bytes, two[0].min(MOST_REQUESTS));
         put_varint(bytes, two[1].min(MOST_TOKENS));
@@ -197,14 +202,17 @@ fn put_gauges(bytes: &mut Vec<u8>, gauges: &WorkerGauges) {
 
 fn read_gauges(reader: &mut WireReader<'_>) -> Result<WorkerGauges, WireError> {
     let mut gauges = WorkerGauges::default();
-    for (at, total) in gauges.0[..LOADS].iter_mut().enumerate() {
+    for (at, total) in gauges.totals[..LOADS].iter_mut().enumerate() {
         *total = reader.varint(if at < 2 { MOST_REQUESTS } else { MOST_TOKENS })?;
     }
-    let mask = reader.u8()?;
+    let mask = reader.varint(u16::MAX.into())?;
+    if mask != 0 {
+        gauges.first_order = reader.u64()?;
+    }
     for class in (0..HELD_CLASSES).filter(|class| mask >> class & 1 == 1) {
         let at = LOADS + 2 * class;
-        gauges.0[at] = reader.varint(MOST_REQUESTS)?;
-        gauges.0[at + 1] = reader.varint(MOST_TOKENS)?;
+        gauges.totals[at] = reader.varint(MOST_REQUESTS)?;
+        gauges.totals[at + 1] = reader.varint(MOST_TOKENS)?;
     }
     Ok(gauges)
 }

@@ -77,6 +77,15 @@ impl Peer {
             .collect()
     }
 
+    /// Returns what counts of its gauges at one of the own workers.
+    pub(crate) fn counted_at(&self, slot: usize) -> Option<&WorkerGauges> {
+        // Routers of one configuration have the workers in the same order.
+        let is_there = |row: &&PeerRow| row.slot == Some(slot);
+        let row = self.rows.get(slot).filter(is_there);
+        row.or_else(|| self.rows.iter().find(is_there))
+            .map(|row| &row.counted)
+    }
+
     /// Records changed rows. Rows that the last full message did not have are ignored.
     pub(crate) fn change_rows(&mut self, rows: &[WorkerRow]) {
         for WorkerRow { row, gauges } in rows {

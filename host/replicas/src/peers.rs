@@ -94,7 +94,11 @@ impl Peers {
         for row in self.peers.values_mut().flat_map(|peer| &mut peer.rows) {
             row.slot = slots.get(&row.key).copied();
             match row.slot {
-                Some(slot) => sums[slot].replace(&WorkerGauges::default(), &row.counted),
+                Some(slot) => {
+                    sums[slot].replace(&WorkerGauges::default(), &row.counted);
+                    let first = sums[slot].first_order().min(row.counted.first_order());
+                    sums[slot].first_order = first.to_bits();
+                }
                 None => row.counted = WorkerGauges::default(),
             }
         }
@@ -207,19 +211,14 @@ impl Peers {
     /// Returns the sums over the routers that are not silent, at a pool.
     #[must_use]
     pub fn pool(&self, pool: PoolKey) -> PoolGauges {
-        let mut sum = PoolGauges {
-            pool,
-            queued: 0,
-            admitted: 0,
-            admitted_tokens: 0,
-        };
         let live = self.peers.values().filter(|peer| !peer.is_silent);
-        for gauges in live.filter_map(|peer| peer.pools.get(&pool)) {
-            sum.queued = sum.queued.saturating_add(gauges.queued);
-            sum.admitted = sum.admitted.saturating_add(gauges.admitted);
-            sum.admitted_tokens = sum.admitted_tokens.saturating_add(gauges.admitted_tokens);
+        let queued = live
+            .filter_map(|peer| peer.pools.get(&pool))
+            .map(|gauges| gauges.queued);
+        PoolGauges {
+            pool,
+            queued: queued.fold(0, u64::saturating_add),
         }
-        sum
     }
 
     /// Returns the sum over the other routers at one of the own workers.
@@ -350,6 +349,20 @@ impl Peers {
 
     fn change(&mut self, slot: usize, old: &WorkerGauges, new: &WorkerGauges) {
         self.sums[slot].replace(old, new);
+        let first = &mut self.sums[slot].first_order;
+        // The first of all is the least. If it was this router's, the others are looked through when it settles.
+        if new.first_order() < f64::from_bits(*first) {
+            *first = new.first_order;
+        } else if old.first_order == *first {
+            *first = self
+                .peers
+                .values()
+                .filter_map(|peer| peer.counted_at(slot))
+                .map(|gauges| gauges.first_order())
+                .chain([new.first_order()])
+                .fold(f64::INFINITY, f64::min)
+                .to_bits();
+        }
         publish(&self.workers[slot], &self.sums[slot]);
         if new.has_less_than(old) {
             self.freed.push(slot);

@@ -116,8 +116,6 @@ mod tests {
         PoolGauges {
             pool: PoolKey(1),
             queued,
-            admitted: 0,
-            admitted_tokens: 0,
         }
     }
 

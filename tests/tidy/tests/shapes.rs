@@ -81,6 +81,7 @@ const LARGER: &[(&str, &str)] = &[
         "admin-pages::ConfigReport",
         "a page of the router: one field for each key of its JSON",
     ),
+    ("conductor::Live", "one field for each part that a commit changes"),
     (
         "decision-log::CallNote",
         "the inputs and the result of one policy call, recorded as a whole",

@@ -3,8 +3,8 @@
 
 use crate::{
     Config, IndexConfig, IndexerConfig, KvEventsConfig, LimitsConfig, LogConfig, MetricsConfig,
-    PolicyCompileConfig, PoolConfig, PoolEventsConfig, RecordConfig, ServerConfig, TokensConfig,
-    TotalsConfig, TracesConfig,
+    PolicyCompileConfig, PoolConfig, PoolEventsConfig, RecordConfig, ReplicasConfig, ServerConfig,
+    TokensConfig, TotalsConfig, TracesConfig,
 };
 
 /// The keys of the fields that differ; those after `else` are looked at elsewhere.
@@ -23,11 +23,12 @@ pub(super) fn of_config(was: &Config, is: &Config) -> Vec<&'static str> {
         policy_dir: "policy-dir",
         policy_dir_allow: "policy-dir-allow",
         policy_cache: "policy-cache",
-    } else { server, clients, log, metrics, index, kv_events, indexer, record, traces, policy_compile, policies, pools, discovery, tokens, models, stores, routes });
+    } else { server, clients, log, metrics, index, kv_events, indexer, record, traces, replicas, policy_compile, policies, pools, discovery, tokens, models, stores, routes });
     of_server(&was.server, &is.server)
         .into_iter()
         .chain(of_small_tables(was, is))
         .chain(of_traces(was.traces.as_ref(), is.traces.as_ref()))
+        .chain(of_replicas(was.replicas.as_ref(), is.replicas.as_ref()))
         .chain(own)
         .collect()
 }
@@ -164,6 +165,23 @@ fn of_traces(was: Option<&TracesConfig>, is: Option<&TracesConfig>) -> Vec<&'sta
         every: "traces.every",
         gzip: "traces.compression",
         resource: "traces.resource",
+    } else {});
+    keys.collect()
+}
+
+/// Lists differing keys of another table that need not be there.
+fn of_replicas(was: Option<&ReplicasConfig>, is: Option<&ReplicasConfig>) -> Vec<&'static str> {
+    let (Some(was), Some(is)) = (was, is) else {
+        return Vec::from_iter((was != is).then_some("replicas"));
+    };
+    let keys = differing!(was, is, ReplicasConfig {
+        servers: "replicas.servers",
+        fleet: "replicas.fleet",
+        name: "replicas.name",
+        share_every: "replicas.share-every",
+        dead_after: "replicas.dead-after",
+        credentials: "replicas.credentials",
+        ca: "replicas.ca",
     } else {});
     keys.collect()
 }

@@ -24,6 +24,7 @@ pub fn restart_keys(at_start: &Config, now: &Config) -> Vec<String> {
         ("indexer", is_other_service(&at_start.indexer, &now.indexer)),
         ("index.max-blocks", at_start.index != now.index),
         ("kv-events", at_start.kv_events != now.kv_events),
+        ("replicas", at_start.replicas != now.replicas),
         ("policy-cache", at_start.policy_cache != now.policy_cache),
         ("policy-compile", at_start.policy_compile != now.policy_compile),
     ];

@@ -13,5 +13,5 @@ pub use self::policy::{
 pub use self::remote::{
     ChangePolicyArgs, DeployArgs, ExplainArgs, PromoteArgs, RouterArgs, StatusArgs, TrialArgs,
 };
-pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
+pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName, ShareKind};
 pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};

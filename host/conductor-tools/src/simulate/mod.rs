@@ -15,6 +15,7 @@ mod progress;
 mod recorded;
 mod report;
 mod setting;
+mod sharing;
 mod source;
 mod verdict;
 mod watched;

@@ -11,9 +11,9 @@ use simulator::{
     TraceFacts, WorkerSpec,
 };
 
-use super::cluster;
 use super::recorded::RecordedTrace;
 use super::source::Source;
+use super::{cluster, sharing};
 use crate::args::{Costs, KnowledgeKind, OrderKind, SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};
 
 /// Maximum length of a simulated trace.
@@ -179,6 +179,7 @@ fn router(args: &SimulatedRouterArgs, cluster: &ClusterSpec, seed: u64) -> anyho
             timeout_us,
         },
         seed,
+        sharing: sharing::spec(args)?,
         ..RouterSpec::default()
     })
 }

@@ -11,6 +11,7 @@ use proxy::SnapshotCell;
 use super::caches::Caches;
 use super::meters::Meters;
 use super::startup::Startup;
+use crate::config_hash::ConfigHash;
 use crate::listeners::ListenerHandles;
 use crate::reload::{ActiveConfig, CircuitWatch, Journal, Live, Planner, RefusedPlan, Reloader, Steps};
 
@@ -67,6 +68,7 @@ impl IdleParts<'_> {
                 indexer: None,
                 listeners: ListenerHandles::default(),
                 log,
+                config_hash: ConfigHash::default(),
             },
             source,
             library,

@@ -32,7 +32,7 @@ use observability::error_chain;
 use policy_store::{EngineOptions, MemoryWriter};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use proxy::DrainOutcome;
+use proxy::{DrainOutcome, Readiness};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,7 @@ use self::threads::{ThreadParts, Threads};
 use crate::indexer::Indexing;
 use crate::live_fleet::LiveFleet;
 use crate::reload::{FilePlan, Reloader};
+use crate::replicas::Replicas;
 use crate::service_manager;
 use crate::tasks;
 
@@ -63,6 +64,8 @@ pub struct App {
     path: RequestPath,
     index: Arc<SharedPrefixIndex>,
     memory_writer: MemoryWriter,
+    /// Exchange with other routers, if it is configured.
+    replicas: Option<Replicas>,
     reloader: Box<Reloader>,
     pages: AdminPages,
     reload: Arc<Notify>,
@@ -120,9 +123,13 @@ impl App {
         meters.watch(&mut registry, &reloader, &memory);
         let fleet = LiveFleet(Arc::clone(&reloader.live.cell));
         let memory_writer = MemoryWriter::begin(memory, Box::new(fleet));
-        let path = RequestPath::new(&reloader, &caches, registry);
+        let readiness = Readiness::default();
+        let replicas = Replicas::of(&reloader, &mut registry, &readiness);
+        let reports = replicas.as_ref().map(Replicas::reports);
+        let path = RequestPath::new(&reloader, &caches, registry, readiness);
         Ok(Self {
-            pages: pages::admin_pages(&reloader, &caches, &path.proxy, options.program),
+            pages: pages::admin_pages(&reloader, &caches, &path.proxy, options.program, reports),
+            replicas,
             sockets,
             path,
             index: caches.plane.index,
@@ -211,6 +218,9 @@ impl App {
         tasks::spawn("discovery", discovery.run(background.clone()));
         tasks::spawn("reload-requests", requests);
         tasks::spawn("knowledge-log", pages.knowledge().keep_log(background.clone()));
+        let exchange = self
+            .replicas
+            .map(|replicas| tasks::spawn("replicas", replicas.run(background.clone())));
         let hub = LiveHub::new(shutdown.clone());
         tasks::spawn("sampler", pages.sampler(&hub).run(background.clone()));
         let client_pages = pages.for_clients(&commands);
@@ -232,6 +242,10 @@ impl App {
         background.cancel();
         // A drain without requests ends before the stop is reported.
         drop(tokio::time::timeout(REPORT, life).await);
+        if let Some(exchange) = exchange {
+            // Its last message says goodbye.
+            drop(exchange.await);
+        }
         threads.end().await;
         drop_in_background(heavy);
         ended(&outcome)

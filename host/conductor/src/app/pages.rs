@@ -3,19 +3,22 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use admin_pages::{AdminPages, FeedSources, PageSources};
+use admin_pages::{AdminPages, FeedSources, FleetSources, PageSources};
 use live_updates::LiveSources;
 use proxy::Proxy;
+use replica_plane::ReplicaReports;
 
 use super::caches::Caches;
 use crate::reload::Reloader;
 
-/// Returns the pages of a router. `program` is the file of this program, which runs simulations.
+/// Returns the pages of a router. `program` is the file of this program, which runs simulations; `replicas` are the
+/// reports about other routers.
 pub(super) fn admin_pages(
     reloader: &Reloader,
     caches: &Caches,
     proxy: &Arc<Proxy>,
     program: Option<PathBuf>,
+    replicas: Option<ReplicaReports>,
 ) -> AdminPages {
     AdminPages::new(PageSources {
         key: reloader.live.admin_key.clone(),
@@ -34,7 +37,10 @@ pub(super) fn admin_pages(
             live: Arc::clone(&caches.live),
             discovery: Arc::clone(&caches.plane.discovery),
         },
-        workers: Arc::clone(&reloader.live.sources),
+        fleet: FleetSources {
+            workers: Arc::clone(&reloader.live.sources),
+            replicas,
+        },
         proxy: Arc::clone(proxy),
         program,
     })

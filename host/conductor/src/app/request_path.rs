@@ -19,8 +19,12 @@ pub(super) struct RequestPath {
 
 impl RequestPath {
     /// Makes the request path of the active snapshot. `registry` has the metrics of its page.
-    pub(super) fn new(reloader: &Reloader, caches: &Caches, registry: Registry) -> Self {
-        let readiness = Readiness::default();
+    pub(super) fn new(
+        reloader: &Reloader,
+        caches: &Caches,
+        registry: Registry,
+        readiness: Readiness,
+    ) -> Self {
         let live = &reloader.live;
         let proxy = Proxy::new(ProxyParts {
             snapshots: Arc::clone(&live.cell),

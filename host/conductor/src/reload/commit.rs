@@ -48,6 +48,7 @@ impl Reloader {
         live.recorder.apply(record);
         live.exporter.apply(traces);
         live.sources.apply(sources);
+        live.config_hash.set(config);
         let (keys, server) = (&self.active.resources.keys, &config.server);
         let admin = keys.admin.as_ref().map(|key| key.to_sent());
         live.admin_key.set(admin, server);

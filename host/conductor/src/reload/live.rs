@@ -12,6 +12,7 @@ use trace_export::TraceExporter;
 use worker_sources::WorkerSources;
 
 use super::{Planner, Steps};
+use crate::config_hash::ConfigHash;
 use crate::indexer::IndexerDoor;
 use crate::listeners::ListenerHandles;
 
@@ -31,6 +32,7 @@ pub(crate) struct Live {
     /// Handles that move the sockets.
     pub(crate) listeners: ListenerHandles,
     pub(crate) log: Option<LogFilter>,
+    pub(crate) config_hash: ConfigHash,
 }
 
 impl Live {

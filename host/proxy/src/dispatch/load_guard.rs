@@ -80,12 +80,21 @@ impl LoadGuard {
         self.prompt_took(ttft);
         self.first_token = Some(Instant::now());
         // The prompt is computed: requests that wait for that are evaluated again.
-        self.queue.release(self.release);
+        self.queue.release(self.freed());
     }
 
     /// Records that the prompt is computed, where that was the whole of the work.
     pub(crate) fn computed(mut self, ttft: Duration) {
         self.prompt_took(ttft);
+    }
+
+    /// Returns the freed capacity. It is for requests up to the first that another router holds for the worker.
+    fn freed(&self) -> CapacityEvent {
+        let first = self
+            .lease
+            .as_ref()
+            .map(|lease| lease.load().others().first_order());
+        self.release.up_to(first.unwrap_or(f64::INFINITY))
     }
 
     fn prompt_took(&mut self, ttft: Duration) {
@@ -106,7 +115,7 @@ impl LoadGuard {
     pub(crate) fn take_for_computed(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.take_for_computed();
-            self.queue.release(self.release);
+            self.queue.release(self.freed());
         }
     }
 
@@ -129,8 +138,9 @@ impl LoadGuard {
 
 impl Drop for LoadGuard {
     fn drop(&mut self) {
+        let freed = self.freed();
         // The load is released first, so that requests that are evaluated again see the lower load.
         self.lease = None;
-        self.queue.release(self.release);
+        self.queue.release(freed);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kv_index::SharedPrefixIndex;
 use placement::{PrefixMatches, QuerySource};
-use routing::{Worker, WorkerId, is_secret_header};
+use routing::{Worker, WorkerId, add_held_elsewhere, is_secret_header};
 
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::matches::find_matches;
@@ -47,7 +47,11 @@ impl QuerySource for RequestQueries {
     }
 
     fn ahead(&self, ids: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        self.request.pool().queue.controller.ahead(ids, most)
+        let pool = self.request.pool();
+        let mut ahead = pool.queue.controller.ahead(ids, most);
+        let members = pool.workers.members.iter();
+        add_held_elsewhere(&mut ahead, ids, most, members.map(|member| &*member.worker));
+        ahead
     }
 
     fn header(&self, name: &str) -> Option<String> {

@@ -168,7 +168,7 @@ impl RequestView for RouterView<'_> {
 
 impl PoolView for RouterView<'_> {
     fn queued(&self) -> usize {
-        self.pool.queue.controller.len()
+        self.pool.queue.controller.len_of_fleet()
     }
 
     fn queue_limit(&self) -> usize {

@@ -30,7 +30,7 @@ pub(crate) async fn load(State(proxy): State<Arc<Proxy>>, mut headers: HeaderMap
     workers.dedup_by_key(|worker| worker.worker.id());
     let running: u64 = workers
         .iter()
-        .map(|worker| u64::from(worker.worker.load().read().requests))
+        .map(|worker| u64::from(worker.worker.load().own().requests))
         .sum();
     let queued: usize = report.iter().map(|pool| pool.queued).sum();
     let in_service = workers.iter().filter(|worker| worker.health.is_in_service());

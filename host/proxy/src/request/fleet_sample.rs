@@ -146,7 +146,7 @@ fn worker(member: &Member) -> WorkerSample {
     let state = member.link.health.report(now_ms);
     let health = Health::of(member, state.status);
     let load = member.worker.load();
-    let read = load.read();
+    let (read, own) = (load.read(), load.own());
     let seconds = |ms: f64| (ms.is_finite() && ms > 0.0).then_some(ms / 1e3);
     WorkerSample {
         worker: Arc::clone(&member.worker),
@@ -154,8 +154,8 @@ fn worker(member: &Member) -> WorkerSample {
         reason: HealthReason::of(member, health, state, now_ms).text,
         attempts: member.link.metrics.attempts.get(),
         output_tokens: member.link.metrics.output_tokens.get(),
-        in_flight: read.requests,
-        decoding: read.decoding,
+        in_flight: own.requests,
+        decoding: own.decoding,
         engine: load.engine().map(|(said, _)| said),
         ttft_s: seconds(read.ttft_ewma_ms),
         tpot_s: seconds(load.tbt_ewma_ms()),

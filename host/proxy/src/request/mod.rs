@@ -14,6 +14,7 @@ mod meter;
 pub(crate) mod metrics;
 pub(crate) mod model_list;
 pub(crate) mod place;
+pub(crate) mod pool_share;
 mod prepare;
 pub(crate) mod realtime;
 pub(crate) mod relay_error;

@@ -5,25 +5,25 @@ use thiserror::Error;
 /// Error of a message that cannot be read.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum WireError {
-    /// It ends too early.
+    /// Early end.
     #[error("the message ends too early")]
     Short,
-    /// It has bytes after its end.
+    /// Bytes after the end.
     #[error("the message has bytes after its end")]
     Trailing,
-    /// It is of another version of the format.
+    /// Another version of the format.
     #[error("the message has version {0}, and this router reads version {supported}", supported = crate::load_message::VERSION)]
     Version(u8),
-    /// It is of an unknown kind.
+    /// Unknown kind.
     #[error("the message is of the unknown kind {0}")]
     Kind(u8),
     /// A number is too large.
     #[error("a number of the message is too large")]
     Number,
-    /// It has too many entries, or too many bytes.
+    /// Too many entries, or too many bytes.
     #[error("the message is too large")]
     Large,
-    /// Its rows are out of order.
+    /// Rows out of order.
     #[error("the rows of the message are out of order")]
     Order,
 }

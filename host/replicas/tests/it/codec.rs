@@ -15,18 +15,21 @@ fn worker_gauges() -> impl Strategy<Value = WorkerGauges> {
         0..1_u64 << 44,
     );
     let held = proptest::array::uniform::<_, HELD_CLASSES>((0..100_u32, 0..1_u64 << 40));
-    (load, held).prop_map(
-        |((requests, decoding, prefill_tokens, prompt_tokens, decoding_tokens), held)| {
-            let load = LoadTotals {
-                requests,
-                decoding,
-                prefill_tokens,
-                prompt_tokens,
-                decoding_tokens,
-            };
-            WorkerGauges::new(load, Some(&HeldSummary::of_classes(held)))
-        },
-    )
+    let totals = load.prop_map(|numbers| {
+        let (requests, decoding, prefill_tokens, prompt_tokens, decoding_tokens) = numbers;
+        LoadTotals {
+            requests,
+            decoding,
+            prefill_tokens,
+            prompt_tokens,
+            decoding_tokens,
+        }
+    });
+    (totals, held, -1e13..1e13_f64).prop_map(|(totals, held, first)| {
+        let is_empty = held == [(0, 0); HELD_CLASSES];
+        let first = if is_empty { f64::INFINITY } else { first };
+        WorkerGauges::new(totals, Some(&HeldSummary::of_classes(held, first)))
+    })
 }
 
 fn rows() -> impl Strategy<Value = GaugeRows> {
@@ -42,12 +45,9 @@ fn rows() -> impl Strategy<Value = GaugeRows> {
 }
 
 fn pools() -> impl Strategy<Value = Vec<PoolGauges>> {
-    let pool = (any::<u64>(), 0..1_u64 << 24, 0..1_u64 << 24, 0..1_u64 << 44);
-    let pool = pool.prop_map(|(pool, queued, admitted, admitted_tokens)| PoolGauges {
+    let pool = (any::<u64>(), 0..1_u64 << 24).prop_map(|(pool, queued)| PoolGauges {
         pool: PoolKey(pool),
         queued,
-        admitted,
-        admitted_tokens,
     });
     proptest::collection::vec(pool, 0..4)
 }

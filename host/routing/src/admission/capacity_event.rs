@@ -7,6 +7,7 @@
 //! at twice its speed the mean time to first token is the same as with a decision about every held request
 //! (`host/adr/0016-wake-budget.md`).
 
+use super::tenant_queue::OrderKey;
 use crate::id::WorkerId;
 
 /// Fruitless decisions about requests that wait for the worker itself.
@@ -24,6 +25,10 @@ pub struct CapacityEvent {
     aimed: u8,
     free: u8,
     elsewhere: u8,
+    /// Set if only requests that wait for the worker are decided again.
+    is_aimed_only: bool,
+    /// Order after which held requests are not decided again; none: all are.
+    last: Option<OrderKey>,
 }
 
 impl CapacityEvent {
@@ -33,10 +38,28 @@ impl CapacityEvent {
         Self::new(Some(worker))
     }
 
+    /// Returns the event of capacity that another router freed at one worker. Only requests that wait for that worker are
+    /// decided again: all routers receive the event at once, and must not send a request each.
+    #[must_use]
+    pub const fn elsewhere_at(worker: WorkerId) -> Self {
+        Self {
+            free: 0,
+            elsewhere: 0,
+            is_aimed_only: true,
+            ..Self::new(Some(worker))
+        }
+    }
+
     /// Returns the event of capacity at any worker, or of a new one.
     #[must_use]
     pub const fn anywhere() -> Self {
         Self::new(None)
+    }
+
+    /// Returns the worker; `None`: any.
+    #[must_use]
+    pub const fn worker(&self) -> Option<WorkerId> {
+        self.worker
     }
 
     const fn new(worker: Option<WorkerId>) -> Self {
@@ -45,13 +68,38 @@ impl CapacityEvent {
             aimed: AIMED,
             free: FREE,
             elsewhere: ELSEWHERE,
+            is_aimed_only: false,
+            last: None,
         }
     }
 
     /// Returns the event with its whole budget: a request was sent or left, so there may be room for more.
     #[must_use]
     pub const fn reset(self) -> Self {
-        Self::new(self.worker)
+        let whole = match (self.is_aimed_only, self.worker) {
+            (true, Some(worker)) => Self::elsewhere_at(worker),
+            _ => Self::new(self.worker),
+        };
+        Self {
+            last: self.last,
+            ..whole
+        }
+    }
+
+    /// Returns the event for requests up to that order only: a later one leaves the capacity to another router, which
+    /// holds a request of that order for the worker. An infinite order is no limit.
+    #[must_use]
+    pub fn up_to(self, order: f64) -> Self {
+        Self {
+            last: (order < f64::INFINITY).then(|| OrderKey::of(order)),
+            ..self
+        }
+    }
+
+    /// Returns whether a held request of that order may be decided again.
+    #[must_use]
+    pub fn reaches(&self, order: f64) -> bool {
+        self.last.is_none_or(|last| OrderKey::of(order) <= last)
     }
 
     /// Returns whether the budget allows a decision about a request that waits for that worker.
@@ -111,5 +159,23 @@ mod tests {
             !release.has_budget(Some(HERE)) && release.has_budget(Some(THERE)) && release.has_budget(None)
         );
         assert_eq!(release.reset(), CapacityEvent::at(HERE));
+    }
+
+    #[test]
+    fn capacity_of_another_router_is_for_requests_that_wait_for_the_worker() {
+        let event = CapacityEvent::elsewhere_at(HERE);
+        for event in [event, event.reset()] {
+            assert_eq!(asked(event, Some(HERE)), AIMED);
+            assert_eq!((asked(event, Some(THERE)), asked(event, None)), (0, 0));
+        }
+    }
+
+    #[test]
+    fn requests_after_those_of_another_router_are_not_decided() {
+        let event = CapacityEvent::at(HERE).up_to(5.0);
+        assert!(event.reaches(-1e12) && event.reaches(5.0) && !event.reaches(5.5));
+        assert!(!event.reset().reaches(6.0));
+        let all = CapacityEvent::at(HERE).up_to(f64::INFINITY);
+        assert!(all.reaches(f64::INFINITY) && all.reaches(f64::NAN));
     }
 }

@@ -12,7 +12,7 @@ use super::capacity_event::CapacityEvent;
 use super::held_summary::HeldSummary;
 use super::tenant_queue::{OrderKey, TenantQueue};
 use super::tenants::Tenants;
-use super::waiters::WaitersByWorker;
+use super::waiters::{WaitersByWorker, WorkerWaiter};
 use crate::id::WorkerId;
 
 /// A request in the queue.
@@ -197,8 +197,17 @@ impl<W> FairQueue<W> {
         class.numbers.insert(number);
         let (queue, is_new) = class.queue(&one.tenant, self.tenants.level(&one.tenant), number);
         queue.insert(number, &one);
-        if let Some((worker, work)) = one.waits_for() {
-            self.waiters.insert(worker, number, work);
+        if let Some(held) = one.held
+            && let Some((worker, work)) = held.waits_for
+        {
+            self.waiters.insert(
+                worker,
+                WorkerWaiter {
+                    number,
+                    work,
+                    order: held.order,
+                },
+            );
         }
         if is_new {
             self.tenants.lift(&one.tenant);

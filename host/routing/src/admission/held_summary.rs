@@ -4,14 +4,24 @@ use crate::id::WorkerId;
 use crate::worker::Worker;
 
 /// Number of classes.
-pub const HELD_CLASSES: usize = 8;
-/// Work below which a request is of the first class. Each class reaches four times as far as the one before.
-const FIRST_BOUND: u64 = 256;
+pub const HELD_CLASSES: usize = 16;
+/// Work below which a request is of the first class. Each class reaches twice as far as the one before.
+const FIRST_BOUND: u64 = 128;
 
 /// Held requests by class of their work.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HeldSummary {
     classes: [HeldClass; HELD_CLASSES],
+    first: f64,
+}
+
+impl Default for HeldSummary {
+    fn default() -> Self {
+        Self {
+            classes: Default::default(),
+            first: f64::INFINITY,
+        }
+    }
 }
 
 /// Held requests of one class.
@@ -32,16 +42,23 @@ fn class_of(work: u32) -> usize {
 
 /// Returns the work at which a class ends.
 const fn bound(class: usize) -> u64 {
-    FIRST_BOUND << (2 * class)
+    FIRST_BOUND << class
 }
 
 impl HeldSummary {
-    /// Returns the summary with these numbers of requests and work by class.
+    /// Returns the summary with these numbers of requests and work by class, and the order of the first request.
     #[must_use]
-    pub fn of_classes(classes: [(u32, u64); HELD_CLASSES]) -> Self {
+    pub fn of_classes(classes: [(u32, u64); HELD_CLASSES], first_order: f64) -> Self {
         Self {
             classes: classes.map(|(requests, work)| HeldClass { requests, work }),
+            first: first_order,
         }
+    }
+
+    /// Returns the order of the first request, by the policy; infinite if there is none.
+    #[must_use]
+    pub fn first_order(&self) -> f64 {
+        self.first
     }
 
     /// Returns the classes, from the least work to the most.
@@ -50,19 +67,12 @@ impl HeldSummary {
         &self.classes
     }
 
-    /// Adds a request.
-    pub fn add(&mut self, work: u32) {
+    /// Adds a request with its work and its policy's order.
+    pub fn add(&mut self, work: u32, order: f64) {
+        self.first = self.first.min(order);
         let class = &mut self.classes[class_of(work)];
         class.requests = class.requests.saturating_add(1);
         class.work = class.work.saturating_add(work.into());
-    }
-
-    /// Adds all requests of another summary.
-    pub fn merge(&mut self, other: &Self) {
-        for (class, more) in self.classes.iter_mut().zip(&other.classes) {
-            class.requests = class.requests.saturating_add(more.requests);
-            class.work = class.work.saturating_add(more.work);
-        }
     }
 
     /// Returns the number of requests.
@@ -123,27 +133,26 @@ mod tests {
     fn the_work_of_whole_classes_is_exact_and_that_of_the_last_is_a_share() {
         let mut held = HeldSummary::default();
         for work in [100, 200, 1_000, 5_000, u32::MAX] {
-            held.add(work);
+            held.add(work, f64::from(work));
         }
         assert_eq!(held.requests(), 5);
         assert_eq!(held.work_up_to(0), 0);
         assert_eq!(held.work_up_to(256), 300);
-        assert_eq!(held.work_up_to(640), 300 + 500, "half of the second class");
+        assert_eq!(held.work_up_to(640), 300 + 250, "a quarter of the fourth class");
         assert_eq!(held.work_up_to(4_096), 1_300);
         assert_eq!(held.work_up_to(16_384), 6_300);
         assert!(held.work_up_to(u32::MAX) > u64::from(u32::MAX));
     }
 
     #[test]
-    fn merged_summaries_have_the_requests_of_both() {
-        let (mut one, mut other) = (HeldSummary::default(), HeldSummary::default());
-        one.add(10);
-        other.add(20);
-        other.add(9_999);
-        one.merge(&other);
-        assert_eq!((one.requests(), one.work_up_to(256)), (3, 30));
-        let classes = one.classes().map(|class| (class.requests, class.work));
-        assert_eq!(HeldSummary::of_classes(classes), one);
+    fn a_summary_is_made_again_of_its_parts() {
+        let mut held = HeldSummary::default();
+        assert_eq!(held.first_order(), f64::INFINITY);
+        held.add(9_999, 7.0);
+        held.add(10, -3.0);
+        assert_eq!(held.first_order(), -3.0);
+        let classes = held.classes().map(|class| (class.requests, class.work));
+        assert_eq!(HeldSummary::of_classes(classes, held.first_order()), held);
     }
 
     #[test]
@@ -167,7 +176,7 @@ mod tests {
             })
             .collect();
         let mut held = HeldSummary::default();
-        held.add(100);
+        held.add(100, 1.0);
         workers[2].load().others().set_held(&held);
         let mut ahead = [1, 5, 0, 0];
         add_held_elsewhere(&mut ahead, &[WorkerId(0), WorkerId(2)], &[9, 256], workers.iter());

@@ -18,7 +18,7 @@ pub use drain::DrainRate;
 pub use fair_queue::{ClassCounts, FairQueue, Held, Waiting};
 pub use held_summary::{HELD_CLASSES, HeldClass, HeldSummary, add_held_elsewhere};
 pub use tenants::weighted_tokens;
-pub use waiters::WaitersByWorker;
+pub use waiters::{WaitersByWorker, WorkerWaiter};
 
 #[cfg(test)]
 mod tests;

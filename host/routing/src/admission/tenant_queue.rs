@@ -79,7 +79,8 @@ impl HeldByWorker {
     /// Returns the first request that the event has budget for.
     fn first(&self, release: &CapacityEvent) -> Option<&HeldKey> {
         let asked = self.0.iter().filter(|(worker, _)| release.has_budget(**worker));
-        asked.filter_map(|(_, keys_there)| keys_there.first()).min()
+        let firsts = asked.filter_map(|(_, keys_there)| keys_there.first());
+        firsts.min().filter(|key| release.reaches(key.order.0))
     }
 }
 

@@ -406,3 +406,32 @@ fn the_last_of_the_least_important_class_makes_room_and_only_where_it_may_be_she
     assert_eq!(line.counts(), [0, 1, 0]);
     assert_eq!((line.ahead_of(0), line.ahead_of(1)), (1, 0));
 }
+
+#[test]
+fn a_release_up_to_an_order_leaves_later_requests_in_the_queue() {
+    let mut line = FairQueue::default();
+    let held = |order: f64| Waiting {
+        held: Some(Held {
+            order,
+            asked_at: Some(0),
+            waits_for: Some((WorkerId(1), 1)),
+        }),
+        ..waiting(0, "", 1)
+    };
+    for (number, order) in [(1, 5.0), (2, 3.0)] {
+        line.insert(number, held(order), number);
+    }
+    let release = |order| CapacityEvent::at(WorkerId(1)).up_to(order);
+    let mut first = |order| {
+        line.first(0, None, 1, Some(&release(order)))
+            .map(|(number, _)| number)
+    };
+    assert_eq!(first(2.0), None, "another router holds an earlier one");
+    assert_eq!(first(4.0), Some(2));
+    line.serve(2);
+    let mut first = |order| {
+        line.first(0, None, 1, Some(&release(order)))
+            .map(|(number, _)| number)
+    };
+    assert_eq!((first(4.0), first(f64::INFINITY)), (None, Some(1)));
+}

@@ -11,19 +11,21 @@ pub struct WaitersByWorker {
     by_worker: HashMap<WorkerId, Vec<WorkerWaiter>>,
 }
 
+/// A held request that waits for a worker.
 #[derive(Debug, Clone, Copy)]
-struct WorkerWaiter {
-    number: u64,
-    work: u32,
+pub struct WorkerWaiter {
+    /// Number of the caller's.
+    pub number: u64,
+    /// Work at the worker, in the policy's unit.
+    pub work: u32,
+    /// The policy's order.
+    pub order: f64,
 }
 
 impl WaitersByWorker {
-    /// Adds a request that waits for a worker, and its work there.
-    pub fn insert(&mut self, worker: WorkerId, number: u64, work: u32) {
-        self.by_worker
-            .entry(worker)
-            .or_default()
-            .push(WorkerWaiter { number, work });
+    /// Adds a request that waits for a worker.
+    pub fn insert(&mut self, worker: WorkerId, waiter: WorkerWaiter) {
+        self.by_worker.entry(worker).or_default().push(waiter);
     }
 
     /// Removes a request from those that wait for a worker.
@@ -63,7 +65,9 @@ impl WaitersByWorker {
     pub fn summarize(&self, mut visit: impl FnMut(WorkerId, &HeldSummary)) {
         for (worker, waiters) in &self.by_worker {
             let mut held = HeldSummary::default();
-            waiters.iter().for_each(|waiter| held.add(waiter.work));
+            waiters
+                .iter()
+                .for_each(|waiter| held.add(waiter.work, waiter.order));
             visit(*worker, &held);
         }
     }
@@ -76,12 +80,20 @@ mod tests {
     const A: WorkerId = WorkerId(1);
     const B: WorkerId = WorkerId(2);
 
+    fn waiter(number: u64, work: u32) -> WorkerWaiter {
+        WorkerWaiter {
+            number,
+            work,
+            order: f64::from(work),
+        }
+    }
+
     #[test]
     fn the_work_ahead_is_that_of_requests_with_at_most_so_much_work() {
         let mut waiters = WaitersByWorker::default();
-        waiters.insert(A, 1, 10);
-        waiters.insert(A, 2, 20);
-        waiters.insert(B, 3, 5);
+        waiters.insert(A, waiter(1, 10));
+        waiters.insert(A, waiter(2, 20));
+        waiters.insert(B, waiter(3, 5));
         assert_eq!(waiters.ahead(&[B, A], &[4, 10]), [1, 0, 2, 10]);
         assert_eq!(waiters.ahead(&[B, A], &[5, 20]), [1, 5, 2, 30]);
         assert_eq!(
@@ -94,8 +106,8 @@ mod tests {
     #[test]
     fn a_removed_request_is_not_counted_and_leaves_nothing() {
         let mut waiters = WaitersByWorker::default();
-        waiters.insert(A, 1, 10);
-        waiters.insert(A, 2, u32::MAX);
+        waiters.insert(A, waiter(1, 10));
+        waiters.insert(A, waiter(2, u32::MAX));
         assert_eq!(waiters.ahead(&[A], &[u32::MAX]), [2, u32::MAX]);
         waiters.remove(A, 2);
         waiters.remove(B, 1);
@@ -107,12 +119,12 @@ mod tests {
     #[test]
     fn the_summary_has_every_worker_that_requests_wait_for() {
         let mut waiters = WaitersByWorker::default();
-        waiters.insert(A, 1, 10);
-        waiters.insert(A, 2, 20);
-        waiters.insert(B, 3, 5_000);
+        waiters.insert(A, waiter(1, 10));
+        waiters.insert(A, waiter(2, 20));
+        waiters.insert(B, waiter(3, 5_000));
         let mut seen = Vec::new();
-        waiters.summarize(|worker, held| seen.push((worker, held.requests(), held.work_up_to(256))));
-        seen.sort_unstable();
-        assert_eq!(seen, [(A, 2, 30), (B, 1, 0)]);
+        waiters.summarize(|worker, held| seen.push((worker, held.requests(), held.first_order())));
+        seen.sort_unstable_by_key(|(worker, ..)| *worker);
+        assert_eq!(seen, [(A, 2, 10.0), (B, 1, 5_000.0)]);
     }
 }

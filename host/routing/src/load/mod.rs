@@ -33,12 +33,18 @@ pub struct WorkerLoad {
     prefill_tokens: AtomicU64,
     prompt_tokens: AtomicU64,
     decoding_tokens: AtomicU64,
-    ttft: Average,
-    ttft_p90: Quantile,
-    tbt: Average,
+    times: MeasuredTimes,
     cost: CostModel,
     engine: EngineWord,
     others: OtherLoads,
+}
+
+/// Statistics of the times of this router's requests.
+#[derive(Debug, Default)]
+struct MeasuredTimes {
+    ttft: Average,
+    ttft_p90: Quantile,
+    tbt: Average,
 }
 
 /// Reading of the counters.
@@ -69,7 +75,7 @@ impl WorkerLoad {
             prefill_tokens: own.prefill_tokens.saturating_add(others.prefill_tokens),
             prompt_tokens: own.prompt_tokens.saturating_add(others.prompt_tokens),
             decoding_tokens: own.decoding_tokens.saturating_add(others.decoding_tokens),
-            ttft_ewma_ms: self.ttft.ms(),
+            ttft_ewma_ms: self.times.ttft.ms(),
         }
     }
 
@@ -94,13 +100,13 @@ impl WorkerLoad {
     /// Returns the 90th percentile of the last first tokens in milliseconds; NaN while there were too few.
     #[must_use]
     pub fn ttft_p90_ms(&self) -> f64 {
-        self.ttft_p90.ms()
+        self.times.ttft_p90.ms()
     }
 
     /// Returns the average time between the tokens of an answer in milliseconds; NaN while unknown.
     #[must_use]
     pub fn tbt_ewma_ms(&self) -> f64 {
-        self.tbt.ms()
+        self.times.tbt.ms()
     }
 
     /// Returns the model of the requests' costs there, learned from its past.
@@ -201,6 +207,12 @@ enum Lesson {
 }
 
 impl LoadLease {
+    /// Returns the load that it is booked on.
+    #[must_use]
+    pub fn load(&self) -> &WorkerLoad {
+        &self.load
+    }
+
     /// Records the first token, `ttft` after the dispatch. Later calls do nothing.
     pub fn first_token(&mut self, ttft: Duration) {
         let Stage::Prefilling { uncached, lesson } = self.stage else {
@@ -208,8 +220,8 @@ impl LoadLease {
         };
         self.decode(uncached);
         let load = &self.load;
-        load.ttft.add(ttft);
-        load.ttft_p90.add(ttft);
+        load.times.ttft.add(ttft);
+        load.times.ttft_p90.add(ttft);
         match lesson {
             Lesson::Prefill { ahead } => {
                 let cached = self.prompt.saturating_sub(uncached);
@@ -303,7 +315,7 @@ impl LoadLease {
         let decoding = f64::from(decoding).midpoint(now.decoding.into());
         let resident = (resident as f64).midpoint(now.prompt_tokens as f64);
         let between = since_first.div_f64((tokens - 1) as f64);
-        load.tbt.add(between);
+        load.times.tbt.add(between);
         load.cost.decoded(decoding, resident, between);
     }
 }

@@ -28,6 +28,8 @@ pub struct OtherLoads {
     prompt_tokens: AtomicU64,
     decoding_tokens: AtomicU64,
     has_held: AtomicBool,
+    /// Bits of the order of the first of them.
+    first_held: AtomicU64,
     held: [HeldCell; HELD_CLASSES],
 }
 
@@ -67,6 +69,8 @@ impl OtherLoads {
             cell.requests.store(class.requests, Ordering::Relaxed);
             cell.work.store(class.work, Ordering::Relaxed);
         }
+        let first = held.first_order().to_bits();
+        self.first_held.store(first, Ordering::Relaxed);
         self.has_held.store(held.requests() > 0, Ordering::Relaxed);
     }
 
@@ -74,11 +78,22 @@ impl OtherLoads {
     #[must_use]
     pub fn held(&self) -> Option<HeldSummary> {
         self.has_held.load(Ordering::Relaxed).then(|| {
-            HeldSummary::of_classes(self.held.each_ref().map(|cell| {
+            let classes = self.held.each_ref().map(|cell| {
                 let requests = cell.requests.load(Ordering::Relaxed);
                 (requests, cell.work.load(Ordering::Relaxed))
-            }))
+            });
+            HeldSummary::of_classes(classes, self.first_order())
         })
+    }
+
+    /// Returns the policy's order of the first request that another router holds for the worker; infinite if there is
+    /// none.
+    #[must_use]
+    pub fn first_order(&self) -> f64 {
+        match self.has_held.load(Ordering::Relaxed) {
+            true => f64::from_bits(self.first_held.load(Ordering::Relaxed)),
+            false => f64::INFINITY,
+        }
     }
 }
 
@@ -134,10 +149,10 @@ mod tests {
         let others = OtherLoads::default();
         assert_eq!(others.held(), None);
         let mut held = HeldSummary::default();
-        held.add(300);
+        held.add(300, 2.0);
         others.set_held(&held);
-        assert_eq!(others.held(), Some(held));
+        assert_eq!((others.held(), others.first_order()), (Some(held), 2.0));
         others.set_held(&HeldSummary::default());
-        assert_eq!(others.held(), None);
+        assert_eq!((others.held(), others.first_order()), (None, f64::INFINITY));
     }
 }

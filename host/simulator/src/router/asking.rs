@@ -107,7 +107,7 @@ impl Router {
         }
         if let Some((worker, work)) = terms.waits_for {
             attempts.waits_for = Some(worker);
-            self.state.waits(number, worker, work);
+            self.state.waits(number, worker, work, terms.order);
         }
         let ask_again_us = u64::try_from(terms.ask_again.as_micros()).unwrap_or(u64::MAX);
         Placement::Hold {

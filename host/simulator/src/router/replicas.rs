@@ -77,6 +77,17 @@ impl Routers {
         &mut self.routers[at]
     }
 
+    /// Returns the event of freed capacity for requests that a router holds: up to the first that another one holds for
+    /// the worker.
+    pub(crate) fn release_for(&self, router: usize, release: CapacityEvent) -> CapacityEvent {
+        let worker = release.worker().and_then(|id| {
+            let workers = self.routers[router].state.fleet.workers();
+            workers.get(id.0 as usize)
+        });
+        let first = worker.map(|worker| worker.load().others().first_order());
+        release.up_to(first.unwrap_or(f64::INFINITY))
+    }
+
     /// Returns the time of the next exchange between the routers.
     pub(crate) fn next_exchange_at(&self) -> Option<u64> {
         self.sharing.as_ref()?.next_at()
@@ -111,7 +122,8 @@ impl Routers {
 
     /// Records the cached part of a prompt, as [`Router::prompt_cached`].
     pub(crate) fn prompt_cached(&mut self, number: usize, worker: usize, tokens: u32) {
-        self.of(number).prompt_cached(number, worker, tokens);
+        let at = self.number_of(number);
+        self.routers[at].prompt_cached(number, worker, tokens);
     }
 
     /// Records a first token, as [`Router::first_token`].

@@ -10,6 +10,7 @@ use replicas::{
 use routing::{HeldSummary, SplitMix64, WorkerId};
 
 use super::prices::uniform;
+use super::sharing_spec::SharingSpec;
 use super::single::Router;
 
 /// Interval of full messages and of the ageing of silent routers, in microseconds.
@@ -25,32 +26,6 @@ const CLOCK_OFFSET_MS: u64 = 86_400_000;
 const CLOCK_DRIFT: u64 = 10_000;
 /// Pool of all simulated workers.
 const POOL: &str = "main";
-
-/// What routers share, and the bus between them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SharingSpec {
-    /// Shortest time between two messages of a router, in microseconds.
-    pub every_us: u64,
-    /// Time from a message's sending to its arrival, in microseconds.
-    pub lag_us: u64,
-    /// Share of the messages that each receiver loses, 0 to 1.
-    pub loss: f64,
-    /// Set if held requests are shared as well as loads.
-    pub queue: bool,
-    /// Times at which routers are cut off from the bus.
-    pub cuts: Vec<BusCut>,
-}
-
-/// Time at which a router is cut off from the bus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BusCut {
-    /// The router; `None` for all.
-    pub router: Option<usize>,
-    /// Begin, in microseconds.
-    pub from_us: u64,
-    /// End, in microseconds.
-    pub until_us: u64,
-}
 
 /// Workers at which other routers freed capacity, as a router has just learned.
 #[derive(Debug)]
@@ -182,8 +157,6 @@ impl Sharing {
         let pool = PoolGauges {
             pool: PoolKey::of(POOL),
             queued: if shares_queue { from.held() as u64 } else { 0 },
-            admitted: 0,
-            admitted_tokens: 0,
         };
         let message = end.publisher.message(
             clock_ms(now_us, router),

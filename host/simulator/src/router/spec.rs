@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use routing::{Phase, Policy, PolicyVersions};
 
-use super::sharing::SharingSpec;
+use super::sharing_spec::SharingSpec;
 use crate::profile::Profile;
 
 /// Cache knowledge of a router.

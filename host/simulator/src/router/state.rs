@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use routing::{HeldSummary, WaitersByWorker, WorkerId};
+use routing::{HeldSummary, WaitersByWorker, WorkerId, WorkerWaiter};
 
 use super::backlog::Backlog;
 use super::fleet::SimFleet;
@@ -63,10 +63,11 @@ impl RouterState {
         self.queue.timeout_us.saturating_sub(held_us)
     }
 
-    /// Records that a held request waits for a worker, and its work there.
-    pub(super) fn waits(&self, number: usize, worker: WorkerId, work: u32) {
+    /// Records that a held request waits for a worker, with its work there and its policy's order.
+    pub(super) fn waits(&self, number: usize, worker: WorkerId, work: u32, order: f64) {
         let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
-        waiters.insert(worker, number as u64, work);
+        let number = number as u64;
+        waiters.insert(worker, WorkerWaiter { number, work, order });
     }
 
     /// Calls `visit` with each worker that held requests wait for, and their summary.

@@ -13,6 +13,16 @@ pub(super) struct HeldQueue {
     held: u64,
 }
 
+/// A held request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct HeldRequest {
+    pub(super) number: usize,
+    /// The worker that it waits for.
+    pub(super) waits_for: Option<WorkerId>,
+    /// The policy's order.
+    pub(super) order: f64,
+}
+
 /// Key of the policy's order. Of equal requests, the one that waits longer comes first.
 #[derive(Debug, Clone, Copy)]
 struct Key {
@@ -41,8 +51,13 @@ impl HeldQueue {
     }
 
     /// Returns all of them, in order.
-    pub(super) fn in_order(&self) -> Vec<(usize, Option<WorkerId>)> {
-        self.order.values().copied().collect()
+    pub(super) fn in_order(&self) -> Vec<HeldRequest> {
+        let one = |(key, (number, waits_for)): (&Key, &(usize, Option<WorkerId>))| HeldRequest {
+            number: *number,
+            waits_for: *waits_for,
+            order: key.order,
+        };
+        self.order.iter().map(one).collect()
     }
 }
 
@@ -78,9 +93,11 @@ mod tests {
         for (request, order) in [(1, 2.0), (2, 1.0), (3, 1.0), (2, 1.0)] {
             line.hold(request, order, None);
         }
-        assert_eq!(line.in_order(), [(2, None), (3, None), (1, None)]);
+        let numbers =
+            |line: &HeldQueue| -> Vec<usize> { line.in_order().iter().map(|held| held.number).collect() };
+        assert_eq!(numbers(&line), [2, 3, 1]);
         line.leave(3);
-        assert_eq!(line.in_order(), [(2, None), (1, None)]);
+        assert_eq!(numbers(&line), [2, 1]);
         assert!(line.has(1) && !line.has(3));
     }
 }

@@ -9,7 +9,7 @@ mod spec;
 use routing::{CapacityEvent, Role};
 
 use self::agenda::{Agenda, AgendaItem};
-use self::held_queue::HeldQueue;
+use self::held_queue::{HeldQueue, HeldRequest};
 use self::sample::Sampler;
 pub use self::spec::{Failure, RunSpec};
 use crate::engine::{Cluster, EngineEvent, EngineEventKind, Fetch, Job, JobKind, TokenGaps};
@@ -330,7 +330,7 @@ impl<'r> Run<'r> {
             return;
         };
         for worker in freed.workers {
-            self.ask_held(now_us, freed.router, CapacityEvent::at(worker));
+            self.ask_held(now_us, freed.router, CapacityEvent::elsewhere_at(worker));
         }
     }
 
@@ -342,7 +342,16 @@ impl<'r> Run<'r> {
     /// Decides a router's held requests again in their order after capacity was freed, within the wake budget, as the
     /// server does.
     fn ask_held(&mut self, now_us: u64, router: usize, mut release: CapacityEvent) {
-        for (number, waits_for) in self.lines[router].in_order() {
+        release = self.routers.release_for(router, release);
+        for held in self.lines[router].in_order() {
+            let HeldRequest {
+                number,
+                waits_for,
+                order,
+            } = held;
+            if !release.reaches(order) {
+                return;
+            }
             if !release.has_budget(waits_for) || !self.lines[router].has(number) {
                 continue;
             }

@@ -30,6 +30,7 @@ mod pd;
 mod policy;
 mod policy_folder;
 mod realtime;
+mod replicas;
 mod responses;
 mod secrets;
 mod serving;

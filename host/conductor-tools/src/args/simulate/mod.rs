@@ -1,5 +1,6 @@
 //! `conductor simulate` as typed. It is acted on in `simulate`.
 
+mod share;
 mod values;
 
 use std::path::PathBuf;
@@ -9,6 +10,8 @@ use clap::builder::ArgPredicate;
 use serde::Serialize;
 use simulator::Mix;
 
+use self::share::ShareArgs;
+pub(crate) use self::share::ShareKind;
 use self::values::Fetch;
 pub(crate) use self::values::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
 
@@ -174,9 +177,15 @@ pub struct SimulatedClusterArgs {
 #[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "Router")]
 pub struct SimulatedRouterArgs {
-    /// Number of routers, which receive requests by round robin. Each learns of the others' requests only from the engines.
+    /// Number of routers, which receive requests by round robin. Without --share, each learns of the others' requests only from the
+    /// engines.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub replicas: u32,
+
+    /// Exchange between the routers.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sharing: ShareArgs,
 
     /// Cost predictions: `learnt` (by the server's models, from the requests of the run), `exact`, or `wrong:SIGMA` (exact, times
     /// e^N(0, SIGMA) for each request).

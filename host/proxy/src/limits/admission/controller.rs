@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use routing::{
-    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, WorkerId,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, HeldSummary,
+    WorkerId,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -42,6 +43,8 @@ pub(crate) struct AdmissionController {
     line: Mutex<Line>,
     /// Queue entries, waiting or being re-evaluated.
     held: AtomicUsize,
+    /// Queue entries of other routers.
+    elsewhere: AtomicUsize,
     arrivals: AtomicU64,
     /// Counter of releases, which detects a release between a policy's verdict and the next wait.
     releases: AtomicU64,
@@ -95,6 +98,7 @@ impl AdmissionController {
             is_blocked: AtomicBool::new(false),
             line: Mutex::default(),
             held: AtomicUsize::new(0),
+            elsewhere: AtomicUsize::new(0),
             arrivals: AtomicU64::new(0),
             releases: AtomicU64::new(0),
             has_tenants: AtomicBool::new(false),
@@ -108,6 +112,22 @@ impl AdmissionController {
     /// Returns the number of queue entries.
     pub(crate) fn len(&self) -> usize {
         self.held.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of queue entries of all routers, as far as they share it.
+    pub(crate) fn len_of_fleet(&self) -> usize {
+        let elsewhere = self.elsewhere.load(Ordering::Relaxed);
+        self.len().saturating_add(elsewhere)
+    }
+
+    /// Replaces the number of queue entries of other routers.
+    pub(crate) fn set_elsewhere(&self, requests: usize) {
+        self.elsewhere.store(requests, Ordering::Relaxed);
+    }
+
+    /// Calls `visit` with each worker that held requests wait for, and their summary.
+    pub(crate) fn summarize_waiters(&self, visit: impl FnMut(WorkerId, &HeldSummary)) {
+        self.line().waiting.summarize_waiters(visit);
     }
 
     /// Returns the counter of releases. Read it before the policy is called and pass it to [`QueueEntry::hold`].

@@ -25,17 +25,17 @@ const WORKER_GAUGES: [WorkerGauge; 14] = [
     (
         "worker_requests_in_flight",
         "Requests in flight at a worker",
-        |member| f64::from(member.worker.load().read().requests),
+        |member| f64::from(member.worker.load().own().requests),
     ),
     (
         "worker_requests_decoding",
         "Of those, requests past their first token, which is estimated if it is not observable",
-        |member| f64::from(member.worker.load().read().decoding),
+        |member| f64::from(member.worker.load().own().decoding),
     ),
     (
         "worker_prefill_tokens",
         "Uncached prompt tokens of the other requests in flight",
-        |member| member.worker.load().read().prefill_tokens as f64,
+        |member| member.worker.load().own().prefill_tokens as f64,
     ),
     (
         "worker_ttft_ewma_seconds",

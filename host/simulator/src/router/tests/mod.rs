@@ -6,6 +6,7 @@ mod listeners;
 mod numbers;
 mod places;
 mod replicas;
+mod sharing;
 mod views;
 
 use std::fmt;

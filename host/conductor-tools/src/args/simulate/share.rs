@@ -1,0 +1,123 @@
+//! Values of the options about routers that share their loads.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use serde::{Serialize, Serializer};
+
+/// Arguments of the exchange between routers.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[command(next_help_heading = "Router")]
+pub struct ShareArgs {
+    /// Knowledge that routers share: `none`, `loads` (requests in flight at each worker), or `queue` (loads, and the requests held for
+    /// each worker).
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = ShareKind::None)]
+    pub share: ShareKind,
+
+    /// Shortest time between two messages of a router, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub share_ms: u64,
+
+    /// Delay of the routers' messages, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub share_lag_ms: u64,
+
+    /// Share of the routers' messages that each receiver loses, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub share_loss: f64,
+
+    /// Time without messages as ROUTER@FROM-TO or all@FROM-TO, in seconds after the first arrival: `1@600-900`. Routers count from 0. May
+    /// be given several times.
+    #[arg(long = "cut", value_name = "ROUTER@S-S")]
+    #[serde(rename = "cut")]
+    pub cuts: Vec<RouterCut>,
+}
+
+/// `--share`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareKind {
+    /// Nothing.
+    None,
+    /// Requests in flight.
+    Loads,
+    /// Requests in flight, and held requests.
+    Queue,
+}
+
+/// `--cut`. Times are seconds after the first arrival.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RouterCut {
+    /// Number of the router, from 0; `None` for all.
+    pub router: Option<usize>,
+    /// Begin.
+    pub from_s: f64,
+    /// End.
+    pub until_s: f64,
+}
+
+/// Error of a `--cut`.
+#[derive(Debug, thiserror::Error)]
+#[error("it is a router's number or `all`, and the seconds of its begin and end, such as `1@600-900`")]
+pub struct CutError;
+
+impl FromStr for RouterCut {
+    type Err = CutError;
+
+    fn from_str(text: &str) -> Result<Self, CutError> {
+        let seconds = |text: &str| {
+            let seconds = text.parse().ok();
+            seconds.filter(|seconds| (0.0..1e7).contains(seconds))
+        };
+        let read = || {
+            let (router, times) = text.split_once('@')?;
+            let (from, until) = times.split_once('-')?;
+            let router = match router {
+                "all" => None,
+                number => Some(number.parse().ok()?),
+            };
+            let (from_s, until_s) = (seconds(from)?, seconds(until)?);
+            (from_s < until_s).then_some(Self {
+                router,
+                from_s,
+                until_s,
+            })
+        };
+        read().ok_or(CutError)
+    }
+}
+
+impl fmt::Display for RouterCut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.router {
+            Some(router) => write!(f, "{router}@{}-{}", self.from_s, self.until_s),
+            None => write!(f, "all@{}-{}", self.from_s, self.until_s),
+        }
+    }
+}
+
+impl Serialize for RouterCut {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_are_shown_as_they_were_typed() {
+        for text in ["1@600-900", "all@0-0.5"] {
+            let cut = text.parse::<RouterCut>().ok().map(|cut| cut.to_string());
+            assert_eq!(cut.as_deref(), Some(text));
+        }
+        for text in [
+            "", "1", "1@5", "1@9-5", "1@5-5", "x@1-2", "-1@1-2", "1@nan-5", "1@1-1e9",
+        ] {
+            assert!(text.parse::<RouterCut>().is_err(), "{text}");
+        }
+    }
+}

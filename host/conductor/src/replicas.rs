@@ -1,0 +1,151 @@
+//! Exchange of loads with other routers: its wiring.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conductor_config::ReplicasConfig;
+use local_files::ConfigSource;
+use nats_bus::{NatsBus, NatsOptions};
+use observability::error_chain;
+use prometheus_client::registry::Registry;
+use proxy::{PoolShare, Readiness, SnapshotCell};
+use replica_plane::{
+    Exchange, ExchangeMetrics, ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports, SharedPool,
+};
+use replicas::{RouterId, RouterState};
+use routing::{HeldSummary, RunNumber, Worker, WorkerId, hash_mix};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::config_hash::ConfigHash;
+use crate::reload::Reloader;
+
+/// Longest wait for the goodbye to be sent.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// Exchange of a router that is to share its loads.
+pub(crate) struct Replicas {
+    parts: ExchangeParts<ActiveFleet>,
+    options: NatsOptions,
+}
+
+/// The active fleet, as it is shared.
+struct ActiveFleet {
+    cell: Arc<SnapshotCell>,
+    readiness: Readiness,
+    config_hash: ConfigHash,
+}
+
+/// Pool of the active fleet.
+struct ActivePool(PoolShare);
+
+impl FleetSource for ActiveFleet {
+    type Pool = ActivePool;
+
+    fn generation(&self) -> u64 {
+        self.cell.load().generation().0
+    }
+
+    fn pools(&self) -> Vec<ActivePool> {
+        let shares = self.cell.load().pool_shares();
+        shares.into_iter().map(ActivePool).collect()
+    }
+
+    fn state(&self) -> RouterState {
+        match self.readiness.objection() {
+            None => RouterState::Ready,
+            Some("starting") => RouterState::Starting,
+            Some(_) => RouterState::Draining,
+        }
+    }
+
+    fn config_hash(&self) -> String {
+        self.config_hash.get()
+    }
+}
+
+impl SharedPool for ActivePool {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn workers(&self) -> Vec<Arc<Worker>> {
+        self.0.workers()
+    }
+
+    fn queued(&self) -> usize {
+        self.0.queued()
+    }
+
+    fn summarize_waiters(&self, visit: &mut dyn FnMut(WorkerId, &HeldSummary)) {
+        self.0.summarize_waiters(visit);
+    }
+
+    fn set_queued_elsewhere(&self, requests: usize) {
+        self.0.set_queued_elsewhere(requests);
+    }
+
+    fn freed_elsewhere(&self, worker: WorkerId) {
+        self.0.freed_elsewhere(worker);
+    }
+}
+
+impl Replicas {
+    /// Returns the exchange by the configuration of the start, with its metrics registered. `None` for a
+    /// router that serves alone.
+    pub(crate) fn of(reloader: &Reloader, registry: &mut Registry, readiness: &Readiness) -> Option<Self> {
+        let config = reloader.at_start.replicas.clone()?;
+        let RunNumber(run) = reloader.live.recorder.run();
+        let router = RouterId(hash_mix(run));
+        let name = config.name.clone().unwrap_or_else(|| router.to_string());
+        Some(Self {
+            options: options(&config, &reloader.source, &name),
+            parts: ExchangeParts {
+                router,
+                spec: ExchangeSpec {
+                    fleet: config.fleet,
+                    name,
+                    share_every: config.share_every,
+                    dead_after: config.dead_after,
+                },
+                source: ActiveFleet {
+                    cell: Arc::clone(&reloader.live.cell),
+                    readiness: readiness.clone(),
+                    config_hash: reloader.live.config_hash.clone(),
+                },
+                metrics: Arc::new(ExchangeMetrics::register(registry)),
+                reports: ReplicaReports::default(),
+            },
+        })
+    }
+
+    /// Returns the reports of the exchange.
+    pub(crate) fn reports(&self) -> ReplicaReports {
+        self.parts.reports.clone()
+    }
+
+    /// Exchanges loads until `stop` is cancelled.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let (fleet, servers) = (&self.parts.spec.fleet, self.options.servers.join(", "));
+        info!(%fleet, %servers, "connecting to the bus between routers; this router serves alone until it is connected");
+        let bus = match NatsBus::start(&self.options, self.parts.router).await {
+            Ok(bus) => bus,
+            Err(error) => {
+                error!("{}: this router serves alone", error_chain(&error));
+                return;
+            }
+        };
+        let bus = Exchange::new(self.parts).run(bus, stop).await;
+        bus.flush(FLUSH).await;
+    }
+}
+
+fn options(config: &ReplicasConfig, source: &ConfigSource, name: &str) -> NatsOptions {
+    NatsOptions {
+        servers: config.servers.clone(),
+        fleet: config.fleet.clone(),
+        name: format!("conductor {name}"),
+        credentials: config.credentials.as_deref().map(|path| source.resolve(path)),
+        ca: config.ca.as_deref().map(|path| source.resolve(path)),
+    }
+}

@@ -1,0 +1,378 @@
+//! Task of the exchange.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use replicas::{
+    Bus, BusEvent, FleetSubject, HelloMessage, LoadPublisher, Peers, PeersSpec, PoolGauges, PoolKey,
+    RouterId, RouterState, SharedWorker, SubjectKind, WorkerGauges, WorkerKey,
+};
+use routing::{HeldSummary, WorkerId, hash_mix};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::metrics::ExchangeMetrics;
+use crate::report::{ReplicaReport, ReplicaReports, RouterRow};
+use crate::source::{FleetSource, SharedPool};
+
+/// Interval of hellos, of the ageing of silent routers, and of the check for another configuration.
+const BEAT: Duration = Duration::from_millis(250);
+/// Time without a change after which the gauges are looked at less often.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// How much less often.
+const IDLE_FACTOR: u32 = 10;
+/// Silence after which a router is removed, as a multiple of the silence after which its loads fade.
+const FORGET_FACTOR: u64 = 6;
+
+/// Settings of the exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExchangeSpec {
+    /// Name of the fleet.
+    pub fleet: String,
+    /// Name of this router.
+    pub name: String,
+    /// Shortest time between two messages with gauges.
+    pub share_every: Duration,
+    /// Silence after which another router's loads fade.
+    pub dead_after: Duration,
+}
+
+/// Parts of an exchange.
+#[derive(Debug)]
+pub struct ExchangeParts<S> {
+    /// Identity of this run.
+    pub router: RouterId,
+    /// Settings.
+    pub spec: ExchangeSpec,
+    /// The active fleet.
+    pub source: S,
+    /// Metrics.
+    pub metrics: Arc<ExchangeMetrics>,
+    /// Reports for the pages.
+    pub reports: ReplicaReports,
+}
+
+/// Exchange of one router with the others.
+#[derive(Debug)]
+pub struct Exchange<S: FleetSource> {
+    parts: ExchangeParts<S>,
+    started: Instant,
+    fleet: SharedFleet<S::Pool>,
+    publisher: LoadPublisher,
+    peers: Peers,
+    is_connected: bool,
+    changed_at: Instant,
+}
+
+/// Pools and workers of the active configuration.
+#[derive(Debug)]
+struct SharedFleet<P> {
+    /// Number of the configuration; `None` before the first.
+    generation: Option<u64>,
+    pools: Vec<P>,
+    workers: Vec<SharedWorker>,
+    /// Pool of each worker.
+    pool_of: HashMap<WorkerId, usize>,
+    /// Hash of pools and workers.
+    hash: String,
+}
+
+impl<S: FleetSource> Exchange<S> {
+    /// Returns the exchange of a router.
+    #[must_use]
+    pub fn new(parts: ExchangeParts<S>) -> Self {
+        let dead_after_ms = millis(parts.spec.dead_after);
+        let silence = PeersSpec {
+            dead_after_ms,
+            forget_after_ms: dead_after_ms.saturating_mul(FORGET_FACTOR),
+        };
+        Self {
+            publisher: LoadPublisher::new(parts.router),
+            peers: Peers::new(parts.router, silence),
+            started: Instant::now(),
+            fleet: SharedFleet {
+                generation: None,
+                pools: Vec::new(),
+                workers: Vec::new(),
+                pool_of: HashMap::new(),
+                hash: String::new(),
+            },
+            is_connected: false,
+            changed_at: Instant::now(),
+            parts,
+        }
+    }
+
+    /// Exchanges loads until `stop` is cancelled, then says goodbye. Returns the bus, whose last messages may wait.
+    pub async fn run<B: Bus>(mut self, mut bus: B, stop: CancellationToken) -> B {
+        self.beat(&bus);
+        let mut beat_at = Instant::now() + BEAT;
+        let mut share_at = Instant::now();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep_until(beat_at) => {
+                    self.beat(&bus);
+                    beat_at = Instant::now() + BEAT;
+                }
+                () = tokio::time::sleep_until(share_at), if self.is_connected => {
+                    self.share(&bus);
+                    share_at = Instant::now() + self.pause();
+                }
+                event = bus.next() => {
+                    if self.handle(event).is_closed() {
+                        warn!("the bus between routers has ended; this router serves alone");
+                        break;
+                    }
+                    share_at = share_at.min(Instant::now() + self.parts.spec.share_every);
+                }
+            }
+        }
+        self.publish(&bus, SubjectKind::Goodbye, Vec::new());
+        self.forget_others();
+        bus
+    }
+
+    /// Returns the time until the gauges are looked at again.
+    fn pause(&self) -> Duration {
+        let every = self.parts.spec.share_every;
+        if self.changed_at.elapsed() > IDLE_AFTER {
+            every * IDLE_FACTOR
+        } else {
+            every
+        }
+    }
+
+    fn handle(&mut self, event: BusEvent) -> Handled {
+        let now_ms = self.now_ms();
+        match event {
+            BusEvent::Connected => {
+                info!(fleet = %self.parts.spec.fleet, "the bus between routers is connected");
+                self.set_connected(true);
+                self.publisher.resend();
+            }
+            BusEvent::Disconnected => {
+                warn!(
+                    fleet = %self.parts.spec.fleet,
+                    "the bus between routers is away: their loads fade, and this router serves with its own and the engines' figures",
+                );
+                self.set_connected(false);
+            }
+            BusEvent::Message { subject, payload } => {
+                self.parts.metrics.received(payload.len());
+                self.receive(now_ms, subject, &payload);
+            }
+            BusEvent::Closed => return Handled::Closed,
+        }
+        Handled::Open
+    }
+
+    fn receive(&mut self, now_ms: u64, subject: FleetSubject, payload: &[u8]) {
+        match subject.kind {
+            SubjectKind::Load => {
+                if self.peers.receive(now_ms, payload).is_ok() {
+                    self.pass_on_freed();
+                }
+            }
+            SubjectKind::Hello => {
+                if let Ok((router, hello)) = HelloMessage::decode(payload)
+                    && router == subject.router
+                {
+                    self.peers.hello(now_ms, router, hello);
+                }
+            }
+            SubjectKind::Goodbye => {
+                self.peers.goodbye(subject.router);
+                self.pass_on_freed();
+            }
+        }
+    }
+
+    /// Notifies the queues of capacity that other routers freed.
+    fn pass_on_freed(&mut self) {
+        for pool in &self.fleet.pools {
+            let queued = self.peers.pool(PoolKey::of(pool.name())).queued;
+            pool.set_queued_elsewhere(usize::try_from(queued).unwrap_or(usize::MAX));
+        }
+        for worker in self.peers.take_freed() {
+            if let Some(pool) = self.fleet.pool_of.get(&worker) {
+                self.fleet.pools[*pool].freed_elsewhere(worker);
+            }
+        }
+    }
+
+    /// Does what is due a few times a second.
+    fn beat<B: Bus>(&mut self, bus: &B) {
+        self.follow_configuration();
+        let now_ms = self.now_ms();
+        self.peers.tick(now_ms);
+        self.pass_on_freed();
+        let hello = HelloMessage {
+            router: self.parts.router.to_string(),
+            name: self.parts.spec.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: self.parts.source.state(),
+            fleet_hash: self.fleet.hash.clone(),
+            config_hash: self.parts.source.config_hash(),
+            sent_ms: now_ms,
+        };
+        if self.is_connected {
+            self.publish(bus, SubjectKind::Hello, hello.encode());
+        }
+        self.parts.metrics.look(&self.peers, now_ms);
+        let report = self.report(&hello, now_ms);
+        self.parts.reports.set(report);
+    }
+
+    /// Takes over the pools and workers of another configuration.
+    fn follow_configuration(&mut self) {
+        let generation = self.parts.source.generation();
+        if self.fleet.generation == Some(generation) {
+            return;
+        }
+        self.fleet.generation = Some(generation);
+        for pool in &self.fleet.pools {
+            pool.set_queued_elsewhere(0);
+        }
+        self.fleet.pools = self.parts.source.pools();
+        (self.fleet.workers, self.fleet.pool_of) = (Vec::new(), HashMap::new());
+        let mut hash = 0;
+        for (at, pool) in self.fleet.pools.iter().enumerate() {
+            for worker in pool.workers() {
+                let (spec, id) = (worker.spec(), worker.id());
+                let key = WorkerKey::of(pool.name(), &spec.url, spec.rank.map(|rank| rank.0));
+                hash = hash_mix(hash ^ key.0);
+                self.fleet.pool_of.insert(id, at);
+                let load = Arc::clone(worker.load());
+                self.fleet.workers.push(SharedWorker { key, id, load });
+            }
+        }
+        self.fleet.hash = format!("{hash:016x}");
+        self.publisher
+            .set_workers(self.fleet.workers.iter().map(|worker| worker.key));
+        self.peers.set_workers(self.fleet.workers.clone());
+    }
+
+    /// Publishes the gauges that changed.
+    fn share<B: Bus>(&mut self, bus: &B) {
+        let now_ms = self.now_ms();
+        let mut held: HashMap<WorkerId, HeldSummary> = HashMap::new();
+        for pool in &self.fleet.pools {
+            if pool.queued() > 0 {
+                pool.summarize_waiters(&mut |worker, summary| {
+                    held.insert(worker, *summary);
+                });
+            }
+        }
+        let gauges = self
+            .fleet
+            .workers
+            .iter()
+            .map(|worker| WorkerGauges::new(worker.load.own(), held.get(&worker.id)));
+        let pools = self.fleet.pools.iter().map(|pool| PoolGauges {
+            pool: PoolKey::of(pool.name()),
+            queued: pool.queued() as u64,
+        });
+        if let Some(message) = self.publisher.message(now_ms, gauges, pools) {
+            if message.is_delta() {
+                self.changed_at = Instant::now();
+            }
+            self.publish(bus, SubjectKind::Load, message.encode());
+        }
+    }
+
+    fn publish<B: Bus>(&mut self, bus: &B, kind: SubjectKind, payload: Vec<u8>) {
+        let subject = FleetSubject {
+            kind,
+            router: self.parts.router,
+        };
+        let bytes = payload.len();
+        let taken = bus.publish(subject, payload);
+        self.parts.metrics.published(bytes, taken);
+        if !taken {
+            self.publisher.resend();
+        }
+    }
+
+    fn set_connected(&mut self, connected: bool) {
+        self.is_connected = connected;
+        self.parts.metrics.connected(connected);
+    }
+
+    /// Removes the loads of all other routers.
+    fn forget_others(&mut self) {
+        let now_ms = self.now_ms();
+        for member in self.peers.members(now_ms) {
+            self.peers.goodbye(member.router);
+        }
+        self.pass_on_freed();
+    }
+
+    fn report(&self, own: &HelloMessage, now_ms: u64) -> ReplicaReport {
+        let others = self.peers.members(now_ms).into_iter().map(|member| {
+            let hello = member.hello.as_ref();
+            let state = hello.map_or(RouterState::Starting, |hello| hello.state);
+            RouterRow {
+                router: member.router.to_string(),
+                name: hello.map(|hello| hello.name.clone()),
+                version: hello.map(|hello| hello.version.clone()),
+                state: if member.is_silent {
+                    "silent"
+                } else {
+                    state.as_str()
+                },
+                silence_ms: member.silence_ms,
+                delay_ms: member.delay_ms,
+                requests: member.requests,
+                same_fleet: hello.map(|hello| hello.fleet_hash == own.fleet_hash),
+                same_config: hello.map(|hello| hello.config_hash == own.config_hash),
+                unknown_workers: member.unknown_workers,
+            }
+        });
+        let requests = self
+            .fleet
+            .workers
+            .iter()
+            .map(|worker| u64::from(worker.load.own().requests));
+        ReplicaReport {
+            fleet: self.parts.spec.fleet.clone(),
+            connected: self.is_connected,
+            own: RouterRow {
+                router: own.router.clone(),
+                name: Some(own.name.clone()),
+                version: Some(own.version.clone()),
+                state: own.state.as_str(),
+                silence_ms: 0,
+                delay_ms: 0,
+                requests: requests.sum(),
+                same_fleet: Some(true),
+                same_config: Some(true),
+                unknown_workers: 0,
+            },
+            others: others.collect(),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        millis(self.started.elapsed())
+    }
+}
+
+/// State of the bus after an event.
+#[derive(Debug, PartialEq, Eq)]
+enum Handled {
+    Open,
+    Closed,
+}
+
+impl Handled {
+    fn is_closed(&self) -> bool {
+        *self == Self::Closed
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

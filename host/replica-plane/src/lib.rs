@@ -1,0 +1,14 @@
+//! Exchange of loads between the routers of a fleet.
+//!
+//! [`Exchange::run`] is the only task: it publishes this router's gauges, applies those of the others, and ages the
+//! silent ones. Requests read only the sums in the workers' loads, so they never wait for the bus.
+
+mod exchange;
+mod metrics;
+mod report;
+mod source;
+
+pub use exchange::{Exchange, ExchangeParts, ExchangeSpec};
+pub use metrics::ExchangeMetrics;
+pub use report::{ReplicaReport, ReplicaReports, RouterRow};
+pub use source::{FleetSource, SharedPool};

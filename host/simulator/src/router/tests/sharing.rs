@@ -1,0 +1,91 @@
+//! Several routers that share their loads.
+
+use super::*;
+use crate::router::{BusCut, Routers, SharingSpec};
+
+/// Returns two routers on a bus. The column that their policies read is `load.requests` of the first worker.
+fn routers(sharing: SharingSpec) -> (Routers, [Arc<Scripted>; 2]) {
+    let policies = [0, 1].map(|_| Scripted::row(&[], &["load.requests"], 0));
+    let spec = RouterSpec {
+        sharing: Some(sharing),
+        ..RouterSpec::default()
+    };
+    let routers = Routers::new(&workers(1), BLOCK, policies.each_ref().map(one), &spec);
+    (routers, policies)
+}
+
+fn every_5_ms() -> SharingSpec {
+    SharingSpec {
+        every_us: 5_000,
+        lag_us: 1_000,
+        loss: 0.0,
+        queue: true,
+        cuts: Vec::new(),
+    }
+}
+
+/// Does the exchanges up to that time.
+fn exchange(routers: &mut Routers, until_us: u64) {
+    while routers.next_exchange_at().is_some_and(|at| at <= until_us) {
+        routers.exchange();
+    }
+}
+
+#[test]
+fn requests_of_another_router_are_known_after_a_period_and_the_lag() {
+    let (mut routers, policies) = routers(every_5_ms());
+    let prompt = request(512, &[1]);
+    exchange(&mut routers, 1_000);
+    routers.place(1_000, 0, &prompt, 0);
+    exchange(&mut routers, 3_000);
+    routers.place(3_000, 1, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [0.0]);
+    exchange(&mut routers, 12_000);
+    routers.place(12_000, 3, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [2.0], "one of each router");
+    routers.finished(13_000, 0, 1);
+    exchange(&mut routers, 24_000);
+    routers.place(24_000, 5, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [2.0], "the two own ones");
+}
+
+#[test]
+fn a_lost_message_is_healed_within_a_second() {
+    let (mut routers, policies) = routers(SharingSpec {
+        cuts: vec![BusCut {
+            router: Some(0),
+            from_us: 0,
+            until_us: 100_000,
+        }],
+        ..every_5_ms()
+    });
+    let prompt = request(512, &[1]);
+    routers.place(1_000, 0, &prompt, 0);
+    exchange(&mut routers, 90_000);
+    routers.place(90_000, 1, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [0.0], "cut off");
+    exchange(&mut routers, 1_200_000);
+    routers.place(1_200_000, 3, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [2.0]);
+}
+
+#[test]
+fn a_router_that_stays_away_counts_no_more() {
+    let (mut routers, policies) = routers(SharingSpec {
+        cuts: vec![BusCut {
+            router: None,
+            from_us: 100_000,
+            until_us: 60_000_000,
+        }],
+        ..every_5_ms()
+    });
+    let prompt = request(512, &[1]);
+    routers.place(1_000, 0, &prompt, 0);
+    exchange(&mut routers, 90_000);
+    routers.place(90_000, 1, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [1.0]);
+    // No engine reports its load, so nothing confirms the silent router's request.
+    exchange(&mut routers, 3_000_000);
+    routers.place(3_000_000, 3, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [1.0], "the own one");
+}
