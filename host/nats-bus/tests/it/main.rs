@@ -28,6 +28,11 @@ fn server(port: u16) -> Option<Server> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
+    let is_required = std::env::var_os("CONDUCTOR_REQUIRE_NATS").is_some();
+    assert!(
+        child.is_ok() || !is_required,
+        "CONDUCTOR_REQUIRE_NATS is set, but nats-server cannot be started"
+    );
     if child.is_err() {
         eprintln!("no nats-server is installed: nothing is tested");
     }
@@ -87,23 +92,38 @@ async fn a_fleet_receives_its_own_messages_and_no_router_its_own() {
     for bus in [&mut one, &mut two, &mut other] {
         connected(bus).await;
     }
-    assert!(other.publish(load(3), vec![3]));
-    other.flush(std::time::Duration::from_secs(60)).await;
-    assert!(one.publish(load(1), vec![1]));
-    assert!(two.publish(load(2), vec![2]));
-    assert_eq!(message(&mut two).await, (load(1), vec![1]));
-    assert_eq!(message(&mut one).await, (load(2), vec![2]));
+    // A message is lost while the server does not have the subscription of its receiver yet: publish again and again.
+    for _ in 0..5 {
+        let received = until_received(&mut two, || {
+            other.publish(load(3), vec![3]);
+            one.publish(load(1), vec![1]);
+        });
+        assert_eq!(received.await, (load(1), vec![1]));
+        let received = until_received(&mut one, || {
+            other.publish(load(3), vec![3]);
+            two.publish(load(2), vec![2]);
+        });
+        assert_eq!(received.await, (load(2), vec![2]));
+    }
 }
 
-/// Publishes until the other router receives a message, and returns it.
-async fn passed_on(from: &NatsBus, to: &mut NatsBus, payload: &[u8]) -> Vec<u8> {
+/// Calls `publish` until the router receives a message, and returns it.
+async fn until_received(to: &mut NatsBus, publish: impl Fn()) -> (FleetSubject, Vec<u8>) {
     loop {
-        from.publish(load(1), payload.to_vec());
+        publish();
         let received = tokio::time::timeout(std::time::Duration::from_millis(100), message(to)).await;
-        if let Ok((_, payload)) = received {
-            return payload;
+        if let Ok(received) = received {
+            return received;
         }
     }
+}
+
+/// Publishes until the other router receives a message, and returns its payload.
+async fn passed_on(from: &NatsBus, to: &mut NatsBus, payload: &[u8]) -> Vec<u8> {
+    let publish = || {
+        from.publish(load(1), payload.to_vec());
+    };
+    until_received(to, publish).await.1
 }
 
 #[tokio::test]

@@ -19,6 +19,11 @@ impl NatsServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
+        let is_required = std::env::var_os("CONDUCTOR_REQUIRE_NATS").is_some();
+        assert!(
+            server.is_ok() || !is_required,
+            "CONDUCTOR_REQUIRE_NATS is set, but nats-server cannot be started"
+        );
         if server.is_err() {
             eprintln!("no nats-server is installed: nothing is tested");
         }
