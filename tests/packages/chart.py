@@ -131,7 +131,7 @@ def policies_from(key):
 
 
 def of_nats(rendered):
-    claim('[replicas.nats]\nurl = "nats://nats.inference:4222"\n' in rendered.config, rendered.config)
+    claim('[replicas]\nservers = ["nats://nats.inference:4222"]\n' in rendered.config, rendered.config)
 
 
 def of_closed(rendered):
@@ -184,15 +184,13 @@ def run(report, chart, binary, policies):
     for name, check in CLAIMS.items():
         values = yaml.safe_load((HERE / "values" / f"{name}.yaml").read_text()) or {}
 
-        def rendering(values=values, check=check, name=name):
+        def rendering(values=values, check=check):
             linted(chart, values)
             rendered = Rendered(chart, values)
             detail = validate(rendered)
             invariants(rendered)
             check(rendered)
-            # The table [replicas] is checked where the program knows it.
-            if name != "nats":
-                check_config(rendered, binary, policies)
+            check_config(rendered, binary, policies)
             return detail
 
         report.check(f"chart, values {name}", rendering)
