@@ -8,15 +8,19 @@ each setting, with four backends and 1,000 requests a second of 1 KiB:
 
 - off: no traces, no access log, no scrapes, no page
 - traces: the same with traces on, of which none is sampled
-- page: as off, with one open stream of the dashboard
 - on: traces (1 % sampled), the access log in a file, a scrape each second, and one open stream
+
+Then one router runs for pairs of windows, of which one has an open stream of the dashboard's busiest page, in turns
+first and second. The mean difference within a pair is what a page costs.
 
 Prints the CPU of the router's threads, by the scheduler's own count, as a share of one core.
 """
 
+import contextlib
 import gzip
 import http.client
 import json
+import math
 import pathlib
 import statistics
 import subprocess
@@ -29,7 +33,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from stack import Failure, free_ports, get, poll
 
 RATE, WARM_UP, WINDOW = 1_000, 2.0, 8.0
-SETTINGS = ("off", "traces", "page", "on")
+PAIRS, PAIR_WINDOW = 30, 3.0
+SETTINGS = ("off", "traces", "on")
 
 
 class Sink(BaseHTTPRequestHandler):
@@ -82,12 +87,19 @@ class Readers:
         for thread in self.threads:
             thread.start()
 
+    def close(self):
+        """Ends the readers, and waits for them."""
+        self.ended.set()
+        for thread in self.threads:
+            thread.join(10)
+
     def page(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=30)
         connection.request("GET", "/admin/stream?topics=fleet,requests,changes", headers={"accept": "text/event-stream"})
         answer = connection.getresponse()
         while not self.ended.is_set() and (line := answer.readline()):
             self.events += line.startswith(b"event:")
+        connection.close()
 
     def scrape(self):
         accept = {"accept": "application/openmetrics-text;version=1.0.0", "accept-encoding": "gzip"}
@@ -98,57 +110,87 @@ class Readers:
             connection.close()
 
 
-def measure(setting, conductor, load, folder):
-    """Returns the share of a core, and the generator's report."""
+@contextlib.contextmanager
+def loaded_router(setting, binaries, window):
+    """Yields a ready router under load for a window, its admin port, and the generator's report once it has ended."""
+    conductor, load = binaries
     collector = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
     threading.Thread(target=collector.serve_forever, daemon=True).start()
     (port,) = free_ports(1, neighbours=2)
     backends = subprocess.Popen([load, "backends", "--count", "4", "--with-parent"], stdout=subprocess.PIPE, text=True)
     urls = [backends.stdout.readline().strip() for _ in range(4)]
-    file = pathlib.Path(folder) / "conductor.toml"
-    file.write_text(configuration(setting, port, urls, collector.server_port))
-    with open(pathlib.Path(folder) / "router.log", "w") as log:
-        router = subprocess.Popen([conductor, "--config", file], stdout=log, stderr=log, cwd=folder)
-    try:
-        poll("the router is ready", lambda: get(f"http://127.0.0.1:{port + 1}/readyz").get("ready"))
-        readers = Readers(setting, port + 1)
-        report = pathlib.Path(folder) / "report.json"
-        generator = subprocess.Popen(
-            [load, "generate", "--target", f"http://127.0.0.1:{port}", "--rate", str(RATE), "--connections", "32",
-             "--warm-up-s", str(WARM_UP), "--window-s", str(WINDOW + 1), "--json", report], stdout=subprocess.DEVNULL)
-        time.sleep(WARM_UP)
-        began, before = time.monotonic(), cpu_seconds(router.pid)
-        time.sleep(WINDOW)
-        share = (cpu_seconds(router.pid) - before) / (time.monotonic() - began)
-        if generator.wait(60):
-            raise Failure("the generator failed")
+    with tempfile.TemporaryDirectory(prefix="conductor-cost-") as name:
+        folder = pathlib.Path(name)
+        file = folder / "conductor.toml"
+        file.write_text(configuration(setting, port, urls, collector.server_port))
+        with open(folder / "router.log", "w") as log:
+            router = subprocess.Popen([conductor, "--config", file], stdout=log, stderr=log, cwd=folder)
+        try:
+            poll("the router is ready", lambda: get(f"http://127.0.0.1:{port + 1}/readyz").get("ready"))
+            report = {}
+            generator = subprocess.Popen(
+                [load, "generate", "--target", f"http://127.0.0.1:{port}", "--rate", str(RATE), "--connections", "32",
+                 "--warm-up-s", str(WARM_UP), "--window-s", str(window + 1), "--json", folder / "report.json"],
+                stdout=subprocess.DEVNULL)
+            time.sleep(WARM_UP)
+            yield router.pid, port + 1, report
+            if generator.wait(60):
+                raise Failure("the generator failed")
+            report.update(json.loads((folder / "report.json").read_text()))
+            if report["requests_per_second"] < 0.98 * RATE or any(report["errors"].values()):
+                raise Failure(f"the machine is too slow or too busy: {report}")
+        finally:
+            for process in (router, backends):
+                process.terminate()
+            for process in (router, backends):
+                process.wait(20)
+            collector.shutdown()
+
+
+def share_of_core(pid, window):
+    """Returns the CPU of a process over a window that begins now."""
+    began, before = time.monotonic(), cpu_seconds(pid)
+    time.sleep(window)
+    return (cpu_seconds(pid) - before) / (time.monotonic() - began)
+
+
+def measure(setting, binaries):
+    """Returns the share of a core, and the generator's report."""
+    with loaded_router(setting, binaries, WINDOW) as (pid, admin, report):
+        readers = Readers(setting, admin)
+        share = share_of_core(pid, WINDOW)
         readers.ended.set()
-        if readers.has_page and readers.events < WINDOW:
-            raise Failure(f"the page got {readers.events} events")
         if readers.has_scrape and not readers.bytes:
             raise Failure("there was no scrape")
-        report = json.loads(report.read_text())
-        if report["requests_per_second"] < 0.98 * RATE or any(report["errors"].values()):
-            raise Failure(f"the machine is too slow or too busy: {report}")
-        return share, report
-    finally:
-        for process in (router, backends):
-            process.terminate()
-        for process in (router, backends):
-            process.wait(20)
-        collector.shutdown()
+    return share, report
+
+
+def page_differences(binaries):
+    """Returns what an open page adds in each pair of windows, as shares of a core."""
+    differences = []
+    with loaded_router("off", binaries, PAIRS * (2 * PAIR_WINDOW + 1.5)) as (pid, admin, _):
+        for number in range(PAIRS):
+            shares = {}
+            for setting in ("off", "page") if number % 2 else ("page", "off"):
+                readers = Readers(setting, admin)
+                time.sleep(0.5)
+                shares[setting] = share_of_core(pid, PAIR_WINDOW)
+                readers.close()
+                if readers.has_page and readers.events < PAIR_WINDOW:
+                    raise Failure(f"the page got {readers.events} events")
+            differences.append(shares["page"] - shares["off"])
+    return differences
 
 
 def main():
     if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
-    conductor, load = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+    binaries = [pathlib.Path(path).resolve() for path in sys.argv[1:3]]
     rounds = int(sys.argv[3]) if len(sys.argv) == 4 else 5
     shares = {setting: [] for setting in SETTINGS}
     for number in range(rounds):
         for setting in SETTINGS:
-            with tempfile.TemporaryDirectory(prefix="conductor-cost-") as folder:
-                share, report = measure(setting, conductor, load, folder)
+            share, report = measure(setting, binaries)
             shares[setting].append(share)
             print(f"round {number + 1} {setting}: {share:.2%} of a core, {report['requests_per_second']:.0f} requests/s, "
                   f"p50 {report['latency_p50_us']:.0f} us", flush=True)
@@ -156,7 +198,10 @@ def main():
     for setting, values in shares.items():
         print(f"{setting}: median {middle[setting]:.2%} of a core ({min(values):.2%} to {max(values):.2%}), "
               f"{middle[setting] / middle['off']:.3f} of off")
-    print(f"one open page: {middle['page'] - middle['off']:+.2%} of a core")
+    differences = page_differences(binaries)
+    error = 1.96 * statistics.stdev(differences) / math.sqrt(len(differences))
+    print(f"one open page: {statistics.mean(differences):+.2%} of a core, give or take {error:.2%} (95 %), "
+          f"median {statistics.median(differences):+.2%}, {len(differences)} pairs")
 
 
 if __name__ == "__main__":
