@@ -15,7 +15,7 @@ use routing::{
 };
 use tokenize::{Budget, CacheLimits, Chat, FilePaths, Model, Rendered, TokenizationCache, Tokens};
 
-use crate::trace_cases;
+use crate::{request_cases, trace_cases};
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
@@ -110,6 +110,24 @@ pub(crate) const CASES: &[Case] = &[
         "the notes of a request, and its spans, which the exporter's thread makes",
         20,
         trace_cases::exported,
+    ),
+    case(
+        "request-1k",
+        "a request of 1 KiB, with its client and its engine, by a native policy, traces off",
+        300,
+        |times| request_cases::requested(None, times),
+    ),
+    case(
+        "request-traces-0",
+        "the same with traces on and none sampled",
+        300,
+        |times| request_cases::requested(Some(0.0), times),
+    ),
+    case(
+        "request-traces-all",
+        "the same with every request sampled, and its spans encoded",
+        320,
+        |times| request_cases::requested(Some(1.0), times),
     ),
 ];
 

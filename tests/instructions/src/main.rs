@@ -9,6 +9,7 @@
 mod baseline;
 mod cases;
 mod count;
+mod request_cases;
 mod trace_cases;
 
 use std::env;

@@ -230,7 +230,14 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ),
     (
         "axum",
-        &["admin-pages", "dashboard", "indexer-api", "mock-engine", "proxy"],
+        &[
+            "admin-pages",
+            "dashboard",
+            "indexer-api",
+            "instructions",
+            "mock-engine",
+            "proxy",
+        ],
     ),
     (
         "hyper",
