@@ -122,6 +122,7 @@ def start_router(stack, binary, engines, collector):
     poll("the demo is ready", lambda: get(f"{admin}/readyz").get("ready"))
     file = pathlib.Path(poll("the demo names its file", lambda: traffic.demo_file(stack.log("conductor"))))
     write(file.parent / "policies/rig.wasm", POLICIES[0].read_bytes())
+    write(file.parent / "rig-targets.json", "[]")
     apply(file, traffic.configuration(file.read_text(), engines, collector.configuration(), vllm.configuration()), admin)
     return port, file
 

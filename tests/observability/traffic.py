@@ -99,6 +99,12 @@ url = "{urls[1]}"
 role = "decode"
 models = ["split"]
 
+# A source that lists no worker: for the metrics of sources.
+[discovery.rig]
+pool = "split"
+file-sd = "rig-targets.json"
+role = "decode"
+
 [policies.weighed.pipeline]
 scorers = [{{ feature = "load.prefill-tokens", weight = -1 }}]
 pick = "max"
