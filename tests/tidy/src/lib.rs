@@ -6,6 +6,7 @@ pub mod modules;
 pub mod parameters;
 pub mod paths;
 pub mod prose;
+pub mod settings;
 pub mod types;
 
 use std::fs;

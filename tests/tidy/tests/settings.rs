@@ -1,0 +1,161 @@
+//! The reference of the configuration: the page of the book is what the annotated file says.
+
+use std::fmt::Write;
+use std::{env, fs};
+
+use tidy::root;
+use tidy::settings::{Setting, SettingsTable, tables};
+
+const SOURCE: &str = "config/conductor.toml";
+const PAGE: &str = "host/docs/operation/configuration.md";
+const COLUMNS: usize = 118;
+
+/// Returns a text in lines of limited length. Code spans are not broken.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut line, mut is_code) = (String::new(), String::new(), false);
+    for word in text.split_whitespace() {
+        if !is_code && !line.is_empty() && line.len() + 1 + word.len() > COLUMNS {
+            let _ = writeln!(lines, "{line}");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_code ^= word.matches('`').count() % 2 == 1;
+    }
+    lines + &line
+}
+
+/// Returns a comment as Markdown: quoted words and file names become code, characters of Markdown are escaped.
+fn markdown(comment: &str) -> String {
+    let words = comment.split_whitespace().map(|word| {
+        let core = word.trim_matches(|c: char| matches!(c, '(' | ')' | ',' | '.' | ':' | ';'));
+        let is_code = core.starts_with('"') && core.ends_with('"') && core.len() > 1
+            || core.contains('/') && core.ends_with(".md")
+            || core.starts_with('[') && core.ends_with(']')
+            || core.contains(['*', '_', '<', '>']);
+        if is_code && !core.contains('`') && core.len() > 1 {
+            word.replace(core, &format!("`{core}`"))
+        } else {
+            word.to_owned()
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn entry(page: &mut String, table: &SettingsTable, path: &str, key: &Setting) {
+    let name = if path.is_empty() {
+        key.name.clone()
+    } else {
+        format!("{path}.{}", key.name)
+    };
+    let change = if key.needs_restart(table) {
+        "read at the start"
+    } else {
+        "live"
+    };
+    let default = if key.is_set && key.value.len() < COLUMNS - 30 {
+        format!("default `{}`", key.value)
+    } else if key.is_set {
+        "default in the file".to_owned()
+    } else if key.value.len() + name.len() <= 80 {
+        format!("absent by default, for example `{}`", key.value)
+    } else {
+        "absent by default".to_owned()
+    };
+    let facts = wrapped(&format!("{}, {default}; {change}.", key.kind()));
+    let _ = writeln!(page, "\n### `{name}`\n\n{facts}");
+    if !key.about.is_empty() {
+        let _ = writeln!(page, "\n{}", wrapped(&markdown(&key.about)));
+    }
+}
+
+/// Returns the tables, each header and each key once.
+fn merged(text: &str) -> Vec<SettingsTable> {
+    let mut all: Vec<SettingsTable> = Vec::new();
+    for table in tables(text) {
+        let Some(first) = all.iter_mut().find(|first| first.header == table.header) else {
+            all.push(table);
+            continue;
+        };
+        for key in table.keys {
+            if first.keys.iter().all(|known| known.name != key.name) {
+                first.keys.push(key);
+            }
+        }
+    }
+    all
+}
+
+fn reference(text: &str) -> String {
+    let mut page = "# Reference of the configuration\n\n    UPDATE_SETTINGS=1 cargo nextest run -p tidy reference_of_the_configuration\n\n\
+        The command writes this page from\n[config/conductor.toml](../../../config/conductor.toml), \
+        which has every key with its default.\n\
+        `conductor check` reports unknown keys, wrong types and values out of range with line and column.\n\n\
+        An edit of a `live` key applies to new requests at once ([reload](reload.md)).\n"
+        .to_owned();
+    for table in merged(text) {
+        let title = if table.header.is_empty() {
+            "Keys before the first table".to_owned()
+        } else {
+            format!("`{}`", table.header)
+        };
+        let _ = writeln!(page, "\n## {title}");
+        if !table.about.is_empty() {
+            let _ = writeln!(page, "\n{}", wrapped(&markdown(&table.about)));
+        }
+        let path = table.header.trim_matches(['[', ']']).to_owned();
+        for key in &table.keys {
+            entry(&mut page, &table, &path, key);
+        }
+    }
+    page
+}
+
+#[test]
+fn the_reference_of_the_configuration_is_what_the_annotated_file_says() {
+    let text = fs::read_to_string(root().join(SOURCE)).expect("the file is there");
+    let written = reference(&text);
+    let path = root().join(PAGE);
+    if env::var_os("UPDATE_SETTINGS").is_some() {
+        fs::write(&path, &written).expect("the page can be written");
+    }
+    let present = fs::read_to_string(&path).unwrap_or_default();
+    assert!(present == written, "run with UPDATE_SETTINGS=1 to write {PAGE}");
+}
+
+#[test]
+fn every_key_of_the_annotated_file_has_a_kind_and_a_meaning() {
+    let text = fs::read_to_string(root().join(SOURCE)).expect("the file is there");
+    let tables = merged(&text);
+    let keys: Vec<_> = tables
+        .iter()
+        .flat_map(|table| table.keys.iter().map(move |key| (table, key)))
+        .collect();
+    assert!(keys.len() > 200, "{} keys were found", keys.len());
+    let without: Vec<_> = keys
+        .iter()
+        .filter(|(table, key)| key.about.is_empty() && table.about.is_empty())
+        .map(|(table, key)| format!("{} {}", table.header, key.name))
+        .collect();
+    assert!(without.is_empty(), "write a comment for {without:?}");
+}
+
+#[test]
+fn keys_comments_and_marks_are_read() {
+    let found = tables(
+        "# About a.\n# (restart)\na = 1\n#b = \"2s\"\n\n# A table.\n#[x.y]\n# About c.\n#c = [1] # one\n",
+    );
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0].keys[0].about, "About a. (restart)");
+    assert!(found[0].keys.iter().all(|key| key.needs_restart(&found[0])));
+    assert_eq!(found[0].keys[1].kind(), "duration");
+    assert!(!found[0].keys[1].is_set);
+    assert_eq!((&*found[1].header, &*found[1].about), ("[x.y]", "A table."));
+    assert_eq!(
+        (&*found[1].keys[0].value, &*found[1].keys[0].about),
+        ("[1]", "one")
+    );
+    assert!(!found[1].keys[0].needs_restart(&found[1]));
+}
