@@ -8,6 +8,7 @@ use conductor::cli::{Cli, Command, CompilePolicyArgs, DemoArgs, ServeArgs};
 use conductor::start::{CONFIG_FILE, Start};
 use conductor::{demo, serve};
 use conductor_tools::{Exit, block_hashes, client_key, explain, policy, simulate};
+use operator_tools::commands;
 
 /// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each
 /// thread. A thread of its own does that (the feature `background_threads`): without it, an idle router keeps what it
@@ -34,6 +35,15 @@ fn main() -> ExitCode {
         Some(Command::Policy(args)) => policy::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
+        Some(Command::Status(args)) => commands::status(&args),
+        Some(Command::Top(args)) => commands::top(&args),
+        Some(Command::Workers(args)) => commands::workers(&args),
+        Some(Command::Feeds(args)) => commands::feeds(&args),
+        Some(Command::Trials(args)) => commands::trials(&args),
+        Some(Command::Requests(args)) => commands::requests(&args),
+        Some(Command::Reload(args)) => commands::reload(&args),
+        Some(Command::Drain(args)) => commands::drain(&args),
+        Some(Command::Resume(args)) => commands::resume(&args),
         Some(Command::ClientKey) => client_key::print(),
         Some(Command::Version) => {
             println!(

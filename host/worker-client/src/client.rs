@@ -6,13 +6,14 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::address::UrlError;
 use crate::authorization::Authorization;
+use crate::connection::WorkerBody;
 use crate::pool::{ConnectionPool, ConnectionsSpec};
 use crate::send::{OutgoingRequest, SendTimeouts};
 
@@ -172,6 +173,37 @@ impl WorkerClient {
                 path: path.to_owned(),
                 limit: self.limit,
             })
+        })
+    }
+
+    /// Sends a `GET` request and returns its response as soon as the head has arrived. The time limit ends there.
+    ///
+    /// # Errors
+    /// [`WorkerClientError`]. No status is an error.
+    pub async fn open(
+        &self,
+        path: &str,
+        mut headers: HeaderMap,
+    ) -> Result<Response<WorkerBody>, WorkerClientError> {
+        let target = PathAndQuery::try_from(path).map_err(|_| WorkerClientError::Path(path.to_owned()))?;
+        self.authorization.apply(&mut headers);
+        let request = OutgoingRequest {
+            method: &Method::GET,
+            target: &target,
+            headers: &headers,
+            rank: None,
+            once: false,
+            traceparent: None,
+            body: &Bytes::new(),
+        };
+        let timeouts = SendTimeouts {
+            connect: self.limit,
+            first_byte: self.limit,
+        };
+        let response = self.pool.query(request, timeouts).await;
+        response.map_err(|error| WorkerClientError::Forward {
+            path: path.to_owned(),
+            source: error.into(),
         })
     }
 

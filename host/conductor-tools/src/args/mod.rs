@@ -10,8 +10,6 @@ pub use self::policy::{
     BuildArgs, FeaturesArgs, GateArgs, IdleVerdict, InspectArgs, Language, ListArgs, NewArgs, PolicyArgs,
     PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs, SubjectArgs,
 };
-pub use self::remote::{
-    ChangePolicyArgs, DeployArgs, ExplainArgs, PromoteArgs, RouterArgs, StatusArgs, TrialArgs,
-};
+pub use self::remote::{DeployArgs, ExplainArgs, TrialArgs};
 pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName, ShareKind};
 pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};

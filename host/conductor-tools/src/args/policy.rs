@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{ChangePolicyArgs, DeployArgs, PromoteArgs, StatusArgs};
+use operator_tools::args::{ChangePolicyArgs, PromoteArgs, StatusArgs};
+
+use super::DeployArgs;
 
 /// Arguments of `policy`.
 #[derive(Debug, Args)]

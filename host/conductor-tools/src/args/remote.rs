@@ -1,68 +1,24 @@
-//! Arguments of the commands that query and change a running router, such as `conductor policy status`.
+//! Arguments of the commands that explain a request of a running router, or deploy a policy to it.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use operator_tools::args::RouterArgs;
 
 use super::GateArgs;
-
-/// Address of the router, and the output format.
-#[derive(Debug, Args)]
-pub struct RouterArgs {
-    /// Admin listener of the router. If it needs an admin key, set ADMIN_API_KEY.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
-    pub admin: String,
-
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `policy status`.
-#[derive(Debug, Args)]
-pub struct StatusArgs {
-    /// Name of the policy in the configuration [default: all].
-    pub name: Option<String>,
-
-    /// Router.
-    #[command(flatten)]
-    pub router: RouterArgs,
-}
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Request id: the `x-request-id` header of the answer.
-    #[arg(value_name = "REQUEST-ID")]
-    pub request: String,
+    #[arg(value_name = "REQUEST-ID", required_unless_present = "last")]
+    pub request: Option<String>,
 
-    /// Router.
-    #[command(flatten)]
-    pub router: RouterArgs,
-}
+    /// Explain the newest recorded request.
+    #[arg(long, conflicts_with = "request")]
+    pub last: bool,
 
-/// Arguments of `policy rollback` and `policy resume`.
-#[derive(Debug, Args)]
-pub struct ChangePolicyArgs {
-    /// Name of the policy in the configuration.
-    pub name: String,
-
-    /// Router.
-    #[command(flatten)]
-    pub router: RouterArgs,
-}
-
-/// Arguments of `policy promote` and `policy retract`.
-#[derive(Debug, Args)]
-pub struct PromoteArgs {
-    /// Name of the policy in the configuration.
-    pub name: String,
-
-    /// Number of the route, from 1; needed only if it is ambiguous.
-    #[arg(long, value_name = "N")]
-    pub route: Option<usize>,
-
-    /// Router.
+    /// Routers.
     #[command(flatten)]
     pub router: RouterArgs,
 }
@@ -114,7 +70,7 @@ pub struct DeployArgs {
     #[command(flatten)]
     pub gate: GateArgs,
 
-    /// Router.
+    /// Routers.
     #[command(flatten)]
     pub router: RouterArgs,
 }

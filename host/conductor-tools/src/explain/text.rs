@@ -6,7 +6,7 @@ use routing::Phase;
 use serde_json::Value;
 
 use super::page::{CallPage, CandidatePage, ExplainPage};
-use crate::policy::table::{Side, Table};
+use operator_tools::table::{Side, Table};
 
 /// Most candidates shown; `--json` has all.
 const MOST: usize = 32;

@@ -1,9 +1,10 @@
 //! Dispatch of the commands of `conductor policy`.
 
-use super::{bench, build, check, features, inspect, list, project, replay};
+use operator_tools::commands::policies;
+
+use super::{bench, build, check, deploy, features, inspect, list, project, replay};
+use crate::Exit;
 use crate::args::{PolicyArgs, PolicyCommand};
-use crate::remote::deploy;
-use crate::{Exit, remote};
 
 /// Runs a command of `conductor policy`.
 ///
@@ -19,11 +20,11 @@ pub fn run(args: &PolicyArgs) -> anyhow::Result<Exit> {
         PolicyCommand::Features(args) => features::run(args),
         PolicyCommand::List(args) => list::run(args),
         PolicyCommand::Replay(args) => replay::run(args),
-        PolicyCommand::Status(args) => remote::status(args),
-        PolicyCommand::Rollback(args) => remote::roll_back(args),
-        PolicyCommand::Resume(args) => remote::resume(args),
+        PolicyCommand::Status(args) => policies::status(args),
+        PolicyCommand::Rollback(args) => policies::roll_back(args),
+        PolicyCommand::Resume(args) => policies::resume(args),
         PolicyCommand::Deploy(args) => deploy::deploy(args),
-        PolicyCommand::Promote(args) => deploy::promote(args),
-        PolicyCommand::Retract(args) => deploy::retract(args),
+        PolicyCommand::Promote(args) => policies::promote(args),
+        PolicyCommand::Retract(args) => policies::retract(args),
     }
 }

@@ -10,10 +10,10 @@ use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
 use super::parameters::ParameterRow;
 use super::settings::GivenSettings;
-use super::table::{micros, size};
 use super::{engine, parameters, print, settings};
 use crate::args::InspectArgs;
 use crate::{Exit, UsageError};
+use operator_tools::units::{micros, size};
 
 /// Runs `conductor policy inspect`.
 ///

@@ -8,12 +8,13 @@ use policy_runtime::{Interview, PolicyEngine, PolicySettings};
 use serde::Serialize;
 
 use super::component::ComponentFile;
-use super::table::{Side, Table, size};
 use super::{engine, print};
 use crate::args::ListArgs;
 use crate::{Exit, UsageError};
 use local_files::policy_folder::{misnamed_in, policies_in};
 use observability::error_chain;
+use operator_tools::table::{Side, Table};
+use operator_tools::units::size;
 use policy_store::builtin::{BUILTINS, DEFAULT};
 
 /// Lists them.

@@ -8,6 +8,7 @@ mod build;
 mod check;
 mod command;
 pub(crate) mod component;
+mod deploy;
 mod diagnostic;
 mod features;
 mod inspect;
@@ -17,7 +18,6 @@ mod progress;
 mod project;
 mod replay;
 mod settings;
-pub(crate) mod table;
 mod templates;
 mod upload;
 
@@ -26,12 +26,11 @@ use std::fmt::Display;
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use serde::Serialize;
 
-pub(crate) use self::check::check as check_policy;
 pub(crate) use self::replay::{Lines as LogLines, LogError};
 pub use self::replay::{ReplayError, ReplayedCall, replay_call};
 
 pub use self::command::run;
-pub(crate) use self::component::{ComponentFile, ComponentFileError};
+pub(crate) use self::component::ComponentFileError;
 pub use self::upload::{ScenarioResult, UploadCheck, UploadProblem, UploadedComponent, check_upload};
 use crate::print;
 

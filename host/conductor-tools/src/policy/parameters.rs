@@ -4,7 +4,7 @@ use policy_runtime::Parameter;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::table::{Side, Table};
+use operator_tools::table::{Side, Table};
 
 /// Row of one parameter.
 #[derive(Debug, Serialize)]

@@ -6,7 +6,7 @@ use simulator::Breakdown;
 
 use super::figures::Unit;
 use super::report::ReportRow;
-use crate::policy::table::{Side, Table};
+use operator_tools::table::{Side, Table};
 
 /// Table with a row for each policy.
 #[derive(Debug)]

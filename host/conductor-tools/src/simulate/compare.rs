@@ -9,7 +9,7 @@ use super::estimate::Estimate;
 use super::figures::{FIGURES, Figure, Unit};
 use super::grid::{Grid, Made, SimulationRun};
 use super::verdict::{ComparisonVerdict, judged};
-use crate::policy::table::{Side, Table};
+use operator_tools::table::{Side, Table};
 
 /// A policy beside the baseline, at one speed.
 #[derive(Debug, Serialize)]

@@ -14,7 +14,7 @@ use super::grid::{Grid, Made, SimulationRun};
 use super::html::Curves;
 use super::recorded::RecordedReport;
 use super::setting::SettingReport;
-use crate::policy::table::{Side, Table};
+use operator_tools::table::{Side, Table};
 
 /// Note on predictions that a policy must not lower by fetches once more.
 const FETCHES_IN_COSTS: &str = "The predicted prefill times contain fetched prefixes (--costs exact or wrong, with --fetch). \

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use conductor_tools::args::{BlockHashesArgs, ExplainArgs, PolicyArgs, SimulateArgs};
 use mooncake_compat::fleet_flags::{FLEET_GROUP, FleetArgs};
+use operator_tools::args::{
+    DrainArgs, DrainWaitArgs, FleetStatusArgs, PageArgs, ReloadArgs, RequestsArgs, TopArgs, WorkersArgs,
+};
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
@@ -53,6 +56,24 @@ pub enum Command {
     ///
     /// Available for the last recorded requests and for requests with the header `x-conductor-explain: 1`.
     Explain(ExplainArgs),
+    /// Show the fleet of running routers: pools, routes, rates, workers out of service, warnings.
+    Status(FleetStatusArgs),
+    /// Show pools, the busiest workers and the latest changes of running routers, live.
+    Top(TopArgs),
+    /// Show the workers of running routers with their state, load and KV cache.
+    Workers(WorkersArgs),
+    /// Show the KV event feeds of running routers.
+    Feeds(PageArgs),
+    /// Show the canaries and shadows of running routers, compared with the policies of their routes.
+    Trials(PageArgs),
+    /// List the recorded requests of running routers, or follow those that end.
+    Requests(RequestsArgs),
+    /// Make running routers read their configuration and policies again. Exit code 1 if one refuses.
+    Reload(ReloadArgs),
+    /// Give a worker of running routers no new requests. It finishes those that it has.
+    Drain(DrainWaitArgs),
+    /// Give a drained worker requests again.
+    Resume(DrainArgs),
     /// Simulate policies on a trace of requests and a model of a cluster, and compare the results.
     Simulate(Box<SimulateArgs>),
     /// Generate an API key for a client: prints the key, and its hash for `key-sha256` of `[clients.NAME]`.

@@ -14,10 +14,10 @@ use self::clock::{Bout, Timing, time_in_turns};
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
 use super::progress::CheckProgress;
-use super::table::{Side, Table};
 use super::{engine, print, settings};
 use crate::args::SubjectArgs;
 use crate::{Exit, UsageError};
+use operator_tools::table::{Side, Table};
 use policy_store::builtin::{self, Builtin};
 
 /// Fleets of so many candidates.

@@ -16,9 +16,9 @@ use self::compile::{CompileError, Compiled, compile};
 use super::check::{CheckReport, check};
 use super::component::ComponentFile;
 use super::print;
-use super::table::size;
 use crate::args::BuildArgs;
 use crate::{Exit, UsageError};
+use operator_tools::units::size;
 
 /// No component could be built.
 #[derive(Debug, Error)]

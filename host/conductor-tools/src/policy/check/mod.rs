@@ -13,10 +13,10 @@ pub(super) use self::report::explain_outcome;
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
 use super::progress::CheckProgress;
-use super::table::{size, time};
 use super::{engine, print, settings};
 use crate::args::{GateArgs, IdleVerdict, PolicyCheckArgs, SettingsArgs};
 use crate::{Exit, UsageError};
+use operator_tools::units::{size, time};
 
 /// Divisor of the CPU budget. A call that takes at least that part of it is reported.
 const MUCH_OF_THE_BUDGET: u32 = 2;

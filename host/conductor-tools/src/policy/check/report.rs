@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use super::super::component::ComponentFile;
 use super::super::diagnostic::{Diagnostic, Severity};
-use super::super::table::{Side, Table, micros, size, time};
 use crate::Exit;
+use operator_tools::table::{Side, Table};
+use operator_tools::units::{micros, size, time};
 
 /// The whole of it.
 #[derive(Debug, Serialize)]

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use simulator::{Outcome, Quantiles, Recording, RunSpec};
 
-use crate::policy::table::{Side, Table};
 use crate::simulate::contestant::Contestant;
+use operator_tools::table::{Side, Table};
 
 /// The two, of the requests that have both.
 #[derive(Debug, Clone, Serialize)]

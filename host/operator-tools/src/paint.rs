@@ -11,6 +11,12 @@ pub fn on_stderr() -> bool {
     is_coloured(std::io::stderr().is_terminal(), no_color().as_deref())
 }
 
+/// Returns true if standard output is coloured.
+#[must_use]
+pub fn on_stdout() -> bool {
+    is_coloured(std::io::stdout().is_terminal(), no_color().as_deref())
+}
+
 /// Returns the style of standard error.
 #[must_use]
 pub fn of_stderr() -> Paint {
@@ -20,10 +26,7 @@ pub fn of_stderr() -> Paint {
 /// Returns the style of standard output.
 #[must_use]
 pub fn of_stdout() -> Paint {
-    paint(is_coloured(
-        std::io::stdout().is_terminal(),
-        no_color().as_deref(),
-    ))
+    paint(on_stdout())
 }
 
 fn no_color() -> Option<OsString> {

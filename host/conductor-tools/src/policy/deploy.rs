@@ -1,9 +1,9 @@
-//! `conductor policy deploy`, `promote` and `retract`: a policy on its way into service at a running router, step by
-//! step.
+//! `conductor policy deploy`: a policy on its way into service at a running router, step by step.
 //!
 //! `deploy` checks the component, puts it into the policy folder, which the router and this command share, waits until
 //! the router has loaded these very bytes, and then has it tried out. No code goes over HTTP.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,15 +11,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use conductor_config::check_policy_name;
-use http::Method;
+use operator_tools::admin::{AdminClient, RemoteError, RouterSet};
+use operator_tools::commands::policies::begin_trial;
+use policy_store::builtin;
 use serde_json::{Value, json};
 use thiserror::Error;
+use tokio::time::sleep;
 
-use crate::args::{DeployArgs, PromoteArgs, RouterArgs, SettingsArgs};
-use crate::policy::{ComponentFile, check_policy};
-use crate::remote::{RemoteError, ask, ask_with, in_a_path, print};
+use super::check::check as check_policy;
+use super::component::ComponentFile;
+use crate::args::{DeployArgs, SettingsArgs};
 use crate::{Exit, UsageError};
-use policy_store::builtin;
 
 /// Maximum time for the router to load a file.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,65 +81,36 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
         eprint!("{report}");
         return Ok(Exit::Failure);
     }
-    let page = match ask(&args.router, Method::GET, "/admin/policies") {
-        Ok(page) => page,
-        Err(error) if is_away(&error) => return by_hand(args, &subject, &error),
-        Err(error) => return Err(error),
-    };
-    let folder = folder_of(args, &page)?;
-    check_place(&name, &page, args.policy_dir.is_none().then_some(&*folder))?;
-    let file = put(&folder, &name, &subject.bytes)?;
-    eprintln!("{name}: waiting until the router has loaded {}", file.display());
-    wait_for(&args.router, &name, &subject.sha256(), &file)?;
+    let routers = RouterSet::of(&args.router)?;
+    let mut pages = Vec::new();
+    for answer in routers.every(|client| client.get("/admin/policies")) {
+        match answer.page {
+            Ok(page) => pages.push(page),
+            Err(error) if error.is_away() => return Ok(by_hand(args, &subject, &error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // Routers of one machine may share a folder.
+    let mut folders = BTreeSet::new();
+    for page in &pages {
+        let folder = folder_of(args, page)?;
+        check_place(&name, page, args.policy_dir.is_none().then_some(&*folder))?;
+        folders.insert(folder);
+    }
+    for folder in &folders {
+        let file = put(folder, &name, &subject.bytes)?;
+        eprintln!("{name}: waiting until the router has loaded {}", file.display());
+    }
+    for (client, page) in routers.clients().iter().zip(&pages) {
+        let file = folder_of(args, page)?.join(format!("{name}.wasm"));
+        routers.wait(wait_for(client, &name, &subject.sha256(), &file))?;
+    }
     let (action, mut body) = match args.trial.canary {
         Some(percent) => ("canary", json!({ "percent": percent })),
         None => ("shadow", json!({ "sample": args.sample })),
     };
     body["route"] = json!(args.route);
-    change(&args.router, &name, action, &body)
-}
-
-/// Makes a candidate the policy of its route.
-pub(crate) fn promote(args: &PromoteArgs) -> Result<Exit> {
-    change(
-        &args.router,
-        &args.name,
-        "promote",
-        &json!({ "route": args.route }),
-    )
-}
-
-/// Ends what was done with a policy over HTTP.
-pub(crate) fn retract(args: &PromoteArgs) -> Result<Exit> {
-    change(
-        &args.router,
-        &args.name,
-        "retract",
-        &json!({ "route": args.route }),
-    )
-}
-
-fn change(router: &RouterArgs, name: &str, action: &str, body: &Value) -> Result<Exit> {
-    let path = format!("/admin/policies/{}/{action}", in_a_path(name));
-    let answer = ask_with(router, Method::POST, &path, body)?;
-    print(router, &answer, &show(&answer))
-}
-
-fn show(answer: &Value) -> String {
-    let mut shown = format!("{}\n", answer["message"].as_str().unwrap_or("done"));
-    let overrides = answer["overrides"].as_array().into_iter().flatten();
-    let route = &answer["route"];
-    for lines in overrides.filter(|shown| shown["route"] == *route) {
-        let toml = lines["toml"].as_str().unwrap_or_default();
-        shown += &format!("write this into route {route} of the configuration file:\n");
-        // Line breaks of a page are spelt out, as its other control characters are.
-        let toml = toml.split("\\n").flat_map(str::lines);
-        shown.extend(toml.map(|line| format!("    {line}\n")));
-        if lines["kept"] == false {
-            shown += "until then it is lost when the router ends: without `policy-state` of [server] it is not saved\n";
-        }
-    }
-    shown
+    begin_trial(&args.router, &name, action, &body)
 }
 
 fn check_name(name: &str) -> Result<(), DeployError> {
@@ -150,15 +123,9 @@ fn check_name(name: &str) -> Result<(), DeployError> {
     })
 }
 
-/// Returns whether no router could be reached.
-fn is_away(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<RemoteError>();
-    error.is_some_and(|error| matches!(error, RemoteError::Request { .. } | RemoteError::Timeout(_)))
-}
-
 /// Returns the steps that are left to do by hand if no router can be reached.
-fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &anyhow::Error) -> Result<Exit> {
-    eprintln!("{error:#}");
+fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &RemoteError) -> Exit {
+    eprintln!("{error}");
     let name = &subject.name;
     match &args.policy_dir {
         Some(folder) => {
@@ -186,7 +153,7 @@ fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &anyhow::Error) ->
                 .for_each(|sample| println!("shadow-sample = {sample}"));
         }
     }
-    Ok(Exit::Failure)
+    Exit::Failure
 }
 
 fn folder_of(args: &DeployArgs, page: &Value) -> Result<PathBuf, DeployError> {
@@ -250,10 +217,10 @@ fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, DeployError> 
 }
 
 /// Waits until the router has these bytes under that name.
-fn wait_for(router: &RouterArgs, name: &str, sha256: &str, file: &Path) -> Result<()> {
+async fn wait_for(client: &AdminClient, name: &str, sha256: &str, file: &Path) -> Result<()> {
     let began = Instant::now();
     loop {
-        let page = ask(router, Method::GET, "/admin/policies")?;
+        let page = client.get("/admin/policies").await?;
         let policies = page["policies"].as_array().into_iter().flatten();
         let known = policies.clone().find(|policy| policy["name"] == name);
         let known = known.cloned().unwrap_or_default();
@@ -272,7 +239,7 @@ fn wait_for(router: &RouterArgs, name: &str, sha256: &str, file: &Path) -> Resul
             }
             .into());
         }
-        std::thread::sleep(PAUSE);
+        sleep(PAUSE).await;
     }
 }
 

@@ -1,0 +1,268 @@
+//! The commands that show and change running routers, against routers in this process.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use harness::{Fleet, TestRouter, route_all};
+use serde_json::{Value, json};
+
+/// Result of a run of the binary.
+#[derive(Debug)]
+struct Run {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Run {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    fn good(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout
+    }
+
+    #[track_caller]
+    fn json(self) -> Value {
+        serde_json::from_str(&self.good()).unwrap()
+    }
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+    command.args(args);
+    command.env_remove("ADMIN_API_KEY").env_remove("CONDUCTOR_ADMIN");
+    command
+}
+
+/// Runs the binary beside the routers, which live in this process.
+async fn run(mut command: Command) -> Run {
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+    Run::of(output.await.unwrap())
+}
+
+/// Runs a command at a router.
+async fn at(router: &TestRouter, args: &[&str]) -> Run {
+    let mut command = command(args);
+    command.args(["--admin", router.admin.base()]);
+    run(command).await
+}
+
+async fn fleet() -> Fleet {
+    let fleet = Fleet::start(2, |number, config| {
+        config.seed = number as u64;
+        config.time_scale = 100.0;
+    });
+    fleet.await.unwrap()
+}
+
+async fn router(fleet: &Fleet) -> TestRouter {
+    let toml = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
+    TestRouter::start(&toml).await.unwrap()
+}
+
+/// Sends a request.
+async fn send(router: &TestRouter) {
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let body = json!({ "model": "mock", "messages": messages, "max_tokens": 1 });
+    let answer = router.client.post("/v1/chat/completions", &body).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+/// Waits until the router has recorded the end of so many requests.
+async fn recorded(router: &TestRouter, count: usize) {
+    router
+        .admin_shows("/admin/requests", "the requests have ended", |page| {
+            let requests = page["requests"].as_array().unwrap();
+            requests
+                .iter()
+                .filter(|request| request["outcome"] == "complete")
+                .count()
+                == count
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn the_fleet_is_shown_as_tables_and_as_json() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    let status = at(&router, &["status"]).await.good();
+    for part in ["ready", "conductor.toml", "2/2", "round-robin"] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
+    assert!(
+        !status.contains('\u{1b}'),
+        "no colours but on terminals: {status}"
+    );
+    let page = at(&router, &["status", "--output", "json"]).await.json();
+    assert_eq!(page["pools"][0]["workers"].as_array().unwrap().len(), 2);
+    assert_eq!(page["ready"], true, "{page}");
+
+    let workers = at(&router, &["workers"]).await.good();
+    assert_eq!(workers.lines().count(), 3, "{workers}");
+    let workers = at(&router, &["workers", "--pool", "none"]).await.good();
+    assert_eq!(workers, "none\n");
+    let feeds = at(&router, &["feeds"]).await.good();
+    assert!(feeds.contains("tcp://"), "{feeds}");
+    let trials = at(&router, &["trials"]).await.good();
+    assert_eq!(trials, "canaries\nnone\n\nshadows\nnone\n");
+}
+
+#[tokio::test]
+async fn live_commands_show_it_again_until_a_count() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    let watched = at(
+        &router,
+        &["status", "--watch", "--interval", "0.1", "--count", "2"],
+    )
+    .await;
+    assert_eq!(watched.good().matches("generation").count(), 2);
+    let top = at(&router, &["top", "--count", "2"]).await.good();
+    assert!(
+        top.contains("ready, generation 1") && top.contains("hit ratio"),
+        "{top}"
+    );
+    let events = at(&router, &["top", "--count", "1", "--json"]).await.json();
+    assert_eq!(events["full"], true, "{events}");
+}
+
+#[tokio::test]
+async fn several_routers_are_one_table_and_one_that_is_away_is_named() {
+    let fleet = fleet().await;
+    let (one, other) = (router(&fleet).await, router(&fleet).await);
+    let both = format!("{},{}", one.admin.base(), other.admin.base());
+    let mut workers = command(&["workers"]);
+    workers.env("CONDUCTOR_ADMIN", &both);
+    let workers = run(workers).await.good();
+    assert_eq!(workers.lines().count(), 5, "{workers}");
+    for router in [&one, &other] {
+        let address = router.admin.base().trim_start_matches("http://");
+        assert_eq!(workers.matches(address).count(), 2, "{workers}");
+    }
+
+    let away = other.admin.base().to_owned();
+    other.stop().await.unwrap();
+    let shown = at(&one, &["status", "--json", "--admin", &away]).await;
+    assert_eq!(shown.code, 1, "{shown:?}");
+    for part in [&*away, "refused", "admin-listen", "CONDUCTOR_ADMIN"] {
+        assert!(shown.stderr.contains(part), "{part}: {shown:?}");
+    }
+    let pages: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(pages.as_array().unwrap().len(), 2, "{pages}");
+    let text = at(&one, &["status", "--admin", &away]).await;
+    assert!(text.stdout.contains("2/2"), "{text:?}");
+}
+
+#[tokio::test]
+async fn requests_are_listed_followed_and_the_last_is_explained() {
+    let fleet = fleet().await;
+    let toml = format!(
+        "[record]\nexplain-sample = 1.0\n{}{}",
+        fleet.workers_toml(),
+        route_all("round-robin")
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    let none = at(&router, &["explain", "--last"]).await;
+    assert_eq!(none.code, 1, "{none:?}");
+    assert!(none.stderr.contains("[record]"), "{none:?}");
+    for _ in 0..2 {
+        send(&router).await;
+    }
+    recorded(&router, 2).await;
+    let list = at(&router, &["requests"]).await.good();
+    assert_eq!(list.lines().count(), 3, "{list}");
+    let list = at(&router, &["requests", "--outcome", "unreachable"])
+        .await
+        .good();
+    assert_eq!(list, "none\n");
+    let followed = at(&router, &["requests", "--follow", "-n", "2"]).await.good();
+    assert_eq!(followed.matches("complete").count(), 2, "{followed}");
+    let rows = at(&router, &["requests", "--follow", "-n", "1", "--json"])
+        .await
+        .json();
+    assert_eq!(rows["outcome"], "complete", "{rows}");
+    let explained = at(&router, &["explain", "--last"]).await.good();
+    assert!(explained.contains("round-robin"), "{explained}");
+}
+
+#[tokio::test]
+async fn a_worker_is_drained_and_resumed() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    let unknown = at(&router, &["drain", "w9"]).await;
+    assert_eq!(unknown.code, 1, "{unknown:?}");
+    assert!(unknown.stderr.contains("chat/w0"), "{unknown:?}");
+    let drained = at(&router, &["drain", "w0", "--wait", "--reason", "a new driver"]).await;
+    assert!(drained.stderr.contains("no requests"), "{drained:?}");
+    assert_eq!(drained.code, 0, "{drained:?}");
+    let state = |page: &Value, state: &str| {
+        let overlays = page["overlays"].as_array().unwrap();
+        overlays.iter().any(|overlay| overlay["kind"] == state)
+    };
+    router
+        .admin_shows("/status", "it drains", |page| state(page, "drain"))
+        .await;
+    let changes = router.admin("/admin/changes").await.unwrap();
+    assert_eq!(changes["changes"][0]["by"], "a new driver", "{changes}");
+    at(&router, &["resume", "chat/w0"]).await.good();
+    router
+        .admin_shows("/status", "it gets requests again", |page| !state(page, "drain"))
+        .await;
+}
+
+#[tokio::test]
+async fn a_reload_prints_changes_or_the_problems_of_the_file() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    let same = at(&router, &["reload"]).await.good();
+    assert!(same.contains("unchanged"), "{same}");
+    let broken = format!("[server]\nlistne = 1\n{}", fleet.workers_toml());
+    std::fs::write(router.path("conductor.toml"), broken).unwrap();
+    let refused = at(&router, &["reload"]).await;
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused.stdout.contains("unknown-key") && refused.stdout.contains(":2:1: "),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_admin_key_is_read_from_a_file_or_the_environment() {
+    let fleet = fleet().await;
+    let toml = format!(
+        "admin-api-key = {{ file = \"admin.key\" }}\n{}{}",
+        fleet.workers_toml(),
+        route_all("round-robin")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("admin.key");
+    std::fs::write(&key, "secret-secret\n").unwrap();
+    let toml = toml.replace("admin.key", key.to_str().unwrap());
+    let router = TestRouter::start(&toml).await.unwrap();
+    let without = at(&router, &["reload"]).await;
+    assert_eq!(without.code, 1, "{without:?}");
+    assert!(without.stdout.contains("ADMIN_API_KEY"), "{without:?}");
+    at(&router, &["reload", "--admin-key-file", path(&key)])
+        .await
+        .good();
+    let mut by_variable = command(&["reload", "--admin", router.admin.base()]);
+    by_variable.env("ADMIN_API_KEY", "secret-secret");
+    run(by_variable).await.good();
+    let verbose = at(&router, &["reload", "-v", "--admin-key-file", path(&key)]).await;
+    assert!(verbose.stderr.contains("/admin/reload: 200"), "{verbose:?}");
+    assert!(!verbose.stderr.contains("secret-secret"), "{verbose:?}");
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

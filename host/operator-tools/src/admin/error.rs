@@ -1,0 +1,102 @@
+//! Failures to reach a router, and its refusals.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::InvalidHeaderValue;
+use local_files::ADMIN_API_KEY;
+use serde_json::Value;
+use thiserror::Error;
+
+/// Failure to reach a router, or its refusal.
+#[derive(Debug, Error)]
+pub enum RemoteError {
+    /// The router is not reachable.
+    #[error("failed to reach the router at `{url}`: {cause}; {fix}")]
+    Unreachable {
+        /// Address.
+        url: String,
+        /// Cause.
+        cause: String,
+        /// Cure.
+        fix: &'static str,
+    },
+    /// The router did not answer in time.
+    #[error("failed to query the router: no answer of `{url}` within {limit:?}; {RUNS}")]
+    Timeout {
+        /// Address of the page.
+        url: String,
+        /// The time limit.
+        limit: Duration,
+    },
+    /// The address is malformed.
+    #[error("failed to use the address `{url}` of a router: {cause}; write it like http://127.0.0.1:8081")]
+    Address {
+        /// Address.
+        url: String,
+        /// Cause.
+        cause: String,
+    },
+    /// The key cannot be sent.
+    #[error("failed to send the admin key: no header can carry it")]
+    Key(#[source] InvalidHeaderValue),
+    /// The file of the key cannot be read.
+    #[error("failed to read the admin key from `{}`", path.display())]
+    KeyFile {
+        /// File.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The router refuses.
+    #[error("the router at `{router}` refused: {message} ({status}){}", key_hint(*status))]
+    Refused {
+        /// Address of the router.
+        router: String,
+        /// Status.
+        status: StatusCode,
+        /// Reason.
+        message: String,
+        /// The answer's page.
+        page: Box<Value>,
+    },
+    /// The answer is not that of a router's admin page.
+    #[error("failed to understand the answer of `{url}`: {cause}; is that the admin listener of a router?")]
+    Answer {
+        /// Address of the page.
+        url: String,
+        /// Cause.
+        cause: String,
+    },
+    /// The event stream ended.
+    #[error("lost the event stream of `{url}`: {cause}")]
+    Stream {
+        /// Address of the page.
+        url: String,
+        /// Cause.
+        cause: String,
+    },
+}
+
+/// Cure if nothing listens at an address.
+pub(super) const RUNS: &str = "check that it runs, and name its admin listener (`admin-listen` of [server]) with --admin or CONDUCTOR_ADMIN";
+/// Cure if the connection fails otherwise.
+pub(super) const ADDRESS: &str = "name its admin listener with --admin or CONDUCTOR_ADMIN";
+
+fn key_hint(status: StatusCode) -> String {
+    match status {
+        StatusCode::UNAUTHORIZED => format!("; set {ADMIN_API_KEY}, or name a file with --admin-key-file"),
+        _ => String::new(),
+    }
+}
+
+impl RemoteError {
+    /// Returns whether no router was reached.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+}

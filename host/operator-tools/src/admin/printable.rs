@@ -1,0 +1,59 @@
+//! Text of other programs, made fit for a terminal.
+
+use serde_json::Value;
+
+/// Member with lines of a configuration. Its line breaks stay.
+const LINES: &str = "toml";
+
+/// Returns the page with every control character spelt out. Clients choose ids and models, and may put control
+/// sequences into them.
+#[must_use]
+pub fn printable(page: Value) -> Value {
+    match page {
+        Value::String(text) => Value::String(spelt_out(text, false)),
+        Value::Array(items) => items.into_iter().map(printable).collect(),
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, member)| match member {
+                Value::String(text) if name == LINES => (name, Value::String(spelt_out(text, true))),
+                member => (spelt_out(name, false), printable(member)),
+            })
+            .collect(),
+        plain => plain,
+    }
+}
+
+fn spelt_out(text: String, has_lines: bool) -> String {
+    let is_spelt = |character: char| character.is_control() && !(has_lines && character == '\n');
+    if !text.contains(is_spelt) {
+        return text;
+    }
+    let spelt = |character: char| match is_spelt(character) {
+        true => character.escape_default().to_string(),
+        false => character.into(),
+    };
+    text.chars().map(spelt).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_page_cannot_make_a_terminal_obey() {
+        let page = json!({ "model": ["m\u{1b}[31m\nfake"], "plain": "caf\u{e9}", "a\u{1b}": 1 });
+        let expected = json!({ "model": ["m\\u{1b}[31m\\nfake"], "plain": "caf\u{e9}", "a\\u{1b}": 1 });
+        assert_eq!(printable(page), expected);
+    }
+
+    #[test]
+    fn lines_of_a_configuration_stay_lines() {
+        let page = json!({ "toml": "policy = \"a\\n\"\nx = 1\u{1b}[2J" });
+        assert_eq!(
+            printable(page),
+            json!({ "toml": "policy = \"a\\n\"\nx = 1\\u{1b}[2J" })
+        );
+    }
+}

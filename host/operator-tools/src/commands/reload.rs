@@ -1,0 +1,123 @@
+//! `conductor reload`: routers read their configuration and policies again.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::fleet_table::{items, short};
+use crate::Exit;
+use crate::admin::{RemoteError, RouterAnswer, RouterSet};
+use crate::args::ReloadArgs;
+use crate::units::text;
+
+/// Runs `conductor reload`.
+///
+/// # Errors
+/// If no router can be queried, or the output cannot be written.
+pub fn reload(args: &ReloadArgs) -> Result<Exit> {
+    let routers = RouterSet::of(&args.router)?;
+    let answers = routers.every(|client| client.post("/admin/reload", None));
+    let text: String = answers.iter().map(show).collect();
+    if routers.is_json() {
+        return routers.print(&answers, &text);
+    }
+    // A refusal is text too: it has the problems of the file.
+    print!("{text}");
+    let is_failed = answers.iter().any(|answer| answer.page.is_err());
+    Ok(if is_failed { Exit::Failure } else { Exit::Success })
+}
+
+fn show(answer: &RouterAnswer) -> String {
+    let router = short(&answer.router);
+    match &answer.page {
+        Ok(page) => format!("{router}: {}", outcome(page)),
+        Err(RemoteError::Refused { message, page, .. }) if page["problems"].is_array() => {
+            format!("{router}: {message}\n{}", problems(page))
+        }
+        Err(error) => format!("{error}\n"),
+    }
+}
+
+fn outcome(page: &Value) -> String {
+    let mut shown = format!("{}, generation {}\n", text(&page["outcome"]), page["generation"]);
+    for (name, change) in page["changes"].as_object().into_iter().flatten() {
+        let change = match change {
+            Value::Array(names) => names.iter().map(text).collect::<Vec<_>>().join(", "),
+            other => text(other),
+        };
+        let _ = writeln!(shown, "  {}: {change}", name.replace('_', " "));
+    }
+    let awaited: Vec<String> = items(&page["awaits"]).map(text).collect();
+    if !awaited.is_empty() {
+        let _ = writeln!(
+            shown,
+            "  waits until these policies are compiled: {}",
+            awaited.join(", ")
+        );
+    }
+    let restart: Vec<String> = items(&page["needs_restart"]).map(text).collect();
+    if !restart.is_empty() {
+        let _ = writeln!(shown, "  needs a restart: {}", restart.join(", "));
+    }
+    shown
+}
+
+fn problems(page: &Value) -> String {
+    let source = text(&page["source"]);
+    let line = |problem: &Value| {
+        let help = problem["help"].as_str().map(|help| format!("; {help}"));
+        format!(
+            "  {}[{}]: {source}:{}:{}: {}{}\n",
+            text(&problem["severity"]),
+            text(&problem["code"]),
+            problem["line"],
+            problem["column"],
+            text(&problem["message"]),
+            help.unwrap_or_default(),
+        )
+    };
+    items(&page["problems"]).map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(page: Result<Value, RemoteError>) -> RouterAnswer {
+        let router = "http://a:1".to_owned();
+        RouterAnswer { router, page }
+    }
+
+    #[test]
+    fn an_applied_reload_lists_the_changes_and_what_needs_a_restart() {
+        let page = json!({
+            "outcome": "applied", "generation": 4, "changes": { "pools_added": ["b"] }, "needs_restart": ["listen"],
+        });
+        let expected = "a:1: applied, generation 4\n  pools added: b\n  needs a restart: listen\n";
+        assert_eq!(show(&answer(Ok(page))), expected);
+    }
+
+    #[test]
+    fn a_refused_reload_lists_the_problems_with_their_places() {
+        let page = json!({
+            "source": "conductor.toml",
+            "problems": [{
+                "code": "unknown-key", "severity": "error", "line": 2, "column": 1, "message": "unknown key `listne`",
+                "help": "did you mean `listen`?",
+            }],
+        });
+        let refused = RemoteError::Refused {
+            router: "http://a:1".to_owned(),
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            message: "the configuration is refused".to_owned(),
+            page: Box::new(page),
+        };
+        let expected = "a:1: the configuration is refused\n  \
+            error[unknown-key]: conductor.toml:2:1: unknown key `listne`; did you mean `listen`?\n";
+        assert_eq!(show(&answer(Err(refused))), expected);
+    }
+}

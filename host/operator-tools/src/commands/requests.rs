@@ -1,0 +1,366 @@
+//! `conductor requests`: the recorded requests, and with `--follow` those that end.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use anyhow::Result;
+use futures_util::future::select_all;
+use serde_json::Value;
+use tokio::signal::ctrl_c;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::fleet_table::{FleetTable, TableLook, items, pages, short};
+use crate::Exit;
+use crate::admin::{AdminClient, RemoteError, RouterAnswer, RouterSet, in_a_path};
+use crate::args::{RequestFilterArgs, RequestsArgs, RouterArgs};
+use crate::paint;
+use crate::table::{Side, TableCell, Tone};
+use crate::units::{UNKNOWN, number, seconds, text};
+
+/// Requests of a list unless the command line has a number.
+const USUAL_COUNT: u16 = 20;
+/// Most requests of one page.
+const PAGE: u16 = 200;
+/// Requests that a follower remembers, so that it prints each once.
+const REMEMBERED: usize = 10_000;
+/// Pause before a lost stream is opened again.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// Rows in wait for the output.
+const WAITING: usize = 256;
+
+/// Runs `conductor requests`.
+///
+/// # Errors
+/// If no router can be queried, or the output cannot be written.
+pub fn requests(args: &RequestsArgs) -> Result<Exit> {
+    let routers = RouterSet::of(&args.router)?;
+    if args.follow {
+        return follow(&routers, args);
+    }
+    let path = query(&args.filter, args.count.unwrap_or(USUAL_COUNT).min(PAGE));
+    let answers = routers.every(|client| client.get(&path));
+    let look = TableLook {
+        is_coloured: paint::on_stdout(),
+        width: None,
+        is_several: routers.is_several(),
+    };
+    routers.print(&answers, &table(&answers, look).to_string())
+}
+
+/// Returns the newest recorded request of the routers.
+///
+/// # Errors
+/// If no router can be queried, or none has a recorded request.
+pub fn newest_request(args: &RouterArgs) -> Result<String> {
+    let routers = RouterSet::of(args)?;
+    let path = query(&RequestFilterArgs::default(), 1);
+    let mut answers = routers.every(|client| client.get(&path));
+    let rows = pages(&answers).filter_map(|(_, page)| items(&page["requests"]).next());
+    let newest = rows.max_by(|one, other| {
+        let at = |row: &Value| row["at"].as_f64().unwrap_or_default();
+        at(one).total_cmp(&at(other))
+    });
+    if let Some(row) = newest {
+        return Ok(text(&row["id"]));
+    }
+    if let Some(failed) = answers.iter().position(|answer| answer.page.is_err()) {
+        answers.swap_remove(failed).page?;
+    }
+    anyhow::bail!("failed to find the last request: none is recorded; see `explain-sample` of [record]")
+}
+
+/// Returns the path of the page of requests that a filter selects.
+fn query(filter: &RequestFilterArgs, limit: u16) -> String {
+    let slower = filter.slower.map(|slower| slower.to_string());
+    let parts = [
+        ("pool", filter.pool.as_deref()),
+        ("worker", filter.worker.as_deref()),
+        ("policy", filter.policy.as_deref()),
+        ("model", filter.model.as_deref()),
+        ("outcome", filter.outcome.as_deref()),
+        ("slower_s", slower.as_deref()),
+    ];
+    let parts = parts.into_iter();
+    let parts = parts.filter_map(|(key, value)| Some(format!("&{key}={}", in_a_path(value?))));
+    format!("/admin/requests?limit={limit}{}", parts.collect::<String>())
+}
+
+/// Returns whether a filter selects a row. The event stream has all of them.
+fn selects(filter: &RequestFilterArgs, row: &Value) -> bool {
+    let is = |key: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|wanted| row[key] == **wanted);
+    let of_worker = is("worker", &filter.worker) || is("prefill_worker", &filter.worker);
+    let is_slow = filter
+        .slower
+        .is_none_or(|slower| row["duration_s"].as_f64().is_some_and(|took| took >= slower));
+    is("pool", &filter.pool)
+        && is("policy", &filter.policy)
+        && is("model", &filter.model)
+        && is("outcome", &filter.outcome)
+        && of_worker
+        && is_slow
+}
+
+const COLUMNS: [(&str, Side); 13] = [
+    ("time", Side::Left),
+    ("request", Side::Left),
+    ("model", Side::Left),
+    ("pool", Side::Left),
+    ("policy", Side::Left),
+    ("worker", Side::Left),
+    ("status", Side::Right),
+    ("outcome", Side::Left),
+    ("first token", Side::Right),
+    ("duration", Side::Right),
+    ("prompt", Side::Right),
+    ("cached", Side::Right),
+    ("output", Side::Right),
+];
+
+fn table(answers: &[RouterAnswer], look: TableLook) -> FleetTable {
+    let mut table = FleetTable::new(look, &COLUMNS);
+    for (router, page) in pages(answers) {
+        for request in items(&page["requests"]) {
+            table.add(router, row(request));
+        }
+    }
+    table
+}
+
+fn row(request: &Value) -> Vec<TableCell> {
+    let (outcome, tone) = match request["outcome"].as_str() {
+        None => ("open".to_owned(), Tone::Doubtful),
+        Some("complete") => ("complete".to_owned(), Tone::Good),
+        Some(outcome) => (outcome.to_owned(), Tone::Bad),
+    };
+    let worker = match request["prefill_worker"].as_str() {
+        Some(prefill) => format!("{prefill} > {}", text(&request["worker"])),
+        None => text(&request["worker"]),
+    };
+    let policy = match request["fallback"] == true {
+        true => "native fallback".to_owned(),
+        false => text(&request["policy"]),
+    };
+    vec![
+        clock(&request["at"]).into(),
+        text(&request["id"]).into(),
+        text(&request["model"]).into(),
+        text(&request["pool"]).into(),
+        policy.into(),
+        worker.into(),
+        number(&request["status"]).into(),
+        TableCell::toned(outcome, tone),
+        seconds(&request["ttft_s"]).into(),
+        seconds(&request["duration_s"]).into(),
+        number(&request["prompt_tokens"]).into(),
+        number(&request["cached_tokens"]).into(),
+        number(&request["output_tokens"]).into(),
+    ]
+}
+
+/// Formats a time as the clock of the day in UTC.
+fn clock(at: &Value) -> String {
+    let Some(at) = at.as_f64() else {
+        return UNKNOWN.to_owned();
+    };
+    let second = at as u64 % 86_400;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Widths of the columns of a list that grows.
+const WIDTHS: [usize; COLUMNS.len()] = [9, 36, 20, 10, 16, 16, 6, 12, 11, 9, 7, 7, 7];
+
+/// Prints requests as they end.
+fn follow(routers: &RouterSet, args: &RequestsArgs) -> Result<Exit> {
+    let is_json = routers.is_json();
+    let mut printer = RowPrinter {
+        is_several: routers.is_several(),
+        is_json,
+        printed: BTreeSet::new(),
+        left: args.count.map(u64::from),
+    };
+    if !is_json {
+        let header = COLUMNS.map(|(name, _)| name.to_owned());
+        printer.print(&line(printer.is_several.then_some("router"), &header))?;
+    }
+    routers.wait(async {
+        let (sender, mut rows) = mpsc::channel(WAITING);
+        let followers = routers
+            .clients()
+            .iter()
+            .map(|client| follow_one(client, sender.clone()));
+        let followers = select_all(followers.map(Box::pin));
+        tokio::select! {
+            (failed, ..) = followers => Err(failed.into()),
+            exit = printer.run(&mut rows, &args.filter) => exit,
+            _ = ctrl_c() => Ok(Exit::Interrupted),
+        }
+    })
+}
+
+/// Requests of one event of a router.
+type RouterRows<'a> = (&'a str, Value);
+
+/// Sends the rows of a router's stream, and opens a lost stream again. Returns the failure of the first attempt.
+async fn follow_one<'a>(client: &'a AdminClient, rows: mpsc::Sender<RouterRows<'a>>) -> RemoteError {
+    let path = "/admin/stream?topics=requests";
+    let mut stream = match client.stream(path).await {
+        Ok(stream) => stream,
+        Err(error) => return error,
+    };
+    loop {
+        let lost = match stream.next_of("requests").await {
+            Ok(event) => {
+                // The receiver lives as long as this.
+                let _ = rows.send((client.url(), event)).await;
+                continue;
+            }
+            Err(lost) => lost,
+        };
+        eprintln!("conductor: {lost}; trying again");
+        stream = loop {
+            sleep(AGAIN_AFTER).await;
+            if let Ok(stream) = client.stream(path).await {
+                break stream;
+            }
+        };
+    }
+}
+
+/// Output of a follower.
+#[derive(Debug)]
+struct RowPrinter {
+    is_several: bool,
+    is_json: bool,
+    /// Requests that were printed.
+    printed: BTreeSet<(u64, String)>,
+    /// Requests until the end.
+    left: Option<u64>,
+}
+
+impl RowPrinter {
+    async fn run(
+        &mut self,
+        rows: &mut mpsc::Receiver<RouterRows<'_>>,
+        filter: &RequestFilterArgs,
+    ) -> Result<Exit> {
+        while let Some((router, event)) = rows.recv().await {
+            for request in items(&event["requests"]) {
+                if self.left == Some(0) {
+                    return Ok(Exit::Success);
+                }
+                if !request["outcome"].is_null() && selects(filter, request) {
+                    self.show(router, request)?;
+                }
+            }
+            if self.left == Some(0) {
+                break;
+            }
+        }
+        Ok(Exit::Success)
+    }
+
+    fn show(&mut self, router: &str, request: &Value) -> Result<()> {
+        let key = (
+            request["seq"].as_u64().unwrap_or_default(),
+            format!("{router} {}", request["id"]),
+        );
+        if !self.printed.insert(key) {
+            return Ok(());
+        }
+        if self.printed.len() > REMEMBERED {
+            self.printed.pop_first();
+        }
+        let router = self.is_several.then(|| short(router));
+        let text = if self.is_json {
+            let mut request = request.clone();
+            if let Some(router) = router {
+                request["router"] = router.into();
+            }
+            request.to_string()
+        } else {
+            let cells = row(request);
+            let texts: Vec<String> = cells.iter().map(|cell| cell.text().to_owned()).collect();
+            line(router.as_deref(), &texts)
+        };
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.print(&text)
+    }
+
+    fn print(&self, line: &str) -> Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{line}")?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Returns a line of a list that grows.
+fn line(router: Option<&str>, texts: &[String]) -> String {
+    let first = router.map(|router| format!("{router:<22}"));
+    let cells = texts.iter().zip(WIDTHS).zip(COLUMNS);
+    let cells = cells.map(|((text, width), (_, side))| match side {
+        Side::Left => format!("{text:<width$}"),
+        Side::Right => format!("{text:>width$}"),
+    });
+    let cells: Vec<String> = first.into_iter().chain(cells).collect();
+    cells.join("  ").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(id: &str) -> Value {
+        json!({
+            "id": id, "seq": 7, "at": 1_795_452_095.5, "pool": "chat", "model": "llama", "policy": "mine",
+            "worker": "w1", "prefill_worker": "w0", "fallback": false, "status": 200, "outcome": "complete",
+            "ttft_s": 0.2, "duration_s": 3.25, "prompt_tokens": 812, "cached_tokens": 800, "output_tokens": null,
+        })
+    }
+
+    #[test]
+    fn a_request_is_one_line_with_its_way() {
+        let texts = row(&request("req-1"));
+        let texts: Vec<&str> = texts.iter().map(TableCell::text).collect();
+        let expected = [
+            "16:41:35Z",
+            "req-1",
+            "llama",
+            "chat",
+            "mine",
+            "w0 > w1",
+            "200",
+            "complete",
+            "200 ms",
+            "3.2 s",
+            "812",
+            "800",
+            "-",
+        ];
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn a_filter_is_a_query_and_selects_rows_of_the_stream_alike() {
+        let filter = RequestFilterArgs {
+            worker: Some("w0".to_owned()),
+            model: Some("a/b c".to_owned()),
+            slower: Some(2.0),
+            ..RequestFilterArgs::default()
+        };
+        assert_eq!(
+            query(&filter, 5),
+            "/admin/requests?limit=5&worker=w0&model=a%2Fb%20c&slower_s=2"
+        );
+        let mut row = request("req-1");
+        assert!(!selects(&filter, &row), "another model");
+        row["model"] = json!("a/b c");
+        assert!(selects(&filter, &row));
+        row["duration_s"] = json!(1.0);
+        assert!(!selects(&filter, &row));
+    }
+}

@@ -1,0 +1,64 @@
+//! Commands that show pages once, or again and again.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::signal::ctrl_c;
+use tokio::time::sleep;
+
+use super::fleet_table::TableLook;
+use super::screen::LiveScreen;
+use crate::admin::{RouterAnswer, RouterSet};
+use crate::args::{RouterArgs, WatchArgs};
+use crate::{Exit, paint};
+
+/// Shows the text of the routers' pages.
+pub(super) fn show(
+    args: &RouterArgs,
+    watch: &WatchArgs,
+    query: impl Fn(&RouterSet) -> Vec<RouterAnswer>,
+    text: impl Fn(&[RouterAnswer], TableLook) -> String,
+) -> Result<Exit> {
+    let routers = RouterSet::of(args)?;
+    if !watch.watch {
+        let look = TableLook {
+            is_coloured: paint::on_stdout(),
+            width: None,
+            is_several: routers.is_several(),
+        };
+        let answers = query(&routers);
+        return routers.print(&answers, &text(&answers, look));
+    }
+    let pause = Duration::from_secs_f64(watch.interval);
+    let mut screen = (!routers.is_json()).then(LiveScreen::open).transpose()?;
+    let mut shown = 0;
+    loop {
+        let answers = query(&routers);
+        match &mut screen {
+            Some(screen) => {
+                let look = screen.look(routers.is_several());
+                screen.show(&format!("{}{}", text(&answers, look), failures(&answers)))?;
+            }
+            None => println!("{}", routers.as_json(&answers)),
+        }
+        shown += 1;
+        if watch.count.is_some_and(|count| shown >= count) {
+            return Ok(Exit::Success);
+        }
+        let is_interrupted = routers.wait(async {
+            tokio::select! {
+                () = sleep(pause) => false,
+                _ = ctrl_c() => true,
+            }
+        });
+        if is_interrupted {
+            return Ok(Exit::Interrupted);
+        }
+    }
+}
+
+/// Returns a line for each router that did not answer.
+pub(super) fn failures(answers: &[RouterAnswer]) -> String {
+    let failed = answers.iter().filter_map(|answer| answer.page.as_ref().err());
+    failed.map(|error| format!("{error}\n")).collect()
+}
