@@ -7,6 +7,7 @@ mod compose;
 mod config_hash;
 pub mod demo;
 mod indexer;
+pub mod init;
 mod listeners;
 mod live_check;
 mod live_fleet;

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use conductor::cli::{Cli, Command, CompilePolicyArgs, DemoArgs, ServeArgs};
 use conductor::start::{CONFIG_FILE, Start};
-use conductor::{demo, serve};
+use conductor::{demo, init, serve};
 use conductor_tools::{Exit, block_hashes, client_key, explain, policy, simulate};
 use operator_tools::commands;
 
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
                 Err(error) => failed(&error, Exit::Usage),
             };
         }
+        Some(Command::Init(args)) => init::run(&args),
         Some(Command::BlockHashes(args)) => block_hashes::print(&args),
         Some(Command::Policy(args)) => policy::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),

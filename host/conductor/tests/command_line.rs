@@ -165,3 +165,29 @@ fn a_file_with_errors_is_not_checked_live() {
         "{run:?}"
     );
 }
+
+#[tokio::test]
+async fn init_writes_a_file_for_its_workers_that_the_check_accepts() {
+    let fleet = Fleet::start(2, |_, _| {}).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (fleet.engines[0].url(), fleet.engines[1].url());
+    let init = ["init", "--worker", &one, "--worker", &other];
+    let run = conductor_beside(&folder, &init).await;
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let file = fs::read_to_string(folder.path().join("conductor.toml")).unwrap();
+    assert!(file.contains("serves mock; KV events at tcp://"), "{file}");
+    let checked = conductor_beside(&folder, &["check", "--live"]).await;
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let again = conductor_beside(&folder, &init).await;
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert!(text(&again.stderr).contains("--force"), "{again:?}");
+    fleet.engines[1].faults().refuse_connections().await.unwrap();
+    let forced = conductor_beside(&folder, &[&init[..], &["--force"]].concat()).await;
+    assert_eq!(forced.status.code(), Some(1), "{forced:?}");
+    assert!(text(&forced.stderr).contains("not reached"), "{forced:?}");
+    assert!(
+        fs::read_to_string(folder.path().join("conductor.toml"))
+            .unwrap()
+            .contains(&*other)
+    );
+}

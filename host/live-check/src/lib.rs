@@ -1,7 +1,8 @@
 //! Live check: queries every worker of a configuration and compares the answers with the configuration.
 //!
 //! `target` is the configuration of a worker, `probe` queries the worker (the only part with I/O), `judge` makes a list
-//! of checks of both, `pool` compares the workers of a pool, and `text` prints. The check changes nothing: the router
+//! of checks of both, `pool` compares the workers of a pool, and `text` prints.
+//! `sketch` queries workers that no configuration has yet. The check changes nothing: the router
 //! sends each of its queries too.
 
 mod clock;
@@ -10,6 +11,7 @@ mod observed;
 mod pool;
 mod probe;
 mod report;
+mod sketch;
 mod target;
 mod text;
 
@@ -19,6 +21,7 @@ use futures_util::{StreamExt, stream};
 
 use self::observed::Observed;
 pub use self::report::{CheckResult, LiveCheck, LiveReport, PoolReport, WorkerReport};
+pub use self::sketch::{WorkerSketch, sketch_all};
 pub use self::target::{
     EventsTarget, LocalModel, PoolTarget, ProbeAccess, ServedModels, Tokenizing, WorkerTarget,
 };

@@ -8,6 +8,8 @@ pub mod fleet_flags;
 pub mod import;
 mod toml_string;
 
+pub use toml_string::{comment, quoted};
+
 #[cfg(test)]
 mod tests {
     use conductor_config::{Config, Diagnostics, Known};

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 /// Returns the text as a basic string of TOML.
-pub(crate) fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -20,7 +21,8 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// Returns the text on one line, for a comment.
-pub(crate) fn comment(text: &str) -> String {
+#[must_use]
+pub fn comment(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()

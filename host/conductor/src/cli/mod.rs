@@ -40,6 +40,10 @@ pub enum Command {
     ///
     /// Exit codes: 0 if it is valid and no check failed (warnings do not count), 1 otherwise, 2 if it cannot be read.
     Check(Box<CheckArgs>),
+    /// Write an annotated configuration for workers, after querying them for models, engine and KV events.
+    ///
+    /// Exit codes: 0 if every worker was reached, 1 if one was not (the file is written anyway), 2 if it cannot be written.
+    Init(InitArgs),
     /// Translate a configuration of Mooncake's old conductor: prints the TOML, and the ignored keys on stderr.
     ///
     /// CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE have the meaning of the old conductor; CONDUCTOR_SEED and NONE_HASH are
@@ -147,6 +151,30 @@ pub struct CheckArgs {
 fn log_level(text: &str) -> Result<String, String> {
     logging::check_level(text)?;
     Ok(text.to_owned())
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Worker for prefill and decode; may be given several times.
+    #[arg(long, value_name = "URL", required_unless_present_any = ["prefill", "decode"])]
+    pub worker: Vec<String>,
+
+    /// Prefill worker; may be given several times.
+    #[arg(long, value_name = "URL", requires = "decode")]
+    pub prefill: Vec<String>,
+
+    /// Decode worker; may be given several times.
+    #[arg(long, value_name = "URL", requires = "prefill")]
+    pub decode: Vec<String>,
+
+    /// File to write.
+    #[arg(long, value_name = "FILE", default_value = "conductor.toml")]
+    pub file: PathBuf,
+
+    /// Replace an existing file.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// Arguments of `import`.
