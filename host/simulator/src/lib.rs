@@ -18,7 +18,8 @@ pub use outcome::{
     Quantiles, RefusalReason, RefusalShares, RequestOutcome, Sample, Summary, Swing, TurnGroup, WorkerUse,
 };
 pub use profile::{
-    Fit, FitFrom, FitQuality, FittedProfile, MockerProfile, PaperProfile, Profile, ProfileError, TooFew,
+    Fit, FitFrom, FitQuality, FittedProfile, MockerProfile, PaperProfile, Profile, ProfileError, StepWork,
+    TooFew,
 };
 pub use request::{Request, Trace};
 pub use router::{BusCut, CostSource, Knowledge, Policies, QueueSpec, RouterCounts, RouterSpec, SharingSpec};

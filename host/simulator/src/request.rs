@@ -23,6 +23,9 @@ pub struct Request {
     /// Ids of the blocks of the prompt, the last of which may be part of one. If two requests have the same id, their
     /// prompts are the same up to the end of that block.
     pub blocks: Box<[u64]>,
+    /// Ids of all complete blocks of the prompt and its answer, if those of the answer are known: later prompts that
+    /// repeat both have them. Otherwise empty, and the answer is not cached.
+    pub grown_blocks: Box<[u64]>,
     /// Requests of a conversation share it.
     pub session: Option<u64>,
     /// Number of its tenant, if the trace has tenants ([`Trace::assign_tenants`]).

@@ -25,6 +25,8 @@ pub struct ClusterSpec {
     /// The most tokens a step takes, with parts of several prompts in it (chunked prefill); none: one whole prompt
     /// after the other, while the worker's answers wait.
     pub chunk_tokens: Option<u32>,
+    /// The most prompts in a step with chunked prefill; none: as many as the step has tokens for.
+    pub step_prompts: Option<usize>,
     /// Set if answers are written at all. Otherwise a request is over with its first token.
     pub decode: bool,
     /// A decode worker refuses a computed prompt whose answer would have its steps take more than so many microseconds,
@@ -125,6 +127,7 @@ impl ClusterSpec {
             cache_timing: CacheTiming::Routed,
             order: QueueOrder::Fifo,
             chunk_tokens: None,
+            step_prompts: None,
             decode: false,
             decode_refuses_over_us: None,
         }
@@ -166,6 +169,7 @@ impl ClusterSpec {
             cache_timing: CacheTiming::Computed,
             order: QueueOrder::Fifo,
             chunk_tokens,
+            step_prompts: None,
             decode: true,
             decode_refuses_over_us: None,
         }

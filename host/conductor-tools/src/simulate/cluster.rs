@@ -53,6 +53,7 @@ pub(super) fn spec(
     let does_all = cluster.decode && cluster.workers.iter().all(|worker| worker.role == Role::Mixed);
     let chunk = if does_all { CHUNK_TOKENS } else { 0 };
     cluster.chunk_tokens = Some(args.chunk_tokens.unwrap_or(chunk)).filter(|tokens| *tokens > 0);
+    cluster.step_prompts = args.step_prompts.map(|prompts| prompts as usize);
     cluster.fetch = args.fetch.0;
     let mut cluster = cluster.with_profile(profile(args, recorded)?);
     for worker in &mut cluster.workers {

@@ -31,6 +31,7 @@ use self::grid::{Grid, Keep};
 use self::html::Page;
 pub use self::jobs::{JobReport, SimulatedPolicy, SimulationJobs, SimulationOrder, StartJobError};
 use self::recorded::RecordedTrace;
+pub use self::recorded::{LogAccuracy, MeasuredFigure};
 use self::report::SimulationReport;
 use self::setting::Setting;
 use crate::args::SimulateArgs;

@@ -208,6 +208,15 @@ pub struct DemoArgs {
     #[arg(long)]
     pub compare: bool,
 
+    /// Check the simulator against the demo fleet: record it at 60 % and 90 % of its capacity into logs in this folder, simulate them,
+    /// and compare the times to first token. The exit code is 1 if one differs by over 10 %.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "compare")]
+    pub validate: Option<PathBuf>,
+
+    /// Speed of the mock engines with --validate. Slower ones depend less on the speed of the machine.
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.2, requires = "validate")]
+    pub time_scale: f64,
+
     /// Seed of the mock engines and of the workload.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -227,6 +236,8 @@ impl Default for DemoArgs {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             workers: 4,
             compare: false,
+            validate: None,
+            time_scale: 0.2,
             seed: 1,
             no_traffic: false,
             log_level: None,

@@ -1,6 +1,7 @@
 //! Fleet of the demo: mock engines, and the configuration that names them.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use mock_engine::{MockConfig, MockEngine};
@@ -14,11 +15,16 @@ const SHADOW: &str = "round-robin";
 
 /// Starts mock engines that differ only in their seed.
 pub(super) async fn fleet(workers: u16, seed: u64) -> Result<Vec<MockEngine>> {
+    fleet_of(workers, seed, &MockConfig::default()).await
+}
+
+/// Starts mock engines of one configuration that differ only in their seed.
+pub(super) async fn fleet_of(workers: u16, seed: u64, engine: &MockConfig) -> Result<Vec<MockEngine>> {
     let mut engines = Vec::new();
     for number in 0..workers {
         let config = MockConfig {
             seed: seed + u64::from(number),
-            ..MockConfig::default()
+            ..engine.clone()
         };
         engines.push(MockEngine::start(config).await.context("start a mock engine")?);
     }
@@ -47,6 +53,16 @@ pub(super) fn demo_config(listen: SocketAddr, admin: SocketAddr, fleet: &[MockEn
          [[routes]]\npool = \"demo\"\npolicy = \"{policy}\"\nsplit = {{ \"{policy}\" = 80, \"{CANARY}\" = 20 }}\n\
          canary = {{ least = 100 }}\nshadow = [\"{SHADOW}\"]\nshadow-sample = 1.0\n",
         workers = workers(fleet),
+    )
+}
+
+/// Returns the configuration of a router that records every request into a file of this folder.
+pub(super) fn recording_config(fleet: &[MockEngine], log: &Path) -> String {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    format!(
+        "[record]\nfile = {log:?}\nsample = 1.0\nprompt-blocks = 16\nmax-bytes = \"1GiB\"\n\n{}",
+        config(any, any, fleet, builtin::DEFAULT),
+        log = log.display().to_string(),
     )
 }
 

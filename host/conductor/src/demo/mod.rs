@@ -9,6 +9,7 @@ mod compare;
 mod fleet;
 mod progress;
 mod traffic;
+mod validate;
 
 use std::fs;
 use std::io::Write;
@@ -38,6 +39,10 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
     if args.compare {
         // Only what goes wrong is logged beside the progress and the table.
         return Box::pin(compare::run(args, LogLevel::choose(level, "warn"))).await;
+    }
+    if let Some(folder) = &args.validate {
+        let level = LogLevel::choose(level, "warn");
+        return Box::pin(validate::run(args, folder, level)).await;
     }
     let log = logging::init(
         LogLevel::choose(level, "info"),

@@ -16,6 +16,8 @@ pub(crate) struct Job {
     pub(crate) output_tokens: u32,
     /// Ids of the prompt's blocks, the last of which may be part of one.
     pub(crate) blocks: Box<[u64]>,
+    /// Ids of the complete blocks of prompt and answer, if known.
+    pub(crate) grown_blocks: Box<[u64]>,
     /// Kind of the job.
     pub(crate) kind: JobKind,
     /// Prefix that is fetched first.

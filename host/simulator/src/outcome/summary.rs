@@ -189,6 +189,7 @@ mod tests {
             output_tokens: 10,
             blocks: [number, 100 + number].into(),
             session: None,
+            grown_blocks: Box::default(),
             tenant: None,
         };
         Trace {

@@ -8,7 +8,7 @@ mod fit;
 use serde::{Deserialize, Serialize};
 
 pub use self::file::ProfileError;
-pub use self::fit::{Fit, FitFrom, FitQuality, TooFew};
+pub use self::fit::{Fit, FitFrom, FitQuality, StepWork, TooFew};
 
 /// A model of costs, by where its figures come from.
 #[derive(Debug, Clone, PartialEq)]
@@ -217,13 +217,13 @@ impl Profile {
         }
     }
 
-    /// Returns the part of [`Self::prefill_us`] that is independent of the length: once for a step that computes
-    /// several prompts.
+    /// Returns the part of [`Self::prefill_us`] that a step takes once, however many prompts it computes. Fitted costs
+    /// have none: their constant is each prompt's own.
     pub(crate) fn prefill_fixed_us(&self) -> f64 {
         match self {
             Self::Paper(paper) => paper.fixed_us,
             Self::Mocker(mocker) => mocker.prefill_ms[2] * 1e3,
-            Self::Fitted(fitted) => fitted.prefill_ms[0] * 1e3,
+            Self::Fitted(_) => 0.0,
         }
     }
 
@@ -237,8 +237,9 @@ impl Profile {
                 (mocker.prefill_ms[0] * new * new + mocker.prefill_ms[1] * new) * 1e3
             }
             Self::Fitted(fitted) => {
-                let cached = if first { start } else { 0.0 };
-                fitted.prefill_ms[1] * (end - start) + fitted.prefill_ms[2] * cached
+                let [fixed, uncached, cached] = fitted.prefill_ms;
+                let once = if first { fixed * 1e3 + cached * start } else { 0.0 };
+                once + uncached * (end - start)
             }
         }
     }

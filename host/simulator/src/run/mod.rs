@@ -273,6 +273,7 @@ impl<'r> Run<'r> {
             prompt_tokens: request.prompt_tokens,
             output_tokens: request.output_tokens,
             blocks: request.blocks.clone(),
+            grown_blocks: request.grown_blocks.clone(),
             kind,
             fetch,
         }

@@ -218,6 +218,7 @@ fn request(line: &str, predecessors: &mut HashMap<u64, Option<u64>>) -> Result<R
         output_tokens: line.output_length,
         blocks: line.hash_ids.into(),
         session: line.session_id,
+        grown_blocks: Box::default(),
         tenant: line.tenant_id,
     })
 }
@@ -270,6 +271,7 @@ mod tests {
             output_tokens,
             blocks: blocks.into(),
             session: None,
+            grown_blocks: Box::default(),
             tenant: None,
         };
         assert_eq!(trace.name, "two");
@@ -339,6 +341,7 @@ mod tests {
                     output_tokens,
                     blocks,
                     session,
+                    grown_blocks: Box::default(),
                     tenant: session.map(|session| (session % 7) as u32),
                 }
             });

@@ -80,6 +80,7 @@ mod tests {
             output_tokens: 1,
             blocks: Box::new([0]),
             session: None,
+            grown_blocks: Box::default(),
             tenant: None,
         };
         Trace {

@@ -1,5 +1,7 @@
 //! Recording of a router: its trace, and the measured outcomes of its requests. The caller has read the log.
 
+use std::collections::HashMap;
+
 use super::mooncake::MOST_TOKENS;
 use crate::outcome::{End, Outcome, RequestOutcome, WorkerUse};
 use crate::request::{Request, Trace};
@@ -50,19 +52,21 @@ impl Recording {
     /// Returns the recording of requests in any order, on so many workers, with blocks of so many tokens (above 0).
     ///
     /// A prompt's end that fills no block, and all of a prompt whose blocks are not known, is like no other's. Lengths
-    /// of 0 count as 1.
+    /// of 0 count as 1. The blocks of an answer are those that the next prompt of its session has in its place.
     #[must_use]
     pub fn of(name: &str, block_tokens: u32, workers: usize, mut recorded: Vec<RecordedRequest>) -> Self {
         recorded.sort_by_key(|request| request.at_us);
         let start_us = recorded.first().map_or(0, |first| first.at_us);
         let mut alone = ALONE;
-        let requests = recorded.iter().map(|request| {
+        let grown = grown_blocks(&recorded, block_tokens);
+        let requests = recorded.iter().zip(grown).map(|(request, grown_blocks)| {
             let request = request.within_reason();
             Request {
                 at_us: request.at_us - start_us,
                 prompt_tokens: request.prompt_tokens,
                 output_tokens: request.output_tokens,
                 blocks: blocks(&request, block_tokens, &mut alone),
+                grown_blocks,
                 session: request.session,
                 tenant: None,
             }
@@ -150,6 +154,33 @@ impl RecordedRequest {
     }
 }
 
+/// Returns for each request the complete blocks of its prompt and its answer, from a later prompt of the same session
+/// that repeats both. Empty where there is none.
+fn grown_blocks(recorded: &[RecordedRequest], block_tokens: u32) -> Vec<Box<[u64]>> {
+    let mut next_of: HashMap<u64, &RecordedRequest> = HashMap::new();
+    let mut grown: Vec<Box<[u64]>> = Vec::with_capacity(recorded.len());
+    for request in recorded.iter().rev() {
+        let next = request
+            .session
+            .and_then(|session| next_of.insert(session, request));
+        grown.push(next.map_or_else(Box::default, |next| {
+            // The last token of an answer is never an input, so its KV cache is not computed.
+            let tokens = request
+                .prompt_tokens
+                .saturating_add(request.output_tokens)
+                .saturating_sub(1);
+            let blocks = (tokens / block_tokens) as usize;
+            let repeats = next.prompt_tokens > tokens && next.blocks.starts_with(&request.blocks);
+            match next.blocks.get(..blocks) {
+                Some(grown) if repeats && blocks > request.blocks.len() => grown.into(),
+                _ => Box::default(),
+            }
+        }));
+    }
+    grown.reverse();
+    grown
+}
+
 /// Returns one id for each block of a prompt, the last of which may be part of one.
 fn blocks(request: &RecordedRequest, block_tokens: u32, alone: &mut u64) -> Box<[u64]> {
     let count = request.prompt_tokens.div_ceil(block_tokens) as usize;
@@ -206,6 +237,30 @@ mod tests {
         assert_eq!(summary.ttft_s.max, 0.001_01);
         assert_eq!(recording.mean_gap_us(1), Some(1_000.0));
         assert_eq!(recording.knows_cached, [false, true]);
+    }
+
+    #[test]
+    fn the_blocks_of_an_answer_are_those_that_the_next_prompt_of_the_session_repeats() {
+        let turn = |at_us, prompt_tokens, blocks: &[u64], session| RecordedRequest {
+            output_tokens: 17,
+            session: Some(session),
+            ..request(at_us, prompt_tokens, blocks)
+        };
+        let recorded = vec![
+            turn(0, 40, &[1, 2], 7),
+            turn(1, 40, &[1, 2], 8),
+            turn(9_000, 70, &[1, 2, 3, 4], 7),
+            turn(9_001, 70, &[5, 6, 7, 8], 8),
+        ];
+        let trace = Recording::of("log", 16, 1, recorded).trace;
+        let grown: Vec<&[u64]> = trace
+            .requests
+            .iter()
+            .map(|request| &*request.grown_blocks)
+            .collect();
+        let none: &[u64] = &[];
+        // 40 + 17 - 1 tokens fill three blocks. The other session went on with another prompt.
+        assert_eq!(grown, [&[1, 2, 3], none, none, none]);
     }
 
     #[test]

@@ -105,6 +105,7 @@ mod tests {
             output_tokens: 1,
             blocks: (*blocks).into(),
             session: *session,
+            grown_blocks: Box::default(),
             tenant: None,
         };
         Trace {

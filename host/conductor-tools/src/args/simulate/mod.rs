@@ -152,6 +152,10 @@ pub struct SimulatedClusterArgs {
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     pub chunk_tokens: Option<u32>,
 
+    /// Limit of prompts in a worker's step [default: as many as --chunk-tokens allows].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub step_prompts: Option<u32>,
+
     /// Order of a worker's prompt queue.
     #[arg(long, value_name = "ORDER", value_enum, default_value_t = OrderKind::Fifo)]
     pub order: OrderKind,

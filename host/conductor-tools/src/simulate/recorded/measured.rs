@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use simulator::{Outcome, Quantiles, Recording, RunSpec};
 
+use super::accuracy::{LogAccuracy, MeasuredFigure};
 use crate::simulate::contestant::Contestant;
 use operator_tools::table::{Side, Table};
 
@@ -71,6 +72,20 @@ impl Measured {
             median_ttft_error: each.p50,
             token_hit_ratio: hits(recording, &simulated),
         })
+    }
+}
+
+impl Measured {
+    /// Returns the main figures.
+    pub(super) fn accuracy(&self) -> LogAccuracy {
+        let figure = |measured, simulated| MeasuredFigure { measured, simulated };
+        let Pair { measured, simulated } = self.ttft_ms;
+        LogAccuracy {
+            requests: measured.count,
+            mean_ms: figure(measured.mean, simulated.mean),
+            p99_ms: figure(measured.p99, simulated.p99),
+            cached: figure(self.token_hit_ratio.measured, self.token_hit_ratio.simulated),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A decision log as what is simulated: its requests, its workers, costs fitted to it, and the policy that decided.
 
+mod accuracy;
 mod measured;
 mod report;
 mod requests;
@@ -8,8 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use routing::Role;
-use simulator::{ClusterSpec, Fit, Profile, Recording, RunSpec, WorkerSpec};
+use simulator::{ClusterSpec, Fit, Profile, Recording, RunSpec, StepWork, WorkerSpec};
 
+pub use self::accuracy::{LogAccuracy, MeasuredFigure};
 use self::measured::Measured;
 pub(super) use self::report::RecordedReport;
 use self::report::{About, FitReport};
@@ -53,7 +55,11 @@ impl RecordedTrace {
             None => recording,
         };
         let fit = (args.cluster.profile == ProfileName::Log).then(|| {
-            Fit::of(&recording, args.cluster.cache_tokens)
+            let work = match args.cluster.chunk_tokens {
+                Some(0) => StepWork::Either,
+                _ => StepWork::Both,
+            };
+            Fit::of(&recording, args.cluster.cache_tokens, work)
                 .context("failed to learn from the log what requests cost; give a --profile")
         });
         let fit = fit.transpose()?;

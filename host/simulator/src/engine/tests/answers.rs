@@ -51,6 +51,26 @@ fn a_batch_gets_a_token_each_a_step() {
 }
 
 #[test]
+fn a_finished_answer_is_cached_where_its_blocks_are_known() {
+    for (grown, reused) in [(vec![1, 9], 20), (Vec::new(), 10)] {
+        let mut cluster = Cluster::new(&mixed(1), BLOCK);
+        let first = Job {
+            output_tokens: 11,
+            grown_blocks: grown.into(),
+            ..job(1, &[1])
+        };
+        cluster.submit(0, 0, first);
+        finish(&mut cluster);
+        cluster.submit(1_000 * MS, 0, job(2, &[1, 9, 3]));
+        let events = finish(&mut cluster);
+        assert!(
+            matches!(events[0].kind, EngineEventKind::PrefillDone { reuse, .. } if reuse.tokens() == reused),
+            "{events:?}"
+        );
+    }
+}
+
+#[test]
 fn steps_slow_down_with_the_tokens_they_read() {
     let mut cluster = Cluster::new(&mixed(1), BLOCK);
     cluster.submit(0, 0, answer(1, 2));
@@ -105,7 +125,7 @@ fn the_way_from_a_first_token_elsewhere_is_a_gap() {
 
 #[test]
 fn whole_prompts_hold_answers_up_and_chunks_only_slow_them_down() {
-    for (chunk_tokens, longest_ms) in [(None, 51), (Some(11), 20)] {
+    for (chunk_tokens, longest_ms) in [(None, 51), (Some(11), 21)] {
         let mut spec = mixed(1);
         spec.chunk_tokens = chunk_tokens;
         if let Profile::Fitted(fitted) = &mut spec.profile {

@@ -57,6 +57,7 @@ fn job(request: usize, blocks: &[u64]) -> Job {
         prompt_tokens: BLOCK * blocks.len() as u32,
         output_tokens: 1,
         blocks: blocks.into(),
+        grown_blocks: Box::default(),
         kind: JobKind::Whole,
         fetch: None,
     }

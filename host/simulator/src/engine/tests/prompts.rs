@@ -56,8 +56,21 @@ fn chunks_hold_several_prompts() {
     let mut cluster = Cluster::new(&spec, BLOCK);
     cluster.submit(0, 0, job(1, &[1, 2]));
     cluster.submit(0, 0, job(2, &[3, 4]));
-    // Steps of 16; 4 and 12; 8 tokens, each and 1 ms.
-    assert_eq!(first_tokens(&finish(&mut cluster)), [(1, 34), (2, 43)]);
+    // Steps of 16; 4 and 12; 8 tokens, and 1 ms for each prompt.
+    assert_eq!(first_tokens(&finish(&mut cluster)), [(1, 34), (2, 42)]);
+}
+
+#[test]
+fn a_limit_of_prompts_leaves_the_rest_of_a_step_empty() {
+    let spec = ClusterSpec {
+        chunk_tokens: Some(100),
+        step_prompts: Some(1),
+        ..prefill_only(1)
+    };
+    let mut cluster = Cluster::new(&spec, BLOCK);
+    cluster.submit(0, 0, job(1, &[1, 2]));
+    cluster.submit(0, 0, job(2, &[3, 4]));
+    assert_eq!(first_tokens(&finish(&mut cluster)), [(1, 21), (2, 42)]);
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 mod plan;
 
+use std::collections::BTreeMap;
+
 use super::cache::BlockCache;
 use super::decode::{Batch, DecodeJob};
 use super::gaps::TokenGaps;
@@ -21,10 +23,13 @@ pub(crate) struct SimWorker {
     cache_timing: CacheTiming,
     transfers: Transfers,
     chunk_tokens: Option<u32>,
+    step_prompts: usize,
     writes_answers: bool,
     cache: BlockCache,
     prompts: Prompts,
     answers: Batch,
+    /// Complete blocks of prompt and answer by request, for answers whose blocks are known.
+    grown_blocks: BTreeMap<usize, Box<[u64]>>,
     step: Option<Step>,
     reported: Vec<EngineEvent>,
 }
@@ -38,10 +43,15 @@ impl SimWorker {
             cache_timing: cluster.cache_timing,
             transfers: cluster.transfers,
             chunk_tokens: cluster.chunk_tokens,
+            step_prompts: match cluster.chunk_tokens {
+                Some(_) => cluster.step_prompts.unwrap_or(usize::MAX),
+                None => 1,
+            },
             writes_answers: cluster.decode,
             cache: BlockCache::new(spec.cache_blocks),
             prompts: Prompts::new(cluster.order),
             answers: Batch::new(spec.kv_tokens),
+            grown_blocks: BTreeMap::new(),
             step: None,
             reported: Vec::new(),
         }
@@ -124,8 +134,12 @@ impl SimWorker {
     }
 
     /// Takes a job.
-    pub(super) fn submit(&mut self, now_us: u64, job: Job) {
+    pub(super) fn submit(&mut self, now_us: u64, mut job: Job) {
         self.catch_up(now_us);
+        let grown = std::mem::take(&mut job.grown_blocks);
+        if self.writes_answers && job.kind != JobKind::Prefill && !grown.is_empty() {
+            self.grown_blocks.insert(job.request, grown);
+        }
         let ready = !self.awaits_fetch(&job);
         if let JobKind::Decode { first_us } = job.kind {
             let blocks = job.blocks.clone();
@@ -204,6 +218,7 @@ impl SimWorker {
     pub(super) fn fail(&mut self) -> Vec<usize> {
         self.step = None;
         self.cache.clear();
+        self.grown_blocks.clear();
         self.reported
             .retain(|event| !matches!(event.kind, EngineEventKind::Cache(_)));
         let mut lost = self.prompts.clear();
@@ -267,9 +282,22 @@ impl SimWorker {
         self.report(at_us, events.into_iter().map(EngineEventKind::Cache));
     }
 
+    /// Adds events. A finished answer is in the cache from then on, if its blocks are known.
     fn report(&mut self, at_us: u64, kinds: impl IntoIterator<Item = EngineEventKind>) {
         let worker = self.index;
-        let events = kinds.into_iter().map(|kind| EngineEvent { at_us, worker, kind });
-        self.reported.extend(events);
+        for kind in kinds {
+            let finished = match kind {
+                EngineEventKind::Finished { request, .. } => self.grown_blocks.remove(&request),
+                _ => None,
+            };
+            self.reported.push(EngineEvent { at_us, worker, kind });
+            if let Some(blocks) = finished {
+                let mut events = Vec::new();
+                self.cache.insert(&blocks, &mut events);
+                let kinds = events.into_iter().map(EngineEventKind::Cache);
+                self.reported
+                    .extend(kinds.map(|kind| EngineEvent { at_us, worker, kind }));
+            }
+        }
     }
 }

@@ -66,7 +66,7 @@ impl SimWorker {
             room -= piece.end - piece.start;
             self.costs.compute(piece, parts);
         }
-        while room > 0 && (chunk.is_some() || self.prompts.begun.is_empty()) {
+        while room > 0 && self.prompts.begun.len() < self.step_prompts {
             let Some(mut prompt) = self.next_prompt(now_us) else {
                 break;
             };

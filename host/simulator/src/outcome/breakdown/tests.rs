@@ -13,6 +13,7 @@ fn breakdown(cases: &[Case]) -> Breakdown {
         output_tokens: 1,
         blocks: [].into(),
         session: Some(*session),
+        grown_blocks: Box::default(),
         tenant: Some(*tenant),
     };
     let trace = Trace {

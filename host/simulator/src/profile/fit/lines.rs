@@ -1,9 +1,6 @@
-//! Least squares of three terms, none of which takes away: the work that adds up to a time.
+//! Least squares of a few terms, none of which takes away: the work that adds up to a time.
 
 use serde::Serialize;
-
-/// Terms of a sample.
-pub(super) const TERMS: usize = 3;
 
 /// Residuals beyond so many standard deviations, estimated by their median, are left out once.
 const OUTLYING: f64 = 5.0;
@@ -14,7 +11,7 @@ const LEAST_PIVOT: f64 = 1e-9;
 
 /// Terms of a step, and its measured time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct MeasuredStep {
+pub(super) struct MeasuredStep<const TERMS: usize = 3> {
     pub(super) terms: [f64; TERMS],
     pub(super) took: f64,
 }
@@ -34,26 +31,69 @@ pub struct FitQuality {
     pub median_error: f64,
 }
 
-/// Fits the cost of each term, at least 0. Where the samples cannot separate terms, the third is given up first, and
+/// Costs of the terms, and the samples that they were fitted to.
+#[derive(Debug)]
+pub(super) struct FittedTerms<const TERMS: usize> {
+    pub(super) factors: [f64; TERMS],
+    /// Flag of each sample: set unless it was left out.
+    is_used: Vec<bool>,
+}
+
+/// Fits the cost of each term, at least 0, and its quality ([`fit_terms`]).
+pub(super) fn fit<const TERMS: usize>(
+    samples: &[MeasuredStep<TERMS>],
+    kept: usize,
+) -> Option<([f64; TERMS], FitQuality)> {
+    let fitted = fit_terms(samples, kept)?;
+    Some((fitted.factors, fitted.quality(samples, 0)))
+}
+
+/// Fits the cost of each term, at least 0. Where the samples cannot separate terms, the last is given up first, and
 /// `kept` last. `None` where no term can be fitted.
-pub(super) fn fit(samples: &[MeasuredStep], kept: usize) -> Option<([f64; TERMS], FitQuality)> {
+pub(super) fn fit_terms<const TERMS: usize>(
+    samples: &[MeasuredStep<TERMS>],
+    kept: usize,
+) -> Option<FittedTerms<TERMS>> {
     let first = not_negative(samples, kept)?;
-    let usual = usual(samples, &first);
-    let (factors, used) = match usual.len() * 2 > samples.len() {
-        true => (not_negative(&usual, kept)?, usual.as_slice()),
-        false => (first, samples),
-    };
-    let quality = FitQuality {
-        samples: samples.len(),
-        left_out: samples.len() - used.len(),
-        r2: r2(used, &factors),
-        median_error: median(
-            samples
-                .iter()
-                .map(|sample| (predicted(sample, &factors) / sample.took - 1.0).abs()),
-        ),
-    };
-    Some((factors, quality))
+    let is_usual = usual(samples, &first);
+    let used: Vec<_> = samples
+        .iter()
+        .zip(&is_usual)
+        .filter_map(|(sample, is_usual)| is_usual.then_some(*sample))
+        .collect();
+    if used.len() * 2 <= samples.len() {
+        let is_used = vec![true; samples.len()];
+        return Some(FittedTerms {
+            factors: first,
+            is_used,
+        });
+    }
+    Some(FittedTerms {
+        factors: not_negative(&used, kept)?,
+        is_used: is_usual,
+    })
+}
+
+impl<const TERMS: usize> FittedTerms<TERMS> {
+    /// Returns the quality for some of the samples, which are those from `from` on.
+    pub(super) fn quality(&self, samples: &[MeasuredStep<TERMS>], from: usize) -> FitQuality {
+        let is_used = self.is_used.iter().skip(from);
+        let used: Vec<_> = samples
+            .iter()
+            .zip(is_used)
+            .filter_map(|(sample, is_used)| is_used.then_some(*sample))
+            .collect();
+        FitQuality {
+            samples: samples.len(),
+            left_out: samples.len() - used.len(),
+            r2: r2(&used, &self.factors),
+            median_error: median(
+                samples
+                    .iter()
+                    .map(|sample| (predicted(sample, &self.factors) / sample.took - 1.0).abs()),
+            ),
+        }
+    }
 }
 
 /// Returns the median; NaN of nothing.
@@ -63,7 +103,7 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn predicted(sample: &MeasuredStep, factors: &[f64; TERMS]) -> f64 {
+fn predicted<const TERMS: usize>(sample: &MeasuredStep<TERMS>, factors: &[f64; TERMS]) -> f64 {
     sample
         .terms
         .iter()
@@ -72,20 +112,16 @@ fn predicted(sample: &MeasuredStep, factors: &[f64; TERMS]) -> f64 {
         .sum()
 }
 
-/// Returns the samples that are near the fit.
-fn usual(samples: &[MeasuredStep], factors: &[f64; TERMS]) -> Vec<MeasuredStep> {
-    let residual = |sample: &MeasuredStep| (sample.took - predicted(sample, factors)).abs();
+/// Returns for each sample whether it is near the fit.
+fn usual<const TERMS: usize>(samples: &[MeasuredStep<TERMS>], factors: &[f64; TERMS]) -> Vec<bool> {
+    let residual = |sample: &MeasuredStep<TERMS>| (sample.took - predicted(sample, factors)).abs();
     let far = OUTLYING * DEVIATIONS_IN_MEDIAN * median(samples.iter().map(residual));
-    samples
-        .iter()
-        .copied()
-        .filter(|sample| residual(sample) <= far)
-        .collect()
+    samples.iter().map(|sample| residual(sample) <= far).collect()
 }
 
-fn r2(samples: &[MeasuredStep], factors: &[f64; TERMS]) -> f64 {
+fn r2<const TERMS: usize>(samples: &[MeasuredStep<TERMS>], factors: &[f64; TERMS]) -> f64 {
     let mean = samples.iter().map(|sample| sample.took).sum::<f64>() / samples.len() as f64;
-    let around = |sample: &MeasuredStep, of: f64| (sample.took - of).powi(2);
+    let around = |sample: &MeasuredStep<TERMS>, of: f64| (sample.took - of).powi(2);
     let rest: f64 = samples
         .iter()
         .map(|sample| around(sample, predicted(sample, factors)))
@@ -95,7 +131,7 @@ fn r2(samples: &[MeasuredStep], factors: &[f64; TERMS]) -> f64 {
 }
 
 /// Drops the most negative term, or one that cannot be fitted, until none is left.
-fn not_negative(samples: &[MeasuredStep], kept: usize) -> Option<[f64; TERMS]> {
+fn not_negative<const TERMS: usize>(samples: &[MeasuredStep<TERMS>], kept: usize) -> Option<[f64; TERMS]> {
     let mut scales = [0.0_f64; TERMS];
     for sample in samples {
         for (scale, term) in scales.iter_mut().zip(sample.terms) {
@@ -130,7 +166,11 @@ fn not_negative(samples: &[MeasuredStep], kept: usize) -> Option<[f64; TERMS]> {
 }
 
 /// Solves the normal equations of these terms, each divided by its scale. `None` where they have no single solution.
-fn solve(samples: &[MeasuredStep], used: &[usize], scales: &[f64; TERMS]) -> Option<Vec<f64>> {
+fn solve<const TERMS: usize>(
+    samples: &[MeasuredStep<TERMS>],
+    used: &[usize],
+    scales: &[f64; TERMS],
+) -> Option<Vec<f64>> {
     let size = used.len();
     let mut rows = vec![vec![0.0; size + 1]; size];
     for sample in samples {
@@ -175,7 +215,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(factors: [f64; TERMS], expected: [f64; TERMS]) {
+    fn check(factors: [f64; 3], expected: [f64; 3]) {
         for (factor, expected) in factors.iter().zip(expected) {
             assert!(
                 (factor - expected).abs() <= 1e-6,
@@ -217,6 +257,6 @@ mod tests {
         check(factors, [0.0, 0.2, 0.0]);
         assert!(quality.r2.is_nan(), "they all took the same");
         check(fit(&same, 0).unwrap().0, [20.0, 0.0, 0.0]);
-        assert_eq!(fit(&[], 0), None);
+        assert_eq!(fit::<3>(&[], 0), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Costs fitted to what a router recorded.
 //!
 //! A prompt's time is fitted to those that waited for nothing, a step's to the mean time between the tokens of answers.
+//! Where no worker is ever idle, both are fitted together, since each prompt waits for steps of answers too.
 
 mod lines;
 mod steps;
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 pub use self::lines::FitQuality;
 use self::lines::MeasuredStep;
+use self::steps::{ALL_TERMS, AnswerSample, WorkerAnswers};
 use super::FittedProfile;
 use crate::trace::Recording;
 
@@ -52,6 +54,24 @@ pub struct TooFew {
     pub found: usize,
 }
 
+/// Work of a worker's step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepWork {
+    /// Prompts, and beside them a token of each answer (chunked prefill).
+    Both,
+    /// One prompt, or a token of each answer.
+    Either,
+}
+
+impl StepWork {
+    /// Returns the steps of answers within the time of a prompt that followed another one at once, or came while
+    /// answers were written. In the mean such a one waits for half a step.
+    fn steps_of_answers(self, follows_another: bool) -> f64 {
+        let beside = if self == Self::Both { 1.0 } else { 0.0 };
+        beside + if follows_another { 0.0 } else { 0.5 }
+    }
+}
+
 /// A prompt on the worker that computed it. Times are microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Computed {
@@ -71,28 +91,30 @@ impl Fit {
     ///
     /// # Errors
     /// [`TooFew`] where fewer than ten prompts were measured.
-    pub fn of(recording: &Recording, kv_tokens: u64) -> Result<Self, TooFew> {
+    pub fn of(recording: &Recording, kv_tokens: u64, work: StepWork) -> Result<Self, TooFew> {
         let by_worker = by_worker(recording);
+        let answers: Vec<_> = (0..by_worker.len())
+            .map(|worker| WorkerAnswers::of(recording, worker))
+            .collect();
         let idle: Vec<MeasuredStep> = by_worker.iter().flat_map(|prompts| idle(prompts)).collect();
-        let (from, samples) = match idle.len() >= ENOUGH {
-            true => (FitFrom::Idle, idle),
-            false => {
-                let waited = by_worker.iter().flat_map(|prompts| after_waiting(prompts));
-                (FitFrom::AfterWaiting, waited.collect())
+        let fitted = if idle.len() >= ENOUGH {
+            FittedCosts::of_idle(&idle, &answers)
+        } else {
+            let workers = by_worker.iter().zip(&answers);
+            let waited: Vec<_> = workers
+                .flat_map(|(prompts, answers)| after_waiting(prompts, answers, work))
+                .collect();
+            let too_few = TooFew { found: waited.len() };
+            if waited.len() < LEAST {
+                return Err(too_few);
             }
+            FittedCosts::together(&waited, &answers)
         };
-        let too_few = TooFew { found: samples.len() };
-        if samples.len() < LEAST {
-            return Err(too_few);
-        }
-        // A prompt without a constant is nearer to the truth than one without a length.
-        let ([fixed, uncached, cached], prompts) = lines::fit(&samples, 1).ok_or(too_few)?;
-        let prefill_ms = [fixed, 1e3 * uncached, 1e3 * cached];
-        let (step_ms, steps) = steps::fit(recording, prefill_ms, LEAST);
+        let fitted = fitted.ok_or(TooFew { found: idle.len() })?;
         let profile = FittedProfile {
-            prefill_ms,
+            prefill_ms: fitted.prefill_ms,
             transfer_ms: [0.0; 2],
-            step_ms,
+            step_ms: fitted.step_ms,
             host_ms: 0.0,
             disk_ms: 0.0,
             kv_tokens,
@@ -100,10 +122,65 @@ impl Fit {
         };
         Ok(Self {
             profile,
-            from,
+            from: fitted.from,
+            prompts: fitted.prompts,
+            steps: fitted.steps,
+        })
+    }
+}
+
+/// Costs of prompts and steps, in the units of [`FittedProfile`].
+#[derive(Debug)]
+struct FittedCosts {
+    from: FitFrom,
+    prefill_ms: [f64; 3],
+    prompts: FitQuality,
+    step_ms: [f64; 3],
+    steps: Option<FitQuality>,
+}
+
+impl FittedCosts {
+    /// Fits prompts that waited for nothing, and then the steps.
+    fn of_idle(prompts: &[MeasuredStep], answers: &[WorkerAnswers]) -> Option<Self> {
+        // A prompt without a constant is nearer to the truth than one without a length.
+        let ([fixed, uncached, cached], prompts) = lines::fit(prompts, 1)?;
+        let prefill_ms = [fixed, 1e3 * uncached, 1e3 * cached];
+        let (step_ms, steps) = steps::fit(answers, prefill_ms, LEAST);
+        Some(Self {
+            from: FitFrom::Idle,
+            prefill_ms,
             prompts,
+            step_ms,
             steps,
         })
+    }
+
+    /// Fits prompts and steps at once.
+    fn together(prompts: &[MeasuredStep<ALL_TERMS>], answers: &[WorkerAnswers]) -> Option<Self> {
+        let steps: Vec<MeasuredStep<ALL_TERMS>> = answers
+            .iter()
+            .flat_map(WorkerAnswers::samples)
+            .map(|sample| weighed(&sample))
+            .collect();
+        let fitted = lines::fit_terms(&[prompts, &steps].concat(), 1)?;
+        let [fixed, uncached, cached, step, by_request, by_token] = fitted.factors;
+        Some(Self {
+            from: FitFrom::AfterWaiting,
+            prefill_ms: [fixed, 1e3 * uncached, 1e3 * cached],
+            prompts: fitted.quality(prompts, 0),
+            step_ms: [step, by_request, 1e3 * by_token],
+            steps: (steps.len() >= LEAST).then(|| fitted.quality(&steps, prompts.len())),
+        })
+    }
+}
+
+/// Returns an answer's steps as a sample beside those of prompts. The error of a mean falls with the root of their
+/// number.
+fn weighed(sample: &AnswerSample) -> MeasuredStep<ALL_TERMS> {
+    let weight = sample.steps.sqrt();
+    MeasuredStep {
+        terms: sample.step.terms.map(|term| weight * term),
+        took: weight * sample.step.took,
     }
 }
 
@@ -157,12 +234,29 @@ fn idle(prompts: &[Computed]) -> Vec<MeasuredStep> {
     samples
 }
 
-/// Returns the prompts of one worker, without their waiting time for the prompts before them.
-fn after_waiting(prompts: &[Computed]) -> Vec<MeasuredStep> {
+/// Returns the prompts of one worker, without their waiting time for the prompts before them, and with the steps of
+/// answers that they wait for.
+fn after_waiting(
+    prompts: &[Computed],
+    answers: &WorkerAnswers,
+    work: StepWork,
+) -> Vec<MeasuredStep<ALL_TERMS>> {
     let mut computed_us = 0;
     let mut samples = Vec::new();
     for prompt in prompts {
-        samples.extend(prompt.sample(prompt.from_us.max(computed_us)));
+        let from_us = prompt.from_us.max(computed_us);
+        let (batch, resident) = answers.at(from_us);
+        let steps = match batch > 0.0 {
+            true => work.steps_of_answers(computed_us > prompt.from_us),
+            false => 0.0,
+        };
+        samples.extend(prompt.sample(from_us).map(|sample| {
+            let [one, uncached, cached] = sample.terms;
+            MeasuredStep {
+                terms: [one, uncached, cached, steps, steps * batch, steps * resident],
+                took: sample.took,
+            }
+        }));
         // Of an answer that was not streamed its end alone is known.
         computed_us = computed_us.max(prompt.first_token_us.unwrap_or(prompt.until_us));
     }

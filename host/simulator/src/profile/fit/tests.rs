@@ -18,6 +18,11 @@ const TRUE: FittedProfile = FittedProfile {
 
 /// Returns a router's record of four workers with these costs that compute one prompt after the other.
 fn recording(requests_per_s: f64) -> Recording {
+    recording_of(requests_per_s, None)
+}
+
+/// Returns the same with steps of so many tokens, with one prompt in each.
+fn recording_of(requests_per_s: f64, chunk_tokens: Option<u32>) -> Recording {
     let mut options = Mix::Conversation.usual(7);
     options.requests = 600;
     let trace = Mix::Conversation.generate(&options);
@@ -27,7 +32,8 @@ fn recording(requests_per_s: f64) -> Recording {
     let cluster = ClusterSpec {
         workers: vec![WorkerSpec::of(&profile, Role::Mixed, 3_000); 4],
         profile,
-        ..ClusterSpec::mixed(0, 0, None)
+        step_prompts: Some(1),
+        ..ClusterSpec::mixed(0, 0, chunk_tokens)
     };
     let outcome = crate::run(&trace, [], &RunSpec::of(cluster));
     let requests = trace.requests.iter().zip(&outcome.courses);
@@ -57,7 +63,7 @@ fn check(found: f64, expected: f64, tolerance: f64) {
 
 #[test]
 fn what_prompts_cost_is_told_by_those_that_found_their_worker_idle() {
-    let fit = Fit::of(&recording(0.1), 1).unwrap();
+    let fit = Fit::of(&recording(0.1), 1, StepWork::Either).unwrap();
     assert_eq!(fit.from, FitFrom::Idle);
     for (found, expected) in fit.profile.prefill_ms.iter().zip(TRUE.prefill_ms) {
         check(*found, expected, 0.01);
@@ -70,15 +76,35 @@ fn what_prompts_cost_is_told_by_those_that_found_their_worker_idle() {
 
 #[test]
 fn where_no_worker_is_ever_idle_their_waiting_is_taken_off() {
-    let fit = Fit::of(&recording(12.0), 1).unwrap();
+    let fit = Fit::of(&recording(12.0), 1, StepWork::Either).unwrap();
     assert_eq!(fit.from, FitFrom::AfterWaiting);
     check(fit.profile.prefill_ms[1], TRUE.prefill_ms[1], 0.05);
     assert!(fit.prompts.r2 > 0.95, "{fit:?}");
 }
 
 #[test]
+fn prompts_beside_answers_are_fitted_together_with_their_steps() {
+    let fit = Fit::of(&recording_of(3.0, Some(200_000)), 1, StepWork::Both).unwrap();
+    assert_eq!(fit.from, FitFrom::AfterWaiting);
+    check(fit.profile.prefill_ms[1], TRUE.prefill_ms[1], 0.03);
+    check(fit.profile.prefill_ms[2], TRUE.prefill_ms[2], 0.25);
+    let known = Profile::Fitted(TRUE);
+    let found = Profile::Fitted(fit.profile.clone());
+    check(
+        found.prefill_us(4_000, 3_000) as f64,
+        known.prefill_us(4_000, 3_000) as f64,
+        0.05,
+    );
+    check(
+        found.step_us(8, 60_000) as f64,
+        known.step_us(8, 60_000) as f64,
+        0.1,
+    );
+}
+
+#[test]
 fn what_a_step_costs_is_told_by_the_times_between_tokens() {
-    let fit = Fit::of(&recording(1.0), 1).unwrap();
+    let fit = Fit::of(&recording(1.0), 1, StepWork::Either).unwrap();
     let quality = fit.steps.unwrap();
     assert!(quality.median_error < 0.05, "{fit:?}");
     let known = Profile::Fitted(TRUE).step_us(8, 60_000) as f64;
@@ -89,7 +115,10 @@ fn what_a_step_costs_is_told_by_the_times_between_tokens() {
 #[test]
 fn nothing_is_fitted_to_a_handful_of_prompts() {
     let few = recording(0.1).first(LEAST - 1);
-    assert_eq!(Fit::of(&few, 1), Err(TooFew { found: LEAST - 1 }));
+    assert_eq!(
+        Fit::of(&few, 1, StepWork::Either),
+        Err(TooFew { found: LEAST - 1 })
+    );
     let empty = Trace {
         requests: Vec::new(),
         ..few.trace.clone()
@@ -98,5 +127,5 @@ fn nothing_is_fitted_to_a_handful_of_prompts() {
         trace: empty,
         ..few.first(0)
     };
-    assert_eq!(Fit::of(&none, 1), Err(TooFew { found: 0 }));
+    assert_eq!(Fit::of(&none, 1, StepWork::Either), Err(TooFew { found: 0 }));
 }

@@ -167,6 +167,7 @@ fn request(prompt_tokens: u32, blocks: &[u64]) -> Request {
         output_tokens: 100,
         blocks: blocks.into(),
         session: None,
+        grown_blocks: Box::default(),
         tenant: None,
     }
 }

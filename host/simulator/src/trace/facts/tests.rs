@@ -12,6 +12,7 @@ fn trace(requests: &[(u32, u32, &[u64])]) -> Trace {
         output_tokens,
         blocks: blocks.into(),
         session: None,
+        grown_blocks: Box::default(),
         tenant: None,
     };
     let requests = (0..).zip(requests).map(request).collect();

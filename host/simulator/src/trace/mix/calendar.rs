@@ -29,6 +29,7 @@ pub(super) fn arrange(sessions: Vec<Session>, options: &MixOptions) -> Vec<Reque
                     output_tokens: turn.output_tokens,
                     blocks: turn.blocks,
                     session: Some(number),
+                    grown_blocks: Box::default(),
                     tenant: None,
                 });
             }
