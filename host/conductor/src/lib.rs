@@ -13,6 +13,7 @@ mod live_check;
 mod live_fleet;
 mod metrics;
 mod reload;
+mod replica_usage;
 mod replicas;
 pub mod serve;
 mod service_manager;

@@ -10,15 +10,17 @@ use observability::error_chain;
 use prometheus_client::registry::Registry;
 use proxy::{PoolShare, Readiness, SnapshotCell};
 use replica_plane::{
-    Exchange, ExchangeMetrics, ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports, SharedPool,
+    ElsewhereNews, Exchange, ExchangeMetrics, ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports,
+    SharedPool, UsageGroup,
 };
 use replicas::{RouterId, RouterState};
-use routing::{HeldSummary, RunNumber, Worker, WorkerId, hash_mix};
+use routing::{BudgetUse, HeldSummary, RunNumber, Worker, WorkerId, hash_mix};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::config_hash::ConfigHash;
 use crate::reload::Reloader;
+use crate::replica_usage::{ClientGroup, TenantGroup};
 
 /// Longest wait for the goodbye to be sent.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -51,6 +53,14 @@ impl FleetSource for ActiveFleet {
         shares.into_iter().map(ActivePool).collect()
     }
 
+    fn usage_groups(&self) -> Vec<Box<dyn UsageGroup>> {
+        let snapshot = self.cell.load();
+        let clients: Box<dyn UsageGroup> = Box::new(ClientGroup::new(snapshot.client_share()));
+        let pools = snapshot.pool_shares().into_iter();
+        let tenants = pools.map(|pool| Box::new(TenantGroup::new(pool)) as Box<dyn UsageGroup>);
+        std::iter::once(clients).chain(tenants).collect()
+    }
+
     fn state(&self) -> RouterState {
         match self.readiness.objection() {
             None => RouterState::Ready,
@@ -81,12 +91,16 @@ impl SharedPool for ActivePool {
         self.0.summarize_waiters(visit);
     }
 
-    fn set_queued_elsewhere(&self, requests: usize) {
-        self.0.set_queued_elsewhere(requests);
+    fn budget(&self) -> BudgetUse {
+        self.0.budget()
     }
 
-    fn freed_elsewhere(&self, worker: WorkerId) {
-        self.0.freed_elsewhere(worker);
+    fn set_elsewhere(&self, elsewhere: &ElsewhereNews<'_>) {
+        let queued = usize::try_from(elsewhere.gauges.queued).unwrap_or(usize::MAX);
+        self.0.set_elsewhere(queued, elsewhere.gauges.budget);
+        for worker in elsewhere.freed {
+            self.0.freed_elsewhere(*worker);
+        }
     }
 }
 

@@ -48,7 +48,9 @@ pub use fleet::health::{HealthSpec, ProbeSpec, ScrapeSpec};
 pub use fleet::knowledge::SpellReport;
 pub use limits::admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
 pub use limits::bodies::BodyTotals;
-pub use limits::clients::{ClientLimits, ClientSpec, EngineFields, KeyHash};
+pub use limits::clients::{
+    BucketUse, ClientLimit, ClientLimits, ClientShare, ClientSpec, EngineFields, KeyHash,
+};
 pub use limits::edge_settings::{CorsSpec, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, PagesListener};
 pub use limits::memory::{MemoryReport, MemoryStage};
 pub use limits::retries::RetrySpec;

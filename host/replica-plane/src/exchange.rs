@@ -15,7 +15,8 @@ use tracing::{info, warn};
 
 use crate::metrics::ExchangeMetrics;
 use crate::report::{ReplicaReport, ReplicaReports, RouterRow};
-use crate::source::{FleetSource, SharedPool};
+use crate::source::{ElsewhereNews, FleetSource, SharedPool};
+use crate::usage::UsageExchange;
 
 /// Interval of hellos, of the ageing of silent routers, and of the check for another configuration.
 const BEAT: Duration = Duration::from_millis(250);
@@ -23,6 +24,8 @@ const BEAT: Duration = Duration::from_millis(250);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How much less often.
 const IDLE_FACTOR: u32 = 10;
+/// Shortest time between two messages with usage, as a multiple of that between two with gauges.
+const USAGE_FACTOR: u32 = 10;
 /// Silence after which a router is removed, as a multiple of the silence after which its loads fade.
 const FORGET_FACTOR: u64 = 6;
 
@@ -62,6 +65,9 @@ pub struct Exchange<S: FleetSource> {
     fleet: SharedFleet<S::Pool>,
     publisher: LoadPublisher,
     peers: Peers,
+    usage: UsageExchange,
+    /// Time of the next message with usage.
+    usage_at: Instant,
     is_connected: bool,
     changed_at: Instant,
 }
@@ -91,6 +97,8 @@ impl<S: FleetSource> Exchange<S> {
         Self {
             publisher: LoadPublisher::new(parts.router),
             peers: Peers::new(parts.router, silence),
+            usage: UsageExchange::new(parts.router),
+            usage_at: Instant::now(),
             started: Instant::now(),
             fleet: SharedFleet {
                 generation: None,
@@ -152,6 +160,7 @@ impl<S: FleetSource> Exchange<S> {
                 info!(fleet = %self.parts.spec.fleet, "the bus between routers is connected");
                 self.set_connected(true);
                 self.publisher.resend();
+                self.usage.resend();
             }
             BusEvent::Disconnected => {
                 warn!(
@@ -183,6 +192,11 @@ impl<S: FleetSource> Exchange<S> {
                     self.peers.hello(now_ms, router, hello);
                 }
             }
+            SubjectKind::Usage => {
+                if self.usage.receive(&self.peers, payload).is_err() {
+                    self.peers.refuse();
+                }
+            }
             SubjectKind::Goodbye => {
                 self.peers.goodbye(subject.router);
                 self.pass_on_freed();
@@ -192,14 +206,16 @@ impl<S: FleetSource> Exchange<S> {
 
     /// Notifies the queues of capacity that other routers freed.
     fn pass_on_freed(&mut self) {
-        for pool in &self.fleet.pools {
-            let queued = self.peers.pool(PoolKey::of(pool.name())).queued;
-            pool.set_queued_elsewhere(usize::try_from(queued).unwrap_or(usize::MAX));
-        }
-        for worker in self.peers.take_freed() {
-            if let Some(pool) = self.fleet.pool_of.get(&worker) {
-                self.fleet.pools[*pool].freed_elsewhere(worker);
-            }
+        let mut freed = self.peers.take_freed();
+        freed.sort_by_key(|worker| self.fleet.pool_of.get(worker));
+        for (at, pool) in self.fleet.pools.iter().enumerate() {
+            let of_pool = |worker: &WorkerId| self.fleet.pool_of.get(worker).copied();
+            let begin = freed.partition_point(|worker| of_pool(worker) < Some(at));
+            let end = freed.partition_point(|worker| of_pool(worker) <= Some(at));
+            pool.set_elsewhere(&ElsewhereNews {
+                gauges: self.peers.pool(PoolKey::of(pool.name())),
+                freed: &freed[begin..end],
+            });
         }
     }
 
@@ -209,6 +225,8 @@ impl<S: FleetSource> Exchange<S> {
         let now_ms = self.now_ms();
         self.peers.tick(now_ms);
         self.pass_on_freed();
+        let divisor = self.usage.settle(&self.peers, self.is_connected);
+        self.parts.metrics.divided(divisor);
         let hello = HelloMessage {
             router: self.parts.router.to_string(),
             name: self.parts.spec.name.clone(),
@@ -234,9 +252,13 @@ impl<S: FleetSource> Exchange<S> {
         }
         self.fleet.generation = Some(generation);
         for pool in &self.fleet.pools {
-            pool.set_queued_elsewhere(0);
+            pool.set_elsewhere(&ElsewhereNews {
+                gauges: PoolGauges::empty(PoolKey::of(pool.name())),
+                freed: &[],
+            });
         }
         self.fleet.pools = self.parts.source.pools();
+        self.usage.follow(self.parts.source.usage_groups());
         (self.fleet.workers, self.fleet.pool_of) = (Vec::new(), HashMap::new());
         let mut hash = 0;
         for (at, pool) in self.fleet.pools.iter().enumerate() {
@@ -274,12 +296,19 @@ impl<S: FleetSource> Exchange<S> {
         let pools = self.fleet.pools.iter().map(|pool| PoolGauges {
             pool: PoolKey::of(pool.name()),
             queued: pool.queued() as u64,
+            budget: pool.budget(),
         });
         if let Some(message) = self.publisher.message(now_ms, gauges, pools) {
             if message.is_delta() {
                 self.changed_at = Instant::now();
             }
             self.publish(bus, SubjectKind::Load, message.encode());
+        }
+        if Instant::now() >= self.usage_at {
+            self.usage_at = Instant::now() + self.parts.spec.share_every * USAGE_FACTOR;
+            if let Some(message) = self.usage.message(now_ms) {
+                self.publish(bus, SubjectKind::Usage, message.encode());
+            }
         }
     }
 
@@ -293,6 +322,7 @@ impl<S: FleetSource> Exchange<S> {
         self.parts.metrics.published(bytes, taken);
         if !taken {
             self.publisher.resend();
+            self.usage.resend();
         }
     }
 

@@ -7,8 +7,9 @@ mod exchange;
 mod metrics;
 mod report;
 mod source;
+mod usage;
 
 pub use exchange::{Exchange, ExchangeParts, ExchangeSpec};
 pub use metrics::ExchangeMetrics;
 pub use report::{ReplicaReport, ReplicaReports, RouterRow};
-pub use source::{FleetSource, SharedPool};
+pub use source::{ElsewhereNews, FleetSource, SharedPool, UsageGroup};

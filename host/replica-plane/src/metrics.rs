@@ -1,5 +1,6 @@
 //! Metrics of the exchange.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::metrics::counter::Counter;
@@ -13,6 +14,7 @@ pub struct ExchangeMetrics {
     connected: Gauge,
     live: Gauge,
     silent: Gauge,
+    divisor: Gauge,
     delay: Gauge<f64, AtomicU64>,
     sent: SentMetrics,
     received: ReceivedMetrics,
@@ -56,6 +58,11 @@ impl ExchangeMetrics {
             "conductor_replicas_silent",
             "Other routers whose loads fade",
             &metrics.silent,
+        );
+        gauge(
+            "conductor_replicas_limit_divisor",
+            "Routers by which this router divides limits, because it has lost the others; 1 if it has not",
+            &metrics.divisor,
         );
         registry.register(
             "conductor_replicas_delay_seconds",
@@ -109,6 +116,10 @@ impl ExchangeMetrics {
 
     pub(crate) fn connected(&self, connected: bool) {
         self.connected.set(connected.into());
+    }
+
+    pub(crate) fn divided(&self, routers: NonZeroU32) {
+        self.divisor.set(routers.get().into());
     }
 
     pub(crate) fn published(&self, bytes: usize, taken: bool) {

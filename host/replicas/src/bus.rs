@@ -50,6 +50,8 @@ pub enum SubjectKind {
     Goodbye,
     /// Gauges of a router.
     Load,
+    /// Usage of a router against limits.
+    Usage,
 }
 
 impl SubjectKind {
@@ -60,13 +62,14 @@ impl SubjectKind {
             Self::Hello => "hello",
             Self::Goodbye => "bye",
             Self::Load => "load",
+            Self::Usage => "usage",
         }
     }
 
     /// Reads the name of a kind.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Hello, Self::Goodbye, Self::Load]
+        [Self::Hello, Self::Goodbye, Self::Load, Self::Usage]
             .into_iter()
             .find(|kind| kind.as_str() == name)
     }

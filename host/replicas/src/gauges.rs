@@ -1,6 +1,6 @@
 //! Gauges: absolute totals of one router, by worker and by pool.
 
-use routing::{HELD_CLASSES, HeldSummary, LoadTotals};
+use routing::{BudgetUse, HELD_CLASSES, HeldSummary, LoadTotals};
 
 use crate::id::PoolKey;
 
@@ -129,6 +129,33 @@ pub struct PoolGauges {
     pub pool: PoolKey,
     /// Requests in its queue.
     pub queued: u64,
+    /// Use of its admission budgets.
+    pub budget: BudgetUse,
+}
+
+impl PoolGauges {
+    /// Returns the gauges of a pool without requests.
+    #[must_use]
+    pub fn empty(pool: PoolKey) -> Self {
+        Self {
+            pool,
+            queued: 0,
+            budget: BudgetUse::default(),
+        }
+    }
+
+    /// Returns the sum with another router's gauges of the pool.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            pool: self.pool,
+            queued: self.queued.saturating_add(other.queued),
+            budget: BudgetUse {
+                requests: self.budget.requests.saturating_add(other.budget.requests),
+                tokens: self.budget.tokens.saturating_add(other.budget.tokens),
+            },
+        }
+    }
 }
 
 fn narrow(total: u64) -> u32 {

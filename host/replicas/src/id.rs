@@ -30,7 +30,7 @@ impl PoolKey {
     /// Returns the key of a pool.
     #[must_use]
     pub fn of(name: &str) -> Self {
-        Self(hash_mix(text_hash(FNV_START, name)))
+        Self(text_key(name))
     }
 }
 
@@ -53,6 +53,11 @@ impl fmt::Display for RouterId {
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+/// Returns the hash of a name that all routers have.
+pub(crate) fn text_key(text: &str) -> u64 {
+    hash_mix(text_hash(FNV_START, text))
+}
 
 /// Continues an FNV-1a hash with a text and its end.
 fn text_hash(hash: u64, text: &str) -> u64 {

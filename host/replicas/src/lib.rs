@@ -16,6 +16,7 @@ mod member;
 mod peer;
 mod peers;
 mod publisher;
+mod usage;
 mod wire;
 
 pub use bus::{Bus, BusEvent, FleetSubject, SubjectKind};
@@ -27,4 +28,8 @@ pub use load_message::{GaugeRows, LoadMessage, MOST_MESSAGE_BYTES, MOST_POOLS, M
 pub use member::{MemberReport, PeerCounts};
 pub use peers::{Peers, PeersSpec, SharedWorker};
 pub use publisher::LoadPublisher;
+pub use usage::{
+    MOST_USAGE_ROWS, UsageChange, UsageChanges, UsageKey, UsageMessage, UsagePeers, UsagePublisher,
+    UsageReading, UsageRow, UsageValue,
+};
 pub use wire::WireError;

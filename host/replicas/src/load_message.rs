@@ -1,19 +1,19 @@
 //! Message with a router's gauges: all of them, or those that changed.
 //!
 //! Little endian: version u8, kind u8, router u64, table u32, sequence u64, milliseconds of the sender's monotonic clock
-//! u64; the pools (count, then key u64 and the queued requests each); the workers (count, then rows). A row of a full message
+//! u64; the pools (count, then key u64, the queued requests and the use of the two budgets each); the workers (count, then rows). A row of a full message
 //! begins with the worker's key. A row of a delta begins with its distance to the row before, in the order of the full
 //! message with the same table. Then follow five totals, a mask of the classes with held requests, and where it has one, the
 //! order of the first (f64) and two numbers for each class. Counts and totals are variable-length.
 
-use routing::HELD_CLASSES;
+use routing::{BudgetUse, HELD_CLASSES};
 
 use crate::gauges::{LOADS, PoolGauges, WorkerGauges};
 use crate::id::{PoolKey, RouterId, WorkerKey};
 use crate::wire::{WireError, WireReader, put_varint};
 
 /// Version of the format.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// Maximum size of a message: what a NATS server takes by default.
 pub const MOST_MESSAGE_BYTES: usize = 1 << 20;
 /// Maximum number of workers in a message.
@@ -27,7 +27,7 @@ const MOST_TOKENS: u64 = 1 << 44;
 /// Bytes of a row without held requests, at least.
 const LEAST_ROW: usize = 7;
 /// Bytes of a pool, at least.
-const LEAST_POOL: usize = 9;
+const LEAST_POOL: usize = 11;
 
 /// Gauges of one router at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +82,8 @@ impl LoadMessage {
         for pool in &self.pools {
             bytes.extend(pool.pool.0.to_le_bytes());
             put_varint(&mut bytes, pool.queued.min(MOST_REQUESTS));
+            put_varint(&mut bytes, pool.budget.requests.min(MOST_REQUESTS));
+            put_varint(&mut bytes, pool.budget.tokens.min(MOST_TOKENS));
         }
         put_varint(&mut bytes, count as u64);
         match &self.rows {
@@ -149,6 +151,10 @@ fn read_pools(reader: &mut WireReader<'_>) -> Result<Vec<PoolGauges>, WireError>
         Ok(PoolGauges {
             pool: PoolKey(reader.u64()?),
             queued: reader.varint(MOST_REQUESTS)?,
+            budget: BudgetUse {
+                requests: reader.varint(MOST_REQUESTS)?,
+                tokens: reader.varint(MOST_TOKENS)?,
+            },
         })
     };
     (0..count).map(|_| pool(reader)).collect()

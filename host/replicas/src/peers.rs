@@ -158,6 +158,11 @@ impl Peers {
         self.settle(router);
     }
 
+    /// Counts a message of another kind that cannot be read.
+    pub fn refuse(&mut self) {
+        self.counts.refused += 1;
+    }
+
     /// Records a hello.
     pub fn hello(&mut self, now_ms: u64, router: RouterId, hello: HelloMessage) {
         if self.admit(router) {
@@ -212,13 +217,8 @@ impl Peers {
     #[must_use]
     pub fn pool(&self, pool: PoolKey) -> PoolGauges {
         let live = self.peers.values().filter(|peer| !peer.is_silent);
-        let queued = live
-            .filter_map(|peer| peer.pools.get(&pool))
-            .map(|gauges| gauges.queued);
-        PoolGauges {
-            pool,
-            queued: queued.fold(0, u64::saturating_add),
-        }
+        live.filter_map(|peer| peer.pools.get(&pool))
+            .fold(PoolGauges::empty(pool), PoolGauges::plus)
     }
 
     /// Returns the sum over the other routers at one of the own workers.
@@ -246,6 +246,18 @@ impl Peers {
     #[must_use]
     pub fn live(&self) -> usize {
         self.peers.values().filter(|peer| !peer.is_silent).count()
+    }
+
+    /// Returns the number of other routers that are silent, but not removed yet.
+    #[must_use]
+    pub fn silent(&self) -> usize {
+        self.peers.len() - self.live()
+    }
+
+    /// Returns whether a router is heard.
+    #[must_use]
+    pub fn is_live(&self, router: RouterId) -> bool {
+        self.peers.get(&router).is_some_and(|peer| !peer.is_silent)
     }
 
     /// Returns the counters.

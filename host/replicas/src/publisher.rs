@@ -114,8 +114,8 @@ mod tests {
 
     fn pool(queued: u64) -> PoolGauges {
         PoolGauges {
-            pool: PoolKey(1),
             queued,
+            ..PoolGauges::empty(PoolKey(1))
         }
     }
 

@@ -31,7 +31,8 @@ mod worker;
 
 pub use admission::{
     Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, HELD_CLASSES, Held,
-    HeldClass, HeldSummary, WaitersByWorker, Waiting, WorkerWaiter, add_held_elsewhere, weighted_tokens,
+    HeldClass, HeldSummary, TenantService, WaitersByWorker, Waiting, WorkerWaiter, add_held_elsewhere,
+    weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};

@@ -1,10 +1,12 @@
-//! Pool of the active snapshot, as routers of one fleet share it.
+//! Pools and clients of the active snapshot, as routers of one fleet share them.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use routing::{CapacityEvent, HeldSummary, Worker, WorkerId};
+use routing::{BudgetUse, CapacityEvent, HeldSummary, TenantService, Worker, WorkerId};
 
 use crate::dispatch::pool_state::PoolState;
+use crate::limits::clients::ClientShare;
 use crate::request::snapshot::Snapshot;
 
 /// Handle of a pool whose loads and held requests are shared with other routers.
@@ -16,6 +18,12 @@ impl Snapshot {
     #[must_use]
     pub fn pool_shares(&self) -> Vec<PoolShare> {
         self.pools.iter().cloned().map(PoolShare).collect()
+    }
+
+    /// Returns the clients that have limits.
+    #[must_use]
+    pub fn client_share(&self) -> ClientShare {
+        self.clients.share()
     }
 }
 
@@ -44,9 +52,30 @@ impl PoolShare {
         self.0.queue.controller.summarize_waiters(visit);
     }
 
-    /// Replaces the number of requests in the other routers' queues of the pool.
-    pub fn set_queued_elsewhere(&self, requests: usize) {
-        self.0.queue.controller.set_elsewhere(requests);
+    /// Returns this router's use of the pool's budgets.
+    #[must_use]
+    pub fn budget(&self) -> BudgetUse {
+        self.0.queue.controller.own_use()
+    }
+
+    /// Replaces the number of requests in the other routers' queues of the pool, and their use of its budgets.
+    pub fn set_elsewhere(&self, queued: usize, budget: BudgetUse) {
+        self.0.queue.controller.set_elsewhere(queued, budget);
+    }
+
+    /// Divides the pool's budgets by so many routers, because what the others use is not known. 1 is the whole budget.
+    pub fn divide_budgets(&self, routers: NonZeroU32) {
+        self.0.queue.controller.divide_budgets(routers);
+    }
+
+    /// Calls `visit` with each tenant that has a counter.
+    pub fn visit_tenants(&self, visit: impl FnMut(TenantService<'_>)) {
+        self.0.queue.controller.visit_tenants(visit);
+    }
+
+    /// Charges a tenant for requests that other routers admitted.
+    pub fn serve_elsewhere(&self, tenant: &Arc<str>, share: f64) {
+        self.0.queue.controller.serve_elsewhere(tenant, share);
     }
 
     /// Re-evaluates held requests that wait for a worker at which another router freed capacity.

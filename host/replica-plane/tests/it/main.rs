@@ -6,6 +6,7 @@
 )]
 
 mod bus;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,13 +15,15 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use replica_plane::{
-    Exchange, ExchangeMetrics, ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports, SharedPool,
+    ElsewhereNews, Exchange, ExchangeMetrics, ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports,
+    SharedPool, UsageGroup,
 };
 use replicas::{RouterId, RouterState};
-use routing::{HeldSummary, Role, Worker, WorkerId, WorkerSpec};
+use routing::{BudgetUse, HeldSummary, Role, Worker, WorkerId, WorkerSpec};
 use tokio_util::sync::CancellationToken;
 
 use self::bus::Hub;
+use self::usage::{LimitGroup, Limits};
 
 /// Router whose exchange runs.
 struct Router {
@@ -37,6 +40,9 @@ struct Pool {
     held: Mutex<BTreeMap<WorkerId, HeldSummary>>,
     queued_elsewhere: AtomicUsize,
     freed: Mutex<Vec<WorkerId>>,
+    budget: Mutex<BudgetUse>,
+    budget_elsewhere: Mutex<BudgetUse>,
+    limits: Arc<Mutex<Limits>>,
 }
 
 struct Fleet(Arc<Pool>, Arc<AtomicU64>);
@@ -52,6 +58,10 @@ impl FleetSource for Fleet {
 
     fn pools(&self) -> Vec<Share> {
         vec![Share(Arc::clone(&self.0))]
+    }
+
+    fn usage_groups(&self) -> Vec<Box<dyn UsageGroup>> {
+        vec![Box::new(LimitGroup(Arc::clone(&self.0.limits)))]
     }
 
     fn state(&self) -> RouterState {
@@ -91,12 +101,15 @@ impl SharedPool for Share {
             .for_each(|(worker, held)| visit(*worker, held));
     }
 
-    fn set_queued_elsewhere(&self, requests: usize) {
-        self.0.queued_elsewhere.store(requests, Ordering::Relaxed);
+    fn budget(&self) -> BudgetUse {
+        *self.0.budget.lock().unwrap()
     }
 
-    fn freed_elsewhere(&self, worker: WorkerId) {
-        self.0.freed.lock().unwrap().push(worker);
+    fn set_elsewhere(&self, elsewhere: &ElsewhereNews<'_>) {
+        let queued = elsewhere.gauges.queued as usize;
+        self.0.queued_elsewhere.store(queued, Ordering::Relaxed);
+        *self.0.budget_elsewhere.lock().unwrap() = elsewhere.gauges.budget;
+        self.0.freed.lock().unwrap().extend(elsewhere.freed);
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use replicas::{
     GaugeRows, LoadMessage, PoolGauges, PoolKey, RouterId, WireError, WorkerGauges, WorkerKey, WorkerRow,
 };
-use routing::{HELD_CLASSES, HeldSummary, LoadTotals};
+use routing::{BudgetUse, HELD_CLASSES, HeldSummary, LoadTotals};
 
 fn worker_gauges() -> impl Strategy<Value = WorkerGauges> {
     let load = (
@@ -45,9 +45,11 @@ fn rows() -> impl Strategy<Value = GaugeRows> {
 }
 
 fn pools() -> impl Strategy<Value = Vec<PoolGauges>> {
-    let pool = (any::<u64>(), 0..1_u64 << 24).prop_map(|(pool, queued)| PoolGauges {
+    let numbers = (any::<u64>(), 0..1_u64 << 24, 0..1_u64 << 24, 0..1_u64 << 44);
+    let pool = numbers.prop_map(|(pool, queued, requests, tokens)| PoolGauges {
         pool: PoolKey(pool),
         queued,
+        budget: BudgetUse { requests, tokens },
     });
     proptest::collection::vec(pool, 0..4)
 }

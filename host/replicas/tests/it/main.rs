@@ -8,6 +8,7 @@
 mod codec;
 mod convergence;
 mod silence;
+mod usage;
 
 use std::sync::Arc;
 

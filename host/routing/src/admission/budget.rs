@@ -34,6 +34,8 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 struct Meter {
     used: AtomicU64,
+    /// Use of other routers, as they report it.
+    elsewhere: AtomicU64,
     limit: AtomicU64,
 }
 
@@ -49,6 +51,7 @@ impl Budget {
     pub fn new(limits: BudgetLimits) -> Self {
         let meter = |limit: Option<u64>| Meter {
             used: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
             limit: AtomicU64::new(limit.unwrap_or(NONE)),
         };
         Self {
@@ -76,7 +79,14 @@ impl Budget {
         }
     }
 
-    /// Returns the use now.
+    /// Replaces the use of other routers, which counts against the limits. Returns whether there is less than before.
+    pub fn set_elsewhere(&self, elsewhere: BudgetUse) -> bool {
+        let requests = self.requests.elsewhere.swap(elsewhere.requests, Ordering::SeqCst);
+        let tokens = self.tokens.elsewhere.swap(elsewhere.tokens, Ordering::SeqCst);
+        elsewhere.requests < requests || elsewhere.tokens < tokens
+    }
+
+    /// Returns the use now, without that of other routers.
     #[must_use]
     pub fn used(&self) -> BudgetUse {
         BudgetUse {
@@ -86,7 +96,7 @@ impl Budget {
     }
 
     /// Takes a request of so many tokens, if there is room for both. A request larger than the whole limit has room if
-    /// nothing else is in flight, since it would never have any otherwise.
+    /// nothing else is in flight at any router, since it would never have any otherwise.
     ///
     /// Where only one of the two has room, the other is taken for a moment: a caller that is refused must look again
     /// before it relies on a notification.
@@ -122,9 +132,11 @@ impl Meter {
             self.used.fetch_add(amount, Ordering::SeqCst);
             return true;
         }
+        let elsewhere = self.elsewhere.load(Ordering::SeqCst);
         let more = |used: u64| {
             let sum = used.saturating_add(amount);
-            (sum <= limit || (used == 0 && limit > 0)).then_some(sum)
+            let is_alone = used == 0 && elsewhere == 0 && limit > 0;
+            (sum.saturating_add(elsewhere) <= limit || is_alone).then_some(sum)
         };
         self.used
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
@@ -133,5 +145,33 @@ impl Meter {
 
     fn give(&self, amount: u64) {
         self.used.fetch_sub(amount, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_other_routers_take_room_and_give_it_back() {
+        let limits = BudgetLimits {
+            requests: Some(3),
+            tokens: Some(100),
+        };
+        let budget = Budget::new(limits);
+        let elsewhere = |requests, tokens| BudgetUse { requests, tokens };
+        assert!(!budget.set_elsewhere(elsewhere(2, 60)));
+        assert!(!budget.take(41), "41 and 60 are more than 100");
+        assert!(budget.take(40));
+        assert!(!budget.take(0), "three of three");
+        assert_eq!(budget.used(), elsewhere(1, 40), "the own use");
+        assert!(budget.set_elsewhere(elsewhere(2, 10)));
+        assert!(budget.set_elsewhere(elsewhere(0, 10)));
+        assert!(budget.take(50));
+        budget.give(50);
+        budget.give(40);
+        assert!(!budget.take(101), "others are in flight");
+        budget.set_elsewhere(elsewhere(0, 0));
+        assert!(budget.take(101), "nothing is in flight");
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::capacity_event::CapacityEvent;
 use super::held_summary::HeldSummary;
 use super::tenant_queue::{OrderKey, TenantQueue};
-use super::tenants::Tenants;
+use super::tenants::{TenantService, Tenants};
 use super::waiters::{WaitersByWorker, WorkerWaiter};
 use crate::id::WorkerId;
 
@@ -142,6 +142,17 @@ impl<W> FairQueue<W> {
     pub fn correct(&mut self, tenant: &Arc<str>, share: f64) {
         self.tenants.correct(tenant, share);
         self.has_moved(tenant);
+    }
+
+    /// Charges a tenant for requests that other routers admitted.
+    pub fn serve_elsewhere(&mut self, tenant: &Arc<str>, share: f64) {
+        self.tenants.serve_elsewhere(tenant, share);
+        self.has_moved(tenant);
+    }
+
+    /// Calls `visit` with each tenant that has a counter.
+    pub fn visit_tenants(&self, visit: impl FnMut(TenantService<'_>)) {
+        self.tenants.visit(visit);
     }
 
     /// Moves a tenant's queues after its service has changed.

@@ -17,7 +17,7 @@ pub use capacity_event::CapacityEvent;
 pub use drain::DrainRate;
 pub use fair_queue::{ClassCounts, FairQueue, Held, Waiting};
 pub use held_summary::{HELD_CLASSES, HeldClass, HeldSummary, add_held_elsewhere};
-pub use tenants::weighted_tokens;
+pub use tenants::{TenantService, weighted_tokens};
 pub use waiters::{WaitersByWorker, WorkerWaiter};
 
 #[cfg(test)]

@@ -20,15 +20,33 @@ pub fn weighted_tokens(input: u64, output: u64) -> f64 {
     input as f64 + 2.0 * output as f64
 }
 
+/// Service of a tenant in this router, for the other routers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TenantService<'t> {
+    /// Name.
+    pub tenant: &'t Arc<str>,
+    /// Weighted tokens over the tenant's weight since the start, less what was given back.
+    pub share: f64,
+}
+
 /// The counters of all tenants.
 #[derive(Debug)]
 pub(super) struct Tenants {
-    counters: HashMap<Arc<str>, f64>,
+    counters: HashMap<Arc<str>, TenantCounter>,
     /// Tenants by level, the least first.
     by_level: BTreeSet<(OrderKey, Arc<str>)>,
     /// Virtual time: the level of the last tenant that was admitted.
     floor: f64,
     shared: Arc<str>,
+}
+
+/// Counter of a tenant.
+#[derive(Debug, Clone, Copy)]
+struct TenantCounter {
+    /// Service of all routers, as far as known; raised to the virtual time after idleness.
+    level: f64,
+    /// Service of this router since its start.
+    own: f64,
 }
 
 impl Default for Tenants {
@@ -67,7 +85,8 @@ impl Tenants {
 
     /// Returns a tenant's service in weighted tokens over its weight; comparable between tenants that wait.
     pub(super) fn level(&self, tenant: &str) -> f64 {
-        self.counters.get(tenant).copied().unwrap_or(self.floor)
+        let counter = self.counters.get(tenant);
+        counter.map_or(self.floor, |counter| counter.level)
     }
 
     /// Charges a tenant for a request that was admitted from the queue.
@@ -75,6 +94,7 @@ impl Tenants {
         let level = self.level(tenant);
         self.floor = self.floor.max(level);
         self.set(tenant, level + share);
+        self.add_own(tenant, share);
     }
 
     /// Charges a tenant for a request that was admitted without waiting. Returns the name under which it is counted.
@@ -90,12 +110,44 @@ impl Tenants {
     pub(super) fn correct(&mut self, tenant: &Arc<str>, share: f64) {
         if share.is_finite() && self.counters.contains_key(tenant) {
             self.set(tenant, self.level(tenant) + share);
+            self.add_own(tenant, share);
+        }
+    }
+
+    /// Charges a tenant for requests that other routers admitted. A tenant without a counter starts at the virtual time
+    /// anyway.
+    pub(super) fn serve_elsewhere(&mut self, tenant: &Arc<str>, share: f64) {
+        if share.is_finite() && self.counters.contains_key(tenant) {
+            self.set(tenant, self.level(tenant) + share);
+        }
+    }
+
+    /// Calls `visit` with each tenant that has a counter.
+    pub(super) fn visit(&self, mut visit: impl FnMut(TenantService<'_>)) {
+        for (tenant, counter) in &self.counters {
+            visit(TenantService {
+                tenant,
+                share: counter.own,
+            });
+        }
+    }
+
+    fn add_own(&mut self, tenant: &Arc<str>, share: f64) {
+        if let Some(counter) = self.counters.get_mut(tenant) {
+            counter.own += share;
         }
     }
 
     fn set(&mut self, tenant: &Arc<str>, level: f64) {
-        if let Some(before) = self.counters.insert(Arc::clone(tenant), level) {
-            self.by_level.remove(&(OrderKey::of(before), Arc::clone(tenant)));
+        match self.counters.get_mut(tenant) {
+            Some(counter) => {
+                let before = std::mem::replace(&mut counter.level, level);
+                self.by_level.remove(&(OrderKey::of(before), Arc::clone(tenant)));
+            }
+            None => {
+                let counter = TenantCounter { level, own: 0.0 };
+                self.counters.insert(Arc::clone(tenant), counter);
+            }
         }
         self.by_level.insert((OrderKey::of(level), Arc::clone(tenant)));
     }
@@ -115,6 +167,23 @@ mod tests {
         tenants.lift(&idle);
         assert_eq!(tenants.level("idle"), 990.0);
         assert_eq!(tenants.level("busy"), 1_000.0);
+    }
+
+    #[test]
+    fn service_of_other_routers_counts_for_the_order_and_not_as_the_own() {
+        let mut tenants = Tenants::default();
+        let [here, there, new]: [Arc<str>; 3] = ["here".into(), "there".into(), "new".into()];
+        tenants.pass(&here, 10.0);
+        tenants.pass(&there, 10.0);
+        tenants.serve_elsewhere(&there, 500.0);
+        tenants.serve_elsewhere(&new, 500.0);
+        tenants.correct(&here, 2.0);
+        assert!(tenants.level("there") > tenants.level("here"));
+        assert_eq!(tenants.level("new"), tenants.floor, "it has no counter yet");
+        let mut own = Vec::new();
+        tenants.visit(|service| own.push((service.tenant.to_string(), service.share)));
+        own.sort_by(|one, two| one.0.cmp(&two.0));
+        assert_eq!(own, [("here".to_owned(), 12.0), ("there".to_owned(), 10.0)]);
     }
 
     #[test]

@@ -155,8 +155,8 @@ impl Sharing {
         end.is_due = false;
         let gauges = worker_gauges(from, shares_queue);
         let pool = PoolGauges {
-            pool: PoolKey::of(POOL),
             queued: if shares_queue { from.held() as u64 } else { 0 },
+            ..PoolGauges::empty(PoolKey::of(POOL))
         };
         let message = end.publisher.message(
             clock_ms(now_us, router),

@@ -3,7 +3,9 @@
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
-use harness::{Fleet, TestRouter, route_all};
+use bytes::Bytes;
+use harness::{Fleet, Stream, TestRouter, route_all};
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::fast_fleet;
@@ -86,6 +88,112 @@ async fn requests(router: &TestRouter, wanted: u64) {
     router
         .admin_shows("/status", &what, |page| sum(page) == wanted)
         .await;
+}
+
+/// SHA-256 of `test`, the key of the only client.
+const HASH_OF_TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+/// Starts a router of a fleet with one client, and with further keys of its pool.
+async fn limited_router(port: u16, limits: &str, pool: &str, engines: &Fleet) -> TestRouter {
+    let toml = format!(
+        "[replicas]\nservers = [\"nats://127.0.0.1:{port}\"]\n\
+         [clients.x]\nkey-sha256 = \"{HASH_OF_TEST}\"\n{limits}\n{pool}\n{}{}",
+        engines.workers_toml(),
+        route_all("least-request")
+    );
+    TestRouter::start(&toml).await.unwrap()
+}
+
+/// Opens a request with the client's key.
+async fn open_with_key(router: &TestRouter, body: &Value) -> Stream {
+    let headers = [
+        ("authorization", "Bearer test"),
+        ("content-type", "application/json"),
+    ];
+    let body = Bytes::from(body.to_string());
+    let sent = router
+        .client
+        .stream(Method::POST, "/v1/completions", &headers, body)
+        .await;
+    sent.unwrap()
+}
+
+/// Sends short requests with the client's key until one has that status. Returns how many had another.
+async fn sends_until(router: &TestRouter, status: u16) -> usize {
+    let body = json!({ "model": "mock", "prompt": "hi", "max_tokens": 1 });
+    for others in 0..1_000 {
+        let answer = open_with_key(router, &body).await.whole().await.unwrap();
+        if answer.status == status {
+            return others;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("no answer had the status {status}");
+}
+
+#[tokio::test]
+async fn concurrent_requests_of_a_client_count_at_all_routers() {
+    let port = free_port();
+    let Some(_nats) = NatsServer::start(port) else {
+        return;
+    };
+    let engines = engines().await;
+    let limits = "concurrent = 2";
+    let one = limited_router(port, limits, "", &engines).await;
+    let two = limited_router(port, limits, "", &engines).await;
+    others(&two, &["ready"]).await;
+    let held = [
+        open_with_key(&one, &stream()).await,
+        open_with_key(&one, &stream()).await,
+    ];
+    assert!(held.iter().all(|stream| stream.status == 200));
+    sends_until(&two, 429).await;
+    drop(held);
+    sends_until(&two, 200).await;
+}
+
+#[tokio::test]
+async fn tokens_that_a_client_used_at_one_router_are_used_at_the_other() {
+    let port = free_port();
+    let Some(_nats) = NatsServer::start(port) else {
+        return;
+    };
+    let engines = fast_fleet(1).await;
+    let limits = "tokens-per-minute = 5_000";
+    let one = limited_router(port, limits, "", &engines).await;
+    let two = limited_router(port, limits, "", &engines).await;
+    others(&two, &["ready"]).await;
+    // More than two minutes' worth: the excess is paid off by waiting.
+    let large = json!({ "model": "mock", "prompt": "word ".repeat(9_000), "max_tokens": 1 });
+    let answer = open_with_key(&one, &large).await.whole().await.unwrap();
+    assert_eq!(answer.status, 200);
+    let allowed = sends_until(&two, 429).await;
+    assert!(allowed < 1_000, "its own use alone would allow thousands");
+    let third = limited_router(port, limits, "", &engines).await;
+    others(&third, &["ready", "ready"]).await;
+    sends_until(&third, 429).await;
+}
+
+#[tokio::test]
+async fn a_budget_holds_over_all_routers_and_is_free_again_when_one_ends() {
+    let port = free_port();
+    let Some(_nats) = NatsServer::start(port) else {
+        return;
+    };
+    let engines = engines().await;
+    let pool = "[pools.chat]\nqueue-limit = 0\n[pools.chat.admission]\nrequests = 2";
+    let one = limited_router(port, "", pool, &engines).await;
+    let two = limited_router(port, "", pool, &engines).await;
+    others(&two, &["ready"]).await;
+    let held = [
+        open_with_key(&one, &stream()).await,
+        open_with_key(&one, &stream()).await,
+    ];
+    assert!(held.iter().all(|stream| stream.status == 200));
+    sends_until(&two, 429).await;
+    drop(held);
+    one.stop().await.unwrap();
+    sends_until(&two, 200).await;
 }
 
 fn stream() -> Value {

@@ -1,5 +1,6 @@
 //! Limits of a pool's budget, recomputed from the workers in service.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::spec::{AdmissionSpec, BudgetSpec};
 use crate::fleet::worker::WorkerHandle;
 
 /// Inputs of a pool's budget limits. The default has none.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Capacity {
     /// Set if any budget is configured.
     is_any: bool,
@@ -18,6 +19,21 @@ pub(crate) struct Capacity {
     tbt_target: Option<Duration>,
     /// Workers that answer clients.
     workers: Vec<(Arc<Worker>, Arc<WorkerHandle>)>,
+    /// Number of routers by which the limits are divided.
+    routers: NonZeroU32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self {
+            is_any: false,
+            requests: BudgetSpec::default(),
+            tokens: BudgetSpec::default(),
+            tbt_target: None,
+            workers: Vec::new(),
+            routers: NonZeroU32::MIN,
+        }
+    }
 }
 
 impl Capacity {
@@ -35,6 +51,7 @@ impl Capacity {
             workers: answering
                 .map(|(worker, link)| (Arc::clone(worker), Arc::clone(link)))
                 .collect(),
+            routers: NonZeroU32::MIN,
         }
     }
 
@@ -47,6 +64,17 @@ impl Capacity {
             tokens: budget(tokens),
             ..Self::default()
         }
+    }
+
+    /// Replaces the inputs of the configuration.
+    pub(super) fn replace(&mut self, next: Self) {
+        let routers = self.routers;
+        *self = Self { routers, ..next };
+    }
+
+    /// Divides the limits by so many routers. Returns `true` if that is another number.
+    pub(super) fn divide(&mut self, routers: NonZeroU32) -> bool {
+        std::mem::replace(&mut self.routers, routers) != routers
     }
 
     /// Returns `true` if any budget is configured.
@@ -62,14 +90,17 @@ impl Capacity {
 
     /// Computes the current limits.
     pub(super) fn limits(&self) -> BudgetLimits {
+        let requests = self.limit(self.requests, |worker, per_worker| {
+            let bearable = self
+                .tbt_target
+                .and_then(|target| bearable(worker, target, per_worker?));
+            bearable.or(per_worker)
+        });
+        let tokens = self.limit(self.tokens, |worker, per_worker| cache(worker).or(per_worker));
+        let share = |limit: u64| (limit / u64::from(self.routers.get())).max(limit.min(1));
         BudgetLimits {
-            requests: self.limit(self.requests, |worker, per_worker| {
-                let bearable = self
-                    .tbt_target
-                    .and_then(|target| bearable(worker, target, per_worker?));
-                bearable.or(per_worker)
-            }),
-            tokens: self.limit(self.tokens, |worker, per_worker| cache(worker).or(per_worker)),
+            requests: requests.map(share),
+            tokens: tokens.map(share),
         }
     }
 

@@ -15,8 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use routing::{
-    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, HeldSummary,
-    WorkerId,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, WorkerId,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -35,16 +34,16 @@ const RECKON_EVERY_US: u64 = 500_000;
 /// Admission controller of a pool. It outlives snapshots.
 #[derive(Debug)]
 pub(crate) struct AdmissionController {
-    budget: Budget,
+    pub(super) budget: Budget,
     /// Set if any budget is configured.
     counts: AtomicBool,
     /// `true` while a queued request goes before new ones.
-    is_blocked: AtomicBool,
+    pub(super) is_blocked: AtomicBool,
     line: Mutex<Line>,
     /// Queue entries, waiting or being re-evaluated.
     held: AtomicUsize,
     /// Queue entries of other routers.
-    elsewhere: AtomicUsize,
+    pub(super) elsewhere: AtomicUsize,
     arrivals: AtomicU64,
     /// Counter of releases, which detects a release between a policy's verdict and the next wait.
     releases: AtomicU64,
@@ -59,14 +58,14 @@ pub(crate) struct AdmissionController {
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    waiting: FairQueue<Waiter>,
+pub(super) struct Line {
+    pub(super) waiting: FairQueue<Waiter>,
     drain: DrainRate,
 }
 
 /// Waker of a queued request.
 #[derive(Debug)]
-struct Waiter {
+pub(super) struct Waiter {
     wake: oneshot::Sender<WakeReason>,
     output: u64,
     weight: f64,
@@ -120,16 +119,6 @@ impl AdmissionController {
         self.len().saturating_add(elsewhere)
     }
 
-    /// Replaces the number of queue entries of other routers.
-    pub(crate) fn set_elsewhere(&self, requests: usize) {
-        self.elsewhere.store(requests, Ordering::Relaxed);
-    }
-
-    /// Calls `visit` with each worker that held requests wait for, and their summary.
-    pub(crate) fn summarize_waiters(&self, visit: impl FnMut(WorkerId, &HeldSummary)) {
-        self.line().waiting.summarize_waiters(visit);
-    }
-
     /// Returns the counter of releases. Read it before the policy is called and pass it to [`QueueEntry::hold`].
     pub(crate) fn releases(&self) -> u64 {
         self.releases.load(Ordering::SeqCst)
@@ -160,7 +149,7 @@ impl AdmissionController {
     pub(crate) fn put_in_force(self: &Arc<Self>, capacity: Capacity) {
         let follows = capacity.follows_workers();
         self.counts.store(capacity.is_any(), Ordering::SeqCst);
-        *self.capacity() = capacity;
+        self.capacity().replace(capacity);
         let next = if follows { 0 } else { u64::MAX };
         self.reckon_at_us.store(next, Ordering::SeqCst);
         self.recompute_limits();
@@ -425,7 +414,7 @@ impl AdmissionController {
     }
 
     /// Recomputes the limits from the current state of the workers.
-    fn recompute_limits(&self) {
+    pub(super) fn recompute_limits(&self) {
         let limits = self.capacity().limits();
         self.budget.set_limits(limits);
         let next = self.now_us().saturating_add(RECKON_EVERY_US);
@@ -445,11 +434,11 @@ impl AdmissionController {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn capacity(&self) -> MutexGuard<'_, Capacity> {
+    pub(super) fn capacity(&self) -> MutexGuard<'_, Capacity> {
         self.capacity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -8,6 +8,7 @@ mod admission_request;
 mod capacity;
 mod controller;
 mod early_rejection;
+mod fleet_share;
 mod metrics;
 mod permit;
 mod queue_entry;

@@ -1,12 +1,13 @@
 //! Tests of admission: its order, the bounds of the queue, and that a budget is neither exceeded nor leaked.
 
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::poll;
 use placement::HoldTerms;
-use routing::CapacityEvent;
+use routing::{BudgetLimits, BudgetUse, CapacityEvent};
 use tokio::time::Instant;
 
 use super::admission_request::AdmissionRequest;
@@ -347,6 +348,38 @@ async fn a_larger_budget_lets_in_who_waits() {
     assert!(poll!(&mut waits).is_pending());
     controller.put_in_force(Capacity::fixed(Some(2), None));
     assert!(poll!(&mut waits).is_ready());
+}
+
+#[tokio::test]
+async fn requests_at_other_routers_use_the_budget_and_free_it_for_who_waits() {
+    let controller = budget(Some(3), None);
+    let elsewhere = |requests| BudgetUse { requests, tokens: 0 };
+    controller.set_elsewhere(7, elsewhere(2));
+    assert_eq!(controller.len_of_fleet(), 7);
+    let _inside = pass(&controller, plain()).unwrap();
+    assert!(pass(&controller, plain()).is_none(), "three of three");
+    let [mut entry] = entries(&controller);
+    let one = plain();
+    let mut waits = pin!(entry.wait(&one));
+    assert!(poll!(&mut waits).is_pending());
+    controller.set_elsewhere(0, elsewhere(3));
+    assert!(poll!(&mut waits).is_pending());
+    controller.set_elsewhere(0, elsewhere(1));
+    let permit = poll!(&mut waits);
+    assert!(permit.is_ready());
+    assert_eq!(controller.own_use().requests, 2);
+}
+
+#[tokio::test]
+async fn a_router_that_lost_the_others_keeps_to_its_share_of_the_budget_over_reloads() {
+    let controller = budget(Some(4), Some(1));
+    controller.divide_budgets(NonZeroU32::new(2).unwrap());
+    let limits = |requests, tokens| BudgetLimits { requests, tokens };
+    assert_eq!(controller.budget().1, limits(Some(2), Some(1)));
+    controller.put_in_force(Capacity::fixed(Some(9), None));
+    assert_eq!(controller.budget().1, limits(Some(4), None));
+    controller.divide_budgets(NonZeroU32::MIN);
+    assert_eq!(controller.budget().1, limits(Some(9), None));
 }
 
 #[tokio::test]

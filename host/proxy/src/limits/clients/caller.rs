@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
 use http::HeaderMap;
 use wildmatch::WildMatch;
 
+use super::limit_clock::LimitClock;
 use super::limits::{Level, Rate, RateBucket};
 use super::metrics::ClientMetrics;
 use super::reservation::RateLimitGuard;
+use super::usage_share::ClientLimit;
 use super::{ClientSpec, EngineFields, ratelimit_headers};
 use crate::base::reply::Limited;
 
@@ -26,10 +27,10 @@ pub(crate) struct Principal {
     pub(crate) weight: f64,
     models: Box<[WildMatch]>,
     pub(super) may_set: EngineFields,
-    pub(super) requests: Option<Rate>,
-    pub(super) tokens: Option<Rate>,
+    requests: Option<Rate>,
+    tokens: Option<Rate>,
     concurrent: Option<u32>,
-    epoch: Instant,
+    clock: LimitClock,
     pub(super) ledger: Arc<Ledger>,
 }
 
@@ -39,6 +40,8 @@ pub(crate) struct Ledger {
     pub(super) requests: RateBucket,
     pub(super) tokens: RateBucket,
     running: AtomicU32,
+    /// Concurrent requests at other routers.
+    elsewhere: AtomicU32,
     pub(super) metrics: ClientMetrics,
 }
 
@@ -48,12 +51,14 @@ impl Ledger {
             requests: RateBucket::default(),
             tokens: RateBucket::default(),
             running: AtomicU32::new(0),
+            elsewhere: AtomicU32::new(0),
             metrics,
         }
     }
 
-    /// Counts a request. Returns `false` if `most` are in progress.
+    /// Counts a request. Returns `false` if `most` are in progress, at all routers.
     fn begin(&self, most: u32) -> bool {
+        let most = most.saturating_sub(self.elsewhere.load(Ordering::Relaxed));
         let begun = self
             .running
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |running| {
@@ -65,6 +70,16 @@ impl Ledger {
         begun.is_ok()
     }
 
+    /// Returns the number of its requests in progress.
+    pub(super) fn running(&self) -> u32 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the number of requests in progress at other routers.
+    pub(super) fn set_elsewhere(&self, requests: u32) {
+        self.elsewhere.store(requests, Ordering::Relaxed);
+    }
+
     /// Ends a counted request.
     pub(super) fn end(&self) {
         self.running.fetch_sub(1, Ordering::Relaxed);
@@ -73,7 +88,7 @@ impl Ledger {
 }
 
 impl Principal {
-    pub(super) fn new(spec: ClientSpec, epoch: Instant, ledger: Arc<Ledger>) -> Self {
+    pub(super) fn new(spec: ClientSpec, clock: LimitClock, ledger: Arc<Ledger>) -> Self {
         let ClientSpec {
             name,
             keys: _,
@@ -94,13 +109,26 @@ impl Principal {
             requests: limits.requests.map(Rate),
             tokens: limits.tokens.map(Rate),
             concurrent: limits.concurrent.map(std::num::NonZeroU32::get),
-            epoch,
+            clock,
             ledger,
         }
     }
 
     pub(super) fn ledger(&self) -> Arc<Ledger> {
         Arc::clone(&self.ledger)
+    }
+
+    /// Returns `true` if the client has any limit.
+    pub(super) fn has_limits(&self) -> bool {
+        self.requests.is_some() || self.tokens.is_some() || self.concurrent.is_some()
+    }
+
+    /// Returns the bucket of a limit.
+    pub(super) fn bucket(&self, limit: ClientLimit) -> &RateBucket {
+        match limit {
+            ClientLimit::Requests => &self.ledger.requests,
+            ClientLimit::Tokens => &self.ledger.tokens,
+        }
     }
 
     /// Returns `true` if the client may use the model.
@@ -118,17 +146,32 @@ impl Principal {
         self.tokens.is_some()
     }
 
+    /// Returns the limit of requests per minute. A router that has lost the others enforces its share of it.
+    pub(super) fn requests(&self) -> Option<Rate> {
+        self.requests.map(|rate| rate.shared_by(self.clock.routers()))
+    }
+
+    /// Returns the limit of tokens per minute, or the router's share of it.
+    pub(super) fn tokens(&self) -> Option<Rate> {
+        self.tokens.map(|rate| rate.shared_by(self.clock.routers()))
+    }
+
+    /// Returns the limit of concurrent requests, or the router's share of it.
+    fn concurrent(&self) -> Option<u32> {
+        let share = |most: u32| (most / self.clock.routers()).max(1);
+        self.concurrent.map(share)
+    }
+
     /// Admits a request, unless its client has reached its limit of concurrent requests or its rate limit.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<RateLimitGuard, Limited> {
         let metrics = &self.ledger.metrics;
-        if !self.ledger.begin(self.concurrent.unwrap_or(u32::MAX)) {
+        let most = self.concurrent().unwrap_or(u32::MAX);
+        if !self.ledger.begin(most) {
             metrics.refused.concurrent.inc();
-            return Err(Limited::Concurrent {
-                most: self.concurrent.unwrap_or(u32::MAX),
-            });
+            return Err(Limited::Concurrent { most });
         }
         let mut reservation = RateLimitGuard::new(Arc::clone(self));
-        if let Some(rate) = self.requests {
+        if let Some(rate) = self.requests() {
             let place = self.ledger.requests.take(rate, 1, self.now()).map_err(|wait| {
                 metrics.refused.requests.inc();
                 Limited::Requests {
@@ -148,16 +191,16 @@ impl Principal {
         let level = |rate: Option<Rate>, bucket: &RateBucket| -> Option<(u32, Level)> {
             rate.map(|rate| (rate.per_minute(), bucket.level(rate, now)))
         };
-        if let Some((limit, level)) = level(self.requests, &self.ledger.requests) {
+        if let Some((limit, level)) = level(self.requests(), &self.ledger.requests) {
             ratelimit_headers::set(&ratelimit_headers::REQUESTS, headers, limit, level);
         }
-        if let Some((limit, level)) = level(self.tokens, &self.ledger.tokens) {
+        if let Some((limit, level)) = level(self.tokens(), &self.ledger.tokens) {
             ratelimit_headers::set(&ratelimit_headers::TOKENS, headers, limit, level);
         }
     }
 
     /// Returns the time on the clock of the limits, in nanoseconds.
     pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.clock.now()
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const MINUTE: u64 = 60_000_000_000;
+const MICROSECOND: u64 = 1_000;
 
 /// Maximum time until a bucket is full. It caps the debt of an implausibly long response.
 const LONGEST_DEBT: u64 = 60 * MINUTE;
@@ -29,6 +30,11 @@ impl Rate {
         u64::try_from(amount).unwrap_or(u64::MAX)
     }
 
+    /// Returns the part of the rate that one of so many routers may use alone, at least 1.
+    pub(crate) fn shared_by(self, routers: NonZeroU32) -> Self {
+        Self(NonZeroU32::new(self.0.get() / routers).unwrap_or(NonZeroU32::MIN))
+    }
+
     /// Returns the amount per minute.
     pub(crate) fn per_minute(self) -> u32 {
         self.0.get()
@@ -48,9 +54,22 @@ pub(crate) struct Level {
 pub(crate) struct Taken(u64);
 
 /// Token bucket; a new one is full.
+///
+/// Routers of one fleet share it: each takes the amounts of the others from its own bucket as it learns of them.
 #[derive(Debug, Default)]
 pub(crate) struct RateBucket {
     full_at: AtomicU64,
+    /// Refill time of all amounts that this router took and did not put back, since its start.
+    own: AtomicU64,
+}
+
+/// Use of a bucket, for the other routers. The unit is a microsecond of refill, so that it is a share of the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketUse {
+    /// Total that this router took, since its start.
+    pub total_us: u64,
+    /// Time until the bucket is full.
+    pub debt_us: u64,
 }
 
 impl RateBucket {
@@ -61,6 +80,9 @@ impl RateBucket {
             let full_at = full_at.max(now) + needed;
             (full_at - now <= MINUTE).then_some(full_at)
         });
+        if taken.is_ok() {
+            self.own.fetch_add(needed, Ordering::Relaxed);
+        }
         taken.map(|_| Taken(needed)).map_err(|full_at| {
             let debt = full_at.saturating_sub(now);
             Duration::from_nanos(debt.saturating_add(needed).saturating_sub(MINUTE))
@@ -74,6 +96,7 @@ impl RateBucket {
         if cost <= taken.0 {
             let surplus = taken.0 - cost;
             let _ = self.change(|full_at| Some(full_at.saturating_sub(surplus)));
+            self.own.fetch_sub(surplus, Ordering::Relaxed);
             taken.0 = cost;
             return;
         }
@@ -84,13 +107,45 @@ impl RateBucket {
                 .min(full_at.max(now + LONGEST_DEBT))
         };
         if let Ok(before) = self.change(|full_at| Some(owed(full_at))) {
-            taken.0 += owed(before) - before.max(now);
+            let more = owed(before) - before.max(now);
+            self.own.fetch_add(more, Ordering::Relaxed);
+            taken.0 += more;
         }
     }
 
     /// Returns an unused amount.
     pub(crate) fn give_back(&self, mut taken: Taken, rate: Rate, now: u64) {
         self.settle(&mut taken, rate, 0, now);
+    }
+
+    /// Takes what another router took; less than 0 is put back. The longest debt bounds it.
+    pub(crate) fn take_elsewhere(&self, microseconds: i64, now: u64) {
+        let change = microseconds.unsigned_abs().saturating_mul(MICROSECOND);
+        let _ = self.change(|full_at| {
+            Some(if microseconds < 0 {
+                full_at.saturating_sub(change)
+            } else {
+                let full_at = full_at.max(now);
+                full_at
+                    .saturating_add(change)
+                    .min(full_at.max(now + LONGEST_DEBT))
+            })
+        });
+    }
+
+    /// Raises the time until it is full to what another router knows of it.
+    pub(crate) fn adopt(&self, debt_us: u64, now: u64) {
+        let debt = debt_us.saturating_mul(MICROSECOND).min(LONGEST_DEBT);
+        let _ = self.change(|full_at| Some(full_at.max(now + debt)));
+    }
+
+    /// Returns its use, for the other routers.
+    pub(crate) fn usage(&self, now: u64) -> BucketUse {
+        let debt = self.full_at.load(Ordering::Relaxed).saturating_sub(now);
+        BucketUse {
+            total_us: self.own.load(Ordering::Relaxed) / MICROSECOND,
+            debt_us: debt / MICROSECOND,
+        }
     }
 
     /// Returns the current level.
@@ -162,6 +217,44 @@ mod tests {
     }
 
     #[test]
+    fn what_another_router_took_is_taken_here_and_what_it_put_back_is_put_back() {
+        let (bucket, rate) = (RateBucket::default(), rate(60));
+        bucket.take_elsewhere(20_000_000, 0);
+        assert_eq!(left(&bucket, rate), 40);
+        assert_eq!(
+            bucket.usage(0),
+            BucketUse {
+                total_us: 0,
+                debt_us: 20_000_000
+            }
+        );
+        bucket.take_elsewhere(-5_000_000, 0);
+        assert_eq!(left(&bucket, rate), 45);
+        let mut taken = bucket.take(rate, 10, 0).unwrap();
+        bucket.settle(&mut taken, rate, 4, 0);
+        assert_eq!(
+            bucket.usage(0),
+            BucketUse {
+                total_us: 4_000_000,
+                debt_us: 19_000_000
+            }
+        );
+        bucket.adopt(10_000_000, 0);
+        assert_eq!(left(&bucket, rate), 41, "less than is known here");
+        bucket.adopt(50_000_000, 0);
+        assert_eq!(left(&bucket, rate), 10);
+        bucket.take_elsewhere(i64::MAX, 0);
+        assert_eq!(bucket.level(rate, 0).full_in, Duration::from_nanos(LONGEST_DEBT));
+    }
+
+    #[test]
+    fn a_share_of_a_rate_is_at_least_one() {
+        let routers = |count| NonZeroU32::new(count).unwrap();
+        assert_eq!(rate(60).shared_by(routers(4)), rate(15));
+        assert_eq!(rate(3).shared_by(routers(16)), rate(1));
+    }
+
+    #[test]
     fn a_claim_beyond_all_bounds_that_is_given_back_leaves_what_was_there() {
         let (bucket, rate) = (RateBucket::default(), rate(1));
         let mut used = Taken::default();
@@ -199,6 +292,40 @@ mod tests {
                 let most = rate.amount(MINUTE + now + 200) + 1;
                 prop_assert!(given <= most, "{given} of {most} within {now} ns");
                 prop_assert!(bucket.level(rate, now).left <= per_minute.into());
+            }
+        }
+
+        /// Routers that learn late of each other's use exceed the limit by at most what the others took in that time.
+        #[test]
+        fn the_overshoot_of_several_routers_is_what_they_took_before_it_was_known(
+            per_minute in 60_u32..10_000,
+            delay in 0_u64..5 * SECOND,
+            asks in prop::collection::vec((0_usize..3, 0_u64..SECOND, 1_u64..20), 1..300),
+        ) {
+            let (buckets, rate) = ([const { RateBucket { full_at: AtomicU64::new(0), own: AtomicU64::new(0) } }; 3], rate(per_minute));
+            let (mut now, mut taken) = (0, Vec::<(u64, usize, u64)>::new());
+            let (mut known, mut overshoot) = (0, 0_u64);
+            for (router, pause, amount) in asks {
+                now += pause;
+                while let Some((at, from, amount)) = taken.get(known).filter(|(at, ..)| at + delay <= now).copied() {
+                    let microseconds = i64::try_from(rate.cost(amount) / MICROSECOND).unwrap();
+                    for (to, bucket) in buckets.iter().enumerate() {
+                        if to != from {
+                            bucket.take_elsewhere(microseconds, at + delay);
+                        }
+                    }
+                    known += 1;
+                }
+                if buckets[router].take(rate, amount, now).is_ok() {
+                    // What the other routers took, and this one does not know.
+                    let unseen = taken[known..].iter().filter(|(_, who, _)| *who != router);
+                    overshoot = overshoot.max(unseen.map(|(.., amount)| amount).sum());
+                    taken.push((now, router, amount));
+                }
+                let given: u64 = taken.iter().map(|(.., amount)| amount).sum();
+                // Each cost is rounded down to a microsecond.
+                let most = rate.amount(MINUTE + now + 300 * MICROSECOND) + 1 + overshoot;
+                prop_assert!(given <= most, "{given} of {most} within {now} ns");
             }
         }
 

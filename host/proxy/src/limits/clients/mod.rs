@@ -6,26 +6,30 @@
 
 mod caller;
 mod key;
+mod limit_clock;
 mod limits;
 mod metrics;
 mod ratelimit_headers;
 mod reservation;
 mod rights;
+mod usage_share;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use http::HeaderMap;
 
 use self::caller::Ledger;
 pub(crate) use self::caller::Principal;
 pub use self::key::KeyHash;
+use self::limit_clock::LimitClock;
+pub use self::limits::BucketUse;
 pub(crate) use self::metrics::ClientFamilies;
 use self::metrics::Unknown;
 pub(crate) use self::reservation::{RateLimitGuard, UsageBound};
 pub use self::rights::EngineFields;
 pub(crate) use self::rights::FieldCheck;
+pub use self::usage_share::{ClientLimit, ClientShare};
 use crate::base::reply::Refusal;
 
 /// Configured client.
@@ -66,8 +70,7 @@ pub(crate) struct Clients {
     by_key: HashMap<KeyHash, Arc<Principal>>,
     by_name: HashMap<Arc<str>, Arc<Principal>>,
     unknown: Unknown,
-    /// Epoch of the limits' clock.
-    epoch: Instant,
+    clock: LimitClock,
 }
 
 /// Result of a request's authentication and rate limits.
@@ -81,19 +84,19 @@ pub(crate) struct Entry {
 impl Clients {
     /// Builds the clients after a reload. A client of the same name keeps its usage.
     pub(crate) fn next(previous: Option<&Self>, specs: Vec<ClientSpec>, metrics: &ClientFamilies) -> Self {
-        let epoch = previous.map_or_else(Instant::now, |previous| previous.epoch);
+        let clock = previous.map_or_else(LimitClock::default, |previous| previous.clock.clone());
         let mut clients = Self {
             by_key: HashMap::new(),
             by_name: HashMap::with_capacity(specs.len()),
             unknown: metrics.unknown(),
-            epoch,
+            clock: clock.clone(),
         };
         for spec in specs {
             let before = previous.and_then(|previous| previous.by_name.get(&spec.name));
             let ledger = before.map(|before| before.ledger());
             let ledger = ledger.unwrap_or_else(|| Arc::new(Ledger::new(metrics.client(&spec.name))));
             let keys = spec.keys.clone();
-            let caller = Arc::new(Principal::new(spec, epoch, ledger));
+            let caller = Arc::new(Principal::new(spec, clock.clone(), ledger));
             let of_key = keys.into_iter().map(|key| (key, Arc::clone(&caller)));
             clients.by_key.extend(of_key);
             clients.by_name.insert(Arc::clone(&caller.name), caller);

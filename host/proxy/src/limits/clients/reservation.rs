@@ -104,7 +104,7 @@ impl RateLimitGuard {
     pub(crate) fn claim(&mut self, tokens: u64, bound: UsageBound) -> Result<(), Limited> {
         self.prompt = tokens;
         self.bound = Some(bound);
-        let Some(rate) = self.caller.tokens else {
+        let Some(rate) = self.caller.tokens() else {
             return Ok(());
         };
         let (ledger, now) = (&self.caller.ledger, self.caller.now());
@@ -113,7 +113,7 @@ impl RateLimitGuard {
             Err(wait) => {
                 ledger.metrics.refused.tokens.inc();
                 // The request was not used.
-                if let Some(requests) = self.caller.requests {
+                if let Some(requests) = self.caller.requests() {
                     ledger.requests.give_back(take(&mut self.place), requests, now);
                 }
                 return Err(Limited::Tokens {
@@ -133,7 +133,7 @@ impl RateLimitGuard {
 
     /// Sets the total usage.
     fn settle(&mut self, tokens: u64) {
-        if let Some(rate) = self.caller.tokens {
+        if let Some(rate) = self.caller.tokens() {
             let bucket = &self.caller.ledger.tokens;
             bucket.settle(&mut self.taken, rate, tokens, self.caller.now());
         }

@@ -36,7 +36,7 @@ fn limits(requests: u32, tokens: u32, concurrent: u32) -> ClientLimits {
 fn clients(previous: Option<&Clients>, specs: Vec<ClientSpec>) -> Clients {
     let metrics = ClientFamilies::default();
     let mut nobody = Clients::next(None, vec![], &metrics);
-    nobody.epoch += Duration::from_hours(24);
+    nobody.clock.epoch += Duration::from_hours(24);
     Clients::next(Some(previous.unwrap_or(&nobody)), specs, &metrics)
 }
 
@@ -124,7 +124,7 @@ fn left(what: impl FnOnce(RateLimitGuard)) -> u64 {
     reservation.claim(100, bound()).unwrap();
     let caller = Arc::clone(reservation.caller());
     what(reservation);
-    let rate = caller.tokens.unwrap();
+    let rate = caller.tokens().unwrap();
     caller.ledger.tokens.level(rate, caller.now()).left
 }
 
@@ -211,4 +211,58 @@ fn over_its_tokens_a_request_is_not_counted_either() {
         enter(&clients, "a").is_ok(),
         "the refused one gave its place back"
     );
+}
+
+#[test]
+fn requests_at_other_routers_count_against_the_limits_of_a_client() {
+    let clients = clients(None, vec![spec("a", limits(60, 600, 3))]);
+    let share = clients.share();
+    assert_eq!(share.names().collect::<Vec<_>>(), ["a"]);
+    share.set_running_elsewhere(0, 2);
+    let first = reservation(&clients, "a");
+    assert_eq!(share.running(0), 1);
+    assert!(matches!(
+        enter(&clients, "a"),
+        Err(Refusal::Limited(Limited::Concurrent { .. }))
+    ));
+    share.set_running_elsewhere(0, 0);
+    let used = share.usage(0, ClientLimit::Requests).unwrap();
+    assert_eq!(used.total_us, 1_000_000);
+    share.take_elsewhere(0, ClientLimit::Requests, 59_000_000);
+    assert!(matches!(
+        enter(&clients, "a"),
+        Err(Refusal::Limited(Limited::Requests { .. }))
+    ));
+    share.take_elsewhere(0, ClientLimit::Requests, -1_000_000);
+    drop(reservation(&clients, "a"));
+    drop(first);
+    // A reload keeps what is known.
+    let next = self::clients(Some(&clients), vec![spec("a", limits(60, 600, 3))]);
+    assert_eq!(
+        next.share().usage(0, ClientLimit::Requests).unwrap().debt_us,
+        60_000_000
+    );
+}
+
+#[test]
+fn a_router_that_lost_the_others_enforces_its_share_of_the_limits() {
+    let clients = clients(None, vec![spec("a", limits(60, 600, 4))]);
+    let share = clients.share();
+    share.divide(NonZeroU32::new(2).unwrap());
+    let open: Vec<_> = (0..2).map(|_| reservation(&clients, "a")).collect();
+    assert!(matches!(
+        enter(&clients, "a"),
+        Err(Refusal::Limited(Limited::Concurrent { most: 2 }))
+    ));
+    drop(open);
+    for _ in 0..28 {
+        drop(reservation(&clients, "a"));
+    }
+    assert!(matches!(
+        enter(&clients, "a"),
+        Err(Refusal::Limited(Limited::Requests { limit: 30, .. }))
+    ));
+    share.divide(NonZeroU32::MIN);
+    share.take_elsewhere(0, ClientLimit::Requests, -1_000_000);
+    drop(reservation(&clients, "a"));
 }

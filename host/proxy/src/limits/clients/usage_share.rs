@@ -1,0 +1,85 @@
+//! Usage of the clients of the active snapshot, as routers of one fleet share it.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::Clients;
+use super::caller::Principal;
+use super::limit_clock::LimitClock;
+use super::limits::BucketUse;
+
+/// Handle of the clients whose usage is shared with other routers.
+#[derive(Debug, Clone)]
+pub struct ClientShare {
+    callers: Vec<Arc<Principal>>,
+    clock: LimitClock,
+}
+
+/// Limit per minute of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientLimit {
+    /// Requests.
+    Requests,
+    /// Tokens.
+    Tokens,
+}
+
+impl Clients {
+    /// Returns the handle of the clients that have limits.
+    pub(crate) fn share(&self) -> ClientShare {
+        let callers = self.by_name.values();
+        ClientShare {
+            callers: callers.filter(|caller| caller.has_limits()).cloned().collect(),
+            clock: self.clock.clone(),
+        }
+    }
+}
+
+impl ClientShare {
+    /// Returns the names of the clients that have limits. The other functions take places in this list.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.callers.iter().map(|caller| &*caller.name)
+    }
+
+    /// Returns a client's requests in progress at this router.
+    #[must_use]
+    pub fn running(&self, at: usize) -> u32 {
+        self.callers.get(at).map_or(0, |caller| caller.ledger.running())
+    }
+
+    /// Returns the use of a client's limit.
+    #[must_use]
+    pub fn usage(&self, at: usize, limit: ClientLimit) -> Option<BucketUse> {
+        let caller = self.callers.get(at)?;
+        Some(caller.bucket(limit).usage(self.clock.now()))
+    }
+
+    /// Replaces the number of a client's requests in progress at other routers.
+    pub fn set_running_elsewhere(&self, at: usize, requests: u32) {
+        if let Some(caller) = self.callers.get(at) {
+            caller.ledger.set_elsewhere(requests);
+        }
+    }
+
+    /// Takes from a client's limit what another router took, in microseconds of refill.
+    pub fn take_elsewhere(&self, at: usize, limit: ClientLimit, microseconds: i64) {
+        if let Some(caller) = self.callers.get(at) {
+            caller
+                .bucket(limit)
+                .take_elsewhere(microseconds, self.clock.now());
+        }
+    }
+
+    /// Raises the debt of a client's limit to what another router knows of it, in microseconds of refill.
+    pub fn adopt(&self, at: usize, limit: ClientLimit, debt_us: u64) {
+        if let Some(caller) = self.callers.get(at) {
+            caller.bucket(limit).adopt(debt_us, self.clock.now());
+        }
+    }
+
+    /// Divides the limits of all clients by so many routers, because what the others use is not known. 1 is the whole
+    /// limit.
+    pub fn divide(&self, routers: NonZeroU32) {
+        self.clock.divide(routers);
+    }
+}

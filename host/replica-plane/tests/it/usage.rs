@@ -1,0 +1,145 @@
+//! Limits and budgets that several routers share.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+
+use replica_plane::UsageGroup;
+use replicas::{UsageChange, UsageReading};
+use routing::BudgetUse;
+
+use crate::bus::Hub;
+use crate::{Router, pass};
+
+/// Use of one counter (name 0) and one gauge (name 1), here and elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    own: [u64; 2],
+    elsewhere: [i64; 2],
+    level: u64,
+    divisor: u32,
+}
+
+pub(crate) struct LimitGroup(pub(crate) Arc<Mutex<Limits>>);
+
+impl UsageGroup for LimitGroup {
+    fn group(&self) -> u64 {
+        1
+    }
+
+    fn visit(&mut self, visit: &mut dyn FnMut(u64, UsageReading)) {
+        let own = self.0.lock().unwrap().own;
+        let (total, level) = (own[0], own[0]);
+        visit(0, UsageReading::Counter { total, level });
+        visit(1, UsageReading::Gauge(own[1]));
+    }
+
+    fn apply(&mut self, name: u64, change: UsageChange) {
+        let mut limits = self.0.lock().unwrap();
+        match change {
+            UsageChange::Used(more) => limits.elsewhere[name as usize] += more,
+            UsageChange::Gauge(sum) => limits.elsewhere[name as usize] = sum.cast_signed(),
+            UsageChange::Level(level) => limits.level = limits.level.max(level),
+        }
+    }
+
+    fn divide(&self, routers: NonZeroU32) {
+        self.0.lock().unwrap().divisor = routers.get();
+    }
+}
+
+impl Router {
+    fn used(&self, counter: u64, gauge: u64) {
+        self.pool.limits.lock().unwrap().own = [counter, gauge];
+    }
+
+    fn elsewhere(&self) -> [i64; 2] {
+        self.pool.limits.lock().unwrap().elsewhere
+    }
+
+    fn divisor(&self) -> u32 {
+        self.pool.limits.lock().unwrap().divisor
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_reaches_the_other_routers_and_a_new_one_begins_with_the_level() {
+    let hub = Hub::default();
+    let (one, two) = (Router::start(&hub, 1, 1), Router::start(&hub, 2, 1));
+    pass(1_500).await;
+    one.used(500, 3);
+    two.used(20, 1);
+    pass(200).await;
+    assert_eq!((one.elsewhere(), two.elsewhere()), ([20, 1], [500, 3]));
+    one.used(400, 0);
+    pass(200).await;
+    assert_eq!(two.elsewhere(), [400, 0], "a part was given back");
+    let three = Router::start(&hub, 3, 1);
+    pass(1_500).await;
+    assert_eq!(
+        (three.elsewhere(), three.pool.limits.lock().unwrap().level),
+        ([0, 1], 400)
+    );
+    one.used(410, 0);
+    pass(200).await;
+    assert_eq!(three.elsewhere(), [10, 1]);
+    assert_eq!([one.divisor(), two.divisor(), three.divisor()], [1; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_router_that_lost_the_others_takes_its_share_of_limits_until_they_are_back() {
+    let hub = Hub::default();
+    let routers = [1, 2, 3].map(|router| Router::start(&hub, router, 1));
+    pass(1_500).await;
+    routers[0].used(100, 5);
+    pass(1_000).await;
+    assert_eq!(routers[1].elsewhere(), [100, 5]);
+    hub.lose(true);
+    pass(2_500).await;
+    assert_eq!(routers.each_ref().map(Router::divisor), [3; 3]);
+    assert_eq!(
+        routers[1].elsewhere(),
+        [100, 0],
+        "what is in use there is not known"
+    );
+    routers[0].used(900, 5);
+    hub.lose(false);
+    pass(1_500).await;
+    assert_eq!(routers.each_ref().map(Router::divisor), [1; 3]);
+    let limits = routers[1].pool.limits.lock().unwrap();
+    assert_eq!(
+        (limits.elsewhere, limits.level),
+        ([100, 5], 900),
+        "the level, not the sum"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn routers_that_end_leave_the_whole_limit_to_the_rest() {
+    let hub = Hub::default();
+    let (one, two) = (Router::start(&hub, 1, 1), Router::start(&hub, 2, 1));
+    one.used(0, 4);
+    pass(1_500).await;
+    assert_eq!(two.elsewhere(), [0, 4]);
+    one.stop.cancel();
+    pass(600).await;
+    assert_eq!((two.elsewhere(), two.divisor()), ([0, 0], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_use_of_budgets_is_summed_and_ends_with_its_router() {
+    let hub = Hub::default();
+    let [one, two, three] = [1, 2, 3].map(|router| Router::start(&hub, router, 1));
+    pass(1_500).await;
+    let budget = |requests, tokens| BudgetUse { requests, tokens };
+    *one.pool.budget.lock().unwrap() = budget(4, 1_000);
+    *two.pool.budget.lock().unwrap() = budget(1, 10);
+    pass(100).await;
+    let elsewhere = || *three.pool.budget_elsewhere.lock().unwrap();
+    assert_eq!(elsewhere(), budget(5, 1_010));
+    *one.pool.budget.lock().unwrap() = budget(2, 500);
+    pass(100).await;
+    assert_eq!(elsewhere(), budget(3, 510));
+    two.task.abort();
+    pass(2_500).await;
+    assert_eq!(elsewhere(), budget(2, 500));
+}

@@ -1,0 +1,134 @@
+//! Usage of the other routers: what is new in their messages.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::UsageKey;
+use super::message::{UsageMessage, UsageValue};
+use super::publisher::MOST_TRACKED;
+use crate::id::RouterId;
+
+/// Change of a counter or gauge by other routers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageChange {
+    /// Amount by which a counter grew at another router. Less than 0: an amount was given back.
+    Used(i64),
+    /// Level of a counter whose growth was not seen.
+    Level(u64),
+    /// Sum of a gauge over the other routers.
+    Gauge(u64),
+}
+
+/// Changes, in the order in which they apply.
+pub type UsageChanges = Vec<(UsageKey, UsageChange)>;
+
+/// Usage of the other routers. The caller says which of them are alive.
+#[derive(Debug, Default)]
+pub struct UsagePeers {
+    origins: BTreeMap<RouterId, UsageOrigin>,
+    gauges: HashMap<UsageKey, u64>,
+}
+
+#[derive(Debug)]
+struct UsageOrigin {
+    /// Number of the first message that was received.
+    first: u64,
+    /// Number of the newest one.
+    newest: u64,
+    known: HashMap<UsageKey, KnownNumber>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum KnownNumber {
+    Gauge(u64),
+    Total { total: u64, since: u64 },
+}
+
+impl UsagePeers {
+    /// Applies a message. A message that is not newer than the newest one changes nothing.
+    pub fn apply(&mut self, message: &UsageMessage, changes: &mut UsageChanges) {
+        let origin = self.origins.entry(message.router).or_insert(UsageOrigin {
+            first: message.sequence,
+            newest: 0,
+            known: HashMap::new(),
+        });
+        if message.sequence <= origin.newest {
+            return;
+        }
+        origin.newest = message.sequence;
+        for row in &message.rows {
+            if origin.known.len() >= MOST_TRACKED && !origin.known.contains_key(&row.key) {
+                continue;
+            }
+            match row.value {
+                UsageValue::Gauge(value) => {
+                    let before = origin.known.insert(row.key, KnownNumber::Gauge(value));
+                    let before = match before {
+                        Some(KnownNumber::Gauge(before)) => before,
+                        _ => 0,
+                    };
+                    change_gauge(&mut self.gauges, row.key, before, value, changes);
+                }
+                UsageValue::Counter { total, level, since } => {
+                    let before = origin.known.insert(row.key, KnownNumber::Total { total, since });
+                    let before = match before {
+                        Some(KnownNumber::Total { total, since: began }) if began == since => Some(total),
+                        // Its first message came after the first one from that router, so it began at 0.
+                        _ => (since > origin.first).then_some(0),
+                    };
+                    let change = match before {
+                        Some(before) => UsageChange::Used(total.wrapping_sub(before).cast_signed()),
+                        None => UsageChange::Level(level),
+                    };
+                    if change != UsageChange::Used(0) {
+                        changes.push((row.key, change));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets the routers that are not alive: their gauges no longer count, and counters begin with their levels when
+    /// such a router is heard again.
+    pub fn retain(&mut self, is_alive: impl Fn(RouterId) -> bool, changes: &mut UsageChanges) {
+        let gone: Vec<RouterId> = self.origins.keys().copied().filter(|id| !is_alive(*id)).collect();
+        for router in gone {
+            let Some(origin) = self.origins.remove(&router) else {
+                continue;
+            };
+            for (key, known) in origin.known {
+                if let KnownNumber::Gauge(value) = known {
+                    change_gauge(&mut self.gauges, key, value, 0, changes);
+                }
+            }
+        }
+    }
+
+    /// Returns the gauges that other routers use, for those who did not hear of them before.
+    pub fn gauges(&self) -> impl Iterator<Item = (UsageKey, u64)> {
+        self.gauges.iter().map(|(key, sum)| (*key, *sum))
+    }
+
+    /// Returns the routers whose usage is known.
+    #[must_use]
+    pub fn origins(&self) -> HashSet<RouterId> {
+        self.origins.keys().copied().collect()
+    }
+}
+
+fn change_gauge(
+    gauges: &mut HashMap<UsageKey, u64>,
+    key: UsageKey,
+    before: u64,
+    now: u64,
+    changes: &mut UsageChanges,
+) {
+    if before == now {
+        return;
+    }
+    let sum = gauges.entry(key).or_default();
+    *sum = sum.wrapping_sub(before).wrapping_add(now);
+    changes.push((key, UsageChange::Gauge(*sum)));
+    if *sum == 0 {
+        gauges.remove(&key);
+    }
+}

@@ -1,0 +1,161 @@
+//! Publisher: the messages with this router's usage.
+
+use std::collections::HashMap;
+
+use super::UsageKey;
+use super::message::{MOST_USAGE_ROWS, UsageMessage, UsageRow, UsageValue};
+use crate::id::RouterId;
+
+/// Milliseconds after which a row is repeated that others may have missed.
+const REPEAT_EVERY_MS: u64 = 1_000;
+/// Milliseconds for which a changed counter is repeated.
+const REPEAT_FOR_MS: u64 = 10_000;
+/// Maximum number of counters and gauges. Those beyond are not published.
+pub(super) const MOST_TRACKED: usize = 1 << 15;
+
+/// Own counter or gauge at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageReading {
+    /// Number that is now in use.
+    Gauge(u64),
+    /// Counter.
+    Counter {
+        /// Total since the start. It wraps around.
+        total: u64,
+        /// Level over all routers; 0 if there is nothing that a new router must know.
+        level: u64,
+    },
+}
+
+/// Usage as published last.
+#[derive(Debug)]
+pub struct UsagePublisher {
+    router: RouterId,
+    sequence: u64,
+    sent: HashMap<UsageKey, SentRow>,
+    /// Rows that were last sent up to this message are repeated.
+    resend_up_to: u64,
+    /// Time of the next message that is sent even if it has no rows, and at which counters that no longer exist are
+    /// dropped.
+    beat_at_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SentRow {
+    /// Total or gauge as sent.
+    number: u64,
+    /// Number of the first message with it.
+    since: u64,
+    changed_ms: u64,
+    /// Number and time of the last message with it.
+    last: u64,
+    sent_ms: u64,
+    /// Time of its last reading.
+    seen_ms: u64,
+}
+
+impl UsagePublisher {
+    /// Returns the publisher of a router that has published nothing.
+    #[must_use]
+    pub fn new(router: RouterId) -> Self {
+        Self {
+            router,
+            sequence: 0,
+            sent: HashMap::new(),
+            resend_up_to: 0,
+            beat_at_ms: 0,
+        }
+    }
+
+    /// Makes the next messages repeat what others may have missed.
+    pub fn resend(&mut self) {
+        self.resend_up_to = self.sequence;
+    }
+
+    /// Returns the message for these readings, at least one a second; `None` if nothing changed and nothing is repeated.
+    /// Rows without room go into the next message.
+    pub fn message(
+        &mut self,
+        now_ms: u64,
+        readings: impl IntoIterator<Item = (UsageKey, UsageReading)>,
+    ) -> Option<UsageMessage> {
+        let sequence = self.sequence + 1;
+        let mut rows = Vec::new();
+        let mut is_whole = true;
+        for (key, reading) in readings {
+            if rows.len() >= MOST_USAGE_ROWS {
+                is_whole = false;
+                break;
+            }
+            rows.extend(self.row(now_ms, sequence, key, reading));
+        }
+        let beats = now_ms >= self.beat_at_ms;
+        if beats {
+            self.beat_at_ms = now_ms.saturating_add(REPEAT_EVERY_MS);
+            if is_whole {
+                // A counter that is made again later is a new one: it begins at 0 in a later message.
+                self.sent.retain(|_, row| row.seen_ms == now_ms);
+            }
+        }
+        // Without rows, a message shows the others that later counters begin at 0.
+        if rows.is_empty() && !beats {
+            return None;
+        }
+        rows.sort_unstable_by_key(|row| row.key);
+        rows.dedup_by_key(|row| row.key);
+        self.sequence = sequence;
+        Some(UsageMessage {
+            router: self.router,
+            sequence,
+            sent_ms: now_ms,
+            rows,
+        })
+    }
+
+    /// Returns the row of a reading that is to be sent, and notes it as sent.
+    fn row(&mut self, now_ms: u64, sequence: u64, key: UsageKey, reading: UsageReading) -> Option<UsageRow> {
+        let (number, level) = match reading {
+            UsageReading::Gauge(value) => (value, 0),
+            UsageReading::Counter { total, level } => (total, level),
+        };
+        let known = self.sent.get_mut(&key).map(|known| {
+            known.seen_ms = now_ms;
+            *known
+        });
+        let has_changed = known.map_or(number != 0, |known| known.number != number);
+        let is_new_without_room = known.is_none() && self.sent.len() >= MOST_TRACKED;
+        if is_new_without_room || (known.is_none() && !has_changed) {
+            return None;
+        }
+        let changed_ms = match known {
+            Some(known) if !has_changed => known.changed_ms,
+            _ => now_ms,
+        };
+        let matters = match reading {
+            UsageReading::Gauge(value) => value > 0,
+            UsageReading::Counter { .. } => level > 0,
+        };
+        let is_recent = now_ms.saturating_sub(changed_ms) < REPEAT_FOR_MS;
+        let is_due = known.is_some_and(|known| {
+            now_ms.saturating_sub(known.sent_ms) >= REPEAT_EVERY_MS || known.last <= self.resend_up_to
+        });
+        if !has_changed && !(is_due && (matters || is_recent)) {
+            return None;
+        }
+        let since = known.map_or(sequence, |known| known.since);
+        let sent = SentRow {
+            number,
+            since,
+            changed_ms,
+            last: sequence,
+            sent_ms: now_ms,
+            seen_ms: now_ms,
+        };
+        self.sent.insert(key, sent);
+        let value = match reading {
+            UsageReading::Gauge(value) => UsageValue::Gauge(value),
+            UsageReading::Counter { total, level } => UsageValue::Counter { total, level, since },
+        };
+        Some(UsageRow { key, value })
+    }
+}
