@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replicas::{
-    Bus, BusEvent, FleetSubject, HelloMessage, LoadPublisher, Peers, PeersSpec, PoolGauges, PoolKey,
-    RouterId, RouterState, SharedWorker, SubjectKind, WorkerGauges, WorkerKey,
+    Bus, BusEvent, CostPublisher, FleetSubject, HelloMessage, LoadPublisher, Peers, PeersSpec, PoolGauges,
+    PoolKey, RouterId, RouterState, SharedWorker, SubjectKind, WorkerGauges, WorkerKey,
 };
 use routing::{HeldSummary, WorkerId, hash_mix};
 use tokio::time::Instant;
@@ -26,6 +26,8 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 const IDLE_FACTOR: u32 = 10;
 /// Shortest time between two messages with usage, as a multiple of that between two with gauges.
 const USAGE_FACTOR: u32 = 10;
+/// Interval of messages with samples of costs.
+const COSTS_EVERY: Duration = Duration::from_secs(1);
 /// Silence after which a router is removed, as a multiple of the silence after which its loads fade.
 const FORGET_FACTOR: u64 = 6;
 
@@ -64,12 +66,19 @@ pub struct Exchange<S: FleetSource> {
     started: Instant,
     fleet: SharedFleet<S::Pool>,
     publisher: LoadPublisher,
+    costs: CostPublisher,
     peers: Peers,
     usage: UsageExchange,
-    /// Time of the next message with usage.
-    usage_at: Instant,
+    slow_at: SlowTimes,
     is_connected: bool,
     changed_at: Instant,
+}
+
+/// Times of the next messages that are less frequent than loads.
+#[derive(Debug)]
+struct SlowTimes {
+    usage: Instant,
+    costs: Instant,
 }
 
 /// Pools and workers of the active configuration.
@@ -96,9 +105,13 @@ impl<S: FleetSource> Exchange<S> {
         };
         Self {
             publisher: LoadPublisher::new(parts.router),
+            costs: CostPublisher::new(parts.router),
             peers: Peers::new(parts.router, silence),
             usage: UsageExchange::new(parts.router),
-            usage_at: Instant::now(),
+            slow_at: SlowTimes {
+                usage: Instant::now(),
+                costs: Instant::now(),
+            },
             started: Instant::now(),
             fleet: SharedFleet {
                 generation: None,
@@ -191,6 +204,10 @@ impl<S: FleetSource> Exchange<S> {
                 {
                     self.peers.hello(now_ms, router, hello);
                 }
+            }
+            SubjectKind::Cost => {
+                // An unreadable message is counted by the peers.
+                let _ = self.peers.receive_costs(payload);
             }
             SubjectKind::Usage => {
                 if self.usage.receive(&self.peers, payload).is_err() {
@@ -304,10 +321,18 @@ impl<S: FleetSource> Exchange<S> {
             }
             self.publish(bus, SubjectKind::Load, message.encode());
         }
-        if Instant::now() >= self.usage_at {
-            self.usage_at = Instant::now() + self.parts.spec.share_every * USAGE_FACTOR;
+        if Instant::now() >= self.slow_at.usage {
+            self.slow_at.usage = Instant::now() + self.parts.spec.share_every * USAGE_FACTOR;
             if let Some(message) = self.usage.message(now_ms) {
                 self.publish(bus, SubjectKind::Usage, message.encode());
+            }
+        }
+        if Instant::now() >= self.slow_at.costs {
+            self.slow_at.costs = Instant::now() + COSTS_EVERY;
+            let workers = self.fleet.workers.iter();
+            let workers = workers.map(|worker| (worker.key, worker.load.cost()));
+            if let Some(message) = self.costs.message(workers) {
+                self.publish(bus, SubjectKind::Cost, message.encode());
             }
         }
     }

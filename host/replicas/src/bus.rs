@@ -52,6 +52,8 @@ pub enum SubjectKind {
     Load,
     /// Usage of a router against limits.
     Usage,
+    /// Samples of the workers' costs.
+    Cost,
 }
 
 impl SubjectKind {
@@ -63,13 +65,14 @@ impl SubjectKind {
             Self::Goodbye => "bye",
             Self::Load => "load",
             Self::Usage => "usage",
+            Self::Cost => "cost",
         }
     }
 
     /// Reads the name of a kind.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Hello, Self::Goodbye, Self::Load, Self::Usage]
+        [Self::Hello, Self::Goodbye, Self::Load, Self::Usage, Self::Cost]
             .into_iter()
             .find(|kind| kind.as_str() == name)
     }

@@ -7,6 +7,8 @@
 //! Nothing here reads a clock, opens a socket or makes a thread. The design is in `host/adr/0033-replicas.md`.
 
 mod bus;
+mod cost_message;
+mod cost_publisher;
 mod delay;
 mod gauges;
 mod hello;
@@ -20,6 +22,8 @@ mod usage;
 mod wire;
 
 pub use bus::{Bus, BusEvent, FleetSubject, SubjectKind};
+pub use cost_message::{CostMessage, MOST_COST_SAMPLES, WorkerSamples};
+pub use cost_publisher::CostPublisher;
 pub use delay::DelayEstimate;
 pub use gauges::{PoolGauges, WorkerGauges};
 pub use hello::{HelloError, HelloMessage, RouterState};

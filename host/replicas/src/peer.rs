@@ -18,6 +18,8 @@ pub(crate) struct Peer {
     pub(crate) fresh_ms: u64,
     /// Number of its newest load message.
     pub(crate) sequence: u64,
+    /// Number of its newest message with samples of costs.
+    pub(crate) cost_sequence: u64,
     /// Number of its list of workers, once a full message was received.
     pub(crate) table: Option<u32>,
     pub(crate) rows: Vec<PeerRow>,

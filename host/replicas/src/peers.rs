@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use routing::{WorkerId, WorkerLoad};
 
+use crate::cost_message::{CostMessage, WorkerSamples};
 use crate::gauges::{PoolGauges, WorkerGauges};
 use crate::hello::HelloMessage;
 use crate::id::{PoolKey, RouterId, WorkerKey};
@@ -156,6 +157,29 @@ impl Peers {
         }
         self.counts.applied += 1;
         self.settle(router);
+    }
+
+    /// Teaches the own workers' cost models the bytes of a message with samples. Those of a router that is not heard, or
+    /// that were learned already, teach nothing.
+    ///
+    /// # Errors
+    /// [`WireError`] where it cannot be read; nothing is learned then.
+    pub fn receive_costs(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        let message = CostMessage::decode(bytes).inspect_err(|_| self.counts.refused += 1)?;
+        let peer = self.peers.get_mut(&message.router).filter(|peer| !peer.is_silent);
+        let Some(peer) = peer.filter(|peer| message.sequence > peer.cost_sequence) else {
+            self.counts.old += 1;
+            return Ok(());
+        };
+        peer.cost_sequence = message.sequence;
+        self.counts.applied += 1;
+        for WorkerSamples { worker, samples } in &message.workers {
+            if let Some(slot) = self.slots.get(worker) {
+                let cost = self.workers[*slot].load.cost();
+                samples.iter().for_each(|sample| cost.learn_elsewhere(sample));
+            }
+        }
+        Ok(())
     }
 
     /// Counts a message of another kind that cannot be read.

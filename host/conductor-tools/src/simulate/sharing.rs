@@ -43,7 +43,8 @@ pub(super) fn spec(args: &SimulatedRouterArgs) -> anyhow::Result<Option<SharingS
         every_us: args.sharing.share_ms * 1_000,
         lag_us: args.sharing.share_lag_ms * 1_000,
         loss: args.sharing.share_loss,
-        queue: args.sharing.share == ShareKind::Queue,
+        queue: matches!(args.sharing.share, ShareKind::Queue | ShareKind::All),
+        costs: args.sharing.share == ShareKind::All,
         cuts: cuts.collect(),
     }))
 }

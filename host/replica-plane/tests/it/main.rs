@@ -280,3 +280,23 @@ async fn a_reload_keeps_the_loads_of_workers_that_stay() {
         (Some(true), 0)
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_one_router_learns_of_a_worker_the_others_know_a_second_later() {
+    let hub = Hub::default();
+    let (one, two) = (Router::start(&hub, 1, 1), Router::start(&hub, 2, 1));
+    pass(1_500).await;
+    for round in 0..5_u32 {
+        for at in 0..8 {
+            let tokens = 100 + 57 * (8 * round + at);
+            let ttft = Duration::from_micros(u64::from(100 * tokens));
+            one.worker(0).load().book(tokens, tokens).first_token(ttft);
+        }
+        pass(1_200).await;
+    }
+    assert!((two.worker(0).load().cost().prefill_ms(1_000, 0) - 100.0).abs() < 0.1);
+    assert!(
+        two.worker(0).load().read().ttft_ewma_ms.is_nan(),
+        "its own requests alone"
+    );
+}

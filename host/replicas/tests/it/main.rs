@@ -7,6 +7,7 @@
 
 mod codec;
 mod convergence;
+mod costs;
 mod silence;
 mod usage;
 

@@ -5,9 +5,10 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use replicas::{
-    LoadPublisher, Peers, PeersSpec, PoolGauges, PoolKey, RouterId, SharedWorker, WorkerGauges, WorkerKey,
+    CostPublisher, LoadPublisher, Peers, PeersSpec, PoolGauges, PoolKey, RouterId, SharedWorker,
+    WorkerGauges, WorkerKey,
 };
-use routing::{HeldSummary, SplitMix64, WorkerId};
+use routing::{HeldSummary, SplitMix64, Worker, WorkerId};
 
 use super::prices::uniform;
 use super::sharing_spec::SharingSpec;
@@ -52,6 +53,7 @@ pub(super) struct Sharing {
 #[derive(Debug)]
 struct BusEnd {
     publisher: LoadPublisher,
+    costs: CostPublisher,
     peers: Peers,
     /// Set while a message is to be sent.
     is_due: bool,
@@ -63,8 +65,10 @@ enum BusEvent {
     Publish(usize),
     /// A router publishes, and ages what it knows of the others.
     Beat(usize),
-    /// A message arrives at a router.
+    /// A message with loads arrives at a router.
     Arrive(usize),
+    /// A message with samples of costs arrives at a router.
+    ArriveCosts(usize),
 }
 
 impl Sharing {
@@ -79,6 +83,7 @@ impl Sharing {
             peers.set_workers(workers);
             BusEnd {
                 publisher,
+                costs: CostPublisher::new(id),
                 peers,
                 is_due: false,
             }
@@ -123,6 +128,7 @@ impl Sharing {
             BusEvent::Beat(router) => {
                 self.add(now_us + BEAT_US, event);
                 self.publish(now_us, router, &routers[router]);
+                self.publish_costs(now_us, router, &routers[router]);
                 self.ends[router].peers.tick(clock_ms(now_us, router));
                 self.learned(router, &mut routers[router])
             }
@@ -137,6 +143,26 @@ impl Sharing {
                 debug_assert_eq!(read, Ok(()), "the routers have one version");
                 self.learned(router, &mut routers[router])
             }
+            BusEvent::ArriveCosts(router) => {
+                let payload = self.payloads.remove(&number)?;
+                if !self.is_cut(now_us, router) {
+                    let read = self.ends[router].peers.receive_costs(&payload);
+                    debug_assert_eq!(read, Ok(()), "the routers have one version");
+                }
+                None
+            }
+        }
+    }
+
+    /// Publishes the newest samples of a router's costs.
+    fn publish_costs(&mut self, now_us: u64, router: usize, from: &Router) {
+        if !self.spec.costs {
+            return;
+        }
+        let workers = from.state.fleet.workers().iter();
+        let keyed = workers.map(|worker| (worker_key(worker), worker.load().cost()));
+        if let Some(message) = self.ends[router].costs.message(keyed) {
+            self.send(now_us, router, message.encode().into(), BusEvent::ArriveCosts);
         }
     }
 
@@ -163,14 +189,19 @@ impl Sharing {
             gauges.into_iter(),
             std::iter::once(pool),
         );
-        let Some(message) = message else { return };
+        if let Some(message) = message {
+            self.send(now_us, router, message.encode().into(), BusEvent::Arrive);
+        }
+    }
+
+    /// Sends a message to the other routers.
+    fn send(&mut self, now_us: u64, router: usize, payload: Arc<[u8]>, arrives: impl Fn(usize) -> BusEvent) {
         if self.is_cut(now_us, router) {
             return;
         }
-        let payload: Arc<[u8]> = message.encode().into();
         let at_us = now_us + self.spec.lag_us;
         for to in (0..self.ends.len()).filter(|to| *to != router) {
-            let number = self.add(at_us, BusEvent::Arrive(to));
+            let number = self.add(at_us, arrives(to));
             if self.is_lost(number) {
                 continue;
             }
@@ -207,9 +238,13 @@ fn clock_ms(now_us: u64, router: usize) -> u64 {
     (now_us + drift_us) / 1_000 + CLOCK_OFFSET_MS * router as u64
 }
 
+fn worker_key(worker: &Worker) -> WorkerKey {
+    WorkerKey::of(POOL, &worker.spec().url, None)
+}
+
 fn shared_workers(router: &Router) -> impl Iterator<Item = SharedWorker> {
     router.state.fleet.workers().iter().map(|worker| SharedWorker {
-        key: WorkerKey::of(POOL, &worker.spec().url, None),
+        key: worker_key(worker),
         id: worker.id(),
         load: Arc::clone(worker.load()),
     })

@@ -11,6 +11,8 @@ pub struct SharingSpec {
     pub loss: f64,
     /// Set if held requests are shared as well as loads.
     pub queue: bool,
+    /// Set if samples of the workers' costs are shared.
+    pub costs: bool,
     /// Times at which routers are cut off from the bus.
     pub cuts: Vec<BusCut>,
 }

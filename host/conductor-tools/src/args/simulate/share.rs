@@ -11,8 +11,8 @@ use serde::{Serialize, Serializer};
 #[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "Router")]
 pub struct ShareArgs {
-    /// Knowledge that routers share: `none`, `loads` (requests in flight at each worker), or `queue` (loads, and the requests held for
-    /// each worker).
+    /// Knowledge that routers share: `none`, `loads` (requests in flight at each worker), `queue` (loads, and the requests held for
+    /// each worker), or `all` (loads, queue, and samples of the workers' costs, as the server does).
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = ShareKind::None)]
     pub share: ShareKind,
 
@@ -45,6 +45,8 @@ pub enum ShareKind {
     Loads,
     /// Requests in flight, and held requests.
     Queue,
+    /// State that the server shares: also the samples of the workers' costs.
+    All,
 }
 
 /// `--cut`. Times are seconds after the first arrival.

@@ -20,6 +20,7 @@ fn every_5_ms() -> SharingSpec {
         lag_us: 1_000,
         loss: 0.0,
         queue: true,
+        costs: true,
         cuts: Vec::new(),
     }
 }
