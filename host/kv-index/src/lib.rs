@@ -51,7 +51,7 @@ pub use expected::Sent;
 pub use hash::SEQUENCE_HASH_SEED;
 pub use holder::Holder;
 pub use holdings::WorkerHoldings;
-pub use prompt::Prompt;
+pub use prompt::{Prompt, PromptSpace};
 pub use query::{RankMatch, WorkerMatch};
 pub use shared::SharedPrefixIndex;
 pub use survey::{PrefixSurvey, SharedPrefix, SurveyLimits};

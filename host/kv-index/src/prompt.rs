@@ -21,6 +21,16 @@ struct HashChain {
     hashes: Vec<u64>,
 }
 
+/// Everything besides the tokens that the hashes of a prompt depend on: prompts with the same first tokens have the same
+/// first hashes in one space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptSpace {
+    /// Tokens of a block, above 0.
+    pub block_size: u32,
+    /// Digests of adapter and salt. As with hashes of blocks, different ones may be equal by an accident of 64 bits.
+    pub inputs: u128,
+}
+
 impl<'a> Prompt<'a> {
     /// Block size in tokens of a [key](Self::key). It does not depend on the engines, so all routers have the same
     /// keys. With vLLM's default the index has computed these hashes already.
@@ -94,6 +104,33 @@ impl<'a> Prompt<'a> {
         hashes
     }
 
+    /// Returns the hashes computed so far, of the block size that was needed first.
+    #[must_use]
+    pub fn computed(&self) -> Option<(PromptSpace, &[u64])> {
+        let HashChain { block_size, hashes } = self.chains.first()?;
+        let space = PromptSpace {
+            block_size: *block_size,
+            inputs: self.inputs(),
+        };
+        Some((space, hashes))
+    }
+
+    /// Takes over the hashes of the first blocks, computed for a prompt with the same first tokens. Those of another
+    /// space are ignored.
+    pub fn take_over(&mut self, space: PromptSpace, mut hashes: Vec<u64>) {
+        let block_size = space.block_size;
+        let is_own = space.inputs == self.inputs() && block_size > 0;
+        if is_own && self.chains.iter().all(|chain| chain.block_size != block_size) {
+            hashes.truncate(self.blocks(block_size));
+            self.chains.push(HashChain { block_size, hashes });
+        }
+    }
+
+    /// Returns the digests of adapter and salt.
+    fn inputs(&self) -> u128 {
+        u128::from(self.root.unwrap_or(0)) << 64 | u128::from(self.salt.unwrap_or(0))
+    }
+
     /// Returns the sequence hash of the first `tokens` tokens in whole blocks of [`KEY_BLOCK`](Self::KEY_BLOCK), or of
     /// all whole blocks of a shorter prompt. Returns `None` if there is no whole block. Adapter and salt are part of
     /// it.
@@ -122,6 +159,52 @@ mod tests {
         }
         assert_ne!(Prompt::new(&tokens, None, Some("salt")).hashes(3, 1)[0], all[0]);
         assert_ne!(Prompt::new(&tokens, Some("ad"), None).hashes(3, 1)[0], all[0]);
+    }
+
+    #[test]
+    fn hashes_are_taken_over_by_prompts_of_the_same_space() {
+        let tokens: Vec<u32> = (0..100).collect();
+        for (lora, salt) in [
+            (None, None),
+            (Some("ad"), None),
+            (None, Some("salt")),
+            (Some("ad"), Some("salt")),
+        ] {
+            let all = Prompt::new(&tokens, lora, salt).hashes(16, usize::MAX).to_vec();
+            let mut before = Prompt::new(&tokens[..70], lora, salt);
+            assert_eq!(before.computed(), None);
+            before.hashes(16, 3);
+            let (space, known) = before.computed().unwrap();
+            assert_eq!((space.block_size, known), (16, &all[..3]));
+            for (other_lora, other_salt) in [(None, None), (Some("ad"), None), (None, Some("salt"))] {
+                let mut prompt = Prompt::new(&tokens, other_lora, other_salt);
+                let own = prompt.clone().hashes(16, usize::MAX).to_vec();
+                // Wrong on purpose, to see whether they are used.
+                prompt.take_over(space, vec![7; 2]);
+                let is_same = (lora, salt) == (other_lora, other_salt);
+                assert_eq!(prompt.hashes(16, 2)[0] == 7, is_same);
+                assert_eq!(prompt.hashes(16, usize::MAX)[1..] != own[1..], is_same);
+            }
+            let mut next = Prompt::new(&tokens, lora, salt);
+            next.take_over(space, all[..3].to_vec());
+            assert_eq!(next.hashes(16, usize::MAX), all);
+            assert_eq!(
+                next.hashes(32, usize::MAX),
+                Prompt::new(&tokens, lora, salt).hashes(32, 9)
+            );
+        }
+    }
+
+    #[test]
+    fn more_hashes_than_blocks_are_not_taken_over() {
+        let tokens: Vec<u32> = (0..40).collect();
+        let mut prompt = Prompt::new(&tokens, None, None);
+        let space = PromptSpace {
+            block_size: 16,
+            inputs: 0,
+        };
+        prompt.take_over(space, vec![1; 9]);
+        assert_eq!(prompt.hashes(16, usize::MAX), [1; 2]);
     }
 
     #[test]

@@ -5,17 +5,18 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lru::LruCache;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::conversation::StateEnd;
+use crate::kept_hashes::NodeHashes;
 
 /// Number of shards, so that few requests contend for one lock. Each lock is held for one lookup.
 const SHARDS: usize = 16;
 /// Overhead of a node in bytes: itself, its entry, the allocator's.
-const NODE_BYTES: usize = 264;
+const NODE_BYTES: usize = 280;
 /// Most nodes with successors that one eviction skips.
 const MOST_PASSED_OVER: usize = 8;
 
@@ -44,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) count: usize,
     /// Set for the state of a conversation.
     end: Option<StateEnd>,
+    /// Hashes of the blocks up to here, as far as the caller kept them.
+    hashes: OnceLock<Box<NodeHashes>>,
     all: Arc<AtomicUsize>,
 }
 
@@ -126,6 +129,7 @@ impl NodeTable {
             text: text.into(),
             tokens: tokens.into(),
             end,
+            hashes: OnceLock::new(),
             all: Arc::clone(&self.bytes),
         });
         self.bytes.fetch_add(node.size(), Ordering::Relaxed);
@@ -197,8 +201,34 @@ impl Node {
         Some(node)
     }
 
+    /// Returns this node and those before it, the latest first.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |node| node.before.as_deref())
+    }
+
+    /// Returns the hashes that it keeps.
+    pub(crate) fn hashes(&self) -> Option<&NodeHashes> {
+        self.hashes.get().map(|hashes| &**hashes)
+    }
+
+    /// Keeps hashes, unless it has some.
+    pub(crate) fn keep(&self, hashes: NodeHashes) {
+        let bytes = hashes.bytes();
+        if self.hashes.set(Box::new(hashes)).is_ok() {
+            self.all.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the memory of all nodes of its table in bytes.
+    #[cfg(test)]
+    pub(crate) fn all_bytes(&self) -> impl Fn() -> usize + use<> {
+        let all = Arc::clone(&self.all);
+        move || all.load(Ordering::Relaxed)
+    }
+
     fn size(&self) -> usize {
-        NODE_BYTES + self.text.len() + size_of_val(&*self.tokens)
+        let hashes = self.hashes().map_or(0, NodeHashes::bytes);
+        NODE_BYTES + self.text.len() + size_of_val(&*self.tokens) + hashes
     }
 
     /// Returns `true` if this is the node of a text.
@@ -218,12 +248,7 @@ impl Node {
     /// Appends the tokens of the text up to here.
     pub(crate) fn tokens_into(&self, out: &mut Vec<u32>) {
         out.reserve(self.count);
-        let mut pieces = Vec::new();
-        let mut node = Some(self);
-        while let Some(piece) = node {
-            pieces.push(&*piece.tokens);
-            node = piece.before.as_deref();
-        }
+        let pieces: Vec<_> = self.chain().map(|node| &*node.tokens).collect();
         for piece in pieces.into_iter().rev() {
             out.extend_from_slice(piece);
         }

@@ -8,6 +8,7 @@ use crate::budget::Budget;
 use crate::cache::TokenizationCache;
 use crate::conversation::{ConversationStart, Mark, Marks, NewState};
 use crate::error::EncodeError;
+use crate::kept_hashes::KnownBeginning;
 use crate::model::{Model, Rendered};
 use crate::node_table::{NewNode, Node};
 
@@ -72,6 +73,8 @@ pub struct Tokens {
     pub is_continued: bool,
     /// Set if the tokens are to be compared with [`Model::check_chat`].
     pub is_sampled: bool,
+    /// The longest beginning that is kept as the state of a conversation.
+    pub beginning: Option<KnownBeginning>,
 }
 
 impl Model {
@@ -303,8 +306,8 @@ impl Model {
                 behind = Some(at);
             }
             if let (true, Some(tokens)) = (behind == Some(at), ids.get(of(state.as_ref())..)) {
-                drop(mark.keep(
-                    state,
+                let kept = mark.keep(
+                    state.clone(),
                     NewState {
                         text: &text,
                         at,
@@ -312,7 +315,8 @@ impl Model {
                         tokens,
                     },
                     cache,
-                ));
+                );
+                state = kept.or(state);
             }
         }
         self.end(&text, behind, &mut ids, budget, cache)?;
@@ -324,6 +328,7 @@ impl Model {
             cached,
             is_continued: start.is_some(),
             is_sampled: start.is_some_and(|start| start.is_sampled),
+            beginning: state.map(KnownBeginning),
         })
     }
 

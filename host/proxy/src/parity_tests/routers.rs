@@ -90,7 +90,7 @@ impl TwoRouters {
                 block_size: BLOCK,
                 capacity: CAPACITY as u64,
             };
-            let prompt = HashedPrompt::new(tokens_of(&blocks), None, None);
+            let prompt = HashedPrompt::new(tokens_of(&blocks).into(), None, None);
             self.proxy
                 .dispatcher
                 .sources
@@ -316,7 +316,11 @@ pub(super) async fn server_request(
             max_tokens: None,
             priority: None,
             session: None,
-            prompt: Some(HashedPrompt::new(tokens_of(&state.request.blocks), None, None)),
+            prompt: Some(HashedPrompt::new(
+                tokens_of(&state.request.blocks).into(),
+                None,
+                None,
+            )),
         },
         split,
         sender: RequestSender::default(),

@@ -141,8 +141,8 @@ impl Proxy {
         } else {
             peek.cache_salt()
         };
-        let count = tokens.len();
-        let mut prompt = Prompt::new(tokens, served.adapter(), salt.as_deref());
+        let count = tokens.ids.len();
+        let mut prompt = Prompt::new(tokens.ids, served.adapter(), salt.as_deref());
         Ok(PrefixLookup {
             pool: workers.name.clone(),
             model: (&*peek.model).into(),

@@ -25,7 +25,7 @@ use crate::request::lifecycle::RequestLifecycle;
 use crate::request::realtime;
 use crate::request::snapshot::Snapshot;
 use crate::request::trace::asks_to_be_explained;
-use crate::tokens::{self, PromptSender, TokenPool};
+use crate::tokens::{self, PromptSender, PromptTokens, TokenPool};
 
 /// Reservation of a request against its client's limits.
 pub(super) struct Claim {
@@ -179,7 +179,7 @@ async fn learn_tokens(
     head: &RequestHead,
     body: &Bytes,
     sender: PromptSender,
-) -> Option<Vec<u32>> {
+) -> Option<PromptTokens> {
     let snapshot = routed.snapshot;
     let pool = snapshot.pool_of(routed.route);
     let question = tokens::Question {

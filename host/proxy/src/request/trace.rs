@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     fn blocks(tokens: impl Iterator<Item = u32>) -> Vec<u8> {
-        let prompt = HashedPrompt::new(tokens.collect(), None, None);
+        let prompt = HashedPrompt::new(tokens.collect::<Vec<_>>().into(), None, None);
         let blocks = prompt_blocks(&prompt, const { NonZeroU32::new(4).unwrap() });
         blocks.hashes().to_vec()
     }

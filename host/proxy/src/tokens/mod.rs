@@ -17,7 +17,7 @@ mod turns;
 mod worker;
 
 pub(crate) use self::metrics::{PromptMetrics, TokensMetrics};
-pub(crate) use self::question::{Learnt, PromptSender, Question, TokenPool, Unlearnt};
+pub(crate) use self::question::{Learnt, PromptSender, PromptTokens, Question, TokenPool, Unlearnt};
 use self::spec::Source;
 pub use self::spec::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 pub(crate) use self::spec::{Tokenizing, TokenizingPlan};
@@ -30,7 +30,7 @@ pub(crate) async fn learn(
     tokenizing: &Tokenizing,
     pool: TokenPool<'_>,
     question: &Question<'_>,
-) -> Option<Vec<u32>> {
+) -> Option<PromptTokens> {
     let peek = question.peek;
     let (kind, tokens) = match find(tokenizing, pool, question).await {
         Ok((kind, tokens)) => {
@@ -57,7 +57,7 @@ pub(crate) async fn learn(
 pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question: &Question<'_>) -> Learnt {
     let peek = question.peek;
     if let Some(tokens) = peek.token_ids() {
-        return Ok((TokensKind::Given, tokens));
+        return Ok((TokensKind::Given, tokens.into()));
     }
     match tokenizing.source(&peek.model, pool.source) {
         Source::Local(_) | Source::As(TokenSource::Text)
@@ -73,7 +73,7 @@ pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question:
             worker::ask(pool, question, Path::Render, timeout).await
         }
         Source::As(TokenSource::Text) => text::tokens(peek)
-            .map(|tokens| (TokensKind::Text, tokens))
+            .map(|tokens| (TokensKind::Text, tokens.into()))
             .ok_or(TokensKind::Unsupported.into()),
         Source::As(TokenSource::Off) => Err(TokensKind::Off.into()),
     }

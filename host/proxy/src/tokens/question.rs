@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use inference_api::{Endpoint, Peek};
+use tokenize::KnownBeginning;
 
 use super::metrics::PromptMetrics;
 use super::spec::TokenSource;
@@ -57,8 +58,22 @@ pub(crate) struct TokenPool<'a> {
     pub(crate) source: TokenSource,
 }
 
+/// Tokens of a prompt.
+#[derive(Debug)]
+pub(crate) struct PromptTokens {
+    pub(crate) ids: Vec<u32>,
+    /// Known beginning of the prompt, which keeps the hashes of its blocks for the next turn.
+    pub(crate) beginning: Option<KnownBeginning>,
+}
+
+impl From<Vec<u32>> for PromptTokens {
+    fn from(ids: Vec<u32>) -> Self {
+        Self { ids, beginning: None }
+    }
+}
+
 /// The tokens and their source, or the reason for their absence.
-pub(crate) type Learnt = Result<(TokensKind, Vec<u32>), Unlearnt>;
+pub(crate) type Learnt = Result<(TokensKind, PromptTokens), Unlearnt>;
 
 /// Reason why a prompt has no tokens.
 #[derive(Debug, PartialEq, Eq)]

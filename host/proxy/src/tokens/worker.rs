@@ -78,24 +78,29 @@ pub(super) async fn ask(
     };
     let members = able(pool.workers, &question.peek.model, question.seq);
     let tokens = tries::first_tokens(pool, members, &asked, deadline).await;
-    tokens.map(|tokens| (path.kind(), tokens)).map_err(|untold| {
-        let (kind, error) = match untold {
-            Untold::NoWorker => (
-                TokensKind::Failed,
-                Some("no worker in service has a tokenizer that answers: all rest after failures".to_owned()),
-            ),
-            Untold::Timeout { tries } => (
-                TokensKind::Timeout,
-                Some(format!("{tries} worker(s) gave no tokens within {deadline:?}")),
-            ),
-            Untold::Failed { worker, error } => {
-                let text = format!("worker {worker}: {}", error_chain(&error));
-                debug!(error = text, "failed to learn a prompt's tokens");
-                (TokensKind::Failed, (!error.is_of_the_prompt()).then_some(text))
-            }
-        };
-        Unlearnt { kind, error }
-    })
+    tokens
+        .map(|tokens| (path.kind(), tokens.into()))
+        .map_err(|untold| {
+            let (kind, error) = match untold {
+                Untold::NoWorker => (
+                    TokensKind::Failed,
+                    Some(
+                        "no worker in service has a tokenizer that answers: all rest after failures"
+                            .to_owned(),
+                    ),
+                ),
+                Untold::Timeout { tries } => (
+                    TokensKind::Timeout,
+                    Some(format!("{tries} worker(s) gave no tokens within {deadline:?}")),
+                ),
+                Untold::Failed { worker, error } => {
+                    let text = format!("worker {worker}: {}", error_chain(&error));
+                    debug!(error = text, "failed to learn a prompt's tokens");
+                    (TokensKind::Failed, (!error.is_of_the_prompt()).then_some(text))
+                }
+            };
+            Unlearnt { kind, error }
+        })
 }
 
 /// Returns the workers that serve the model and whose tokenizer is not known to fail. Workers in service come before

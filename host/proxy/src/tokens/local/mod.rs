@@ -17,7 +17,7 @@ use tokio::time::timeout_at;
 use tracing::debug;
 
 use crate::base::label::TokensKind;
-use crate::tokens::question::{Learnt, PromptSender, Question};
+use crate::tokens::question::{Learnt, PromptSender, PromptTokens, Question};
 use crate::tokens::spec::{Local, Tokenizing};
 use crate::tokens::threads::{JobOrder, NoTurn};
 
@@ -72,7 +72,8 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
     if question.is_kept {
         metrics.count(&tokens, &tokenizing.cache);
     }
-    Ok((TokensKind::Local, tokens.ids))
+    let Tokens { ids, beginning, .. } = tokens;
+    Ok((TokensKind::Local, PromptTokens { ids, beginning }))
 }
 
 type Made<T> = Result<T, TokensKind>;
@@ -307,8 +308,10 @@ mod tests {
         )
     }
 
+    type Ids = Result<(TokensKind, Vec<u32>), crate::tokens::question::Unlearnt>;
+
     /// Tokenizes a chat with these messages.
-    async fn ask(tokenizing: &Tokenizing, messages: &[(&str, String)]) -> Learnt {
+    async fn ask(tokenizing: &Tokenizing, messages: &[(&str, String)]) -> Ids {
         let Source::Local(local) = tokenizing.source("m", TokenSource::Off) else {
             panic!("the model has a tokenizer");
         };
@@ -335,11 +338,12 @@ mod tests {
             },
             is_kept: true,
         };
-        tokens(local, tokenizing, &question).await
+        let learnt = tokens(local, tokenizing, &question).await;
+        learnt.map(|(kind, tokens)| (kind, tokens.ids))
     }
 
     /// Tokenizes a chat whose only message is `words` times "a".
-    async fn asked(words: usize, longest: usize) -> Learnt {
+    async fn asked(words: usize, longest: usize) -> Ids {
         ask(&tokenizing(TWICE, longest), &[("user", "a ".repeat(words))]).await
     }
 
