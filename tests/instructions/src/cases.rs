@@ -4,18 +4,16 @@
 use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bench_vocabulary::Words;
 use bytes::Bytes;
-use inference_api::{CachedTokensFilter, Endpoint, Peek, PromptParts, Tail, error_in_first_event, peek};
+use inference_api::{CachedTokensFilter, Endpoint, Tail, error_in_first_event, peek};
 use kv_index::{Holder, IndexLimits, Prompt, SharedPrefixIndex};
 use routing::{
     Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId, WorkerLoad,
 };
-use tokenize::{Budget, CacheLimits, Chat, FilePaths, Model, Rendered, TokenizationCache, Tokens};
 
-use crate::{request_cases, trace_cases};
+use crate::{chat_cases, request_cases, trace_cases};
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
@@ -78,26 +76,32 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "turn-32k",
         "rendering and tokenizing a conversation of 32 KiB of which one turn of 256 bytes is new, with words met before",
-        5,
-        |times| turned(30, 1_000, times),
+        40,
+        |times| chat_cases::turned(30, 1_000, times),
     ),
-    case("turn-1k", "the same of a KiB, in three messages", 20, |times| {
-        turned(2, 400, times)
+    case("turn-1k", "the same of a KiB, in three messages", 200, |times| {
+        chat_cases::turned(2, 400, times)
     }),
     case(
         "known-32k",
         "the turn of turn-32k as a body that is read, with the conversation known up to the last question but one",
-        10,
-        |times| known(30, 1_000, times),
+        60,
+        |times| chat_cases::known(30, 1_000, times),
+    ),
+    case(
+        "lookup-known-32k",
+        "the same, with the blocks of the prompt looked up on 4 workers, one of which holds the conversation",
+        60,
+        |times| chat_cases::looked_up(30, 1_000, times),
     ),
     case(
         "fresh-32k",
         "a conversation of 32 KiB of which nothing is known but its words",
-        3,
-        |times| fresh(31, 1_000, times),
+        10,
+        |times| chat_cases::fresh(31, 1_000, times),
     ),
-    case("fresh-1k", "the same of a KiB, in three messages", 20, |times| {
-        fresh(3, 400, times)
+    case("fresh-1k", "the same of a KiB, in three messages", 100, |times| {
+        chat_cases::fresh(3, 400, times)
     }),
     case(
         "trace-notes",
@@ -161,7 +165,7 @@ fn peeked_ids(times: u32) -> Outcome {
     Ok(())
 }
 
-const BLOCK: usize = 16;
+pub(crate) const BLOCK: usize = 16;
 const PROMPT_BLOCKS: usize = 512;
 
 fn tokens(seed: u32) -> Vec<u32> {
@@ -180,7 +184,7 @@ fn hashed(times: u32) -> Outcome {
     Ok(())
 }
 
-fn stored(seed: u32, tokens: Vec<u32>) -> BlockEvent {
+pub(crate) fn stored(seed: u32, tokens: Vec<u32>) -> BlockEvent {
     let blocks = (tokens.len() / BLOCK) as u64;
     let hash = |block: u64| {
         EngineBlockHash((u64::from(seed) * 1_000_000 + block).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -198,7 +202,7 @@ fn stored(seed: u32, tokens: Vec<u32>) -> BlockEvent {
     })
 }
 
-fn holder(worker: u32) -> Holder {
+pub(crate) fn holder(worker: u32) -> Holder {
     Holder {
         worker: WorkerId(worker),
         rank: DpRank(0),
@@ -206,7 +210,7 @@ fn holder(worker: u32) -> Holder {
 }
 
 /// Returns an index where every worker holds one prompt of its own.
-fn index(workers: u32) -> SharedPrefixIndex {
+pub(crate) fn index(workers: u32) -> SharedPrefixIndex {
     let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 1 << 20 });
     for worker in 0..workers {
         index.apply(holder(worker), &stored(worker, tokens(worker * 10_007)));
@@ -280,122 +284,6 @@ fn streamed(times: u32) -> Outcome {
             tail.cached_tokens(),
             tail.output_tokens(),
         ));
-    }
-    Ok(())
-}
-
-/// Model, caches and words of a conversation.
-struct Setting {
-    model: Model,
-    cache: TokenizationCache,
-    words: Words,
-}
-
-impl Setting {
-    /// Creates a setting whose tokenizer has met the words of the language before.
-    fn new(conversations: usize) -> Result<Self, Box<dyn Error>> {
-        let folder = tempfile::tempdir()?;
-        bench_vocabulary::write_tokenizer(folder.path())?;
-        let paths = FilePaths {
-            tokenizer: folder.path().to_path_buf(),
-            chat_template: None,
-        };
-        let model = Model::load(&paths.read()?, None)?;
-        let cache = TokenizationCache::with_conversations(CacheLimits {
-            pieces: 64 << 20,
-            conversations,
-        });
-        let mut words = Words::of(3);
-        let all = Rendered::text(words.text(64 << 10), false);
-        model.complete(model.prepare(all, &cache), &cache, &mut Budget::unlimited())?;
-        Ok(Self { model, cache, words })
-    }
-
-    /// Returns the body of a conversation whose messages have so many bytes.
-    fn body(&mut self, messages: &[usize]) -> String {
-        let message = |(at, bytes): (usize, &usize)| {
-            let role = ["user", "assistant"][at % 2];
-            format!(r#"{{"role":"{role}","content":"{}"}}"#, self.words.text(*bytes))
-        };
-        let messages: Vec<_> = messages.iter().enumerate().map(message).collect();
-        format!(r#"{{"model":"bench","messages":[{}]}}"#, messages.join(","))
-    }
-
-    /// Tokenizes a request's prompt.
-    fn tokens(&self, peek: &Peek<'_>) -> Result<Tokens, Box<dyn Error>> {
-        let Some(PromptParts::Chat(parts)) = peek.prompt_parts() else {
-            return Err("the body is no chat".into());
-        };
-        let chat = Chat {
-            messages: &parts.messages,
-            positions: peek.message_positions(),
-            ..Chat::default()
-        };
-        self.complete(&chat)
-    }
-
-    fn complete(&self, chat: &Chat<'_>) -> Result<Tokens, Box<dyn Error>> {
-        let prepared = self
-            .model
-            .prepare_chat(chat, SystemTime::UNIX_EPOCH, &self.cache)?;
-        Ok(self
-            .model
-            .complete(prepared, &self.cache, &mut Budget::unlimited())?)
-    }
-}
-
-/// Turns of so many bytes, and a new one of 256 bytes each time.
-fn turned(turns: usize, bytes: usize, times: u32) -> Outcome {
-    let mut setting = Setting::new(0)?;
-    let body = setting.body(&vec![bytes; turns]);
-    let (_, history) = body
-        .split_once(':')
-        .and_then(|(_, rest)| rest.split_once(':'))
-        .ok_or("a body")?;
-    let history = history.strip_suffix("]}").ok_or("a body")?;
-    for _ in 0..=times {
-        let question = setting.words.text(256);
-        let messages = format!(r#"{history},{{"role":"user","content":"{question}"}}]"#);
-        let chat = Chat {
-            messages: &messages,
-            ..Chat::default()
-        };
-        black_box(setting.complete(&chat)?);
-    }
-    Ok(())
-}
-
-/// The same as bodies, with known conversations.
-fn known(turns: usize, bytes: usize, times: u32) -> Outcome {
-    let mut setting = Setting::new(64 << 20)?;
-    let continued = next_turns(&mut setting, turns, bytes, times)?;
-    if continued < times {
-        return Err(format!("{continued} of {times} turns were continued").into());
-    }
-    Ok(())
-}
-
-/// Returns the number of continued turns.
-fn next_turns(setting: &mut Setting, turns: usize, bytes: usize, times: u32) -> Result<u32, Box<dyn Error>> {
-    let body = setting.body(&vec![bytes; turns]);
-    let history = body.strip_suffix("]}").ok_or("a body")?;
-    let mut continued = 0;
-    for _ in 0..=times {
-        let question = setting.words.text(256);
-        let body = format!(r#"{history},{{"role":"user","content":"{question}"}}]}}"#);
-        let peek = peek(Endpoint::ChatCompletions, body.as_bytes())?;
-        continued += u32::from(black_box(setting.tokens(&peek)?).is_continued);
-    }
-    Ok(continued)
-}
-
-/// New messages of so many bytes each time.
-fn fresh(messages: usize, bytes: usize, times: u32) -> Outcome {
-    let mut setting = Setting::new(64 << 20)?;
-    for _ in 0..times {
-        let body = setting.body(&vec![bytes; messages]);
-        let peek = peek(Endpoint::ChatCompletions, body.as_bytes())?;
-        black_box(setting.tokens(&peek)?);
     }
     Ok(())
 }

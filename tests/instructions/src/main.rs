@@ -8,6 +8,7 @@
 
 mod baseline;
 mod cases;
+mod chat_cases;
 mod count;
 mod request_cases;
 mod trace_cases;
