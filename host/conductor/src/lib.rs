@@ -6,6 +6,7 @@ pub mod cli;
 mod compose;
 mod config_hash;
 pub mod demo;
+pub mod import;
 mod indexer;
 pub mod init;
 mod listeners;

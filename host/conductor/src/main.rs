@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use conductor::cli::{Cli, Command, CompilePolicyArgs, DemoArgs, ServeArgs};
 use conductor::start::{CONFIG_FILE, Start};
-use conductor::{demo, init, serve};
+use conductor::{demo, import, init, serve};
 use conductor_tools::{Exit, block_hashes, client_key, explain, policy, simulate};
 use operator_tools::commands;
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             };
         }
         Some(Command::Import(args)) => {
-            return match serve::import(&args.file) {
+            return match import::run(&args) {
                 Ok(exit) => exit.into(),
                 Err(error) => failed(&error, Exit::Usage),
             };

@@ -1,4 +1,4 @@
-//! `conductor serve`, `check` and `import`: from parsed arguments to a router that runs until a signal.
+//! `conductor serve` and `check`: from parsed arguments to a router that runs until a signal.
 
 use std::path::{Path, PathBuf};
 
@@ -164,24 +164,11 @@ fn checked_source(args: &CheckArgs) -> Result<ConfigSource> {
 }
 
 /// Returns the configuration that flags stand for.
-fn source_of(flags: &FleetArgs) -> Result<ConfigSource> {
+pub(crate) fn source_of(flags: &FleetArgs) -> Result<ConfigSource> {
     let defaults = FlagDefaults {
         policy: builtin::DEFAULT,
         has_engine_key: std::env::var_os("OPENAI_API_KEY").is_some_and(|key| !key.is_empty()),
     };
     let text = configuration(flags, defaults).map_err(UsageError::new)?;
     Ok(ConfigSource::Text(text))
-}
-
-/// Runs `conductor import`: prints the configuration of an older conductor in our form.
-///
-/// # Errors
-/// If the file cannot be read or is not such a configuration.
-pub fn import(file: &Path) -> Result<Exit> {
-    let imported = import_file(file, &LegacyEnvironment::of_process())?;
-    for warning in &imported.warnings {
-        eprintln!("warning: {warning}");
-    }
-    print!("{}", imported.toml);
-    Ok(Exit::Success)
 }

@@ -191,3 +191,59 @@ async fn init_writes_a_file_for_its_workers_that_the_check_accepts() {
             .contains(&*other)
     );
 }
+
+/// Runs `conductor import` with words, and checks what it prints. Returns the TOML and the warnings.
+#[track_caller]
+fn imported(folder: &TempDir, words: &[&str]) -> (String, String) {
+    let run = conductor(folder.path(), &[&["import", "--from"], words].concat());
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    fs::write(folder.path().join("imported.toml"), &run.stdout).unwrap();
+    let checked = conductor(folder.path(), &["check", "imported.toml"]);
+    assert_eq!(
+        checked.status.code(),
+        Some(0),
+        "{}\n{}",
+        text(&checked.stdout),
+        text(&run.stdout)
+    );
+    (text(&run.stdout), text(&run.stderr))
+}
+
+#[test]
+fn command_lines_of_every_router_are_imported_and_pass_the_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let vllm =
+        "vllm-router -- --worker-urls http://a:1 http://b:1 --policy cache_aware --cache-threshold 0.5";
+    let (toml, notes) = imported(&folder, &vllm.split(' ').collect::<Vec<_>>());
+    assert!(
+        toml.contains("policy = \"ttft-queue\"") && notes.contains("--cache-threshold"),
+        "{toml}{notes}"
+    );
+    for line in [
+        "smg -- python -m sglang_router.launch_router --pd-disaggregation --prefill http://p:1 --decode http://d:1",
+        "dynamo -- --http-port 8000 --router-mode kv",
+        "production-stack -- --static-backends http://a:1,http://b:1 --static-models m,n --routing-logic session",
+        "mooncake -- --prefiller_hosts p --prefiller_ports 1 --decoder_hosts d --decoder_ports 2",
+    ] {
+        let (toml, _) = imported(&folder, &line.split(' ').collect::<Vec<_>>());
+        assert!(toml.contains("[[routes]]"), "{toml}");
+    }
+    let picker = "plugins:\n- type: prefix-cache-scorer\n- type: queue-scorer\n- type: kv-cache-utilization-scorer\n\
+                  - type: lora-affinity-scorer\nschedulingProfiles:\n- name: default\n  plugins:\n\
+                  \x20 - pluginRef: prefix-cache-scorer\n    weight: 3\n  - pluginRef: queue-scorer\n\
+                  \x20 - pluginRef: kv-cache-utilization-scorer\n  - pluginRef: lora-affinity-scorer\n";
+    fs::write(folder.path().join("epp.yaml"), picker).unwrap();
+    let (toml, notes) = imported(&folder, &["llm-d", "epp.yaml"]);
+    assert!(
+        toml.contains("tier-weight") && notes.contains("names no workers"),
+        "{toml}{notes}"
+    );
+}
+
+#[test]
+fn flags_without_a_router_are_no_file_to_import() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = conductor(folder.path(), &["import", "--", "--worker-urls", "http://a:1"]);
+    assert_eq!(run.status.code(), Some(2), "{run:?}");
+    assert!(text(&run.stderr).contains("--from"), "{run:?}");
+}

@@ -155,6 +155,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ),
     ("mock-engine", &[]),
     ("mooncake-compat", &["conductor-config", "routing"]),
+    ("router-import", &["mooncake-compat", "routing"]),
     ("simulator", &["kv-index", "placement", "replicas", "routing"]),
     (
         "conductor-tools",
@@ -211,6 +212,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "replica-plane",
             "replicas",
             "request-traces",
+            "router-import",
             "routing",
             "runtime-overrides",
             "trace-export",
@@ -290,6 +292,7 @@ const PURE: &[&str] = &[
     "conductor-config",
     "mooncake-compat",
     "policy-component",
+    "router-import",
     "simulator",
     "worker-discovery",
 ];

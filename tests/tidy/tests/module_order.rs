@@ -33,7 +33,7 @@ const ORDERS: &[CrateOrder] = &[
     CrateOrder {
         name: "conductor",
         levels: &[
-            &["demo"],
+            &["demo", "import", "init"],
             &["serve"],
             &["app", "live_check"],
             &["check", "replicas"],

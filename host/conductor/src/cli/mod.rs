@@ -44,9 +44,11 @@ pub enum Command {
     ///
     /// Exit codes: 0 if every worker was reached, 1 if one was not (the file is written anyway), 2 if it cannot be written.
     Init(InitArgs),
-    /// Translate a configuration of Mooncake's old conductor: prints the TOML, and the ignored keys on stderr.
+    /// Translate a command line or a file of another router: prints the TOML, and on stderr what has no equivalent.
     ///
-    /// CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE have the meaning of the old conductor; CONDUCTOR_SEED and NONE_HASH are
+    /// `conductor import --from vllm-router -- --worker-urls http://a:8000 --policy cache_aware` translates a command line, and
+    /// `conductor import --from llm-d FILE` the YAML of the endpoint picker. Without --from, FILE is the JSON of Mooncake's old
+    /// conductor: CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE have the meaning of the old conductor; CONDUCTOR_SEED and NONE_HASH are
     /// ignored. `conductor serve` without a configuration imports and runs the file in CONDUCTOR_CONFIG_PATH.
     Import(ImportArgs),
     /// Print the hash of each block of a prompt, to compare a hash profile with an engine's. The prompt is a JSON array of token ids
@@ -180,8 +182,36 @@ pub struct InitArgs {
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// File of the old conductor, usually `conductor_config.json`.
-    pub file: PathBuf,
+    /// Router whose command line or file it is.
+    #[arg(long, value_name = "ROUTER", value_enum)]
+    pub from: Option<ImportFrom>,
+
+    /// The file (usually `conductor_config.json`), or the command line after `--`.
+    #[arg(
+        value_name = "FILE | -- FLAGS",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub words: Vec<String>,
+}
+
+/// Routers whose command lines or files are translated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ImportFrom {
+    /// Flags of vllm-router.
+    VllmRouter,
+    /// Flags of sglang-router, also named smg.
+    #[value(alias = "smg")]
+    SglangRouter,
+    /// Flags of the frontend of NVIDIA Dynamo.
+    Dynamo,
+    /// Flags of the router of vLLM's production stack.
+    ProductionStack,
+    /// YAML file of llm-d's endpoint picker.
+    LlmD,
+    /// Flags of Mooncake's proxies, or the JSON file of its conductor.
+    Mooncake,
 }
 
 /// Output format of `check`.

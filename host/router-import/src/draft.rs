@@ -1,0 +1,185 @@
+//! Draft of a configuration: keys by table, workers, policies and notes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use mooncake_compat::{comment, quoted};
+use routing::Role;
+
+use crate::rule::KeyPlace;
+
+/// Port of a bootstrap server unless the command line names one.
+const USUAL_BOOTSTRAP: u16 = 8998;
+/// Worker that stands for those that a command line does not name.
+const PLACEHOLDER: &str = "http://127.0.0.1:8000";
+
+/// Translated configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedText {
+    /// Text of a `conductor.toml` that passes `conductor check`.
+    pub toml: String,
+    /// One sentence for each flag without an equivalent, with what to do.
+    pub notes: Vec<String>,
+}
+
+/// Worker of a draft.
+#[derive(Debug)]
+pub(crate) struct DraftWorker {
+    pub(crate) url: String,
+    pub(crate) role: Role,
+    pub(crate) bootstrap: Option<String>,
+    pub(crate) models: Option<String>,
+}
+
+/// Pods of a draft.
+#[derive(Debug, Default)]
+pub(crate) struct DraftPods {
+    /// Selectors by role.
+    pub(crate) selectors: Vec<(Option<Role>, String)>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) port: Option<String>,
+}
+
+/// Draft of a configuration.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigDraft {
+    tables: BTreeMap<&'static str, Vec<(&'static str, String)>>,
+    pub(crate) workers: Vec<DraftWorker>,
+    /// Keys of every worker.
+    pub(crate) of_workers: Vec<(&'static str, String)>,
+    pub(crate) pods: DraftPods,
+    /// Policies of the route by key.
+    pub(crate) policies: Vec<(&'static str, String)>,
+    pub(crate) host: Option<String>,
+    pub(crate) port: Option<String>,
+    /// Tables of policies, as TOML.
+    pub(crate) more: String,
+    pub(crate) notes: Vec<String>,
+}
+
+impl ConfigDraft {
+    /// Sets a key to a value, as TOML. The last value counts.
+    pub(crate) fn set(&mut self, (table, key): KeyPlace, value: String) {
+        let keys = self.tables.entry(table).or_default();
+        keys.retain(|(known, _)| *known != key);
+        keys.push((key, value));
+    }
+
+    /// Adds a worker, perhaps with a port of a bootstrap server.
+    pub(crate) fn add_worker(&mut self, url: &str, role: Role, bootstrap: Option<&str>) {
+        let url = with_scheme(url);
+        let port = bootstrap.map(|port| port.parse::<u16>().unwrap_or(USUAL_BOOTSTRAP));
+        let bootstrap = port.and_then(|port| {
+            let (scheme, rest) = url.split_once("://")?;
+            let authority = rest.split('/').next()?;
+            let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+            Some(format!("{scheme}://{host}:{port}"))
+        });
+        self.workers.push(DraftWorker {
+            url,
+            role,
+            bootstrap,
+            models: None,
+        });
+    }
+
+    /// Returns the text and the notes.
+    pub(crate) fn finish(mut self, router: &str) -> ImportedText {
+        self.set_listen();
+        let has_pods = !self.pods.selectors.is_empty();
+        if self.workers.is_empty() && !has_pods {
+            self.notes.push(format!(
+                "the command line names no workers: replace `{PLACEHOLDER}` by yours, or add a [discovery.NAME]"
+            ));
+            self.add_worker(PLACEHOLDER, Role::Mixed, None);
+        }
+        let is_split = self.workers.iter().any(|worker| worker.role != Role::Mixed)
+            || self.pods.selectors.iter().any(|(role, _)| role.is_some());
+        if is_split && !self.tables.contains_key("pools.main.pd") {
+            self.set(("pools.main.pd", "dialect"), quoted("auto"));
+        }
+        self.tables.entry("pools.main").or_default();
+        let mut toml = format!("# What this command line of {router} means here.\n");
+        for (table, keys) in &self.tables {
+            let _ = writeln!(toml, "\n[{table}]");
+            for (key, value) in keys {
+                let _ = writeln!(toml, "{key} = {value}");
+            }
+        }
+        for worker in &self.workers {
+            write_worker(&mut toml, worker, &self.of_workers);
+        }
+        write_pods(&mut toml, &self.pods);
+        toml += &self.more;
+        toml += "\n[[routes]]\npool = \"main\"\n";
+        for (key, policy) in &self.policies {
+            let _ = writeln!(toml, "{key} = {}", quoted(policy));
+        }
+        ImportedText {
+            toml,
+            notes: self.notes.iter().map(|note| comment(note)).collect(),
+        }
+    }
+
+    /// Joins host and port of the listener.
+    fn set_listen(&mut self) {
+        if self.host.is_none() && self.port.is_none() {
+            return;
+        }
+        let host = match self.host.as_deref() {
+            Some("localhost") | None => "127.0.0.1",
+            Some(host) => host,
+        };
+        let host = match host.contains(':') && !host.starts_with('[') {
+            true => format!("[{host}]"),
+            false => host.to_owned(),
+        };
+        let port = self.port.as_deref().unwrap_or("8080");
+        let listen = quoted(&format!("{host}:{port}"));
+        self.set(("server", "listen"), listen);
+    }
+}
+
+fn with_scheme(url: &str) -> String {
+    let url = url.trim_end_matches('/');
+    match url.contains("://") {
+        true => url.to_owned(),
+        false => format!("http://{url}"),
+    }
+}
+
+fn write_worker(toml: &mut String, worker: &DraftWorker, more: &[(&'static str, String)]) {
+    let _ = writeln!(toml, "\n[[pools.main.workers]]\nurl = {}", quoted(&worker.url));
+    if worker.role != Role::Mixed {
+        let _ = writeln!(toml, "role = \"{}\"", worker.role.as_str());
+    }
+    if let Some(bootstrap) = &worker.bootstrap {
+        let _ = writeln!(toml, "bootstrap = {}", quoted(bootstrap));
+    }
+    if let Some(model) = &worker.models {
+        let _ = writeln!(toml, "models = [{}]", quoted(model));
+    }
+    for (key, value) in more {
+        let _ = writeln!(toml, "{key} = {value}");
+    }
+}
+
+fn write_pods(toml: &mut String, pods: &DraftPods) {
+    for (role, selector) in &pods.selectors {
+        let name = role.map_or("workers", Role::as_str);
+        let _ = writeln!(toml, "\n[discovery.{name}]\npool = \"main\"");
+        if let Some(role) = role {
+            let _ = writeln!(toml, "role = \"{}\"", role.as_str());
+        }
+        let namespace = pods.namespace.as_deref();
+        let namespace = namespace.map(|namespace| format!(", namespace = {}", quoted(namespace)));
+        let namespace = namespace.unwrap_or_default();
+        let port = pods.port.as_deref().map(|port| format!(", port = {port}"));
+        let port = port.unwrap_or_default();
+        let _ = writeln!(
+            toml,
+            "kubernetes = {{ selector = {}{namespace}{port} }}",
+            quoted(selector)
+        );
+    }
+}

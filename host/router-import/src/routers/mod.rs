@@ -1,0 +1,220 @@
+//! The other routers, and the translation of their flags.
+
+mod dynamo;
+mod production_stack;
+mod sglang;
+mod shared;
+mod vllm;
+
+use mooncake_compat::quoted;
+
+use crate::arguments::{GivenFlag, given_flags};
+use crate::draft::{ConfigDraft, ImportedText};
+use crate::rule::{Effect, FlagRule, KeyPlace};
+
+/// Router whose command line is translated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForeignRouter {
+    /// vLLM's router.
+    Vllm,
+    /// SGLang's router, also named smg.
+    Sglang,
+    /// Frontend of NVIDIA Dynamo.
+    Dynamo,
+    /// Router of vLLM's production stack.
+    ProductionStack,
+}
+
+/// Most attempts of a request.
+const MOST_ATTEMPTS: u64 = 16;
+
+impl ForeignRouter {
+    /// Returns its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Vllm => "vllm-router",
+            Self::Sglang => "sglang-router",
+            Self::Dynamo => "Dynamo's frontend",
+            Self::ProductionStack => "production-stack",
+        }
+    }
+
+    fn rule(self, name: &str) -> Option<FlagRule> {
+        let tables: &[&[FlagRule]] = match self {
+            Self::Vllm => &[vllm::RULES, shared::RULES],
+            Self::Sglang => &[sglang::RULES, shared::RULES],
+            Self::Dynamo => &[dynamo::RULES],
+            Self::ProductionStack => &[production_stack::RULES],
+        };
+        // Some of these programs take both spellings.
+        let name = name.replace('_', "-");
+        let mut rules = tables.iter().flat_map(|rules| rules.iter());
+        rules.find(|rule| rule.name == name).copied()
+    }
+}
+
+/// Translates the command line of another router.
+#[must_use]
+pub fn import_flags(router: ForeignRouter, words: &[String]) -> ImportedText {
+    let mut draft = ConfigDraft::default();
+    for flag in given_flags(words, |name| router.rule(name)) {
+        match router.rule(&flag.name) {
+            Some(rule) => apply(&mut draft, &flag, rule.effect),
+            None => draft.notes.push(format!(
+                "`{}` is no flag of {} that this import knows: look for it in the migration page",
+                flag.name,
+                router.as_str()
+            )),
+        }
+    }
+    draft.finish(router.as_str())
+}
+
+/// Applies a flag to the draft.
+fn apply(draft: &mut ConfigDraft, flag: &GivenFlag, effect: Effect) {
+    let value = flag.values.last().map(String::as_str);
+    let applied = match effect {
+        Effect::Fixed(place, toml) => {
+            draft.set(place, toml.to_owned());
+            Ok(())
+        }
+        Effect::List(place) => {
+            let texts: Vec<String> = flag.values.iter().map(|text| quoted(text)).collect();
+            draft.set(place, format!("[{}]", texts.join(", ")));
+            Ok(())
+        }
+        Effect::Split(dialect) => {
+            draft.set(("pools.main.pd", "dialect"), quoted(dialect));
+            Ok(())
+        }
+        Effect::Workers(_) | Effect::Bootstrapped(_) | Effect::Models | Effect::WorkerNumber(_) => {
+            apply_to_workers(draft, flag, effect)
+        }
+        Effect::Selector(role) => {
+            draft.pods.selectors.push((role, flag.values.join(",")));
+            Ok(())
+        }
+        Effect::Needless(why) => Err(format!("not needed: {why}")),
+        Effect::Absent(remedy) => Err(format!("no equivalent: {remedy}")),
+        _ => match value {
+            Some(value) => apply_value(draft, value, effect),
+            None => Err("it has no value".to_owned()),
+        },
+    };
+    if let Err(note) = applied {
+        draft.notes.push(format!("`{}`: {note}", flag.name));
+    }
+}
+
+/// Applies a flag that names workers or their properties.
+fn apply_to_workers(draft: &mut ConfigDraft, flag: &GivenFlag, effect: Effect) -> Result<(), String> {
+    let urls = flag.values.iter().flat_map(|value| value.split(','));
+    let urls: Vec<&str> = urls.map(str::trim).filter(|url| !url.is_empty()).collect();
+    match effect {
+        Effect::Workers(role) => urls.iter().for_each(|url| draft.add_worker(url, role, None)),
+        Effect::Bootstrapped(role) => {
+            let mut urls = urls.into_iter().peekable();
+            while let Some(url) = urls.next() {
+                let port = urls.next_if(|word| *word == "none" || word.parse::<u16>().is_ok());
+                draft.add_worker(url, role, port.filter(|port| *port != "none"));
+            }
+        }
+        Effect::Models => {
+            for (worker, model) in draft.workers.iter_mut().zip(urls) {
+                worker.models = Some(model.to_owned());
+            }
+        }
+        Effect::WorkerNumber(key) => {
+            let number = flag.values.last().and_then(|value| value.parse::<u64>().ok());
+            let number = number.ok_or("it needs a number")?;
+            draft.of_workers.push((key, format!("{{ ranks = {number} }}")));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Applies a flag with one value.
+fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(), String> {
+    let number = || {
+        value
+            .parse::<u64>()
+            .map_err(|_| format!("`{value}` is no whole number"))
+    };
+    match effect {
+        Effect::Text(place) => draft.set(place, quoted(value)),
+        Effect::Number(_) if value.starts_with('-') => {}
+        Effect::Number(place) => draft.set(place, number()?.to_string()),
+        Effect::Retries(place) => draft.set(place, (number()? + 1).min(MOST_ATTEMPTS).to_string()),
+        Effect::Time(place, unit) => set_time(draft, place, value, unit)?,
+        Effect::Size(place, unit) => set_size(draft, place, number()?, unit),
+        Effect::Host => draft.host = Some(value.to_owned()),
+        Effect::Port => draft.port = Some(number()?.to_string()),
+        Effect::AdminPort => {
+            let listen = quoted(&format!("127.0.0.1:{}", number()?));
+            draft.set(("server", "admin-listen"), listen);
+        }
+        Effect::Policy(key, names) => {
+            let ours = names
+                .iter()
+                .find(|(theirs, _)| *theirs == value.replace('-', "_"));
+            let (_, ours) = ours.ok_or_else(|| {
+                format!("`{value}` has no equivalent: the default policy decides; see policies/README.md")
+            })?;
+            draft.policies.retain(|(known, _)| *known != key);
+            draft.policies.push((key, (*ours).to_owned()));
+        }
+        Effect::EngineKey => {
+            let key = "{ env = \"ENGINE_API_KEY\" }".to_owned();
+            draft.set(("pools.main", "authorization"), key);
+            return Err("the key is not written: set the environment variable ENGINE_API_KEY".to_owned());
+        }
+        Effect::LogLevel => {
+            let level = value.to_ascii_lowercase();
+            let level = match &*level {
+                "warning" => "warn",
+                "critical" => "error",
+                level @ ("error" | "warn" | "info" | "debug" | "trace") => level,
+                _ => return Err(format!("`{value}` is no level: set `level` of [log]")),
+            };
+            draft.set(("log", "level"), quoted(level));
+        }
+        Effect::Dialect(names) => {
+            let ours = names.iter().find(|(theirs, _)| *theirs == value);
+            let (_, ours) = ours.ok_or_else(|| format!("`{value}` has no equivalent: see `dialect`"))?;
+            draft.set(("pools.main.pd", "dialect"), quoted(ours));
+        }
+        Effect::Namespace => draft.pods.namespace = Some(value.to_owned()),
+        Effect::WorkerPort => draft.pods.port = Some(number()?.to_string()),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn set_time(draft: &mut ConfigDraft, place: KeyPlace, value: &str, unit: &str) -> Result<(), String> {
+    let amount: f64 = value.parse().map_err(|_| format!("`{value}` is no number"))?;
+    if !amount.is_finite() || amount <= 0.0 {
+        return Err(format!(
+            "`{value}` has no equivalent: the default of `{}` stays",
+            place.1
+        ));
+    }
+    draft.set(place, quoted(&format!("{amount}{unit}")));
+    Ok(())
+}
+
+fn set_size(draft: &mut ConfigDraft, place: KeyPlace, amount: u64, unit: &str) {
+    let size = quoted(&format!("{amount}{unit}"));
+    if place == ("server", "request-body-limit") {
+        // Bodies together may not be less than one.
+        let is_large = unit == "MiB" && amount > 1024 || unit == "B" && amount > 1 << 30;
+        if is_large {
+            draft.set(("server", "buffered-bodies"), size.clone());
+        }
+    }
+    draft.set(place, size);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! A command line of each router, and the check of what is printed.
+
+use conductor_config::{Config, Known};
+
+use super::*;
+
+/// Built-in policies that the tables of flags name.
+const BUILTINS: [&str; 10] = [
+    "ttft-queue",
+    "round-robin",
+    "random",
+    "power-of-two",
+    "consistent-hash-bounded-load",
+    "session-affinity",
+    "prefix-hash",
+    "least-request",
+    "tier-weight",
+    "lora-affinity",
+];
+
+/// Translates a command line, and checks that the printed text is a configuration without errors.
+#[track_caller]
+fn import(router: ForeignRouter, line: &str) -> ImportedText {
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let imported = import_flags(router, &words);
+    check(&imported.toml);
+    imported
+}
+
+#[track_caller]
+fn check(toml: &str) {
+    let known = Known {
+        builtins: &BUILTINS,
+        former_builtins: &[],
+        default_policy: "ttft-queue",
+        files: &[""; 0],
+        has_admin_key: false,
+    };
+    let diagnostics = match Config::examine("conductor.toml", toml, &known) {
+        Ok(examined) => examined.diagnostics,
+        Err(mistakes) => mistakes,
+    };
+    assert_eq!(diagnostics.error_count(), 0, "{diagnostics}\n{toml}");
+}
+
+#[track_caller]
+fn has(imported: &ImportedText, parts: &[&str]) {
+    for part in parts {
+        assert!(imported.toml.contains(part), "{part}\n{}", imported.toml);
+    }
+}
+
+#[track_caller]
+fn notes(imported: &ImportedText, parts: &[&str]) {
+    let notes = imported.notes.join("\n");
+    for part in parts {
+        assert!(notes.contains(part), "{part}\n{notes}");
+    }
+}
+
+#[test]
+fn a_command_line_of_vllm_router_is_translated() {
+    let imported = import(
+        ForeignRouter::Vllm,
+        "vllm-router --worker-urls http://a:8000 b:8000 --policy cache_aware --host 0.0.0.0 --port 30000 \
+         --retry-max-retries 2 --retry-initial-backoff-ms=50 --retry-max-backoff-ms 5000 --cb-failure-threshold 5 \
+         --health-check-endpoint /health --health-check-interval-secs 30 --max-concurrent-requests -1 \
+         --queue-size 100 --queue-timeout-secs 60 --max-payload-size 536870912 --log-level WARNING \
+         --intra-node-data-parallel-size 2 --kv-event-block-size 16 --cache-threshold 0.5 --api-key secret \
+         --wasm-middleware x.wasm --no-such-flag 1",
+    );
+    has(
+        &imported,
+        &[
+            "listen = \"0.0.0.0:30000\"",
+            "url = \"http://b:8000\"",
+            "policy = \"ttft-queue\"",
+            "attempts = 3",
+            "backoff = \"50ms\"",
+            "failures = 5",
+            "interval = \"30s\"",
+            "queue-limit = 100",
+            "request-body-limit = \"536870912B\"",
+            "level = \"warn\"",
+            "data-parallel = { ranks = 2 }",
+            "authorization = { env = \"ENGINE_API_KEY\" }",
+        ],
+    );
+    assert!(
+        !imported.toml.contains("secret") && !imported.toml.contains("requests ="),
+        "{}",
+        imported.toml
+    );
+    notes(
+        &imported,
+        &[
+            "`--cache-threshold`: no equivalent: set `params`",
+            "`--kv-event-block-size`: not needed",
+            "`--no-such-flag` is no flag",
+            "ENGINE_API_KEY",
+        ],
+    );
+}
+
+#[test]
+fn prefill_and_decode_workers_of_vllm_router_are_split() {
+    let imported = import(
+        ForeignRouter::Vllm,
+        "--vllm-pd-disaggregation --prefill http://p:1 8998 --prefill http://q:1 none --decode http://d:1 \
+         --kv-connector mooncake --prefill-policy kv_aware --decode-policy power_of_two",
+    );
+    has(
+        &imported,
+        &[
+            "dialect = \"mooncake-connector\"",
+            "bootstrap = \"http://p:8998\"",
+            "role = \"decode\"",
+            "prefill-policy = \"ttft-queue\"",
+            "decode-policy = \"power-of-two\"",
+        ],
+    );
+    assert_eq!(imported.toml.matches("bootstrap").count(), 1, "{}", imported.toml);
+}
+
+#[test]
+fn a_command_line_of_sglang_router_is_translated() {
+    let imported = import(
+        ForeignRouter::Sglang,
+        "python -m sglang_router.launch_router --pd-disaggregation --prefill http://p:1 9001 --decode http://d:1 \
+         --policy prefix_hash --shutdown-grace-period-secs 90 --sse-keepalive-secs 15 --log-json --disable-retries \
+         --disable-health-check --upstream-pool-idle-timeout-secs 30 --jwt-issuer x --reasoning-parser qwen3 \
+         --tenant-header-name x-team --policy manual",
+    );
+    has(
+        &imported,
+        &[
+            "dialect = \"sglang\"",
+            "bootstrap = \"http://p:9001\"",
+            "policy = \"session-affinity\"",
+            "drain-timeout = \"90s\"",
+            "sse-keep-alive = \"15s\"",
+            "format = \"json\"",
+            "attempts = 1",
+            "path = \"off\"",
+            "idle-for = \"30s\"",
+            "tenant-header = \"x-team\"",
+        ],
+    );
+    notes(
+        &imported,
+        &[
+            "`--jwt-issuer`: no equivalent: add a [clients.NAME]",
+            "`--reasoning-parser`: not needed",
+        ],
+    );
+}
+
+#[test]
+fn selectors_of_kubernetes_are_sources_of_workers() {
+    let imported = import(
+        ForeignRouter::Sglang,
+        "--service-discovery --prefill-selector app=llm role=p --decode-selector app=llm role=d \
+         --service-discovery-port 8000 --service-discovery-namespace prod --pd-disaggregation",
+    );
+    has(
+        &imported,
+        &[
+            "[discovery.prefill]",
+            "kubernetes = { selector = \"app=llm,role=p\", namespace = \"prod\", port = 8000 }",
+        ],
+    );
+}
+
+#[test]
+fn a_command_line_of_dynamo_is_translated_and_its_workers_are_missed() {
+    let imported = import(
+        ForeignRouter::Dynamo,
+        "python -m dynamo.frontend --http-host 0.0.0.0 --http-port 8000 --router-mode power-of-two \
+         --router-temperature 0.5 --no-router-kv-events --kv-cache-block-size 16",
+    );
+    has(
+        &imported,
+        &[
+            "listen = \"0.0.0.0:8000\"",
+            "policy = \"power-of-two\"",
+            "url = \"http://127.0.0.1:8000\"",
+        ],
+    );
+    notes(
+        &imported,
+        &[
+            "names no workers",
+            "`softmax`",
+            "assume-cache",
+            "`--kv-cache-block-size`: not needed",
+        ],
+    );
+}
+
+#[test]
+fn a_command_line_of_the_production_stack_is_translated() {
+    let imported = import(
+        ForeignRouter::ProductionStack,
+        "vllm-router --port 8001 --service-discovery static --static-backends http://a:1,http://b:1 \
+         --static-models llama,qwen --routing-logic roundrobin --engine-stats-interval 10 --session-key x-user \
+         --otel-endpoint http://c:4317",
+    );
+    has(
+        &imported,
+        &[
+            "url = \"http://b:1\"\nmodels = [\"qwen\"]",
+            "policy = \"round-robin\"",
+            "[pools.main.scrape]\ninterval = \"10s\"",
+        ],
+    );
+    notes(&imported, &["`x-session-id`", "port 4318"]);
+}
+
+#[test]
+fn values_of_other_kinds_and_unknown_policies_are_notes() {
+    let imported = import(
+        ForeignRouter::Vllm,
+        "--worker-urls http://a:1 --queue-size many --policy bucket --request-timeout-secs 0 --port",
+    );
+    notes(
+        &imported,
+        &[
+            "`many` is no whole number",
+            "`bucket` has no equivalent",
+            "the default of",
+            "it has no value",
+        ],
+    );
+    assert!(!imported.toml.contains("policy ="), "{}", imported.toml);
+}
+
+#[test]
+fn no_flag_is_listed_twice() {
+    let tables: [(&str, &[FlagRule]); 5] = [
+        ("vllm", vllm::RULES),
+        ("sglang", sglang::RULES),
+        ("shared", shared::RULES),
+        ("dynamo", dynamo::RULES),
+        ("production-stack", production_stack::RULES),
+    ];
+    for (table, rules) in tables {
+        let mut names: Vec<&str> = rules.iter().map(|rule| rule.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count, "{table}");
+    }
+}
