@@ -2,6 +2,7 @@
 //! (`host/adr/0013-simulator.md`). The components are the server's own, loaded by the server's loader; only time is
 //! not.
 
+mod accuracy;
 mod breakdowns;
 mod cluster;
 mod compare;

@@ -28,7 +28,7 @@ const RAMP: Duration = Duration::from_secs(36);
 /// Tokens of an engine's cache. Running requests and the cache share it, which the simulator does not model.
 const CACHE_TOKENS: u32 = 1 << 20;
 
-/// Prints the command that simulates a log, as arguments of this program.
+/// Returns the command that simulates a log, as arguments of this program.
 fn command(log: &Path) -> Vec<String> {
     let cache = CACHE_TOKENS.to_string();
     // A step of a mock engine has one whole prompt, and a token of each answer.

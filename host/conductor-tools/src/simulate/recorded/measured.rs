@@ -5,7 +5,6 @@ use std::fmt;
 use serde::Serialize;
 use simulator::{Outcome, Quantiles, Recording, RunSpec};
 
-use super::accuracy::{LogAccuracy, MeasuredFigure};
 use crate::simulate::contestant::Contestant;
 use operator_tools::table::{Side, Table};
 
@@ -25,6 +24,36 @@ pub(super) struct Measured {
     median_ttft_error: f64,
     /// Share of the prompts' tokens that were not computed, if the log has it.
     token_hit_ratio: Pair<f64>,
+}
+
+/// Measured and simulated figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeasuredFigure {
+    /// Figure of the log.
+    pub measured: f64,
+    /// Figure of the simulation of the recorded policy.
+    pub simulated: f64,
+}
+
+/// Accuracy of the simulation of a log, over the requests with a time to first token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LogAccuracy {
+    /// Number of requests.
+    pub requests: usize,
+    /// Mean time from the first decision to the first token, in milliseconds.
+    pub mean_ms: MeasuredFigure,
+    /// 99th percentile of these times.
+    pub p99_ms: MeasuredFigure,
+    /// Share of the prompts' tokens that were not computed.
+    pub cached: MeasuredFigure,
+}
+
+impl MeasuredFigure {
+    /// Returns the error of the simulation, as a share of the measured figure.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        self.simulated / self.measured - 1.0
+    }
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]

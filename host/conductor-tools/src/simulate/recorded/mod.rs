@@ -1,6 +1,5 @@
 //! A decision log as what is simulated: its requests, its workers, costs fitted to it, and the policy that decided.
 
-mod accuracy;
 mod measured;
 mod report;
 mod requests;
@@ -11,8 +10,8 @@ use anyhow::{Context as _, anyhow, bail};
 use routing::Role;
 use simulator::{ClusterSpec, Fit, Profile, Recording, RunSpec, StepWork, WorkerSpec};
 
-pub use self::accuracy::{LogAccuracy, MeasuredFigure};
 use self::measured::Measured;
+pub use self::measured::{LogAccuracy, MeasuredFigure};
 pub(super) use self::report::RecordedReport;
 use self::report::{About, FitReport};
 use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWorker};
@@ -138,6 +137,15 @@ impl RecordedTrace {
             about: self.about,
             measured,
         })
+    }
+
+    /// Returns the accuracy of the model for the policy that decided.
+    pub(super) fn accuracy(&self, spec: &RunSpec) -> anyhow::Result<LogAccuracy> {
+        let contestants = self.contestants(&[])?;
+        let policy = contestants
+            .first()
+            .ok_or_else(|| anyhow!("failed to compare: the log's policy is not built in"))?;
+        Ok(Measured::of(&self.recording, policy, spec)?.accuracy())
     }
 
     fn is_by(&self, contestant: &Contestant) -> bool {
