@@ -9,6 +9,10 @@ const DISPATCH_MS: [f64; 2] = [20.0, 500.0];
 /// The usual dispatch of a worker that is not measured, in milliseconds.
 const USUAL_DISPATCH_MS: f64 = 50.0;
 
+/// Steps of answers for which a worker may have prompts queued besides: a prompt that comes after a step has begun waits
+/// for its end, and with one prompt at a time the worker would lose a step for each.
+const STEPS_AHEAD: f64 = 3.0;
+
 /// Columns of the times.
 #[derive(Debug)]
 pub(crate) struct TimeColumns {
@@ -19,6 +23,7 @@ pub(crate) struct TimeColumns {
     prefill_ms: Column,
     request_ms: Column,
     tbt_ms: Column,
+    decoding: Column,
     /// Target of the first token, in milliseconds.
     target_ms: f64,
 }
@@ -33,6 +38,7 @@ impl TimeColumns {
             prefill_ms: plan.column("cost.prefill-ms"),
             request_ms: plan.column("cost.request-ms"),
             tbt_ms: plan.column("cost.tbt-ms"),
+            decoding: plan.column("load.decoding"),
             target_ms,
         }
     }
@@ -49,8 +55,8 @@ impl TimeColumns {
         row.get(self.token_ms) > 0.0
     }
 
-    /// Returns true if the worker has no more queued than it computes while a dispatch takes: the next request arrives
-    /// there just in time.
+    /// Returns true if the worker has no more queued than it computes while a dispatch takes, or in a few steps of its
+    /// answers: the next request arrives there just in time.
     pub(crate) fn is_free(&self, row: &Row<'_>) -> bool {
         let [least, most] = DISPATCH_MS;
         let measured = row.get(self.request_ms);
@@ -59,7 +65,16 @@ impl TimeColumns {
         } else {
             USUAL_DISPATCH_MS
         };
-        self.queued_ms(row) <= dispatch_ms
+        self.queued_ms(row) <= dispatch_ms + self.steps_ahead_ms(row)
+    }
+
+    /// Returns the time of the steps for which prompts are queued ahead; 0 on a worker without answers.
+    fn steps_ahead_ms(&self, row: &Row<'_>) -> f64 {
+        let step_ms = self.between_tokens_ms(row);
+        match row.get(self.decoding) > 0.0 && step_ms > 0.0 {
+            true => STEPS_AHEAD * step_ms,
+            false => 0.0,
+        }
     }
 
     /// Returns the prefill time of the prompt, without waiting.

@@ -54,6 +54,20 @@ fn a_worker_that_is_free_when_a_dispatch_arrives_receives_the_next_request_immed
 }
 
 #[test]
+fn a_worker_that_writes_answers_has_prompts_queued_for_its_next_steps() {
+    let policy = policy("{}");
+    let mut fleet = fleet(["a"], 8_000.0);
+    // 70 ms of prompts. A dispatch takes 50 ms, three steps 24.
+    busy(&mut fleet, "a", 700.0);
+    fleet.set("a", "cost.tbt-ms", 8.0);
+    assert_eq!(fleet.route(&policy), None, "it has no steps without answers");
+    fleet.set("a", "load.decoding", 5.0);
+    assert_eq!(fleet.route(&policy), Some("a"));
+    fleet.set("a", "cost.tbt-ms", 6.0);
+    assert_eq!(fleet.route(&policy), None, "its steps are shorter");
+}
+
+#[test]
 fn a_request_waits_in_the_router_for_the_worker_that_is_best_for_it() {
     let mut fleet = fleet(["a", "b"], 50_000.0);
     busy(&mut fleet, "a", 10_000.0);
