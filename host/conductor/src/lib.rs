@@ -14,6 +14,7 @@ mod live_check;
 mod live_fleet;
 mod metrics;
 mod reload;
+mod replica_bus;
 mod replica_usage;
 mod replicas;
 pub mod serve;

@@ -1,12 +1,9 @@
 //! Exchange of loads with other routers: its wiring.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use conductor_config::ReplicasConfig;
 use local_files::ConfigSource;
-use nats_bus::{NatsBus, NatsOptions};
-use observability::error_chain;
 use prometheus_client::registry::Registry;
 use proxy::{PoolShare, Readiness, SnapshotCell};
 use replica_plane::{
@@ -16,19 +13,16 @@ use replica_plane::{
 use replicas::{RouterId, RouterState};
 use routing::{BudgetUse, HeldSummary, RunNumber, Worker, WorkerId, hash_mix};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
 
 use crate::config_hash::ConfigHash;
 use crate::reload::Reloader;
+use crate::replica_bus::{self, BusOptions};
 use crate::replica_usage::{ClientGroup, TenantGroup};
-
-/// Longest wait for the goodbye to be sent.
-const FLUSH: Duration = Duration::from_millis(500);
 
 /// Exchange of a router that is to share its loads.
 pub(crate) struct Replicas {
     parts: ExchangeParts<ActiveFleet>,
-    options: NatsOptions,
+    options: BusOptions,
 }
 
 /// The active fleet, as it is shared.
@@ -140,22 +134,16 @@ impl Replicas {
 
     /// Exchanges loads until `stop` is cancelled.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let (fleet, servers) = (&self.parts.spec.fleet, self.options.servers.join(", "));
-        info!(%fleet, %servers, "connecting to the bus between routers; this router serves alone until it is connected");
-        let bus = match NatsBus::start(&self.options, self.parts.router).await {
-            Ok(bus) => bus,
-            Err(error) => {
-                error!("{}: this router serves alone", error_chain(&error));
-                return;
-            }
+        let Some(bus) = replica_bus::start(self.options, self.parts.router).await else {
+            return;
         };
         let bus = Exchange::new(self.parts).run(bus, stop).await;
-        bus.flush(FLUSH).await;
+        replica_bus::flush(bus).await;
     }
 }
 
-fn options(config: &ReplicasConfig, source: &ConfigSource, name: &str) -> NatsOptions {
-    NatsOptions {
+fn options(config: &ReplicasConfig, source: &ConfigSource, name: &str) -> BusOptions {
+    BusOptions {
         servers: config.servers.clone(),
         fleet: config.fleet.clone(),
         name: format!("conductor {name}"),
