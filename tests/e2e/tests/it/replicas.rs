@@ -121,14 +121,16 @@ async fn open_with_key(router: &TestRouter, body: &Value) -> Stream {
 /// Sends short requests with the client's key until one has that status. Returns how many had another.
 async fn sends_until(router: &TestRouter, status: u16) -> usize {
     let body = json!({ "model": "mock", "prompt": "hi", "max_tokens": 1 });
-    for others in 0..1_000 {
+    let mut others = 0;
+    loop {
         let answer = open_with_key(router, &body).await.whole().await.unwrap();
         if answer.status == status {
             return others;
         }
+        others += 1;
+        assert!(others < 1_000, "no answer had the status {status}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    panic!("no answer had the status {status}");
 }
 
 #[tokio::test]
