@@ -51,6 +51,16 @@ cp "$root/config/deploy/deb/conductor.toml" "$stage/etc/conductor/"
 cp "$root/config/deploy/systemd/conductor.service" "$stage/lib/systemd/system/"
 [ -s "$out/THIRD-PARTY.txt" ] || python3 "$root/config/deploy/third-party.py" >"$out/THIRD-PARTY.txt"
 cp "$out/THIRD-PARTY.txt" "$stage/share/doc/conductor/"
+# The Debian package takes these from the same place.
+rm -rf "$out/man" "$out/completions"
+"$out/conductor" man-pages "$out/man"
+mkdir -p "$out/completions"
+"$out/conductor" completions bash >"$out/completions/conductor.bash"
+"$out/conductor" completions zsh >"$out/completions/_conductor"
+"$out/conductor" completions fish >"$out/completions/conductor.fish"
+mkdir -p "$stage/share/man"
+cp -r "$out/man" "$stage/share/man/man1"
+cp -r "$out/completions" "$stage/share/completions"
 # The same bytes for the same inputs: owners, times and order are fixed.
 pack() {
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$out" -cf - "$@" | gzip -n

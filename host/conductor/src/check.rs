@@ -135,6 +135,12 @@ impl Checked {
         drawn.join("\n")
     }
 
+    /// Returns all mistakes of a configuration that flags stand for. Their places would be those of a text that the
+    /// user has not written.
+    pub(crate) fn without_places(&self) -> String {
+        self.drawings.iter().map(without_places).collect()
+    }
+
     /// Returns a summary in one line.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -146,6 +152,19 @@ impl Checked {
             (errors, warnings) => format!("{errors} error(s), {warnings} warning(s)"),
         }
     }
+}
+
+/// Returns mistakes without their places, one a paragraph.
+pub(crate) fn without_places(mistakes: &Diagnostics) -> String {
+    let paragraph = |item: &Diagnostic| {
+        let severity = match item.severity() {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let help = item.help.as_ref().map(|help| format!("  help: {help}\n"));
+        format!("{severity}: {}\n{}", item.message, help.unwrap_or_default())
+    };
+    mistakes.items().iter().map(paragraph).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The composition root as a library, so that tests start the very router the binary starts.
 
+pub mod about;
 mod app;
 mod check;
 pub mod cli;

@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
-use conductor::cli::{Cli, Command, CompilePolicyArgs, DemoArgs, ServeArgs};
+use conductor::cli::{self, Command, CompilePolicyArgs, DemoArgs, ServeArgs};
 use conductor::start::{CONFIG_FILE, Start};
-use conductor::{demo, import, init, serve};
+use conductor::{about, demo, import, init, serve};
 use conductor_tools::{Exit, block_hashes, client_key, explain, policy, simulate};
 use operator_tools::commands;
 
@@ -17,7 +16,7 @@ use operator_tools::commands;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = cli::parse();
     let ended = match cli.command {
         Some(Command::Check(args)) => {
             return match serve::check(&args) {
@@ -46,15 +45,11 @@ fn main() -> ExitCode {
         Some(Command::Drain(args)) => commands::drain(&args),
         Some(Command::Resume(args)) => commands::resume(&args),
         Some(Command::ClientKey) => client_key::print(),
-        Some(Command::Version) => {
-            println!(
-                "conductor {}, policy contract conductor:policy@0.1.0",
-                env!("CARGO_PKG_VERSION")
-            );
-            Ok(Exit::Success)
-        }
+        Some(Command::Version(args)) => about::version(args.verbose),
         Some(Command::CompilePolicy(args)) => return compiler(&args),
-        Some(Command::Serve(args)) => router(*args),
+        Some(Command::Completions(args)) => about::completions(args.shell),
+        Some(Command::ManPages(args)) => about::man_pages(&args.folder),
+        Some(Command::Serve(args) | Command::Mooncake(args)) => router(*args),
         Some(Command::Demo(args)) => block_on(demo::run(&args)),
         None if cli.serve.is_empty() => bare(cli.serve),
         None => router(cli.serve),
@@ -79,7 +74,7 @@ fn bare(args: ServeArgs) -> anyhow::Result<Exit> {
     if start == Start::Demo {
         eprintln!("conductor: {}", start.reason());
         let args = DemoArgs {
-            log_level: args.log_level,
+            log_level: args.level().map(str::to_owned),
             ..DemoArgs::default()
         };
         return block_on(demo::run(&args));
@@ -97,7 +92,7 @@ fn router(mut args: ServeArgs) -> anyhow::Result<Exit> {
                 let missing = format!(
                     "nothing to serve: give --config FILE, or --worker URL and the like, or run it where there is a `{CONFIG_FILE}`"
                 );
-                Cli::command()
+                cli::command()
                     .error(ErrorKind::MissingRequiredArgument, missing)
                     .exit();
             }

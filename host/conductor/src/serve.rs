@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::app::{App, RuntimeOptions};
+use crate::check::without_places;
 use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
 use crate::signals::{SignalRequest, Signals};
 use crate::start::CONFIG_FILE;
@@ -37,6 +38,10 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
     };
     let config = match reload::read(&source, &text) {
         Ok(parsed) => parsed.config,
+        Err(mistakes) if matches!(source, ConfigSource::Text(_)) => {
+            eprint!("{}", without_places(&mistakes));
+            return Ok(Exit::Failure);
+        }
         Err(mistakes) => {
             eprint!("{}", mistakes.render(paint::of_stderr()));
             return Ok(Exit::Failure);
@@ -52,7 +57,7 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         },
         ConfiguredFormat::Json => LogFormat::Json,
     };
-    let level = LogLevel::choose(args.log_level.as_deref(), &config.log.level);
+    let level = LogLevel::choose(args.level(), &config.log.level);
     let log = logging::init(level, format)?;
     info!(
         config = source.name(),
@@ -140,7 +145,10 @@ pub fn check(args: &CheckArgs) -> Result<Exit> {
     let json = args.format == CheckFormat::Json;
     let report = format!(
         "{}{}: {}\n",
-        checked.render(paint::of_stdout()),
+        match source {
+            ConfigSource::Text(_) => checked.without_places(),
+            ConfigSource::File(_) => checked.render(paint::of_stdout()),
+        },
         source.name(),
         checked.summary()
     );

@@ -247,3 +247,56 @@ fn flags_without_a_router_are_no_file_to_import() {
     assert_eq!(run.status.code(), Some(2), "{run:?}");
     assert!(text(&run.stderr).contains("--from"), "{run:?}");
 }
+
+#[test]
+fn the_reference_of_commands_is_that_of_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operation/command-reference.md");
+    let written = conductor::cli::reference();
+    if std::env::var_os("UPDATE_COMMANDS").is_some() {
+        fs::write(&path, &written).unwrap();
+    }
+    let present = fs::read_to_string(&path).unwrap();
+    assert!(
+        present == written,
+        "run with UPDATE_COMMANDS=1 to write {}",
+        path.display()
+    );
+}
+
+#[test]
+fn the_program_prints_its_build_its_completions_and_its_manual() {
+    let folder = tempfile::tempdir().unwrap();
+    let version = conductor(folder.path(), &["version", "--verbose"]);
+    let version = text(&version.stdout);
+    for name in ["commit", "target", "features", "compiler  rustc "] {
+        assert!(version.contains(name), "{name}: {version}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&conductor(folder.path(), &["completions", shell]).stdout);
+        assert!(
+            script.contains("requests") && script.contains("follow"),
+            "{shell}"
+        );
+    }
+    let run = conductor(folder.path(), &["man-pages", "man"]);
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    for page in ["conductor.1", "conductor-status.1", "conductor-policy-deploy.1"] {
+        assert!(folder.path().join("man").join(page).is_file(), "{page}");
+    }
+}
+
+#[test]
+fn mistakes_of_flags_have_no_place_in_a_text_that_was_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--worker", "http://a:1", "--policy", "no-such-policy"];
+    for command in [&["check"][..], &["serve"]] {
+        let run = conductor(folder.path(), &[command, &flags[..]].concat());
+        let said = text(&run.stdout) + &text(&run.stderr);
+        assert_eq!(run.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("error: ") && said.contains("no-such-policy"),
+            "{said}"
+        );
+        assert!(!said.contains("-->") && !said.contains(":2:"), "{said}");
+    }
+}

@@ -41,6 +41,7 @@ const ORDERS: &[CrateOrder] = &[
             &["reload"],
             &["compose", "indexer"],
             &["config_hash", "live_fleet", "listeners", "metrics"],
+            &["about"],
             &["cli", "service_manager", "signals", "start", "tasks"],
         ],
         open: &[],

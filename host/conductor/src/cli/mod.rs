@@ -1,5 +1,11 @@
 //! Definition of the command line. Parsing does no I/O; `main.rs` calls the module that acts.
 
+mod help;
+mod reference;
+
+pub use self::help::{command, parse};
+pub use self::reference::reference;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -84,11 +90,41 @@ pub enum Command {
     Simulate(Box<SimulateArgs>),
     /// Generate an API key for a client: prints the key, and its hash for `key-sha256` of `[clients.NAME]`.
     ClientKey,
-    /// Print the version and the build information.
-    Version,
+    /// Print the version; with --verbose, commit, target, features and compiler too.
+    Version(VersionArgs),
+    /// Print the script that completes commands and flags in a shell.
+    Completions(CompletionsArgs),
+    /// Write the manual pages of all commands into a folder.
+    ManPages(ManPagesArgs),
+    /// The flags of Mooncake's older proxies. `conductor` and `conductor serve` take them too.
+    #[command(hide = true)]
+    Mooncake(Box<ServeArgs>),
     /// Compile a component from standard input to machine code on standard output, within limits. The router runs it as a child process.
     #[command(hide = true)]
     CompilePolicy(CompilePolicyArgs),
+}
+
+/// Arguments of `version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Print commit, target, features and compiler too.
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `man-pages`.
+#[derive(Debug, Args)]
+pub struct ManPagesArgs {
+    /// Folder, which is created if it does not exist.
+    pub folder: PathBuf,
 }
 
 /// Arguments of `compile-policy`.
@@ -112,6 +148,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     pub log_level: Option<String>,
 
+    /// Log level debug.
+    #[arg(long, short, conflicts_with = "log_level")]
+    pub verbose: bool,
+
     /// Print the configuration equivalent to the flags, and exit.
     #[arg(long, requires = FLEET_GROUP)]
     pub print_config: bool,
@@ -122,6 +162,12 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// Returns the log level of the command line.
+    #[must_use]
+    pub fn level(&self) -> Option<&str> {
+        self.log_level.as_deref().or(self.verbose.then_some("debug"))
+    }
+
     /// Returns true if neither a file nor a worker is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
