@@ -103,6 +103,7 @@ async fn the_fleet_is_shown_as_tables_and_as_json() {
         !status.contains('\u{1b}'),
         "no colours but on terminals: {status}"
     );
+    assert!(!status.contains("(calm)"), "{status}");
     let page = at(&router, &["status", "--output", "json"]).await.json();
     assert_eq!(page["pools"][0]["workers"].as_array().unwrap().len(), 2);
     assert_eq!(page["ready"], true, "{page}");
@@ -115,6 +116,22 @@ async fn the_fleet_is_shown_as_tables_and_as_json() {
     assert!(feeds.contains("tcp://"), "{feeds}");
     let trials = at(&router, &["trials"]).await.good();
     assert_eq!(trials, "canaries\nnone\n\nshadows\nnone\n");
+}
+
+#[tokio::test]
+async fn a_canary_is_listed_with_its_route() {
+    let fleet = fleet().await;
+    let toml = format!(
+        "{}[[routes]]\npool = \"chat\"\npolicy = \"round-robin\"\nsplit = {{ round-robin = 90, random = 10 }}\n",
+        fleet.workers_toml()
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    let page = at(&router, &["trials", "--json"]).await.json();
+    let route = page["trials"][0]["route"].as_str().unwrap();
+    let trials = at(&router, &["trials"]).await.good();
+    let canary = trials.lines().find(|line| line.contains("random")).unwrap();
+    assert!(canary.trim_start().starts_with(route), "{trials}");
+    assert!(canary.contains("10 %"), "{trials}");
 }
 
 #[tokio::test]

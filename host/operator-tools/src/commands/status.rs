@@ -91,7 +91,7 @@ fn headline(router: &str, page: &Value) -> String {
         .as_u64()
         .map(|bytes| size(bytes as usize));
     let stage = match memory["stage"].as_str() {
-        None | Some("normal") => String::new(),
+        None | Some("calm") => String::new(),
         Some(stage) => format!(" ({stage})"),
     };
     format!(
@@ -200,7 +200,12 @@ fn routes(page: &Value, look: TableLook) -> FleetTable {
 /// Returns the policies that decide a route's requests, with their versions.
 fn policies(route: &Value) -> String {
     let named = |policy: &Value| match policy["version"].as_str() {
-        Some(version) => format!("{} ({version})", text(&policy["name"])),
+        Some(version) => {
+            // A component's own version text begins with its name.
+            let name = text(&policy["name"]);
+            let version = version.strip_prefix(&*name).map_or(version, str::trim_start);
+            format!("{name} ({version})")
+        }
         None => text(&policy["name"]),
     };
     let (prefill, decode) = (&route["prefill_policy"], &route["decode_policy"]);
@@ -238,9 +243,9 @@ mod tests {
     fn fleet() -> Value {
         json!({
             "generation": 3, "ready": true, "config": { "source": "conductor.toml", "valid": false },
-            "memory": { "stage": "normal", "resident_bytes": 52_428_800 },
+            "memory": { "stage": "calm", "resident_bytes": 52_428_800 },
             "routes": [{
-                "pool": "chat", "policy": { "name": "ttft-queue", "version": "1.0.0" }, "prefill_policy": null,
+                "pool": "chat", "policy": { "name": "ttft-queue", "version": "ttft-queue 1.0.0" }, "prefill_policy": null,
                 "decode_policy": null, "canaries": [{ "policy": { "name": "mine" }, "share": 0.05 }], "shadows": [],
                 "match": { "models": ["llama"], "path": null, "headers": [] },
             }],

@@ -65,7 +65,7 @@ fn arm_row(trial: &Value, arm: &Value) -> Vec<TableCell> {
         _ => Tone::Plain,
     };
     vec![
-        number(&trial["route"]).into(),
+        text(&trial["route"]).into(),
         text(&trial["pool"]).into(),
         text(&arm["policy"]).into(),
         text(&arm["version"]).into(),
@@ -139,7 +139,7 @@ fn shadow_row(shadow: &Value) -> Vec<TableCell> {
         None => UNKNOWN.to_owned(),
     };
     vec![
-        number(&shadow["route"]).into(),
+        text(&shadow["route"]).into(),
         text(&shadow["pool"]).into(),
         text(&shadow["policy"]).into(),
         text(&shadow["version"]).into(),
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn both_kinds_of_trials_are_listed_and_their_absence_is_said() {
         let page = json!({
-            "trials": [{ "pool": "chat", "route": 1, "arms": [{
+            "trials": [{ "pool": "chat", "route": "1", "arms": [{
                 "policy": "mine", "version": "aa", "share": 0.05, "state": "running", "requests": 40,
                 "error_share": 0.0, "ttft": { "p50_ms": 120.0, "p95_ms": 800.0 }, "cached_share": 0.5,
                 "verdict": "undecided", "stopped": null, "waits_for": [],
