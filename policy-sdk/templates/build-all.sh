@@ -1,11 +1,11 @@
 #!/bin/sh
 # Builds the scheduler of every language into a folder (default: target/languages), as LANGUAGE.wasm.
 #     policy-sdk/templates/build-all.sh [FOLDER [LANGUAGE...]]
-# Each template is built as a copy outside of the repository, next to the router's contract, as its author
-# will build it.
+# Each project is made and built outside of the repository by the program that CONDUCTOR names (default:
+# target/release/conductor), as its author does it.
 set -eu
-templates=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$templates/../.." && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
+conductor=${CONDUCTOR:-$root/target/release/conductor}
 out=${1:-$root/target/languages}
 [ $# -gt 0 ] && shift
 mkdir -p "$out"
@@ -19,11 +19,9 @@ trap 'rm -rf "$work"' EXIT
 [ $# -gt 0 ] || set -- c cpp zig rust assemblyscript go javascript python
 for language in "$@"; do
     echo "== $language"
-    cp -R "$templates/$language" "$work/"
-    rm -rf "$work/$language/build" "$work/$language/wit"
-    mkdir "$work/$language/wit"
-    cp "$root/wit/policy.wit" "$work/$language/wit/"
-    "$work/$language/build.sh"
+    "$conductor" policy new least-queued --lang "$language" --dir "$work/$language"
+    # Interpreters need more than the usual limits.
+    "$conductor" policy build "$work/$language" --cpu-ms 100 --memory-mib 64
     mv "$work/$language/least-queued.wasm" "$out/$language.wasm"
     rm -rf "${work:?}/$language"
 done

@@ -17,6 +17,7 @@ mod parameters;
 mod progress;
 mod project;
 mod replay;
+mod sdk;
 mod settings;
 mod templates;
 mod upload;

@@ -18,6 +18,8 @@ use crate::args::NewArgs;
 
 /// Folder of the contract in a project.
 const CONTRACT_FILE: &str = "wit/policy.wit";
+/// Folder of the SDK's sources in a project.
+const SDK_SOURCES: &str = "sdk/src/";
 /// File mode of a script.
 const PROGRAM: u32 = 0o755;
 
@@ -94,6 +96,8 @@ fn write(folder: &Path, name: &str, template: &Template) -> Result<Vec<String>, 
         .iter()
         .map(|(path, text)| (templates::renamed(path, name), templates::renamed(text, name)))
         .collect();
+    let vendored = template.vendored.iter();
+    files.extend(vendored.map(|(path, text)| ((*path).to_owned(), (*text).to_owned())));
     files.push((CONTRACT_FILE.to_owned(), CONTRACT.to_owned()));
     for (path, text) in &files {
         write_file(&folder.join(path), text)?;
@@ -134,8 +138,12 @@ impl fmt::Display for ProjectReport {
             files,
         } = self;
         writeln!(f, "a policy in {language}, in {folder}:")?;
-        for file in files {
+        let is_vendored = |file: &&String| file.starts_with(SDK_SOURCES);
+        for file in files.iter().filter(|file| !is_vendored(file)) {
             writeln!(f, "    {file}")?;
+        }
+        if files.iter().any(|file| is_vendored(&file)) {
+            writeln!(f, "    {SDK_SOURCES}  (the SDK)")?;
         }
         writeln!(f, "\nnext:")?;
         let steps = [

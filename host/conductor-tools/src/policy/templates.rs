@@ -1,5 +1,6 @@
 //! The projects of `policy-sdk/templates`, one a language: each is the policy `least-queued`, to be renamed.
 
+use super::sdk::SDK;
 use crate::args::Language;
 
 /// A project to start from.
@@ -9,6 +10,8 @@ pub(super) struct Template {
     pub(super) language: &'static str,
     /// The files by path, as text.
     pub(super) files: &'static [(&'static str, &'static str)],
+    /// Library sources by path, which are the same under every name.
+    pub(super) vendored: &'static [(&'static str, &'static str)],
 }
 
 /// The files of a folder of templates: named one by one, so that nothing that was built there gets into the binary.
@@ -20,6 +23,7 @@ macro_rules! template {
                 $file,
                 include_str!(concat!("../../../../policy-sdk/templates/", $folder, "/", $file)),
             )),+],
+            vendored: &[],
         }
     };
     // Files that every template has, and its own files.
@@ -28,7 +32,17 @@ macro_rules! template {
     };
 }
 
-static RUST: Template = template!("Rust", "rust", "Cargo.toml", "Cargo.lock", "src/lib.rs");
+static RUST: Template = Template {
+    vendored: SDK,
+    ..template!(
+        "Rust",
+        "rust",
+        "Cargo.toml",
+        "Cargo.lock",
+        "sdk/Cargo.toml",
+        "src/lib.rs"
+    )
+};
 static C: Template = template!("C", "c", "policy.c");
 static CPP: Template = template!("C++", "cpp", "policy.cpp");
 static ZIG: Template = template!("Zig", "zig", "policy.zig");

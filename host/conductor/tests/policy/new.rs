@@ -45,6 +45,28 @@ fn every_language_has_a_project_with_the_contract_and_its_name_throughout() {
 }
 
 #[test]
+fn a_rust_project_builds_outside_of_a_checkout_and_without_a_network() {
+    let files = Files::new();
+    let run = policy_in(files.folder(), ["new", "mine", "--lang", "rust"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    // The project's own test runs the policy without WebAssembly. The folder of compiled libraries stays.
+    let output = Command::new(env!("CARGO"))
+        .args(["test", "--offline", "--locked"])
+        .current_dir(files.folder().join("mine"))
+        .env(
+            "CARGO_TARGET_DIR",
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join("rust-project"),
+        )
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let warned = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{warned}");
+    assert!(said.contains("1 passed"), "{said}");
+    assert!(!warned.contains("warning"), "{warned}");
+}
+
+#[test]
 fn nothing_is_overwritten() {
     let files = Files::new();
     let kept = files.write("mine/notes.txt", "mine");
@@ -115,7 +137,8 @@ fn calls(script: &Path, args: &[&str], install: Option<&str>) -> (String, String
 #[test]
 fn no_build_installs_anything_without_a_request() {
     let files = Files::new();
-    for language in LANGUAGES {
+    // A Rust compiler is all that Rust needs, and the next test is about it.
+    for language in LANGUAGES.into_iter().filter(|language| *language != "rust") {
         let run = policy_in(files.folder(), ["new", language, "--lang", language]);
         assert_eq!(run.code, 0, "{run:?}");
         let script = files.folder().join(language).join("build.sh");
@@ -125,6 +148,43 @@ fn no_build_installs_anything_without_a_request() {
         assert!(said.contains("CONDUCTOR_INSTALL=1"), "{language}: {said}");
         let (requested, _) = calls(&script, &[], Some("1"));
         assert!(installs(&requested), "{language}: {requested}");
+    }
+}
+
+#[test]
+fn a_rust_project_needs_nothing_but_a_compiler_with_the_target() {
+    let files = Files::new();
+    let run = policy_in(files.folder(), ["new", "mine", "--lang", "rust"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let programs = programs(&["python3", "cargo", "rustup", "apt-get"]);
+    let library = programs.write("libstd-0.rlib", "");
+    let rustc = programs.write(
+        "rustc",
+        format!("#!/bin/sh\necho {}\n", programs.folder().display()),
+    );
+    fs::set_permissions(rustc, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = || {
+        let output = Command::new(files.folder().join("mine/build.sh"))
+            .env("PATH", format!("{}:/usr/bin:/bin", programs.folder().display()))
+            .env_remove("CONDUCTOR_INSTALL")
+            .output()
+            .unwrap();
+        let calls = fs::read_to_string(programs.folder().join("calls")).unwrap_or_default();
+        (calls, String::from_utf8(output.stderr).unwrap())
+    };
+    let (calls, _) = run();
+    assert_eq!(
+        calls,
+        "cargo build --release --locked --target wasm32-unknown-unknown\n"
+    );
+    if !Path::new("/usr/bin/wasm-ld-22").exists() {
+        fs::remove_file(library).unwrap();
+        let (again, said) = run();
+        assert_eq!(again, calls, "nothing is installed or built");
+        assert!(
+            said.contains("CONDUCTOR_INSTALL=1") && said.contains("rustup target add"),
+            "{said}"
+        );
     }
 }
 
