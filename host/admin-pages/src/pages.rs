@@ -14,7 +14,7 @@ use live_updates::{LiveHub, LiveSources, Sampler};
 use local_files::ConfigSource;
 use policy_runtime::PolicyEngine;
 use proxy::{Door, LiveFeeds, PagesListener, PagesSpec, Proxy};
-use replica_plane::ReplicaReports;
+use replica_plane::{AgreedHandle, ReplicaReports};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use worker_sources::WorkerSources;
@@ -74,7 +74,7 @@ pub struct FleetSources {
     /// Sources of workers.
     pub workers: Arc<WorkerSources>,
     /// Reports about other routers. `None` where the router serves alone.
-    pub replicas: Option<ReplicaReports>,
+    pub replicas: Option<(ReplicaReports, AgreedHandle)>,
 }
 
 /// Event feeds that the pages show.

@@ -1,9 +1,9 @@
-//! `GET /admin/replicas`: the routers of the fleet.
+//! `GET /admin/replicas`: the routers of the fleet, and the decisions that they agree on.
 
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
-use replica_plane::{ReplicaReport, ReplicaReports};
+use replica_plane::{AgreedHandle, AgreementReport, ReplicaReport, ReplicaReports};
 use serde::Serialize;
 
 use crate::refusal::only_get;
@@ -16,14 +16,18 @@ struct ReplicaPage {
     /// The fleet; `None` while nothing is known.
     #[serde(flatten)]
     report: Option<ReplicaReport>,
+    /// Decisions of the fleet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agreement: Option<AgreementReport>,
 }
 
 /// Returns the page `/admin/replicas`. Without reports, the router serves alone.
-pub(crate) fn pages(reports: Option<ReplicaReports>) -> Router {
-    let show = |State(reports): State<Option<ReplicaReports>>| async move {
+pub(crate) fn pages(reports: Option<(ReplicaReports, AgreedHandle)>) -> Router {
+    let show = |State(reports): State<Option<(ReplicaReports, AgreedHandle)>>| async move {
         Json(ReplicaPage {
             sharing: reports.is_some(),
-            report: reports.and_then(|reports| reports.get()),
+            report: reports.as_ref().and_then(|(reports, _)| reports.get()),
+            agreement: reports.as_ref().map(|(_, agreed)| AgreementReport::of(agreed)),
         })
     };
     Router::new()

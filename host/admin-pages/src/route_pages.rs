@@ -152,6 +152,9 @@ fn canary(body: &RouteBody) -> Result<RouteAction, Refusal> {
 
 fn refusal(refused: &RefusedRouteChange) -> Refusal {
     let message = error_chain(refused);
+    if let RefusedRouteChange::Fleet(_) = refused {
+        return Refusal::new(StatusCode::CONFLICT, "fleet_not_ready", message);
+    }
     let RefusedRouteChange::Change(error) = refused else {
         return Refusal::new(StatusCode::CONFLICT, "not_applicable", message);
     };

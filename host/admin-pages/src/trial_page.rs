@@ -138,11 +138,13 @@ fn look(measure: Measure, look: Look) -> Value {
 
 fn stop(stop: &StopReport) -> Value {
     let (reason, failures, found) = match stop.cause {
-        StopCause::ConsecutiveFailures(failures) => ("consecutive-failures", Some(failures), None),
-        StopCause::Compared(measure, found) => ("worse", None, Some(look(measure, found))),
+        None => ("agreed", None, None),
+        Some(StopCause::ConsecutiveFailures(failures)) => ("consecutive-failures", Some(failures), None),
+        Some(StopCause::Compared(measure, found)) => ("worse", None, Some(look(measure, found))),
     };
     json!({
         "at_unix_ms": unix_ms(stop.at), "reason": reason, "failures": failures, "margin": stop.margin, "look": found,
+        "router": stop.by,
     })
 }
 

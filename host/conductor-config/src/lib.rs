@@ -70,7 +70,7 @@ pub use pools::retries::{RetriesConfig, TimeoutsConfig};
 pub use pools::store::StoreConfig;
 pub use pools::worker::WorkerConfig;
 pub use record::RecordConfig;
-pub use replicas::ReplicasConfig;
+pub use replicas::{ReplicaLogin, ReplicasConfig};
 pub use routes::RouteConfig;
 pub use routes::matching::RouteMatch;
 pub use routes::trial::{CanaryConfig, ShareConfig, TrialConfig};

@@ -25,10 +25,24 @@ pub struct ReplicasConfig {
     pub dead_after: Duration,
     /// Credentials file of NATS, as written; a relative path starts at the file's folder.
     pub credentials: Option<PathBuf>,
+    /// User and password, if the servers have users without credentials files.
+    pub login: Option<ReplicaLogin>,
+    /// Copies of each agreed entry in the cluster of the servers.
+    pub agreed_copies: u64,
     /// Certificates of the servers' authorities, as written; a relative path starts at the file's folder.
     pub ca: Option<PathBuf>,
 }
 
+/// User and password of NATS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaLogin {
+    /// Name of the user.
+    pub user: String,
+    /// File with the password, as written; a relative path starts at the file's folder.
+    pub password_file: PathBuf,
+}
+
+const COPIES: RangeInclusive<u64> = 1..=5;
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(1);
 const SILENCES: RangeInclusive<Duration> = Duration::from_millis(1_000)..=Duration::from_secs(60);
 /// Most servers.
@@ -52,11 +66,32 @@ pub(crate) fn read(section: Option<Section<'_>>) -> Option<ReplicasConfig> {
         share_every: replicas.duration("share-every", Duration::from_millis(5), PERIODS),
         dead_after: replicas.duration("dead-after", Duration::from_millis(1_500), SILENCES),
         credentials: replicas.item("credentials").and_then(path),
+        login: read_login(&mut replicas),
+        agreed_copies: replicas.count("agreed-copies", 1, COPIES),
         ca: replicas.item("ca").and_then(path),
         servers,
     };
     replicas.finish();
     (!config.servers.is_empty()).then_some(config)
+}
+
+/// Reads the user with its password. Each needs the other.
+fn read_login(replicas: &mut Section<'_>) -> Option<ReplicaLogin> {
+    let (user, file) = (replicas.item("user"), replicas.item("password-file"));
+    let (Some(user), Some(file)) = (&user, &file) else {
+        if let Some(lonely) = user.or(file) {
+            let message = format!("`{}` needs its counterpart", lonely.key);
+            let problem = Problem::new(Code::InvalidValue, &lonely.span, message);
+            lonely.report.push(
+                problem.help("set `user` and `password-file` together, or `credentials` instead of both"),
+            );
+        }
+        return None;
+    };
+    Some(ReplicaLogin {
+        user: user.text()?.text.to_owned(),
+        password_file: PathBuf::from(file.text()?.text),
+    })
 }
 
 fn read_servers(item: &Item<'_>) -> Vec<String> {

@@ -20,6 +20,7 @@ mod replica_usage;
 mod replicas;
 pub mod serve;
 mod service_manager;
+mod shared_trials;
 mod signals;
 pub mod start;
 mod tasks;

@@ -1,4 +1,4 @@
-//! Bus between routers: NATS, in a build that has the feature `nats`.
+//! Bus and store between routers: NATS, in a build that has the feature `nats`.
 
 use std::path::PathBuf;
 
@@ -15,14 +15,25 @@ pub(crate) struct BusOptions {
     pub(crate) fleet: String,
     pub(crate) name: String,
     pub(crate) credentials: Option<PathBuf>,
+    pub(crate) login: Option<BusLogin>,
+    /// Copies of each agreed entry.
+    pub(crate) agreed_copies: usize,
     pub(crate) ca: Option<PathBuf>,
+}
+
+/// User and password.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only NATS reads them"))]
+pub(crate) struct BusLogin {
+    pub(crate) user: String,
+    pub(crate) password_file: PathBuf,
 }
 
 #[cfg(feature = "nats")]
 mod nats {
     use std::time::Duration;
 
-    use nats_bus::{NatsBus, NatsOptions};
+    use nats_bus::{NatsBus, NatsError, NatsLogin, NatsOptions, NatsStore, StoreOptions};
     use observability::error_chain;
     use replicas::RouterId;
     use tracing::{error, info};
@@ -32,20 +43,37 @@ mod nats {
     /// Longest wait for the goodbye to be sent.
     const FLUSH: Duration = Duration::from_millis(500);
 
-    /// Starts the bus, which connects in the background. `None` if its options are invalid.
-    pub(crate) async fn start(options: BusOptions, router: RouterId) -> Option<NatsBus> {
+    /// Starts bus and store, which connect in the background. `None` if their options are invalid.
+    pub(crate) async fn start(options: BusOptions, router: RouterId) -> Option<(NatsBus, NatsStore)> {
         let (fleet, servers) = (&options.fleet, options.servers.join(", "));
         info!(%fleet, %servers, "connecting to the bus between routers; this router serves alone until it is connected");
+        let store = StoreOptions {
+            copies: options.agreed_copies,
+        };
         let options = NatsOptions {
             servers: options.servers,
             fleet: options.fleet,
             name: options.name,
             credentials: options.credentials,
+            login: options.login.map(|login| NatsLogin {
+                user: login.user,
+                password_file: login.password_file,
+            }),
             ca: options.ca,
         };
-        let bus = NatsBus::start(&options, router).await;
-        bus.inspect_err(|error| error!("{}: this router serves alone", error_chain(error)))
+        let started = start_both(&options, store, router).await;
+        started
+            .inspect_err(|error| error!("{}: this router serves alone", error_chain(error)))
             .ok()
+    }
+
+    async fn start_both(
+        options: &NatsOptions,
+        store: StoreOptions,
+        router: RouterId,
+    ) -> Result<(NatsBus, NatsStore), NatsError> {
+        let bus = NatsBus::start(options, router).await?;
+        Ok((bus, NatsStore::start(options, store).await?))
     }
 
     /// Sends what waits.
@@ -56,6 +84,9 @@ mod nats {
 
 #[cfg(not(feature = "nats"))]
 mod without {
+    use std::sync::Arc;
+
+    use agreement::{AgreedStore, AgreedWrite, ReportKey, StoreError, StoreEvent, WriteOutcome};
     use replicas::{Bus, BusEvent, FleetSubject, RouterId};
     use tracing::error;
 
@@ -74,9 +105,34 @@ mod without {
         }
     }
 
+    /// Store of a build that has none. It has no values.
+    pub(crate) enum NoStore {}
+
+    impl AgreedStore for NoStore {
+        async fn next(&mut self) -> StoreEvent {
+            match *self {}
+        }
+
+        async fn write(&mut self, _: &AgreedWrite) -> WriteOutcome {
+            match *self {}
+        }
+
+        async fn report(&mut self, _: &ReportKey, _: Vec<u8>) -> Result<(), StoreError> {
+            match *self {}
+        }
+
+        async fn put_object(&mut self, _: &str, _: Arc<Vec<u8>>) -> Result<(), StoreError> {
+            match *self {}
+        }
+
+        async fn object(&mut self, _: &str) -> Result<Option<Vec<u8>>, StoreError> {
+            match *self {}
+        }
+    }
+
     /// Logs that the build has no bus.
     #[expect(clippy::unused_async, reason = "the build with NATS waits here")]
-    pub(crate) async fn start(options: BusOptions, _: RouterId) -> Option<NoBus> {
+    pub(crate) async fn start(options: BusOptions, _: RouterId) -> Option<(NoBus, NoStore)> {
         error!(
             fleet = %options.fleet,
             "failed to connect to the bus between routers: this program was built without the feature `nats`; \

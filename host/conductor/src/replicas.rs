@@ -7,21 +7,23 @@ use local_files::ConfigSource;
 use prometheus_client::registry::Registry;
 use proxy::{PoolShare, Readiness, SnapshotCell};
 use replica_plane::{
-    ElsewhereNews, Exchange, ExchangeMetrics, ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports,
-    SharedPool, UsageGroup,
+    AgreedHandle, AgreementMetrics, AgreementParts, AgreementTask, ElsewhereNews, Exchange, ExchangeMetrics,
+    ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports, SharedPool, UsageGroup,
 };
 use replicas::{RouterId, RouterState};
 use routing::{BudgetUse, HeldSummary, RunNumber, Worker, WorkerId, hash_mix};
 use tokio_util::sync::CancellationToken;
 
 use crate::config_hash::ConfigHash;
-use crate::reload::Reloader;
-use crate::replica_bus::{self, BusOptions};
+use crate::reload::{AgreedFollower, Reloader};
+use crate::replica_bus::{self, BusLogin, BusOptions};
 use crate::replica_usage::{ClientGroup, TenantGroup};
+use crate::shared_trials::ActiveTrials;
 
 /// Exchange of a router that is to share its loads.
 pub(crate) struct Replicas {
     parts: ExchangeParts<ActiveFleet>,
+    agreement: AgreementParts<ActiveTrials>,
     options: BusOptions,
 }
 
@@ -106,7 +108,13 @@ impl Replicas {
         let RunNumber(run) = reloader.live.recorder.run();
         let router = RouterId(hash_mix(run));
         let name = config.name.clone().unwrap_or_else(|| router.to_string());
+        let id = router.to_string();
         Some(Self {
+            agreement: AgreementParts {
+                handle: AgreedHandle::new(&id, &name),
+                trials: ActiveTrials(Arc::clone(&reloader.live.cell)),
+                metrics: Arc::new(AgreementMetrics::register(registry)),
+            },
             options: options(&config, &reloader.source, &name),
             parts: ExchangeParts {
                 router,
@@ -132,12 +140,24 @@ impl Replicas {
         self.parts.reports.clone()
     }
 
-    /// Exchanges loads until `stop` is cancelled.
+    /// Returns the handle of the fleet's decisions.
+    pub(crate) fn agreed(&self) -> AgreedHandle {
+        self.agreement.handle.clone()
+    }
+
+    /// Returns the follower of the fleet's decisions, for the reload thread.
+    pub(crate) fn follower(&self) -> AgreedFollower {
+        AgreedFollower::new(self.agreed(), self.reports())
+    }
+
+    /// Exchanges loads, and agrees on decisions, until `stop` is cancelled.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let Some(bus) = replica_bus::start(self.options, self.parts.router).await else {
+        let Some((bus, store)) = replica_bus::start(self.options, self.parts.router).await else {
             return;
         };
-        let bus = Exchange::new(self.parts).run(bus, stop).await;
+        let agreement = AgreementTask::new(self.agreement).run(store, stop.clone());
+        let exchange = Exchange::new(self.parts).run(bus, stop);
+        let (bus, ()) = tokio::join!(exchange, agreement);
         replica_bus::flush(bus).await;
     }
 }
@@ -148,6 +168,11 @@ fn options(config: &ReplicasConfig, source: &ConfigSource, name: &str) -> BusOpt
         fleet: config.fleet.clone(),
         name: format!("conductor {name}"),
         credentials: config.credentials.as_deref().map(|path| source.resolve(path)),
+        agreed_copies: usize::try_from(config.agreed_copies).unwrap_or(1),
+        login: config.login.as_ref().map(|login| BusLogin {
+            user: login.user.clone(),
+            password_file: source.resolve(&login.password_file),
+        }),
         ca: config.ca.as_deref().map(|path| source.resolve(path)),
     }
 }

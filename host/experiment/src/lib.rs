@@ -11,6 +11,7 @@ mod observation;
 mod report;
 mod rule;
 mod statistics;
+mod totals;
 
 pub use assignment::{ARM_SHARES, Assignment, assign};
 pub use evidence::{ArmSummary, Evidence, WorseArm};
@@ -18,3 +19,4 @@ pub use histogram::TimesReport;
 pub use observation::{RequestEnd, RequestObserver, RequestResult};
 pub use report::{ArmReport, StopReport, TrialReport};
 pub use rule::{CanaryVerdict, Look, Measure, Shortage, StopCause, StopRule, Wanted};
+pub use totals::{ArmTotals, EvidenceTotals, LookTotals};

@@ -47,12 +47,14 @@ pub struct ArmReport {
 }
 
 /// Stop of a canary.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct StopReport {
-    /// Reason.
-    pub cause: StopCause,
+    /// Reason; `None` if another router of the fleet decided.
+    pub cause: Option<StopCause>,
     /// Margin that the comparison exceeded.
     pub margin: Option<f64>,
+    /// Id of the other router that decided.
+    pub by: Option<Box<str>>,
     /// Time.
     pub at: SystemTime,
 }

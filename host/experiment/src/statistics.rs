@@ -63,6 +63,38 @@ impl Samples {
         self.count
     }
 
+    /// Returns the samples of both.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        for (group, more) in both.groups.iter_mut().zip(&other.groups) {
+            group.count += more.count;
+            group.sum += more.sum;
+        }
+        both.count = both.count.saturating_add(other.count);
+        both
+    }
+
+    /// Returns count and sum of each group.
+    pub(crate) fn totals(&self) -> Vec<(u64, f64)> {
+        self.groups
+            .iter()
+            .map(|group| (group.count as u64, group.sum))
+            .collect()
+    }
+
+    /// Returns the samples of totals. `None` unless they are those of all groups, with finite sums.
+    pub(crate) fn of_totals(totals: &[(u64, f64)]) -> Option<Self> {
+        let are_valid = totals.len() == GROUPS && totals.iter().all(|(_, sum)| sum.is_finite());
+        are_valid.then(|| {
+            let mut samples = Self::default();
+            for (group, (count, sum)) in samples.groups.iter_mut().zip(totals) {
+                (group.count, group.sum) = (*count as f64, *sum);
+                samples.count = samples.count.saturating_add(*count);
+            }
+            samples
+        })
+    }
+
     /// Returns the number of groups with samples.
     pub(crate) fn groups(&self) -> u64 {
         self.groups.iter().filter(|group| group.count > 0.0).count() as u64

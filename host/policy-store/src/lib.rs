@@ -23,9 +23,10 @@ pub use configured::{
 };
 pub use engine::{EngineOptions, compile_bounds, policy_engine, user_cache_folder};
 pub use library::{
-    ComponentOrigin, IgnoredFile, ListeningReport, LoadedVersion, Loader, MAX_COMPONENT, Outcome, Permit,
-    PipelineDecisions, PolicyCommit, PolicyLibrary, PolicyProblem, PolicyReport, PolicySource, Prepared,
-    PreparedPolicy, RollbackError, RollbackUndo, SwappedPolicy, VersionReport, VersionState, WantedPolicy,
+    ComponentOrigin, HoldState, IgnoredFile, ListeningReport, LoadedVersion, Loader, MAX_COMPONENT, Outcome,
+    Permit, PipelineDecisions, PolicyCommit, PolicyLibrary, PolicyProblem, PolicyReport, PolicySource,
+    Prepared, PreparedPolicy, RollbackError, RollbackUndo, SharedHold, SwappedPolicy, VersionIdentity,
+    VersionReport, VersionState, WantedPolicy, component_bytes,
 };
 pub use memory::{
     FleetView, MemoryCollector, MemoryWriter, MemoryWriterHandle, OVERRIDES, PolicyMemory, StateFolder,

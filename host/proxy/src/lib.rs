@@ -39,8 +39,8 @@ pub use dispatch::split::{DialectReport, PdSpec};
 pub use edge::control_routes::status_pages;
 pub use edge::{Door, DoorKey, DrainOutcome, LongResponse, PagesSpec, ServeLimits, serve, serve_pages};
 pub use experiment::{
-    ArmReport, ArmSummary, CanaryVerdict, Look, Measure, Shortage, StopCause, StopReport, StopRule,
-    TimesReport, TrialReport, Wanted,
+    ArmReport, ArmSummary, CanaryVerdict, EvidenceTotals, Look, Measure, Shortage, StopCause, StopReport,
+    StopRule, TimesReport, TrialReport, Wanted,
 };
 pub use fleet::catalog::{AdapterSpec, ModelListSpec, ModelsReport};
 pub use fleet::feeds::LiveFeeds;
@@ -55,7 +55,7 @@ pub use limits::edge_settings::{CorsSpec, EdgeLimits, EdgeSpec, Http2Limits, Lis
 pub use limits::memory::{MemoryReport, MemoryStage};
 pub use limits::retries::RetrySpec;
 pub use observe::events::ListenerReport;
-pub use observe::experiments::{CanarySpec, ShadowSpec, TrialSpec};
+pub use observe::experiments::{CanarySpec, ShadowSpec, SharedArm, TrialShare, TrialSpec};
 pub use observe::pipeline_parts::PipelineWatch;
 pub use observe::policies::Decisions;
 pub use observe::spans::TracingSpec;

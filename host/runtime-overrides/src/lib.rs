@@ -7,7 +7,9 @@ mod instances;
 mod routes;
 
 pub use instances::{
-    Addition, ChangeError, Changed, Done, DrainChange, Ended, EndedReport, InstanceChange, OverlayKind,
-    OverlayReport, Overlays, Removal,
+    Addition, ChangeError, Changed, Done, DrainChange, Ended, EndedReport, InstanceChange, NotShared,
+    OverlayKind, OverlayReport, Overlays, Removal, SharedInstance,
 };
-pub use routes::{OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides};
+pub use routes::{
+    OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides, SharedOverride,
+};

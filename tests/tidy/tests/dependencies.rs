@@ -64,8 +64,12 @@ const INTERNAL: &[(&str, &[&str])] = &[
     ),
     ("experiment", &["routing"]),
     ("replicas", &["routing"]),
-    ("nats-bus", &["replicas"]),
-    ("replica-plane", &["replicas", "routing"]),
+    ("agreement", &[]),
+    ("nats-bus", &["agreement", "replicas"]),
+    (
+        "replica-plane",
+        &["agreement", "experiment", "replicas", "routing"],
+    ),
     ("request-traces", &["routing"]),
     (
         "trace-export",
@@ -188,6 +192,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
         &[
             "admin-pages",
             "admin-views",
+            "agreement",
             "conductor-config",
             "conductor-tools",
             "decision-log",
@@ -279,6 +284,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 
 /// Crates without any I/O: no runtime, no sockets.
 const PURE: &[&str] = &[
+    "agreement",
     "routing",
     "kv-index",
     "placement",

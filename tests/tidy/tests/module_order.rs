@@ -37,7 +37,7 @@ const ORDERS: &[CrateOrder] = &[
             &["serve"],
             &["app", "live_check"],
             &["check", "replicas"],
-            &["replica_bus", "replica_usage"],
+            &["replica_bus", "replica_usage", "shared_trials"],
             &["reload"],
             &["compose", "indexer"],
             &["config_hash", "live_fleet", "listeners", "metrics"],

@@ -89,6 +89,9 @@ pub enum RefusedRouteChange {
     /// The policy cannot be had.
     #[error("failed to load what the change needs: {0}")]
     Unavailable(String),
+    /// The fleet does not agree on it.
+    #[error("the routers of the fleet do not change together, and nothing changes: {0}")]
+    Fleet(String),
     /// The resulting configuration is refused.
     #[error("failed to apply the change")]
     Config(#[source] PlanError),

@@ -181,6 +181,8 @@ fn of_replicas(was: Option<&ReplicasConfig>, is: Option<&ReplicasConfig>) -> Vec
         share_every: "replicas.share-every",
         dead_after: "replicas.dead-after",
         credentials: "replicas.credentials",
+        login: "replicas.user",
+        agreed_copies: "replicas.agreed-copies",
         ca: "replicas.ca",
     } else {});
     keys.collect()

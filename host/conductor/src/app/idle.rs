@@ -80,6 +80,7 @@ impl IdleParts<'_> {
             at_start: config,
             active,
             refused_discovery: None,
+            agreed: None,
         }))
     }
 }

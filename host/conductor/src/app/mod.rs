@@ -125,7 +125,10 @@ impl App {
         let memory_writer = MemoryWriter::begin(memory, Box::new(fleet));
         let readiness = Readiness::default();
         let replicas = Replicas::of(&reloader, &mut registry, &readiness);
-        let reports = replicas.as_ref().map(Replicas::reports);
+        reloader.agreed = replicas.as_ref().map(Replicas::follower);
+        let reports = replicas
+            .as_ref()
+            .map(|replicas| (replicas.reports(), replicas.agreed()));
         let path = RequestPath::new(&reloader, &caches, registry, readiness);
         Ok(Self {
             pages: pages::admin_pages(&reloader, &caches, &path.proxy, options.program, reports),

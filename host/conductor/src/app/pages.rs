@@ -6,19 +6,19 @@ use std::sync::Arc;
 use admin_pages::{AdminPages, FeedSources, FleetSources, PageSources};
 use live_updates::LiveSources;
 use proxy::Proxy;
-use replica_plane::ReplicaReports;
+use replica_plane::{AgreedHandle, ReplicaReports};
 
 use super::caches::Caches;
 use crate::reload::Reloader;
 
 /// Returns the pages of a router. `program` is the file of this program, which runs simulations; `replicas` are the
-/// reports about other routers.
+/// reports about other routers, and the fleet's decisions.
 pub(super) fn admin_pages(
     reloader: &Reloader,
     caches: &Caches,
     proxy: &Arc<Proxy>,
     program: Option<PathBuf>,
-    replicas: Option<ReplicaReports>,
+    replicas: Option<(ReplicaReports, AgreedHandle)>,
 ) -> AdminPages {
     AdminPages::new(PageSources {
         key: reloader.live.admin_key.clone(),

@@ -44,6 +44,10 @@ impl Startup {
         let saved = saved_overrides(&memory).filter(|saved| has_folder(saved, &config, source));
         let overlays = Overlays::default().with_routes(saved.unwrap_or_default());
         let mut library = PolicyLibrary::new(engine, Arc::clone(&memory));
+        if config.replicas.is_some() {
+            // The other routers may need them to go back to a version.
+            library.keep_bytes();
+        }
         let overridden = overlays.under(&config).0.over(&config);
         library.restore_rollbacks(&policy_store::wanted_policies(&overridden, source));
         Ok(Box::new(Self {

@@ -31,6 +31,7 @@ impl Reloader {
             let generation = self.active.generation.0;
             info!(generation, url = done.url, "{}", done.message());
             self.note_instance(&done);
+            self.propose_instance(&done.url);
         }
         let generation = self.active.generation;
         Ok(InstanceAnswer { done, generation })

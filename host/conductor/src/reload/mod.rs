@@ -11,6 +11,7 @@
 //! (`policy-store/src/library/loading.rs`). A plan with a missing policy waits for it, and nothing else waits.
 
 mod active;
+mod agreed;
 mod circuits;
 mod commit;
 mod files;
@@ -38,6 +39,7 @@ mod thread;
 
 pub(crate) use self::active::ActiveConfig;
 use self::active::Candidate;
+pub(crate) use self::agreed::AgreedFollower;
 pub(crate) use self::circuits::CircuitWatch;
 pub(crate) use self::journal::Journal;
 pub(crate) use self::live::Live;

@@ -32,6 +32,7 @@ impl Reloader {
                 self.metrics.policy_rolled_back(name, "operator", 1);
                 let summary = format!("an operator rolled `{name}` back");
                 self.note_policy(ChangeKind::PolicyRolledBack, ChangeCause::Api, summary);
+                self.propose_hold(name);
             }
             PolicyAction::Resume => {
                 let undo = self.library.resume(name)?;
@@ -48,6 +49,7 @@ impl Reloader {
                 self.note_policy(ChangeKind::PolicyResumed, ChangeCause::Api, summary);
                 let prepared = self.library.prepare(self.wanted_policies());
                 self.swap_policies(prepared);
+                self.propose_hold(name);
             }
         }
         self.report_policies();
@@ -86,12 +88,12 @@ impl Reloader {
         Ok(Some(report))
     }
 
-    fn note_policy(&self, kind: ChangeKind, cause: ChangeCause, summary: String) {
+    pub(super) fn note_policy(&self, kind: ChangeKind, cause: ChangeCause, summary: String) {
         self.journal.note(kind, cause, self.active.generation, summary);
     }
 
     /// Applies the active configuration again, for the policies' versions as they are now.
-    fn renew_routes(&mut self) -> Result<(), RefusedPlan> {
+    pub(super) fn renew_routes(&mut self) -> Result<(), RefusedPlan> {
         let plan = self.plan(self.active.candidate(), None)?;
         self.commit(plan);
         Ok(())

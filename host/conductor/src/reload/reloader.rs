@@ -6,7 +6,7 @@ use local_files::ConfigSource;
 use policy_store::PolicyLibrary;
 use worker_discovery::SourceWorkers;
 
-use super::{ActiveConfig, CircuitWatch, Journal, Live, Steps};
+use super::{ActiveConfig, AgreedFollower, CircuitWatch, Journal, Live, Steps};
 use crate::metrics::ControlMetrics;
 
 /// Reloader: the state that a reload works on. Each module of this folder adds a part of its work.
@@ -25,4 +25,6 @@ pub(crate) struct Reloader {
     pub(crate) active: ActiveConfig,
     /// Workers of the sources that could not be applied.
     pub(crate) refused_discovery: Option<Vec<SourceWorkers>>,
+    /// Decisions of the fleet, if this router has one.
+    pub(crate) agreed: Option<AgreedFollower>,
 }

@@ -48,6 +48,7 @@ impl Reloader {
                 of_file.with_policies(swapped)
             }
         };
+        self.follow_agreed();
         self.report_policies();
         (outcome, seen)
     }

@@ -18,6 +18,9 @@ impl Reloader {
         &mut self,
         change: &RouteChange,
     ) -> Result<Option<RouteAnswer>, RefusedRouteChange> {
+        if let Some(answer) = self.change_in_progress(change) {
+            return answer;
+        }
         let ActiveConfig {
             file,
             overlays,
@@ -39,6 +42,9 @@ impl Reloader {
         if !awaited_policies(&config, &prepared).is_empty() {
             return Ok(None);
         }
+        if self.stage_route(change, &overlays, route)? {
+            return Ok(None);
+        }
         let candidate = Candidate {
             overlays,
             ..self.active.candidate()
@@ -48,18 +54,24 @@ impl Reloader {
         self.commit(plan);
         self.report_routes();
         self.report_policies();
+        self.propose_route(route);
+        Ok(Some(self.route_changed(change, route)))
+    }
+
+    /// Records a change of a route, and returns its answer.
+    pub(super) fn route_changed(&self, change: &RouteChange, route: usize) -> RouteAnswer {
         let message = sentence(change, route);
         let Generation(generation) = self.active.generation;
         info!(generation, policy = change.policy, route, "{message}");
         let (kind, cause) = (ChangeKind::RouteChanged, ChangeCause::Api);
         self.journal
             .note(kind, cause, self.active.generation, message.clone());
-        Ok(Some(RouteAnswer {
+        RouteAnswer {
             message,
             route,
             generation,
             overrides: self.status.overrides(),
-        }))
+        }
     }
 
     /// Writes the overrides for the next run, and reports them.

@@ -51,6 +51,13 @@ impl Reloader {
             // A full channel is rung already.
             let _ = found.try_send(ReloadCommand::Changed);
         });
+        if let Some(agreed) = &self.agreed {
+            let decided = commands.clone();
+            agreed.on_change(move || {
+                // A full channel is rung already.
+                let _ = decided.try_send(ReloadCommand::Changed);
+            });
+        }
         // Sources may have answered before.
         let _ = commands.try_send(ReloadCommand::Changed);
         let watched = commands.clone();

@@ -8,8 +8,12 @@
 //! spends the share 1/((k+1)(k+2)) of it. These shares add up to 1, so the probability of ever calling an equal canary
 //! worse stays below the configured one (an alpha-spending sequence; Lan and DeMets, Biometrika 70, 1983).
 //!
+//! The samples of other routers count as the own ones ([`Evidence::set_others`]). A look of one router is a look of all.
+//!
 //! A canary without any successful response is found earlier: after a number of consecutive failures, while the latest
 //! request of the control did not fail.
+
+mod shared;
 
 use crate::histogram::{TimeHistogram, TimesReport};
 use crate::observation::RequestResult;
@@ -29,6 +33,13 @@ struct ArmSamples {
     failed_in_a_row: u64,
     prompt_tokens: u64,
     cached_tokens: u64,
+}
+
+/// Samples of one arm at the other routers.
+#[derive(Debug, Default)]
+struct OtherSamples {
+    logs: Samples,
+    errors: Samples,
 }
 
 /// Summary of one arm's requests since the comparison began.
@@ -64,6 +75,8 @@ struct LookSchedule {
 pub struct Evidence {
     rule: StopRule,
     arms: Box<[ArmSamples]>,
+    /// Samples of the other routers, by arm.
+    others: Box<[OtherSamples]>,
     /// Tests of the arms from 1 up.
     canaries: Box<[[LookSchedule; 2]]>,
 }
@@ -91,6 +104,7 @@ impl Evidence {
         Self {
             rule,
             arms: (0..arms).map(|_| ArmSamples::default()).collect(),
+            others: (0..arms).map(|_| OtherSamples::default()).collect(),
             canaries: (1..arms).map(|_| [schedule; 2]).collect(),
         }
     }
@@ -136,7 +150,7 @@ impl Evidence {
             .filter(|measure| series[*measure as usize].last.is_none());
         let sides = unseen.flat_map(|measure| [(measure, 0), (measure, arm)]);
         let shortages = sides.flat_map(|(measure, arm)| {
-            let samples = self.arms[arm].samples(measure);
+            let samples = self.samples(arm, measure);
             let of = match measure {
                 Measure::Ttft => Wanted::FirstTokens,
                 Measure::Errors => Wanted::Requests,
@@ -160,13 +174,12 @@ impl Evidence {
 
     /// Runs a look if it is due. Returns the canary if it is worse.
     fn look(&mut self, arm: usize, measure: Measure) -> Option<WorseArm> {
-        let (canary, control) = (&self.arms[arm], &self.arms[0]);
-        let series = &mut self.canaries[arm - 1][measure as usize];
-        let (ours, theirs) = (canary.samples(measure), control.samples(measure));
-        let fewer = ours.count().min(theirs.count());
-        if fewer < series.next_at {
+        let fewer = self.count(arm, measure).min(self.count(0, measure));
+        if fewer < self.canaries[arm - 1][measure as usize].next_at {
             return None;
         }
+        let (ours, theirs) = (&self.samples(arm, measure), &self.samples(0, measure));
+        let series = &mut self.canaries[arm - 1][measure as usize];
         let alpha = (1.0 - self.rule.confidence) / 2.0;
         let look = f64::from(series.looks);
         let alpha = alpha / ((look + 1.0) * (look + 2.0));

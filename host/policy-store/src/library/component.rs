@@ -75,6 +75,22 @@ pub(super) fn read(source: &PolicySource) -> Result<ComponentBytes, PolicyProble
     }
 }
 
+/// Returns the bytes of a component with their SHA-256, in hexadecimal digits.
+///
+/// # Errors
+/// [`PolicyProblem`] if they cannot be read.
+pub fn component_bytes(source: &PolicySource) -> Result<(String, Vec<u8>), PolicyProblem> {
+    let component = read(source)?;
+    Ok((routing::hex(&component.digest()), component.bytes.into_owned()))
+}
+
+/// Returns the bytes of the built-in policy with this hash.
+pub(super) fn builtin_bytes(digest: &Digest) -> Option<Vec<u8>> {
+    let mut all = builtin::BUILTINS.iter();
+    let found = all.find(|builtin| <Digest>::from(Sha256::digest(builtin.bytes)) == *digest)?;
+    Some(found.bytes.to_vec())
+}
+
 fn read_file(path: &Path) -> Result<ComponentBytes, PolicyProblem> {
     let failed = |source| PolicyProblem::Read {
         path: path.to_owned(),

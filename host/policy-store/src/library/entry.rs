@@ -205,7 +205,7 @@ impl PolicyEntry {
     }
 
     /// Records that another version is active.
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.swaps += 1;
         if let Some(active) = self.chain.first_mut() {
             active.since = SystemTime::now();

@@ -21,6 +21,7 @@ mod prepared;
 mod report;
 mod rollbacks;
 mod saved_rollback;
+mod shared_hold;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -38,8 +39,8 @@ use routing::PolicyVersions;
 use tracing::{error, info, warn};
 
 use self::attempts::LoadAttempts;
-pub use self::component::MAX_COMPONENT;
-use self::component::{ComponentBytes, Digest};
+use self::component::{ComponentBytes, Digest, builtin_bytes};
+pub use self::component::{MAX_COMPONENT, component_bytes};
 pub use self::entry::RollbackError;
 use self::entry::{PolicyEntry, SourceContent};
 pub use self::ignored_files::IgnoredFile;
@@ -50,6 +51,8 @@ use self::loading::{LoadFinished, LoadJob, LoadOrder, Loading};
 pub use self::origin::ComponentOrigin;
 pub use self::prepared::{Outcome, Prepared, PreparedPolicy};
 pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
+pub use self::saved_rollback::VersionIdentity;
+pub use self::shared_hold::{HoldState, SharedHold};
 pub use self::version::LoadedVersion;
 pub use self::wanted_policy::{Permit, PolicyProblem, PolicySource, WantedPolicy};
 use crate::memory::{FleetView, PolicyMemory, StateFolder};
@@ -73,6 +76,8 @@ pub struct PolicyLibrary {
     /// Memory of policies by name: it outlives their versions.
     memory: Arc<PolicyMemory>,
     ignored: IgnoredFiles,
+    /// Set if the bytes of all versions are kept.
+    keeps_bytes: bool,
 }
 
 /// State of a policy before a rollback or a resumption.
@@ -91,6 +96,7 @@ impl PolicyLibrary {
             attempts: LoadAttempts::default(),
             memory,
             ignored: IgnoredFiles::default(),
+            keeps_bytes: false,
         }
     }
 
@@ -250,7 +256,8 @@ impl PolicyLibrary {
 
     /// Keeps the result of an attempt. Its bytes are kept only if a rollback to it can be saved.
     fn finish(&mut self, mut finished: LoadFinished) {
-        if finished.result.is_err() || self.memory.folder().is_none() {
+        let keeps = self.keeps_bytes || self.memory.folder().is_some();
+        if finished.result.is_err() || !keeps {
             finished.bytes = None;
         }
         self.attempts.add(finished);

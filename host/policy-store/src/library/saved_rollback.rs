@@ -31,7 +31,7 @@ pub(super) struct SavedRollback {
 /// Identity of a version: its bytes and settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct VersionIdentity {
+pub struct VersionIdentity {
     sha256: String,
     params: String,
     cpu_us: u64,
@@ -77,6 +77,12 @@ impl VersionIdentity {
             wall_us: micros(settings.wall_limit),
             memory_bytes: settings.memory_bytes,
         }
+    }
+
+    /// Returns the SHA-256 of its bytes, in hexadecimal digits.
+    #[must_use]
+    pub fn sha256(&self) -> &str {
+        &self.sha256
     }
 
     /// Returns the hash, if it is valid.

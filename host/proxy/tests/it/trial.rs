@@ -227,7 +227,7 @@ async fn a_canary_whose_requests_fail_is_stopped_and_stays_so_until_it_changes_o
     let mut router = built.clone().start().await;
     let canary = until_stopped(&router, 400).await;
     let stop = canary.stopped.unwrap();
-    let StopCause::Compared(Measure::Errors, look) = stop.cause else {
+    let Some(StopCause::Compared(Measure::Errors, look)) = stop.cause else {
         panic!("{stop:?}")
     };
     assert!(look.low > 0.05 && look.samples >= 30, "{stop:?}");
@@ -258,7 +258,10 @@ async fn a_canary_that_answers_nothing_is_stopped_at_its_fifth_request() {
     let b = Worker::start(|_| async { json(500, "no") }).await;
     let router = arms(&a, &b, 5_000).start().await;
     let canary = until_stopped(&router, 400).await;
-    assert_eq!(canary.stopped.unwrap().cause, StopCause::ConsecutiveFailures(5));
+    assert_eq!(
+        canary.stopped.unwrap().cause,
+        Some(StopCause::ConsecutiveFailures(5))
+    );
     assert_eq!((canary.verdict, b.received().len()), (CanaryVerdict::Worse, 5));
     assert!(!canary_has(&router).await.contains(&true));
 }
@@ -293,7 +296,7 @@ async fn a_canary_whose_first_tokens_come_late_is_stopped() {
         .start()
         .await;
     let stop = until_stopped(&router, 400).await.stopped.unwrap();
-    let StopCause::Compared(Measure::Ttft, look) = stop.cause else {
+    let Some(StopCause::Compared(Measure::Ttft, look)) = stop.cause else {
         panic!("{stop:?}")
     };
     assert!(look.low > 0.5, "{stop:?}");

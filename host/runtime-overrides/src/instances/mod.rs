@@ -6,6 +6,7 @@
 
 mod change;
 mod report;
+mod shared;
 
 use std::collections::HashSet;
 
@@ -14,6 +15,7 @@ use routing::Role;
 
 pub use self::change::{Addition, ChangeError, Changed, Done, DrainChange, InstanceChange, Removal};
 pub use self::report::{EndedReport, OverlayKind, OverlayReport};
+pub use self::shared::{NotShared, SharedInstance};
 use crate::routes::{RouteChange, RouteChangeError, RouteOverrides};
 
 /// Most instances that are other than the file has them.

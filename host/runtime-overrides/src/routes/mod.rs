@@ -8,6 +8,7 @@
 mod change;
 mod report;
 mod saved;
+mod shared;
 
 use conductor_config::{Config, Mark, PolicyConfig, PolicySource, RouteConfig, ShareConfig};
 use routing::hex;
@@ -16,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use self::change::{RouteAction, RouteChange, RouteChangeError};
 pub use self::report::OverrideReport;
+pub use self::shared::SharedOverride;
 use policy_store::builtin;
 
 /// The policies of a route.

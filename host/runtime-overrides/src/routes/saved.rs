@@ -18,9 +18,10 @@ struct Saved {
     overrides: Vec<SavedOverride>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+/// Override of one route.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct SavedOverride {
+pub(super) struct SavedOverride {
     /// Fingerprint of the file's route.
     route: String,
     policy: String,
@@ -33,15 +34,7 @@ struct SavedOverride {
 impl RouteOverrides {
     /// Returns the file.
     pub fn encode(&self) -> Vec<u8> {
-        let overrides = self.all.iter().map(|known| SavedOverride {
-            route: known.route.clone(),
-            policy: known.now.policy.clone(),
-            canaries: (known.now.canaries.iter())
-                .map(|canary| (canary.policy.clone(), canary.share))
-                .collect(),
-            shadows: known.now.shadows.clone(),
-            shadow_sample: known.now.shadow_sample,
-        });
+        let overrides = self.all.iter().map(RouteOverride::save);
         let saved = Saved {
             version: VERSION,
             overrides: overrides.collect(),
@@ -60,19 +53,48 @@ impl RouteOverrides {
             _ => name,
         };
         let all = saved.overrides.into_iter().map(|known| RouteOverride {
-            route: known.route,
-            now: RoutePolicies {
-                policy: name(known.policy),
-                canaries: (known.canaries.into_iter())
-                    .map(|(policy, share)| ShareConfig {
-                        policy: name(policy),
-                        share,
-                    })
-                    .collect(),
-                shadows: known.shadows.into_iter().map(name).collect(),
-                shadow_sample: known.shadow_sample,
-            },
+            route: known.route.clone(),
+            now: known.policies(&name),
         });
         Some(Self { all: all.collect() })
+    }
+}
+
+impl RouteOverride {
+    pub(super) fn save(&self) -> SavedOverride {
+        let canaries = self.now.canaries.iter();
+        SavedOverride {
+            route: self.route.clone(),
+            policy: self.now.policy.clone(),
+            canaries: canaries
+                .map(|canary| (canary.policy.clone(), canary.share))
+                .collect(),
+            shadows: self.now.shadows.clone(),
+            shadow_sample: self.now.shadow_sample,
+        }
+    }
+}
+
+impl SavedOverride {
+    /// Returns its policies, with the names that `name` makes of them.
+    pub(super) fn policies(self, name: &impl Fn(String) -> String) -> RoutePolicies {
+        let canary = |(policy, share)| ShareConfig {
+            policy: name(policy),
+            share,
+        };
+        RoutePolicies {
+            policy: name(self.policy),
+            canaries: self.canaries.into_iter().map(canary).collect(),
+            shadows: self.shadows.into_iter().map(name).collect(),
+            shadow_sample: self.shadow_sample,
+        }
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let canaries = self.canaries.iter().map(|(policy, _)| policy.as_str());
+        let shadows = self.shadows.iter().map(String::as_str);
+        std::iter::once(self.policy.as_str())
+            .chain(canaries)
+            .chain(shadows)
     }
 }

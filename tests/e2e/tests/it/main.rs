@@ -9,6 +9,7 @@ mod access_log;
 mod adapters;
 mod admission;
 mod affinity;
+mod agreement;
 mod churn;
 mod clients;
 mod config_reload;

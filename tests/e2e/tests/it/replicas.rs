@@ -1,57 +1,18 @@
 //! Several routers that share their loads over a real `nats-server`, where one is installed.
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-
 use bytes::Bytes;
 use harness::{Fleet, Stream, TestRouter, route_all};
 use http::Method;
+use nats_server::NatsSite;
 use serde_json::{Value, json};
 
 use crate::fast_fleet;
 
-/// Server that ends with its test.
-struct NatsServer(Child);
-
-impl NatsServer {
-    /// Starts a server. `None` where none is installed: such a test has nothing to test with.
-    fn start(port: u16) -> Option<Self> {
-        let server = Command::new("nats-server")
-            .args(["-a", "127.0.0.1", "-p", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let is_required = std::env::var_os("CONDUCTOR_REQUIRE_NATS").is_some();
-        assert!(
-            server.is_ok() || !is_required,
-            "CONDUCTOR_REQUIRE_NATS is set, but nats-server cannot be started"
-        );
-        if server.is_err() {
-            eprintln!("no nats-server is installed: nothing is tested");
-        }
-        server.ok().map(Self)
-    }
-}
-
-impl Drop for NatsServer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
-
 /// Starts a router of a fleet whose streams go on until they are dropped.
-async fn router(port: u16, fleet: &str, name: &str, engines: &Fleet) -> TestRouter {
+async fn router(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet) -> TestRouter {
     let toml = format!(
-        "[replicas]\nservers = [\"nats://127.0.0.1:{port}\"]\nfleet = \"{fleet}\"\nname = \"{name}\"\n{}{}",
+        "[replicas]\nservers = [\"{}\"]\nfleet = \"{fleet}\"\nname = \"{name}\"\n{}{}",
+        site.url(),
         engines.workers_toml(),
         route_all("least-request")
     );
@@ -94,9 +55,10 @@ async fn requests(router: &TestRouter, wanted: u64) {
 const HASH_OF_TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
 /// Starts a router of a fleet with one client, and with further keys of its pool.
-async fn limited_router(port: u16, limits: &str, pool: &str, engines: &Fleet) -> TestRouter {
+async fn limited_router(site: &NatsSite, limits: &str, pool: &str, engines: &Fleet) -> TestRouter {
+    let nats = site.url();
     let toml = format!(
-        "[replicas]\nservers = [\"nats://127.0.0.1:{port}\"]\n\
+        "[replicas]\nservers = [\"{nats}\"]\n\
          [clients.x]\nkey-sha256 = \"{HASH_OF_TEST}\"\n{limits}\n{pool}\n{}{}",
         engines.workers_toml(),
         route_all("least-request")
@@ -135,14 +97,14 @@ async fn sends_until(router: &TestRouter, status: u16) -> usize {
 
 #[tokio::test]
 async fn concurrent_requests_of_a_client_count_at_all_routers() {
-    let port = free_port();
-    let Some(_nats) = NatsServer::start(port) else {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else {
         return;
     };
     let engines = engines().await;
     let limits = "concurrent = 2";
-    let one = limited_router(port, limits, "", &engines).await;
-    let two = limited_router(port, limits, "", &engines).await;
+    let one = limited_router(&site, limits, "", &engines).await;
+    let two = limited_router(&site, limits, "", &engines).await;
     others(&two, &["ready"]).await;
     let held = [
         open_with_key(&one, &stream()).await,
@@ -156,14 +118,14 @@ async fn concurrent_requests_of_a_client_count_at_all_routers() {
 
 #[tokio::test]
 async fn tokens_that_a_client_used_at_one_router_are_used_at_the_other() {
-    let port = free_port();
-    let Some(_nats) = NatsServer::start(port) else {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else {
         return;
     };
     let engines = fast_fleet(1).await;
     let limits = "tokens-per-minute = 5_000";
-    let one = limited_router(port, limits, "", &engines).await;
-    let two = limited_router(port, limits, "", &engines).await;
+    let one = limited_router(&site, limits, "", &engines).await;
+    let two = limited_router(&site, limits, "", &engines).await;
     others(&two, &["ready"]).await;
     // More than two minutes' worth: the excess is paid off by waiting.
     let large = json!({ "model": "mock", "prompt": "word ".repeat(9_000), "max_tokens": 1 });
@@ -171,21 +133,21 @@ async fn tokens_that_a_client_used_at_one_router_are_used_at_the_other() {
     assert_eq!(answer.status, 200);
     let allowed = sends_until(&two, 429).await;
     assert!(allowed < 1_000, "its own use alone would allow thousands");
-    let third = limited_router(port, limits, "", &engines).await;
+    let third = limited_router(&site, limits, "", &engines).await;
     others(&third, &["ready", "ready"]).await;
     sends_until(&third, 429).await;
 }
 
 #[tokio::test]
 async fn a_budget_holds_over_all_routers_and_is_free_again_when_one_ends() {
-    let port = free_port();
-    let Some(_nats) = NatsServer::start(port) else {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else {
         return;
     };
     let engines = engines().await;
     let pool = "[pools.chat]\nqueue-limit = 0\n[pools.chat.admission]\nrequests = 2";
-    let one = limited_router(port, "", pool, &engines).await;
-    let two = limited_router(port, "", pool, &engines).await;
+    let one = limited_router(&site, "", pool, &engines).await;
+    let two = limited_router(&site, "", pool, &engines).await;
     others(&two, &["ready"]).await;
     let held = [
         open_with_key(&one, &stream()).await,
@@ -204,14 +166,14 @@ fn stream() -> Value {
 
 #[tokio::test]
 async fn requests_of_one_router_are_known_to_the_other_and_leave_with_it() {
-    let port = free_port();
-    let Some(_nats) = NatsServer::start(port) else {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else {
         return;
     };
     let engines = engines().await;
-    let one = router(port, "main", "one", &engines).await;
-    let two = router(port, "main", "two", &engines).await;
-    let alone = router(port, "other", "alone", &engines).await;
+    let one = router(&site, "main", "one", &engines).await;
+    let two = router(&site, "main", "two", &engines).await;
+    let alone = router(&site, "other", "alone", &engines).await;
     let page = others(&two, &["ready"]).await;
     assert_eq!(page["others"][0]["name"], "one");
     assert_eq!(page["others"][0]["same-config"], true);
@@ -248,10 +210,10 @@ async fn requests_of_one_router_are_known_to_the_other_and_leave_with_it() {
 
 #[tokio::test]
 async fn routers_without_a_server_serve_alone_and_share_once_there_is_one() {
-    let port = free_port();
+    let site = NatsSite::new().unwrap();
     let engines = fast_fleet(1).await;
-    let one = router(port, "main", "one", &engines).await;
-    let two = router(port, "main", "two", &engines).await;
+    let one = router(&site, "main", "one", &engines).await;
+    let two = router(&site, "main", "two", &engines).await;
     let body = json!({ "model": "mock", "prompt": "hello", "max_tokens": 2 });
     let served = async |router: &TestRouter| {
         let answer = router.client.post("/v1/completions", &body).await.unwrap();
@@ -264,7 +226,7 @@ async fn routers_without_a_server_serve_alone_and_share_once_there_is_one() {
         (&json!(true), &json!(false))
     );
     assert_eq!(one.client.get("/readyz").await.unwrap().status, 200);
-    let Some(nats) = NatsServer::start(port) else {
+    let Some(nats) = site.start() else {
         return;
     };
     others(&one, &["ready"]).await;
@@ -272,6 +234,6 @@ async fn routers_without_a_server_serve_alone_and_share_once_there_is_one() {
     others(&one, &["silent"]).await;
     served(&one).await;
     served(&two).await;
-    let _nats = NatsServer::start(port);
+    let _nats = site.start();
     others(&one, &["ready"]).await;
 }

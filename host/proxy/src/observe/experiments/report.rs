@@ -28,7 +28,7 @@ impl Trial {
         let look = |measure| evidence.last(at, measure);
         let found = |look: Option<Look>| look.map_or(CanaryVerdict::TooFew, |look| look.verdict);
         let (ttft, errors) = (look(Measure::Ttft), look(Measure::Errors));
-        let stop = *arm.stop();
+        let stop = arm.stop().clone();
         ArmReport {
             policy: arm.policy.to_string(),
             version: Arc::clone(&arm.version),
@@ -43,12 +43,13 @@ impl Trial {
             shortages: evidence.shortages(at),
             ttft,
             errors,
-            stopped: stop.map(|Stop { worse, at }| StopReport {
-                cause: worse.cause,
-                margin: match worse.cause {
-                    StopCause::ConsecutiveFailures(_) => None,
-                    StopCause::Compared(measure, _) => Some(self.margin(measure)),
+            stopped: stop.map(|Stop { cause, by, at }| StopReport {
+                cause,
+                margin: match cause {
+                    None | Some(StopCause::ConsecutiveFailures(_)) => None,
+                    Some(StopCause::Compared(measure, _)) => Some(self.margin(measure)),
                 },
+                by,
                 at,
             }),
         }

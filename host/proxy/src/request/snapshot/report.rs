@@ -9,6 +9,7 @@ use super::Snapshot;
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::shadow::ShadowReport;
 use crate::observe::events::{self, EventWorkers};
+use crate::observe::experiments::TrialShare;
 use crate::tokens::TokenSource;
 
 /// Prompt tokens of a pool since the start, from those that could be reused to those that were.
@@ -48,6 +49,13 @@ impl Snapshot {
     pub fn trials(&self) -> Vec<TrialReport> {
         let trials = self.routes.iter().filter_map(|route| route.policies.trial());
         trials.map(|trial| trial.report()).collect()
+    }
+
+    /// Returns the experiments, as routers of one fleet share them.
+    #[must_use]
+    pub fn trial_shares(&self) -> Vec<TrialShare> {
+        let trials = self.routes.iter().filter_map(|route| route.policies.trial());
+        trials.map(TrialShare::of).collect()
     }
 
     /// Returns the reports of all shadow policies.

@@ -1,5 +1,7 @@
 //! Experiment of one route: assigns requests to arms, collects evidence, and stops worse canaries.
 
+mod shared;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -48,12 +50,17 @@ pub(super) struct Arm {
 struct StopState {
     is_stopped: AtomicBool,
     stop: Mutex<Option<Stop>>,
+    /// Set if this router stopped or resumed it and the other routers do not know yet.
+    is_news: AtomicBool,
 }
 
 /// Reason and time of a stop.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Stop {
-    pub(super) worse: WorseArm,
+    /// Cause; `None` if another router decided.
+    pub(super) cause: Option<StopCause>,
+    /// The other router that decided.
+    pub(super) by: Option<Box<str>>,
     pub(super) at: SystemTime,
 }
 
@@ -153,8 +160,12 @@ impl Trial {
         if arm.stop_state.is_stopped.swap(true, Ordering::Relaxed) {
             return;
         }
-        let at = SystemTime::now();
-        *arm.stop() = Some(Stop { worse, at });
+        *arm.stop() = Some(Stop {
+            cause: Some(worse.cause),
+            by: None,
+            at: SystemTime::now(),
+        });
+        arm.stop_state.is_news.store(true, Ordering::Relaxed);
         let (policy, version) = (&*arm.policy, &*arm.version);
         let (pool, route) = (&*self.pool, &*self.route);
         match worse.cause {
@@ -198,15 +209,19 @@ impl Trial {
         let stopped = self.arms.iter().skip(1).filter(|arm| *arm.policy == *policy);
         let mut resumed = 0;
         for arm in stopped.filter(|arm| arm.is_stopped()) {
-            *arm.stop() = None;
-            arm.stop_state.is_stopped.store(false, Ordering::Relaxed);
+            arm.resume();
+            arm.stop_state.is_news.store(true, Ordering::Relaxed);
             resumed += 1;
             info!(policy, pool = self.pool, route = self.route, "canary resumed");
         }
         if resumed > 0 {
-            *self.evidence() = Evidence::new(self.rule, self.arms.len());
+            self.forget_evidence();
         }
         resumed
+    }
+
+    fn forget_evidence(&self) {
+        *self.evidence() = Evidence::new(self.rule, self.arms.len());
     }
 
     /// Locks the evidence, for microseconds per request or report.
@@ -216,6 +231,11 @@ impl Trial {
 }
 
 impl Arm {
+    fn resume(&self) {
+        *self.stop() = None;
+        self.stop_state.is_stopped.store(false, Ordering::Relaxed);
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         self.stop_state.is_stopped.load(Ordering::Relaxed)
     }
@@ -232,6 +252,8 @@ impl Arm {
 fn is_same(one: &PolicyVersions, other: &PolicyVersions) -> bool {
     Arc::ptr_eq(&one.in_force().policy, &other.in_force().policy)
 }
+
+pub use self::shared::{SharedArm, TrialShare};
 
 #[cfg(test)]
 mod tests;

@@ -141,3 +141,21 @@ fn a_stop_by_a_request_that_began_before_a_reload_stops_the_new_trials_canary_to
     assert_eq!(reloaded.resume(before[1].0.name()), 1);
     assert!(arms(&reloaded).contains(&1));
 }
+
+#[test]
+fn a_stop_of_another_router_is_obeyed_and_is_no_news_of_this_one() {
+    let policies = [(policy(), 9_000), (policy(), 1_000)];
+    let (first, second) = (next(&policies, None), next(&policies, None));
+    let (one, two) = (TrialShare::of(&first), TrialShare::of(&second));
+    assert_eq!(one.identity(), two.identity());
+    first.stop(worse(1));
+    assert!(one.take_news(1) && !one.take_news(1), "it is news once");
+    assert!(one.arms()[1].is_stopped && one.arms()[1].cause.is_some());
+    assert!(two.obey_stop(1, "one", "worse") && !two.obey_stop(1, "one", "worse"));
+    assert!(!two.obey_stop(0, "one", "worse"), "the control never stops");
+    assert!(!two.take_news(1));
+    let stopped = second.report().arms.remove(1).stopped.unwrap();
+    assert_eq!((stopped.by.as_deref(), stopped.cause), (Some("one"), None));
+    assert!(two.obey_resume(1) && !two.obey_resume(1));
+    assert!(!two.arms()[1].is_stopped);
+}

@@ -1,0 +1,18 @@
+//! Decisions that the routers of one fleet agree on, as values and pure functions.
+//!
+//! A decision is an entry of a store with revisions, under a key of its subject. A router proposes an entry over the
+//! revision that it knows, and the store accepts one proposal for each revision. [`Agreement`] is one router's view: it
+//! decides at once for itself, and follows the store where another router's proposal was accepted. The crate knows no
+//! store: [`AgreedStore`] is its trait.
+
+mod entry;
+mod key;
+mod states;
+mod store;
+mod view;
+
+pub use entry::{AgreedEntry, EntryError, MOST_ENTRY_BYTES};
+pub use key::{AgreedKey, AgreedKind};
+pub use states::{RouterStates, SubjectState};
+pub use store::{AgreedStore, AgreedWrite, ReportKey, StoreError, StoreEvent, WriteOutcome};
+pub use view::{Agreement, AgreementCounts, KnownEntry, MOST_ENTRIES};

@@ -1,0 +1,304 @@
+//! Views of several routers over one store that is away, late, or loses its entries: they agree in the end.
+
+use std::collections::BTreeMap;
+
+use agreement::{
+    AgreedEntry, AgreedKey, AgreedKind, AgreedWrite, Agreement, KnownEntry, ReportKey, RouterStates,
+    StoreError, SubjectState, WriteOutcome,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+/// Store with revisions, and a log that its watches read.
+#[derive(Default)]
+struct MemoryStore {
+    revision: u64,
+    entries: BTreeMap<AgreedKey, (u64, Vec<u8>)>,
+    log: Vec<(AgreedKey, u64, Vec<u8>)>,
+    /// Accepted writes.
+    accepted: usize,
+}
+
+impl MemoryStore {
+    fn write(&mut self, write: &AgreedWrite) -> WriteOutcome {
+        let current = self.entries.get(&write.key).map_or(0, |(revision, _)| *revision);
+        if current != write.expected {
+            return WriteOutcome::Conflict;
+        }
+        self.revision += 1;
+        self.accepted += 1;
+        let entry = (self.revision, write.bytes.clone());
+        self.entries.insert(write.key.clone(), entry);
+        self.log
+            .push((write.key.clone(), self.revision, write.bytes.clone()));
+        WriteOutcome::Accepted(self.revision)
+    }
+
+    /// Restarts without its entries.
+    fn forget(&mut self) {
+        let accepted = self.accepted;
+        *self = Self {
+            accepted,
+            ..Self::default()
+        };
+    }
+}
+
+/// A router with its place in the store's log.
+struct Router {
+    view: Agreement,
+    read: usize,
+}
+
+impl Router {
+    fn new(name: &str) -> Self {
+        Self {
+            view: Agreement::new(name),
+            read: 0,
+        }
+    }
+
+    fn connect(&mut self, store: &MemoryStore) {
+        self.view.opened();
+        for (key, (revision, bytes)) in &store.entries {
+            self.view.learned(key.clone(), known(*revision, bytes));
+        }
+        self.view.synced();
+        self.read = store.log.len();
+    }
+
+    fn follow(&mut self, store: &MemoryStore) {
+        for (key, revision, bytes) in &store.log[self.read..] {
+            self.view.learned(key.clone(), known(*revision, bytes));
+        }
+        self.read = store.log.len();
+    }
+
+    /// Writes one proposal. `is_lost`: the store's answer is.
+    fn write(&mut self, store: &mut MemoryStore, is_lost: bool) -> bool {
+        let Some(write) = self.view.next_write() else {
+            return false;
+        };
+        let mut outcome = store.write(&write);
+        if is_lost {
+            outcome = WriteOutcome::Unknown(StoreError {
+                doing: "write",
+                why: "no answer".to_owned(),
+            });
+        }
+        self.view.written(&write, &outcome);
+        true
+    }
+
+    fn value(&self, key: &AgreedKey) -> Option<i64> {
+        self.view.followed(key).and_then(|entry| entry.value.as_i64())
+    }
+}
+
+fn known(revision: u64, bytes: &[u8]) -> KnownEntry {
+    KnownEntry {
+        revision,
+        entry: AgreedEntry::decode(bytes).unwrap(),
+    }
+}
+
+fn key(at: usize) -> AgreedKey {
+    AgreedKey::of(AgreedKind::ALL[at % 4], "subject")
+}
+
+#[test]
+fn of_two_decisions_at_the_same_revision_one_is_accepted_and_both_follow_it() {
+    let mut store = MemoryStore::default();
+    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
+    one.connect(&store);
+    two.connect(&store);
+    one.view.propose(key(0), json!(1), 0);
+    two.view.propose(key(0), json!(2), 0);
+    assert_eq!(
+        (one.value(&key(0)), two.value(&key(0))),
+        (Some(1), Some(2)),
+        "each decides at once for itself"
+    );
+    one.write(&mut store, false);
+    two.write(&mut store, false);
+    assert_eq!(store.accepted, 1);
+    assert_eq!(
+        two.view.next_write(),
+        None,
+        "it waits for the entry that was accepted"
+    );
+    two.follow(&store);
+    one.follow(&store);
+    assert_eq!((one.value(&key(0)), two.value(&key(0))), (Some(1), Some(1)));
+    assert_eq!((one.view.counts().accepted, two.view.counts().superseded), (1, 1));
+    assert_eq!(two.view.proposals().count(), 0);
+}
+
+#[test]
+fn a_decision_made_alone_is_proposed_on_return_unless_the_others_decided_since() {
+    let mut store = MemoryStore::default();
+    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
+    one.connect(&store);
+    two.connect(&store);
+    two.view.lost();
+    two.view.propose(key(0), json!(7), 0);
+    two.view.propose(key(1), json!(8), 0);
+    assert_eq!(two.view.next_write(), None);
+    one.view.propose(key(1), json!(9), 0);
+    one.write(&mut store, false);
+    two.connect(&store);
+    while two.write(&mut store, false) {}
+    one.follow(&store);
+    assert_eq!((one.value(&key(0)), one.value(&key(1))), (Some(7), Some(9)));
+    assert_eq!((two.value(&key(0)), two.value(&key(1))), (Some(7), Some(9)));
+}
+
+#[test]
+fn a_write_whose_answer_is_lost_counts_once() {
+    let mut store = MemoryStore::default();
+    let mut one = Router::new("1");
+    one.connect(&store);
+    one.view.propose(key(0), json!(1), 0);
+    one.write(&mut store, true);
+    one.write(&mut store, false);
+    one.follow(&store);
+    assert_eq!((store.accepted, one.view.counts().accepted), (1, 1));
+    assert_eq!(one.view.proposals().count(), 0);
+}
+
+#[test]
+fn a_store_that_lost_its_entries_gets_them_back_from_one_router() {
+    let mut store = MemoryStore::default();
+    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
+    one.connect(&store);
+    two.connect(&store);
+    for number in 0..3 {
+        one.view.propose(key(0), json!(number), 0);
+        one.write(&mut store, false);
+        one.follow(&store);
+        two.follow(&store);
+    }
+    store.forget();
+    for router in [&mut one, &mut two] {
+        router.view.lost();
+        router.connect(&store);
+    }
+    while one.write(&mut store, false) || two.write(&mut store, false) {}
+    one.follow(&store);
+    two.follow(&store);
+    assert_eq!((one.value(&key(0)), two.value(&key(0))), (Some(2), Some(2)));
+    assert_eq!(store.accepted, 4, "one of them wrote it");
+    let mut three = Router::new("3");
+    three.connect(&store);
+    assert_eq!(three.value(&key(0)), Some(2));
+}
+
+#[test]
+fn texts_of_keys_and_reports_are_read_back_and_others_are_not() {
+    for at in 0..4 {
+        assert_eq!(AgreedKey::parse(&key(at).to_string()), Some(key(at)));
+    }
+    for text in [
+        "",
+        "hold",
+        "hold.1",
+        "other.00000000000000000000000000000000",
+        "hold.0000000000000000000000000000000G",
+    ] {
+        assert_eq!(AgreedKey::parse(text), None, "{text}");
+    }
+    let reports = [
+        ReportKey::States {
+            router: "0a".to_owned(),
+        },
+        ReportKey::Evidence {
+            router: "0a".to_owned(),
+            trial: "1b".to_owned(),
+        },
+    ];
+    for report in reports {
+        assert_eq!(ReportKey::parse(&report.text()), Some(report));
+    }
+    for text in ["states", "states.x", "evidence.1b", "evidence.1b.0a.2"] {
+        assert_eq!(ReportKey::parse(text), None, "{text}");
+    }
+    let mut states = RouterStates::of("router-0");
+    assert!(states.set(&key(0), 3, SubjectState::Refused("no bytes".to_owned())));
+    assert!(!states.set(&key(0), 3, SubjectState::Refused("no bytes".to_owned())));
+    assert_eq!(RouterStates::decode(&states.encode()), Some(states));
+    assert_eq!(RouterStates::decode(b"[]"), None);
+    let entry = AgreedEntry::new("1", 2, 3, json!({"a": 1}));
+    assert_eq!(AgreedEntry::decode(&entry.encode()).unwrap(), entry);
+    let other_version = String::from_utf8(entry.encode())
+        .unwrap()
+        .replace("\"version\":1", "\"version\":2");
+    assert!(AgreedEntry::decode(other_version.as_bytes()).is_err());
+}
+
+/// Step of a run.
+#[derive(Debug, Clone)]
+enum Step {
+    Propose(usize, usize, i64),
+    Write(usize, bool),
+    Follow(usize),
+    Cut(usize),
+    Connect(usize),
+    Forget,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..3_usize, 0..3_usize, 0..5_i64).prop_map(|(router, key, value)| Step::Propose(router, key, value)),
+        6 => (0..3_usize, any::<bool>()).prop_map(|(router, is_lost)| Step::Write(router, is_lost)),
+        6 => (0..3_usize).prop_map(Step::Follow),
+        2 => (0..3_usize).prop_map(Step::Cut),
+        2 => (0..3_usize).prop_map(Step::Connect),
+        1 => Just(Step::Forget),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_lost_all_routers_follow_the_same_entries_in_the_end(steps in prop::collection::vec(step(), 0..80)) {
+        let mut store = MemoryStore::default();
+        let mut routers = ["1", "2", "3"].map(Router::new);
+        let mut connected = [false; 3];
+        for step in steps {
+            match step {
+                Step::Propose(router, at, value) => routers[router].view.propose(key(at), json!(value), 0),
+                Step::Write(router, is_lost) if connected[router] => { routers[router].write(&mut store, is_lost); }
+                Step::Follow(router) if connected[router] => routers[router].follow(&store),
+                Step::Cut(router) => { routers[router].view.lost(); connected[router] = false; }
+                Step::Connect(router) => { routers[router].connect(&store); connected[router] = true; }
+                Step::Forget => {
+                    store.forget();
+                    // A restart of the store ends every connection.
+                    for (router, connected) in routers.iter_mut().zip(&mut connected) {
+                        router.view.lost();
+                        *connected = false;
+                    }
+                }
+                Step::Write(..) | Step::Follow(_) => {}
+            }
+        }
+        for router in &mut routers {
+            router.view.lost();
+            router.connect(&store);
+        }
+        for _ in 0..20 {
+            for router in &mut routers {
+                while router.write(&mut store, false) {}
+                router.follow(&store);
+            }
+        }
+        for router in &routers {
+            prop_assert_eq!(router.view.proposals().count(), 0, "nothing is left to write");
+        }
+        for at in 0..3 {
+            let stored = store.entries.get(&key(at)).map(|(_, bytes)| AgreedEntry::decode(bytes).unwrap());
+            for router in &routers {
+                prop_assert_eq!(router.view.followed(&key(at)), stored.as_ref());
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Decisions of the fleet: applied on the reload thread, the only writer, and proposed by it.
+//!
+//! Each look compares the entries that the store has with what is active, so an entry that could not be followed is
+//! tried again when its cause ends. The thread never waits for the store.
+
+mod holds;
+mod instances;
+mod route_decision;
+mod routes;
+mod staging;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agreement::{AgreedKey, AgreedKind, SubjectState};
+use observability::error_chain;
+use replica_plane::{AgreedHandle, AgreedView, ReplicaReports, ViewEntry};
+use runtime_overrides::Overlays;
+use tracing::{info, warn};
+
+use self::staging::RouteStaging;
+use super::{Candidate, Reloader};
+
+/// Follower of the fleet's decisions.
+pub(crate) struct AgreedFollower {
+    handle: AgreedHandle,
+    /// Reports on the other routers, for those that must stage a change.
+    reports: ReplicaReports,
+    /// Change of a route that the fleet prepares for this router.
+    staging: Option<RouteStaging>,
+    /// Overlays that could not be applied: they would fail in the same way until the entries change.
+    refused: Option<(u64, String)>,
+}
+
+/// Entries of one look, and the overlays that they make.
+struct AgreedLook {
+    handle: AgreedHandle,
+    view: Arc<AgreedView>,
+    overlays: Overlays,
+    states: BTreeMap<AgreedKey, (u64, SubjectState)>,
+}
+
+impl AgreedFollower {
+    pub(crate) fn new(handle: AgreedHandle, reports: ReplicaReports) -> Self {
+        Self {
+            handle,
+            reports,
+            staging: None,
+            refused: None,
+        }
+    }
+
+    /// Calls `bell` when the entries change.
+    pub(crate) fn on_change(&self, bell: impl Fn() + Send + 'static) {
+        self.handle.on_change(bell);
+    }
+
+    /// Returns whether the store answers.
+    fn is_synced(&self) -> bool {
+        self.handle.view().is_synced
+    }
+}
+
+impl AgreedLook {
+    fn set(&mut self, key: &AgreedKey, known: &ViewEntry, state: SubjectState) {
+        self.states.insert(key.clone(), (known.revision, state));
+    }
+
+    /// Returns whether the entry was followed at an earlier look.
+    fn was_applied(&self, key: &AgreedKey, known: &ViewEntry) -> bool {
+        let states = self.handle.states();
+        states.get(key) == Some(&(known.revision, SubjectState::Applied))
+    }
+}
+
+impl Reloader {
+    /// Applies the fleet's decisions, and reports the state of each.
+    pub(super) fn follow_agreed(&mut self) {
+        let Some(agreed) = &self.agreed else {
+            return;
+        };
+        let handle = agreed.handle.clone();
+        let mut look = AgreedLook {
+            view: handle.view(),
+            handle,
+            overlays: self.active.overlays.clone(),
+            states: BTreeMap::new(),
+        };
+        let view = Arc::clone(&look.view);
+        let (mut swaps, mut resumes) = (false, false);
+        for (key, known) in view.followed() {
+            match key.kind() {
+                AgreedKind::Hold => {
+                    let (swapped, resumed) = self.follow_hold(&mut look, &key, &known);
+                    swaps |= swapped;
+                    resumes |= resumed;
+                }
+                AgreedKind::Instance => self.follow_instance(&mut look, &key, &known),
+                AgreedKind::Route => self.follow_route(&mut look, &key, &known),
+                // The task of the agreement stops and resumes canaries.
+                AgreedKind::Canary => look.set(&key, &known, SubjectState::Applied),
+            }
+        }
+        self.renew_policies(swaps, resumes);
+        self.apply_agreed(&mut look);
+        for (key, (revision, state)) in look.states {
+            look.handle.set_state(&key, revision, state);
+        }
+    }
+
+    /// Builds the routes again after policies went back to other versions.
+    fn renew_policies(&mut self, swaps: bool, resumes: bool) {
+        if swaps && let Err(refused) = self.renew_routes() {
+            let error = error_chain(&refused);
+            warn!(
+                error,
+                "failed to build the request path with the fleet's policies"
+            );
+        }
+        if resumes {
+            let prepared = self.library.prepare(self.wanted_policies());
+            self.swap_policies(prepared);
+        }
+    }
+
+    /// Applies the overlays of a look, if they differ from the active ones.
+    fn apply_agreed(&mut self, look: &mut AgreedLook) {
+        if look.overlays == self.active.overlays {
+            return;
+        }
+        let generation = look.view.generation;
+        let refused = self.agreed.as_ref().and_then(|agreed| agreed.refused.clone());
+        let why = match refused.filter(|(known, _)| *known == generation) {
+            Some((_, why)) => why,
+            None => {
+                let candidate = Candidate {
+                    overlays: look.overlays.clone(),
+                    ..self.active.candidate()
+                };
+                match self.plan(candidate, None) {
+                    Ok(plan) => {
+                        self.commit(plan);
+                        self.report_overlays();
+                        self.report_routes();
+                        let generation = self.active.generation.0;
+                        info!(generation, "decisions of the fleet are applied");
+                        return;
+                    }
+                    Err(refused) => error_chain(&refused),
+                }
+            }
+        };
+        warn!(
+            why,
+            "failed to apply the fleet's decisions: the configuration before stays"
+        );
+        let kinds = [AgreedKind::Instance, AgreedKind::Route];
+        let concerned = look
+            .states
+            .iter_mut()
+            .filter(|(key, _)| kinds.contains(&key.kind()));
+        for (_, (_, state)) in concerned.filter(|(_, (_, state))| *state == SubjectState::Applied) {
+            *state = SubjectState::Refused(why.clone());
+        }
+        if let Some(agreed) = &mut self.agreed {
+            agreed.refused = Some((generation, why));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Policies of routes: followed as the fleet's switch says, and held ready before it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agreement::{AgreedKey, SubjectState};
+use conductor_config::Config;
+use observability::error_chain;
+use policy_store::{
+    PolicySource, UploadRules, WantedPolicy, awaited_policies, component_bytes, components,
+    unavailable_policies, wanted_policies,
+};
+use replica_plane::{ObjectState, ViewEntry};
+use runtime_overrides::{Overlays, SharedOverride};
+
+use super::AgreedLook;
+use super::route_decision::{RouteDecision, RouteVersion};
+use crate::reload::{Candidate, Reloader};
+
+/// Bytes of components, by their SHA-256.
+pub(super) type ComponentObjects = BTreeMap<String, Arc<Vec<u8>>>;
+
+impl Reloader {
+    /// Follows a decision on a route. Own proposals are followed once the store has them.
+    pub(super) fn follow_route(&mut self, look: &mut AgreedLook, key: &AgreedKey, known: &ViewEntry) {
+        if known.revision == 0 {
+            return;
+        }
+        let state = match serde_json::from_value::<RouteDecision>(known.entry.value.clone()) {
+            Ok(decision) => self.follow_decision(look, key, known, &decision),
+            Err(error) => SubjectState::Refused(error.to_string()),
+        };
+        look.set(key, known, state);
+    }
+
+    fn follow_decision(
+        &mut self,
+        look: &mut AgreedLook,
+        key: &AgreedKey,
+        known: &ViewEntry,
+        decision: &RouteDecision,
+    ) -> SubjectState {
+        let Some(overlays) =
+            self.with_route(&look.overlays, &decision.fingerprint, &decision.active.policies)
+        else {
+            return SubjectState::Elsewhere(
+                "the configuration file of this router has no such route".to_owned(),
+            );
+        };
+        if !look.was_applied(key, known) {
+            match self.have_components(look, &decision.active) {
+                Ok(true) => {}
+                Ok(false) => return SubjectState::Working,
+                Err(why) => return SubjectState::Refused(why),
+            }
+            match self.hold_ready(&overlays) {
+                SubjectState::Staged => {}
+                other => return other,
+            }
+        }
+        look.overlays = overlays;
+        let Some(staged) = &decision.staged else {
+            return SubjectState::Applied;
+        };
+        match self.have_components(look, staged) {
+            Ok(true) => {}
+            Ok(false) => return SubjectState::Working,
+            Err(why) => return SubjectState::Refused(why),
+        }
+        match self.with_route(&look.overlays, &decision.fingerprint, &staged.policies) {
+            Some(overlays) => self.hold_ready(&overlays),
+            None => SubjectState::Working,
+        }
+    }
+
+    /// Returns the overlays with other policies for a route; `None` if the file has no such route.
+    fn with_route(
+        &self,
+        overlays: &Overlays,
+        fingerprint: &str,
+        shared: &SharedOverride,
+    ) -> Option<Overlays> {
+        let routes = overlays.routes().adopt(&self.active.file, fingerprint, shared)?;
+        Some(overlays.with_routes(routes))
+    }
+
+    /// Loads the policies of overlays, and plans them. Nothing becomes active.
+    fn hold_ready(&mut self, overlays: &Overlays) -> SubjectState {
+        let config = overlays.over(&self.active.file);
+        let prepared = self.library.prepare(wanted_policies(&config, &self.source));
+        if let Some(first) = unavailable_policies(&config, &prepared).first() {
+            return SubjectState::Refused(first.message.clone());
+        }
+        if !awaited_policies(&config, &prepared).is_empty() || prepared.is_unsettled() {
+            return SubjectState::Working;
+        }
+        let candidate = Candidate {
+            overlays: overlays.clone(),
+            ..self.active.candidate()
+        };
+        match self.plan(candidate, Some(prepared)) {
+            Ok(_) => SubjectState::Staged,
+            Err(refused) => SubjectState::Refused(error_chain(&refused)),
+        }
+    }
+
+    /// Returns whether this router has the components of a version. Missing ones are fetched into the policy folder.
+    fn have_components(&self, look: &AgreedLook, version: &RouteVersion) -> Result<bool, String> {
+        let rules = UploadRules::of(&self.active.file, &self.source);
+        let wanted = self.wanted_policies();
+        let mut have_all = true;
+        for (name, sha256) in &version.components {
+            let known = wanted.iter().find(|wanted| wanted.name == *name);
+            let source = known.map(|wanted| wanted.source.clone());
+            let source = match (source, policy_store::builtin::find(name)) {
+                (Some(source), _) => source,
+                (None, Some(_)) => PolicySource::Builtin(name.clone()),
+                (None, None) => {
+                    let target = rules.target(name).map_err(|error| error_chain(&error))?;
+                    PolicySource::File(target.path().to_owned())
+                }
+            };
+            if component_bytes(&source).is_ok_and(|(found, _)| found == *sha256) {
+                continue;
+            }
+            if self.decides(name) {
+                return Err(format!("`{name}` has other bytes here and is in use"));
+            }
+            let target = rules.target(name).map_err(|error| error_chain(&error))?;
+            match look.handle.object(sha256) {
+                ObjectState::Working => have_all = false,
+                ObjectState::Failed(why) => return Err(format!("`{name}`: {why}")),
+                ObjectState::Ready(bytes) => {
+                    let stored = target.permit(&bytes).and_then(|_| target.store(&bytes));
+                    stored.map_err(|error| error_chain(&error))?;
+                }
+            }
+        }
+        Ok(have_all)
+    }
+
+    /// Returns whether an active route has the policy.
+    fn decides(&self, component: &str) -> bool {
+        let config = &self.active.config;
+        let mut routes = config.routes.iter();
+        routes.any(|route| {
+            let mut policies = route.policies();
+            policies.any(|policy| components(config, policy).any(|known| known == component))
+        })
+    }
+
+    /// Returns the policies of overlays for a route, with the bytes of their components.
+    pub(super) fn route_version(
+        &self,
+        overlays: &Overlays,
+        fingerprint: &str,
+    ) -> Result<(RouteVersion, ComponentObjects), String> {
+        let policies = overlays.routes().share(fingerprint);
+        let config = overlays.over(&self.active.file);
+        let wanted = wanted_policies(&config, &self.source);
+        let (mut hashes, mut objects) = (BTreeMap::new(), BTreeMap::new());
+        for policy in policies.policies() {
+            for name in components(&config, policy) {
+                let Some(WantedPolicy { source, .. }) = wanted.iter().find(|wanted| wanted.name == name)
+                else {
+                    continue;
+                };
+                let (sha256, bytes) = component_bytes(source).map_err(|problem| error_chain(&problem))?;
+                if let PolicySource::File(_) = source {
+                    objects.insert(sha256.clone(), Arc::new(bytes));
+                }
+                hashes.insert(name.to_owned(), sha256);
+            }
+        }
+        let version = RouteVersion {
+            policies,
+            components: hashes,
+        };
+        Ok((version, objects))
+    }
+
+    /// Returns the file's policies of a route, as a version.
+    pub(super) fn route_now(&self, fingerprint: &str) -> Result<RouteVersion, String> {
+        let (version, _) = self.route_version(&self.active.overlays, fingerprint)?;
+        Ok(version)
+    }
+
+    /// Returns the active file.
+    pub(super) fn active_file(&self) -> &Config {
+        &self.active.file
+    }
+}

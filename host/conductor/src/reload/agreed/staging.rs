@@ -1,0 +1,211 @@
+//! Change of a route by the whole fleet: every router stages it, then one revision switches all of them.
+
+use std::time::{Duration, Instant};
+
+use admin_pages::control::{RefusedRouteChange, RouteAnswer};
+use agreement::{AgreedKey, AgreedKind, SubjectState};
+use replica_plane::AgreedView;
+use runtime_overrides::{Overlays, RouteChange, RouteOverrides};
+use serde_json::json;
+
+use super::AgreedFollower;
+use super::route_decision::{RouteDecision, RouteVersion};
+use crate::reload::Reloader;
+
+/// Time in which every router must have staged a change.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Change that the fleet stages.
+pub(super) struct RouteStaging {
+    change: RouteChange,
+    key: AgreedKey,
+    before: RouteVersion,
+    decision: RouteDecision,
+    since: Instant,
+    is_switching: bool,
+}
+
+/// Progress of a change over the routers.
+enum Progress {
+    Waiting,
+    Ready,
+    Refused(String),
+}
+
+type Answer = Result<Option<RouteAnswer>, RefusedRouteChange>;
+
+impl AgreedFollower {
+    /// Returns the progress of the routers that must stage a change, at this revision.
+    fn progress(&self, view: &AgreedView, key: &AgreedKey, revision: u64) -> Progress {
+        let report = self.reports.get();
+        let others = report.iter().flat_map(|report| &report.others);
+        let live = others.filter(|other| matches!(other.state, "ready" | "starting"));
+        let own = self.handle.states();
+        let own = (
+            self.handle.router().to_owned(),
+            self.handle.router().to_owned(),
+            Some(&own),
+        );
+        let live = live.map(|other| {
+            let name = other.name.clone().unwrap_or_else(|| other.router.clone());
+            (other.router.clone(), name, view.states.get(&other.router))
+        });
+        let mut missing = Vec::new();
+        for (_, name, states) in live.chain([own]) {
+            let state = states.and_then(|states| states.get(key));
+            match state.filter(|(of_revision, _)| *of_revision == revision) {
+                Some((_, SubjectState::Staged | SubjectState::Applied)) => {}
+                Some((_, state)) if state.reason().is_some() => {
+                    let why = state.reason().unwrap_or_default();
+                    return Progress::Refused(format!("router `{name}` cannot stage it: {why}"));
+                }
+                _ => missing.push(name),
+            }
+        }
+        if missing.is_empty() {
+            Progress::Ready
+        } else if self
+            .staging
+            .as_ref()
+            .is_some_and(|staging| staging.since.elapsed() > DEADLINE)
+        {
+            Progress::Refused(format!("not staged in {DEADLINE:?} by {}", missing.join(", ")))
+        } else {
+            Progress::Waiting
+        }
+    }
+}
+
+impl Reloader {
+    /// Moves a change that the fleet stages on. `None` if none is under way.
+    pub(in crate::reload) fn change_in_progress(&mut self, change: &RouteChange) -> Option<Answer> {
+        let agreed = self.agreed.as_mut()?;
+        let staging = agreed.staging.take()?;
+        if staging.change != *change {
+            let is_over = staging.since.elapsed() > 2 * DEADLINE;
+            agreed.staging = (!is_over).then_some(staging);
+            let busy = "another change of a route is being staged: try again";
+            return Some(Err(RefusedRouteChange::Fleet(busy.to_owned())));
+        }
+        let view = agreed.handle.view();
+        if !view.is_synced {
+            let away = "the store of the fleet's decisions is away; try again, and this router changes alone";
+            return Some(Err(RefusedRouteChange::Fleet(away.to_owned())));
+        }
+        if view.is_proposed(&staging.key) {
+            agreed.staging = Some(staging);
+            return Some(Ok(None));
+        }
+        let stored = view.stored(&staging.key);
+        let stored = stored.filter(|known| known.entry.value == json!(staging.decision));
+        let Some(stored) = stored else {
+            let first = "another router decided on this route first";
+            return Some(Err(RefusedRouteChange::Fleet(first.to_owned())));
+        };
+        let revision = stored.revision;
+        Some(self.advance(staging, &view, revision))
+    }
+
+    /// Moves a staged change on, whose decision the store has.
+    fn advance(&mut self, mut staging: RouteStaging, view: &AgreedView, revision: u64) -> Answer {
+        let route = staging.decision.route;
+        if staging.is_switching {
+            // The look before applied the switch.
+            return Ok(Some(self.route_changed(&staging.change, route)));
+        }
+        let Some(agreed) = self.agreed.as_mut() else {
+            return Ok(None);
+        };
+        agreed.staging = Some(staging);
+        let Some(kept) = &agreed.staging else {
+            return Ok(None);
+        };
+        let progress = agreed.progress(view, &kept.key, revision);
+        let Some(taken) = agreed.staging.take() else {
+            return Ok(None);
+        };
+        staging = taken;
+        match progress {
+            Progress::Waiting => {
+                agreed.staging = Some(staging);
+                Ok(None)
+            }
+            Progress::Ready => {
+                if let Some(staged) = staging.decision.staged.take() {
+                    staging.decision.active = staged;
+                }
+                let value = json!(staging.decision);
+                agreed.handle.propose(staging.key.clone(), value, None);
+                staging.is_switching = true;
+                agreed.staging = Some(staging);
+                Ok(None)
+            }
+            Progress::Refused(why) => {
+                staging.decision.staged = None;
+                staging.decision.active = staging.before;
+                let value = json!(staging.decision);
+                agreed.handle.propose(staging.key, value, None);
+                Err(RefusedRouteChange::Fleet(why))
+            }
+        }
+    }
+
+    /// Begins to stage a change by the whole fleet. Returns false if this router decides alone.
+    pub(in crate::reload) fn stage_route(
+        &mut self,
+        change: &RouteChange,
+        overlays: &Overlays,
+        route: usize,
+    ) -> Result<bool, RefusedRouteChange> {
+        if !self.agreed.as_ref().is_some_and(AgreedFollower::is_synced) {
+            return Ok(false);
+        }
+        let Some(fingerprint) = RouteOverrides::fingerprint(self.active_file(), route) else {
+            return Ok(false);
+        };
+        let refuse = RefusedRouteChange::Unavailable;
+        let (staged, objects) = self.route_version(overlays, &fingerprint).map_err(refuse)?;
+        let before = self
+            .route_now(&fingerprint)
+            .map_err(RefusedRouteChange::Unavailable)?;
+        let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
+        let decision = RouteDecision {
+            fingerprint,
+            route,
+            active: before.clone(),
+            staged: Some(staged),
+        };
+        if let Some(agreed) = &mut self.agreed {
+            agreed.handle.propose(key.clone(), json!(decision), objects);
+            agreed.staging = Some(RouteStaging {
+                change: change.clone(),
+                key,
+                before,
+                decision,
+                since: Instant::now(),
+                is_switching: false,
+            });
+        }
+        Ok(true)
+    }
+
+    /// Proposes the policies of a route that this router changed alone.
+    pub(in crate::reload) fn propose_route(&self, route: usize) {
+        let Some(agreed) = &self.agreed else {
+            return;
+        };
+        let Some(fingerprint) = RouteOverrides::fingerprint(self.active_file(), route) else {
+            return;
+        };
+        if let Ok((active, objects)) = self.route_version(&self.active.overlays, &fingerprint) {
+            let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
+            let decision = RouteDecision {
+                fingerprint,
+                route,
+                active,
+                staged: None,
+            };
+            agreed.handle.propose(key, json!(decision), objects);
+        }
+    }
+}

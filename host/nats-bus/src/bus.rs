@@ -1,0 +1,82 @@
+//! Bus between the routers of a fleet: core publish and subscribe.
+
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{Client, Event, Subscriber};
+use futures_util::{FutureExt as _, StreamExt as _};
+use replicas::{Bus, BusEvent, FleetSubject, MOST_MESSAGE_BYTES, RouterId};
+use tokio::sync::mpsc;
+
+use crate::client::{self, NatsError, NatsOptions};
+use crate::subject::Subjects;
+
+/// The bus over NATS.
+#[derive(Debug)]
+pub struct NatsBus {
+    client: Client,
+    subscriber: Subscriber,
+    events: mpsc::Receiver<Event>,
+    subjects: Subjects,
+}
+
+impl NatsBus {
+    /// Starts the client. It returns before a server is reached.
+    ///
+    /// # Errors
+    /// [`NatsError`] where options or files are invalid.
+    pub async fn start(options: &NatsOptions, router: RouterId) -> Result<Self, NatsError> {
+        let (client, events) = client::start(options).await?;
+        let subjects = Subjects::new(&options.fleet, router);
+        let subscriber = client
+            .subscribe(subjects.all())
+            .await
+            .map_err(NatsError::Subscribe)?;
+        Ok(Self {
+            client,
+            subscriber,
+            events,
+            subjects,
+        })
+    }
+
+    /// Sends what waits, for at most that time.
+    pub async fn flush(&self, longest: Duration) {
+        // A server that is away has no use for it.
+        let _ = tokio::time::timeout(longest, self.client.flush()).await;
+    }
+}
+
+impl Bus for NatsBus {
+    fn publish(&self, subject: FleetSubject, payload: Vec<u8>) -> bool {
+        if self.client.connection_state() != State::Connected {
+            return false;
+        }
+        let publish = self
+            .client
+            .publish(self.subjects.name(subject.kind), payload.into());
+        matches!(publish.now_or_never(), Some(Ok(())))
+    }
+
+    async fn next(&mut self) -> BusEvent {
+        loop {
+            tokio::select! {
+                biased;
+                event = self.events.recv() => match event {
+                    Some(Event::Connected) => return BusEvent::Connected,
+                    Some(Event::Disconnected) => return BusEvent::Disconnected,
+                    Some(Event::Closed) | None => return BusEvent::Closed,
+                    Some(_) => {}
+                },
+                message = self.subscriber.next() => {
+                    let Some(message) = message else { return BusEvent::Closed };
+                    let subject = self.subjects.parse(&message.subject);
+                    let Some(subject) = subject.filter(|_| message.payload.len() <= MOST_MESSAGE_BYTES) else {
+                        continue;
+                    };
+                    return BusEvent::Message { subject, payload: message.payload.to_vec() };
+                }
+            }
+        }
+    }
+}

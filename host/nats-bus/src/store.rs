@@ -1,0 +1,254 @@
+//! Store of a fleet's agreed entries: JetStream key-value buckets and an object store.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agreement::{AgreedStore, AgreedWrite, ReportKey, StoreError, StoreEvent, WriteOutcome};
+use async_nats::jetstream::kv::{UpdateError, UpdateErrorKind};
+use async_nats::jetstream::object_store::GetErrorKind;
+use async_nats::{Client, Event};
+use futures_util::future::BoxFuture;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use crate::client::{self, NatsError, NatsOptions};
+use crate::open_store::{Buckets, OpenStore, Watched};
+
+/// Longest wait for one answer of the store.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Longest wait for the bytes of an object, in or out.
+const OBJECT: Duration = Duration::from_secs(20);
+/// Most bytes of an object.
+const MOST_OBJECT: usize = 64 << 20;
+/// Pause after a failed attempt to open the buckets.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Buckets of a fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Copies of each entry in a cluster, 1 to 5.
+    pub copies: usize,
+}
+
+/// The store over JetStream.
+pub struct NatsStore {
+    client: Client,
+    events: mpsc::Receiver<Event>,
+    fleet: String,
+    options: StoreOptions,
+    state: OpenState,
+    /// Events that are found and not returned yet.
+    ahead: VecDeque<StoreEvent>,
+}
+
+/// State of the buckets.
+enum OpenState {
+    /// They are opened at this time.
+    Waiting(Instant),
+    Opening(BoxFuture<'static, Result<OpenStore, StoreError>>),
+    Open(Box<OpenStore>),
+}
+
+impl fmt::Debug for NatsStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsStore")
+            .field("fleet", &self.fleet)
+            .finish_non_exhaustive()
+    }
+}
+
+impl NatsStore {
+    /// Starts the client. It returns before a server is reached.
+    ///
+    /// # Errors
+    /// [`NatsError`] where options or files are invalid.
+    pub async fn start(options: &NatsOptions, store: StoreOptions) -> Result<Self, NatsError> {
+        let (client, events) = client::start(options).await?;
+        Ok(Self {
+            client,
+            events,
+            fleet: options.fleet.clone(),
+            options: store,
+            state: OpenState::Waiting(Instant::now()),
+            ahead: VecDeque::new(),
+        })
+    }
+
+    fn buckets(&self) -> Result<&Buckets, StoreError> {
+        match &self.state {
+            OpenState::Open(open) => Ok(&open.buckets),
+            OpenState::Waiting(_) | OpenState::Opening(_) => Err(StoreError {
+                doing: "reach the store",
+                why: "it is away".to_owned(),
+            }),
+        }
+    }
+
+    /// Leaves the buckets, and opens them again later.
+    fn leave(&mut self, pause: Duration, why: String) -> StoreEvent {
+        self.state = OpenState::Waiting(Instant::now() + pause);
+        StoreEvent::Lost(why)
+    }
+
+    fn handle(&mut self, event: Option<Event>) -> Option<StoreEvent> {
+        match event {
+            Some(Event::Connected) => {
+                self.state = OpenState::Waiting(Instant::now());
+                None
+            }
+            Some(Event::Disconnected) => Some(self.leave(PAUSE, "the NATS server is away".to_owned())),
+            Some(Event::Closed) | None => Some(StoreEvent::Closed),
+            Some(_) => None,
+        }
+    }
+
+    /// Moves the state of the buckets on. Dropping the future loses nothing.
+    async fn advance(state: &mut OpenState, client: &Client, fleet: &str, copies: usize) -> Advance {
+        match state {
+            OpenState::Waiting(at) => {
+                tokio::time::sleep_until(*at).await;
+                if client.connection_state() != async_nats::connection::State::Connected {
+                    // The event of the connection comes.
+                    pending::<()>().await;
+                }
+                let opening = Buckets::open(client.clone(), fleet.to_owned(), copies);
+                *state = OpenState::Opening(Box::pin(opening));
+                Advance::Nothing
+            }
+            OpenState::Opening(opening) => match opening.await {
+                Ok(open) => {
+                    *state = OpenState::Open(Box::new(open));
+                    Advance::Opened
+                }
+                Err(error) => Advance::Failed(error),
+            },
+            OpenState::Open(open) => Advance::Watched(open.next().await),
+        }
+    }
+}
+
+/// Progress of the buckets.
+enum Advance {
+    Nothing,
+    Opened,
+    Failed(StoreError),
+    Watched(Watched),
+}
+
+impl AgreedStore for NatsStore {
+    async fn next(&mut self) -> StoreEvent {
+        loop {
+            if let Some(event) = self.ahead.pop_front() {
+                return event;
+            }
+            let copies = self.options.copies;
+            tokio::select! {
+                biased;
+                event = self.events.recv() => {
+                    if let Some(event) = self.handle(event) {
+                        return event;
+                    }
+                }
+                advance = Self::advance(&mut self.state, &self.client, &self.fleet, copies) => match advance {
+                    Advance::Nothing => {}
+                    Advance::Opened => self.ahead.push_back(StoreEvent::Opened),
+                    Advance::Failed(error) => return self.leave(PAUSE, error.to_string()),
+                    Advance::Watched(Watched::Event(event)) => return event,
+                    Advance::Watched(Watched::Ignored) => {}
+                    Advance::Watched(Watched::Ended(why)) => return self.leave(PAUSE, why),
+                },
+            }
+        }
+    }
+
+    async fn write(&mut self, write: &AgreedWrite) -> WriteOutcome {
+        let buckets = match self.buckets() {
+            Ok(buckets) => buckets,
+            Err(error) => return WriteOutcome::Unknown(error),
+        };
+        let doing = "write an agreed entry";
+        let update = buckets
+            .agreed
+            .update(write.key.to_string(), write.bytes.clone().into(), write.expected);
+        match timeout(ANSWER, update).await {
+            Ok(Ok(revision)) => WriteOutcome::Accepted(revision),
+            Ok(Err(error)) if is_wrong_revision(&error) => WriteOutcome::Conflict,
+            Ok(Err(error)) => WriteOutcome::Unknown(failed(doing, &error)),
+            Err(_) => WriteOutcome::Unknown(no_answer(doing)),
+        }
+    }
+
+    async fn report(&mut self, key: &ReportKey, report: Vec<u8>) -> Result<(), StoreError> {
+        let doing = "write a report";
+        let put = self.buckets()?.reports.put(key.text(), report.into());
+        match timeout(ANSWER, put).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(failed(doing, &error)),
+            Err(_) => Err(no_answer(doing)),
+        }
+    }
+
+    async fn put_object(&mut self, sha256: &str, bytes: Arc<Vec<u8>>) -> Result<(), StoreError> {
+        let doing = "store the bytes of a policy";
+        let objects = &self.buckets()?.objects;
+        let put = async {
+            if objects
+                .info(sha256)
+                .await
+                .is_ok_and(|known| known.size == bytes.len())
+            {
+                return Ok(());
+            }
+            let stored = objects.put(sha256, &mut bytes.as_slice()).await;
+            stored.map(drop).map_err(|error| failed(doing, &error))
+        };
+        timeout(OBJECT, put)
+            .await
+            .unwrap_or_else(|_| Err(no_answer(doing)))
+    }
+
+    async fn object(&mut self, sha256: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let doing = "read the bytes of a policy";
+        let objects = &self.buckets()?.objects;
+        let get = async {
+            let mut object = match objects.get(sha256).await {
+                Ok(object) => object,
+                Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(failed(doing, &error)),
+            };
+            if object.info.size > MOST_OBJECT {
+                let why = format!("they have {} bytes, more than {MOST_OBJECT}", object.info.size);
+                return Err(StoreError { doing, why });
+            }
+            let mut bytes = Vec::with_capacity(object.info.size);
+            let read = object.read_to_end(&mut bytes).await;
+            read.map_err(|error| failed(doing, &error))?;
+            Ok(Some(bytes))
+        };
+        timeout(OBJECT, get)
+            .await
+            .unwrap_or_else(|_| Err(no_answer(doing)))
+    }
+}
+
+fn is_wrong_revision(error: &UpdateError) -> bool {
+    error.kind() == UpdateErrorKind::WrongLastRevision
+}
+
+pub(crate) fn failed(doing: &'static str, error: &dyn std::error::Error) -> StoreError {
+    StoreError {
+        doing,
+        why: error.to_string(),
+    }
+}
+
+fn no_answer(doing: &'static str) -> StoreError {
+    StoreError {
+        doing,
+        why: "the store did not answer in time".to_owned(),
+    }
+}

@@ -1,0 +1,103 @@
+//! TLS, and users with passwords.
+
+use std::fs;
+
+use nats_bus::{NatsBus, NatsLogin, NatsOptions, NatsStore, StoreOptions};
+use nats_server::NatsSite;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use replicas::{Bus, BusEvent, RouterId};
+
+use crate::{options, passed_on, store};
+
+const LOGIN: &str = "authorization { user: \"router\", password: \"open sesame\" }";
+
+/// Writes the certificates of an authority and of a server with the address 127.0.0.1.
+fn certificates(site: &NatsSite) {
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let server = server.signed_by(&key, &authority).unwrap();
+    for (name, text) in [
+        ("ca.pem", authority.pem()),
+        ("server.pem", server.pem()),
+        ("server.key", key.serialize_pem()),
+    ] {
+        fs::write(site.folder().join(name), text).unwrap();
+    }
+}
+
+/// Returns the options of a router with its password.
+fn with_login(site: &NatsSite, router: u64, password: &str) -> NatsOptions {
+    let password_file = site.folder().join(format!("password-{router}"));
+    fs::write(&password_file, format!("{password}\n")).unwrap();
+    NatsOptions {
+        login: Some(NatsLogin {
+            user: "router".to_owned(),
+            password_file,
+        }),
+        ..options(site, "main", router)
+    }
+}
+
+#[tokio::test]
+async fn routers_with_the_password_share_and_one_without_it_is_not_connected() {
+    let site = NatsSite::with(LOGIN).unwrap();
+    let Some(_server) = site.start() else { return };
+    let one = with_login(&site, 1, "open sesame");
+    let one = NatsBus::start(&one, RouterId(1)).await.unwrap();
+    let two = with_login(&site, 2, "open sesame");
+    let mut agreed = NatsStore::start(&two, StoreOptions { copies: 1 }).await.unwrap();
+    let mut two = NatsBus::start(&two, RouterId(2)).await.unwrap();
+    assert_eq!(passed_on(&one, &mut two, &[1]).await, [1]);
+    store::synced(&mut agreed).await;
+
+    let three = with_login(&site, 3, "open barley");
+    let mut three = NatsBus::start(&three, RouterId(3)).await.unwrap();
+    let connected = async { while three.next().await != BusEvent::Connected {} };
+    let waited = tokio::time::timeout(std::time::Duration::from_millis(500), connected).await;
+    assert!(waited.is_err(), "the server refuses the password");
+    let missing = NatsOptions {
+        credentials: Some(site.folder().join("none.creds")),
+        ..options(&site, "main", 4)
+    };
+    let refused = NatsBus::start(&missing, RouterId(4)).await.unwrap_err();
+    assert!(refused.to_string().contains("none.creds"), "{refused}");
+}
+
+#[tokio::test]
+async fn routers_with_the_authority_share_over_tls_and_one_without_it_is_not_connected() {
+    let site = NatsSite::new().unwrap();
+    certificates(&site);
+    let file = |name: &str| site.folder().join(name).display().to_string();
+    let tls = format!(
+        "tls {{ cert_file: \"{}\", key_file: \"{}\" }}",
+        file("server.pem"),
+        file("server.key")
+    );
+    let Some(_server) = site.start_with(&tls) else {
+        return;
+    };
+    let secure = |router: u64| NatsOptions {
+        servers: vec![format!("tls://127.0.0.1:{}", site.port())],
+        ca: Some(site.folder().join("ca.pem")),
+        ..options(&site, "main", router)
+    };
+    let one = NatsBus::start(&secure(1), RouterId(1)).await.unwrap();
+    let mut two = NatsBus::start(&secure(2), RouterId(2)).await.unwrap();
+    assert_eq!(passed_on(&one, &mut two, &[1]).await, [1]);
+    let mut agreed = NatsStore::start(&secure(2), StoreOptions { copies: 1 })
+        .await
+        .unwrap();
+    store::synced(&mut agreed).await;
+
+    let unknown = NatsOptions {
+        ca: None,
+        ..secure(3)
+    };
+    let mut three = NatsBus::start(&unknown, RouterId(3)).await.unwrap();
+    let connected = async { while three.next().await != BusEvent::Connected {} };
+    let waited = tokio::time::timeout(std::time::Duration::from_millis(500), connected).await;
+    assert!(waited.is_err(), "the certificate's authority is unknown");
+}

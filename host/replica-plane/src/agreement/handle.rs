@@ -1,0 +1,186 @@
+//! Handle of the agreement: proposals in, the view out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agreement::{AgreedKey, RouterStates, SubjectState};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use super::objects::{ObjectState, ObjectTable, OfferedObjects};
+use super::view::AgreedView;
+
+/// Handle for the rest of the router. A clone is another handle to the same agreement.
+#[derive(Debug, Clone)]
+pub struct AgreedHandle(Arc<HandleState>);
+
+struct HandleState {
+    router: String,
+    shared: Mutex<Shared>,
+    /// Notifies the task of proposals.
+    proposed: Notify,
+}
+
+impl fmt::Debug for HandleState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandleState")
+            .field("router", &self.router)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    view: Arc<AgreedView>,
+    inputs: Inputs,
+    objects: ObjectTable<ObjectState>,
+    bell: Option<Box<dyn Fn() + Send>>,
+}
+
+/// Inputs of the task since its last step.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    /// Decisions by their keys: a later one replaces an earlier one.
+    pub(crate) proposals: BTreeMap<AgreedKey, Value>,
+    pub(crate) offered: OfferedObjects,
+    /// Hashes of wanted bytes.
+    pub(crate) wanted: Vec<String>,
+    /// Own states, if they changed.
+    pub(crate) states: RouterStates,
+    pub(crate) has_new_states: bool,
+}
+
+impl AgreedHandle {
+    /// Returns the handle of a router.
+    #[must_use]
+    pub fn new(router: &str, name: &str) -> Self {
+        Self(Arc::new(HandleState {
+            router: router.to_owned(),
+            shared: Mutex::new(Shared {
+                view: Arc::default(),
+                inputs: Inputs {
+                    proposals: BTreeMap::new(),
+                    offered: BTreeMap::new(),
+                    wanted: Vec::new(),
+                    states: RouterStates::of(name),
+                    has_new_states: true,
+                },
+                objects: ObjectTable::default(),
+                bell: None,
+            }),
+            proposed: Notify::new(),
+        }))
+    }
+
+    /// Returns the id of this router.
+    #[must_use]
+    pub fn router(&self) -> &str {
+        &self.0.router
+    }
+
+    /// Calls `bell` after each change of the view.
+    pub fn on_change(&self, bell: impl Fn() + Send + 'static) {
+        self.lock().bell = Some(Box::new(bell));
+    }
+
+    /// Returns the latest view.
+    #[must_use]
+    pub fn view(&self) -> Arc<AgreedView> {
+        Arc::clone(&self.lock().view)
+    }
+
+    /// Proposes a decision. The bytes of its policies are stored before it, by their SHA-256.
+    pub fn propose(
+        &self,
+        key: AgreedKey,
+        value: Value,
+        objects: impl IntoIterator<Item = (String, Arc<Vec<u8>>)>,
+    ) {
+        let mut shared = self.lock();
+        shared.inputs.offered.extend(objects);
+        shared.inputs.proposals.insert(key, value);
+        drop(shared);
+        self.0.proposed.notify_one();
+    }
+
+    /// Records the state of an entry at this router.
+    pub fn set_state(&self, key: &AgreedKey, revision: u64, state: SubjectState) {
+        let mut shared = self.lock();
+        if shared.inputs.states.set(key, revision, state) {
+            shared.inputs.has_new_states = true;
+            drop(shared);
+            self.0.proposed.notify_one();
+        }
+    }
+
+    /// Returns bytes by their SHA-256, and fetches them if they are not here.
+    #[must_use]
+    pub fn object(&self, sha256: &str) -> ObjectState {
+        let mut shared = self.lock();
+        if let Some(found) = shared.objects.get(sha256) {
+            return found.clone();
+        }
+        shared.objects.set(sha256, ObjectState::Working);
+        shared.inputs.wanted.push(sha256.to_owned());
+        drop(shared);
+        self.0.proposed.notify_one();
+        ObjectState::Working
+    }
+
+    /// Returns the states of the entries at this router.
+    #[must_use]
+    pub fn states(&self) -> RouterStates {
+        self.lock().inputs.states.clone()
+    }
+
+    /// Returns the number of entries that this router cannot follow.
+    pub(crate) fn not_followed(&self) -> usize {
+        let shared = self.lock();
+        let states = shared.inputs.states.all();
+        states.filter(|state| state.reason().is_some()).count()
+    }
+
+    /// Waits for inputs.
+    pub(crate) async fn proposed(&self) {
+        self.0.proposed.notified().await;
+    }
+
+    /// Takes the inputs. The states stay.
+    pub(crate) fn take_inputs(&self) -> Inputs {
+        let inputs = &mut self.lock().inputs;
+        Inputs {
+            proposals: std::mem::take(&mut inputs.proposals),
+            offered: std::mem::take(&mut inputs.offered),
+            wanted: std::mem::take(&mut inputs.wanted),
+            states: inputs.states.clone(),
+            has_new_states: std::mem::take(&mut inputs.has_new_states),
+        }
+    }
+
+    /// Records fetched bytes, and rings the bell.
+    pub(crate) fn set_object(&self, sha256: &str, object: ObjectState) {
+        self.lock().objects.set(sha256, object);
+        self.ring();
+    }
+
+    /// Replaces the view, and rings the bell. Failed objects are fetched again.
+    pub(crate) fn set_view(&self, view: AgreedView) {
+        let mut shared = self.lock();
+        shared.view = Arc::new(view);
+        shared
+            .objects
+            .retain(|object| !matches!(object, ObjectState::Failed(_)));
+        drop(shared);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = &self.lock().bell {
+            bell();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

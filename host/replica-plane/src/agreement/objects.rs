@@ -1,0 +1,54 @@
+//! Bytes of policies, by their SHA-256: those that this router offers, and those that it fetches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most objects of each kind. The oldest is dropped.
+const MOST: usize = 16;
+
+/// State of bytes that this router wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectState {
+    /// They are being fetched.
+    Working,
+    /// They are here. The hash is checked.
+    Ready(Arc<Vec<u8>>),
+    /// They cannot be had, for this reason. They are fetched again when the entries change.
+    Failed(String),
+}
+
+/// Objects by their hashes, in the order of their arrival.
+#[derive(Debug)]
+pub(crate) struct ObjectTable<T>(Vec<(String, T)>);
+
+impl<T> Default for ObjectTable<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> ObjectTable<T> {
+    pub(crate) fn set(&mut self, sha256: &str, object: T) {
+        self.0.retain(|(known, _)| known != sha256);
+        self.0.push((sha256.to_owned(), object));
+        if self.0.len() > MOST {
+            self.0.remove(0);
+        }
+    }
+
+    pub(crate) fn get(&self, sha256: &str) -> Option<&T> {
+        let mut all = self.0.iter();
+        all.find(|(known, _)| known == sha256).map(|(_, object)| object)
+    }
+
+    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        self.0.retain(|(_, object)| keep(object));
+    }
+
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (&str, &mut T)> {
+        self.0.iter_mut().map(|(sha256, object)| (&**sha256, object))
+    }
+}
+
+/// Bytes to store, by their SHA-256.
+pub(crate) type OfferedObjects = BTreeMap<String, Arc<Vec<u8>>>;

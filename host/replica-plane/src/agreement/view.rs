@@ -1,0 +1,69 @@
+//! Snapshot of the agreed entries, for the rest of the router.
+
+use std::collections::BTreeMap;
+
+use agreement::{AgreedEntry, AgreedKey, RouterStates};
+
+/// Entries and states as this router knows them.
+#[derive(Debug, Clone, Default)]
+pub struct AgreedView {
+    /// Number of the snapshot.
+    pub generation: u64,
+    /// Set while the store answers and every entry is known.
+    pub is_synced: bool,
+    /// Reason for which the store is away.
+    pub problem: Option<String>,
+    pub(crate) stored: BTreeMap<AgreedKey, ViewEntry>,
+    pub(crate) proposed: BTreeMap<AgreedKey, AgreedEntry>,
+    /// States of the entries at the routers, by their ids.
+    pub states: BTreeMap<String, RouterStates>,
+}
+
+/// Entry of the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ViewEntry {
+    /// Revision of the store; 0 for a proposal that the store does not have.
+    pub revision: u64,
+    /// The entry.
+    pub entry: AgreedEntry,
+}
+
+impl AgreedView {
+    /// Returns the entry of the store.
+    #[must_use]
+    pub fn stored(&self, key: &AgreedKey) -> Option<&ViewEntry> {
+        self.stored.get(key)
+    }
+
+    /// Returns whether this router has a decision for the key that the store does not have.
+    #[must_use]
+    pub fn is_proposed(&self, key: &AgreedKey) -> bool {
+        self.proposed.contains_key(key)
+    }
+
+    /// Returns the number of own decisions that the store does not have.
+    #[must_use]
+    pub fn proposals(&self) -> usize {
+        self.proposed.len()
+    }
+
+    /// Returns the entries that this router follows: its own proposals, else those of the store.
+    pub fn followed(&self) -> impl Iterator<Item = (AgreedKey, ViewEntry)> {
+        let proposed = self.proposed.iter().map(|(key, entry)| {
+            let entry = entry.clone();
+            (key.clone(), ViewEntry { revision: 0, entry })
+        });
+        let stored = self
+            .stored
+            .iter()
+            .filter(|(key, _)| !self.proposed.contains_key(key));
+        proposed.chain(stored.map(|(key, known)| (key.clone(), known.clone())))
+    }
+
+    /// Returns the entry that this router follows.
+    #[must_use]
+    pub fn followed_one(&self, key: &AgreedKey) -> Option<&AgreedEntry> {
+        let stored = self.stored.get(key).map(|known| &known.entry);
+        self.proposed.get(key).or(stored)
+    }
+}

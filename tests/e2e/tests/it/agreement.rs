@@ -1,0 +1,270 @@
+//! Routers that agree on rollbacks, policies of routes and instances over a real `nats-server`, where one is installed.
+
+use bytes::Bytes;
+use harness::{Fleet, TestRouter, route_all, sends_to};
+use http::{Method, StatusCode};
+use nats_server::NatsSite;
+use serde_json::{Value, json};
+
+use crate::{chat, fast_fleet};
+
+/// Returns the configuration of a router of a fleet.
+fn config(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, route: &str) -> String {
+    let key = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/admin.key");
+    let workers = engines.workers_toml();
+    format!(
+        "admin-api-key = {{ file = \"{key}\" }}\n[replicas]\nservers = [\"{}\"]\nfleet = \"{fleet}\"\nname = \"{name}\"\n\
+         {workers}{route}",
+        site.url()
+    )
+}
+
+/// Starts a router with these bytes as the policy `mine`.
+async fn router(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, mine: &[u8]) -> TestRouter {
+    let first = config(site, fleet, name, engines, &route_all("round-robin"));
+    let router = TestRouter::start(&first).await.unwrap();
+    router.save_policy("mine", mine).unwrap();
+    router
+        .save_config(&config(site, fleet, name, engines, &route_all("mine")))
+        .unwrap();
+    shows_policy(&router, "it is loaded", |policy| policy["sha256"].is_string()).await;
+    harness::eventually("the route has the policy", || async {
+        !worker(&router).await.is_empty()
+    })
+    .await;
+    router
+}
+
+async fn shows_policy(router: &TestRouter, what: &str, look: impl Fn(&Value) -> bool) -> Value {
+    let found = |page: &Value| {
+        let policies = page["policies"].as_array().into_iter().flatten();
+        let mut named = policies.filter(|policy| policy["name"] == "mine");
+        named.next().cloned().unwrap_or_default()
+    };
+    let page = router.admin_shows("/admin/policies", what, |page| look(&found(page)));
+    found(&page.await)
+}
+
+/// Waits until the routers of a fleet know each other and their store.
+async fn agreed(routers: &[&TestRouter]) {
+    for router in routers {
+        router
+            .admin_shows("/admin/replicas", "it agrees with the others", |page| {
+                let others = page["others"].as_array().into_iter().flatten();
+                page["agreement"]["synced"] == true
+                    && others.filter(|other| other["state"] == "ready").count() == routers.len() - 1
+            })
+            .await;
+    }
+}
+
+/// Waits until every router follows the entries of a kind, and returns the only one.
+async fn applied(router: &TestRouter, kind: &str, routers: usize) -> Value {
+    let of_kind = |page: &Value| -> Vec<Value> {
+        let entries = page["agreement"]["entries"].as_array().into_iter().flatten();
+        entries.filter(|entry| entry["kind"] == kind).cloned().collect()
+    };
+    let page = router
+        .admin_shows("/admin/replicas", "all routers follow it", |page| {
+            let entries = of_kind(page);
+            let all = entries.iter().all(|entry| {
+                let states = entry["routers"].as_object().into_iter().flatten();
+                states.filter(|(_, state)| *state == "applied").count() == routers
+            });
+            !entries.is_empty() && all
+        })
+        .await;
+    let mut entries = of_kind(&page);
+    assert_eq!(entries.len(), 1, "{page}");
+    entries.remove(0)
+}
+
+/// Returns the worker that answers a request.
+async fn worker(router: &TestRouter) -> String {
+    let body = chat("hi", false);
+    let answer = router.client.post("/v1/chat/completions", &body).await.unwrap();
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    answer.header("x-conductor-worker").to_owned()
+}
+
+/// Calls a page for changes.
+async fn change(router: &TestRouter, path: &str, body: &Value) -> (StatusCode, Value) {
+    let headers = [("x-api-key", "secret-of-the-tests")];
+    let body = Bytes::from(body.to_string());
+    let sent = router.admin.stream(Method::POST, path, &headers, body);
+    let answer = sent.await.unwrap().whole().await.unwrap();
+    (answer.status, answer.json().unwrap())
+}
+
+fn id(page: &Value) -> Value {
+    page["own"]["router"].clone()
+}
+
+#[tokio::test]
+async fn a_rollback_is_decided_once_and_obeyed_by_all_routers_of_its_fleet_only() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let engines = fast_fleet(3).await;
+    let (good, bad) = (sends_to(0, 1).unwrap(), sends_to(1, 2).unwrap());
+    let one = router(&site, "main", "one", &engines, &good).await;
+    let two = router(&site, "main", "two", &engines, &good).await;
+    // It has never seen the good version: the others have its bytes.
+    let three = router(&site, "main", "three", &engines, &bad).await;
+    let other = router(&site, "other", "other", &engines, &bad).await;
+    for router in [&one, &two] {
+        router.save_policy("mine", &bad).unwrap();
+        shows_policy(router, "the bad version is active", |policy| policy["swaps"] == 2).await;
+    }
+    let routers = [&one, &two, &three];
+    agreed(&routers).await;
+    for router in routers {
+        assert_eq!(worker(router).await, "w1");
+    }
+
+    let (status, report) = change(&one, "/admin/policies/mine/rollback", &Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{report}");
+    for router in routers {
+        let policy = shows_policy(router, "it went back", |policy| {
+            policy["sha256"] == report["sha256"]
+        })
+        .await;
+        assert_eq!(policy["held_back"], report["held_back"], "{policy}");
+        assert_eq!(worker(router).await, "w0");
+    }
+    let entry = applied(&two, "hold", 3).await;
+    let page = one.admin("/admin/replicas").await.unwrap();
+    assert_eq!(entry["by"], id(&page), "one router decided");
+    for router in routers {
+        let accepted = router
+            .metric("conductor_replicas_agreed_accepted_total")
+            .await
+            .unwrap();
+        assert_eq!(
+            accepted,
+            Some(f64::from(u8::from(
+                id(&router.admin("/admin/replicas").await.unwrap()) == entry["by"]
+            )))
+        );
+    }
+    assert_eq!(worker(&other).await, "w1", "another fleet has nothing of it");
+    let page = other.admin("/admin/replicas").await.unwrap();
+    assert_eq!(page["agreement"]["entries"], json!([]));
+
+    let (status, report) = change(&two, "/admin/policies/mine/resume", &Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{report}");
+    for router in routers {
+        shows_policy(router, "it is resumed", |policy| {
+            policy["sha256"] == report["sha256"]
+        })
+        .await;
+        assert_eq!(worker(router).await, "w1");
+    }
+}
+
+#[tokio::test]
+async fn a_router_that_is_alone_decides_for_itself_and_the_others_follow_when_the_store_returns() {
+    let site = NatsSite::new().unwrap();
+    let Some(nats) = site.start() else { return };
+    let engines = fast_fleet(2).await;
+    let (good, bad) = (sends_to(0, 1).unwrap(), sends_to(1, 2).unwrap());
+    let one = router(&site, "main", "one", &engines, &good).await;
+    let two = router(&site, "main", "two", &engines, &bad).await;
+    one.save_policy("mine", &bad).unwrap();
+    shows_policy(&one, "the bad version is active", |policy| policy["swaps"] == 2).await;
+    agreed(&[&one, &two]).await;
+    drop(nats);
+    let page = one
+        .admin_shows("/admin/replicas", "the store is away", |page| {
+            page["agreement"]["synced"] == false
+        })
+        .await;
+    assert!(page["agreement"]["problem"].is_string(), "{page}");
+    let (status, report) = change(&one, "/admin/policies/mine/rollback", &Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{report}");
+    assert_eq!(
+        (worker(&one).await, worker(&two).await),
+        ("w0".to_owned(), "w1".to_owned())
+    );
+    one.admin_shows("/admin/replicas", "the decision waits", |page| {
+        page["agreement"]["proposals"] == 1
+    })
+    .await;
+    let _nats = site.start();
+    applied(&one, "hold", 2).await;
+    shows_policy(&two, "it went back", |policy| {
+        policy["sha256"] == report["sha256"]
+    })
+    .await;
+    assert_eq!(worker(&two).await, "w0");
+}
+
+#[tokio::test]
+async fn a_canary_and_its_promotion_are_taken_by_all_routers_or_by_none() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let engines = fast_fleet(2).await;
+    let mine = sends_to(0, 1).unwrap();
+    let one = router(&site, "main", "one", &engines, &mine).await;
+    let two = router(&site, "main", "two", &engines, &mine).await;
+    let three = router(&site, "main", "three", &engines, &mine).await;
+    one.save_policy("new", &sends_to(1, 1).unwrap()).unwrap();
+    let routers = [&one, &two, &three];
+    agreed(&routers).await;
+    let half = json!({ "percent": 50 });
+    let (status, answer) = change(&one, "/admin/policies/new/canary", &half).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    applied(&one, "route", 3).await;
+    for router in routers {
+        let page = router.admin("/admin/policies").await.unwrap();
+        assert_eq!(page["routes"][0]["canaries"], json!({ "new": 0.5 }), "{page}");
+        assert!(router.path("policies/new.wasm").is_file());
+    }
+    // Another router makes the promotion.
+    let (status, answer) = change(&two, "/admin/policies/new/promote", &json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    applied(&three, "route", 3).await;
+    for router in routers {
+        assert_eq!(worker(router).await, "w1");
+    }
+
+    // A router whose file has another route keeps the others from a change, and is named.
+    let other_route = route_all("least-request");
+    let toml = config(&site, "main", "stray", &engines, &other_route);
+    let stray = TestRouter::start(&toml).await.unwrap();
+    agreed(&[&one, &two, &three, &stray]).await;
+    let (status, answer) = change(&one, "/admin/policies/new/retract", &json!({})).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+    assert_eq!(answer["error"]["code"], "fleet_not_ready");
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("`stray`"), "{message}");
+    for router in routers {
+        assert_eq!(worker(router).await, "w1");
+    }
+}
+
+#[tokio::test]
+async fn an_instance_that_one_router_adds_drains_or_removes_is_so_at_all() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let (engines, more) = (fast_fleet(1).await, fast_fleet(1).await);
+    let mine = sends_to(0, 1).unwrap();
+    let one = router(&site, "main", "one", &engines, &mine).await;
+    let two = router(&site, "main", "two", &engines, &mine).await;
+    agreed(&[&one, &two]).await;
+    let instance = more.engines[0].url();
+    let added = json!({ "type": "mixed", "instance": instance, "name": "extra" });
+    let (status, answer) = change(&one, "/instances/add", &added).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let extra = |page: &Value| -> Option<Value> {
+        let workers = page["pools"][0]["workers"].as_array()?;
+        workers.iter().find(|worker| worker["name"] == "extra").cloned()
+    };
+    two.admin_shows("/status", "the instance is there", |page| extra(page).is_some())
+        .await;
+    let removed = json!({ "instance": instance });
+    let (status, answer) = change(&two, "/instances/remove", &removed).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    one.admin_shows("/status", "the instance is gone", |page| extra(page).is_none())
+        .await;
+    applied(&one, "instance", 2).await;
+}
