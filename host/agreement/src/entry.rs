@@ -27,13 +27,13 @@ pub struct AgreedEntry {
 /// Error of an entry that cannot be used.
 #[derive(Debug, Error)]
 pub enum EntryError {
-    /// It is too long.
+    /// Too many bytes.
     #[error("the entry has {0} bytes, more than {MOST_ENTRY_BYTES}")]
     TooLong(usize),
-    /// It cannot be read.
+    /// Invalid JSON.
     #[error("the entry cannot be read")]
     Json(#[from] serde_json::Error),
-    /// It is of another version.
+    /// Another version of the format.
     #[error("the entry has the version {0}, and this router reads {VERSION}")]
     Version(u32),
 }

@@ -32,9 +32,9 @@ struct Proposal {
 /// Progress of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// It is to be written.
+    /// Not written yet.
     Waiting,
-    /// It is being written.
+    /// Sent to the store.
     Sent,
     /// The store has another revision, which the watch is about to deliver.
     Refused,

@@ -17,6 +17,7 @@ mod loading;
 #[cfg(test)]
 mod loading_tests;
 mod origin;
+mod policy_commit;
 mod prepared;
 mod report;
 mod rollbacks;
@@ -36,7 +37,6 @@ use std::time::Duration;
 use observability::error_chain;
 use policy_runtime::PolicyEngine;
 use routing::PolicyVersions;
-use tracing::{error, info, warn};
 
 use self::attempts::LoadAttempts;
 use self::component::{ComponentBytes, Digest, builtin_bytes};
@@ -49,6 +49,7 @@ pub use self::listening::ListeningReport;
 pub use self::loading::Loader;
 use self::loading::{LoadFinished, LoadJob, LoadOrder, Loading};
 pub use self::origin::ComponentOrigin;
+pub use self::policy_commit::{PolicyCommit, SwappedPolicy};
 pub use self::prepared::{Outcome, Prepared, PreparedPolicy};
 pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
 pub use self::saved_rollback::VersionIdentity;
@@ -59,8 +60,6 @@ use crate::memory::{FleetView, PolicyMemory, StateFolder};
 
 /// Pause before the next look at a half-written file.
 const RETRY: Duration = Duration::from_millis(100);
-/// Time of a decision over 256 candidates above which a policy delays the requests of its thread.
-const SLOW: Duration = Duration::from_micros(100);
 
 /// The library. Owned by the one thread that reloads. A start compiles on its thread; after
 /// [`PolicyLibrary::load_behind`] nothing does.
@@ -256,8 +255,7 @@ impl PolicyLibrary {
 
     /// Keeps the result of an attempt. Its bytes are kept only if a rollback to it can be saved.
     fn finish(&mut self, mut finished: LoadFinished) {
-        let keeps = self.keeps_bytes || self.memory.folder().is_some();
-        if finished.result.is_err() || !keeps {
+        if finished.result.is_err() || !(self.keeps_bytes || self.memory.folder().is_some()) {
             finished.bytes = None;
         }
         self.attempts.add(finished);
@@ -455,53 +453,5 @@ impl PolicyLibrary {
     #[must_use]
     pub fn report(&self) -> Vec<PolicyReport> {
         self.entries.values().map(PolicyReport::of).collect()
-    }
-}
-
-/// Policy with a new active version.
-#[derive(Debug)]
-pub struct SwappedPolicy {
-    /// Name of the policy.
-    pub policy: String,
-    version: Arc<str>,
-    decided_256_in: Duration,
-}
-
-/// Changes of a commit.
-#[derive(Debug, Default)]
-pub struct PolicyCommit {
-    /// Policies with a new active version.
-    pub swapped: Vec<SwappedPolicy>,
-    /// Policies whose newest bytes were refused, with the reason, each reported once.
-    pub failed: Vec<(String, Arc<PolicyProblem>)>,
-}
-
-impl PolicyCommit {
-    /// Logs the new versions and the refused ones.
-    pub fn log(&self) {
-        for SwappedPolicy {
-            policy,
-            version,
-            decided_256_in,
-        } in &self.swapped
-        {
-            info!(policy, version = &**version, "policy version activated");
-            if *decided_256_in > SLOW {
-                warn!(
-                    policy,
-                    version = &**version,
-                    took = ?decided_256_in,
-                    "a decision over 256 candidates took this policy longer than {SLOW:?} when it was loaded: it delays every \
-                     request on its thread"
-                );
-            }
-        }
-        for (policy, problem) in &self.failed {
-            error!(
-                policy,
-                error = error_chain(&**problem),
-                "policy refused; its last good version, if any, stays"
-            );
-        }
     }
 }

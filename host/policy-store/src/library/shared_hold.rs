@@ -28,9 +28,9 @@ pub struct SharedHold {
 /// State of a shared rollback at this router.
 #[derive(Debug)]
 pub enum HoldState {
-    /// It is obeyed already.
+    /// Obeyed already.
     Applied,
-    /// It is obeyed now: routes are to be built again.
+    /// Obeyed now: routes are to be built again.
     Changed,
     /// The file is to be read again: the rollback ended.
     Resumed,
@@ -40,7 +40,7 @@ pub enum HoldState {
     Loading,
     /// The policy is not one of this router.
     Unknown,
-    /// It cannot be obeyed.
+    /// Not to be obeyed, for this reason.
     Refused(Arc<PolicyProblem>),
 }
 
@@ -82,12 +82,12 @@ impl PolicyLibrary {
         if !entry.active().is_some_and(is_held) {
             return HoldState::Applied;
         }
-        let wanted = match self.wanted_then(hold) {
-            Ok(wanted) => wanted,
+        let (wanted, digest) = match self.wanted_then(hold) {
+            Ok(found) => found,
             Err(state) => return state,
         };
-        let found = self.found_then(hold, wanted, bytes);
-        // A version before it that nobody rolled back, where the one to go back to cannot be had.
+        let found = self.found_then(hold, wanted, digest, bytes);
+        // A version before it that is not rolled back, where the one to go back to cannot be had.
         let entry = self.entries.get(&hold.policy);
         let other = entry.and_then(|entry| entry.chain.iter().find(|version| !is_held(version)));
         if let (HoldState::Refused(_), Some(other)) = (&found, other.cloned()) {
@@ -120,7 +120,8 @@ impl PolicyLibrary {
     fn found_then(
         &mut self,
         hold: &SharedHold,
-        (wanted, digest): (WantedPolicy, Digest),
+        wanted: WantedPolicy,
+        digest: Digest,
         bytes: Option<&[u8]>,
     ) -> HoldState {
         let entry = self.entries.get(&hold.policy);

@@ -163,13 +163,15 @@ impl AgreedHandle {
         self.ring();
     }
 
-    /// Replaces the view, and rings the bell. Failed objects are fetched again.
+    /// Replaces the view, and rings the bell. Failed objects are fetched again if the entries changed.
     pub(crate) fn set_view(&self, view: AgreedView) {
         let mut shared = self.lock();
+        if shared.view.stored != view.stored || shared.view.is_synced != view.is_synced {
+            shared
+                .objects
+                .retain(|object| !matches!(object, ObjectState::Failed(_)));
+        }
         shared.view = Arc::new(view);
-        shared
-            .objects
-            .retain(|object| !matches!(object, ObjectState::Failed(_)));
         drop(shared);
         self.ring();
     }

@@ -88,7 +88,7 @@ impl<T: TrialSource> AgreementTask<T> {
                     Some(changed) => changed,
                     None => return,
                 },
-                () = self.parts.handle.proposed() => true,
+                () = self.parts.handle.proposed() => false,
                 _ = beat.tick() => {
                     is_beat = true;
                     false
@@ -123,7 +123,8 @@ impl<T: TrialSource> AgreementTask<T> {
                 Ok(entry) => self.agreement.learned(key, KnownEntry { revision, entry }),
                 Err(error) => {
                     self.parts.metrics.refused();
-                    warn!(%key, revision, %error, "an agreed entry is left out");
+                    let error = &error as &dyn std::error::Error;
+                    warn!(%key, revision, error, "an agreed entry is left out");
                 }
             },
             StoreEvent::Report { key, bytes } => self.reported(&key, &bytes),
@@ -219,7 +220,8 @@ impl<T: TrialSource> AgreementTask<T> {
             match store.put_object(sha256, Arc::clone(&object.bytes)).await {
                 Ok(()) => object.is_stored = true,
                 Err(error) => {
-                    warn!(sha256, %error, "a decision waits until its policy is stored");
+                    let error = &error as &dyn std::error::Error;
+                    warn!(sha256, error, "a decision waits until its policy is stored");
                     return false;
                 }
             }
@@ -237,7 +239,8 @@ impl<T: TrialSource> AgreementTask<T> {
                     info!(key = %write.key, "another router decided first: this router follows it");
                 }
                 WriteOutcome::Unknown(error) => {
-                    warn!(key = %write.key, %error, "a decision is not agreed yet; it is sent again");
+                    let error = error as &dyn std::error::Error;
+                    warn!(key = %write.key, error, "a decision is not agreed yet; it is sent again");
                     return changed;
                 }
             }

@@ -1,4 +1,4 @@
-//! Instances that were changed over HTTP: proposed by the router that was asked, applied by the others.
+//! Instances that were changed over HTTP: proposed by one router, applied by the others.
 
 use agreement::{AgreedKey, AgreedKind, SubjectState};
 use replica_plane::ViewEntry;

@@ -26,7 +26,7 @@ pub(super) struct RouteStaging {
 }
 
 /// Progress of a change over the routers.
-enum Progress {
+enum StagingProgress {
     Waiting,
     Ready,
     Refused(String),
@@ -36,7 +36,7 @@ type Answer = Result<Option<RouteAnswer>, RefusedRouteChange>;
 
 impl AgreedFollower {
     /// Returns the progress of the routers that must stage a change, at this revision.
-    fn progress(&self, view: &AgreedView, key: &AgreedKey, revision: u64) -> Progress {
+    fn progress(&self, view: &AgreedView, key: &AgreedKey, revision: u64) -> StagingProgress {
         let report = self.reports.get();
         let others = report.iter().flat_map(|report| &report.others);
         let live = others.filter(|other| matches!(other.state, "ready" | "starting"));
@@ -57,21 +57,21 @@ impl AgreedFollower {
                 Some((_, SubjectState::Staged | SubjectState::Applied)) => {}
                 Some((_, state)) if state.reason().is_some() => {
                     let why = state.reason().unwrap_or_default();
-                    return Progress::Refused(format!("router `{name}` cannot stage it: {why}"));
+                    return StagingProgress::Refused(format!("router `{name}` cannot stage it: {why}"));
                 }
                 _ => missing.push(name),
             }
         }
         if missing.is_empty() {
-            Progress::Ready
+            StagingProgress::Ready
         } else if self
             .staging
             .as_ref()
             .is_some_and(|staging| staging.since.elapsed() > DEADLINE)
         {
-            Progress::Refused(format!("not staged in {DEADLINE:?} by {}", missing.join(", ")))
+            StagingProgress::Refused(format!("not staged in {DEADLINE:?} by {}", missing.join(", ")))
         } else {
-            Progress::Waiting
+            StagingProgress::Waiting
         }
     }
 }
@@ -126,11 +126,11 @@ impl Reloader {
         };
         staging = taken;
         match progress {
-            Progress::Waiting => {
+            StagingProgress::Waiting => {
                 agreed.staging = Some(staging);
                 Ok(None)
             }
-            Progress::Ready => {
+            StagingProgress::Ready => {
                 if let Some(staged) = staging.decision.staged.take() {
                     staging.decision.active = staged;
                 }
@@ -140,7 +140,7 @@ impl Reloader {
                 agreed.staging = Some(staging);
                 Ok(None)
             }
-            Progress::Refused(why) => {
+            StagingProgress::Refused(why) => {
                 staging.decision.staged = None;
                 staging.decision.active = staging.before;
                 let value = json!(staging.decision);
