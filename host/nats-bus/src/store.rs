@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +23,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 const OBJECT: Duration = Duration::from_secs(20);
 /// Most bytes of an object.
 const MOST_OBJECT: usize = 64 << 20;
+/// Pause between two looks at the state of the connection.
+const LOOK: Duration = Duration::from_millis(100);
 /// Pause after a failed attempt to open the buckets.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -112,8 +113,9 @@ impl NatsStore {
             OpenState::Waiting(at) => {
                 tokio::time::sleep_until(*at).await;
                 if client.connection_state() != async_nats::connection::State::Connected {
-                    // The event of the connection comes.
-                    pending::<()>().await;
+                    // Its event may have come before its state.
+                    *state = OpenState::Waiting(Instant::now() + LOOK);
+                    return Advance::Nothing;
                 }
                 let opening = Buckets::open(client.clone(), fleet.to_owned(), copies);
                 *state = OpenState::Opening(Box::pin(opening));
