@@ -18,6 +18,9 @@ use crate::trace::Recording;
 
 /// Prompts that found their worker idle, from which on nothing else is looked at.
 const ENOUGH: usize = 30;
+/// Least share of the prompts that these are. The first few of a busy recording are not like the others: their prefixes
+/// are cached nowhere yet.
+const ENOUGH_SHARE: f64 = 0.05;
 /// Least measured times that anything is fitted to.
 const LEAST: usize = 10;
 
@@ -97,7 +100,8 @@ impl Fit {
             .map(|worker| WorkerAnswers::of(recording, worker))
             .collect();
         let idle: Vec<MeasuredStep> = by_worker.iter().flat_map(|prompts| idle(prompts)).collect();
-        let fitted = if idle.len() >= ENOUGH {
+        let share = idle.len() as f64 / recording.trace.requests.len() as f64;
+        let fitted = if idle.len() >= ENOUGH && share >= ENOUGH_SHARE {
             FittedCosts::of_idle(&idle, &answers)
         } else {
             let workers = by_worker.iter().zip(&answers);
