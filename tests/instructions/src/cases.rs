@@ -56,13 +56,13 @@ pub(crate) const CASES: &[Case] = &[
         20,
         |times| looked_up(4, times),
     ),
-    case("lookup-8k-256", "the same on 256 workers", 20, |times| {
+    case("lookup-8k-256", "the same on 256 workers", 1_000, |times| {
         looked_up(256, times)
     }),
     case(
         "lookup-miss-256",
         "the same with a prompt that no worker holds",
-        50,
+        1_000,
         |times| missed(256, times),
     ),
     case("apply-8", "eight blocks stored and removed", 100, applied),

@@ -1,6 +1,9 @@
 //! Cases of a whole request: client, router and engine on one thread over the loopback interface, with a native policy.
 //! The kernel's work is not counted.
-#![expect(clippy::disallowed_methods, reason = "the tasks end with the runtime of their case")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tasks end with the runtime of their case"
+)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
