@@ -218,6 +218,7 @@ impl DrawnState {
                 prompt_tokens: BLOCK * blocks.len() as u32,
                 output_tokens: 10,
                 blocks: blocks.into(),
+                grown_blocks: Box::default(),
                 session: None,
                 tenant: None,
             },
