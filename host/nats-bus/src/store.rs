@@ -23,6 +23,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 const OBJECT: Duration = Duration::from_secs(20);
 /// Most bytes of an object.
 const MOST_OBJECT: usize = 64 << 20;
+/// Longest wait until all buckets are open: an answer may be lost with a connection.
+const OPEN: Duration = Duration::from_secs(5);
 /// Pause between two looks at the state of the connection.
 const LOOK: Duration = Duration::from_millis(100);
 /// Pause after a failed attempt to open the buckets.
@@ -118,6 +120,10 @@ impl NatsStore {
                     return Advance::Nothing;
                 }
                 let opening = Buckets::open(client.clone(), fleet.to_owned(), copies);
+                let opening = async move {
+                    let opened = timeout(OPEN, opening).await;
+                    opened.unwrap_or_else(|_| Err(no_answer("open the buckets of JetStream")))
+                };
                 *state = OpenState::Opening(Box::pin(opening));
                 Advance::Nothing
             }
