@@ -30,6 +30,12 @@ ABSENT = {
     "conductor_policy_event_faults_total": "no policy of the rig listens to events",
     "conductor_policy_ticks_total": "no policy of the rig has ticks",
     "conductor_worker_cost_transfer_error_ratio": "the engines of the rig transfer no KV cache, so the error is unknown",
+    **{f"conductor_replicas_{what}": "the rig has one router, without [replicas]"
+       for what in ("connected", "live", "silent", "delay_seconds", "sent_messages_total", "received_messages_total",
+                    "missing_messages_total", "dropped_messages_total", "agreement_synced", "agreed_entries",
+                    "agreed_proposals", "agreed_not_followed", "agreed_accepted_total", "agreed_superseded_total",
+                    "agreed_restored_total", "agreed_refused_total", "refused_messages_total", "expired_total",
+                    "limit_divisor", "sent_bytes_total", "received_bytes_total")},
 }
 
 def substitute(expr):

@@ -12,6 +12,8 @@ const ALERTS: &str = "config/deploy/prometheus/alerts.yml";
 const ALERT_TESTS: &str = "config/deploy/prometheus/tests/alerts_test.yml";
 const RUNBOOK: &str = "host/docs/operation/alerts.md";
 const REFERENCE: &str = "host/docs/operation/metrics.md";
+/// Page of the metrics between routers.
+const REPLICAS: &str = "host/docs/operation/replicas.md";
 
 /// Columns of Grafana's grid.
 const COLUMNS: u64 = 24;
@@ -55,8 +57,16 @@ fn documented() -> BTreeSet<String> {
     let (current, _) = reference
         .split_once("## Deprecated names")
         .expect("deprecated names have a section");
+    let replicas = read(REPLICAS);
+    let of_replicas = replicas
+        .split('`')
+        .filter(|code| code.starts_with("conductor_replicas_"));
     let mut families = BTreeSet::new();
-    for code in current.split('`').filter(|code| code.starts_with("conductor_")) {
+    for code in current
+        .split('`')
+        .chain(of_replicas)
+        .filter(|code| code.starts_with("conductor_"))
+    {
         let (name, labels) = code.split_once('{').unwrap_or((code, ""));
         if name.ends_with('_') {
             for part in labels.trim_end_matches('}').split(',') {
@@ -114,7 +124,10 @@ fn rules_alerts_and_boards_read_documented_metrics_only() {
         }
     }
     assert!(checked > 300, "{checked} names were found");
-    assert!(unknown.is_empty(), "not in {REFERENCE} or {RULES}: {unknown:#?}");
+    assert!(
+        unknown.is_empty(),
+        "not in {REFERENCE}, {REPLICAS} or {RULES}: {unknown:#?}"
+    );
 }
 
 #[test]
