@@ -12,11 +12,14 @@ use async_nats::jetstream::object_store::{self, ObjectStore};
 use async_nats::jetstream::stream::{self, DiscardPolicy, StorageType};
 use async_nats::jetstream::{ContextBuilder, Message};
 use futures_util::StreamExt as _;
+use tokio::time::{Instant, sleep_until};
 
 use crate::store::failed;
 
 /// Longest wait for one answer of JetStream.
 const ANSWER: Duration = Duration::from_secs(2);
+/// Longest time until all values of the beginning are delivered: a message may be lost with a connection.
+const SYNC: Duration = Duration::from_secs(10);
 /// Age at which reports of routers end.
 const REPORT_AGE: Duration = Duration::from_hours(24);
 /// Most bytes of all agreed entries, of all reports, and of all objects.
@@ -39,6 +42,8 @@ pub(crate) struct OpenStore {
     agreed: Watch,
     reports: Watch,
     is_synced: bool,
+    /// Time by which all values of the beginning must be delivered.
+    deadline: Instant,
 }
 
 /// Watch over a bucket: its last values, then changes.
@@ -94,6 +99,7 @@ impl Buckets {
             reports: Watch::start(&buckets.reports, &client).await?,
             buckets,
             is_synced: false,
+            deadline: Instant::now() + SYNC,
         })
     }
 }
@@ -165,8 +171,12 @@ impl OpenStore {
             self.is_synced = true;
             return Watched::Event(StoreEvent::Synced);
         }
+        let (is_synced, deadline) = (self.is_synced, self.deadline);
         tokio::select! {
             biased;
+            () = sleep_until(deadline), if !is_synced => {
+                Watched::Ended("the entries were not delivered in time".to_owned())
+            }
             message = self.agreed.messages.next() => match self.agreed.read(message) {
                 Ok(Some((key, revision, bytes))) => AgreedKey::parse(&key).map_or(Watched::Ignored, |key| {
                     Watched::Event(StoreEvent::Entry { key, revision, bytes })

@@ -140,23 +140,23 @@ async fn connected(routers: &Routers) -> Result<()> {
 /// Returns the time until every router knows so many requests.
 async fn known(routers: &Routers, requests: u64) -> Option<Duration> {
     let start = Instant::now();
+    let mut last = Vec::new();
     while start.elapsed() < PATIENCE {
-        let mut all = true;
+        let mut found = Vec::new();
         for router in &routers.0 {
-            all &= router.known_requests().await.is_ok_and(|known| known == requests);
+            found.push(router.known_requests().await.ok());
         }
-        if all {
+        if found.iter().all(|known| *known == Some(requests)) {
             return Some(start.elapsed());
         }
+        if found != last {
+            eprintln!(
+                "after {:?} the routers know {found:?} of {requests} requests",
+                start.elapsed()
+            );
+            last = found;
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    for router in &routers.0 {
-        let page = router.page("/admin/replicas").await;
-        eprintln!(
-            "{} knows {:?} of {requests} requests: {page:?}",
-            router.address,
-            router.known_requests().await
-        );
     }
     None
 }
