@@ -1,4 +1,9 @@
 //! Views of several routers over one store that is away, late, or loses its entries: they agree in the end.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test's own functions fail by panicking too"
+)]
 
 use std::collections::BTreeMap;
 

@@ -214,6 +214,7 @@ struct Router {
     handle: AgreedHandle,
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
 fn router(store: &MemoryStore, id: &str, stop: &CancellationToken) -> Router {
     let (trial, handle) = (Trial::new(), AgreedHandle::new(id, id));
     let task = AgreementTask::new(AgreementParts {
