@@ -19,7 +19,7 @@ struct ProxyLine {
     fleet: FleetArgs,
 }
 
-/// Runs `conductor import`: prints the TOML, and on standard error what is left out.
+/// Runs `conductor import`: prints the TOML, and the omitted flags on standard error.
 ///
 /// # Errors
 /// If the file cannot be read, or the words are not of that router.

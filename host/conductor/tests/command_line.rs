@@ -192,7 +192,7 @@ async fn init_writes_a_file_for_its_workers_that_the_check_accepts() {
     );
 }
 
-/// Runs `conductor import` with words, and checks what it prints. Returns the TOML and the warnings.
+/// Runs `conductor import` with words, and checks its output. Returns the TOML and the warnings.
 #[track_caller]
 fn imported(folder: &TempDir, words: &[&str]) -> (String, String) {
     let run = conductor(folder.path(), &[&["import", "--from"], words].concat());

@@ -55,7 +55,7 @@ fn command(log: &Path) -> Vec<String> {
 fn workload(seed: u64, workers: u16, load: f64, cost: &CostModel) -> Workload {
     let (turns, system_tokens, user_tokens, answer_tokens) = (4, 2_000, 600, 32_u32);
     let turn_tokens = user_tokens + answer_tokens as usize;
-    // The turn in the middle: what was said before is cached.
+    // The turn in the middle: its earlier messages are cached.
     let begin = system_tokens + turn_tokens * (turns - 1) / 2;
     let prompt_ms = cost.prefill_ms(begin, begin + user_tokens, true);
     let request_ms = prompt_ms + cost.decode_ms(answer_tokens as usize);

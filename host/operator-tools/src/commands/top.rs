@@ -275,8 +275,8 @@ mod tests {
         json!({ "pool": "chat", "name": name, "role": "mixed", "state": "ok", "draining": false, "in_flight": in_flight })
     }
 
-    #[test]
-    fn partial_events_change_the_picture_of_the_full_one() {
+    /// Returns a router's fleet after a full event with two workers.
+    fn fleet_of_two() -> RouterFleet {
         let mut fleet = RouterFleet {
             router: "http://a:1".to_owned(),
             ..RouterFleet::default()
@@ -286,6 +286,12 @@ mod tests {
             "pools": [{ "name": "chat", "rates": { "requests_per_s": 3.0, "in_flight": 3 } }],
         });
         fleet.take(event("fleet", full));
+        fleet
+    }
+
+    #[test]
+    fn partial_events_change_the_picture_of_the_full_one() {
+        let mut fleet = fleet_of_two();
         let part = json!({
             "full": false, "ready": true, "generation": 2, "gone": ["chat/w0"], "workers": [worker("w2", 9)],
             "pools": [],
@@ -297,15 +303,7 @@ mod tests {
 
     #[test]
     fn the_busiest_worker_is_the_first_and_a_lost_router_is_named() {
-        let mut fleet = RouterFleet {
-            router: "http://a:1".to_owned(),
-            ..RouterFleet::default()
-        };
-        let full = json!({
-            "full": true, "ready": true, "generation": 2, "gone": [], "workers": [worker("w0", 1), worker("w1", 2)],
-            "pools": [{ "name": "chat", "rates": { "requests_per_s": 3.0, "in_flight": 3 } }],
-        });
-        fleet.take(event("fleet", full));
+        let mut fleet = fleet_of_two();
         let changes: Vec<Value> = (0..9)
             .map(|at| json!({ "at": at, "kind": "worker-drained", "summary": format!("change {at}") }))
             .collect();

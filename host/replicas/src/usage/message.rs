@@ -1,9 +1,9 @@
 //! Message with a router's usage: the counters and gauges that changed, or that others may have missed.
 //!
-//! Little endian: version u8, router u64, sequence u64, milliseconds of the sender's monotonic clock u64; the groups (count,
-//! then the group's hash u64 and its rows). A row has its name's hash u64, and one number: 0 for a gauge, more for a counter
-//! (1 and the distance back to the message that had it first). Then follow the gauge's value, or the counter's total and level.
-//! All counts and values are variable-length.
+//! Little endian: version u8, router u64, sequence u64, milliseconds of the sender's monotonic clock u64; the groups
+//! (count, then the group's hash u64 and its rows). A row has its name's hash u64, and one number: 0 for a gauge, more
+//! for a counter (1 and the distance back to the message that had it first). Then follow the gauge's value, or the
+//! counter's total and level. All counts and values are variable-length.
 
 use super::UsageKey;
 use crate::id::RouterId;

@@ -63,7 +63,7 @@ struct BusEnd {
 enum BusEvent {
     /// A router publishes what changed.
     Publish(usize),
-    /// A router publishes, and ages what it knows of the others.
+    /// A router publishes, and ages the loads of the others.
     Beat(usize),
     /// A message with loads arrives at a router.
     Arrive(usize),

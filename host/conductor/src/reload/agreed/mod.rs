@@ -1,6 +1,6 @@
 //! Decisions of the fleet: applied on the reload thread, the only writer, and proposed by it.
 //!
-//! Each look compares the entries that the store has with what is active, so an entry that could not be followed is
+//! Each look compares the store's entries with the active state, so an entry that could not be followed is
 //! tried again when its cause ends. The thread never waits for the store.
 
 mod holds;
