@@ -134,6 +134,7 @@ fn request_number<V: PlacementView>(
         RequestFeature::HoldLeftMs if is_held || view.queued() < view.queue_limit() => {
             millis(view.hold_left())
         }
+        RequestFeature::TtftTargetMs => values.ttft_target.map_or(f64::NAN, millis),
         RequestFeature::PoolQueued => view.queued().saturating_sub(is_held.into()) as f64,
         RequestFeature::PoolWorkers => view.serving_workers() as f64,
         RequestFeature::PrefixKey(tokens) => view.prefix_key(tokens).map_or(f64::NAN, hash_number),

@@ -72,7 +72,7 @@ pub struct RequestIdentity {
     pub session: Option<u64>,
 }
 
-/// Values that a request states. They stay the same over all decisions about it.
+/// Values that a request or its route states. They stay the same over all decisions about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestValues {
     /// Length of the prompt in tokens, where it is known.
@@ -87,6 +87,8 @@ pub struct RequestValues {
     pub priority: Option<i64>,
     /// Set if the answer is streamed.
     pub stream: bool,
+    /// Target time from the arrival to the first token.
+    pub ttft_target: Option<Duration>,
 }
 
 /// The request.

@@ -26,8 +26,6 @@ pub(crate) struct Queue {
     left_ms: RequestNumber,
     tried: RequestNumber,
     pub(crate) times: TimeColumns,
-    /// Target of the first token, in milliseconds.
-    target_ms: f64,
     /// True if a request that would miss its target is refused.
     refuses: bool,
     /// Limit of the predicted time between tokens, in milliseconds; infinite if there is none.
@@ -86,19 +84,17 @@ impl Queue {
     pub(crate) fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let target_s = params
             .unit("seconds")
-            .about("Target of the first token: within it short prompts go first, and no request misses it for a shorter one.")
+            .about("Target of the first token where neither the route nor the pool has a `ttft-target`: within it short prompts go first, and no request misses it for a shorter one.")
             .number("first-token-within-s", 30.0, 0.001..=86_400.0);
         let between_ms = params
             .unit("milliseconds")
             .about("Maximum predicted time between tokens: above it a request waits, and is refused when it is late; 0: no limit.")
             .number("token-within-ms", 0.0, 0.0..=1_000_000.0);
-        let target_ms = target_s * 1e3;
         Self {
             queued: plan.request("pool.queued"),
             left_ms: plan.request("request.hold-left-ms"),
             tried: plan.request("request.tried"),
-            times: TimeColumns::new(plan, target_ms),
-            target_ms,
+            times: TimeColumns::new(plan, target_s * 1e3),
             refuses: params
                 .about("Refusal (429 with Retry-After) of requests that would miss the target, before any work is done for them; false: they keep their place.")
                 .flag("refuse-late", true),
@@ -133,7 +129,8 @@ impl Queue {
             return Some(refusal(1_000.0, "the answer would be too slow"));
         }
         let ahead_ms = AHEAD_FACTOR * request.held * self.times.token_ms(row);
-        let late_ms = ahead_ms - self.times.slack_ms(call, row, *uncached) - self.grace_ms(row, *uncached);
+        let late_ms =
+            ahead_ms - self.times.slack_ms(call, row, *uncached) - self.grace_ms(call, row, *uncached);
         (late_ms > 0.0).then(|| refusal(late_ms, "the first token would come too late"))
     }
 
@@ -162,9 +159,9 @@ impl Queue {
     }
 
     /// Returns the time by which a prompt that is long by itself may miss the target, in milliseconds.
-    fn grace_ms(&self, row: &Row<'_>, uncached: f64) -> f64 {
+    fn grace_ms(&self, call: &Call<'_>, row: &Row<'_>, uncached: f64) -> f64 {
         let long_ms = LONG_PROMPT * self.times.prefill_ms(row, uncached);
-        (long_ms - self.target_ms).max(0.0)
+        (long_ms - self.times.target_ms(call)).max(0.0)
     }
 }
 

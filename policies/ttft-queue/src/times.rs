@@ -17,6 +17,8 @@ const STEPS_AHEAD: f64 = 3.0;
 #[derive(Debug)]
 pub(crate) struct TimeColumns {
     waited_ms: RequestNumber,
+    /// Target of the request's route or pool.
+    route_target_ms: RequestNumber,
     weight: Column,
     queued: Column,
     token_ms: Column,
@@ -24,14 +26,15 @@ pub(crate) struct TimeColumns {
     request_ms: Column,
     tbt_ms: Column,
     decoding: Column,
-    /// Target of the first token, in milliseconds.
-    target_ms: f64,
+    /// Target of the first token where the request has none, in milliseconds.
+    usual_target_ms: f64,
 }
 
 impl TimeColumns {
-    pub(crate) fn new(plan: &mut Plan, target_ms: f64) -> Self {
+    pub(crate) fn new(plan: &mut Plan, usual_target_ms: f64) -> Self {
         Self {
             waited_ms: plan.request("request.waited-ms"),
+            route_target_ms: plan.request("request.ttft-target-ms"),
             weight: plan.column("worker.weight"),
             queued: plan.column("load.prefill-tokens"),
             token_ms: plan.column("cost.token-ms"),
@@ -39,7 +42,7 @@ impl TimeColumns {
             request_ms: plan.column("cost.request-ms"),
             tbt_ms: plan.column("cost.tbt-ms"),
             decoding: plan.column("load.decoding"),
-            target_ms,
+            usual_target_ms,
         }
     }
 
@@ -47,7 +50,12 @@ impl TimeColumns {
     /// and its own.
     pub(crate) fn slack_ms(&self, call: &Call<'_>, row: &Row<'_>, uncached: f64) -> f64 {
         let waited_ms = call.number(self.waited_ms).known_or(0.0);
-        self.target_ms - waited_ms - self.queued_ms(row) - self.prefill_ms(row, uncached)
+        self.target_ms(call) - waited_ms - self.queued_ms(row) - self.prefill_ms(row, uncached)
+    }
+
+    /// Returns the target of a request's first token.
+    pub(crate) fn target_ms(&self, call: &Call<'_>) -> f64 {
+        call.number(self.route_target_ms).known_or(self.usual_target_ms)
     }
 
     /// Returns true if the router has measured the worker, so that its times are no guess.

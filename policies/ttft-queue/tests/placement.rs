@@ -276,6 +276,19 @@ fn a_late_request_is_refused_unless_that_is_disabled() {
 }
 
 #[test]
+fn the_target_of_the_route_replaces_the_one_of_the_policy() {
+    let policy = policy("{}");
+    let mut fleet = fleet(["a"], 10_000.0);
+    busy(&mut fleet, "a", 100_000.0);
+    fleet.set("a", "cost.token-ms", 0.1);
+    assert!(!refuses(&policy, &mut fleet), "11 s of 30 s");
+    fleet.request("request.ttft-target-ms", 5_000.0);
+    assert!(refuses(&policy, &mut fleet), "11 s of 5 s");
+    fleet.request("request.ttft-target-ms", 12_000.0);
+    assert!(!refuses(&policy, &mut fleet), "11 s of 12 s");
+}
+
+#[test]
 fn a_request_is_refused_early_if_shorter_ones_take_its_time() {
     let policy = policy("{}");
     let mut fleet = measured(100_000.0);

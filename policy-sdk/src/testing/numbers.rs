@@ -19,6 +19,7 @@ pub(super) const REQUEST: &[(&str, f64)] = &[
     ("request.decode-alone", 1.0),
     ("request.tried", 0.0),
     ("request.hold-left-ms", f64::NAN),
+    ("request.ttft-target-ms", f64::NAN),
     ("prefix.best-tokens", f64::NAN),
     ("prefix.key-64", f64::NAN),
     ("prefix.key-128", f64::NAN),

@@ -263,6 +263,7 @@ impl RequestView for FixedView {
             body_bytes: 2_000,
             priority: None,
             stream: true,
+            ttft_target: None,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::dispatch::route_policies::{DecidingPolicy, RoutePolicies};
 use crate::dispatch::settings::DecisionSettings;
 use crate::dispatch::split::{Handover, PdPool};
 use crate::fleet::catalog::RequestModel;
-use crate::limits::admission::{AdmissionInput, RequestTerms};
+use crate::limits::admission::{AdmissionInput, RequestTerms, ttft_target};
 use crate::limits::clients::Principal;
 use crate::observe::decided_by::DecidedBy;
 use crate::observe::experiments::Enrollment;
@@ -190,6 +190,7 @@ impl InferenceRequest {
             body_bytes: self.body.len() as u64,
             priority: self.params.priority,
             stream: self.params.stream,
+            ttft_target: ttft_target(&self.pool.queue, &self.policies.objectives),
         }
     }
 }

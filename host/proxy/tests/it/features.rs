@@ -1,7 +1,10 @@
 //! Tests of the numbers that policies see, against the actual events.
 
+use std::time::Duration;
+
 use futures_util::future::join;
 use http::StatusCode;
+use proxy::AdmissionSpec;
 use routing::{DpRank, Hold, Role, Verdict};
 
 use crate::client::{chat, send};
@@ -133,4 +136,26 @@ async fn where_nothing_is_held_no_time_is_left_to_know_of() {
     send(router.address, chat()).await;
     let numbers = &policy.shown()[0];
     assert!(numbers[0].is_nan() && numbers[1] == 0.0, "{numbers:?}");
+}
+
+#[tokio::test]
+async fn the_target_of_the_first_token_is_the_routes_else_the_pools() {
+    let worker = Worker::named("a").await;
+    for (pool, route, expected) in [(5, Some(2), 2_000.0), (5, None, 5_000.0)] {
+        let policy = Scripted::first(&["request.ttft-target-ms"], &[]);
+        let router = router()
+            .worker("a", &worker.url())
+            .policy(policy.clone())
+            .with(|builder| {
+                builder.admission = Some(AdmissionSpec {
+                    ttft_target: Some(Duration::from_secs(pool)),
+                    ..AdmissionSpec::default()
+                });
+                builder.objectives.ttft_target = route.map(Duration::from_secs);
+            })
+            .start()
+            .await;
+        send(router.address, chat()).await;
+        assert_eq!(policy.shown(), [[expected]]);
+    }
 }

@@ -46,6 +46,8 @@ pub enum RequestFeature {
     Tried,
     /// `request.hold-left-ms`
     HoldLeftMs,
+    /// `request.ttft-target-ms`
+    TtftTargetMs,
     /// `prefix.best-tokens`
     PrefixBest,
     /// `prefix.key-N`, of so many tokens

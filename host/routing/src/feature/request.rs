@@ -95,6 +95,16 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
         },
     ),
     (
+        RequestFeature::TtftTargetMs,
+        FeatureDoc {
+            name: "request.ttft-target-ms",
+            unit: "milliseconds",
+            freshness: "the active configuration",
+            unknown: "neither the route nor the pool has a `ttft-target`",
+            meaning: "target time from the request's arrival to its first token",
+        },
+    ),
+    (
         RequestFeature::PrefixBest,
         FeatureDoc {
             name: "prefix.best-tokens",

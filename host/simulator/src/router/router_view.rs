@@ -226,7 +226,8 @@ impl RequestView for RouterView<'_> {
         }
     }
 
-    /// Returns the values of the request. A trace does not record the longest answer and the priority of its requests.
+    /// Returns the values of the request. A trace does not record the longest answer, the priority and the target of its
+    /// requests.
     fn values(&self) -> RequestValues {
         let tokens = self.placed.request.prompt_tokens;
         RequestValues {
@@ -236,6 +237,7 @@ impl RequestView for RouterView<'_> {
             body_bytes: u64::from(tokens) * BYTES_PER_TOKEN,
             priority: None,
             stream: true,
+            ttft_target: None,
         }
     }
 

@@ -80,7 +80,8 @@ impl AdmissionRequest {
             weight: caller.map_or(1.0, |caller| caller.weight),
             input: input.prompt_tokens.into(),
             output: input.max_tokens.map_or(expected, |most| most.min(expected)),
-            first_token_by: ttft_target(input).map(|target| Instant::from_std(input.arrived) + target),
+            first_token_by: ttft_target(input.queue, input.objectives)
+                .map(|target| Instant::from_std(input.arrived) + target),
             runs: Duration::ZERO,
         }
     }
@@ -213,9 +214,9 @@ fn parsed<T: FromStr>(headers: &HeaderMap, name: &HeaderName) -> Option<T> {
 }
 
 /// Returns the target time to the first token, from the request's arrival.
-pub(super) fn ttft_target(input: &AdmissionInput<'_>) -> Option<Duration> {
-    let of_pool = || input.queue.admission.as_ref()?.spec.ttft_target;
-    input.objectives.ttft_target.or_else(of_pool)
+pub(crate) fn ttft_target(queue: &PoolQueue, objectives: &Objectives) -> Option<Duration> {
+    let of_pool = || queue.admission.as_ref()?.spec.ttft_target;
+    objectives.ttft_target.or_else(of_pool)
 }
 
 /// Returns the target time between tokens.

@@ -14,7 +14,7 @@ pub(super) fn in_queue(
     request: &AdmissionRequest,
     wait: Option<Duration>,
 ) -> Option<TooSlow> {
-    let most = bearable(input, ttft_target(input))?;
+    let most = bearable(input, ttft_target(input.queue, input.objectives))?;
     let expected = input.arrived.elapsed() + wait? + request.runs;
     (expected > most).then_some(TooSlow::FirstToken)
 }
@@ -23,7 +23,7 @@ pub(super) fn in_queue(
 pub(super) fn placed(input: &AdmissionInput<'_>, placement: &WorkerPlacement) -> Option<TooSlow> {
     input.queue.admission.as_ref()?.spec.early_rejection?;
     let begins = placement.prefills.unwrap_or(placement.answers);
-    if let Some(most) = bearable(input, ttft_target(input)) {
+    if let Some(most) = bearable(input, ttft_target(input.queue, input.objectives)) {
         let first_token = first_token(input, begins);
         let expected = first_token.map(|after| input.arrived.elapsed() + after);
         if expected.is_some_and(|expected| expected > most) {

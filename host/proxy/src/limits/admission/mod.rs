@@ -19,7 +19,9 @@ mod spec;
 pub use report::BudgetReport;
 pub use spec::{AdmissionSpec, BudgetSpec, Objectives};
 
-pub(crate) use admission_request::{AdmissionInput, PoolQueue, PriorityHint, RequestTerms, start_deadline};
+pub(crate) use admission_request::{
+    AdmissionInput, PoolQueue, PriorityHint, RequestTerms, start_deadline, ttft_target,
+};
 pub(crate) use capacity::Capacity;
 pub(crate) use controller::AdmissionController;
 pub(crate) use metrics::{AdmissionFamilies, CLASSES};

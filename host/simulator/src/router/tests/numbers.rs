@@ -50,6 +50,7 @@ fn every_number_of_the_catalogue_is_known_but_for_those_a_trace_cannot_tell() {
         [
             "request.max-tokens",
             "request.priority",
+            "request.ttft-target-ms",
             // Shorter than a block of the trace.
             "prefix.key-64",
             "prefix.key-128",
