@@ -11,6 +11,7 @@ const DRIFT_MS: u64 = 5_000;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DelayEstimate {
     least: Option<LeastDifference>,
+    newest_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +29,7 @@ impl DelayEstimate {
             let drift = now_ms.saturating_sub(least.at_ms) / DRIFT_MS;
             least.difference_ms.saturating_add_unsigned(drift)
         });
-        match expected {
+        self.newest_ms = match expected {
             Some(expected) if expected <= difference_ms => difference_ms.abs_diff(expected),
             _ => {
                 self.least = Some(LeastDifference {
@@ -37,7 +38,14 @@ impl DelayEstimate {
                 });
                 0
             }
-        }
+        };
+        self.newest_ms
+    }
+
+    /// Returns the delay of the newest message in milliseconds.
+    #[must_use]
+    pub fn newest_ms(&self) -> u64 {
+        self.newest_ms
     }
 }
 

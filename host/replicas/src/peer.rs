@@ -12,8 +12,7 @@ use crate::load_message::WorkerRow;
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) hello: Option<HelloMessage>,
-    delay: DelayEstimate,
-    pub(crate) delay_ms: u64,
+    pub(crate) delay: DelayEstimate,
     /// Own time at which its newest message was sent.
     pub(crate) fresh_ms: u64,
     /// Number of its newest load message.
@@ -26,7 +25,12 @@ pub(crate) struct Peer {
     pub(crate) pools: HashMap<PoolKey, PoolGauges>,
     /// Set while its gauges fade.
     pub(crate) is_silent: bool,
+    /// Set once another run of the same name was heard: it may be this router's successor.
+    pub(crate) has_namesake: bool,
 }
+
+/// Silence after which the gauges of a router fade that has a namesake: three missed hellos.
+const SUCCEEDED_MS: u64 = 750;
 
 /// Gauges of another router at one worker.
 #[derive(Debug, Clone)]
@@ -42,13 +46,22 @@ pub(crate) struct PeerRow {
 impl Peer {
     /// Records that a message was sent at that time of the sender's clock.
     pub(crate) fn heard(&mut self, now_ms: u64, sent_ms: u64) {
-        self.delay_ms = self.delay.receive(now_ms, sent_ms);
-        self.fresh_ms = self.fresh_ms.max(now_ms.saturating_sub(self.delay_ms));
+        let delay_ms = self.delay.receive(now_ms, sent_ms);
+        self.fresh_ms = self.fresh_ms.max(now_ms.saturating_sub(delay_ms));
     }
 
     /// Returns the milliseconds since its newest message was sent.
     pub(crate) fn silence_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.fresh_ms)
+    }
+
+    /// Returns whether it is silent for so long that its gauges fade.
+    pub(crate) fn is_silent_at(&self, now_ms: u64, dead_after_ms: u64) -> bool {
+        let most_ms = match self.has_namesake {
+            true => dead_after_ms.min(SUCCEEDED_MS),
+            false => dead_after_ms,
+        };
+        self.silence_ms(now_ms) > most_ms
     }
 
     /// Returns its rows for the workers of a full message. What counts of each worker is kept.

@@ -153,7 +153,7 @@ impl Peers {
             let pools = message.pools.iter().map(|pool| (pool.pool, *pool));
             peer.pools.extend(pools);
             let dead_after_ms = self.spec.dead_after_ms;
-            peer.is_silent = peer.silence_ms(now_ms) > dead_after_ms;
+            peer.is_silent = peer.is_silent_at(now_ms, dead_after_ms);
         }
         self.counts.applied += 1;
         self.settle(router);
@@ -187,9 +187,14 @@ impl Peers {
         self.counts.refused += 1;
     }
 
-    /// Records a hello.
+    /// Records a hello. Other runs of that name fade after a shorter silence: a router that died and restarted has a new
+    /// id and its old name.
     pub fn hello(&mut self, now_ms: u64, router: RouterId, hello: HelloMessage) {
         if self.admit(router) {
+            for (other, peer) in &mut self.peers {
+                let named = peer.hello.as_ref().map(|hello| &hello.name);
+                peer.has_namesake |= *other != router && named == Some(&hello.name);
+            }
             let peer = self.peers.entry(router).or_default();
             peer.heard(now_ms, hello.sent_ms);
             peer.hello = Some(hello);
@@ -221,7 +226,7 @@ impl Peers {
         let mut fading = Vec::new();
         for (router, peer) in &mut self.peers {
             let was_silent = peer.is_silent;
-            peer.is_silent = peer.silence_ms(now_ms) > spec.dead_after_ms;
+            peer.is_silent = peer.is_silent_at(now_ms, spec.dead_after_ms);
             if peer.is_silent || was_silent {
                 fading.push(*router);
             }
@@ -258,7 +263,7 @@ impl Peers {
             router: *router,
             hello: peer.hello.clone(),
             silence_ms: peer.silence_ms(now_ms),
-            delay_ms: peer.delay_ms,
+            delay_ms: peer.delay.newest_ms(),
             is_silent: peer.is_silent,
             requests: peer.rows.iter().map(|row| row.counted.requests()).sum(),
             unknown_workers: peer.rows.iter().filter(|row| row.slot.is_none()).count(),

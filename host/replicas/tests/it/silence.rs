@@ -61,6 +61,31 @@ fn a_silent_router_fades_as_far_as_the_engine_does_not_confirm_it() {
 }
 
 #[test]
+fn a_router_that_died_fades_sooner_once_a_successor_of_its_name_is_heard() {
+    let (mut peers, mut sender) = (receiver(0, 1), publisher(1, 1));
+    peers.receive(1, &message(&mut sender, 1, &[6]).unwrap()).unwrap();
+    peers.hello(1, RouterId(1), hello(1));
+    peers.tick(900);
+    assert_eq!(requests(&peers, 1), [6], "it may be late");
+    peers.hello(900, RouterId(2), hello(0));
+    peers.tick(900);
+    assert_eq!(requests(&peers, 1), [0], "its successor is there");
+    assert_eq!(peers.live(), 1);
+}
+
+#[test]
+fn routers_that_share_a_name_and_are_heard_count_in_full() {
+    let (mut peers, mut sender) = (receiver(0, 1), publisher(1, 1));
+    peers.receive(1, &message(&mut sender, 1, &[6]).unwrap()).unwrap();
+    for now_ms in [1, 500, 1_000] {
+        peers.hello(now_ms, RouterId(1), hello(now_ms));
+        peers.hello(now_ms, RouterId(2), hello(now_ms));
+        peers.tick(now_ms + 250);
+        assert_eq!((requests(&peers, 1), peers.live()), (vec![6], 2));
+    }
+}
+
+#[test]
 fn a_router_that_is_heard_again_counts_in_full() {
     let (mut peers, mut sender) = (receiver(0, 1), publisher(1, 1));
     peers.receive(1, &message(&mut sender, 1, &[6]).unwrap()).unwrap();

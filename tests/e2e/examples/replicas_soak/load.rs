@@ -126,7 +126,10 @@ impl Load {
 
     /// Opens streams that go on, so many at each router.
     pub(crate) async fn hold(&self, each: usize, but: Option<usize>) -> Result<Vec<Stream>> {
-        let body: Value = json!({ "model": "mock", "prompt": "hold", "max_tokens": 60_000, "stream": true });
+        // Without `ignore_eos`, the engine's answer ends after a second by itself.
+        let body: Value = json!({
+            "model": "mock", "prompt": "hold", "max_tokens": 60_000, "ignore_eos": true, "stream": true,
+        });
         let mut held = Vec::new();
         for (at, address) in self.addresses.iter().enumerate() {
             if but == Some(at) {

@@ -68,7 +68,7 @@ async fn pass(router: TcpStream, server: TcpStream, delay: &Arc<AtomicU64>) {
 
 async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: &Arc<AtomicU64>) {
     let (sender, mut chunks) = mpsc::channel::<(Instant, Vec<u8>)>(MOST);
-    let read = async {
+    let read = async move {
         let mut buffer = vec![0; 65_536];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
             let at = Instant::now() + Duration::from_millis(delay.load(Ordering::Relaxed));
@@ -77,7 +77,7 @@ async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: &Arc<At
             }
         }
     };
-    let write = async {
+    let write = async move {
         let mut latest = Instant::now();
         while let Some((at, bytes)) = chunks.recv().await {
             // A shorter delay must not let later bytes pass earlier ones.
@@ -88,8 +88,6 @@ async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: &Arc<At
             }
         }
     };
-    tokio::select! {
-        () = read => {}
-        () = write => {}
-    }
+    // What was read before the end is still passed on: a router that ends says goodbye just before.
+    tokio::join!(read, write);
 }

@@ -161,7 +161,7 @@ async fn a_budget_holds_over_all_routers_and_is_free_again_when_one_ends() {
 }
 
 fn stream() -> Value {
-    json!({ "model": "mock", "prompt": "hello", "max_tokens": 2_000, "stream": true })
+    json!({ "model": "mock", "prompt": "hello", "max_tokens": 2_000, "ignore_eos": true, "stream": true })
 }
 
 #[tokio::test]
