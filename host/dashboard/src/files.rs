@@ -81,6 +81,8 @@ pub(crate) const FILES: &[File] = embed! {
     "pages/requests/replay.js",
     "pages/requests/shadow.js",
     "pages/requests/waterfall.js",
+    "pages/routers.js",
+    "pages/routers/decisions.js",
     "pages/simulator.js",
     "pages/simulator/result.js",
     "resource.js",

@@ -11,6 +11,7 @@ import { FleetPage } from './pages/fleet.js';
 import { PoliciesPage } from './pages/policies.js';
 import { RequestPage } from './pages/request.js';
 import { RequestsPage } from './pages/requests.js';
+import { RoutersPage } from './pages/routers.js';
 import { SimulatorPage } from './pages/simulator.js';
 import { useMe } from './rights.js';
 import { Link, useAddress } from './router.js';
@@ -23,6 +24,7 @@ const PAGES = [
   ['policies', 'Policies', PoliciesPage],
   ['configuration', 'Configuration', ConfigurationPage],
   ['simulator', 'Simulator', SimulatorPage],
+  ['routers', 'Routers', RoutersPage],
 ];
 
 export function Shell() {

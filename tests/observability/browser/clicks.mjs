@@ -148,6 +148,44 @@ async function overlap({ tab, file, area }) {
   claim(await area.inputValue() === fs.readFileSync(file, 'utf8'), 'the new file can be edited instead');
 }
 
+export async function routers({ tab }) {
+  await goTo(tab, 'Routers');
+  await claimSeen(tab.getByText(/serves alone/), 'a router without [replicas] says that it serves alone');
+  const fleet = {
+    sharing: true, fleet: 'main', connected: true,
+    own: router('a', 'router-0', 'ready', {}),
+    others: [
+      router('b', 'router-1', 'ready', { 'same-config': false }),
+      router('c', 'router-2', 'silent', { 'silence-ms': 4000 }),
+    ],
+    agreement: {
+      synced: true, problem: null, proposals: 0,
+      entries: [{
+        key: 'hold.1', kind: 'hold', revision: 7, by: 'a', 'at-unix-ms': 1795000000000,
+        value: { policy: 'mine', held: [] }, routers: { a: 'applied', b: 'refused: no such policy' },
+      }],
+    },
+  };
+  // The demo is one router: the page of a fleet has an answer of this test.
+  await tab.route('**/admin/replicas', (route) => route.fulfill({ json: fleet }));
+  const members = tab.getByRole('table', { name: 'Routers of the fleet' }).locator('tbody tr');
+  await members.first().waitFor();
+  await claimCount(members, 3, 'the page has every router of the fleet');
+  await claimSeen(tab.getByText('The configuration differs at router-1.'), 'a router with another configuration is named');
+  await claimSeen(members.locator('.state', { hasText: 'silent' }), 'a silent router is shown as silent');
+  const decisions = tab.getByRole('table', { name: 'Agreed decisions' });
+  await claimSeen(decisions.getByText('no such policy'), 'a router that does not follow is shown with its reason');
+  await tab.unroute('**/admin/replicas');
+}
+
+/** Returns a router as `/admin/replicas` has it. */
+function router(id, name, state, more) {
+  return {
+    router: id, name, version: '0.1.0', state, 'silence-ms': 20, 'delay-ms': 1, requests: 3, 'same-fleet': true,
+    'same-config': true, 'unknown-workers': 0, ...more,
+  };
+}
+
 export async function simulator({ tab }) {
   await goTo(tab, 'Simulator');
   await tab.getByRole('button', { name: 'Simulate' }).click();

@@ -12,7 +12,7 @@ import path from 'node:path';
 import { goTo, launch, openTab } from './browser.mjs';
 import * as clicks from './clicks.mjs';
 
-const PAGES = ['Fleet', 'Requests', 'Cache', 'Policies', 'Configuration', 'Simulator'];
+const PAGES = ['Fleet', 'Requests', 'Cache', 'Policies', 'Configuration', 'Simulator', 'Routers'];
 const AXE = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 /** Requests that a test makes to be refused. */
 const REFUSED = [/status of 422/, /status of 412/];
@@ -27,7 +27,7 @@ async function clickThrough(browser) {
   await tab.goto(address);
   await tab.getByRole('heading', { level: 1, name: 'Fleet' }).waitFor();
   if (new URL(tab.url()).hash !== '') problems.push('the key stays in the address');
-  for (const name of ['fleet', 'requests', 'cache', 'policies', 'configuration', 'simulator', 'keyboard']) {
+  for (const name of ['fleet', 'requests', 'cache', 'policies', 'configuration', 'simulator', 'routers', 'keyboard']) {
     console.log(`-- ${name}`);
     // One page's failure says nothing about the others: all are tried.
     try {
