@@ -268,3 +268,76 @@ async fn an_instance_that_one_router_adds_drains_or_removes_is_so_at_all() {
         .await;
     applied(&one, "instance", 2).await;
 }
+
+/// Sends a streamed request of a session. Returns the worker.
+async fn session_request(router: &TestRouter, session: usize) -> String {
+    let name = format!("session-{session}");
+    let headers = [("x-session-id", name.as_str())];
+    let body = Bytes::from(chat("hi", true).to_string());
+    let sent = router
+        .client
+        .stream(Method::POST, "/v1/chat/completions", &headers, body);
+    let answer = sent.await.unwrap().whole().await.unwrap();
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    answer.header("x-conductor-worker").to_owned()
+}
+
+/// Returns the canary of the only experiment, as `/admin/trials` has it.
+fn canary(page: &Value) -> &Value {
+    &page["trials"][0]["arms"][1]
+}
+
+#[tokio::test]
+async fn a_canary_is_stopped_once_by_the_evidence_of_two_routers_that_neither_has_alone() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let adjust = |number, config: &mut mock_engine::MockConfig| {
+        config.time_scale = if number == 1 { 0.5 } else { 100.0 };
+    };
+    let engines = Fleet::start(2, adjust).await.unwrap();
+    let split = |more: &str| {
+        format!(
+            "{}split = {{ mine = 50, new = 50 }}\ncanary = {{ ttft-margin = 0.5, least = 12{more} }}\n",
+            route_all("mine")
+        )
+    };
+    let start = async |fleet: &str, name: &str, more: &str| {
+        let router = router(&site, fleet, name, &engines, &sends_to(0, 1).unwrap()).await;
+        router.save_policy("new", &sends_to(1, 1).unwrap()).unwrap();
+        let toml = config(&site, fleet, name, &engines, &split(more));
+        router.save_config(&toml).unwrap();
+        let is_tried = |page: &Value| canary(page)["policy"] == "new";
+        router
+            .admin_shows("/admin/trials", "the canary is tried", is_tried)
+            .await;
+        router
+    };
+    // Another fleet's router shows which sessions the canary has. It stops nothing.
+    let oracle = start("other", "oracle", ", stop = false").await;
+    let (one, two) = (start("main", "one", "").await, start("main", "two", "").await);
+    agreed(&[&one, &two]).await;
+    let sessions = std::cell::Cell::new(0);
+    let next = || sessions.replace(sessions.get() + 1);
+    harness::eventually("the canary is stopped at both routers", || async {
+        for session in std::iter::repeat_with(next).take(8) {
+            // One router has the control's sessions, and the other one the canary's.
+            let by_canary = session_request(&oracle, session).await == "w1";
+            session_request(if by_canary { &two } else { &one }, session).await;
+        }
+        let (at_one, at_two) = (one.admin("/admin/trials").await, two.admin("/admin/trials").await);
+        [at_one, at_two]
+            .iter()
+            .all(|page| canary(page.as_ref().unwrap())["state"] == "stopped")
+    })
+    .await;
+    applied(&one, "canary", 2).await;
+    for session in std::iter::repeat_with(next).take(8) {
+        assert_eq!(
+            session_request(&two, session).await,
+            "w0",
+            "its sessions are the control's"
+        );
+    }
+    let page = oracle.admin("/admin/trials").await.unwrap();
+    assert_ne!(canary(&page)["state"], "stopped", "another fleet obeys nothing");
+}

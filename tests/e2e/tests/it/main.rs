@@ -9,6 +9,7 @@ mod access_log;
 mod adapters;
 mod admission;
 mod affinity;
+#[cfg(feature = "nats")]
 mod agreement;
 mod churn;
 mod clients;
@@ -31,6 +32,7 @@ mod pd;
 mod policy;
 mod policy_folder;
 mod realtime;
+#[cfg(feature = "nats")]
 mod replicas;
 mod responses;
 mod secrets;
