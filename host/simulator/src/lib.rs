@@ -22,7 +22,9 @@ pub use profile::{
     TooFew,
 };
 pub use request::{Request, Trace};
-pub use router::{BusCut, CostSource, Knowledge, Policies, QueueSpec, RouterCounts, RouterSpec, SharingSpec};
+pub use router::{
+    BusCut, CostSource, Knowledge, Policies, QueueSpec, RouterCounts, RouterDeath, RouterSpec, SharingSpec,
+};
 #[doc(hidden)]
 pub use router::{ProbedRequest, RouterProbe};
 pub use run::{Failure, RunSpec, run};

@@ -11,5 +11,5 @@ pub use self::policy::{
     PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs, SubjectArgs,
 };
 pub use self::remote::{DeployArgs, ExplainArgs, TrialArgs};
-pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName, ShareKind};
+pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName, RouterEnd, ShareKind};
 pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};

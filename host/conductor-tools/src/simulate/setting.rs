@@ -180,6 +180,7 @@ fn router(args: &SimulatedRouterArgs, cluster: &ClusterSpec, seed: u64) -> anyho
         },
         seed,
         sharing: sharing::spec(args)?,
+        deaths: sharing::deaths(args)?,
         ..RouterSpec::default()
     })
 }

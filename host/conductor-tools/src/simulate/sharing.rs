@@ -1,9 +1,11 @@
 //! Exchange of loads between the routers of a simulation, as the arguments mean it.
 
-use anyhow::bail;
-use simulator::{BusCut, SharingSpec};
+use std::collections::BTreeSet;
 
-use crate::args::{ShareKind, SimulatedRouterArgs};
+use anyhow::bail;
+use simulator::{BusCut, RouterDeath, SharingSpec};
+
+use crate::args::{RouterEnd, ShareKind, SimulatedRouterArgs};
 
 /// Returns the exchange; `None` where routers share nothing.
 pub(super) fn spec(args: &SimulatedRouterArgs) -> anyhow::Result<Option<SharingSpec>> {
@@ -47,4 +49,28 @@ pub(super) fn spec(args: &SimulatedRouterArgs) -> anyhow::Result<Option<SharingS
         costs: args.sharing.share == ShareKind::All,
         cuts: cuts.collect(),
     }))
+}
+
+/// Returns the deaths of routers, of which one must live.
+pub(super) fn deaths(args: &SimulatedRouterArgs) -> anyhow::Result<Vec<RouterDeath>> {
+    let routers = args.replicas as usize;
+    let deaths = &args.sharing.deaths;
+    if let Some(death) = deaths.iter().find(|death| death.router >= routers) {
+        bail!(
+            "failed to take --router-fail {death}: there is no router {}; there are {routers}, counted from 0",
+            death.router
+        );
+    }
+    let dying: BTreeSet<usize> = deaths.iter().map(|death| death.router).collect();
+    if dying.len() == routers {
+        bail!("failed to take --router-fail: no router would be left of {routers}");
+    }
+    if dying.len() < deaths.len() {
+        bail!("failed to take --router-fail: a router dies once");
+    }
+    let death = |death: &RouterEnd| RouterDeath {
+        router: death.router,
+        at_us: (death.at_s * 1e6) as u64,
+    };
+    Ok(deaths.iter().map(death).collect())
 }

@@ -115,6 +115,18 @@ pub(crate) enum EngineEventKind {
     Cache(CacheEvent),
 }
 
+impl EngineEventKind {
+    /// Returns the request; `None` for an event of the cache.
+    pub(crate) fn request(&self) -> Option<usize> {
+        match self {
+            Self::PrefillDone { request, .. }
+            | Self::FirstToken { request }
+            | Self::Finished { request, .. } => Some(*request),
+            Self::Cache(_) => None,
+        }
+    }
+}
+
 /// Load of a worker, as its own metrics would report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EngineLoad {

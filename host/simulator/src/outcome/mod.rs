@@ -55,7 +55,7 @@ pub enum End {
         /// Reason of the refusal.
         reason: RefusalReason,
     },
-    /// The worker failed when the client had seen a token of the request.
+    /// The worker failed when the client had seen a token of the request, or its router died.
     Lost,
     /// The run ended before it did.
     Unfinished,

@@ -19,6 +19,7 @@ use crate::spec::ClusterSpec;
 pub(crate) struct Routers {
     pub(super) routers: Vec<Router>,
     sharing: Option<Sharing>,
+    dead: Vec<bool>,
 }
 
 impl Routers {
@@ -36,7 +37,12 @@ impl Routers {
         if policies.is_empty() {
             policies.push(Policies::One(Arc::new(LeastLoaded::default())));
         }
-        let of = policies.len() as u32;
+        // Where requests move to another router, each number is used once in all.
+        let of = if spec.deaths.is_empty() {
+            policies.len() as u32
+        } else {
+            1
+        };
         let router = |(at, policies)| {
             let replica = Replica { at, of };
             Router::new(cluster, block_tokens, policies, spec, replica)
@@ -45,6 +51,7 @@ impl Routers {
         let shares = spec.sharing.clone().filter(|_| routers.len() > 1);
         Self {
             sharing: shares.map(|sharing| Sharing::new(sharing, &routers, spec.seed)),
+            dead: vec![false; routers.len()],
             routers,
         }
     }
@@ -58,9 +65,22 @@ impl Routers {
         })
     }
 
-    /// Returns the number of the router of a request, by its place in the trace.
+    /// Returns the number of the router of a request, by its place in the trace: the next that lives of those in turn.
     pub(crate) fn number_of(&self, number: usize) -> usize {
-        number % self.routers.len()
+        let (first, of) = (number % self.routers.len(), self.routers.len());
+        let mut in_turn = (0..of).map(|turn| (first + turn) % of);
+        in_turn.find(|at| !self.dead[*at]).unwrap_or(first)
+    }
+
+    /// Records the death of a router, which had these requests. It sends no goodbye.
+    pub(crate) fn die(&mut self, now_us: u64, router: usize, requests: &[usize]) {
+        for number in requests {
+            self.routers[router].left(now_us, *number);
+        }
+        self.dead[router] = true;
+        if let Some(sharing) = &mut self.sharing {
+            sharing.die(router);
+        }
     }
 
     /// Returns the number of routers.

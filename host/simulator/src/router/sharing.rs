@@ -57,6 +57,8 @@ struct BusEnd {
     peers: Peers,
     /// Set while a message is to be sent.
     is_due: bool,
+    /// Set once the router is dead: it sends and receives nothing.
+    is_dead: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +88,7 @@ impl Sharing {
                 costs: CostPublisher::new(id),
                 peers,
                 is_due: false,
+                is_dead: false,
             }
         });
         let mut sharing = Self {
@@ -115,6 +118,11 @@ impl Sharing {
         let (every_us, phase_us) = (self.spec.every_us.max(1), self.phase_us(router));
         let periods = now_us.saturating_sub(phase_us) / every_us + 1;
         self.add(phase_us + periods * every_us, BusEvent::Publish(router));
+    }
+
+    /// Records the death of a router.
+    pub(super) fn die(&mut self, router: usize) {
+        self.ends[router].is_dead = true;
     }
 
     /// Does the next event.
@@ -210,9 +218,11 @@ impl Sharing {
     }
 
     fn is_cut(&self, now_us: u64, router: usize) -> bool {
-        self.spec.cuts.iter().any(|cut| {
-            cut.router.is_none_or(|at| at == router) && (cut.from_us..cut.until_us).contains(&now_us)
-        })
+        let is_dead = self.ends[router].is_dead;
+        is_dead
+            || self.spec.cuts.iter().any(|cut| {
+                cut.router.is_none_or(|at| at == router) && (cut.from_us..cut.until_us).contains(&now_us)
+            })
     }
 
     fn is_lost(&self, number: u64) -> bool {

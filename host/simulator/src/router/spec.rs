@@ -72,6 +72,17 @@ pub struct RouterSpec {
     pub seed: u64,
     /// Exchange of loads between several routers; none shares nothing.
     pub sharing: Option<SharingSpec>,
+    /// Routers that die.
+    pub deaths: Vec<RouterDeath>,
+}
+
+/// Death of a router. Its requests end with it, and later ones go to the next router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouterDeath {
+    /// The router.
+    pub router: usize,
+    /// Time in microseconds of the run.
+    pub at_us: u64,
 }
 
 impl Default for RouterSpec {
@@ -88,6 +99,7 @@ impl Default for RouterSpec {
             rest_us: 1_000_000,
             seed: 0,
             sharing: None,
+            deaths: Vec::new(),
         }
     }
 }

@@ -12,6 +12,8 @@ pub(super) enum AgendaItem {
     Asked(usize, u32),
     /// A worker fails, and is away.
     Fails(usize),
+    /// A router dies.
+    RouterDies(usize),
     /// A worker returns.
     Returns(usize),
     /// Policies that work by the clock are called.

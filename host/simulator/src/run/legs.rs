@@ -78,8 +78,35 @@ impl Run<'_> {
             tried.kept.take_if(|kept| *kept == worker);
         }
         for number in self.cluster.fail(now_us, worker) {
+            if self.is_abandoned(number) {
+                continue;
+            }
             self.lose(now_us, number, worker);
         }
+    }
+
+    /// Ends a router, and its requests with it.
+    pub(super) fn router_dies(&mut self, now_us: u64, router: usize) {
+        let has = |number: &usize| {
+            let course = &self.outcome.courses[*number];
+            course.arrived_us <= now_us
+                && course.end == End::Unfinished
+                && self.tries[*number].decisions > 0
+                && self.routers.number_of(*number) == router
+        };
+        let requests: Vec<usize> = (0..self.tries.len()).filter(has).collect();
+        self.routers.die(now_us, router, &requests);
+        for number in requests {
+            self.lines[router].leave(number);
+            // A decision that is due for it is out of date.
+            self.tries[number].decisions += 1;
+            self.close(number, End::Lost);
+        }
+    }
+
+    /// Returns whether the router of a request died with it.
+    pub(super) fn is_abandoned(&self, number: usize) -> bool {
+        self.outcome.courses[number].end == End::Lost
     }
 
     /// Handles the loss of a request's worker. If the answering worker has sent tokens, the answer breaks off.

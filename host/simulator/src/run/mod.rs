@@ -108,6 +108,9 @@ impl<'r> Run<'r> {
                 self.agenda.add(back_us, AgendaItem::Returns(failure.worker));
             }
         }
+        for death in &self.spec.router.deaths {
+            self.agenda.add(death.at_us, AgendaItem::RouterDies(death.router));
+        }
         self.agenda.add(0, AgendaItem::Tick);
         if self.spec.scrape_every_us > 0 {
             self.agenda.add(0, AgendaItem::Scrape);
@@ -163,6 +166,7 @@ impl<'r> Run<'r> {
                 }
             }
             AgendaItem::Fails(worker) => self.fail(now_us, worker),
+            AgendaItem::RouterDies(router) => self.router_dies(now_us, router),
             AgendaItem::Returns(worker) => {
                 self.away[worker] = false;
                 self.routers.back(now_us, worker);
@@ -281,6 +285,10 @@ impl<'r> Run<'r> {
 
     fn handle(&mut self, event: EngineEvent) {
         let EngineEvent { at_us, worker, kind } = event;
+        // An engine goes on with the request of a router that died; nothing comes of it.
+        if kind.request().is_some_and(|number| self.is_abandoned(number)) {
+            return;
+        }
         match kind {
             EngineEventKind::Cache(event) => self.routers.cache_event(at_us, worker, &event),
             EngineEventKind::PrefillDone { request, reuse } => self.prefilled(at_us, worker, request, reuse),

@@ -1,7 +1,8 @@
 //! Runs as a whole: what holds of every one.
 
 use simulator::{
-    ClusterSpec, End, Failure, Mix, Outcome, Policies, RESEARCH_BLOCKS, RunSpec, Summary, Trace, run,
+    ClusterSpec, End, Failure, Mix, Outcome, Policies, RESEARCH_BLOCKS, RouterDeath, RunSpec, SharingSpec,
+    Summary, Trace, run,
 };
 
 use crate::published::{least_requests, policy, round_robin};
@@ -78,6 +79,34 @@ fn several_routers_serve_as_one() {
     let routers = (0..3).map(|_| Policies::One(policy("least", least_requests)));
     let outcome = run(&trace, routers, &spec);
     assert!(outcome.courses.iter().all(|course| course.end == End::Served));
+}
+
+#[test]
+fn a_router_that_dies_loses_its_own_requests_and_the_others_serve_the_rest() {
+    let trace = trace();
+    let at_us = trace.duration_us() / 2;
+    let mut spec = spec(ClusterSpec::mixed(4, RESEARCH_BLOCKS, Some(8_192)));
+    spec.router.deaths = vec![RouterDeath { router: 1, at_us }];
+    spec.router.sharing = Some(SharingSpec {
+        every_us: 5_000,
+        lag_us: 1_000,
+        loss: 0.0,
+        queue: true,
+        costs: true,
+        cuts: Vec::new(),
+    });
+    let policies = || (0..3).map(|_| Policies::One(policy("rr", round_robin)));
+    let outcome = run(&trace, policies(), &spec);
+    let mut lost = 0;
+    for (number, course) in outcome.courses.iter().enumerate() {
+        if course.end != End::Served {
+            assert_eq!((course.end, number % 3), (End::Lost, 1));
+            assert!(course.arrived_us <= at_us && course.finished_us.is_none());
+            lost += 1;
+        }
+    }
+    assert!(0 < lost && lost < 100, "{lost}");
+    assert_eq!(run(&trace, policies(), &spec), outcome);
 }
 
 fn round_robin_on(trace: &Trace, spec: &RunSpec) -> Outcome {

@@ -33,6 +33,51 @@ pub struct ShareArgs {
     #[arg(long = "cut", value_name = "ROUTER@S-S")]
     #[serde(rename = "cut")]
     pub cuts: Vec<RouterCut>,
+
+    /// Death of a router as ROUTER@S, in seconds after the first arrival: `1@600`. Its requests are lost, and later ones go to the
+    /// next router. Routers count from 0. May be given several times.
+    #[arg(long = "router-fail", value_name = "ROUTER@S")]
+    #[serde(rename = "router-fail")]
+    pub deaths: Vec<RouterEnd>,
+}
+
+/// `--router-fail`. The time is in seconds after the first arrival.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RouterEnd {
+    /// Number of the router, from 0.
+    pub router: usize,
+    /// Time of its death.
+    pub at_s: f64,
+}
+
+/// Error of a `--router-fail`.
+#[derive(Debug, thiserror::Error)]
+#[error("it is a router's number and the second of its death, such as `1@600`")]
+pub struct RouterEndError;
+
+impl FromStr for RouterEnd {
+    type Err = RouterEndError;
+
+    fn from_str(text: &str) -> Result<Self, RouterEndError> {
+        let read = || {
+            let (router, at) = text.split_once('@')?;
+            let (router, at_s) = (router.parse().ok()?, at.parse().ok()?);
+            (0.0..1e7).contains(&at_s).then_some(Self { router, at_s })
+        };
+        read().ok_or(RouterEndError)
+    }
+}
+
+impl fmt::Display for RouterEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.router, self.at_s)
+    }
+}
+
+impl Serialize for RouterEnd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// `--share`.
@@ -109,6 +154,15 @@ impl Serialize for RouterCut {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deaths_are_shown_as_they_were_typed() {
+        let death = "1@600.5".parse::<RouterEnd>().ok().map(|death| death.to_string());
+        assert_eq!(death.as_deref(), Some("1@600.5"));
+        for text in ["", "1", "all@5", "1@5-6", "-1@5", "1@nan", "1@1e9"] {
+            assert!(text.parse::<RouterEnd>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn cuts_are_shown_as_they_were_typed() {

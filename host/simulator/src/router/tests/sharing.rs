@@ -71,6 +71,21 @@ fn a_lost_message_is_healed_within_a_second() {
 }
 
 #[test]
+fn a_dead_router_counts_no_more_and_its_requests_go_to_the_next() {
+    let (mut routers, policies) = routers(every_5_ms());
+    let prompt = request(512, &[1]);
+    routers.place(1_000, 0, &prompt, 0);
+    exchange(&mut routers, 90_000);
+    routers.die(90_000, 0, &[0]);
+    routers.place(90_000, 2, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [1.0], "it said no goodbye");
+    // No engine reports its load, so nothing confirms the dead router's request.
+    exchange(&mut routers, 3_000_000);
+    routers.place(3_000_000, 4, &prompt, 0);
+    assert_eq!(policies[1].numbers(), [1.0], "the own one");
+}
+
+#[test]
 fn a_router_that_stays_away_counts_no_more() {
     let (mut routers, policies) = routers(SharingSpec {
         cuts: vec![BusCut {
