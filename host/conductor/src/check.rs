@@ -9,6 +9,7 @@ use conductor_config::{
     Code, Config, Diagnostic, Diagnostics, Doubt, Examined, Location, Paint, PolicyConfig, Severity,
 };
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::reload::{self, reports};
@@ -24,6 +25,32 @@ pub struct Checked {
     /// Number of errors.
     pub errors: usize,
     drawings: Vec<Diagnostics>,
+}
+
+/// Mistake in the output of `--output json`.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum ListedProblem<'p> {
+    /// Mistake of a file, with its line and column.
+    Placed(&'p ProblemReport),
+    /// Mistake of a configuration that flags stand for: the user has not written its text.
+    OfFlags {
+        code: &'p str,
+        severity: &'static str,
+        message: &'p str,
+        help: Option<&'p str>,
+    },
+}
+
+impl<'p> ListedProblem<'p> {
+    fn of_flags(problem: &'p ProblemReport) -> Self {
+        Self::OfFlags {
+            code: &problem.code,
+            severity: problem.severity,
+            message: &problem.message,
+            help: problem.help.as_deref(),
+        }
+    }
 }
 
 /// A configuration could not be checked.
@@ -133,6 +160,16 @@ impl Checked {
         let drawn = self.drawings.iter().filter(|drawing| !drawing.is_empty());
         let drawn: Vec<String> = drawn.map(|drawing| drawing.render(paint)).collect();
         drawn.join("\n")
+    }
+
+    /// Returns all mistakes for tools. Those of flags have no line and column.
+    pub(crate) fn listed(&self, source: &ConfigSource) -> Vec<ListedProblem<'_>> {
+        let is_file = matches!(source, ConfigSource::File(_));
+        let listed = |problem| match is_file {
+            true => ListedProblem::Placed(problem),
+            false => ListedProblem::of_flags(problem),
+        };
+        self.problems.iter().map(listed).collect()
     }
 
     /// Returns all mistakes of a configuration that flags stand for. Their places would be those of a text that the

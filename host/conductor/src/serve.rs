@@ -155,7 +155,7 @@ pub fn check(args: &CheckArgs) -> Result<Exit> {
     if args.live {
         return live_check::run(&source, &checked, &report, json);
     }
-    print::print(&checked.problems, report, json)?;
+    print::print(&checked.listed(&source), report, json)?;
     Ok(if checked.errors == 0 {
         Exit::Success
     } else {

@@ -156,6 +156,25 @@ async fn a_live_check_takes_quick_flags_and_prints_json() {
 }
 
 #[test]
+fn mistakes_of_flags_have_no_line_in_json_and_those_of_a_file_have_one() {
+    let folder = folder_with(b"[[pools.a.workers]]\nurl = \"http://127.0.0.1:1\"\nweihgt = 2\n");
+    let flags = ["--worker", "http://127.0.0.1:1", "--policy", "no-such-policy"];
+    for (more, has_line) in [(&flags[..], false), (&["conductor.toml"], true)] {
+        let args = [&["check", "--output", "json"], more].concat();
+        let run = conductor(folder.path(), &args);
+        assert_eq!(run.status.code(), Some(1), "{run:?}");
+        let problems: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let problem = &problems[0];
+        assert!(
+            problem["code"].is_string() && problem["message"].is_string(),
+            "{problems}"
+        );
+        assert_eq!(problem["line"].is_u64(), has_line, "{problems}");
+        assert_eq!(problem["column"].is_u64(), has_line, "{problems}");
+    }
+}
+
+#[test]
 fn a_file_with_errors_is_not_checked_live() {
     let folder = folder_with(b"[[pools.a.workers]]\nurl = \"http://127.0.0.1:1\"\nweihgt = 2\n");
     let run = conductor(folder.path(), &["check", "--live"]);

@@ -62,7 +62,8 @@ pub struct DeployArgs {
     #[arg(long, value_name = "FOLDER")]
     pub policy_dir: Option<PathBuf>,
 
-    /// Take `params` and `limits` for the check from `[policies.NAME]` of this file.
+    /// Take `params` and `limits` for the check from `[policies.NAME]` of this file, and without --admin the router's
+    /// `admin-listen`.
     #[arg(long, value_name = "CONDUCTOR.TOML")]
     pub config: Option<PathBuf>,
 

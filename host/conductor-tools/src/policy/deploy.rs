@@ -20,6 +20,7 @@ use tokio::time::sleep;
 
 use super::check::check as check_policy;
 use super::component::ComponentFile;
+use super::settings::admin_url;
 use crate::args::{DeployArgs, SettingsArgs};
 use crate::{Exit, UsageError};
 
@@ -81,7 +82,13 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
         eprint!("{report}");
         return Ok(Exit::Failure);
     }
-    let routers = RouterSet::of(&args.router)?;
+    let mut named = args.router.clone();
+    if let (true, Some(config)) = (named.admin.is_empty(), &args.config) {
+        named
+            .admin
+            .extend(admin_url(config, &name).map_err(UsageError::new)?);
+    }
+    let routers = RouterSet::of(&named)?;
     let mut pages = Vec::new();
     for answer in routers.every(|client| client.get("/admin/policies")) {
         match answer.page {
@@ -110,7 +117,7 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
         None => ("shadow", json!({ "sample": args.sample })),
     };
     body["route"] = json!(args.route);
-    begin_trial(&args.router, &name, action, &body)
+    begin_trial(&named, &name, action, &body)
 }
 
 fn check_name(name: &str) -> Result<(), DeployError> {

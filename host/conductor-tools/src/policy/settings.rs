@@ -1,5 +1,6 @@
 //! Parameters and limits of a policy, from the command line or from a configuration.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -88,21 +89,40 @@ fn params(text: Option<&str>) -> Result<String, SettingsError> {
     }
 }
 
-fn from_config(path: &Path, name: &str) -> Result<SettingsOrMistakes, SettingsError> {
-    let source = ConfigSource::File(path.to_owned());
+/// Returns the URL of the admin listener that a configuration names. A listener on every address is reached on loopback.
+/// `None` if the configuration has mistakes, no admin listener or no fixed port.
+pub(super) fn admin_url(path: &Path, name: &str) -> Result<Option<String>, SettingsError> {
+    let Ok(config) = parse(&ConfigSource::File(path.to_owned()), name)? else {
+        return Ok(None);
+    };
+    let listener = config.server.admin_listen.filter(|address| address.port() != 0);
+    Ok(listener.map(|mut address| {
+        match address.ip() {
+            ip if !ip.is_unspecified() => {}
+            IpAddr::V4(_) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(_) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        }
+        format!("http://{address}")
+    }))
+}
+
+/// Reads a configuration in which the component stands for the policy of that name.
+fn parse(source: &ConfigSource, name: &str) -> Result<Result<Config, Diagnostics>, SettingsError> {
     let text = source.read()?;
     let known = Known {
         builtins: &builtin::names(),
         former_builtins: builtin::FORMER_NAMES,
         default_policy: builtin::DEFAULT,
-        files: &WithComponent {
-            source: &source,
-            name,
-        },
+        files: &WithComponent { source, name },
         has_admin_key: has_admin_key(),
     };
-    let config = match Config::parse(&source.name(), &text, &known) {
-        Ok(parsed) => parsed.config,
+    Ok(Config::parse(&source.name(), &text, &known).map(|parsed| parsed.config))
+}
+
+fn from_config(path: &Path, name: &str) -> Result<SettingsOrMistakes, SettingsError> {
+    let source = ConfigSource::File(path.to_owned());
+    let config = match parse(&source, name)? {
+        Ok(config) => config,
         Err(mistakes) => return Ok(Err(findings(&source, &mistakes))),
     };
     if let Some(policy) = config.policies.iter().find(|policy| policy.name == name) {

@@ -3,7 +3,6 @@
 mod sources;
 mod targets;
 
-use admin_pages::control::ProblemReport;
 use anyhow::{Context, Result};
 use conductor_config::Config;
 use conductor_tools::{Exit, paint, print};
@@ -16,14 +15,14 @@ use worker_discovery::lay_over;
 
 use self::sources::SourceCheck;
 use self::targets::pool_targets;
-use crate::check::Checked;
+use crate::check::{Checked, ListedProblem};
 use crate::compose::source_specs;
 use crate::reload::{self, ConfigText, Steps};
 
 /// Output of `--output json`.
 #[derive(Serialize)]
 struct JsonReport<'a> {
-    problems: &'a [ProblemReport],
+    problems: Vec<ListedProblem<'a>>,
     /// Sources of workers.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     sources: &'a [SourceCheck],
@@ -54,7 +53,7 @@ pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json:
         runtime.shutdown_background();
     }
     let report = JsonReport {
-        problems: &checked.problems,
+        problems: checked.listed(source),
         sources: &sources,
         live: live.as_ref(),
     };

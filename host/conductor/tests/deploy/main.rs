@@ -143,6 +143,29 @@ async fn a_policy_that_fails_its_check_is_not_copied() {
 }
 
 #[tokio::test]
+async fn the_configuration_of_a_deployment_names_the_router() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
+        .await
+        .unwrap();
+    let file = component(folder.path(), 1);
+    let admin = router.admin.base().strip_prefix("http://").unwrap();
+    let server = format!("policy-dir = \".\"\n[server]\nadmin-listen = \"{admin}\"");
+    let toml = folder.path().join("conductor.toml");
+    fs::write(&toml, config(&fleet, &server, "", ROUND_ROBIN)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+    command
+        .args(["policy", "deploy", &file, "--shadow", "--config"])
+        .arg(&toml);
+    command.env_remove("ADMIN_API_KEY").env_remove("CONDUCTOR_ADMIN");
+    let run = tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(page(&router).await["routes"][0]["shadows"], json!(["mine"]));
+}
+
+#[tokio::test]
 async fn without_a_router_the_lines_for_the_file_are_printed() {
     let folder = tempfile::tempdir().unwrap();
     let file = component(folder.path(), 1);

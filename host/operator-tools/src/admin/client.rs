@@ -144,7 +144,8 @@ impl AdminClient {
             }
             WorkerClientError::Forward { source, .. } => match source.downcast_ref::<SendError>() {
                 Some(SendError::Connect(error)) => (error_chain(error), RUNS),
-                _ => (error_chain(&*source), ADDRESS),
+                Some(error) => (cause(error), ADDRESS),
+                None => (error_chain(&*source), ADDRESS),
             },
             other => (error_chain(&other), ADDRESS),
         };
@@ -161,6 +162,19 @@ impl AdminClient {
             let took = crate::units::time(began.elapsed());
             eprintln!("{method} {}{path}: {status} after {took}", self.url);
         }
+    }
+}
+
+/// Returns the cause of a request without an answer. The texts of [`SendError`] speak of a worker.
+fn cause(error: &SendError) -> String {
+    match error {
+        SendError::Connect(error) => error_chain(error),
+        SendError::Closed(_) | SendError::KeptClosed(_) => {
+            "it closed the connection without an answer".to_owned()
+        }
+        SendError::FirstByteTimeout(limit) => format!("no answer within {limit:?}"),
+        SendError::BadAnswer(error) => format!("its answer is not HTTP: {}", error_chain(error)),
+        SendError::UnexpectedUpgrade | SendError::TwoFramings => "its answer is not valid HTTP".to_owned(),
     }
 }
 
