@@ -16,15 +16,15 @@ use super::fast_fleet;
 const REQUESTS: usize = 60;
 
 /// The binary with its two listeners. Killed when dropped.
-struct Binary {
+pub(super) struct Binary {
     child: Child,
-    client: Client,
-    admin: Client,
+    pub(super) client: Client,
+    pub(super) admin: Client,
 }
 
 impl Binary {
     /// Starts the router and waits until it prints its addresses.
-    async fn start(config: &Path) -> Self {
+    pub(super) async fn start(config: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_conductor"))
             .arg("--config")
             .arg(config)
@@ -67,7 +67,7 @@ impl Binary {
     }
 
     /// Waits for the end of a simulation.
-    async fn ended(&self, id: &str) -> Value {
+    pub(super) async fn ended(&self, id: &str) -> Value {
         eventually_ok("the simulation has ended", || async {
             let job = self.simulation(id).await;
             if job["state"] == "running" {
