@@ -12,7 +12,8 @@ pub struct Builtin {
 }
 
 /// Every built-in policy, in alphabetical order.
-pub const BUILTINS: &[Builtin] = &[
+// A constant would be embedded once more by each codegen unit that uses it, with the bytes of all components.
+pub static BUILTINS: &[Builtin] = &[
     Builtin {
         name: "cache-aware",
         about: "the least priced time to first token: cache and queue summed",
