@@ -467,6 +467,8 @@ INDEX = [
               rate("conductor_kv_feed_refused_total", "worker, rank, reason", "@worker"), zero=True),
         chart("Messages that wait for the decoder", "bytes", "Near kv-events.total-buffer the router is too slow for the events.",
               ("conductor_kv_feed_held_bytes{@router}", "{{instance}}"), min=0),
+        chart("Feeds that a start waits for", "short", "Not 0 long after a start: index.fill-within was over before these were replayed.",
+              ("conductor_index_unfilled_feeds{@router}", "{{instance}}"), min=0),
         chart("Stores", "short", "0 for live: see ConductorStoreFeedStale. Dropped events make the index forget the store.",
               ("min by (store) (conductor_store_feed_live{@router})", "{{store}} live"),
               ("min by (store) (conductor_store_publishes{@router})", "{{store}} publishes"),

@@ -1,4 +1,4 @@
-//! `[index]`: size of the prefix index, and lifetime of its predictions.
+//! `[index]`: size of the prefix index, lifetime of its predictions, and its fill at start.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,6 +13,8 @@ pub struct IndexConfig {
     /// Lifetime of predicted blocks of a prompt that was just sent to a worker, before its events confirm them; zero
     /// for none.
     pub expect_for: Duration,
+    /// Longest time from the start in which the router is not ready because replays fill the index; zero for none.
+    pub fill_within: Duration,
 }
 
 /// A cache without events, as described by the operator.
@@ -27,6 +29,7 @@ pub struct AssumeCacheConfig {
 }
 
 const LONGEST_EXPECTATION: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
+const LONGEST_FILL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 const LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 impl Default for IndexConfig {
@@ -34,6 +37,7 @@ impl Default for IndexConfig {
         Self {
             max_blocks: 10_000_000,
             expect_for: Duration::from_secs(2),
+            fill_within: Duration::from_secs(10),
         }
     }
 }
@@ -46,6 +50,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> IndexConfig {
     let config = IndexConfig {
         max_blocks: index.count("max-blocks", default.max_blocks, 1_000..=250_000_000),
         expect_for: index.duration("expect-for", default.expect_for, LONGEST_EXPECTATION),
+        fill_within: index.duration("fill-within", default.fill_within, LONGEST_FILL),
     };
     index.finish();
     config

@@ -60,8 +60,8 @@ impl FleetSource for ActiveFleet {
     fn state(&self) -> RouterState {
         match self.readiness.objection() {
             None => RouterState::Ready,
-            Some("starting") => RouterState::Starting,
-            Some(_) => RouterState::Draining,
+            Some("draining") => RouterState::Draining,
+            Some(_) => RouterState::Starting,
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod discovery;
 mod feed_list;
+mod index_fill;
 mod index_maintenance;
 mod index_report;
 mod index_sink;
@@ -17,6 +18,7 @@ pub use discovery::{
     CheckedFeeds, Discovery, FeedPlan, Publisher, RefusedSource, SourceAnswer, SourceClient, SourceError,
     StorePlan, StoreReport, Target, TargetReport, trusted_sources,
 };
+pub use index_fill::FillOutcome;
 pub use index_maintenance::IndexMaintenance;
 pub use index_report::{IndexReport, IndexReporter, IndexedWorker};
 pub use index_sink::WorkerLiveness;

@@ -9,6 +9,7 @@ use routing::WorkerIds;
 
 use crate::discovery::Discovery;
 use crate::feed_list::FeedList;
+use crate::index_fill::UnfilledFeeds;
 use crate::index_sink::{IndexSink, WorkerLiveness};
 use crate::metrics::{CacheCollector, StoreCollector};
 use crate::registered_feeds::RegisteredFeeds;
@@ -39,12 +40,14 @@ impl KvPlane {
         let index = Arc::new(SharedPrefixIndex::new(index));
         let sink = IndexSink::new(Arc::clone(&index), live);
         let feeds = Arc::new(KvFeeds::start(Box::new(sink), feeds)?);
+        let unfilled = Arc::<UnfilledFeeds>::default();
         registry.register_collector(Box::new(CacheCollector {
             feeds: Arc::clone(&feeds),
             index: Arc::clone(&index),
+            unfilled: Arc::clone(&unfilled),
         }));
         let list = Arc::new(FeedList::new(Arc::clone(&feeds)));
-        let discovery = Arc::new(Discovery::new(Arc::clone(&list), Arc::clone(&index)));
+        let discovery = Arc::new(Discovery::new(Arc::clone(&list), Arc::clone(&index), unfilled));
         registry.register_collector(Box::new(StoreCollector {
             discovery: Arc::clone(&discovery),
         }));

@@ -96,6 +96,7 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
     let index = differing!(&was.index, &is.index, IndexConfig {
         max_blocks: "index.max-blocks",
         expect_for: "index.expect-for",
+        fill_within: "index.fill-within",
     } else {});
     let kv_events = differing!(&was.kv_events, &is.kv_events, KvEventsConfig {
         max_frame: "kv-events.max-frame",

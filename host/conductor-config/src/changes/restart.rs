@@ -22,7 +22,14 @@ pub fn restart_keys(at_start: &Config, now: &Config) -> Vec<String> {
         ("log.format", at_start.log.format != now.log.format),
         ("metrics.buckets", at_start.metrics != now.metrics),
         ("indexer", is_other_service(&at_start.indexer, &now.indexer)),
-        ("index.max-blocks", at_start.index != now.index),
+        (
+            "index.max-blocks",
+            at_start.index.max_blocks != now.index.max_blocks,
+        ),
+        (
+            "index.fill-within",
+            at_start.index.fill_within != now.index.fill_within,
+        ),
         ("kv-events", at_start.kv_events != now.kv_events),
         ("replicas", at_start.replicas != now.replicas),
         ("policy-cache", at_start.policy_cache != now.policy_cache),

@@ -5,6 +5,7 @@
 
 mod build_error;
 mod caches;
+mod fill;
 mod idle;
 #[cfg(test)]
 mod live_tests;
@@ -40,6 +41,7 @@ use tracing::{error, info, warn};
 
 pub use self::build_error::BuildError;
 pub(crate) use self::caches::Caches;
+use self::fill::StartFill;
 use self::idle::IdleParts;
 use self::meters::Meters;
 use self::request_path::RequestPath;
@@ -71,6 +73,8 @@ pub struct App {
     reload: Arc<Notify>,
     /// Delays of the runtime, measured while it runs.
     delays: Histogram,
+    /// Longest wait for the fill of the index before it is ready.
+    fill_within: Duration,
 }
 
 /// Options of a router that come from its process.
@@ -104,6 +108,7 @@ impl App {
         // Parts that only a restart changes.
         let startup = Startup::read(&source, options.engine).await?;
         let (text, memory) = (startup.text.clone(), Arc::clone(&startup.memory));
+        let fill_within = startup.config.index.fill_within;
         let mut registry = Registry::default();
         let meters = Meters::register(&mut registry, &startup.config.metrics);
         let caches = Caches::start(&startup.config, &mut registry)?;
@@ -140,6 +145,7 @@ impl App {
             reloader,
             reload: Arc::default(),
             delays: meters.delays.clone(),
+            fill_within,
         })
     }
 
@@ -233,14 +239,18 @@ impl App {
         if let Some(indexer) = indexer {
             tasks::spawn("indexer", indexer.run(Arc::clone(&proxy), background.clone()));
         }
-        readiness.mark_ready();
+        let start = StartFill {
+            discovery: Arc::clone(&heavy.0),
+            readiness,
+            within: self.fill_within,
+            addresses: servers.addresses,
+        };
+        start.begin(&background);
         let drain = limits.delay.saturating_add(limits.drain);
         let life = tasks::spawn(
             "service-manager",
             service_manager::report_life(shutdown.clone(), drain),
         );
-        let admin = servers.addresses.admin.map(|admin| admin.to_string());
-        info!(listen = %servers.addresses.clients, admin = admin.as_deref().unwrap_or("off"), "ready");
         let outcome = proxy::serve(servers.clients, proxy, client_pages, shutdown, limits).await;
         background.cancel();
         // A drain without requests ends before the stop is reported.

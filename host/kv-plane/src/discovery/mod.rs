@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use inference_api::{StoreStatus, cache_use};
-use kv_feed::{FeedError, FeedSpec};
+use kv_feed::{FeedError, FeedSpec, FeedState, FeedStatus};
 use kv_index::SharedPrefixIndex;
 use routing::{Worker, WorkerId};
 use tokio::sync::Notify;
@@ -32,6 +32,7 @@ pub use self::stores::{StorePlan, StoreReport};
 use self::targets::Targets;
 pub use self::targets::{Publisher, Target, TargetReport};
 use crate::feed_list::{FeedList, OwnFeeds};
+use crate::index_fill::{FillOutcome, UnfilledFeeds, is_filling};
 use observability::error_chain;
 
 /// Interval of the checks for due queries.
@@ -40,6 +41,9 @@ const TICK: Duration = Duration::from_secs(1);
 const METRICS: &str = "/metrics";
 /// Page with the status of a Mooncake store.
 const STORE_STATUS: &str = "/kv_events/status";
+/// First pause between two checks of the fill at start; it doubles up to the last.
+const FIRST_CHECK: Duration = Duration::from_millis(5);
+const LAST_CHECK: Duration = Duration::from_millis(100);
 /// Most concurrent queries.
 const AT_ONCE: usize = 16;
 
@@ -68,6 +72,7 @@ pub struct Discovery {
     state: Mutex<DiscoveryState>,
     changed: Notify,
     client: SourceClient,
+    unfilled: Arc<UnfilledFeeds>,
 }
 
 #[derive(Debug, Default)]
@@ -86,13 +91,18 @@ impl DiscoveryState {
 }
 
 impl Discovery {
-    pub(crate) fn new(feeds: Arc<FeedList>, index: Arc<SharedPrefixIndex>) -> Self {
+    pub(crate) fn new(
+        feeds: Arc<FeedList>,
+        index: Arc<SharedPrefixIndex>,
+        unfilled: Arc<UnfilledFeeds>,
+    ) -> Self {
         Self {
             feeds,
             index,
             state: Mutex::default(),
             changed: Notify::new(),
             client: SourceClient::new(),
+            unfilled,
         }
     }
 
@@ -214,6 +224,39 @@ impl Discovery {
             Some((id, worker.spec().url.clone()))
         };
         workers.into_iter().filter_map(url).collect()
+    }
+
+    /// Returns the number of feeds whose replay is outstanding, and of workers that were not queried yet.
+    pub fn unfilled(&self) -> usize {
+        // Targets first: an answer and its feeds become known under one lock.
+        let unasked = self.state().targets.unasked();
+        let feeds = self.feeds.status();
+        let filling = feeds
+            .iter()
+            .filter(|feed| is_filling(feed.state, &feed.reason, feed.replays));
+        unasked + filling.count()
+    }
+
+    /// Waits until the replays of all feeds have filled the index, for at most this time.
+    pub async fn wait_filled(&self, within: Duration) -> FillOutcome {
+        let deadline = Instant::now() + within;
+        let mut pause = FIRST_CHECK;
+        let unfilled = loop {
+            let unfilled = self.unfilled();
+            self.unfilled.set(unfilled);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if unfilled == 0 || left.is_zero() {
+                break unfilled;
+            }
+            tokio::time::sleep(pause.min(left)).await;
+            pause = (pause * 2).min(LAST_CHECK);
+        };
+        let feeds = self.feeds.status();
+        let is_incomplete = |feed: &&FeedStatus| feed.state == FeedState::Live && !feed.complete;
+        FillOutcome {
+            unfilled,
+            incomplete: feeds.iter().filter(is_incomplete).count(),
+        }
     }
 
     /// Returns a report on each queried worker.

@@ -14,18 +14,25 @@ use prometheus_client::encoding::DescriptorEncoder;
 use routing::WorkerId;
 
 pub(crate) use self::stores::StoreCollector;
+use crate::index_fill::UnfilledFeeds;
 
 /// Collector of the metrics of the index and of its feeds.
 #[derive(Debug)]
 pub(crate) struct CacheCollector {
     pub(crate) feeds: Arc<KvFeeds>,
     pub(crate) index: Arc<SharedPrefixIndex>,
+    pub(crate) unfilled: Arc<UnfilledFeeds>,
 }
 
 impl Collector for CacheCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut page = MetricPage::new(encoder);
         encode_index(&self.index.stats(), &mut page)?;
+        page.gauge(
+            "conductor_index_unfilled_feeds",
+            "Feeds whose replay the start waits for; those that were left when `index.fill-within` was over",
+            self.unfilled.get(),
+        )?;
         let feeds = self.feeds.status();
         if feeds.is_empty() {
             return Ok(());
@@ -134,6 +141,7 @@ mod tests {
         registry.register_collector(Box::new(CacheCollector {
             feeds: Arc::new(feeds),
             index,
+            unfilled: Arc::default(),
         }));
         let mut page = String::new();
         encode(&mut page, &registry).unwrap();
@@ -146,6 +154,7 @@ mod tests {
         for line in [
             "conductor_index_blocks 0",
             "conductor_index_distinct_blocks 0",
+            "conductor_index_unfilled_feeds 0",
             "conductor_index_events_total{what=\"absent\"} 1",
             "conductor_index_events_total{what=\"over-limit\"} 0",
             "conductor_index_worker_blocks{worker=\"w1\"} 0",

@@ -4,21 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const STARTING: u8 = 0;
-const READY: u8 = 1;
-const DRAINING: u8 = 2;
-const CUTTING: u8 = 3;
+const FILLING: u8 = 1;
+const READY: u8 = 2;
+const DRAINING: u8 = 3;
+const CUTTING: u8 = 4;
 
 /// Readiness state. The composition root changes it, and the server reports it. Starts as not ready.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<AtomicU8>);
 
 impl Readiness {
+    /// Marks the router as waiting for the fill of its index. Requests are served meanwhile.
+    pub fn mark_filling(&self) {
+        // No other data is published with it. States only advance.
+        self.0.fetch_max(FILLING, Ordering::Relaxed);
+    }
+
     /// Marks the router as ready, unless draining has begun.
     pub fn mark_ready(&self) {
-        // No other data is published with it. A failed exchange means that draining came first.
-        let _ = self
-            .0
-            .compare_exchange(STARTING, READY, Ordering::Relaxed, Ordering::Relaxed);
+        self.0.fetch_max(READY, Ordering::Relaxed);
     }
 
     /// Marks the router as draining, for good. [`serve`](crate::serve) does so on shutdown. An earlier call gives load
@@ -43,6 +47,7 @@ impl Readiness {
         match self.0.load(Ordering::Relaxed) {
             READY => None,
             STARTING => Some("starting"),
+            FILLING => Some("filling the prefix index"),
             _ => Some("draining"),
         }
     }
@@ -56,7 +61,10 @@ mod tests {
     fn draining_is_final() {
         let readiness = Readiness::default();
         assert_eq!(readiness.objection(), Some("starting"));
+        readiness.mark_filling();
+        assert_eq!(readiness.objection(), Some("filling the prefix index"));
         readiness.mark_ready();
+        readiness.mark_filling();
         assert_eq!(readiness.objection(), None);
         readiness.mark_draining();
         readiness.mark_ready();

@@ -218,6 +218,7 @@ async fn clients_never_get_an_admin_page() {
         StatusCode::OK
     );
     // Pages with names of clients and pools require it too, unless configured otherwise.
+    crate::filled(&router).await;
     let ready = router.client.get("/readyz").await.unwrap();
     assert_eq!(
         (ready.status, &*ready.text()),
@@ -285,6 +286,7 @@ async fn admin_pages_ask_for_the_key_where_that_is_wanted() {
             "{path}"
         );
     }
+    crate::filled(&router).await;
     for path in ["/health", "/readyz"] {
         assert_eq!(
             get_with(&router.admin, path, None).await,

@@ -384,6 +384,7 @@ async fn the_router_becomes_ready_when_its_first_worker_is_reached_and_not_befor
     );
     let router = TestRouter::start(&toml).await.unwrap();
     assert_eq!(health(&router, 0).await, "pending");
+    crate::filled(&router).await;
     let answer = router.client.get("/readyz").await.unwrap();
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     let page = answer.json().unwrap();

@@ -55,6 +55,15 @@ async fn fast_fleet(count: usize) -> Fleet {
     Fleet::start(count, fast).await.unwrap()
 }
 
+/// Waits until a router's index is filled, whether workers are in service or not.
+async fn filled(router: &TestRouter) {
+    harness::eventually("the index is filled", || async {
+        let page = router.client.get("/readyz").await.unwrap();
+        !page.text().contains("filling")
+    })
+    .await;
+}
+
 fn fast(number: usize, config: &mut MockConfig) {
     config.seed = number as u64;
     config.time_scale = 100.0;

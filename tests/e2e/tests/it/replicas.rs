@@ -225,6 +225,7 @@ async fn routers_without_a_server_serve_alone_and_share_once_there_is_one() {
         (&page["sharing"], &page["connected"]),
         (&json!(true), &json!(false))
     );
+    crate::filled(&one).await;
     assert_eq!(one.client.get("/readyz").await.unwrap().status, 200);
     let Some(nats) = site.start() else {
         return;

@@ -133,6 +133,7 @@ async fn mistakes_of_the_client_are_explained_in_the_openai_shape() {
 async fn health_readiness_and_metrics_answer_on_both_listeners() {
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "round-robin").await;
+    crate::filled(&router).await;
     for client in [&router.client, &router.admin] {
         assert_eq!(client.get("/health").await.unwrap().status, StatusCode::OK);
         assert_eq!(client.get("/readyz").await.unwrap().status, StatusCode::OK);

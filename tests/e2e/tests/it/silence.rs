@@ -86,3 +86,46 @@ async fn without_replays_an_engine_that_works_and_publishes_nothing_is_found_out
     engine.faults().mute_publisher(false);
     shown("an event was heard again", &router, 100_000, live).await;
 }
+
+#[tokio::test]
+async fn a_new_router_is_ready_once_replays_have_filled_its_index() {
+    let engine = engine().await;
+    let first = router_over(&engine, true).await;
+    shown("events were heard", &first, 100, live).await;
+    matched(&first, 7).await;
+    eventually("the engine published the prompt", || async {
+        matched(&first, 7).await.is_some_and(|tokens| tokens > 0)
+    })
+    .await;
+    let second = router_over(&engine, true).await;
+    eventually("the second router is ready", || async {
+        second.client.get("/readyz").await.unwrap().status == 200
+    })
+    .await;
+    let known = matched(&second, 7).await;
+    assert!(known.is_some_and(|tokens| tokens > 0), "{known:?}");
+}
+
+#[tokio::test]
+async fn a_router_whose_replay_is_not_answered_is_ready_after_the_time_for_the_fill() {
+    let engine = engine().await;
+    // Accepts connections into its backlog, and never answers.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let toml = format!(
+        "[index]\nfill-within = \"200ms\"\n[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{}\"\nkv-events = \"{}\"\nkv-replay = \"tcp://{}\"\n{}",
+        engine.url(),
+        engine.kv_events(),
+        deaf.local_addr().unwrap(),
+        route_all("cache-aware")
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    eventually("the router is ready", || async {
+        router.client.get("/readyz").await.unwrap().status == 200
+    })
+    .await;
+    let metrics = router.client.get("/metrics").await.unwrap().text();
+    assert!(
+        metrics.contains("conductor_index_unfilled_feeds 1\n"),
+        "{metrics}"
+    );
+}

@@ -120,6 +120,12 @@ impl Targets {
         self.0.is_empty()
     }
 
+    /// Returns the number of targets that were not queried yet.
+    pub(super) fn unasked(&self) -> usize {
+        let is_unasked = |known: &&TargetState| !known.is_asked();
+        self.0.iter().filter(is_unasked).count()
+    }
+
     /// Schedules a query of the targets whose feeds are down.
     pub(super) fn watch(&mut self, feeds: impl IntoIterator<Item = (WorkerId, FeedState)>, now: Instant) {
         let down = feeds
@@ -248,7 +254,7 @@ impl Targets {
             feeds: known.sources.as_ref().map_or(0, Vec::len),
             reason: known.reason(),
             refused: known.refused.clone(),
-            is_asked: known.sources.is_some() || known.trouble.is_some(),
+            is_asked: known.is_asked(),
             next_try_s: known.due.map(|due| due.saturating_duration_since(now).as_secs()),
             workers: known
                 .target
@@ -264,6 +270,10 @@ impl Targets {
 impl TargetState {
     fn has_feeds(&self) -> bool {
         self.sources.as_ref().is_some_and(|sources| !sources.is_empty())
+    }
+
+    fn is_asked(&self) -> bool {
+        self.sources.is_some() || self.trouble.is_some()
     }
 
     fn reason(&self) -> Option<String> {

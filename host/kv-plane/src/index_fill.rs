@@ -1,0 +1,103 @@
+//! Fill of the index at start: the feeds whose replay a new router waits for before it is ready.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use kv_feed::{FeedCause, FeedReason, FeedState};
+
+/// Time for the first connection to a publisher. A worker that is not up has no cache to wait for.
+const CONNECT_GRACE: Duration = Duration::from_millis(500);
+
+/// Result of the fill at start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FillOutcome {
+    /// Feeds that were not filled, and workers that were not queried, when the time was over.
+    pub unfilled: usize,
+    /// Feeds whose replay did not reach back to the start of their publisher.
+    pub incomplete: usize,
+}
+
+/// Number of feeds that the start waits for, for the metrics.
+#[derive(Debug, Default)]
+pub(crate) struct UnfilledFeeds(AtomicUsize);
+
+impl UnfilledFeeds {
+    pub(crate) fn set(&self, feeds: usize) {
+        self.0.store(feeds, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Returns `true` if waiting for a feed can fill the index: its replay is outstanding, or its connection is new.
+pub(crate) fn is_filling(state: FeedState, reason: &FeedReason, replays: u64) -> bool {
+    if matches!(state, FeedState::Live | FeedState::Broken) || reason.is_unanswered {
+        return false;
+    }
+    match reason.cause {
+        FeedCause::NotConnected => reason.lasted < CONNECT_GRACE,
+        // Without a replay socket, an idle publisher sends nothing.
+        FeedCause::NothingReceived => replays > 0,
+        FeedCause::Replaying => true,
+        FeedCause::None
+        | FeedCause::ConnectionLost
+        | FeedCause::NotOpened
+        | FeedCause::Mute
+        | FeedCause::Doubtful
+        | FeedCause::Refused => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filling(state: FeedState, cause: FeedCause, replays: u64) -> bool {
+        let reason = FeedReason {
+            cause,
+            lasted: Duration::ZERO,
+            next_try: None,
+            is_unanswered: false,
+        };
+        is_filling(state, &reason, replays)
+    }
+
+    #[test]
+    fn a_start_waits_for_outstanding_replays() {
+        assert!(filling(FeedState::Rebuilding, FeedCause::Replaying, 1));
+        assert!(filling(FeedState::Connecting, FeedCause::NothingReceived, 1));
+        assert!(!filling(FeedState::Live, FeedCause::None, 1));
+    }
+
+    #[test]
+    fn a_start_does_not_wait_for_feeds_that_cannot_be_filled() {
+        let cannot = [
+            (FeedState::Connecting, FeedCause::NothingReceived),
+            (FeedState::Connecting, FeedCause::ConnectionLost),
+            (FeedState::Connecting, FeedCause::Refused),
+            (FeedState::Broken, FeedCause::NotOpened),
+            (FeedState::Rebuilding, FeedCause::Mute),
+            (FeedState::Rebuilding, FeedCause::Doubtful),
+        ];
+        for (state, cause) in cannot {
+            assert!(!filling(state, cause, 0), "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn an_unreachable_or_unanswering_publisher_is_waited_for_only_briefly() {
+        let mut reason = FeedReason {
+            cause: FeedCause::NotConnected,
+            lasted: Duration::ZERO,
+            next_try: None,
+            is_unanswered: false,
+        };
+        assert!(is_filling(FeedState::Connecting, &reason, 1));
+        reason.lasted = CONNECT_GRACE;
+        assert!(!is_filling(FeedState::Connecting, &reason, 1));
+        (reason.cause, reason.is_unanswered) = (FeedCause::NothingReceived, true);
+        assert!(!is_filling(FeedState::Connecting, &reason, 1));
+    }
+}
