@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_block_is_told() {
+    fn less_than_a_block_is_reported() {
         let args = args(HashScheme::Sha256);
         let why = why_none(&args, &[1, 2, 3]).unwrap();
         assert!(why.contains("3 tokens") && why.contains("a block 4"), "{why}");

@@ -260,7 +260,7 @@ mod tests {
         "[[pools.a.workers]]\nurl = \"http://a:1\"\n[[routes]]\npool = \"a\"\npolicy = \"mine\"\n";
 
     #[test]
-    fn refused_parameters_are_told_beside_mistakes_of_other_tables() {
+    fn refused_parameters_are_reported_beside_mistakes_of_other_tables() {
         let text = "[server]\nlistne = \"a\"\n[policies.mine]\nbuiltin = \"cache-aware\"\n\
                     params = { request-tokns = 1, request-tokens = \"many\" }\n";
         tells(
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_parameters_are_told_beside_mistakes_of_their_own_table() {
+    fn refused_parameters_are_reported_beside_mistakes_of_their_own_table() {
         let text = "[policies.mine]\nbuiltin = \"cache-aware\"\nlimit = 1\n\
                     params = { request-tokns = 1, request-tokens = nan }\n";
         tells(
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_parameters_are_told_beside_broken_lines() {
+    fn refused_parameters_are_reported_beside_broken_lines() {
         let text = "[server]\nlisten = \n[policies.mine]\nbuiltin = \"cache-aware\"\nparams = { request-tokns = 1 }\n";
         let told = told(format!("{text}{POOL}").as_bytes());
         let codes: Vec<_> = told.iter().map(|(line, _, code)| (*line, &**code)).collect();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_byte_that_is_no_utf8_is_told_with_its_place() {
+    fn the_first_byte_that_is_no_utf8_is_reported_with_its_place() {
         let told = told(b"[server]\nlisten = \"\xe9\"\n");
         assert_eq!(told, [(2, 11, "not-utf8".to_owned())]);
     }

@@ -78,7 +78,7 @@ fn parameters_are_given_with_the_name() {
 }
 
 #[test]
-fn a_trace_is_read_from_a_file_and_every_bad_line_is_told() {
+fn a_trace_is_read_from_a_file_and_every_bad_line_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.jsonl");
     let line = |at: u32| {
@@ -114,7 +114,7 @@ fn refused(args: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_told_with_how_to_mend_it() {
+fn an_impossible_simulation_is_reported_with_its_remedy() {
     refused(&["--workers", "0"], &["--workers", "1..=10000"]);
     refused(&["--speeds", "1e-9", "--requests", "100"], &["days"]);
     refused(&["--speeds", "0"], &["speed 0", "above 0"]);
@@ -233,7 +233,7 @@ fn what_a_small_device_cannot_hold_is_found_in_memory_and_on_disk() {
 }
 
 #[test]
-fn workers_that_fail_are_told_and_queues_that_are_too_short() {
+fn workers_that_fail_and_queues_that_are_too_short_are_reported() {
     let row = one(&["--fail", "1@10-20", "--fail", "2@30"]);
     assert!(row["lost"].as_u64() > Some(0), "{row}");
     let held = one(&["--queue", "0", "--queue-timeout-s", "0"]);
@@ -241,7 +241,7 @@ fn workers_that_fail_are_told_and_queues_that_are_too_short() {
 }
 
 #[test]
-fn decode_workers_that_refuse_are_told_with_what_they_wasted() {
+fn decode_workers_that_refuse_are_reported_with_what_they_wasted() {
     let split = ["--decode", "1", "--tbt-limit-ms", "40"];
     let patient = one(&split);
     assert_eq!(

@@ -97,7 +97,7 @@ fn a_policy_is_no_better_than_itself() {
 }
 
 #[test]
-fn every_policy_is_compared_with_the_first_and_told_better_only_where_the_seeds_agree() {
+fn every_policy_is_compared_with_the_first_and_better_only_where_the_seeds_agree() {
     let policies = ["--compare", "round-robin", "cache-aware", "load-weighted"];
     let load = ["--requests", "150", "--workers", "2", "--speeds", "1,2"];
     let report = json(&[&load[..], &["--seeds", "3"], &policies].concat());

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_failures_is_told_from_none_only_with_enough_of_them() {
+    fn a_share_of_failures_differs_from_none_only_with_enough_of_them() {
         let low = |failed, of| {
             difference_of_shares(&errors(failed, of), &errors(0, 4_000), 0.01)
                 .unwrap()

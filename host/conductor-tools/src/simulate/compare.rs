@@ -24,7 +24,7 @@ pub(super) struct Comparison {
     pub(super) paired: Paired,
     pub(super) verdict: ComparisonVerdict,
     /// The verdict in words.
-    pub(super) told: String,
+    pub(super) words: String,
 }
 
 /// A figure of both.
@@ -79,10 +79,10 @@ impl Comparison {
     }
 
     fn of([baseline, policy]: [&String; 2], speed: f64, both: &[[&SimulationRun; 2]]) -> Self {
-        let is_told = |figure: &&Figure| both.iter().flatten().any(|run| (figure.is_told)(&run.summary));
+        let is_shown = |figure: &&Figure| both.iter().flatten().any(|run| (figure.is_shown)(&run.summary));
         let figures = FIGURES
             .iter()
-            .filter(is_told)
+            .filter(is_shown)
             .map(|figure| Compared::of(figure, both))
             .collect();
         let paired = Paired::of(both);
@@ -91,7 +91,7 @@ impl Comparison {
                 .map(|[baseline, run]| run.summary.effective - baseline.summary.effective),
         );
         let has_failed = |side: &usize| both.iter().any(|both| both[*side].fault().is_some());
-        let (verdict, told) = match [0, 1].iter().find(|side| has_failed(side)) {
+        let (verdict, words) = match [0, 1].iter().find(|side| has_failed(side)) {
             Some(side) => (
                 ComparisonVerdict::None,
                 format!(
@@ -109,7 +109,7 @@ impl Comparison {
             figures,
             paired,
             verdict,
-            told,
+            words,
         }
     }
 
@@ -226,7 +226,7 @@ impl fmt::Display for Comparison {
         ]);
         self.lines().into_iter().for_each(|line| table.row(line));
         write!(f, "{table}")?;
-        writeln!(f, "{}\nVerdict: {}", self.by_request(), self.told)
+        writeln!(f, "{}\nVerdict: {}", self.by_request(), self.words)
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Figure {
     /// Set if the figure's interval is in the table too.
     pub(super) is_main: bool,
     /// Value of a run, if it has one.
-    pub(super) is_told: fn(&Summary) -> bool,
+    pub(super) is_shown: fn(&Summary) -> bool,
 }
 
 /// Unit of a figure.
@@ -87,7 +87,7 @@ const fn main(name: &'static str, what: &'static str, unit: Unit, of: fn(&Summar
         of,
         unit,
         is_main: true,
-        is_told: |_| true,
+        is_shown: |_| true,
     }
 }
 
@@ -101,7 +101,7 @@ const fn other(name: &'static str, what: &'static str, unit: Unit, of: fn(&Summa
 /// Returns a figure that is of interest where requests are refused.
 const fn rare(name: &'static str, what: &'static str, unit: Unit, of: fn(&Summary) -> f64) -> Figure {
     Figure {
-        is_told: |summary| summary.rejected > 0,
+        is_shown: |summary| summary.rejected > 0,
         ..other(name, what, unit, of)
     }
 }
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_told_in_its_unit_with_its_interval() {
+    fn a_figure_is_shown_in_its_unit_with_its_interval() {
         let two = Estimate::of([0.5, 0.52]);
         assert_eq!(Unit::Share.format(&two, true), "51.0 +-12.7 %");
         assert_eq!(Unit::Share.format(&two, false), "51.0 %");

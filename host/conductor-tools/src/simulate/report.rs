@@ -147,11 +147,11 @@ impl SimulationReport {
 
     /// Returns the figures with a value in some row.
     pub(super) fn figures(&self) -> Vec<&'static Figure> {
-        let is_told = |figure: &&Figure| {
+        let is_shown = |figure: &&Figure| {
             let mut summaries = self.rows.iter().flat_map(|row| &row.summaries);
-            summaries.any(figure.is_told)
+            summaries.any(figure.is_shown)
         };
-        FIGURES.iter().filter(is_told).collect()
+        FIGURES.iter().filter(is_shown).collect()
     }
 
     /// Returns the head of the table and its cells.

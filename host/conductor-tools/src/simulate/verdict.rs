@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_within_its_interval_is_none_that_can_be_told() {
+    fn a_difference_within_its_interval_is_no_verdict() {
         let (verdict, sentence) = judge(estimate(-0.5, 0.6), estimate(0.1, 0.2));
         assert_eq!(verdict, ComparisonVerdict::NoDifference);
         assert!(sentence.starts_with("no significant difference"), "{sentence}");

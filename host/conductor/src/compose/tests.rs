@@ -97,7 +97,7 @@ fn each_rank_is_a_worker_of_its_own_at_the_same_url() {
 }
 
 #[test]
-fn prefill_workers_have_their_bootstrap_server_where_it_is_told_or_usual() {
+fn prefill_workers_have_their_bootstrap_server_at_the_given_or_usual_port() {
     let check = |dialect: &str, expected: [Option<&str>; 5]| {
         let text = RANKED.replace("mooncake-connector", dialect);
         let text = match dialect {

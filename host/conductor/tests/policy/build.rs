@@ -53,7 +53,7 @@ fn the_system_interface_is_refused_with_the_cure() {
 }
 
 #[test]
-fn a_module_for_something_else_is_told_what_it_lacks() {
+fn the_report_of_a_foreign_module_says_what_it_lacks() {
     let files = Files::new();
     let file = files.write(
         "mine.wasm",
@@ -65,7 +65,7 @@ fn a_module_for_something_else_is_told_what_it_lacks() {
 }
 
 #[test]
-fn a_policy_that_fails_its_check_is_told_of_and_not_written() {
+fn a_policy_that_fails_its_check_is_reported_and_not_written() {
     let files = Files::new();
     let file = files.write("mine.wasm", module(&deciding("unreachable")));
     let made = files.write("mine.component.wasm", component(LEAST));
@@ -107,7 +107,7 @@ fn a_project_is_built_by_its_own_script() {
 }
 
 #[test]
-fn a_script_that_fails_or_leaves_nothing_is_told_of() {
+fn a_script_that_fails_or_leaves_nothing_is_reported() {
     let failing = policy_in(project("exit 7").folder(), ["build"]);
     assert_eq!(failing.code, 1);
     assert!(failing.stderr.contains("exit status: 7"), "{failing:?}");
@@ -118,7 +118,7 @@ fn a_script_that_fails_or_leaves_nothing_is_told_of() {
 }
 
 #[test]
-fn a_script_that_writes_where_it_is_told_to_replaces_the_component_only_when_it_is_good() {
+fn a_script_that_writes_to_the_given_place_replaces_the_component_only_when_it_is_good() {
     let files = project("cp core.bin \"${CONDUCTOR_OUT:-.}/mine.wasm\"");
     let mine = files.write("mine.wasm", component(LEAST));
     files.write("core.bin", component(&deciding("unreachable")));

@@ -102,7 +102,7 @@ fn check_fault(instructions: &str, fault: &str) {
 }
 
 #[test]
-fn a_fault_is_told_of_each_scenario_by_its_kind() {
+fn a_fault_is_reported_for_each_scenario_by_its_kind() {
     check_fault("unreachable", "trap");
     check_fault("(loop $forever (br $forever)) unreachable", "deadline");
     check_fault(
@@ -168,7 +168,7 @@ fn state_that_grows_with_the_sessions_is_warned_of() {
 }
 
 #[test]
-fn a_policy_that_needs_more_memory_is_given_it_when_told() {
+fn a_policy_that_needs_more_memory_gets_what_is_configured() {
     let greedy = format!(
         "(func $greedy (if (i32.eq (memory.grow (i32.const 400)) (i32.const -1)) (then unreachable))) (start $greedy) {LEAST}"
     );
@@ -251,7 +251,7 @@ fn a_component_may_be_checked_before_it_lies_in_the_policy_folder() {
 }
 
 #[test]
-fn a_broken_configuration_is_told_instead() {
+fn a_broken_configuration_is_reported_instead() {
     let files = Files::new();
     let file = files.write("mine.wasm", component(LEAST));
     let config = files.write(

@@ -31,7 +31,7 @@ fn a_component_tells_its_interfaces_its_makers_and_its_plan() {
 }
 
 #[test]
-fn a_core_module_is_told_from_a_component() {
+fn a_core_module_is_distinguished_from_a_component() {
     let files = Files::new();
     let file = files.write("mine.wasm", module(LEAST));
     let run = policy(["inspect", file.to_str().unwrap(), "--json"]);
@@ -162,7 +162,7 @@ fn junk_is_called_so_in_a_line() {
 }
 
 #[test]
-fn what_a_policy_wants_to_be_told_is_shown() {
+fn the_events_of_a_policy_are_shown() {
     let files = Files::new();
     let file = files.write("mine.wasm", component(LISTENS));
     let report = policy(["inspect", file.to_str().unwrap(), "--json"]).json();

@@ -81,7 +81,7 @@ fn a_policy_that_does_not_tell_its_parameters_takes_any() {
 }
 
 #[test]
-fn what_cannot_be_told_of_parameters_is_an_error_of_the_component() {
+fn unreadable_parameters_are_an_error_of_the_component() {
     for (definitions, message) in [
         (
             PARAMETERS.replace("1.5x", "1,5x"),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_rests_as_long_as_told_and_is_then_tried() {
+    fn an_absent_worker_rests_as_long_as_given_and_is_then_tried() {
         let cooldown = Cooldown::default();
         cooldown.absent(5, 300_000);
         assert!(cooldown.is_resting(300_004));

@@ -70,7 +70,7 @@ async fn policies_see_what_engines_say_of_their_load() {
 }
 
 #[tokio::test]
-async fn ranks_behind_one_url_are_told_apart_on_one_page() {
+async fn ranks_behind_one_url_are_distinguished_on_one_page() {
     let worker = telling("/metrics", METRICS).await;
     let ranked = |rank: u16| {
         let mut spec = spec(Role::Mixed, &format!("a@{rank}"), &worker.url());

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_told_before_the_first_word_and_then_the_last_one() {
+    fn nothing_is_known_before_the_first_report_and_then_the_last_one() {
         let word = EngineWord::default();
         assert_eq!(word.get(), None);
         let said = EngineSaid {

@@ -366,7 +366,7 @@ fn names_stay_unique_those_of_ranks_and_of_removed_workers_too() {
 }
 
 #[test]
-fn a_new_bootstrap_server_is_a_change_and_the_old_one_stays_unless_it_is_told() {
+fn a_new_bootstrap_server_is_a_change_and_the_old_one_stays_without_one() {
     let elsewhere = Addition {
         bootstrap: Some("http://p0:9000".into()),
         ..add("p0", Role::Prefill)

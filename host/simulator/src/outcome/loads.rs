@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_in_turn_are_told_by_how_much_and_that_it_is_in_turn() {
+    fn pools_in_turn_are_reported_with_their_shares() {
         let high = (Some(1.5), Some(0.1));
         let low = (Some(0.5), Some(0.3));
         let drained = (Some(0.0), Some(0.0));

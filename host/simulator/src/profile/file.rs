@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_told() {
+    fn a_file_that_is_no_profile_is_reported() {
         let refused = |from: &str, to: &str| {
             let text = TEXT.replace(from, to);
             assert_ne!(text, TEXT);

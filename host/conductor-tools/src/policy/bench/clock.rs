@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_fails_later_is_told_with_its_position() {
+    fn a_call_that_fails_later_is_reported_with_its_position() {
         let mut calls = 0;
         let fails: Box<dyn FnMut() -> Result<(), String>> = Box::new(move || {
             calls += 1;

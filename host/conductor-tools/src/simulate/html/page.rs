@@ -58,12 +58,12 @@ impl<'r> Page<'r> {
             let Comparison {
                 baseline,
                 policy,
-                told,
+                words,
                 ..
             } = comparison;
             let heading = comparison.heading();
             writeln!(f, "<h2>{}</h2>", Escaped(&heading))?;
-            writeln!(f, "<p><strong>Verdict: {}</strong></p>", sentence(told))?;
+            writeln!(f, "<p><strong>Verdict: {}</strong></p>", sentence(words))?;
             let head = ["figure", baseline.as_str(), policy.as_str(), "difference"];
             table(f, &heading, &head, &comparison.lines())?;
             writeln!(f, "<p>{}</p>", sentence(&comparison.by_request()))?;

@@ -188,7 +188,7 @@ fn a_worker_that_stops_publishing_loses_its_feeds() {
 }
 
 #[test]
-fn what_a_worker_told_outlives_a_reload() {
+fn what_a_worker_reported_outlives_a_reload() {
     let mut story = Story::new();
     story.asked_after(0);
     story.found(5557);

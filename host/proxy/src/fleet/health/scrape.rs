@@ -101,8 +101,8 @@ async fn ask(link: &Arc<WorkerHandle>, spec: &ScrapeSpec) -> Result<BTreeMap<u16
     match get(link, &spec.path, spec.timeout).await {
         Ok(page) => {
             let loads = engine_loads(&String::from_utf8_lossy(&page));
-            let is_told = !loads.is_empty();
-            Ok(if is_told { loads } else { sglang_loads(&page) })
+            let has_loads = !loads.is_empty();
+            Ok(if has_loads { loads } else { sglang_loads(&page) })
         }
         Err(ScrapeResult::NoPage) => {
             let page = get(link, &SGLANG_LOADS, spec.timeout).await?;

@@ -73,7 +73,7 @@ fn push(inbox: &Inbox, hub: &EventHub, requests: u64) {
 }
 
 #[test]
-fn a_full_queue_drops_and_counts_what_comes_and_the_rest_is_told_in_batches() {
+fn a_full_queue_drops_and_counts_what_comes_and_delivers_the_rest_in_batches() {
     let keeps = Arc::new(Keeps::default());
     let hub = EventHub::new(EventFamilies::default());
     let inbox = Inbox::new(Arc::clone(&keeps) as _, &hub.families);
@@ -118,7 +118,7 @@ fn the_workers_it_begins_with_are_never_dropped_and_take_no_room() {
 }
 
 #[test]
-fn what_waits_when_a_version_is_replaced_is_told_and_what_nobody_told_is_counted() {
+fn events_that_wait_when_a_version_is_replaced_are_delivered_and_lost_ones_counted() {
     let (keeps, requests) = (Arc::new(Keeps::default()), 3 * BATCH as u64 + 7);
     let hub = EventHub::new(EventFamilies::default());
     let inbox = Inbox::new(Arc::clone(&keeps) as _, &hub.families);

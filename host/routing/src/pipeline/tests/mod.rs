@@ -297,7 +297,7 @@ fn those_filtered_out_do_not_set_the_scale() {
 }
 
 #[test]
-fn a_filter_that_leaves_nobody_is_ignored_and_told_or_rejects() {
+fn a_filter_that_leaves_nobody_is_ignored_and_reported_or_rejects() {
     let rows: &[&[_]] = &[&[(REQUESTS, 9.0)], &[(REQUESTS, 5.0)]];
     let terms = || vec![feature(REQUESTS, -1.0)];
     let filters = |strict| vec![at_most(REQUESTS, 6.0, false), at_most(REQUESTS, 1.0, strict)];

@@ -62,7 +62,7 @@ fn check(found: f64, expected: f64, tolerance: f64) {
 }
 
 #[test]
-fn what_prompts_cost_is_told_by_those_that_found_their_worker_idle() {
+fn prompts_that_found_their_worker_idle_give_the_cost_of_prompts() {
     let fit = Fit::of(&recording(0.1), 1, StepWork::Either).unwrap();
     assert_eq!(fit.from, FitFrom::Idle);
     for (found, expected) in fit.profile.prefill_ms.iter().zip(TRUE.prefill_ms) {
@@ -103,7 +103,7 @@ fn prompts_beside_answers_are_fitted_together_with_their_steps() {
 }
 
 #[test]
-fn what_a_step_costs_is_told_by_the_times_between_tokens() {
+fn the_times_between_tokens_give_the_cost_of_a_step() {
     let fit = Fit::of(&recording(1.0), 1, StepWork::Either).unwrap();
     let quality = fit.steps.unwrap();
     assert!(quality.median_error < 0.05, "{fit:?}");

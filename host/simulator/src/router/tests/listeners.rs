@@ -62,7 +62,7 @@ fn told(router: &mut Router, ear: &Ear, now_us: u64) -> Vec<(EventKind, u64, u32
 }
 
 #[test]
-fn each_leg_is_told_of_from_dispatch_to_end() {
+fn each_leg_has_events_from_dispatch_to_end() {
     let verdict = Verdict::Route(Choice {
         row: 1,
         prefill: Some(0),
@@ -87,7 +87,7 @@ fn each_leg_is_told_of_from_dispatch_to_end() {
 }
 
 #[test]
-fn what_fails_and_what_nobody_waits_for_is_told_of() {
+fn failures_and_abandoned_requests_have_events() {
     let (mut router, ear) = listening(&workers(1), route(0));
     router.place(0, 0, &some_request(), 0);
     router.lost(2_000, 0, 0);

@@ -160,7 +160,7 @@ fn what_cannot_be_simulated_is_counted_by_why() {
 }
 
 #[test]
-fn a_sample_is_told_by_the_numbers_that_are_missing_in_each_run() {
+fn a_sample_is_recognised_by_the_numbers_that_are_missing_in_each_run() {
     let ended = |seq| vec![decision(seq, "mixed", 20_000, &to(1)), outcome(seq, &json!({}))];
     let lines = [
         head(),
