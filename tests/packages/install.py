@@ -65,8 +65,8 @@ def debhelper(kind):
     """Returns the part of a maintainer script that debhelper (and cargo-deb) adds for an enabled and started unit."""
     return {
         "postinst": 'if [ -x /usr/bin/deb-systemd-helper ]; then deb-systemd-helper enable conductor.service; fi\n'
-        "if [ -d /run/systemd/system ]; then deb-systemd-invoke start conductor.service; fi",
-        "prerm": "if [ -d /run/systemd/system ]; then deb-systemd-invoke stop conductor.service; fi",
+        "if [ -d /run/systemd/system ]; then deb-systemd-invoke start conductor.service >/dev/null || true; fi",
+        "prerm": "if [ -d /run/systemd/system ]; then deb-systemd-invoke stop conductor.service || true; fi",
         "postrm": "if [ -d /run/systemd/system ]; then systemctl --system daemon-reload; fi",
     }[kind]
 
