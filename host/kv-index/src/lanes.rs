@@ -52,6 +52,21 @@ impl LaneBits {
         self.0.iter().enumerate().flat_map(|(at, &word)| bits(at, word))
     }
 
+    /// Replaces the set by `other`.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        self.0.clone_from(&other.0);
+    }
+
+    /// Adds all lanes of `other`.
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (word, other) in self.0.iter_mut().zip(&other.0) {
+            *word |= other;
+        }
+    }
+
     /// Keeps lanes that are also in `other`, and reports the dropped ones.
     pub(crate) fn keep(&mut self, other: &Self, mut dropped: impl FnMut(LaneId)) {
         for (at, word) in self.0.iter_mut().enumerate() {

@@ -1,5 +1,7 @@
 //! Queries: the part of a prompt that each worker holds.
 
+use std::cell::Cell;
+
 use routing::{DpRank, Tier, WorkerId};
 
 use crate::cache::KvCache;
@@ -11,6 +13,11 @@ use crate::path::{BlockPath, NamedPath, PromptPath, SequencePath};
 use crate::prompt::Prompt;
 use crate::walk::{MatchDepth, PathWalk, TieredCache};
 use crate::worker_table::QueryShape;
+
+thread_local! {
+    /// Buffers of the thread, taken for the time of a walk.
+    static WALK: Cell<PathWalk> = Cell::default();
+}
 
 /// Leading prompt tokens that one worker holds, at its best rank: the rank with most of them on any tier, then on the
 /// device, then the lowest number. Cumulative: device <= host <= any. It is one walk: host continues where the device
@@ -98,16 +105,18 @@ impl IndexCore {
     ) {
         out.clear();
         out.resize(workers.len(), WorkerMatch::default());
-        match self.one_size(workers) {
+        match self.rows.one_size().or_else(|| self.one_size_of(workers)) {
             Some(0) => {}
             Some(block_size) => self.match_plain(question, workers, block_size, out),
-            None => self.match_any(question, workers, out),
+            None => {
+                self.match_any(question, workers, out);
+                out.iter_mut().for_each(WorkerMatch::count_expected);
+            }
         }
-        out.iter_mut().for_each(WorkerMatch::count_expected);
     }
 
     /// Returns the block size of all these workers' caches if one plain walk covers them all.
-    fn one_size(&self, workers: &[WorkerId]) -> Option<u32> {
+    fn one_size_of(&self, workers: &[WorkerId]) -> Option<u32> {
         let mut size = 0;
         for &worker in workers {
             let row = self.rows.get(worker);
@@ -120,6 +129,7 @@ impl IndexCore {
         Some(size)
     }
 
+    /// Matches caches by one walk of all plain rows' lanes. It takes time for the holders of the first block only.
     fn match_plain(
         &self,
         question: &mut IndexQuery<'_, '_>,
@@ -127,25 +137,36 @@ impl IndexCore {
         block_size: u32,
         out: &mut [WorkerMatch],
     ) {
-        let mut walk = PathWalk::new(self.numbers.end());
-        for &worker in workers {
-            let lanes = self.rows.get(worker).lanes.into_iter();
-            lanes.flatten().for_each(|lane| walk.ask(lane));
-        }
+        let mut walk = WALK.take();
+        walk.restart(self.rows.plain_lanes(), self.numbers.end());
         self.follow(question, block_size, |path| walk.run(&self.forest, path, &mut []));
-        let tokens =
-            |lane: Option<LaneId>| lane.map_or(0, |lane| walk.depth(lane).saturating_mul(block_size));
-        for (&worker, out) in workers.iter().zip(out) {
-            let row = self.rows.get(worker);
-            let device = tokens(row.lanes[0]);
-            *out = WorkerMatch {
-                device_tokens: device,
-                host_tokens: device,
-                any_tokens: device,
-                expected_tokens: tokens(row.lanes[1]).max(tokens(row.lanes[2])),
-                rank: row.rank,
-            };
+        if self.rows.has_ranks() {
+            for (&worker, out) in workers.iter().zip(&mut *out) {
+                out.rank = self.rows.get(worker).rank;
+            }
         }
+        let is_ascending = workers.windows(2).all(|pair| pair[0] < pair[1]);
+        for lane in walk.holders() {
+            let worker = self.rows.owner(lane);
+            let row = self.rows.get(worker);
+            if row.block_size != block_size {
+                continue;
+            }
+            let tokens = walk.depth(lane).saturating_mul(block_size);
+            let is_expected = row.lanes[0] != Some(lane);
+            if is_ascending {
+                let at = position(workers, worker);
+                at.into_iter()
+                    .for_each(|at| out[at].raise_plain(tokens, is_expected));
+            } else {
+                let rows = workers
+                    .iter()
+                    .zip(&mut *out)
+                    .filter(|(other, _)| **other == worker);
+                rows.for_each(|(_, out)| out.raise_plain(tokens, is_expected));
+            }
+        }
+        WALK.set(walk);
     }
 
     /// Matches caches of any kind.
@@ -333,6 +354,15 @@ impl IndexCore {
     }
 }
 
+/// Returns the position of a worker in an ascending list. A pool's workers mostly have consecutive numbers.
+fn position(workers: &[WorkerId], worker: WorkerId) -> Option<usize> {
+    let guess = worker.0.wrapping_sub(workers.first()?.0) as usize;
+    if workers.get(guess) == Some(&worker) {
+        return Some(guess);
+    }
+    workers.binary_search(&worker).ok()
+}
+
 impl WorkerMatch {
     /// Takes the match of a better rank.
     fn raise(&mut self, found: Self) {
@@ -348,6 +378,16 @@ impl WorkerMatch {
             *self = found;
         }
         self.expected_tokens = expected;
+    }
+
+    /// Takes the match of a lane of a plain cache: of its device, or of predictions.
+    fn raise_plain(&mut self, tokens: u32, is_expected: bool) {
+        if is_expected {
+            self.expected_tokens = self.expected_tokens.max(tokens);
+        }
+        self.device_tokens = self.device_tokens.max(tokens);
+        self.host_tokens = self.device_tokens;
+        self.any_tokens = self.device_tokens;
     }
 
     /// Counts predicted blocks as held on the device.

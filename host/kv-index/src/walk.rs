@@ -63,6 +63,8 @@ pub(crate) struct PathWalk {
     /// Device lanes that still match.
     alive: LaneBits,
     next: LaneBits,
+    /// Device lanes that hold the first block.
+    holders: LaneBits,
     /// Matched blocks of each device lane.
     depth: Vec<u32>,
 }
@@ -73,8 +75,18 @@ impl PathWalk {
         Self {
             alive: LaneBits::with_room(end),
             next: LaneBits::with_room(end),
+            holders: LaneBits::with_room(end),
             depth: vec![0; end],
         }
+    }
+
+    /// Begins another walk, for all of these lanes, which are below `end`.
+    pub(crate) fn restart(&mut self, lanes: &LaneBits, end: usize) {
+        self.alive.copy_from(lanes);
+        self.next.clear();
+        self.holders.clear();
+        self.depth.clear();
+        self.depth.resize(end, 0);
     }
 
     pub(crate) fn ask(&mut self, lane: LaneId) {
@@ -84,6 +96,11 @@ impl PathWalk {
     /// Returns the matched blocks of a device lane, after the walk.
     pub(crate) fn depth(&self, lane: LaneId) -> u32 {
         self.depth[lane.0 as usize]
+    }
+
+    /// Returns the device lanes with a match, after the walk.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.holders.iter()
     }
 
     pub(crate) fn run(&mut self, forest: &RunForest, path: &mut dyn BlockPath, tiered: &mut [TieredCache]) {
@@ -109,8 +126,10 @@ impl PathWalk {
                 break;
             }
         }
-        let Self { alive, depth, .. } = self;
-        alive.iter().for_each(|lane| depth[lane.0 as usize] = base);
+        if base > 0 {
+            let Self { alive, depth, .. } = self;
+            alive.iter().for_each(|lane| depth[lane.0 as usize] = base);
+        }
         for cache in tiered.iter_mut().filter(|cache| cache.phase == WalkPhase::Device) {
             cache.depth = MatchDepth::device(cache.device.map_or(0, |lane| self.depth(lane)));
         }
@@ -119,7 +138,12 @@ impl PathWalk {
     /// Advances past the first `matched` blocks of a run. Lanes that hold all of them remain.
     fn step(&mut self, coverage: &Coverage, base: u32, matched: u32) {
         coverage.whole.intersect(&self.alive, &mut self.next);
-        let Self { alive, next, depth } = self;
+        let Self {
+            alive,
+            next,
+            holders,
+            depth,
+        } = self;
         for prefix in &coverage.prefixes {
             if alive.contains(prefix.lane) {
                 if prefix.end >= matched {
@@ -127,10 +151,19 @@ impl PathWalk {
                 } else {
                     alive.remove(prefix.lane);
                     depth[prefix.lane.0 as usize] = base + prefix.end;
+                    if base == 0 {
+                        holders.insert(prefix.lane);
+                    }
                 }
             }
         }
-        alive.keep(next, |lane| depth[lane.0 as usize] = base);
+        if base > 0 {
+            alive.keep(next, |lane| depth[lane.0 as usize] = base);
+        } else {
+            // Nearly all lanes end here, where most prompts begin differently. Their depth is 0 already.
+            alive.keep(next, |_| {});
+            holders.add_all(alive);
+        }
     }
 
     /// Advances the slower tiers of one cache along the same blocks.

@@ -3,7 +3,7 @@
 use routing::{DpRank, Tier, WorkerId};
 
 use crate::core::IndexCore;
-use crate::lanes::LaneId;
+use crate::lanes::{LaneBits, LaneId};
 
 /// Kind of query that a worker needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,32 +28,116 @@ pub(crate) struct WorkerRow {
 }
 
 /// Table by worker number. Numbers are dense and start at 0.
+///
+/// It keeps the totals that a query of all workers needs, so that a query takes time for holders only.
 #[derive(Debug, Default)]
-pub(crate) struct WorkerTable(Vec<WorkerRow>);
+pub(crate) struct WorkerTable {
+    rows: Vec<WorkerRow>,
+    /// Lanes of the plain rows.
+    plain: LaneBits,
+    /// Owners of the plain rows' lanes, by lane number. Other entries are out of date.
+    owners: Vec<WorkerId>,
+    /// Block sizes of the plain rows, with their number: nearly always one size.
+    sizes: Vec<(u32, usize)>,
+    /// Number of special rows.
+    special: usize,
+    /// Number of rows with a rank above 0.
+    ranked: usize,
+}
+
+const UNKNOWN: &WorkerRow = &WorkerRow {
+    lanes: [None; 3],
+    block_size: 0,
+    rank: DpRank(0),
+    shape: QueryShape::Empty,
+};
 
 impl WorkerTable {
     pub(crate) fn get(&self, worker: WorkerId) -> &WorkerRow {
-        const UNKNOWN: &WorkerRow = &WorkerRow {
-            lanes: [None; 3],
-            block_size: 0,
-            rank: DpRank(0),
-            shape: QueryShape::Empty,
-        };
-        self.0.get(worker.0 as usize).unwrap_or(UNKNOWN)
+        self.rows.get(worker.0 as usize).unwrap_or(UNKNOWN)
     }
 
     pub(crate) fn forget(&mut self, worker: WorkerId) {
-        if let Some(row) = self.0.get_mut(worker.0 as usize) {
-            *row = WorkerRow::default();
+        if (worker.0 as usize) < self.rows.len() {
+            self.set(worker, WorkerRow::default());
         }
+    }
+
+    /// Returns the block size of all workers' caches if one plain walk covers them all; 0 if there are none.
+    pub(crate) fn one_size(&self) -> Option<u32> {
+        match self.sizes[..] {
+            _ if self.special > 0 => None,
+            [] => Some(0),
+            [(size, _)] => Some(size),
+            _ => None,
+        }
+    }
+
+    /// Returns the lanes of the plain rows.
+    pub(crate) fn plain_lanes(&self) -> &LaneBits {
+        &self.plain
+    }
+
+    /// Returns the worker of a plain row's lane.
+    pub(crate) fn owner(&self, lane: LaneId) -> WorkerId {
+        self.owners[lane.0 as usize]
+    }
+
+    /// Returns `true` if any row has a rank above 0.
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.ranked > 0
     }
 
     fn set(&mut self, worker: WorkerId, row: WorkerRow) {
         let at = worker.0 as usize;
-        if self.0.len() <= at {
-            self.0.resize(at + 1, WorkerRow::default());
+        if self.rows.len() <= at {
+            self.rows.resize(at + 1, WorkerRow::default());
         }
-        self.0[at] = row;
+        let before = std::mem::replace(&mut self.rows[at], row);
+        self.subtract(&before);
+        self.add(worker, &row);
+    }
+
+    fn add(&mut self, worker: WorkerId, row: &WorkerRow) {
+        self.ranked += usize::from(row.rank.0 > 0);
+        match row.shape {
+            QueryShape::Empty => {}
+            QueryShape::Special => self.special += 1,
+            QueryShape::Plain => {
+                match self.sizes.iter_mut().find(|(size, _)| *size == row.block_size) {
+                    Some((_, rows)) => *rows += 1,
+                    None => self.sizes.push((row.block_size, 1)),
+                }
+                for lane in row.lanes.into_iter().flatten() {
+                    let at = lane.0 as usize;
+                    if self.owners.len() <= at {
+                        self.owners.resize(at + 1, WorkerId(0));
+                    }
+                    self.owners[at] = worker;
+                    self.plain.insert(lane);
+                }
+            }
+        }
+    }
+
+    fn subtract(&mut self, row: &WorkerRow) {
+        self.ranked -= usize::from(row.rank.0 > 0);
+        match row.shape {
+            QueryShape::Empty => {}
+            QueryShape::Special => self.special -= 1,
+            QueryShape::Plain => {
+                if let Some(at) = self.sizes.iter().position(|(size, _)| *size == row.block_size) {
+                    self.sizes[at].1 -= 1;
+                    if self.sizes[at].1 == 0 {
+                        self.sizes.swap_remove(at);
+                    }
+                }
+                row.lanes
+                    .into_iter()
+                    .flatten()
+                    .for_each(|lane| self.plain.remove(lane));
+            }
+        }
     }
 }
 
