@@ -15,7 +15,7 @@ use crate::holder::Holder;
 use crate::lanes::LaneId;
 
 /// Most names that a cache may have used for two contents each. One more clears the cache.
-const MOST_AMBIGUOUS: usize = 65_536;
+pub(crate) const MOST_AMBIGUOUS: usize = 65_536;
 
 /// Names of the blocks that a lane does not hold under exactly the shared name.
 #[derive(Debug, Default)]
@@ -166,6 +166,13 @@ impl KvCache {
         !self.ambiguous.is_empty() && self.ambiguous.contains(&name)
     }
 
+    /// Returns the ambiguous names, sorted.
+    pub(crate) fn ambiguous_names(&self) -> Vec<u64> {
+        let mut names: Vec<u64> = self.ambiguous.iter().copied().collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Marks a name as ambiguous. Returns `false` if too many are.
     pub(crate) fn distrust(&mut self, name: u64) -> bool {
         self.ambiguous.len() < MOST_AMBIGUOUS && {
@@ -205,6 +212,17 @@ impl HolderLane {
     /// Returns `true` if the lane stores names of this block in addition to the coverage.
     pub(crate) fn is_renamed(&self, block: BlockId) -> bool {
         !self.renamed.is_empty() && self.renamed.contains_key(&block)
+    }
+
+    /// Returns the names that the lane has for a block that it holds; `shared` is the block's shared name.
+    pub(crate) fn names_of(&self, block: BlockId, shared: Option<u64>) -> impl Iterator<Item = u64> + '_ {
+        let renamed = match self.renamed.is_empty() {
+            true => None,
+            false => self.renamed.get(&block),
+        };
+        let shared = shared.filter(|_| renamed.is_none_or(|renamed| renamed.is_held_by_shared_name));
+        let aliases = renamed.map_or(&[][..], |renamed| &renamed.aliases);
+        shared.into_iter().chain(aliases.iter().copied())
     }
 
     /// Returns the block of an alias.

@@ -9,13 +9,13 @@ use crate::core::IndexCore;
 use crate::count::Applied;
 use crate::forest::{BlockPosition, NumbersExhausted};
 use crate::hash::{Namespace, extra_digest, local_hash, sequence_hash};
-use crate::hold::{StoreOutcome, StoreProgress};
+use crate::hold::{LaneProgress, StoreOutcome, StoreProgress};
 use crate::holder::Holder;
 
 /// Runs that the eviction hand examines with every event.
 const GC_RUNS_PER_EVENT: u32 = 2;
 /// Most KV-cache groups of one cache; models have a handful.
-const MOST_GROUPS: usize = 32;
+pub(crate) const MOST_GROUPS: usize = 32;
 /// Most blocks that a cache may hold when the kind of its blocks becomes known.
 const BEGINNING: u64 = 1024;
 /// Blocks of an event that are applied in one step.
@@ -77,7 +77,7 @@ impl IndexCore {
                 } else {
                     self.store_long(&mut storing, stride as usize, applied)
                 };
-                self.write_down(&mut storing, applied);
+                self.write_down(&mut storing.lane, applied);
                 self.remember_end(&storing);
                 goes_on
             }
@@ -163,7 +163,7 @@ impl IndexCore {
         true
     }
 
-    fn know_groups(&mut self, holder: Holder, base: u32, groups: Vec<CacheGroup>) {
+    pub(crate) fn know_groups(&mut self, holder: Holder, base: u32, groups: Vec<CacheGroup>) {
         let cache = self.caches.make(holder);
         if cache.base == 0 {
             cache.base = base;
@@ -191,14 +191,16 @@ impl IndexCore {
             }
         };
         StoreProgress {
-            holder,
             stored,
             part,
-            lane,
             base,
-            parent,
-            is_plain: self.has_plain_names(holder),
-            pending: None,
+            lane: LaneProgress {
+                holder,
+                lane,
+                parent,
+                is_plain: self.has_plain_names(holder),
+                pending: None,
+            },
         }
     }
 
@@ -208,7 +210,7 @@ impl IndexCore {
         let contents = self.chained(storing, &locals(storing));
         let (mut at, mut near) = (0, 0);
         while at < names.len() {
-            at += self.hold_known(storing, &contents[at..], &names[at..], applied);
+            at += self.hold_known(&mut storing.lane, &contents[at..], &names[at..], applied);
             if at == names.len() {
                 break;
             }
@@ -216,8 +218,8 @@ impl IndexCore {
                 self.read_ahead(&contents[at..], &names[at..]);
                 near = at + AHEAD;
             }
-            let outcome = match self.find_or_add(storing.parent, contents[at]) {
-                Ok(place) => self.hold(storing, place, names[at].0, applied),
+            let outcome = match self.find_or_add(storing.lane.parent, contents[at]) {
+                Ok(place) => self.hold(&mut storing.lane, place, names[at].0, applied),
                 Err(_) => StoreOutcome::OverLimit,
             };
             if !outcome.goes_on(storing.left() - at, applied) {
@@ -234,19 +236,19 @@ impl IndexCore {
         let names = storing.names();
         let locals = locals(storing);
         for (at, name) in names.iter().enumerate() {
-            self.write_down(storing, applied);
-            let named = self.held_under(storing.holder, name.0);
+            self.write_down(&mut storing.lane, applied);
+            let named = self.held_under(storing.lane.holder, name.0);
             // If another group announced the prefix, it is known by name, whatever extra keys it has.
             let place = named.ok_or(NumbersExhausted).or_else(|_| {
                 let parts = self.chained(storing, &locals[at * stride..(at + 1) * stride]);
-                let mut parent = storing.parent;
+                let mut parent = storing.lane.parent;
                 for content in parts {
                     parent = Some(self.find_or_add(parent, content)?);
                 }
                 parent.ok_or(NumbersExhausted)
             });
             let outcome = match place {
-                Ok(place) => self.hold(storing, place, name.0, applied),
+                Ok(place) => self.hold(&mut storing.lane, place, name.0, applied),
                 Err(NumbersExhausted) => StoreOutcome::OverLimit,
             };
             if !outcome.goes_on(storing.left() - at, applied) {
@@ -258,7 +260,7 @@ impl IndexCore {
 
     /// Returns the sequence hashes of the blocks that follow the parent.
     fn chained(&self, storing: &StoreProgress<'_>, locals: &[u64]) -> Vec<u64> {
-        let mut sequence = match storing.parent {
+        let mut sequence = match storing.lane.parent {
             Some(BlockPosition { run, at }) => Some(self.forest.content(self.forest.run(run), at)),
             None => Namespace::of(storing.stored.lora.as_ref()).root(),
         };
@@ -312,8 +314,8 @@ impl IndexCore {
     }
 
     fn remember_end(&mut self, storing: &StoreProgress<'_>) {
-        if let (Some(place), Some(name)) = (storing.parent, storing.names().last())
-            && let Some(cache) = self.caches.get_mut(storing.holder)
+        if let (Some(place), Some(name)) = (storing.lane.parent, storing.names().last())
+            && let Some(cache) = self.caches.get_mut(storing.lane.holder)
         {
             cache.last_stored = Some((name.0, place));
         }

@@ -10,7 +10,7 @@
 //! Modules, bottom up:
 //! - storage: `table` (hash to number), `extent` (sixteen blocks), `run` and `coverage` (a chain and its holders),
 //!   `forest` (all chains), `cache` (a cache's lanes and block names)
-//! - changes: `core` with `ingest`, `hold`, `removal`, `objects`, `expected` and `reclaim`
+//! - changes: `core` with `ingest`, `hold`, `removal`, `objects`, `expected`, `reclaim` and `snapshot`
 //! - queries: `naming`, `path`, `walk`, `hybrid`, `query`, `holdings` and `survey`
 //! - threads: `reader_preferring` and `shared`
 //!
@@ -40,6 +40,7 @@ mod reclaim;
 mod removal;
 mod run;
 mod shared;
+mod snapshot;
 mod survey;
 mod sync;
 mod table;
@@ -54,4 +55,8 @@ pub use holdings::WorkerHoldings;
 pub use prompt::{Prompt, PromptSpace};
 pub use query::{RankMatch, WorkerMatch};
 pub use shared::SharedPrefixIndex;
+pub use snapshot::{
+    CacheSnapshot, MOST_CHAIN_BLOCKS, MOST_SNAPSHOT_AMBIGUOUS, MOST_SNAPSHOT_GROUPS, SnapshotChain,
+    SnapshotGroup, SnapshotHold,
+};
 pub use survey::{PrefixSurvey, SharedPrefix, SurveyLimits};

@@ -16,6 +16,7 @@ use crate::ingest::{PART, blocks_of};
 use crate::prompt::Prompt;
 use crate::query::{IndexQuery, RankMatch, WorkerMatch};
 use crate::reader_preferring::ReaderPreferringLock;
+use crate::snapshot::{CacheExport, CacheSnapshot, ImportedEnds};
 use crate::survey::{PrefixSurvey, SurveyLimits, SurveyWork};
 
 /// Runs that the eviction hand examines at a time.
@@ -194,6 +195,29 @@ impl SharedPrefixIndex {
         let mut work = SurveyWork::new(limits);
         while self.core.read(|core| work.step(core)) {}
         work.into_result()
+    }
+
+    /// Returns the contents of a cache, without its predictions; `None` if it has none. At most `most_blocks` blocks are
+    /// read, and [`CacheSnapshot::is_whole`] says if that was all. It takes the lock for short steps only, so no event
+    /// of this cache may be applied meanwhile.
+    #[must_use]
+    pub fn export(&self, holder: Holder, most_blocks: usize) -> Option<CacheSnapshot> {
+        let mut work = CacheExport::new(holder, most_blocks);
+        while self.core.read(|core| work.step(core)) {}
+        work.into_result()
+    }
+
+    /// Replaces the contents of a cache by a snapshot of the same cache in another index. Returns the counts of its
+    /// blocks. Invalid parts of a snapshot are left out, and counted as malformed.
+    pub fn import(&self, holder: Holder, snapshot: &CacheSnapshot) -> Applied {
+        let (mut applied, is_valid) = self.core.write(|core| core.begin_import(holder, snapshot));
+        let mut ends = ImportedEnds::of(snapshot);
+        for chain in snapshot.chains.iter().take_while(|_| is_valid) {
+            applied += self
+                .core
+                .write(|core| core.import_chain(holder, chain, &mut ends));
+        }
+        applied
     }
 
     /// Returns the current state.

@@ -19,13 +19,18 @@ pub(crate) const MOST_NAMESAKES: usize = 256;
 
 /// A store event that is being applied, and its progress.
 pub(crate) struct StoreProgress<'a> {
-    pub(crate) holder: Holder,
     pub(crate) stored: &'a StoredBlocks,
     /// The blocks that are applied in this step.
     pub(crate) part: Range<usize>,
-    pub(crate) lane: LaneId,
     /// Block size of the cache in tokens.
     pub(crate) base: u32,
+    pub(crate) lane: LaneProgress,
+}
+
+/// Lane to which blocks are being added.
+pub(crate) struct LaneProgress {
+    pub(crate) holder: Holder,
+    pub(crate) lane: LaneId,
     /// The block before the next one.
     pub(crate) parent: Option<BlockPosition>,
     /// Names need no check for aliases or ambiguity in this cache.
@@ -92,7 +97,7 @@ impl IndexCore {
     /// Holds all blocks at once that continue the parent's run under the names they have there. Returns their number.
     pub(crate) fn hold_known(
         &mut self,
-        storing: &mut StoreProgress<'_>,
+        storing: &mut LaneProgress,
         contents: &[u64],
         names: &[EngineBlockHash],
         applied: &mut Applied,
@@ -121,6 +126,18 @@ impl IndexCore {
         parent: Option<BlockPosition>,
         content: u64,
     ) -> Result<BlockPosition, NumbersExhausted> {
+        let before = parent.map(|BlockPosition { run, at }| self.forest.content(self.forest.run(run), at));
+        self.find_or_add_after(parent, before, content)
+    }
+
+    /// Returns the block with this content. If needed, creates it after the prefix `before`, which ends at `parent` if
+    /// that is known.
+    pub(crate) fn find_or_add_after(
+        &mut self,
+        parent: Option<BlockPosition>,
+        before: Option<u64>,
+        content: u64,
+    ) -> Result<BlockPosition, NumbersExhausted> {
         if let Some(BlockPosition { run, at }) = parent {
             let here = self.forest.run(run);
             if at + 1 < here.len && self.forest.content(here, at + 1) == content {
@@ -143,7 +160,6 @@ impl IndexCore {
                 return Ok(BlockPosition { run, at });
             }
         }
-        let before = parent.map(|BlockPosition { run, at }| self.forest.content(self.forest.run(run), at));
         let run = match self.forest.start(content, before) {
             // All numbers are in use.
             Err(NumbersExhausted) if self.make_room(parent.map(|parent| parent.run)) => {
@@ -157,7 +173,7 @@ impl IndexCore {
     /// Adds a block with its name to the store's lane.
     pub(crate) fn hold(
         &mut self,
-        storing: &mut StoreProgress<'_>,
+        storing: &mut LaneProgress,
         place: BlockPosition,
         name: u64,
         applied: &mut Applied,
@@ -230,7 +246,7 @@ impl IndexCore {
     /// Checks if the cache uses the name for other content already. If so, the name becomes ambiguous.
     fn stands_for_another(
         &mut self,
-        storing: &mut StoreProgress<'_>,
+        storing: &mut LaneProgress,
         name: u64,
         block: BlockId,
         applied: &mut Applied,
@@ -276,7 +292,7 @@ impl IndexCore {
         }
     }
 
-    fn add_pending(&mut self, storing: &mut StoreProgress<'_>, more: RunSpan, applied: &mut Applied) {
+    fn add_pending(&mut self, storing: &mut LaneProgress, more: RunSpan, applied: &mut Applied) {
         if let Some(span) = &mut storing.pending
             && span.run == more.run
             && span.end == more.start
@@ -289,7 +305,7 @@ impl IndexCore {
     }
 
     /// Records pending blocks in the coverage.
-    pub(crate) fn write_down(&mut self, storing: &mut StoreProgress<'_>, applied: &mut Applied) {
+    pub(crate) fn write_down(&mut self, storing: &mut LaneProgress, applied: &mut Applied) {
         let Some(RunSpan { run, start, end }) = storing.pending.take() else {
             return;
         };
