@@ -41,6 +41,12 @@ impl SequenceTracker {
         self.recent.back().map(|&(sequence, _)| sequence)
     }
 
+    /// Returns number and fingerprint of the latest message.
+    #[must_use]
+    pub fn newest(&self) -> Option<(u64, u64)> {
+        self.recent.back().copied()
+    }
+
     /// Returns `true` if this message was observed.
     #[must_use]
     pub fn knows(&self, sequence: u64, fingerprint: u64) -> bool {

@@ -201,6 +201,26 @@ impl FeedDelivery {
         }
     }
 
+    /// Returns the ranks that events were delivered of.
+    pub(crate) fn ranks(&self) -> Vec<DpRank> {
+        match &self.subject {
+            FeedSubject::Engine { assert_actions, .. } => assert_actions.iter().copied().collect(),
+            FeedSubject::Store { .. } => Vec::new(),
+        }
+    }
+
+    /// Empties all caches for a seed of these ranks. Returns `false` if there are too many; nothing changes then.
+    pub(crate) fn seed(&mut self, ranks: &[DpRank], sink: &mut dyn FeedSink) -> bool {
+        if ranks.len() > MAX_RANKS {
+            return false;
+        }
+        self.reset(sink, ResetReason::Seeded);
+        if let FeedSubject::Engine { assert_actions, .. } = &mut self.subject {
+            assert_actions.extend(ranks);
+        }
+        true
+    }
+
     fn reset_rank(&mut self, worker: WorkerId, rank: DpRank, reason: ResetReason, sink: &mut dyn FeedSink) {
         if let FeedSubject::Engine { assert_actions, .. } = &mut self.subject {
             assert_actions.remove(&rank);

@@ -7,9 +7,10 @@ use std::thread::{Builder, JoinHandle};
 use routing::WorkerId;
 
 use crate::link::{FeedBell, LinkReader};
+use crate::seed::{FeedSeed, ReadContents};
 use crate::spec::{FeedSink, FeedSpec, FeedTarget, StoreSpec};
 use crate::status::{FeedStatus, StoreStatus};
-use crate::thread::{Commands, FeedThread, WantedFeed};
+use crate::thread::{Commands, ContentsCommand, ContentsWork, FeedThread, MOST_CONTENTS, WantedFeed};
 use crate::zmtp::FeedLimits;
 
 /// Most feeds of one [`KvFeeds`]. Each needs a file descriptor, and a second one during a replay.
@@ -149,6 +150,47 @@ impl KvFeeds {
     pub fn mark_suspect(&self, worker: WorkerId) {
         self.commands().suspects.insert(worker);
         self.bell.ring_for_commands();
+    }
+
+    /// Reads the contents of an engine's caches on the feeds' thread, between two messages. `read` is dropped if the
+    /// feed is not followed, or messages may be missing.
+    pub fn read_contents(&self, feed: &FeedSpec, read: ReadContents) {
+        self.work_on(feed, ContentsWork::Read(read));
+    }
+
+    /// Replaces the contents of an engine's caches by a seed, and requests the publisher's proof that it fits. The seed
+    /// is not taken if the feed is not current, has no replay socket, or knows as much itself. It is dropped if the feed
+    /// is not followed.
+    pub fn seed(&self, feed: &FeedSpec, seed: FeedSeed) {
+        self.work_on(feed, ContentsWork::Seed(seed));
+    }
+
+    /// Returns each engine's feed with its status, in the order set.
+    #[must_use]
+    pub fn engines(&self) -> Vec<(FeedSpec, FeedStatus)> {
+        let ended = self.has_ended();
+        let wanted = self.wanted();
+        let engines = wanted.iter().filter_map(|(feed, counters)| match feed {
+            FeedTarget::Engine(spec) => Some((spec.clone(), counters.read(spec, ended))),
+            FeedTarget::Store(_) => None,
+        });
+        engines.collect()
+    }
+
+    fn work_on(&self, feed: &FeedSpec, work: ContentsWork) {
+        let wanted = self.wanted();
+        let is_it = |target: &FeedTarget| matches!(target, FeedTarget::Engine(spec) if spec == feed);
+        let Some((_, counters)) = wanted.iter().find(|(target, _)| is_it(target)) else {
+            return;
+        };
+        let mut commands = self.commands();
+        if commands.contents.len() < MOST_CONTENTS {
+            commands.contents.push(ContentsCommand {
+                feed: Arc::clone(counters),
+                work,
+            });
+            self.bell.ring_for_commands();
+        }
     }
 
     /// Returns the bytes of messages between sockets and decoder, of all feeds together.

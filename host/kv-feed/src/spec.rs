@@ -144,6 +144,8 @@ pub enum ResetReason {
     ConnectionLost,
     /// A replay of everything the publisher still has follows and replaces the state.
     Rebuild,
+    /// The contents that another router knows at a later position follow and replace the state.
+    Seeded,
     /// A message that may contain removals is unreadable.
     Undecodable,
     /// A message exceeded the limits or broke the protocol. It may contain removals.
@@ -163,6 +165,7 @@ impl ResetReason {
             Self::ReplayTimedOut => "replay-timed-out",
             Self::ConnectionLost => "connection-lost",
             Self::Rebuild => "rebuild",
+            Self::Seeded => "seeded",
             Self::Undecodable => "undecodable",
             Self::LimitExceeded => "limit-exceeded",
             Self::FeedRemoved => "feed-removed",

@@ -54,6 +54,10 @@ pub struct FeedStatus {
     pub state: FeedState,
     /// Set if everything since the publisher's start was received. Otherwise hits may be missing, but none are wrong.
     pub complete: bool,
+    /// The publisher has a replay socket.
+    pub can_replay: bool,
+    /// Number of the oldest message since which everything was received.
+    pub known_from: Option<u64>,
     /// Delivered batches.
     pub batches: u64,
     /// Delivered events.
@@ -149,7 +153,8 @@ pub(crate) struct FeedCounters {
     /// The latest number plus one; 0 before the first.
     next_seq: AtomicU64,
     state: AtomicU8,
-    complete: AtomicBool,
+    /// Number of the oldest known message plus one; 0 before the first.
+    known_from: AtomicU64,
     answers: AtomicBool,
     silent: AtomicBool,
     pub(crate) reason: ReasonCell,
@@ -178,7 +183,7 @@ impl Default for FeedCounters {
             refused: FaultCounters::default(),
             next_seq: AtomicU64::default(),
             state: AtomicU8::default(),
-            complete: AtomicBool::default(),
+            known_from: AtomicU64::default(),
             answers: AtomicBool::default(),
             silent: AtomicBool::default(),
             reason: ReasonCell::default(),
@@ -212,10 +217,10 @@ impl FeedCounters {
         }
     }
 
-    pub(crate) fn set_progress(&self, last_seq: Option<u64>, complete: bool) {
-        self.next_seq
-            .store(last_seq.map_or(0, |last| last.saturating_add(1)), Relaxed);
-        self.complete.store(complete, Relaxed);
+    pub(crate) fn set_progress(&self, last_seq: Option<u64>, known_from: Option<u64>) {
+        let after = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
+        self.next_seq.store(after(last_seq), Relaxed);
+        self.known_from.store(after(known_from), Relaxed);
     }
 
     pub(crate) fn set_silence(&self, answers: bool, silent: bool) {
@@ -266,6 +271,10 @@ impl FeedCounters {
         self.next_seq.load(Relaxed).checked_sub(1)
     }
 
+    fn known_from(&self) -> Option<u64> {
+        self.known_from.load(Relaxed).checked_sub(1)
+    }
+
     fn silent_for(&self) -> Option<Duration> {
         time(&self.received).map(|received| self.since.elapsed().saturating_sub(received))
     }
@@ -278,7 +287,9 @@ impl FeedCounters {
             endpoint: spec.endpoint.address().to_owned(),
             rank: spec.rank.unwrap_or_default(),
             state: self.state(ended),
-            complete: self.complete.load(Relaxed),
+            complete: self.known_from() == Some(0),
+            can_replay: spec.replay.is_some(),
+            known_from: self.known_from(),
             batches: self.batches.get(),
             events: self.events.get(),
             stored: self.stored.get(),

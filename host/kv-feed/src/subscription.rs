@@ -11,6 +11,7 @@ use crate::link::{FeedLink, LinkNote, LinkReader, ReceivedMessage};
 use crate::payload::ChargedPayload;
 use crate::reason::FeedCause;
 use crate::recovery::{FeedRecovery, RecoveryAction};
+use crate::seed::{FeedContents, FeedSeed, ReadContents};
 use crate::slice::TimeSlice;
 use crate::spec::{FeedSink, FeedTarget, ResetReason};
 use crate::status::{FeedCounters, FeedState};
@@ -262,6 +263,33 @@ impl FeedSubscription {
         self.delivery.close(sink);
     }
 
+    /// Reads the contents of the feed's caches, unless messages may be missing.
+    pub(crate) fn read_contents(&self, read: ReadContents) {
+        let (FeedTarget::Engine(spec), Some(position)) = (&self.feed, self.recovery.position()) else {
+            return;
+        };
+        read(&FeedContents {
+            worker: spec.worker,
+            ranks: &self.delivery.ranks(),
+            position,
+        });
+    }
+
+    /// Replaces the contents of the feed's caches by a seed, if it is of use.
+    pub(crate) fn seed(&mut self, seed: FeedSeed, sink: &mut dyn FeedSink, now: Instant) {
+        let FeedTarget::Engine(spec) = &self.feed else {
+            return;
+        };
+        let is_taken = self.recovery.wants_seed(&seed.position) && self.delivery.seed(&seed.ranks, sink);
+        if is_taken {
+            (seed.fill)(spec.worker);
+            self.recovery.seed(&seed.position, now, &mut self.actions);
+            self.act(sink, now);
+            self.publish_status(sink);
+        }
+        (seed.done)(is_taken);
+    }
+
     fn act(&mut self, sink: &mut dyn FeedSink, now: Instant) {
         // A replay delivers the past, which must not be taken for the current state.
         if self.recovery.is_behind() {
@@ -356,6 +384,6 @@ impl FeedSubscription {
         let silent = self.recovery.reached() && (self.mute || self.recovery.is_doubtful());
         self.counters.set_silence(self.recovery.answers(), silent);
         self.counters
-            .set_progress(self.recovery.last_applied(), self.recovery.complete());
+            .set_progress(self.recovery.last_applied(), self.recovery.known_from());
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use routing::WorkerId;
 
 use crate::link::{FeedBell, LinkReader};
+use crate::seed::{FeedSeed, ReadContents};
 use crate::spec::{FeedSink, FeedTarget};
 use crate::status::FeedCounters;
 use crate::subscription::FeedSubscription;
@@ -14,12 +15,29 @@ use crate::subscription::FeedSubscription;
 /// A requested feed and its counters.
 pub(crate) type WantedFeed = (FeedTarget, Arc<FeedCounters>);
 
+/// Command for the contents of one feed, which its counters identify.
+pub(crate) struct ContentsCommand {
+    pub(crate) feed: Arc<FeedCounters>,
+    pub(crate) work: ContentsWork,
+}
+
+/// Work on the contents of a feed.
+pub(crate) enum ContentsWork {
+    Read(ReadContents),
+    Seed(FeedSeed),
+}
+
+/// Most commands for contents that wait.
+pub(crate) const MOST_CONTENTS: usize = 64;
+
 /// Commands for the thread. Only the latest feed list counts, so one slot bounds the queue.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Commands {
     pub(crate) feeds: Option<Vec<WantedFeed>>,
     /// Workers whose silent feeds are suspect.
     pub(crate) suspects: BTreeSet<WorkerId>,
+    /// At most [`MOST_CONTENTS`].
+    pub(crate) contents: Vec<ContentsCommand>,
     pub(crate) stop: bool,
 }
 
@@ -67,6 +85,9 @@ impl FeedThread {
             if let Some(feeds) = commands.feeds {
                 self.set(feeds, now);
             }
+            for command in commands.contents {
+                self.work_on(command, now);
+            }
         }
     }
 
@@ -81,6 +102,18 @@ impl FeedThread {
             if subscription.has_notes() {
                 unfinished.insert(subscription.number);
             }
+        }
+    }
+
+    /// Reads or seeds the contents of a feed that is still followed.
+    fn work_on(&mut self, ContentsCommand { feed, work }: ContentsCommand, now: Instant) {
+        let mut open = self.subscriptions.iter_mut();
+        let Some(subscription) = open.find(|open| Arc::ptr_eq(&open.counters, &feed)) else {
+            return;
+        };
+        match work {
+            ContentsWork::Read(read) => subscription.read_contents(read),
+            ContentsWork::Seed(seed) => subscription.seed(seed, &mut *self.sink, now),
         }
     }
 

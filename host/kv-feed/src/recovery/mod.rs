@@ -28,6 +28,7 @@ use crate::spec::ResetReason;
 mod idle_probe;
 mod outcome;
 mod replay;
+mod seed;
 mod waiting;
 
 /// A replay without messages for this time is given up.
@@ -85,8 +86,8 @@ pub(crate) struct FeedRecovery<P> {
     doubtful: bool,
     /// A rebuild was requested and did not arrive.
     rebuild_owed: bool,
-    /// Set if everything since the publisher's start was applied.
-    complete: bool,
+    /// Number of the oldest applied message. Everything since then was applied; 0 is the publisher's start.
+    known_from: Option<u64>,
     /// Anything was ever received.
     reached: bool,
 }
@@ -110,7 +111,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
             unanswered: false,
             doubtful: false,
             rebuild_owed: false,
-            complete: false,
+            known_from: None,
             reached: false,
         };
         if can_replay {
@@ -123,8 +124,14 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         self.tracker.last()
     }
 
+    /// Returns `true` if everything since the publisher's start was applied.
     pub(crate) fn complete(&self) -> bool {
-        self.complete
+        self.known_from == Some(0)
+    }
+
+    /// Returns the number of the oldest applied message.
+    pub(crate) fn known_from(&self) -> Option<u64> {
+        self.known_from
     }
 
     /// Returns `true` if the publisher is connected and something was ever received.
@@ -329,7 +336,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
             self.reset(ResetReason::GapNotReplayed, actions);
         }
         if self.tracker.last().is_none() {
-            self.complete = sequence == 0;
+            self.known_from = Some(sequence);
         }
     }
 
@@ -345,7 +352,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
             self.waiting.push(sequence, payload);
             return self.request_replay(ReplayGoal::Rebuild, now, actions);
         }
-        self.complete = sequence == 0;
+        self.known_from = Some(sequence);
         if self.replay.take().is_some() {
             actions.push(RecoveryAction::CancelReplay);
         }
@@ -353,6 +360,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
     }
 
     fn accept(&mut self, sequence: u64, payload: P, actions: &mut RecoveryActions<P>) {
+        self.known_from.get_or_insert(sequence);
         self.tracker.accept(sequence, fingerprint(&payload));
         actions.push(RecoveryAction::Apply(payload));
     }
@@ -365,7 +373,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
 
     fn reset(&mut self, reason: ResetReason, actions: &mut RecoveryActions<P>) {
         self.tracker.forget();
-        (self.complete, self.doubtful) = (false, false);
+        (self.known_from, self.doubtful) = (None, false);
         actions.push(RecoveryAction::Reset(reason));
     }
 
@@ -389,6 +397,8 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
 mod limits_tests;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod seed_tests;
 #[cfg(test)]
 mod silence_tests;
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::seed::FeedPosition;
 
 /// Reproducible pseudo-random numbers (a linear congruential generator with Knuth's factor).
 struct RandomNumbers(u64);
@@ -43,6 +44,10 @@ struct PublisherModel {
     up: bool,
     /// Runs and numbers delivered since the last reset.
     applied: Vec<(u64, u64)>,
+    /// A position, and what was delivered until then, as another router may know it later.
+    elsewhere: Option<(FeedPosition, Vec<(u64, u64)>)>,
+    /// Number of seeds.
+    seeds: u64,
 }
 
 impl PublisherModel {
@@ -63,6 +68,8 @@ impl PublisherModel {
             received: None,
             up: false,
             applied: Vec::new(),
+            elsewhere: None,
+            seeds: 0,
         };
         world.act();
         world
@@ -74,7 +81,9 @@ impl PublisherModel {
             30..=59 => self.receive(),
             60..=64 => self.publisher_answers(),
             65..=91 => self.hear_answer(),
-            92..=97 => self.wait(),
+            92..=95 => self.wait(),
+            96 => self.note_position(),
+            97 => self.seed(),
             98 => match self.dice.below(4) {
                 0 => self.history.truncate(0),
                 1 => self.restart(),
@@ -126,6 +135,28 @@ impl PublisherModel {
                     .replayed(sequence, payload, self.now, &mut self.actions);
             }
             None => self.recovery.replay_ended(self.now, &mut self.actions),
+        }
+    }
+
+    /// Another router takes over what is known, unless it knows more.
+    fn note_position(&mut self) {
+        if let Some(position) = self.recovery.position()
+            && self.elsewhere.as_ref().is_none_or(|(known, _)| {
+                self.dice.0.is_multiple_of(2) || position.known_from <= known.known_from
+            })
+        {
+            self.elsewhere = Some((position, self.applied.clone()));
+        }
+    }
+
+    /// This router takes over what the other one knows.
+    fn seed(&mut self) {
+        if let Some((position, applied)) = &self.elsewhere
+            && self.recovery.wants_seed(position)
+        {
+            self.applied.clone_from(applied);
+            self.recovery.seed(position, self.now, &mut self.actions);
+            self.seeds += 1;
         }
     }
 
@@ -216,6 +247,7 @@ impl PublisherModel {
 
 #[test]
 fn what_is_passed_on_is_never_behind_what_was_heard() {
+    let mut seeds = 0;
     for seed in 0..1000 {
         let mut world = PublisherModel::new(seed);
         for step in 0..500 {
@@ -228,5 +260,10 @@ fn what_is_passed_on_is_never_behind_what_was_heard() {
             assert_eq!(world.applied.last().copied(), last, "seed {seed}");
             assert!(!world.recovery.is_behind(), "seed {seed}");
         }
+        seeds += world.seeds;
     }
+    assert!(
+        seeds > 100,
+        "{seeds} times the state of another router was taken over"
+    );
 }

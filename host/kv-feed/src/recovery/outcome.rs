@@ -52,11 +52,8 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         if self.tracker.last().is_some() {
             self.reset(ResetReason::Restarted, actions);
         }
-        self.complete = self
-            .waiting
-            .first()
-            .or(self.newest_live)
-            .is_none_or(|sequence| sequence == 0);
+        let first = self.waiting.first().or(self.newest_live);
+        self.known_from = first.is_none_or(|sequence| sequence == 0).then_some(0);
     }
 
     /// Handles expired deadlines.
@@ -67,9 +64,9 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
             }
         } else if self.retry_at.is_some_and(|at| now >= at) {
             self.retry_at = None;
-            if self.doubtful || (self.complete && self.answers) {
+            if self.doubtful || (self.complete() && self.answers) {
                 self.request_in_passing(ReplayGoal::Look, now, actions);
-            } else if !self.complete {
+            } else if !self.complete() {
                 self.request_in_passing(ReplayGoal::Rebuild, now, actions);
             }
         } else if self.idle_probe.is_due(now) && !self.unanswered {

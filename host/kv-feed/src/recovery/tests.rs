@@ -11,7 +11,7 @@ pub(super) struct Story {
     pub(super) actions: Vec<RecoveryAction<Vec<u8>>>,
 }
 
-fn payload(run: char, sequence: u64) -> Vec<u8> {
+pub(super) fn payload(run: char, sequence: u64) -> Vec<u8> {
     format!("{run}{sequence}").into_bytes()
 }
 

@@ -28,6 +28,11 @@ impl RecordedNotes {
         self.0.lock().unwrap().push(rank + &note);
     }
 
+    /// Takes a note of rank 0.
+    pub(crate) fn note(&self, note: &str) {
+        self.add(DpRank(0), note.to_owned());
+    }
+
     /// Returns whether the feed was last reported as live.
     pub(crate) fn is_live(&self) -> bool {
         self.1.load(Ordering::Relaxed)

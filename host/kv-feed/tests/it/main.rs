@@ -7,4 +7,5 @@ mod healing;
 mod hostile;
 mod publisher;
 mod raw;
+mod seeding;
 mod stores;

@@ -103,6 +103,8 @@ mod tests {
             rank: DpRank(1),
             state: FeedState::Live,
             complete: true,
+            can_replay: true,
+            known_from: Some(0),
             batches: 1,
             events: 1,
             stored: 1,

@@ -1,0 +1,106 @@
+//! Feeds that take over the contents that another feed of the same publisher has.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use kv_feed::{FeedPosition, FeedSeed, FeedState};
+use routing::{DpRank, WorkerId};
+
+use crate::fixture::{Fixture, eventually};
+use crate::publisher::{Form, Publisher};
+
+/// Returns the position of a feed, read on its thread.
+fn position(fixture: &Fixture, publisher: &mut Publisher) -> (FeedPosition, Vec<DpRank>) {
+    let (sender, receiver) = channel();
+    fixture.feeds.read_contents(
+        &publisher.spec(),
+        Box::new(move |contents| {
+            assert_eq!(contents.worker, WorkerId(1));
+            sender.send((contents.position, contents.ranks.to_vec())).unwrap();
+        }),
+    );
+    received(&receiver, publisher)
+}
+
+fn received<T>(receiver: &Receiver<T>, publisher: &mut Publisher) -> T {
+    let value = std::cell::OnceCell::new();
+    eventually(
+        publisher,
+        || match receiver.try_recv() {
+            Ok(received) => value.set(received).is_ok(),
+            Err(_) => false,
+        },
+        || "no answer of the feeds' thread".to_owned(),
+    );
+    value.into_inner().unwrap()
+}
+
+/// Seeds a feed. Returns whether the seed was taken.
+fn seed(fixture: &Fixture, publisher: &mut Publisher, position: FeedPosition, ranks: Vec<DpRank>) -> bool {
+    let (sender, receiver) = channel();
+    let notes = fixture.notes.clone();
+    let seed = FeedSeed {
+        position,
+        ranks,
+        fill: Box::new(move |worker| {
+            assert_eq!(worker, WorkerId(1));
+            notes.note("contents");
+        }),
+        done: Box::new(move |is_taken| sender.send(is_taken).unwrap()),
+    };
+    fixture.feeds.seed(&publisher.spec(), seed);
+    received(&receiver, publisher)
+}
+
+#[test]
+fn contents_of_another_feed_are_taken_over_and_proven_by_the_publisher() {
+    let mut publisher = Publisher::new(Form::FourFrames);
+    let old = Fixture::following(&mut publisher);
+    publisher.publish(10).publish(11).publish(12);
+    old.received_events(&mut publisher, "10, 11, 12");
+    publisher.forget(2);
+    let new = Fixture::following(&mut publisher);
+    new.received_events(&mut publisher, "12");
+    new.shows(&mut publisher, |status| {
+        status.state == FeedState::Live && status.known_from == Some(2) && !status.complete
+    });
+
+    let (position, ranks) = position(&old, &mut publisher);
+    assert_eq!((position.sequence, position.known_from, ranks.len()), (2, 0, 1));
+    publisher.publish(13);
+    assert!(seed(&new, &mut publisher, position, ranks));
+    publisher.publish(14);
+    new.shows(&mut publisher, |status| {
+        status.state == FeedState::Live && status.complete && status.last_seq == Some(4)
+    });
+    let notes = new.notes.all();
+    assert!(notes.ends_with("seeded, contents, 13, 14"), "{notes}");
+}
+
+#[test]
+fn contents_that_the_publisher_cannot_prove_are_void() {
+    let mut publisher = Publisher::new(Form::FourFrames);
+    let old = Fixture::following(&mut publisher);
+    publisher.publish(10).publish(11);
+    old.received_events(&mut publisher, "10, 11");
+    let (position, ranks) = position(&old, &mut publisher);
+    publisher.publish(12).publish(13).forget(3);
+    let new = Fixture::following(&mut publisher);
+    new.received_events(&mut publisher, "13");
+    new.shows(&mut publisher, |status| status.state == FeedState::Live);
+    assert!(seed(&new, &mut publisher, position, ranks));
+    new.received_events(&mut publisher, "13, seeded, contents, gap-not-replayed, 13");
+    new.shows(&mut publisher, |status| {
+        status.state == FeedState::Live && status.known_from == Some(3)
+    });
+}
+
+#[test]
+fn a_feed_that_knows_as_much_takes_nothing_over() {
+    let mut publisher = Publisher::new(Form::FourFrames);
+    let one = Fixture::following(&mut publisher);
+    publisher.publish(10);
+    one.received_events(&mut publisher, "10");
+    let (position, ranks) = position(&one, &mut publisher);
+    assert!(!seed(&one, &mut publisher, position, ranks));
+    one.received_events(&mut publisher, "10");
+}
