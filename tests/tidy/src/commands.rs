@@ -1,4 +1,4 @@
-//! Code blocks of guides (the front page and the tutorials), and the calls of `conductor` in their shell blocks.
+//! Code blocks of pages, and the calls of `conductor` in their shell blocks.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -7,6 +7,9 @@ use crate::{SourceFile, files};
 
 /// Beginning of the comment before a shell block that no reader can run as it stands.
 const NOT_RUN: &str = "<!-- not run: ";
+
+/// Languages of shell blocks.
+const SHELLS: [&str; 3] = ["sh", "bash", "console"];
 
 /// Fenced code block of a page.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,6 +22,23 @@ pub struct CodeBlock {
     pub text: String,
     /// Reason why its commands are not run, from the comment in the line before.
     pub reason: Option<String>,
+}
+
+impl CodeBlock {
+    /// Returns whether its lines are commands of a shell.
+    #[must_use]
+    pub fn is_shell(&self) -> bool {
+        SHELLS.contains(&&*self.language)
+    }
+}
+
+/// Call of `conductor` on a page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PageCall {
+    /// Line number of the call, or of its fence, from 1.
+    pub line: usize,
+    /// Its words, `conductor` first.
+    pub words: Vec<String>,
 }
 
 /// Returns the pages whose commands a new reader types.
@@ -57,6 +77,43 @@ pub fn code_blocks(text: &str) -> Vec<CodeBlock> {
     found
 }
 
+/// Returns the calls of `conductor` on a page: in its shell fences, and in the lines of its indented blocks.
+#[must_use]
+pub fn calls_of_page(text: &str) -> Vec<PageCall> {
+    let fences = code_blocks(text).into_iter().filter(CodeBlock::is_shell);
+    let scripts = fences.map(|block| (block.line, block.text));
+    let calls = scripts.chain(indented_commands(text)).flat_map(|(line, script)| {
+        let calls = conductor_calls(&script).into_iter();
+        calls.map(move |words| PageCall { line, words })
+    });
+    calls.collect()
+}
+
+/// Returns each line of the indented blocks with its number, joined with the next where it ends in a backslash.
+///
+/// Such a block has no language: it may be a configuration or an output, whose quotes need not be closed.
+fn indented_commands(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let (mut is_fenced, mut is_continued, mut is_block) = (false, false, true);
+    for (at, line) in text.lines().enumerate() {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        let is_indented = line.starts_with("    ") && !is_fenced && !is_fence;
+        // Without an empty line before, an indented line continues a paragraph or an item.
+        is_block = line.trim().is_empty() || (is_indented && is_block);
+        if is_indented && is_block && !line.trim().is_empty() {
+            match found.last_mut() {
+                Some((_, whole)) if is_continued => *whole = format!("{whole}\n{line}"),
+                _ => found.push((at + 1, line.to_owned())),
+            }
+            is_continued = line.ends_with('\\');
+        } else {
+            is_continued = false;
+        }
+    }
+    found
+}
+
 fn reason(line: &str) -> Option<String> {
     let reason = line.strip_prefix(NOT_RUN)?.strip_suffix("-->")?.trim();
     (!reason.is_empty()).then(|| reason.to_owned())
@@ -64,12 +121,11 @@ fn reason(line: &str) -> Option<String> {
 
 /// Returns the words of each call of `conductor` in a shell script, `conductor` first.
 ///
-/// Variables before the command and redirections are left out. Substitutions are not expanded.
+/// A prompt, `do`, `sudo`, variables before the command and redirections are left out. Substitutions are not expanded.
 #[must_use]
 pub fn conductor_calls(script: &str) -> Vec<Vec<String>> {
     let calls = commands(script).into_iter().filter_map(|words| {
-        let is_variable = |word: &String| word.split_once('=').is_some_and(|(name, _)| is_name(name));
-        let mut words: Vec<String> = words.into_iter().skip_while(is_variable).collect();
+        let mut words: Vec<String> = words.into_iter().skip_while(is_before_command).collect();
         let program = words.first_mut()?;
         if program.rsplit('/').next() != Some("conductor") {
             return None;
@@ -78,6 +134,10 @@ pub fn conductor_calls(script: &str) -> Vec<Vec<String>> {
         Some(words)
     });
     calls.collect()
+}
+
+fn is_before_command(word: &String) -> bool {
+    ["$", "do", "sudo"].contains(&&**word) || word.split_once('=').is_some_and(|(name, _)| is_name(name))
 }
 
 fn is_name(text: &str) -> bool {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use tidy::commands::{code_blocks, conductor_calls, guides};
+use tidy::commands::{CodeBlock, PageCall, calls_of_page, code_blocks, conductor_calls, guides};
 use tidy::paths::code_spans;
 use tidy::{files, root};
 
@@ -30,21 +30,31 @@ fn every_page_of_the_book_is_in_its_table_of_contents() {
     assert!(absent.is_empty(), "add to host/docs/SUMMARY.md: {absent:?}");
 }
 
+/// Returns the shell blocks of a page whose commands no test reads, without a reason for it.
+fn unread_shell_blocks(text: &str) -> Vec<String> {
+    let blocks = code_blocks(text).into_iter();
+    let is_unread = |block: &CodeBlock| {
+        block.is_shell() && block.reason.is_none() && conductor_calls(&block.text).is_empty()
+    };
+    let mistake = |block: CodeBlock| {
+        format!(
+            "{}: call conductor, or write `<!-- not run: REASON -->` in the line before",
+            block.line
+        )
+    };
+    blocks.filter(is_unread).map(mistake).collect()
+}
+
 /// Returns the mistakes of a guide's code blocks.
 fn mistakes(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for block in code_blocks(text) {
         let line = block.line;
-        match &*block.language {
-            "" => found.push(format!("{line}: name the language")),
-            "sh" if block.reason.is_none() && conductor_calls(&block.text).is_empty() => {
-                found.push(format!(
-                    "{line}: call conductor, or write `<!-- not run: REASON -->` in the line before"
-                ));
-            }
-            _ => {}
+        if block.language.is_empty() {
+            found.push(format!("{line}: name the language"));
         }
     }
+    found.extend(unread_shell_blocks(text));
     // An indented block has no language, so that no test would read it.
     let lines = tidy::prose::markdown_lines(text)
         .into_iter()
@@ -76,6 +86,21 @@ fn every_shell_block_of_a_guide_calls_conductor_or_has_a_reason() {
 }
 
 #[test]
+fn every_shell_block_of_a_page_calls_conductor_or_has_a_reason() {
+    let (mut found, mut checked) = (Vec::new(), 0);
+    for page in files(&["md"]) {
+        checked += code_blocks(&page.text)
+            .iter()
+            .filter(|block| block.is_shell())
+            .count();
+        let of_page = unread_shell_blocks(&page.text).into_iter();
+        found.extend(of_page.map(|mistake| format!("{}:{mistake}", page.path)));
+    }
+    assert!(checked > 40, "{checked} shell blocks were found");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
 fn the_rule_of_shell_blocks_finds_each_mistake() {
     let page = "a\n\n```sh\nconductor check\n```\n\n```\nx\n```\n\n```sh\nls\n```\n\n<!-- not run: -->\n```sh\nls\n```\n\n    ls\n\n<!-- not run: lists -->\n```sh\nls\n```\n";
     let found = mistakes(page);
@@ -92,6 +117,24 @@ fn calls_of_conductor_are_found_with_their_words() {
         [
             vec!["conductor", "simulate", "a={\"b\":0.5}", "--json"],
             vec!["conductor", "check", "a b"],
+        ]
+    );
+}
+
+#[test]
+fn calls_of_conductor_are_found_in_indented_blocks_too() {
+    let page = "# It's\n\n    sudo conductor check \\\n        --live\n    a = \"it's\n    $ conductor top\n\n\
+                - an item\n    conductor no\n\n```sh\nconductor status\n```\n\n```toml\nconductor = 1\n```\n";
+    let call = |line, words: &[&str]| PageCall {
+        line,
+        words: words.iter().copied().map(str::to_owned).collect(),
+    };
+    assert_eq!(
+        calls_of_page(page),
+        [
+            call(11, &["conductor", "status"]),
+            call(3, &["conductor", "check", "--live"]),
+            call(6, &["conductor", "top"]),
         ]
     );
 }
