@@ -4,30 +4,44 @@
 use std::io::{IsTerminal as _, stderr};
 use std::time::Duration;
 
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use policy_runtime::RehearsalStep;
 
 /// Interval of the spinner.
 const TURN: Duration = Duration::from_millis(100);
+/// Text of the spinner.
+const TEMPLATE: &str = "{spinner} {msg}, {elapsed}";
 
 /// Progress of one command; the spinner goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct CheckProgress(Option<ProgressBar>);
+pub(super) struct StepProgress(Option<ProgressBar>);
 
-impl CheckProgress {
+impl StepProgress {
     /// Begins.
     pub(super) fn begin() -> Self {
         Self(stderr().is_terminal().then(|| {
             let spinner = ProgressBar::new_spinner();
+            // The text is this file's own; were it wrong, there would be a plain spinner.
+            if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+                spinner.set_style(style);
+            }
             spinner.enable_steady_tick(TURN);
             spinner
         }))
     }
 
+    /// Returns the spinner, if there is a terminal for it.
+    pub(super) fn spinner(&self) -> Option<&ProgressBar> {
+        self.0.as_ref()
+    }
+
     /// Shows a part that begins.
     pub(super) fn part(&self, text: &str) {
         match &self.0 {
-            Some(spinner) => spinner.set_message(text.to_owned()),
+            Some(spinner) => {
+                spinner.set_message(text.to_owned());
+                spinner.reset_elapsed();
+            }
             None => eprintln!("{text}"),
         }
     }
@@ -59,7 +73,7 @@ impl CheckProgress {
     }
 }
 
-impl Drop for CheckProgress {
+impl Drop for StepProgress {
     fn drop(&mut self) {
         if let Some(spinner) = &self.0 {
             spinner.finish_and_clear();

@@ -13,7 +13,7 @@ use thiserror::Error;
 use self::clock::{Bout, Timing, time_in_turns};
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
-use super::progress::CheckProgress;
+use super::progress::StepProgress;
 use super::{engine, print, settings};
 use crate::args::SubjectArgs;
 use crate::{Exit, UsageError};
@@ -47,7 +47,7 @@ pub(super) fn run(args: &SubjectArgs) -> anyhow::Result<Exit> {
         Err(mistakes) => return Ok(not_loaded(&mistakes)),
     };
     let engine = engine()?;
-    let progress = CheckProgress::begin();
+    let progress = StepProgress::begin();
     progress.part(&format!("{}: compiling", subject.name));
     let settings = patient(given.settings.clone());
     let policy = match engine.load(&subject.name, &subject.bytes, &settings, Default::default()) {

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output};
 use std::time::SystemTime;
 
 use serde::Deserialize;
 use tempfile::TempDir;
 use thiserror::Error;
 
+use super::program::{self, ShownStreams};
 use super::{BuildPolicyError, write};
+use crate::policy::progress::StepProgress;
 
 /// File name of a project's build script.
 const SCRIPT: &str = "build.sh";
@@ -124,30 +126,35 @@ pub(crate) enum CompileError {
 }
 
 /// Builds a project; with `install` its script may install what it lacks.
-pub(super) fn compile(folder: &Path, install: bool) -> Result<Compiled, CompileError> {
+pub(super) fn compile(
+    folder: &Path,
+    install: bool,
+    progress: &StepProgress,
+) -> Result<Compiled, CompileError> {
     if folder.join(SCRIPT).is_file() {
-        return script(folder, install);
+        return script(folder, install, progress);
     }
     if folder.join("Cargo.toml").is_file() {
-        return cargo(folder);
+        return cargo(folder, progress);
     }
     Err(CompileError::NoProject(folder.to_owned()))
 }
 
-fn script(folder: &Path, install: bool) -> Result<Compiled, CompileError> {
+fn script(folder: &Path, install: bool, progress: &StepProgress) -> Result<Compiled, CompileError> {
     // A relative program would be looked for from either folder.
     let path = folder.join(SCRIPT);
     let path = path.canonicalize().unwrap_or(path);
     let fresh = tempfile::tempdir().map_err(CompileError::Folder)?;
     let before = components(folder);
-    eprintln!("{}: running {SCRIPT}", folder.display());
+    progress.part(&format!("{}: running {SCRIPT}", folder.display()));
     let mut command = Command::new(&path);
     command.current_dir(folder).env(OUT_FOLDER, fresh.path());
     if install {
         command.env(INSTALL, "1");
     }
-    // The script's output goes to standard error, since standard output holds the report.
-    let ran = run(command.stdout(io::stderr()), SCRIPT, folder);
+    // All of the script's output goes to standard error, since standard output holds the report.
+    let ran = program::run(command, ShownStreams::Everything, progress);
+    let ran = check(ran, SCRIPT, folder);
     if ran.is_err() {
         put_back(folder, &before);
     }
@@ -208,7 +215,7 @@ fn newest_component(folder: &Path) -> Option<PathBuf> {
     })
 }
 
-fn cargo(folder: &Path) -> Result<Compiled, CompileError> {
+fn cargo(folder: &Path, progress: &StepProgress) -> Result<Compiled, CompileError> {
     if !has_target(folder) {
         return Err(CompileError::NoTarget(folder.to_owned()));
     }
@@ -220,8 +227,9 @@ fn cargo(folder: &Path) -> Result<Compiled, CompileError> {
         TARGET,
         "--message-format=json-render-diagnostics",
     ]);
-    eprintln!("{}: running cargo build", folder.display());
-    let messages = run(&mut command, "cargo build", folder)?;
+    progress.part(&format!("{}: running cargo build", folder.display()));
+    let ran = program::run(command, ShownStreams::Errors, progress);
+    let messages = check(ran, "cargo build", folder)?;
     let module = built_module(&String::from_utf8_lossy(&messages));
     let file = module.ok_or_else(|| CompileError::NotACdylib(folder.to_owned()))?;
     let name = file.file_name().unwrap_or_default();
@@ -253,16 +261,12 @@ fn has_target(folder: &Path) -> bool {
     library.is_some_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
 }
 
-/// Runs a program and hands back what it prints, unless that goes elsewhere.
-fn run(command: &mut Command, program: &str, folder: &Path) -> Result<Vec<u8>, CompileError> {
-    let output = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|source| CompileError::Run {
-            program: program.to_owned(),
-            source,
-        })?;
+/// Returns what a program printed on its captured standard output, if it succeeded.
+fn check(ran: io::Result<Output>, program: &str, folder: &Path) -> Result<Vec<u8>, CompileError> {
+    let output = ran.map_err(|source| CompileError::Run {
+        program: program.to_owned(),
+        source,
+    })?;
     if output.status.success() {
         return Ok(output.stdout);
     }

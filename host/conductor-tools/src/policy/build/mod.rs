@@ -1,6 +1,7 @@
 //! `conductor policy build`: a project or a core module becomes a component, which is then checked.
 
 mod compile;
+mod program;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,6 +17,7 @@ use self::compile::{CompileError, Compiled, compile};
 use super::check::{CheckReport, check};
 use super::component::ComponentFile;
 use super::print;
+use super::progress::StepProgress;
 use crate::args::BuildArgs;
 use crate::{Exit, UsageError};
 use operator_tools::units::size;
@@ -52,7 +54,8 @@ pub(crate) enum BuildPolicyError {
 /// Where there is nothing to build, it does not build, or what was built cannot be checked.
 pub(super) fn run(args: &BuildArgs) -> anyhow::Result<Exit> {
     let compiled = if args.path.is_dir() {
-        compile(&args.path, args.install).map_err(BuildPolicyError::from)?
+        let progress = StepProgress::begin();
+        compile(&args.path, args.install, &progress).map_err(BuildPolicyError::from)?
     } else {
         Compiled::file(&args.path)
     };

@@ -12,7 +12,7 @@ pub(crate) use self::report::CheckReport;
 pub(super) use self::report::explain_outcome;
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
-use super::progress::CheckProgress;
+use super::progress::StepProgress;
 use super::{engine, print, settings};
 use crate::args::{GateArgs, IdleVerdict, PolicyCheckArgs, SettingsArgs};
 use crate::{Exit, UsageError};
@@ -51,7 +51,7 @@ pub(crate) fn check(
             return Ok(report);
         }
     };
-    let progress = CheckProgress::begin();
+    let progress = StepProgress::begin();
     let begins = |step| progress.rehearses(&subject.name, step);
     let rehearsed = engine()?.rehearse(&subject.name, &subject.bytes, &given.settings, begins);
     drop(progress);
