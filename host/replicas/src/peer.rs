@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     pub(crate) is_silent: bool,
     /// Set once another run of the same name was heard: it may be this router's successor.
     pub(crate) has_namesake: bool,
+    /// Set while it is silent and a run of the same name is heard: its process has ended, and its requests with it.
+    pub(crate) is_replaced: bool,
 }
 
 /// Silence after which the gauges of a router fade that has a namesake: three missed hellos.

@@ -1,6 +1,6 @@
 //! The other routers, and the sums of their gauges.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use routing::{WorkerId, WorkerLoad};
@@ -154,6 +154,7 @@ impl Peers {
             peer.pools.extend(pools);
             let dead_after_ms = self.spec.dead_after_ms;
             peer.is_silent = peer.is_silent_at(now_ms, dead_after_ms);
+            peer.is_replaced &= peer.is_silent;
         }
         self.counts.applied += 1;
         self.settle(router);
@@ -223,10 +224,17 @@ impl Peers {
             self.counts.expired += 1;
             self.remove(router);
         }
+        let heard = self.peers.values();
+        let heard = heard.filter(|peer| !peer.is_silent_at(now_ms, spec.dead_after_ms));
+        let names: HashSet<String> = heard
+            .filter_map(|peer| Some(peer.hello.as_ref()?.name.clone()))
+            .collect();
         let mut fading = Vec::new();
         for (router, peer) in &mut self.peers {
             let was_silent = peer.is_silent;
             peer.is_silent = peer.is_silent_at(now_ms, spec.dead_after_ms);
+            let is_named = |hello: &HelloMessage| names.contains(&hello.name);
+            peer.is_replaced = peer.is_silent && peer.hello.as_ref().is_some_and(is_named);
             if peer.is_silent || was_silent {
                 fading.push(*router);
             }
@@ -329,7 +337,7 @@ impl Peers {
         if has_same_keys {
             return;
         }
-        let kept: std::collections::HashSet<WorkerKey> = peer.rows.iter().map(|row| row.key).collect();
+        let kept: HashSet<WorkerKey> = peer.rows.iter().map(|row| row.key).collect();
         for row in old.iter().filter(|row| !kept.contains(&row.key)) {
             if let Some(slot) = row.slot {
                 self.change(slot, &row.counted, &WorkerGauges::default());
@@ -344,7 +352,9 @@ impl Peers {
         };
         for row in &mut peer.rows {
             let Some(slot) = row.slot else { continue };
-            let counts = if peer.is_silent {
+            let counts = if peer.is_replaced {
+                WorkerGauges::default()
+            } else if peer.is_silent {
                 self.confirmed(slot, &row.reported, &row.counted)
             } else {
                 row.reported

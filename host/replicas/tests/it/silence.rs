@@ -74,6 +74,25 @@ fn a_router_that_died_fades_sooner_once_a_successor_of_its_name_is_heard() {
 }
 
 #[test]
+fn requests_of_a_replaced_router_end_although_the_engine_reported_them() {
+    let (mut peers, mut sender) = (Peers::new(RouterId(0), SPEC), publisher(1, 1));
+    let shared = workers(1);
+    peers.set_workers(shared.clone());
+    shared[0].load.engine_said(engine(6.0), 0);
+    peers.receive(1, &message(&mut sender, 1, &[6]).unwrap()).unwrap();
+    peers.hello(1, RouterId(1), hello(1));
+    peers.tick(SPEC.dead_after_ms + 2);
+    assert_eq!(requests(&peers, 1), [6], "it may only be cut off");
+    let now_ms = SPEC.dead_after_ms + 100;
+    peers.hello(now_ms, RouterId(2), hello(0));
+    peers.tick(now_ms);
+    assert_eq!(requests(&peers, 1), [0], "its process has ended");
+    peers.hello(now_ms + 1, RouterId(1), hello(now_ms + 1));
+    peers.tick(now_ms + 2);
+    assert_eq!(requests(&peers, 1), [6], "two routers have the same name");
+}
+
+#[test]
 fn routers_that_share_a_name_and_are_heard_count_in_full() {
     let (mut peers, mut sender) = (receiver(0, 1), publisher(1, 1));
     peers.receive(1, &message(&mut sender, 1, &[6]).unwrap()).unwrap();
