@@ -29,11 +29,19 @@ pub(crate) struct BusLogin {
     pub(crate) password_file: PathBuf,
 }
 
+/// Connections of a router to the others.
+pub(crate) struct BusConnections<B, S, D> {
+    pub(crate) bus: B,
+    pub(crate) store: S,
+    /// Direct messages.
+    pub(crate) direct: D,
+}
+
 #[cfg(feature = "nats")]
 mod nats {
     use std::time::Duration;
 
-    use nats_bus::{NatsBus, NatsError, NatsLogin, NatsOptions, NatsStore, StoreOptions};
+    use nats_bus::{NatsBus, NatsDirect, NatsError, NatsLogin, NatsOptions, NatsStore, StoreOptions};
     use observability::error_chain;
     use replicas::RouterId;
     use tracing::{error, info};
@@ -43,8 +51,11 @@ mod nats {
     /// Longest wait for the goodbye to be sent.
     const FLUSH: Duration = Duration::from_millis(500);
 
-    /// Starts bus and store, which connect in the background. `None` if their options are invalid.
-    pub(crate) async fn start(options: BusOptions, router: RouterId) -> Option<(NatsBus, NatsStore)> {
+    /// Connections of a router.
+    pub(crate) type Connections = super::BusConnections<NatsBus, NatsStore, NatsDirect>;
+
+    /// Starts the connections, which are made in the background. `None` if their options are invalid.
+    pub(crate) async fn start(options: BusOptions, router: RouterId) -> Option<Connections> {
         let (fleet, servers) = (&options.fleet, options.servers.join(", "));
         info!(%fleet, %servers, "connecting to the bus between routers; this router serves alone until it is connected");
         let store = StoreOptions {
@@ -61,19 +72,22 @@ mod nats {
             }),
             ca: options.ca,
         };
-        let started = start_both(&options, store, router).await;
+        let started = start_all(&options, store, router).await;
         started
             .inspect_err(|error| error!("{}: this router serves alone", error_chain(error)))
             .ok()
     }
 
-    async fn start_both(
+    async fn start_all(
         options: &NatsOptions,
         store: StoreOptions,
         router: RouterId,
-    ) -> Result<(NatsBus, NatsStore), NatsError> {
-        let bus = NatsBus::start(options, router).await?;
-        Ok((bus, NatsStore::start(options, store).await?))
+    ) -> Result<Connections, NatsError> {
+        Ok(Connections {
+            bus: NatsBus::start(options, router).await?,
+            store: NatsStore::start(options, store).await?,
+            direct: NatsDirect::start(options, router).await?,
+        })
     }
 
     /// Sends what waits.
@@ -87,7 +101,7 @@ mod without {
     use std::sync::Arc;
 
     use agreement::{AgreedStore, AgreedWrite, ReportKey, StoreError, StoreEvent, WriteOutcome};
-    use replicas::{Bus, BusEvent, FleetSubject, RouterId};
+    use replicas::{Bus, BusEvent, DirectBus, DirectEvent, FleetSubject, RouterId};
     use tracing::error;
 
     use super::BusOptions;
@@ -101,6 +115,16 @@ mod without {
         }
 
         async fn next(&mut self) -> BusEvent {
+            match *self {}
+        }
+    }
+
+    impl DirectBus for NoBus {
+        fn send(&self, _: RouterId, _: Vec<u8>) -> bool {
+            match *self {}
+        }
+
+        async fn next(&mut self) -> DirectEvent {
             match *self {}
         }
     }
@@ -131,7 +155,10 @@ mod without {
     }
 
     /// Logs that the build has no bus.
-    pub(crate) async fn start(options: BusOptions, _: RouterId) -> Option<(NoBus, NoStore)> {
+    pub(crate) async fn start(
+        options: BusOptions,
+        _: RouterId,
+    ) -> Option<super::BusConnections<NoBus, NoStore, NoBus>> {
         error!(
             fleet = %options.fleet,
             "failed to connect to the bus between routers: this program was built without the feature `nats`; \

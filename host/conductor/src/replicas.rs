@@ -1,22 +1,25 @@
-//! Exchange of loads with other routers: its wiring.
+//! Exchange with other routers: its wiring.
 
 use std::sync::Arc;
 
 use conductor_config::ReplicasConfig;
+use kv_plane::{Discovery, PeerFill};
 use local_files::ConfigSource;
 use prometheus_client::registry::Registry;
 use proxy::{PoolShare, Readiness, SnapshotCell};
 use replica_plane::{
     AgreedHandle, AgreementMetrics, AgreementParts, AgreementTask, ElsewhereNews, Exchange, ExchangeMetrics,
-    ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports, SharedPool, UsageGroup,
+    ExchangeParts, ExchangeSpec, FleetSource, IndexContents, IndexTransfer, ReplicaReports, SharedPool,
+    TransferMetrics, TransferParts, UsageGroup, WantedFeed,
 };
-use replicas::{RouterId, RouterState};
+use replicas::{FeedKey, FillState, IndexFill, RefusalReason, RouterId, RouterState, TransferError};
 use routing::{BudgetUse, HeldSummary, RunNumber, Worker, WorkerId, hash_mix};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::config_hash::ConfigHash;
 use crate::reload::{AgreedFollower, Reloader};
-use crate::replica_bus::{self, BusLogin, BusOptions};
+use crate::replica_bus::{self, BusConnections, BusLogin, BusOptions};
 use crate::replica_usage::{ClientGroup, TenantGroup};
 use crate::shared_trials::ActiveTrials;
 
@@ -24,7 +27,47 @@ use crate::shared_trials::ActiveTrials;
 pub(crate) struct Replicas {
     parts: ExchangeParts<ActiveFleet>,
     agreement: AgreementParts<ActiveTrials>,
+    transfer: TransferParts<ActiveIndex>,
     options: BusOptions,
+}
+
+/// The index, as other routers fill it at the start and are filled from it later.
+#[derive(Debug)]
+struct ActiveIndex(Arc<PeerFill>);
+
+impl IndexContents for ActiveIndex {
+    fn is_open(&self) -> bool {
+        self.0.is_open()
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+
+    fn wanted(&self) -> Vec<WantedFeed> {
+        let wanted = self.0.wanted().into_iter();
+        let wanted = wanted.map(|wanted| WantedFeed {
+            feed: wanted.feed,
+            known_from: wanted.known_from,
+        });
+        wanted.collect()
+    }
+
+    fn settle(&self, feed: FeedKey) {
+        self.0.settle(feed);
+    }
+
+    fn export(
+        &self,
+        feed: FeedKey,
+        known_from: Option<u64>,
+    ) -> oneshot::Receiver<Result<Vec<u8>, RefusalReason>> {
+        self.0.export(feed, known_from)
+    }
+
+    fn seed(&self, feed: FeedKey, bytes: &[u8]) -> Result<oneshot::Receiver<bool>, TransferError> {
+        self.0.seed(feed, bytes)
+    }
 }
 
 /// The active fleet, as it is shared.
@@ -32,6 +75,7 @@ struct ActiveFleet {
     cell: Arc<SnapshotCell>,
     readiness: Readiness,
     config_hash: ConfigHash,
+    discovery: Arc<Discovery>,
 }
 
 /// Pool of the active fleet.
@@ -62,6 +106,21 @@ impl FleetSource for ActiveFleet {
             None => RouterState::Ready,
             Some("draining") => RouterState::Draining,
             Some(_) => RouterState::Starting,
+        }
+    }
+
+    fn fill(&self) -> IndexFill {
+        let outcome = self.discovery.fill();
+        let count = |feeds: usize| u32::try_from(feeds).unwrap_or(u32::MAX);
+        IndexFill {
+            state: match (outcome.is_over, outcome.unfilled) {
+                (false, _) => FillState::Filling,
+                (true, 0) => FillState::Filled,
+                (true, _) => FillState::TimedOut,
+            },
+            unfilled: count(outcome.unfilled),
+            incomplete: count(outcome.incomplete),
+            from_routers: count(outcome.from_routers),
         }
     }
 
@@ -103,13 +162,27 @@ impl SharedPool for ActivePool {
 impl Replicas {
     /// Returns the exchange by the configuration of the start, with its metrics registered. `None` for a
     /// router that serves alone.
-    pub(crate) fn of(reloader: &Reloader, registry: &mut Registry, readiness: &Readiness) -> Option<Self> {
+    pub(crate) fn of(
+        reloader: &Reloader,
+        registry: &mut Registry,
+        readiness: &Readiness,
+        index: &Arc<PeerFill>,
+    ) -> Option<Self> {
         let config = reloader.at_start.replicas.clone()?;
         let RunNumber(run) = reloader.live.recorder.run();
         let router = RouterId(hash_mix(run));
         let name = config.name.clone().unwrap_or_else(|| router.to_string());
         let id = router.to_string();
+        let reports = ReplicaReports::default();
+        // The start waits for other routers.
+        index.open();
         Some(Self {
+            transfer: TransferParts {
+                router,
+                contents: ActiveIndex(Arc::clone(index)),
+                reports: reports.clone(),
+                metrics: Arc::new(TransferMetrics::register(registry)),
+            },
             agreement: AgreementParts {
                 handle: AgreedHandle::new(&id, &name),
                 trials: ActiveTrials(Arc::clone(&reloader.live.cell)),
@@ -128,9 +201,10 @@ impl Replicas {
                     cell: Arc::clone(&reloader.live.cell),
                     readiness: readiness.clone(),
                     config_hash: reloader.live.config_hash.clone(),
+                    discovery: Arc::clone(&reloader.live.discovery),
                 },
                 metrics: Arc::new(ExchangeMetrics::register(registry)),
-                reports: ReplicaReports::default(),
+                reports,
             },
         })
     }
@@ -152,12 +226,15 @@ impl Replicas {
 
     /// Exchanges loads, and agrees on decisions, until `stop` is cancelled.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let Some((bus, store)) = replica_bus::start(self.options, self.parts.router).await else {
+        let started = replica_bus::start(self.options, self.parts.router).await;
+        let Some(BusConnections { bus, store, direct }) = started else {
+            self.transfer.contents.close();
             return;
         };
         let agreement = AgreementTask::new(self.agreement).run(store, stop.clone());
+        let transfer = IndexTransfer::new(self.transfer).run(direct, stop.clone());
         let exchange = Exchange::new(self.parts).run(bus, stop);
-        let (bus, ()) = tokio::join!(exchange, agreement);
+        let (bus, (), ()) = tokio::join!(exchange, agreement, transfer);
         replica_bus::flush(bus).await;
     }
 }

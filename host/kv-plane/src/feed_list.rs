@@ -147,6 +147,11 @@ impl FeedList {
         Arc::clone(&self.lists().followed)
     }
 
+    /// Returns each engine's feed with its status.
+    pub(crate) fn engines(&self) -> Vec<(FeedSpec, FeedStatus)> {
+        self.feeds.engines()
+    }
+
     /// Returns the status of each feed.
     pub(crate) fn status(&self) -> Vec<FeedStatus> {
         self.feeds.status()

@@ -1,33 +1,49 @@
 //! Fill of the index at start: the feeds whose replay a new router waits for before it is ready.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kv_feed::{FeedCause, FeedReason, FeedState};
 
+use crate::peer_fill::PeerFill;
+
 /// Time for the first connection to a publisher. A worker that is not up has no cache to wait for.
 const CONNECT_GRACE: Duration = Duration::from_millis(500);
 
-/// Result of the fill at start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Progress of the fill at start, or its result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FillOutcome {
+    /// Set once the start waits no more.
+    pub is_over: bool,
     /// Feeds that were not filled, and workers that were not queried, when the time was over.
     pub unfilled: usize,
-    /// Feeds whose replay did not reach back to the start of their publisher.
+    /// Feeds whose known messages do not reach back to the start of their publisher.
     pub incomplete: usize,
+    /// Feeds that took over the contents of another router.
+    pub from_routers: usize,
 }
 
-/// Number of feeds that the start waits for, for the metrics.
-#[derive(Debug, Default)]
-pub(crate) struct UnfilledFeeds(AtomicUsize);
+/// State of the fill at start.
+#[derive(Debug)]
+pub(crate) struct IndexFill {
+    pub(crate) progress: Arc<FillProgress>,
+    pub(crate) peers: Arc<PeerFill>,
+}
 
-impl UnfilledFeeds {
-    pub(crate) fn set(&self, feeds: usize) {
-        self.0.store(feeds, Relaxed);
+/// Progress of the fill, for metrics and pages.
+#[derive(Debug, Default)]
+pub(crate) struct FillProgress(Mutex<FillOutcome>);
+
+impl FillProgress {
+    /// Changes the progress. Returns the new one.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut FillOutcome)) -> FillOutcome {
+        let mut outcome = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut outcome);
+        *outcome
     }
 
-    pub(crate) fn get(&self) -> usize {
-        self.0.load(Relaxed)
+    pub(crate) fn get(&self) -> FillOutcome {
+        self.update(|_| ())
     }
 }
 

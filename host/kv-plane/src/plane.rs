@@ -9,9 +9,10 @@ use routing::WorkerIds;
 
 use crate::discovery::Discovery;
 use crate::feed_list::FeedList;
-use crate::index_fill::UnfilledFeeds;
+use crate::index_fill::{FillProgress, IndexFill};
 use crate::index_sink::{IndexSink, WorkerLiveness};
 use crate::metrics::{CacheCollector, StoreCollector};
+use crate::peer_fill::PeerFill;
 use crate::registered_feeds::RegisteredFeeds;
 
 /// The index and its feeds.
@@ -23,6 +24,8 @@ pub struct KvPlane {
     pub feeds: Arc<KvFeeds>,
     /// Finds the feeds of workers.
     pub discovery: Arc<Discovery>,
+    /// Fill of feeds from other routers.
+    pub peer_fill: Arc<PeerFill>,
     list: Arc<FeedList>,
 }
 
@@ -40,14 +43,19 @@ impl KvPlane {
         let index = Arc::new(SharedPrefixIndex::new(index));
         let sink = IndexSink::new(Arc::clone(&index), live);
         let feeds = Arc::new(KvFeeds::start(Box::new(sink), feeds)?);
-        let unfilled = Arc::<UnfilledFeeds>::default();
+        let progress = Arc::<FillProgress>::default();
         registry.register_collector(Box::new(CacheCollector {
             feeds: Arc::clone(&feeds),
             index: Arc::clone(&index),
-            unfilled: Arc::clone(&unfilled),
+            fill: Arc::clone(&progress),
         }));
         let list = Arc::new(FeedList::new(Arc::clone(&feeds)));
-        let discovery = Arc::new(Discovery::new(Arc::clone(&list), Arc::clone(&index), unfilled));
+        let peer_fill = Arc::new(PeerFill::new(Arc::clone(&feeds), Arc::clone(&index)));
+        let fill = IndexFill {
+            progress,
+            peers: Arc::clone(&peer_fill),
+        };
+        let discovery = Arc::new(Discovery::new(Arc::clone(&list), Arc::clone(&index), fill));
         registry.register_collector(Box::new(StoreCollector {
             discovery: Arc::clone(&discovery),
         }));
@@ -55,6 +63,7 @@ impl KvPlane {
             index,
             feeds,
             discovery,
+            peer_fill,
             list,
         })
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replicas::{
-    Bus, BusEvent, CostPublisher, FleetSubject, HelloMessage, LoadPublisher, Peers, PeersSpec, PoolGauges,
-    PoolKey, RouterId, RouterState, SharedWorker, SubjectKind, WorkerGauges, WorkerKey,
+    Bus, BusEvent, CostPublisher, FleetHashes, FleetSubject, HelloMessage, LoadPublisher, Peers, PeersSpec,
+    PoolGauges, PoolKey, RouterId, RouterState, SharedWorker, SubjectKind, WorkerGauges, WorkerKey,
 };
 use routing::{HeldSummary, WorkerId, hash_mix};
 use tokio::time::Instant;
@@ -252,6 +252,7 @@ impl<S: FleetSource> Exchange<S> {
             fleet_hash: self.fleet.hash.clone(),
             config_hash: self.parts.source.config_hash(),
             sent_ms: now_ms,
+            fill: Some(self.parts.source.fill()),
         };
         if self.is_connected {
             self.publish(bus, SubjectKind::Hello, hello.encode());
@@ -384,6 +385,7 @@ impl<S: FleetSource> Exchange<S> {
                 same_fleet: hello.map(|hello| hello.fleet_hash == own.fleet_hash),
                 same_config: hello.map(|hello| hello.config_hash == own.config_hash),
                 unknown_workers: member.unknown_workers,
+                fill: hello.and_then(|hello| hello.fill),
             }
         });
         let requests = self
@@ -405,8 +407,10 @@ impl<S: FleetSource> Exchange<S> {
                 same_fleet: Some(true),
                 same_config: Some(true),
                 unknown_workers: 0,
+                fill: own.fill,
             },
             others: others.collect(),
+            hashes: FleetHashes::of(&own.fleet_hash, &own.config_hash),
         }
     }
 

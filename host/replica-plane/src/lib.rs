@@ -1,10 +1,12 @@
 //! Exchange of loads between the routers of a fleet, and their agreement on decisions.
 //!
-//! [`Exchange::run`] is the only task: it publishes this router's gauges, applies those of the others, and ages the
-//! silent ones. Requests read only the sums in the workers' loads, so they never wait for the bus.
+//! [`Exchange::run`] publishes this router's gauges, applies those of the others, and ages the silent ones. Requests read
+//! only the sums in the workers' loads, so they never wait for the bus. [`AgreementTask`] follows the decisions of the
+//! fleet. [`IndexTransfer`] gives a router that starts what others know of the workers' caches.
 
 mod agreement;
 mod exchange;
+mod index_transfer;
 mod metrics;
 mod report;
 mod source;
@@ -15,6 +17,7 @@ pub use self::agreement::{
     EntryRow, ObjectState, SharedTrial, StopOrder, TrialFacts, TrialSource, ViewEntry,
 };
 pub use exchange::{Exchange, ExchangeParts, ExchangeSpec};
+pub use index_transfer::{IndexContents, IndexTransfer, TransferMetrics, TransferParts, WantedFeed};
 pub use metrics::ExchangeMetrics;
 pub use report::{ReplicaReport, ReplicaReports, RouterRow};
 pub use source::{ElsewhereNews, FleetSource, SharedPool, UsageGroup};

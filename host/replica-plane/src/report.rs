@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use replicas::{FleetHashes, IndexFill, RouterId};
 use serde::Serialize;
 
 /// The fleet as this router sees it.
@@ -16,6 +17,21 @@ pub struct ReplicaReport {
     pub own: RouterRow,
     /// The other routers, by their id.
     pub others: Vec<RouterRow>,
+    /// Hashes of this router's fleet and configuration.
+    #[serde(skip)]
+    pub hashes: FleetHashes,
+}
+
+impl ReplicaReport {
+    /// Returns the routers of the same fleet and configuration that are ready.
+    #[must_use]
+    pub fn twins(&self) -> Vec<RouterId> {
+        let is_twin = |row: &&RouterRow| {
+            row.state == "ready" && row.same_fleet == Some(true) && row.same_config == Some(true)
+        };
+        let twins = self.others.iter().filter(is_twin);
+        twins.filter_map(|row| RouterId::parse(&row.router)).collect()
+    }
 }
 
 /// A router.
@@ -42,6 +58,8 @@ pub struct RouterRow {
     pub same_config: Option<bool>,
     /// Its workers that this router does not have.
     pub unknown_workers: usize,
+    /// Fill of its index at its start; `None` before its first hello.
+    pub fill: Option<IndexFill>,
 }
 
 /// The latest report.

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use replicas::{PoolGauges, RouterState, UsageChange, UsageReading};
+use replicas::{IndexFill, PoolGauges, RouterState, UsageChange, UsageReading};
 use routing::{BudgetUse, HeldSummary, Worker, WorkerId};
 
 /// The active fleet of this router.
@@ -22,6 +22,9 @@ pub trait FleetSource: Send + 'static {
 
     /// Returns the state of this router.
     fn state(&self) -> RouterState;
+
+    /// Returns the fill of the index at the start.
+    fn fill(&self) -> IndexFill;
 
     /// Returns a hash of the configuration file.
     fn config_hash(&self) -> String;

@@ -14,6 +14,29 @@ pub trait Bus: Send + 'static {
     fn next(&mut self) -> impl Future<Output = BusEvent> + Send;
 }
 
+/// Connection of one router for messages to single other routers. Their bytes never delay those of a [`Bus`].
+pub trait DirectBus: Send + 'static {
+    /// Sends a message to one router. Returns whether it was taken, as [`Bus::publish`] does.
+    fn send(&self, to: RouterId, payload: Vec<u8>) -> bool;
+
+    /// Waits for the next event. Dropping the future loses no event.
+    fn next(&mut self) -> impl Future<Output = DirectEvent> + Send;
+}
+
+/// Event of a [`DirectBus`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DirectEvent {
+    /// A message of another router.
+    Message {
+        /// Sender.
+        from: RouterId,
+        /// Payload.
+        payload: Vec<u8>,
+    },
+    /// The bus has ended.
+    Closed,
+}
+
 /// Event of a bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BusEvent {

@@ -28,6 +28,35 @@ pub struct HelloMessage {
     pub config_hash: String,
     /// Milliseconds of its monotonic clock when it was sent.
     pub sent_ms: u64,
+    /// Fill of its index at the start; `None` of a router of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<IndexFill>,
+}
+
+/// Fill of a router's index at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct IndexFill {
+    /// State.
+    pub state: FillState,
+    /// Feeds that are not filled, or were not when the time for the fill was over.
+    pub unfilled: u32,
+    /// Feeds whose known messages do not reach back to the start of their engine.
+    pub incomplete: u32,
+    /// Feeds that were filled from another router.
+    pub from_routers: u32,
+}
+
+/// State of the fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FillState {
+    /// The start waits for feeds.
+    Filling,
+    /// All feeds were filled.
+    Filled,
+    /// The time for the fill was over before.
+    TimedOut,
 }
 
 /// State of a router.
@@ -112,14 +141,28 @@ mod tests {
             fleet_hash: "f".to_owned(),
             config_hash: "c".to_owned(),
             sent_ms: 5,
+            fill: Some(IndexFill {
+                state: FillState::TimedOut,
+                unfilled: 1,
+                incomplete: 2,
+                from_routers: 3,
+            }),
         }
     }
 
     #[test]
-    fn a_hello_is_read_back_also_with_members_of_later_versions() {
+    fn a_hello_is_read_back_also_with_members_of_other_versions() {
         assert_eq!(
             HelloMessage::decode(&hello().encode()),
             Ok((RouterId(7), hello()))
+        );
+        let older = HelloMessage {
+            fill: None,
+            ..hello()
+        };
+        assert_eq!(
+            HelloMessage::decode(&older.encode()),
+            Ok((RouterId(7), older.clone()))
         );
         let later = String::from_utf8(hello().encode())
             .unwrap()

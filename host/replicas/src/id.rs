@@ -16,6 +16,20 @@ pub struct WorkerKey(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolKey(pub u64);
 
+/// Identity of an event feed: a hash of its worker's name, its endpoint, topic and rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FeedKey(pub u64);
+
+impl FeedKey {
+    /// Returns the key of a feed.
+    #[must_use]
+    pub fn of(worker: &str, endpoint: &str, topic: &str, rank: Option<u16>) -> Self {
+        let texts = [worker, endpoint, topic].into_iter().fold(FNV_START, text_hash);
+        let rank = rank.map_or(u64::MAX, u64::from);
+        Self(hash_mix(texts ^ hash_mix(rank)))
+    }
+}
+
 impl WorkerKey {
     /// Returns the key of a worker.
     #[must_use]

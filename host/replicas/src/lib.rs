@@ -18,20 +18,26 @@ mod member;
 mod peer;
 mod peers;
 mod publisher;
+mod transfer;
 mod usage;
 mod wire;
 
-pub use bus::{Bus, BusEvent, FleetSubject, SubjectKind};
+pub use bus::{Bus, BusEvent, DirectBus, DirectEvent, FleetSubject, SubjectKind};
 pub use cost_message::{CostMessage, MOST_COST_SAMPLES, WorkerSamples};
 pub use cost_publisher::CostPublisher;
 pub use delay::DelayEstimate;
 pub use gauges::{PoolGauges, WorkerGauges};
-pub use hello::{HelloError, HelloMessage, RouterState};
-pub use id::{PoolKey, RouterId, WorkerKey};
+pub use hello::{FillState, HelloError, HelloMessage, IndexFill, RouterState};
+pub use id::{FeedKey, PoolKey, RouterId, WorkerKey};
 pub use load_message::{GaugeRows, LoadMessage, MOST_MESSAGE_BYTES, MOST_POOLS, MOST_WORKERS, WorkerRow};
 pub use member::{MemberReport, PeerCounts};
 pub use peers::{Peers, PeersSpec, SharedWorker};
 pub use publisher::LoadPublisher;
+pub use transfer::{
+    ContentsPosition, FeedContents, FleetHashes, MOST_CONTENTS_BYTES, MOST_RANKS, MOST_TRANSFERS, PART_BYTES,
+    ReceivedPart, RefusalReason, TransferAsk, TransferError, TransferId, TransferMessage, TransferPart,
+    TransferReceiver, TransferServer,
+};
 pub use usage::{
     MOST_USAGE_ROWS, UsageChange, UsageChanges, UsageKey, UsageMessage, UsagePeers, UsagePublisher,
     UsageReading, UsageRow, UsageValue,

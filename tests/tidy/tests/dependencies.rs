@@ -63,7 +63,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
         &["conductor-config", "decision-log", "proxy", "routing"],
     ),
     ("experiment", &["routing"]),
-    ("replicas", &["routing"]),
+    ("replicas", &["kv-index", "routing"]),
     ("agreement", &[]),
     ("nats-bus", &["agreement", "replicas"]),
     (
@@ -131,6 +131,7 @@ const INTERNAL: &[(&str, &[&str])] = &[
             "kv-feed",
             "kv-index",
             "observability",
+            "replicas",
             "routing",
             "worker-client",
         ],

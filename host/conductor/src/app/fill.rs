@@ -31,20 +31,30 @@ impl StartFill {
     }
 
     async fn run(self) {
-        let FillOutcome { unfilled, incomplete } = self.discovery.wait_filled(self.within).await;
+        let FillOutcome {
+            unfilled,
+            incomplete,
+            from_routers,
+            ..
+        } = self.discovery.wait_filled(self.within).await;
         if unfilled > 0 {
             warn!(
                 unfilled,
+                from_routers,
                 within = ?self.within,
                 "the event feeds did not fill the prefix index in time: ready without their blocks"
             );
         } else {
-            info!(incomplete, "the event feeds filled the prefix index");
+            info!(
+                incomplete,
+                from_routers, "the event feeds filled the prefix index"
+            );
         }
         self.finish();
     }
 
     fn finish(self) {
+        self.discovery.end_fill();
         self.readiness.mark_ready();
         let admin = self.addresses.admin.map(|admin| admin.to_string());
         info!(listen = %self.addresses.clients, admin = admin.as_deref().unwrap_or("off"), "ready");

@@ -129,7 +129,7 @@ impl App {
         let fleet = LiveFleet(Arc::clone(&reloader.live.cell));
         let memory_writer = MemoryWriter::begin(memory, Box::new(fleet));
         let readiness = Readiness::default();
-        let replicas = Replicas::of(&reloader, &mut registry, &readiness);
+        let replicas = Replicas::of(&reloader, &mut registry, &readiness, &caches.plane.peer_fill);
         reloader.agreed = replicas.as_ref().map(Replicas::follower);
         let reports = replicas
             .as_ref()

@@ -32,7 +32,8 @@ pub use self::stores::{StorePlan, StoreReport};
 use self::targets::Targets;
 pub use self::targets::{Publisher, Target, TargetReport};
 use crate::feed_list::{FeedList, OwnFeeds};
-use crate::index_fill::{FillOutcome, UnfilledFeeds, is_filling};
+use crate::index_fill::{FillOutcome, IndexFill, is_filling};
+use crate::peer_fill::PeerFill;
 use observability::error_chain;
 
 /// Interval of the checks for due queries.
@@ -72,7 +73,7 @@ pub struct Discovery {
     state: Mutex<DiscoveryState>,
     changed: Notify,
     client: SourceClient,
-    unfilled: Arc<UnfilledFeeds>,
+    fill: IndexFill,
 }
 
 #[derive(Debug, Default)]
@@ -91,18 +92,14 @@ impl DiscoveryState {
 }
 
 impl Discovery {
-    pub(crate) fn new(
-        feeds: Arc<FeedList>,
-        index: Arc<SharedPrefixIndex>,
-        unfilled: Arc<UnfilledFeeds>,
-    ) -> Self {
+    pub(crate) fn new(feeds: Arc<FeedList>, index: Arc<SharedPrefixIndex>, fill: IndexFill) -> Self {
         Self {
             feeds,
             index,
             state: Mutex::default(),
             changed: Notify::new(),
             client: SourceClient::new(),
-            unfilled,
+            fill,
         }
     }
 
@@ -226,37 +223,56 @@ impl Discovery {
         workers.into_iter().filter_map(url).collect()
     }
 
-    /// Returns the number of feeds whose replay is outstanding, and of workers that were not queried yet.
+    /// Returns the number of feeds whose replay is outstanding or whose contents are wanted from another router, and of
+    /// workers that were not queried yet.
     pub fn unfilled(&self) -> usize {
-        // Targets first: an answer and its feeds become known under one lock.
+        // Targets and settled feeds first: an answer and its feeds become known under one lock, and a settled feed has
+        // its contents.
         let unasked = self.state().targets.unasked();
-        let feeds = self.feeds.status();
-        let filling = feeds
+        let settled = self.fill.peers.settled();
+        let engines = self.feeds.engines();
+        let filling = engines
             .iter()
-            .filter(|feed| is_filling(feed.state, &feed.reason, feed.replays));
-        unasked + filling.count()
+            .filter(|(_, feed)| is_filling(feed.state, &feed.reason, feed.replays));
+        unasked + filling.count() + PeerFill::wanted_among(&engines, settled.as_ref()).len()
     }
 
-    /// Waits until the replays of all feeds have filled the index, for at most this time.
+    /// Waits until the replays of all feeds, and other routers, have filled the index, for at most this time.
     pub async fn wait_filled(&self, within: Duration) -> FillOutcome {
         let deadline = Instant::now() + within;
         let mut pause = FIRST_CHECK;
-        let unfilled = loop {
-            let unfilled = self.unfilled();
-            self.unfilled.set(unfilled);
+        loop {
+            let outcome = self.look_at_fill();
             let left = deadline.saturating_duration_since(Instant::now());
-            if unfilled == 0 || left.is_zero() {
-                break unfilled;
+            if outcome.unfilled == 0 || left.is_zero() {
+                return outcome;
             }
             tokio::time::sleep(pause.min(left)).await;
             pause = (pause * 2).min(LAST_CHECK);
-        };
-        let feeds = self.feeds.status();
-        let is_incomplete = |feed: &&FeedStatus| feed.state == FeedState::Live && !feed.complete;
-        FillOutcome {
-            unfilled,
-            incomplete: feeds.iter().filter(is_incomplete).count(),
         }
+    }
+
+    fn look_at_fill(&self) -> FillOutcome {
+        let unfilled = self.unfilled();
+        let is_incomplete = |feed: &FeedStatus| feed.state == FeedState::Live && !feed.complete;
+        let feeds = self.feeds.status();
+        let incomplete = feeds.iter().filter(|feed| is_incomplete(feed)).count();
+        self.fill.progress.update(|outcome| {
+            outcome.unfilled = unfilled;
+            outcome.incomplete = incomplete;
+            outcome.from_routers = self.fill.peers.filled();
+        })
+    }
+
+    /// Returns the progress of the fill at start.
+    pub fn fill(&self) -> FillOutcome {
+        self.fill.progress.get()
+    }
+
+    /// Ends the fill at start: nothing is wanted from other routers any more.
+    pub fn end_fill(&self) {
+        self.fill.peers.close();
+        self.fill.progress.update(|outcome| outcome.is_over = true);
     }
 
     /// Returns a report on each queried worker.

@@ -6,7 +6,7 @@ mod stores;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kv_feed::KvFeeds;
+use kv_feed::{FeedState, FeedStatus, KvFeeds};
 use kv_index::{IndexStats, SharedPrefixIndex};
 use observability::MetricPage;
 use prometheus_client::collector::Collector;
@@ -14,26 +14,32 @@ use prometheus_client::encoding::DescriptorEncoder;
 use routing::WorkerId;
 
 pub(crate) use self::stores::StoreCollector;
-use crate::index_fill::UnfilledFeeds;
+use crate::index_fill::{FillOutcome, FillProgress};
 
 /// Collector of the metrics of the index and of its feeds.
 #[derive(Debug)]
 pub(crate) struct CacheCollector {
     pub(crate) feeds: Arc<KvFeeds>,
     pub(crate) index: Arc<SharedPrefixIndex>,
-    pub(crate) unfilled: Arc<UnfilledFeeds>,
+    pub(crate) fill: Arc<FillProgress>,
 }
 
 impl Collector for CacheCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut page = MetricPage::new(encoder);
         encode_index(&self.index.stats(), &mut page)?;
+        let fill = self.fill.get();
         page.gauge(
             "conductor_index_unfilled_feeds",
-            "Feeds whose replay the start waits for; those that were left when `index.fill-within` was over",
-            self.unfilled.get(),
+            "Feeds that the start waits for; those that were left when `index.fill-within` was over",
+            fill.unfilled,
         )?;
         let feeds = self.feeds.status();
+        page.gauge(
+            "conductor_index_late_feeds",
+            "Feeds that are not current since a start that was ready without them, because `index.fill-within` was over",
+            late_feeds(fill, &feeds),
+        )?;
         if feeds.is_empty() {
             return Ok(());
         }
@@ -49,6 +55,15 @@ impl Collector for CacheCollector {
             .into_iter()
             .map(|(name, worker)| ([("worker", name)], self.index.held_blocks(worker)));
         page.gauges("conductor_index_worker_blocks", help, held)
+    }
+}
+
+/// Returns the number of feeds that are still not current after a start that did not wait for them any longer.
+fn late_feeds(fill: FillOutcome, feeds: &[FeedStatus]) -> usize {
+    let late = feeds.iter().filter(|feed| feed.state != FeedState::Live);
+    match fill.is_over {
+        true => late.count().min(fill.unfilled),
+        false => 0,
     }
 }
 
@@ -141,7 +156,7 @@ mod tests {
         registry.register_collector(Box::new(CacheCollector {
             feeds: Arc::new(feeds),
             index,
-            unfilled: Arc::default(),
+            fill: Arc::default(),
         }));
         let mut page = String::new();
         encode(&mut page, &registry).unwrap();
@@ -155,6 +170,7 @@ mod tests {
             "conductor_index_blocks 0",
             "conductor_index_distinct_blocks 0",
             "conductor_index_unfilled_feeds 0",
+            "conductor_index_late_feeds 0",
             "conductor_index_events_total{what=\"absent\"} 1",
             "conductor_index_events_total{what=\"over-limit\"} 0",
             "conductor_index_worker_blocks{worker=\"w1\"} 0",

@@ -7,6 +7,7 @@
 
 mod agreement;
 mod bus;
+mod transfer;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use replica_plane::{
     ElsewhereNews, Exchange, ExchangeMetrics, ExchangeParts, ExchangeSpec, FleetSource, ReplicaReports,
     SharedPool, UsageGroup,
 };
-use replicas::{RouterId, RouterState};
+use replicas::{FillState, IndexFill, RouterId, RouterState};
 use routing::{BudgetUse, HeldSummary, Role, Worker, WorkerId, WorkerSpec};
 use tokio_util::sync::CancellationToken;
 
@@ -67,6 +68,15 @@ impl FleetSource for Fleet {
 
     fn state(&self) -> RouterState {
         RouterState::Ready
+    }
+
+    fn fill(&self) -> IndexFill {
+        IndexFill {
+            state: FillState::Filled,
+            unfilled: 0,
+            incomplete: 1,
+            from_routers: 2,
+        }
     }
 
     fn config_hash(&self) -> String {

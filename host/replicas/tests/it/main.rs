@@ -9,6 +9,7 @@ mod codec;
 mod convergence;
 mod costs;
 mod silence;
+mod transfer;
 mod usage;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ fn hello(sent_ms: u64) -> HelloMessage {
         fleet_hash: String::new(),
         config_hash: String::new(),
         sent_ms,
+        fill: None,
     }
 }
 

@@ -20,6 +20,8 @@ mod edge;
 mod endpoints;
 mod explore;
 mod health;
+#[cfg(feature = "nats")]
+mod index_transfer;
 mod indexer;
 mod instances;
 mod knowledge;

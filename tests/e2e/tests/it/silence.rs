@@ -124,8 +124,10 @@ async fn a_router_whose_replay_is_not_answered_is_ready_after_the_time_for_the_f
     })
     .await;
     let metrics = router.client.get("/metrics").await.unwrap().text();
-    assert!(
-        metrics.contains("conductor_index_unfilled_feeds 1\n"),
-        "{metrics}"
-    );
+    for line in [
+        "conductor_index_unfilled_feeds 1\n",
+        "conductor_index_late_feeds 1\n",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
 }

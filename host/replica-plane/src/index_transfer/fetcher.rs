@@ -1,0 +1,360 @@
+//! Fetcher: the transfers that a starting router receives, without I/O and clock.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use replicas::{
+    FeedKey, FleetHashes, ReceivedPart, RefusalReason, RouterId, TransferId, TransferMessage, TransferPart,
+    TransferReceiver,
+};
+use routing::hash_mix;
+
+use super::WantedFeed;
+use super::metrics::FetchResult;
+
+/// Most transfers at once.
+const AT_ONCE: usize = 4;
+/// Most bytes in sum. A router that would need more is ready without the rest.
+const MOST_BYTES: usize = 256 << 20;
+/// Wait for hellos: for any, and for those of further routers after the first.
+const FIRST_PEER: Duration = Duration::from_secs(2);
+const FURTHER_PEERS: Duration = Duration::from_millis(500);
+/// Longest wait for a part, and how often it is asked for.
+const ANSWER: Duration = Duration::from_secs(1);
+const MOST_ASKS: u32 = 2;
+/// Pause after a router was busy.
+const BUSY: Duration = Duration::from_millis(100);
+
+/// Message to another router.
+pub(crate) type Outgoing = (RouterId, TransferMessage);
+
+/// Result of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FetchStep {
+    /// Nothing to do.
+    None,
+    /// A message to send.
+    Send(Outgoing),
+    /// Contents of a feed.
+    Contents(FeedKey, Vec<u8>),
+    /// A transfer has failed; another router may be asked.
+    Failed(FetchResult),
+}
+
+/// State of the routers that may be asked.
+#[derive(Debug, Clone)]
+pub(crate) struct PeersNow {
+    /// Routers of the same fleet and configuration that are ready.
+    pub(crate) routers: Vec<RouterId>,
+    /// Hashes of this router.
+    pub(crate) hashes: FleetHashes,
+}
+
+/// Actions that are due.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct DueActions {
+    pub(crate) send: Vec<Outgoing>,
+    /// Feeds that no router is left to ask for.
+    pub(crate) settled: Vec<FeedKey>,
+    /// Transfers that were not answered.
+    pub(crate) timed_out: usize,
+    /// Nothing more is to be fetched.
+    pub(crate) is_over: bool,
+}
+
+#[derive(Debug)]
+struct Fetch {
+    from: RouterId,
+    receiver: TransferReceiver,
+    asked_at: Duration,
+    asks: u32,
+    /// Set if the router was busy: it is asked again at this time.
+    busy_until: Option<Duration>,
+}
+
+/// The transfers under way.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    router: RouterId,
+    fetches: Vec<Fetch>,
+    tried: HashMap<FeedKey, HashSet<RouterId>>,
+    /// Feeds whose contents are here and are being taken over.
+    seeding: HashSet<FeedKey>,
+    first_peer_at: Option<Duration>,
+    begun: u64,
+    bytes: usize,
+}
+
+impl Fetcher {
+    pub(crate) fn new(router: RouterId) -> Self {
+        Self {
+            router,
+            fetches: Vec::new(),
+            tried: HashMap::new(),
+            seeding: HashSet::new(),
+            first_peer_at: None,
+            begun: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Returns what is due. `now` is the time since the start.
+    pub(crate) fn due(&mut self, now: Duration, peers: &PeersNow, wanted: &[WantedFeed]) -> DueActions {
+        let mut due = DueActions::default();
+        if peers.routers.is_empty() {
+            due.is_over = self.first_peer_at.is_none() && now >= FIRST_PEER;
+        } else {
+            self.first_peer_at.get_or_insert(now);
+        }
+        if self.bytes >= MOST_BYTES {
+            due.is_over = true;
+        }
+        self.ask_again(now, &mut due);
+        let is_begun = self.first_peer_at.is_some_and(|at| now >= at + FURTHER_PEERS);
+        if !is_begun || due.is_over {
+            return due;
+        }
+        for wanted in wanted {
+            let is_busy = |fetch: &Fetch| fetch.receiver.id().feed == wanted.feed;
+            if self.seeding.contains(&wanted.feed) || self.fetches.iter().any(is_busy) {
+                continue;
+            }
+            if self.fetches.len() >= AT_ONCE {
+                break;
+            }
+            match self.next_peer(wanted.feed, peers) {
+                Some(from) => due.send.push(self.begin(now, from, peers.hashes, wanted)),
+                None => due.settled.push(wanted.feed),
+            }
+        }
+        due
+    }
+
+    /// Repeats questions that were not answered, and gives up those that were repeated.
+    fn ask_again(&mut self, now: Duration, due: &mut DueActions) {
+        let before = self.fetches.len();
+        self.fetches.retain(|fetch| {
+            let is_late = now >= fetch.asked_at + ANSWER;
+            fetch.busy_until.is_some() || !is_late || fetch.asks < MOST_ASKS
+        });
+        due.timed_out = before - self.fetches.len();
+        for fetch in &mut self.fetches {
+            let is_due = match fetch.busy_until {
+                Some(until) => now >= until,
+                None => now >= fetch.asked_at + ANSWER,
+            };
+            if is_due {
+                fetch.asks += u32::from(fetch.busy_until.take().is_none());
+                fetch.asked_at = now;
+                due.send
+                    .push((fetch.from, TransferMessage::Ask(fetch.receiver.ask())));
+            }
+        }
+    }
+
+    /// Returns a router that was not asked for the feed yet; feeds are spread over the routers.
+    fn next_peer(&self, feed: FeedKey, peers: &PeersNow) -> Option<RouterId> {
+        let tried = self.tried.get(&feed);
+        let is_new = |router: &&RouterId| tried.is_none_or(|tried| !tried.contains(router));
+        let left: Vec<RouterId> = peers.routers.iter().filter(is_new).copied().collect();
+        let place = (feed.0 as usize).checked_rem(left.len())?;
+        left.get(place).copied()
+    }
+
+    fn begin(&mut self, now: Duration, from: RouterId, hashes: FleetHashes, wanted: &WantedFeed) -> Outgoing {
+        self.begun += 1;
+        self.tried.entry(wanted.feed).or_default().insert(from);
+        let id = TransferId {
+            number: hash_mix(self.router.0 ^ hash_mix(self.begun)),
+            feed: wanted.feed,
+        };
+        let receiver = TransferReceiver::new(id, hashes, wanted.known_from);
+        let ask = receiver.ask();
+        self.fetches.push(Fetch {
+            from,
+            receiver,
+            asked_at: now,
+            asks: 1,
+            busy_until: None,
+        });
+        (from, TransferMessage::Ask(ask))
+    }
+
+    /// Handles a part. Parts of unknown transfers and of other routers are ignored.
+    pub(crate) fn part(&mut self, now: Duration, from: RouterId, part: TransferPart) -> FetchStep {
+        let Some(at) = self.find(from, part.id) else {
+            return FetchStep::None;
+        };
+        let bytes = part.bytes.len();
+        let fetch = &mut self.fetches[at];
+        match fetch.receiver.receive(part) {
+            Ok(ReceivedPart::Ignored) => FetchStep::None,
+            Ok(ReceivedPart::Next) => {
+                self.bytes += bytes;
+                (fetch.asked_at, fetch.asks) = (now, 1);
+                FetchStep::Send((from, TransferMessage::Ask(fetch.receiver.ask())))
+            }
+            Ok(ReceivedPart::All(contents)) => {
+                self.bytes += bytes;
+                let feed = self.fetches.swap_remove(at).receiver.id().feed;
+                self.seeding.insert(feed);
+                FetchStep::Contents(feed, contents)
+            }
+            Err(_) => {
+                self.fetches.swap_remove(at);
+                FetchStep::Failed(FetchResult::Unreadable)
+            }
+        }
+    }
+
+    /// Handles a refusal.
+    pub(crate) fn refusal(
+        &mut self,
+        now: Duration,
+        from: RouterId,
+        id: TransferId,
+        reason: RefusalReason,
+    ) -> FetchStep {
+        let Some(at) = self.find(from, id) else {
+            return FetchStep::None;
+        };
+        if reason == RefusalReason::Busy {
+            self.fetches[at].busy_until = Some(now + BUSY);
+            return FetchStep::None;
+        }
+        self.fetches.swap_remove(at);
+        FetchStep::Failed(FetchResult::Refused)
+    }
+
+    /// Records that the contents of a feed were taken over, or not. Then another router may be asked.
+    pub(crate) fn seeded(&mut self, feed: FeedKey) {
+        self.seeding.remove(&feed);
+    }
+
+    fn find(&self, from: RouterId, id: TransferId) -> Option<usize> {
+        let is_it = |fetch: &Fetch| fetch.from == from && fetch.receiver.id() == id;
+        self.fetches.iter().position(is_it)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FEED: FeedKey = FeedKey(10);
+
+    fn peers(routers: &[u64]) -> PeersNow {
+        PeersNow {
+            routers: routers.iter().copied().map(RouterId).collect(),
+            hashes: FleetHashes::of("f", "c"),
+        }
+    }
+
+    fn wanted(feeds: std::ops::Range<u64>) -> Vec<WantedFeed> {
+        let feed = |feed| WantedFeed {
+            feed: FeedKey(feed),
+            known_from: Some(7),
+        };
+        feeds.map(feed).collect()
+    }
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Returns a fetcher that has asked a router for one feed, its question, and the time.
+    fn asked(routers: &[u64]) -> (Fetcher, Outgoing, Duration) {
+        let mut fetcher = Fetcher::new(RouterId(1));
+        assert_eq!(
+            fetcher.due(at(0), &peers(routers), &wanted(10..11)),
+            DueActions::default()
+        );
+        let now = FURTHER_PEERS;
+        let mut due = fetcher.due(now, &peers(routers), &wanted(10..11));
+        assert_eq!((due.send.len(), due.settled.len()), (1, 0));
+        (fetcher, due.send.remove(0), now)
+    }
+
+    fn id_of((_, message): &Outgoing) -> TransferId {
+        match message {
+            TransferMessage::Ask(ask) => ask.id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn without_another_router_the_fetch_is_soon_over() {
+        let mut fetcher = Fetcher::new(RouterId(1));
+        assert!(!fetcher.due(at(1999), &peers(&[]), &wanted(0..1)).is_over);
+        assert!(fetcher.due(FIRST_PEER, &peers(&[]), &wanted(0..1)).is_over);
+    }
+
+    #[test]
+    fn parts_are_asked_for_one_after_another() {
+        let (mut fetcher, ask, now) = asked(&[2]);
+        let part = |part| TransferPart {
+            id: id_of(&ask),
+            part,
+            parts: 2,
+            bytes: vec![part as u8],
+        };
+        assert_eq!(
+            fetcher.part(now, RouterId(3), part(0)),
+            FetchStep::None,
+            "of another router"
+        );
+        let FetchStep::Send((RouterId(2), TransferMessage::Ask(next))) =
+            fetcher.part(now, RouterId(2), part(0))
+        else {
+            panic!("the next part is asked for");
+        };
+        assert_eq!(next.part, 1);
+        let contents = fetcher.part(now, RouterId(2), part(1));
+        assert_eq!(contents, FetchStep::Contents(FEED, vec![0, 1]));
+        let due = fetcher.due(now, &peers(&[2]), &wanted(10..11));
+        assert_eq!(due, DueActions::default(), "it is being taken over");
+    }
+
+    #[test]
+    fn a_router_that_does_not_answer_is_asked_twice_and_then_the_next_one() {
+        let (mut fetcher, ask, mut now) = asked(&[2, 3]);
+        now += ANSWER;
+        let due = fetcher.due(now, &peers(&[2, 3]), &wanted(10..11));
+        assert_eq!(due.send, [ask.clone()]);
+        now += ANSWER;
+        let due = fetcher.due(now, &peers(&[2, 3]), &wanted(10..11));
+        assert_eq!((due.timed_out, due.send.len()), (1, 1));
+        assert_ne!(due.send[0].0, ask.0);
+        let id = id_of(&due.send[0]);
+        let refused = fetcher.refusal(now, due.send[0].0, id, RefusalReason::NothingOlder);
+        assert_eq!(refused, FetchStep::Failed(FetchResult::Refused));
+        let due = fetcher.due(now, &peers(&[2, 3]), &wanted(10..11));
+        assert_eq!(due.settled, [FEED], "no router is left");
+    }
+
+    #[test]
+    fn a_busy_router_is_asked_again_after_a_pause() {
+        let (mut fetcher, ask, now) = asked(&[2]);
+        fetcher.refusal(now, ask.0, id_of(&ask), RefusalReason::Busy);
+        let early = fetcher.due(now, &peers(&[2]), &wanted(10..11));
+        assert_eq!(early, DueActions::default());
+        assert_eq!(fetcher.due(now + BUSY, &peers(&[2]), &wanted(10..11)).send, [ask]);
+    }
+
+    #[test]
+    fn few_feeds_are_fetched_at_once_from_all_routers() {
+        let mut fetcher = Fetcher::new(RouterId(1));
+        let peers = peers(&[2, 3]);
+        fetcher.due(at(0), &peers, &wanted(0..9));
+        let due = fetcher.due(FURTHER_PEERS, &peers, &wanted(0..9));
+        let asked: HashSet<RouterId> = due.send.iter().map(|(router, _)| *router).collect();
+        assert_eq!((due.send.len(), asked.len()), (AT_ONCE, 2));
+    }
+
+    #[test]
+    fn the_sum_of_all_bytes_is_bounded() {
+        let (mut fetcher, _, now) = asked(&[2]);
+        fetcher.bytes = MOST_BYTES;
+        assert!(fetcher.due(now, &peers(&[2]), &wanted(0..1)).is_over);
+    }
+}
