@@ -27,6 +27,7 @@ const COLUMNS = [
     cell: (row) => (row.isOwn ? '' : seconds(row['delay-ms'] / 1e3)),
   },
   { name: 'Configuration', hint: 'Compared with this router, without its addresses and name', cell: configurationOf },
+  { name: 'Index', hides: true, hint: 'Fill of its prefix index at its start', cell: fillOf },
   { name: 'Version', hides: true, cell: ({ version }) => version },
 ];
 
@@ -82,6 +83,18 @@ function nameOf({ name, router, isOwn }) {
 
 function differs(row) {
   return row['same-config'] === false || row['same-fleet'] === false;
+}
+
+function fillOf({ fill }) {
+  if (!fill) return '';
+  const parts = [
+    fill.unfilled > 0 && `${plural(fill.unfilled, 'feed')} not filled`,
+    fill.incomplete > 0 && `older blocks of ${plural(fill.incomplete, 'feed')} unknown`,
+    fill['from-routers'] > 0 && `${plural(fill['from-routers'], 'feed')} from another router`,
+  ];
+  const state = fill.state === 'timed-out' ? 'not filled in time' : fill.state;
+  const kind = { filling: 'busy', filled: 'good', 'timed-out': 'warn' }[fill.state];
+  return html`<${State} state=${state} kind=${kind} title=${parts.filter(Boolean).join(', ') || undefined} />`;
 }
 
 function configurationOf(row) {
