@@ -1,6 +1,6 @@
 //! Feeds that take over the contents that another feed of the same publisher has.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use kv_feed::{FeedPosition, FeedSeed, FeedState};
 use routing::{DpRank, WorkerId};
@@ -10,7 +10,7 @@ use crate::publisher::{Form, Publisher};
 
 /// Returns the position of a feed, read on its thread.
 fn position(fixture: &Fixture, publisher: &mut Publisher) -> (FeedPosition, Vec<DpRank>) {
-    let (sender, receiver) = channel();
+    let (sender, receiver) = sync_channel(1);
     fixture.feeds.read_contents(
         &publisher.spec(),
         Box::new(move |contents| {
@@ -36,7 +36,7 @@ fn received<T>(receiver: &Receiver<T>, publisher: &mut Publisher) -> T {
 
 /// Seeds a feed. Returns whether the seed was taken.
 fn seed(fixture: &Fixture, publisher: &mut Publisher, position: FeedPosition, ranks: Vec<DpRank>) -> bool {
-    let (sender, receiver) = channel();
+    let (sender, receiver) = sync_channel(1);
     let notes = fixture.notes.clone();
     let seed = FeedSeed {
         position,
