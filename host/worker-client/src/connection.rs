@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 
+use crate::driver_waker::{DriverWaker, take_quietly};
 use crate::http2::SharedStream;
 use crate::pool::ConnectionPermit;
 use crate::tls::Stream;
@@ -28,6 +29,7 @@ pub(crate) struct Connection {
     pub(super) sender: SendRequest<Full<Bytes>>,
     /// `None` once it has ended.
     pub(super) driver: Option<Pin<Box<Driver>>>,
+    waker: DriverWaker,
     pub(super) opened_at: Instant,
     /// Held while a request uses the connection.
     pub(super) permit: ConnectionPermit,
@@ -72,6 +74,7 @@ impl Connection {
         Ok(Self {
             sender,
             driver: Some(Box::pin(driver)),
+            waker: DriverWaker::default(),
             opened_at: Instant::now(),
             permit,
             peer,
@@ -81,7 +84,7 @@ impl Connection {
 
     /// Returns whether a kept connection can send a request. Polls it first: an idle connection has no task.
     pub(super) fn is_ready(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
+        drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
         self.sender.is_ready()
     }
 
@@ -91,9 +94,9 @@ impl Connection {
         request: Request<Full<Bytes>>,
     ) -> Result<Response<WorkerBody>, hyper::Error> {
         let mut response = pin!(self.sender.send_request(request));
-        let driver = &mut self.driver;
+        let (driver, waker) = (&mut self.driver, &mut self.waker);
         let response = poll_fn(|cx| {
-            drive(driver, cx);
+            drive(driver, &mut waker.context(cx));
             response.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         });
         let (head, incoming) = response.await?.into_parts();
@@ -103,8 +106,8 @@ impl Connection {
         ))
     }
 
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        drive(&mut self.driver, cx);
+    fn drive(&mut self, cx: &Context<'_>) {
+        drive(&mut self.driver, &mut self.waker.context(cx));
     }
 }
 
@@ -187,7 +190,10 @@ impl WorkerBody {
     /// Returns the exclusive connection of a response that was read to its end. Returns `None` for a shared one.
     pub(super) fn into_connection(self) -> Option<Connection> {
         match self.channel {
-            RequestChannel::Exclusive(connection) => Some(connection),
+            RequestChannel::Exclusive(mut connection) => {
+                connection.waker.forget_task();
+                Some(connection)
+            }
             RequestChannel::Shared(_) => None,
         }
     }
@@ -224,11 +230,12 @@ impl Body for WorkerBody {
             RequestChannel::Shared(_) => return Pin::new(&mut body.incoming).poll_frame(cx),
         };
         let mut noop = Context::from_waker(Waker::noop());
-        if let Poll::Ready(frame) = Pin::new(&mut body.incoming).poll_frame(&mut noop) {
+        let mut take = || take_quietly(|| Pin::new(&mut body.incoming).poll_frame(&mut noop));
+        if let Poll::Ready(frame) = take() {
             return Poll::Ready(frame);
         }
         connection.drive(cx);
-        Pin::new(&mut body.incoming).poll_frame(&mut noop)
+        take()
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,6 +9,7 @@ mod authorization;
 mod client;
 mod connection;
 mod dial;
+mod driver_waker;
 mod http2;
 mod pool;
 mod read;
