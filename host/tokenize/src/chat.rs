@@ -52,7 +52,7 @@ pub enum ChatError {
 /// Appended to a final message that is continued; it and everything after it is cut off.
 pub(crate) const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 /// Start of a line that changes with every request. vLLM leaves it out of system prompts.
-const BILLING_LINE: &str = "x-anthropic-billing-header";
+pub(crate) const BILLING_LINE: &str = "x-anthropic-billing-header";
 
 /// Variables of a template.
 pub(crate) struct TemplateVariables {

@@ -17,6 +17,7 @@ mod conversation;
 mod error;
 mod fast_path;
 mod files;
+mod joined;
 mod kept_hashes;
 mod message;
 mod model;

@@ -8,6 +8,7 @@ use minijinja::value::Value;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::joined::PlainMessage;
 use crate::value::Read;
 
 /// Fields of a message; empty if it is not a dictionary.
@@ -56,6 +57,16 @@ impl Message {
     /// Returns a field, unless it is absent or null.
     pub(crate) fn field(&self, name: &str) -> Option<&Value> {
         self.given(name).filter(|value| !value.is_none())
+    }
+}
+
+impl From<&PlainMessage<'_>> for Message {
+    fn from(plain: &PlainMessage<'_>) -> Self {
+        Self {
+            role: Some(Value::from(&*plain.role)),
+            content: Some(Value::from(&*plain.content)),
+            others: Vec::new(),
+        }
     }
 }
 

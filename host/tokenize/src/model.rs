@@ -16,6 +16,7 @@ use crate::conversation::Frames;
 use crate::error::LoadError;
 use crate::fast_path::FastPath;
 use crate::files::Files;
+use crate::joined::JoinedParts;
 use crate::message::Message;
 use crate::probe::TemplateFacts;
 use crate::template::{self, ChatTemplates, NOW};
@@ -36,6 +37,7 @@ pub struct Model {
     templates: ChatTemplates,
     facts: TemplateFacts,
     frames: Frames,
+    joined: Option<JoinedParts>,
 }
 
 /// A prompt as the tokenizer's input.
@@ -83,9 +85,11 @@ impl Model {
             templates: ChatTemplates::compile(templates, format)?,
             facts: TemplateFacts::default(),
             frames: Frames::default(),
+            joined: None,
         };
         model.facts = TemplateFacts::of(&model, &model.templates);
         model.frames = Frames::of(&model);
+        model.joined = JoinedParts::of(&model);
         Ok(model)
     }
 
@@ -95,6 +99,13 @@ impl Model {
 
     pub(crate) fn frames(&self) -> &Frames {
         &self.frames
+    }
+
+    /// Returns the parts of plain chats, unless a joined text has differed from its rendering.
+    pub(crate) fn joined(&self) -> Option<&JoinedParts> {
+        self.joined
+            .as_ref()
+            .filter(|joined| self.frames.is_on(&joined.template))
     }
 
     /// Returns the properties of its chat templates that matter for Anthropic's Messages API.

@@ -37,6 +37,7 @@ pub struct Prepared {
     inner: Vec<(usize, Mark)>,
     /// Boundary and place after the last message.
     last: Option<(TextBoundary, Mark)>,
+    is_sampled: bool,
 }
 
 /// Cuts of a text, and the known tokens up to one of them.
@@ -148,6 +149,7 @@ impl Model {
             covered,
             known,
             inner,
+            is_sampled: false,
         }
     }
 
@@ -252,6 +254,7 @@ impl Model {
             known,
             inner,
             last,
+            is_sampled,
         } = prepared;
         let [before, after] = &self.affix;
         let of = |node: Option<&Arc<Node>>| node.map_or(0, |node| node.count);
@@ -327,7 +330,7 @@ impl Model {
             ids,
             cached,
             is_continued: start.is_some(),
-            is_sampled: start.is_some_and(|start| start.is_sampled),
+            is_sampled,
             beginning: state.map(KnownBeginning),
         })
     }
@@ -399,6 +402,11 @@ impl Model {
 }
 
 impl Prepared {
+    /// Sets whether the tokens are to be compared with [`Model::check_chat`].
+    pub(crate) fn sampled(self, is_sampled: bool) -> Self {
+        Self { is_sampled, ..self }
+    }
+
     /// Returns the number of bytes that must be tokenized.
     #[must_use]
     pub fn new_bytes(&self) -> usize {

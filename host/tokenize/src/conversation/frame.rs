@@ -13,6 +13,7 @@ use aho_corasick::AhoCorasick;
 use super::LastMessage;
 use super::probe;
 use crate::chat::Chat;
+use crate::joined::PlainMessage;
 use crate::message::Message;
 use crate::model::Model;
 
@@ -306,6 +307,9 @@ impl Frame {
                 end: None,
             });
         }
+        if let Some(joined) = self.joined(model, last, new) {
+            return Some(joined);
+        }
         let list = ["[", &context.messages, ",", new, "]"].concat();
         let chat = self.chat(&list, TOOLS, "true");
         let (rendered, mut messages) = model.render_chat(&chat, SystemTime::UNIX_EPOCH).ok()?;
@@ -323,9 +327,32 @@ impl Frame {
         if !follows {
             return None;
         }
+        Some(self.ended(text, messages))
+    }
+
+    fn ended(&self, text: String, messages: Vec<Message>) -> Suffix {
         let end = messages.last().and_then(LastMessage::of);
         let end = end.and_then(|last| Some((last, self.end_of(&text, last)?)));
-        Some(Suffix { text, messages, end })
+        Suffix { text, messages, end }
+    }
+
+    /// Joins plain messages that follow a question, without the template.
+    fn joined(&self, model: &Model, last: LastMessage, new: &str) -> Option<Suffix> {
+        let is_plain = last == LastMessage::User
+            && !self.has_tools
+            && self.arguments.is_none()
+            && self.effort.is_none()
+            && matches!(self.lead.as_deref(), None | Some("system"));
+        let joined = model
+            .joined()
+            .filter(|joined| is_plain && joined.template == self.template)?;
+        let context = self.contexts[last as usize].as_ref()?;
+        let list = ["[", new, "]"].concat();
+        let messages = PlainMessage::parse(&list)?;
+        let question = [self.lead.as_ref().map(|_| "s"), Some("u")];
+        let text = joined.after(&context.text, question, &messages)?;
+        let messages = messages.iter().map(Message::from).collect();
+        Some(self.ended(text, messages))
     }
 }
 

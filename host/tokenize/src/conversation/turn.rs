@@ -30,7 +30,6 @@ pub(crate) struct ConversationStart {
     pub(crate) at: TextBoundary,
     /// Length of the rendering before it, in bytes.
     pub(crate) rendered: usize,
-    pub(crate) is_sampled: bool,
 }
 
 /// End of a message in a text, up to which the tokens become the state of a conversation.
@@ -67,6 +66,13 @@ impl Model {
         let keys = self.keys(chat, now, cache);
         if let Some(continued) = keys.as_deref().and_then(|keys| self.continued(chat, keys, cache)) {
             return Ok(continued);
+        }
+        // Longer chats are typed, for their states.
+        if keys.is_none()
+            && let Some(text) = self.joined().and_then(|joined| joined.text(chat))
+        {
+            let rendered = Rendered::text(text, chat.adds_special_tokens());
+            return Ok(self.prepare(rendered, cache).sampled(cache.samples_this()));
         }
         let (rendered, messages) = self.render_chat(chat, now)?;
         let marks = keys.and_then(|keys| self.marks(chat, &keys, &messages, &rendered, now));
@@ -144,9 +150,9 @@ impl Model {
             },
             rendered: end.rendered as usize,
             node: Arc::clone(&node),
-            is_sampled: cache.samples_this(),
         };
-        self.prepare_continued(text, start, &marks, cache)
+        let prepared = self.prepare_continued(text, start, &marks, cache)?;
+        Some(prepared.sampled(cache.samples_this()))
     }
 
     /// Returns the places of a whole rendering that become states.
