@@ -19,6 +19,7 @@ mod fleet;
 mod hex;
 mod id;
 mod load;
+mod number_map;
 mod origin;
 mod pipeline;
 mod policy;

@@ -14,6 +14,7 @@ use super::tenant_queue::{OrderKey, TenantQueue};
 use super::tenants::{TenantService, Tenants};
 use super::waiters::{WaitersByWorker, WorkerWaiter};
 use crate::id::WorkerId;
+use crate::number_map::NumberMap;
 
 /// A request in the queue.
 #[derive(Debug, Clone)]
@@ -66,7 +67,7 @@ pub type ClassCounts = [usize; 3];
 /// The queue of a pool. Each request has a number of the caller's, later ones higher, and a waker.
 #[derive(Debug)]
 pub struct FairQueue<W> {
-    entries: HashMap<u64, (Waiting, W)>,
+    entries: NumberMap<u64, (Waiting, W)>,
     classes: BTreeMap<Reverse<i32>, Class>,
     tenants: Tenants,
     waiters: WaitersByWorker,
@@ -122,7 +123,7 @@ impl Class {
 impl<W> Default for FairQueue<W> {
     fn default() -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: NumberMap::default(),
             classes: BTreeMap::new(),
             tenants: Tenants::default(),
             waiters: WaitersByWorker::default(),
@@ -134,20 +135,22 @@ impl<W> FairQueue<W> {
     /// Charges a tenant for a request that is admitted without waiting; `share` is its weighted tokens over the
     /// tenant's weight.
     pub fn pass(&mut self, tenant: &Arc<str>, share: f64) {
-        let tenant = self.tenants.pass(tenant, share);
-        self.has_moved(&tenant);
+        let (tenant, level) = self.tenants.pass(tenant, share);
+        self.has_moved(&tenant, level);
     }
 
     /// Corrects a tenant's charge by the difference to a request's true size.
     pub fn correct(&mut self, tenant: &Arc<str>, share: f64) {
-        self.tenants.correct(tenant, share);
-        self.has_moved(tenant);
+        if let Some(level) = self.tenants.correct(tenant, share) {
+            self.has_moved(tenant, level);
+        }
     }
 
     /// Charges a tenant for requests that other routers admitted.
     pub fn serve_elsewhere(&mut self, tenant: &Arc<str>, share: f64) {
-        self.tenants.serve_elsewhere(tenant, share);
-        self.has_moved(tenant);
+        if let Some(level) = self.tenants.serve_elsewhere(tenant, share) {
+            self.has_moved(tenant, level);
+        }
     }
 
     /// Calls `visit` with each tenant that has a counter.
@@ -156,8 +159,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Moves a tenant's queues after its service has changed.
-    fn has_moved(&mut self, tenant: &Arc<str>) {
-        let level = self.tenants.level(tenant);
+    fn has_moved(&mut self, tenant: &Arc<str>, level: f64) {
         for class in self.classes.values_mut() {
             class.move_to(tenant, level);
         }
@@ -221,8 +223,8 @@ impl<W> FairQueue<W> {
             );
         }
         if is_new {
-            self.tenants.lift(&one.tenant);
-            self.has_moved(&one.tenant);
+            let level = self.tenants.lift(&one.tenant);
+            self.has_moved(&one.tenant, level);
         }
         self.entries.insert(number, (one, tell));
     }
@@ -252,8 +254,8 @@ impl<W> FairQueue<W> {
     /// Dequeues a request that is admitted. Its tenant is charged.
     pub fn serve(&mut self, number: u64) -> Option<(Waiting, W)> {
         let (one, tell) = self.remove(number)?;
-        self.tenants.serve(&one.tenant, one.share);
-        self.has_moved(&one.tenant);
+        let level = self.tenants.serve(&one.tenant, one.share);
+        self.has_moved(&one.tenant, level);
         Some((one, tell))
     }
 

@@ -78,9 +78,19 @@ impl Tenants {
         Arc::clone(tenant)
     }
 
-    /// Raises a tenant that has a request in the queue again to the others' virtual time.
-    pub(super) fn lift(&mut self, tenant: &Arc<str>) {
-        self.set(tenant, self.level(tenant).max(self.floor));
+    /// Raises a tenant that has a request in the queue again to the others' virtual time. Returns its service.
+    pub(super) fn lift(&mut self, tenant: &Arc<str>) -> f64 {
+        let floor = self.floor;
+        let lifted = self.update(tenant, |counter| counter.level = counter.level.max(floor));
+        lifted.unwrap_or_else(|| {
+            self.insert(
+                tenant,
+                TenantCounter {
+                    level: floor,
+                    own: 0.0,
+                },
+            )
+        })
     }
 
     /// Returns a tenant's service in weighted tokens over its weight; comparable between tenants that wait.
@@ -89,37 +99,49 @@ impl Tenants {
         counter.map_or(self.floor, |counter| counter.level)
     }
 
-    /// Charges a tenant for a request that was admitted from the queue.
-    pub(super) fn serve(&mut self, tenant: &Arc<str>, share: f64) {
-        let level = self.level(tenant);
-        self.floor = self.floor.max(level);
-        self.set(tenant, level + share);
-        self.add_own(tenant, share);
+    /// Charges a tenant for a request that was admitted from the queue. Returns its service.
+    pub(super) fn serve(&mut self, tenant: &Arc<str>, share: f64) -> f64 {
+        let mut before = self.floor;
+        let charged = self.update(tenant, |counter| {
+            before = counter.level;
+            counter.charge(share);
+        });
+        self.floor = self.floor.max(before);
+        charged.unwrap_or_else(|| {
+            self.insert(
+                tenant,
+                TenantCounter {
+                    level: before + share,
+                    own: share,
+                },
+            )
+        })
     }
 
-    /// Charges a tenant for a request that was admitted without waiting. Returns the name under which it is counted.
-    /// `share` is its weighted tokens over the tenant's weight.
-    pub(super) fn pass(&mut self, tenant: &Arc<str>, share: f64) -> Arc<str> {
+    /// Charges a tenant for a request that was admitted without waiting. Returns the name under which it is counted,
+    /// and its service. `share` is its weighted tokens over the tenant's weight.
+    pub(super) fn pass(&mut self, tenant: &Arc<str>, share: f64) -> (Arc<str>, f64) {
         let name = self.name(tenant);
         self.lift(&name);
-        self.serve(&name, share);
-        name
+        let level = self.serve(&name, share);
+        (name, level)
     }
 
-    /// Corrects the charge by the difference to a request's true size.
-    pub(super) fn correct(&mut self, tenant: &Arc<str>, share: f64) {
-        if share.is_finite() && self.counters.contains_key(tenant) {
-            self.set(tenant, self.level(tenant) + share);
-            self.add_own(tenant, share);
+    /// Corrects the charge by the difference to a request's true size. Returns the tenant's service if it has a counter.
+    pub(super) fn correct(&mut self, tenant: &Arc<str>, share: f64) -> Option<f64> {
+        if !share.is_finite() {
+            return None;
         }
+        self.update(tenant, |counter| counter.charge(share))
     }
 
     /// Charges a tenant for requests that other routers admitted. A tenant without a counter starts at the virtual time
-    /// anyway.
-    pub(super) fn serve_elsewhere(&mut self, tenant: &Arc<str>, share: f64) {
-        if share.is_finite() && self.counters.contains_key(tenant) {
-            self.set(tenant, self.level(tenant) + share);
+    /// anyway. Returns its service if it has a counter.
+    pub(super) fn serve_elsewhere(&mut self, tenant: &Arc<str>, share: f64) -> Option<f64> {
+        if !share.is_finite() {
+            return None;
         }
+        self.update(tenant, |counter| counter.level += share)
     }
 
     /// Calls `visit` with each tenant that has a counter.
@@ -132,24 +154,34 @@ impl Tenants {
         }
     }
 
-    fn add_own(&mut self, tenant: &Arc<str>, share: f64) {
-        if let Some(counter) = self.counters.get_mut(tenant) {
-            counter.own += share;
+    /// Changes a tenant's counter, and its place among the others. Returns its service; `None` if it has no counter.
+    fn update(&mut self, tenant: &Arc<str>, change: impl FnOnce(&mut TenantCounter)) -> Option<f64> {
+        let counter = self.counters.get_mut(tenant)?;
+        let before = OrderKey::of(counter.level);
+        change(counter);
+        let (level, after) = (counter.level, OrderKey::of(counter.level));
+        if before != after {
+            let mut place = (before, Arc::clone(tenant));
+            self.by_level.remove(&place);
+            place.0 = after;
+            self.by_level.insert(place);
         }
+        Some(level)
     }
 
-    fn set(&mut self, tenant: &Arc<str>, level: f64) {
-        match self.counters.get_mut(tenant) {
-            Some(counter) => {
-                let before = std::mem::replace(&mut counter.level, level);
-                self.by_level.remove(&(OrderKey::of(before), Arc::clone(tenant)));
-            }
-            None => {
-                let counter = TenantCounter { level, own: 0.0 };
-                self.counters.insert(Arc::clone(tenant), counter);
-            }
-        }
-        self.by_level.insert((OrderKey::of(level), Arc::clone(tenant)));
+    /// Adds the counter of a tenant that has none. Returns its service.
+    fn insert(&mut self, tenant: &Arc<str>, counter: TenantCounter) -> f64 {
+        self.by_level
+            .insert((OrderKey::of(counter.level), Arc::clone(tenant)));
+        self.counters.insert(Arc::clone(tenant), counter);
+        counter.level
+    }
+}
+
+impl TenantCounter {
+    fn charge(&mut self, share: f64) {
+        self.level += share;
+        self.own += share;
     }
 }
 

@@ -1,14 +1,13 @@
 //! Held requests by the worker that they wait for, and their work there.
 
-use std::collections::HashMap;
-
 use super::held_summary::HeldSummary;
 use crate::id::WorkerId;
+use crate::number_map::NumberMap;
 
 /// Held requests by the worker that they wait for. Each has a number of the caller's.
 #[derive(Debug, Default)]
 pub struct WaitersByWorker {
-    by_worker: HashMap<WorkerId, Vec<WorkerWaiter>>,
+    by_worker: NumberMap<WorkerId, Vec<WorkerWaiter>>,
 }
 
 /// A held request that waits for a worker.

@@ -200,7 +200,7 @@ impl AdmissionController {
 
     /// Tenants are only counted once one exists.
     fn charge(&self, request: &AdmissionRequest) -> Option<Charge> {
-        if request.tenant.is_empty() && !self.has_tenants.load(Ordering::Relaxed) {
+        if !self.is_charged(&request.tenant) {
             return None;
         }
         self.has_tenants.store(true, Ordering::Relaxed);
@@ -210,6 +210,11 @@ impl AdmissionController {
             weight: request.weight,
             share: request.share(),
         })
+    }
+
+    /// Returns `true` if a tenant's requests are counted.
+    fn is_charged(&self, tenant: &str) -> bool {
+        !tenant.is_empty() || self.has_tenants.load(Ordering::Relaxed)
     }
 
     pub(super) fn correct(&self, tenant: &Arc<str>, share: f64) {
@@ -353,7 +358,7 @@ impl AdmissionController {
                 controller: Arc::clone(self),
                 tokens,
                 output: tell.output,
-                charged: Some(Charge {
+                charged: self.is_charged(&one.tenant).then_some(Charge {
                     tenant: one.tenant,
                     weight: tell.weight,
                     share: one.share,
