@@ -1,5 +1,6 @@
 //! Sending of one request to one worker, up to the response head.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -172,12 +173,12 @@ async fn send_with_retry(
         // No permit is needed, or the failed connection held it.
         permit = permit_use.acquire(pool, timeouts.connect).await?;
     }
+    // Boxed: most requests find an open connection, and would carry this size.
     let fresh = match is_exclusive {
-        true => pool
-            .connect_exclusive(permit, timeouts.connect)
+        true => Box::pin(pool.connect_exclusive(permit, timeouts.connect))
             .await
             .map(RequestChannel::Exclusive),
-        false => pool.connect(permit, timeouts.connect).await,
+        false => Box::pin(pool.connect(permit, timeouts.connect)).await,
     };
     let fresh = fresh.map_err(SendError::Connect)?;
     let sent = Instant::now();
@@ -211,7 +212,8 @@ async fn send(
     let request = build_request(pool, outgoing);
     // Set by the router only: a client's own is removed.
     let requested = request.headers().get(UPGRADE).cloned();
-    let response = async {
+    // Pinned here: a future that is moved takes its size twice.
+    let response = pin!(async {
         match (&requested, channel) {
             // Boxed: rare, and every request would carry its size.
             (Some(_), RequestChannel::Exclusive(connection)) => {
@@ -219,7 +221,7 @@ async fn send(
             }
             (_, channel) => channel.send(request).await,
         }
-    };
+    });
     let response = timeout(limit, response)
         .await
         .map_err(|_| SendError::FirstByteTimeout(limit))?;

@@ -1,6 +1,6 @@
 //! One attempt: takes a load lease, sends the request, and records the result in the worker's health.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -196,7 +196,7 @@ pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Resul
         traceparent: parent.as_ref(),
         once,
     };
-    let answer = member.link.upstream.forward(outgoing, spec.limits);
+    let answer = pin!(member.link.upstream.forward(outgoing, spec.limits));
     // An answer in one piece hides its first token; a leg has rules of its own.
     let hides_first_token = !request.params.stream && !spec.once;
     let outcome = match attempt.lease.expected_ttft() {
@@ -237,12 +237,11 @@ impl DecisionReport {
 
 /// Waits for an answer whose first token cannot be seen. Its prompt is taken for computed at the expected time.
 async fn wait_with_assumed_prefill<T>(
-    answer: impl Future<Output = T>,
+    mut answer: Pin<&mut impl Future<Output = T>>,
     expected: Duration,
     lease: &mut LoadGuard,
 ) -> T {
-    let mut answer = pin!(answer);
-    if let Ok(early) = timeout(expected, &mut answer).await {
+    if let Ok(early) = timeout(expected, answer.as_mut()).await {
         return early;
     }
     lease.take_for_computed();

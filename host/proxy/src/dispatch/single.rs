@@ -26,7 +26,7 @@ pub(crate) async fn send(
     let sent = match sent {
         Ok(answer) if is_not_served => Err(Box::pin(check::refused(request, answer)).await),
         // A single worker in place of a pair is retried elsewhere, as a leg is.
-        Ok(answer) if pool.pd.is_some() => check::accept(request, answer).await,
+        Ok(answer) if pool.pd.is_some() => Box::pin(check::accept(request, answer)).await,
         Ok(answer) if retry::charge_status_retry(request, answer.response.status(), tries) => {
             Err(Box::pin(check::refused(request, answer)).await)
         }

@@ -3,6 +3,7 @@
 //! Failover ends when the client receives the first byte.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
@@ -46,7 +47,8 @@ pub(crate) async fn infer(
     let (access, spans) = (head.watch.access.clone(), head.watch.spans.clone());
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&head.id), path = head.path());
-    let answered = async {
+    // Pinned here, like the futures below: a future that is moved takes its size twice.
+    let answered = pin!(async {
         let answer = match reservation {
             Ok(reservation) => answer(proxy, snapshot, reservation, head, body).await,
             Err(refusal) => Err(refuse_client(proxy, refusal, &head, body).await),
@@ -56,7 +58,7 @@ pub(crate) async fn infer(
             spans.refused(&refusal);
             client.refuse(&refusal).map(Body::from)
         })
-    };
+    });
     let mut response = answered.instrument(span).await;
     // A stream may begin with comments, before a worker answers.
     access.status(response.status());
@@ -111,7 +113,8 @@ async fn answer(
         Some(keep_alive) => {
             let (readiness, proxy) = (proxy.readiness.clone(), Arc::clone(proxy));
             let serving = async move { serve(&proxy, opened).await };
-            keep_alive::answer(keep_alive, endpoint, readiness, serving).await
+            // On the heap: every request would carry its room.
+            Box::pin(keep_alive::answer(keep_alive, endpoint, readiness, serving)).await
         }
     };
     let mut answer = answer?;
@@ -159,13 +162,14 @@ async fn dispatch(
 ) -> Result<(PlacedAnswer, Option<Permit>), Refusal> {
     let mut session = PlacementSession::new(Arc::clone(request));
     let deadline = session.deadline();
-    let dispatching = session.dispatch(&proxy.dispatcher);
-    // In place: a function would hold the large future twice.
-    let placed = match deadline {
-        None => dispatching.await,
-        Some(deadline) => {
-            let placed = tokio::time::timeout_at(deadline, dispatching).await;
-            placed.unwrap_or(Err(Refusal::RequestTimeout))
+    let placed = {
+        let dispatching = pin!(session.dispatch(&proxy.dispatcher));
+        match deadline {
+            None => dispatching.await,
+            Some(deadline) => {
+                let placed = tokio::time::timeout_at(deadline, dispatching).await;
+                placed.unwrap_or(Err(Refusal::RequestTimeout))
+            }
         }
     };
     let permit = session.end(placed.is_ok());

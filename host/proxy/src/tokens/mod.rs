@@ -66,11 +66,12 @@ pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question:
             Err(TokensKind::TooLong.into())
         }
         Source::Local(local) => local::tokens(local, tokenizing, question).await,
+        // Boxed: prompts that are tokenized here would carry this size.
         Source::As(TokenSource::Worker { timeout }) => {
-            worker::ask(pool, question, Path::Tokenize, timeout).await
+            Box::pin(worker::ask(pool, question, Path::Tokenize, timeout)).await
         }
         Source::As(TokenSource::Render { timeout }) => {
-            worker::ask(pool, question, Path::Render, timeout).await
+            Box::pin(worker::ask(pool, question, Path::Render, timeout)).await
         }
         Source::As(TokenSource::Text) => text::tokens(peek)
             .map(|tokens| (TokensKind::Text, tokens.into()))
