@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds and checks the packages: run.py BINARY [chart|unit|tarball|deb|container|sbom ...]
+"""Builds and checks the packages: run.py BINARY [chart|unit|tarball|deb|machine|container|sbom ...]
 
 Without names, all of them. README.md has the tools.
 """
@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "target/packages"
 ARCHIVE = OUT / "root.tar"
 SUITE = "bookworm"
-PARTS = ("chart", "unit", "tarball", "deb", "container", "sbom")
+PARTS = ("chart", "unit", "tarball", "deb", "machine", "container", "sbom")
 
 
 def debian():
@@ -53,6 +53,14 @@ def sbom():
     return f"{bill['bomFormat']} {bill['specVersion']}, {len(names)} components"
 
 
+def machines(report):
+    import machine
+
+    archive = OUT / "machine.tar"
+    if report.check("machine: Debian root with systemd", machine.root, archive, SUITE):
+        report.check("machine: installed, reloaded, upgraded, stopped by systemctl", machine.installed, OUT, archive)
+
+
 def containers(report):
     import container
 
@@ -80,13 +88,16 @@ def main():
             chart.run(report, ROOT / "config/deploy/helm/conductor", binary, policies)
     if "unit" in parts:
         report.check("unit", install.unit, ROOT, binary)
-    if {"tarball", "deb", "container"} & set(parts):
+    if {"tarball", "deb", "machine", "container"} & set(parts):
         report.check("tarball", install.tarball, ROOT, binary, OUT)
         report.check("debug info", install.stripped, OUT)
     if {"deb", "container"} & set(parts):
         report.check("Debian root", debian)
-    if "deb" in parts and report.check("Debian package", install.deb, ROOT, OUT):
-        report.check("Debian package: installed, started, purged", install.installed, OUT, ARCHIVE)
+    if {"deb", "machine"} & set(parts) and report.check("Debian package", install.deb, ROOT, OUT):
+        if "deb" in parts:
+            report.check("Debian package: installed, started, purged", install.installed, OUT, ARCHIVE)
+        if "machine" in parts:
+            machines(report)
     if "container" in parts:
         containers(report)
     if "sbom" in parts:
