@@ -119,7 +119,7 @@ impl PeerFill {
         };
         let index = Arc::clone(&self.index);
         let read = move |contents: &kv_feed::FeedContents<'_>| {
-            // The asking router may have given up.
+            // The requesting router may have given up.
             let _ = sender.send(read_contents(&index, contents, known_from));
         };
         self.feeds.read_contents(&spec, Box::new(read));

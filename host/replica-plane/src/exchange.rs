@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::metrics::ExchangeMetrics;
-use crate::report::{ReplicaReport, ReplicaReports, RouterRow};
+use crate::report::{NewestMessage, ReplicaReport, ReplicaReports, RouterRow};
 use crate::source::{ElsewhereNews, FleetSource, SharedPool};
 use crate::usage::UsageExchange;
 
@@ -379,8 +379,10 @@ impl<S: FleetSource> Exchange<S> {
                 } else {
                     state.as_str()
                 },
-                silence_ms: member.silence_ms,
-                delay_ms: member.delay_ms,
+                newest: NewestMessage {
+                    silence_ms: member.silence_ms,
+                    delay_ms: member.delay_ms,
+                },
                 requests: member.requests,
                 same_fleet: hello.map(|hello| hello.fleet_hash == own.fleet_hash),
                 same_config: hello.map(|hello| hello.config_hash == own.config_hash),
@@ -401,8 +403,7 @@ impl<S: FleetSource> Exchange<S> {
                 name: Some(own.name.clone()),
                 version: Some(own.version.clone()),
                 state: own.state.as_str(),
-                silence_ms: 0,
-                delay_ms: 0,
+                newest: NewestMessage::default(),
                 requests: requests.sum(),
                 same_fleet: Some(true),
                 same_config: Some(true),

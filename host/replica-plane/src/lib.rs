@@ -19,5 +19,5 @@ pub use self::agreement::{
 pub use exchange::{Exchange, ExchangeParts, ExchangeSpec};
 pub use index_transfer::{IndexContents, IndexTransfer, TransferMetrics, TransferParts, WantedFeed};
 pub use metrics::ExchangeMetrics;
-pub use report::{ReplicaReport, ReplicaReports, RouterRow};
+pub use report::{NewestMessage, ReplicaReport, ReplicaReports, RouterRow};
 pub use source::{ElsewhereNews, FleetSource, SharedPool, UsageGroup};

@@ -46,10 +46,9 @@ pub struct RouterRow {
     pub version: Option<String>,
     /// State: `starting`, `ready`, `draining`, or `silent`.
     pub state: &'static str,
-    /// Milliseconds since its newest message was sent.
-    pub silence_ms: u64,
-    /// Delay of its newest message in milliseconds.
-    pub delay_ms: u64,
+    /// Times of its newest message.
+    #[serde(flatten)]
+    pub newest: NewestMessage,
     /// Requests in flight that count.
     pub requests: u64,
     /// Set if its pools and workers are those of this router.
@@ -60,6 +59,16 @@ pub struct RouterRow {
     pub unknown_workers: usize,
     /// Fill of its index at its start; `None` before its first hello.
     pub fill: Option<IndexFill>,
+}
+
+/// Times of a router's newest message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct NewestMessage {
+    /// Milliseconds since it was sent.
+    pub silence_ms: u64,
+    /// Its delay in milliseconds.
+    pub delay_ms: u64,
 }
 
 /// The latest report.

@@ -23,12 +23,21 @@ pub(crate) struct Peer {
     pub(crate) table: Option<u32>,
     pub(crate) rows: Vec<PeerRow>,
     pub(crate) pools: HashMap<PoolKey, PoolGauges>,
-    /// Set while its gauges fade.
-    pub(crate) is_silent: bool,
+    pub(crate) presence: PeerPresence,
     /// Set once another run of the same name was heard: it may be this router's successor.
     pub(crate) has_namesake: bool,
-    /// Set while it is silent and a run of the same name is heard: its process has ended, and its requests with it.
-    pub(crate) is_replaced: bool,
+}
+
+/// Presence of another router.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum PeerPresence {
+    /// It is heard.
+    #[default]
+    Heard,
+    /// It is silent: its gauges fade.
+    Silent,
+    /// It is silent, and a run of the same name is heard: its process has ended, and its requests with it.
+    Replaced,
 }
 
 /// Silence after which the gauges of a router fade that has a namesake: three missed hellos.
@@ -50,6 +59,11 @@ impl Peer {
     pub(crate) fn heard(&mut self, now_ms: u64, sent_ms: u64) {
         let delay_ms = self.delay.receive(now_ms, sent_ms);
         self.fresh_ms = self.fresh_ms.max(now_ms.saturating_sub(delay_ms));
+    }
+
+    /// Returns whether it is silent.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.presence != PeerPresence::Heard
     }
 
     /// Returns the milliseconds since its newest message was sent.

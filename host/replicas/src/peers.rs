@@ -11,7 +11,7 @@ use crate::hello::HelloMessage;
 use crate::id::{PoolKey, RouterId, WorkerKey};
 use crate::load_message::{GaugeRows, LoadMessage};
 use crate::member::{MemberReport, PeerCounts};
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerPresence};
 use crate::wire::WireError;
 
 /// Maximum number of other routers.
@@ -153,8 +153,11 @@ impl Peers {
             let pools = message.pools.iter().map(|pool| (pool.pool, *pool));
             peer.pools.extend(pools);
             let dead_after_ms = self.spec.dead_after_ms;
-            peer.is_silent = peer.is_silent_at(now_ms, dead_after_ms);
-            peer.is_replaced &= peer.is_silent;
+            if !peer.is_silent_at(now_ms, dead_after_ms) {
+                peer.presence = PeerPresence::Heard;
+            } else if !peer.is_silent() {
+                peer.presence = PeerPresence::Silent;
+            }
         }
         self.counts.applied += 1;
         self.settle(router);
@@ -167,7 +170,10 @@ impl Peers {
     /// [`WireError`] where it cannot be read; nothing is learned then.
     pub fn receive_costs(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         let message = CostMessage::decode(bytes).inspect_err(|_| self.counts.refused += 1)?;
-        let peer = self.peers.get_mut(&message.router).filter(|peer| !peer.is_silent);
+        let peer = self
+            .peers
+            .get_mut(&message.router)
+            .filter(|peer| !peer.is_silent());
         let Some(peer) = peer.filter(|peer| message.sequence > peer.cost_sequence) else {
             self.counts.old += 1;
             return Ok(());
@@ -231,11 +237,14 @@ impl Peers {
             .collect();
         let mut fading = Vec::new();
         for (router, peer) in &mut self.peers {
-            let was_silent = peer.is_silent;
-            peer.is_silent = peer.is_silent_at(now_ms, spec.dead_after_ms);
+            let was_silent = peer.is_silent();
             let is_named = |hello: &HelloMessage| names.contains(&hello.name);
-            peer.is_replaced = peer.is_silent && peer.hello.as_ref().is_some_and(is_named);
-            if peer.is_silent || was_silent {
+            peer.presence = match peer.is_silent_at(now_ms, spec.dead_after_ms) {
+                false => PeerPresence::Heard,
+                true if peer.hello.as_ref().is_some_and(is_named) => PeerPresence::Replaced,
+                true => PeerPresence::Silent,
+            };
+            if peer.is_silent() || was_silent {
                 fading.push(*router);
             }
         }
@@ -253,7 +262,7 @@ impl Peers {
     /// Returns the sums over the routers that are not silent, at a pool.
     #[must_use]
     pub fn pool(&self, pool: PoolKey) -> PoolGauges {
-        let live = self.peers.values().filter(|peer| !peer.is_silent);
+        let live = self.peers.values().filter(|peer| !peer.is_silent());
         live.filter_map(|peer| peer.pools.get(&pool))
             .fold(PoolGauges::empty(pool), PoolGauges::plus)
     }
@@ -272,7 +281,7 @@ impl Peers {
             hello: peer.hello.clone(),
             silence_ms: peer.silence_ms(now_ms),
             delay_ms: peer.delay.newest_ms(),
-            is_silent: peer.is_silent,
+            is_silent: peer.is_silent(),
             requests: peer.rows.iter().map(|row| row.counted.requests()).sum(),
             unknown_workers: peer.rows.iter().filter(|row| row.slot.is_none()).count(),
         };
@@ -282,7 +291,7 @@ impl Peers {
     /// Returns the number of other routers that are not silent.
     #[must_use]
     pub fn live(&self) -> usize {
-        self.peers.values().filter(|peer| !peer.is_silent).count()
+        self.peers.values().filter(|peer| !peer.is_silent()).count()
     }
 
     /// Returns the number of other routers that are silent, but not removed yet.
@@ -294,7 +303,7 @@ impl Peers {
     /// Returns whether a router is heard.
     #[must_use]
     pub fn is_live(&self, router: RouterId) -> bool {
-        self.peers.get(&router).is_some_and(|peer| !peer.is_silent)
+        self.peers.get(&router).is_some_and(|peer| !peer.is_silent())
     }
 
     /// Returns the counters.
@@ -352,12 +361,10 @@ impl Peers {
         };
         for row in &mut peer.rows {
             let Some(slot) = row.slot else { continue };
-            let counts = if peer.is_replaced {
-                WorkerGauges::default()
-            } else if peer.is_silent {
-                self.confirmed(slot, &row.reported, &row.counted)
-            } else {
-                row.reported
+            let counts = match peer.presence {
+                PeerPresence::Heard => row.reported,
+                PeerPresence::Silent => self.confirmed(slot, &row.reported, &row.counted),
+                PeerPresence::Replaced => WorkerGauges::default(),
             };
             if counts != row.counted {
                 self.change(slot, &row.counted, &counts);

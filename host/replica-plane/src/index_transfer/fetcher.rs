@@ -19,7 +19,7 @@ const MOST_BYTES: usize = 256 << 20;
 /// Wait for hellos: for any, and for those of further routers after the first.
 const FIRST_PEER: Duration = Duration::from_secs(2);
 const FURTHER_PEERS: Duration = Duration::from_millis(500);
-/// Longest wait for a part, and how often it is asked for.
+/// Longest wait for a part, and the most requests for it.
 const ANSWER: Duration = Duration::from_secs(1);
 const MOST_ASKS: u32 = 2;
 /// Pause after a router was busy.
@@ -37,11 +37,11 @@ pub(crate) enum FetchStep {
     Send(Outgoing),
     /// Contents of a feed.
     Contents(FeedKey, Vec<u8>),
-    /// A transfer has failed; another router may be asked.
+    /// A transfer has failed; another router may have the contents.
     Failed(FetchResult),
 }
 
-/// State of the routers that may be asked.
+/// State of the routers that may have contents.
 #[derive(Debug, Clone)]
 pub(crate) struct PeersNow {
     /// Routers of the same fleet and configuration that are ready.
@@ -54,7 +54,7 @@ pub(crate) struct PeersNow {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DueActions {
     pub(crate) send: Vec<Outgoing>,
-    /// Feeds that no router is left to ask for.
+    /// Feeds that no router is left for.
     pub(crate) settled: Vec<FeedKey>,
     /// Transfers that were not answered.
     pub(crate) timed_out: usize,
@@ -68,7 +68,7 @@ struct Fetch {
     receiver: TransferReceiver,
     asked_at: Duration,
     asks: u32,
-    /// Set if the router was busy: it is asked again at this time.
+    /// Set if the router was busy: the request is repeated at this time.
     busy_until: Option<Duration>,
 }
 
@@ -152,7 +152,7 @@ impl Fetcher {
         }
     }
 
-    /// Returns a router that was not asked for the feed yet; feeds are spread over the routers.
+    /// Returns a router that the feed was not requested from yet; feeds are spread over the routers.
     fn next_peer(&self, feed: FeedKey, peers: &PeersNow) -> Option<RouterId> {
         let tried = self.tried.get(&feed);
         let is_new = |router: &&RouterId| tried.is_none_or(|tried| !tried.contains(router));
@@ -226,7 +226,7 @@ impl Fetcher {
         FetchStep::Failed(FetchResult::Refused)
     }
 
-    /// Records that the contents of a feed were taken over, or not. Then another router may be asked.
+    /// Records that the contents of a feed were taken over, or not. Then another router may have the contents.
     pub(crate) fn seeded(&mut self, feed: FeedKey) {
         self.seeding.remove(&feed);
     }
@@ -262,7 +262,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Returns a fetcher that has asked a router for one feed, its question, and the time.
+    /// Returns a fetcher that has requested one feed from a router, its request, and the time.
     fn asked(routers: &[u64]) -> (Fetcher, Outgoing, Duration) {
         let mut fetcher = Fetcher::new(RouterId(1));
         assert_eq!(
@@ -306,7 +306,7 @@ mod tests {
         let FetchStep::Send((RouterId(2), TransferMessage::Ask(next))) =
             fetcher.part(now, RouterId(2), part(0))
         else {
-            panic!("the next part is asked for");
+            panic!("the next part is requested");
         };
         assert_eq!(next.part, 1);
         let contents = fetcher.part(now, RouterId(2), part(1));
@@ -320,7 +320,7 @@ mod tests {
         let (mut fetcher, ask, mut now) = asked(&[2, 3]);
         now += ANSWER;
         let due = fetcher.due(now, &peers(&[2, 3]), &wanted(10..11));
-        assert_eq!(due.send, [ask.clone()]);
+        assert_eq!(due.send, std::slice::from_ref(&ask));
         now += ANSWER;
         let due = fetcher.due(now, &peers(&[2, 3]), &wanted(10..11));
         assert_eq!((due.timed_out, due.send.len()), (1, 1));

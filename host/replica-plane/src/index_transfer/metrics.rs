@@ -65,7 +65,7 @@ impl TransferMetrics {
         }
         registry.register(
             "conductor_replicas_index_fetches",
-            "Feeds whose contents this router asked another one for at its start, by result",
+            "Feeds whose contents this router requested from another one at its start, by result",
             metrics.fetched.clone(),
         );
         let mut counter =

@@ -92,7 +92,8 @@ impl<C: IndexContents> IndexTransfer<C> {
                 self.fetcher.refusal(now, from, id, reason)
             }
             Err(error) => {
-                return debug!(router = %from, %error, "ignored a message of another router's transfer");
+                let error: &dyn std::error::Error = &error;
+                return debug!(router = %from, error, "ignored a message of another router's transfer");
             }
         };
         match step {
@@ -105,7 +106,7 @@ impl<C: IndexContents> IndexTransfer<C> {
         }
     }
 
-    /// Sends the part that another router asks for, at a limited rate.
+    /// Sends the part that another router requests, at a limited rate.
     async fn answer<B: DirectBus>(&mut self, bus: &B, from: RouterId, ask: &TransferAsk) {
         let message = match self.part(from, ask).await {
             Ok(message) => message,
@@ -181,14 +182,15 @@ impl<C: IndexContents> IndexTransfer<C> {
                 self.seeding.push((feed, seeding));
             }
             Err(error) => {
-                warn!(router = %from, %error, "failed to read the contents of a feed of another router");
+                let error: &dyn std::error::Error = &error;
+                warn!(router = %from, error, "failed to read the contents of a feed of another router");
                 self.parts.metrics.fetched(FetchResult::Unreadable);
                 self.fetcher.seeded(feed);
             }
         }
     }
 
-    /// Settles feeds whose contents were taken over. Of those that were not, another router is asked.
+    /// Settles feeds whose contents were taken over. Those that were not are requested from another router.
     fn finish_seeds(&mut self) {
         for (feed, mut seeding) in std::mem::take(&mut self.seeding) {
             let is_taken = match seeding.try_recv() {

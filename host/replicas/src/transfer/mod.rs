@@ -1,10 +1,10 @@
 //! Transfer of a feed's caches from one router to another that starts: messages, and both sides' state.
 //!
-//! The starting router asks for the parts of one feed's contents, one after another. The other one takes the contents
-//! with the first question, keeps them until the last part is sent, and refuses whatever it cannot give.
+//! The starting router requests the parts of one feed's contents, one after another. The other one reads the contents
+//! at the first request, keeps them until the last part is sent, and refuses whatever it cannot give.
 //!
-//! A message is little endian: version u8, kind u8, number of the transfer u64, feed u64. A question goes on with the
-//! hashes of fleet and configuration (u64 each), the oldest message that the asking router knows (u64, the highest
+//! A message is little endian: version u8, kind u8, number of the transfer u64, feed u64. A request goes on with the
+//! hashes of fleet and configuration (u64 each), the oldest message that the requesting router knows (u64, the highest
 //! number for none) and the number of the part (u32). A part goes on with its number and the number of parts (u32 each),
 //! then its bytes. A refusal goes on with its reason (u8).
 
@@ -30,29 +30,29 @@ const MOST_PARTS: u32 = MOST_CONTENTS_BYTES.div_ceil(PART_BYTES) as u32;
 /// Message of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransferMessage {
-    /// Question for a part.
+    /// Request for a part.
     Ask(TransferAsk),
     /// A part.
     Part(TransferPart),
-    /// Refusal of a question.
+    /// Refusal of a request.
     Refusal(TransferId, RefusalReason),
 }
 
 /// Identity of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferId {
-    /// Number that the asking router has drawn.
+    /// Number that the requesting router has drawn.
     pub number: u64,
-    /// Feed whose contents are asked for.
+    /// Requested feed.
     pub feed: FeedKey,
 }
 
-/// Question for a part of a feed's contents.
+/// Request for a part of a feed's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferAsk {
     /// Transfer.
     pub id: TransferId,
-    /// Fleet and configuration of the asking router.
+    /// Fleet and configuration of the requesting router.
     pub hashes: FleetHashes,
     /// Number of the oldest message of the publisher that it knows.
     pub known_from: Option<u64>,

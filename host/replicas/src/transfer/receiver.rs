@@ -18,7 +18,7 @@ pub struct TransferReceiver {
 pub enum ReceivedPart {
     /// A repetition, or a part of another transfer.
     Ignored,
-    /// The next part is to be asked for.
+    /// The next part is to be requested.
     Next,
     /// All parts, as the bytes of the contents.
     All(Vec<u8>),
@@ -44,7 +44,7 @@ impl TransferReceiver {
         self.id
     }
 
-    /// Returns the question for the next part.
+    /// Returns the request for the next part.
     #[must_use]
     pub fn ask(&self) -> TransferAsk {
         TransferAsk {

@@ -1,4 +1,4 @@
-//! Sending side of transfers: the contents that are kept while their parts are asked for.
+//! Sending side of transfers: the contents that are kept while their parts are requested.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::id::RouterId;
 
 /// Most transfers at once. Each keeps the contents of one feed.
 pub const MOST_TRANSFERS: usize = 4;
-/// Time after which a transfer ends whose next part is not asked for.
+/// Time after which a transfer ends whose next part is not requested.
 const IDLE_MS: u64 = 3_000;
 
 /// Transfers under way.
@@ -25,7 +25,7 @@ struct KeptContents {
 }
 
 impl TransferServer {
-    /// Ends transfers that nobody goes on with.
+    /// Ends transfers whose next part is overdue.
     pub fn expire(&mut self, now_ms: u64) {
         self.kept
             .retain(|kept| now_ms.saturating_sub(kept.used_ms) < IDLE_MS);
@@ -49,7 +49,7 @@ impl TransferServer {
         }
     }
 
-    /// Returns the part that is asked for; `None` if the transfer is not under way. The last part ends it.
+    /// Returns a requested part; `None` if the transfer is not under way. The last part ends it.
     pub fn part(&mut self, to: RouterId, ask: &TransferAsk, now_ms: u64) -> Option<TransferPart> {
         let is_it = |kept: &KeptContents| kept.to == to && kept.id == ask.id;
         let at = self.kept.iter().position(is_it)?;
