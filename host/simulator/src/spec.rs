@@ -90,6 +90,8 @@ pub enum QueueOrder {
     Fifo,
     /// The one that takes the least time.
     Shortest,
+    /// The one with the least time left, begun or not: a shorter prompt interrupts a longer one between two steps.
+    ShortestLeft,
     /// `scheduling-sota.md` 24b: the shortest of those that can have their first token in time, unless the one with the
     /// least slack would miss its time by that; then that one. Those that cannot make it any more go last.
     SlackGuarded {

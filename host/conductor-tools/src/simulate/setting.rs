@@ -92,6 +92,7 @@ impl Setting {
         spec.cluster.order = match args.cluster.order {
             OrderKind::Fifo => QueueOrder::Fifo,
             OrderKind::Shortest => QueueOrder::Shortest,
+            OrderKind::ShortestLeft => QueueOrder::ShortestLeft,
             OrderKind::SlackGuarded => QueueOrder::SlackGuarded {
                 limit_us: spec.limits.ttft_us,
             },

@@ -21,7 +21,7 @@ pub(super) fn next(
 ) -> Option<usize> {
     match order {
         QueueOrder::Fifo => waiting.next().map(|first| first.at),
-        QueueOrder::Shortest => shortest(waiting).map(|shortest| shortest.at),
+        QueueOrder::Shortest | QueueOrder::ShortestLeft => shortest(waiting).map(|shortest| shortest.at),
         QueueOrder::SlackGuarded { limit_us } => {
             // Latest start that is in time; none where it has passed.
             let latest = |prompt: &Waiting| {

@@ -98,6 +98,11 @@ impl Prompts {
         self.waiting.push_back(prompt);
     }
 
+    /// Returns whether a shorter prompt interrupts a longer one.
+    pub(super) fn is_preemptive(&self) -> bool {
+        self.order == QueueOrder::ShortestLeft
+    }
+
     /// Returns how many wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()

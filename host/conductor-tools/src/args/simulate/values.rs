@@ -47,6 +47,8 @@ pub enum OrderKind {
     Fifo,
     /// Shortest first.
     Shortest,
+    /// Least left first: a shorter prompt interrupts a longer one between two steps.
+    ShortestLeft,
     /// Shortest first, unless another would miss --ttft-limit-s; those that miss it anyway go last.
     SlackGuarded,
 }

@@ -12,6 +12,7 @@ fn specs() -> impl Strategy<Value = ClusterSpec> {
     let orders = prop_oneof![
         Just(QueueOrder::Fifo),
         Just(QueueOrder::Shortest),
+        Just(QueueOrder::ShortestLeft),
         Just(QueueOrder::SlackGuarded { limit_us: 50 * MS }),
     ];
     let parts = (chunks, orders, any::<[bool; 3]>(), 1_u64..400);

@@ -61,6 +61,26 @@ fn chunks_hold_several_prompts() {
 }
 
 #[test]
+fn a_shorter_prompt_interrupts_a_longer_one_between_two_chunks_where_the_least_left_goes_first() {
+    let orders = [
+        (QueueOrder::Shortest, [(1, 34), (2, 42)]),
+        (QueueOrder::ShortestLeft, [(2, 34), (1, 42)]),
+    ];
+    for (order, expected) in orders {
+        let spec = ClusterSpec {
+            chunk_tokens: Some(16),
+            order,
+            ..prefill_only(1)
+        };
+        let mut cluster = Cluster::new(&spec, BLOCK);
+        cluster.submit(0, 0, job(1, &[1, 2, 3]));
+        // It comes in the first step, after which 14 tokens of the other are left.
+        cluster.submit(5 * MS, 0, job(2, &[4]));
+        assert_eq!(first_tokens(&finish(&mut cluster)), expected);
+    }
+}
+
+#[test]
 fn a_limit_of_prompts_leaves_the_rest_of_a_step_empty() {
     let spec = ClusterSpec {
         chunk_tokens: Some(100),

@@ -61,10 +61,16 @@ impl SimWorker {
     fn plan_prompts(&mut self, now_us: u64, parts: &mut Parts) {
         let chunk = self.chunk_tokens;
         let mut room = chunk.map_or(u32::MAX, |chunk| chunk.saturating_sub(self.answers.len()));
-        for prompt in &mut self.prompts.begun {
-            let piece = prompt.plan(room);
+        if self.prompts.is_preemptive() {
+            self.begin_shorter(now_us, parts);
+        }
+        for (place, prompt) in self.prompts.begun.iter_mut().enumerate() {
+            let piece = prompt.plan(if place < self.step_prompts { room } else { 0 });
             room -= piece.end - piece.start;
-            self.costs.compute(piece, parts);
+            // An interrupted prompt has no part in the step.
+            if piece.start < piece.end {
+                self.costs.compute(piece, parts);
+            }
         }
         while room > 0 && self.prompts.begun.len() < self.step_prompts {
             let Some(mut prompt) = self.next_prompt(now_us) else {
@@ -76,6 +82,25 @@ impl SimWorker {
             self.costs.compute(piece, parts);
             self.prompts.begun.push(prompt);
         }
+    }
+
+    /// Begins the waiting prompts that are shorter than the rest of one that has begun, and puts the least rest first.
+    fn begin_shorter(&mut self, now_us: u64, parts: &mut Parts) {
+        let rests = self.prompts.begun.iter();
+        let Some(longest_us) = rests.map(|prompt| self.costs.rest_us(prompt.rest())).max() else {
+            return;
+        };
+        while let Some((_, next)) = self.prompts.next(now_us)
+            && next.takes_us < longest_us
+            && let Some(prompt) = self.next_prompt(now_us)
+        {
+            self.costs.begin(prompt.reuse.unwrap_or_default(), parts);
+            self.prompts.begun.push(prompt);
+        }
+        let costs = &self.costs;
+        self.prompts
+            .begun
+            .sort_by_key(|prompt| costs.rest_us(prompt.rest()));
     }
 
     /// Takes the next prompt out of the queue, if there is room for its answer.
