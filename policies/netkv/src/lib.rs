@@ -1,12 +1,13 @@
 //! Policy: the decode worker with the least transfer, wait and first token, by its distance in the network (NetKV).
 //!
-//! `cost(p, d) = transfer(p, d) + wait(d) + token(d)`, in milliseconds. README.md defines the terms and lists the
-//! differences from the paper.
+//! `cost(p, d) = transfer(p, d) + wait(d) + token(d)`, in milliseconds. The paper takes the prefill worker from a
+//! scheduler that knows caches and loads; here that is the price of `cache-aware`. README.md defines the terms and lists
+//! the differences from the paper.
 
 mod network;
 
 use conductor_policy_sdk::{
-    Call, CallForecast, Column, Forecast, Host, LeastCost, OptionalNumber, Params, Phase, Plan, Policy, Role,
+    Call, Column, Host, LeastCost, OptionalNumber, Params, Phase, Plan, Policy, Price, Quote, Role,
     RoleColumn, Row, Verdict, export_policy,
 };
 
@@ -15,7 +16,8 @@ use network::{Network, TIERS};
 /// Policy: network-aware choice of the decode worker.
 #[derive(Debug)]
 pub struct NetKv {
-    forecast: Forecast,
+    /// Price of a prompt on a prefill worker.
+    price: Price,
     network: Network,
     role: RoleColumn,
     queued: Column,
@@ -35,7 +37,7 @@ impl Policy for NetKv {
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
-            forecast: Forecast::configure(params, plan),
+            price: params.only(&[], |params| Price::configure(params, plan)),
             network: Network::configure(params, plan),
             role: plan.roles(),
             queued: plan.column("load.queued"),
@@ -55,15 +57,15 @@ impl Policy for NetKv {
     }
 
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
-        let forecast = self.forecast.of(call);
-        let first_token = |row: &Row<'_>| forecast.queue(row) + forecast.prefill(row);
+        let quote = self.price.quote(call, |row| row.role(self.role) != Role::Decode);
+        let first_token = |row: &Row<'_>| quote.cost(row, matched(&quote, row));
         let of_role = |row: &Row<'_>, role: Role, cost: f64| match row.role(self.role) == role {
             true => cost,
             false => f64::NAN,
         };
         match call.request().phase {
             Phase::Prefill => return Verdict::route_to(call.least(|| host.random(), first_token)),
-            Phase::Decode => return Verdict::route_to(self.decode(call, &forecast, host, None)),
+            Phase::Decode => return Verdict::route_to(self.decode(call, &quote, host, None)),
             Phase::Mixed => {}
         }
         let prefill = call.least(
@@ -71,7 +73,7 @@ impl Policy for NetKv {
             |row| of_role(row, Role::Prefill, first_token(row)),
         );
         let from = prefill.and_then(|prefill| call.rows().nth(prefill.row));
-        let decode = from.and_then(|from| self.decode(call, &forecast, host, Some(from)));
+        let decode = from.and_then(|from| self.decode(call, &quote, host, Some(from)));
         match (prefill, decode) {
             (Some(prefill), Some(decode)) => Verdict::Pair {
                 row: decode.row,
@@ -95,7 +97,7 @@ impl NetKv {
     fn decode(
         &self,
         call: &Call<'_>,
-        forecast: &CallForecast,
+        quote: &Quote<'_>,
         host: &impl Host,
         from: Option<Row<'_>>,
     ) -> Option<LeastCost> {
@@ -104,11 +106,11 @@ impl NetKv {
         let tier = |row: &Row<'_>| from.map_or(TIERS - 1, |from| self.network.tier(&from, row));
         let flows = self.flows(call, tier);
         let cost = |row: &Row<'_>| {
-            let tokens = (forecast.prompt() - forecast.matched(row)).max(0.0);
+            let tokens = quote.uncached(matched(quote, row));
             let tier = tier(row);
             self.network.transfer_ms(tier, tokens, flows[tier]) + self.wait_ms(row)
         };
-        let has_room = |row: &Row<'_>| self.has_room(row, forecast.prompt());
+        let has_room = |row: &Row<'_>| self.has_room(row, quote.prompt());
         let any_room = call.rows().any(|row| is_decode(&row) && has_room(&row));
         call.least(
             || host.random(),
@@ -144,6 +146,11 @@ impl NetKv {
         let free = row.get(self.kv_tokens) * (1.0 - row.get(self.kv_usage));
         free.is_nan() || free >= prompt + self.reserve_tokens
     }
+}
+
+/// Returns the cached tokens of the prompt; an unknown match counts as 0.
+fn matched(quote: &Quote<'_>, row: &Row<'_>) -> f64 {
+    quote.matched(row).unwrap_or(0.0)
 }
 
 export_policy!(NetKv);

@@ -140,12 +140,21 @@ fn a_decode_worker_without_memory_for_the_prompt_is_avoided() {
 }
 
 #[test]
-fn the_prefill_worker_has_the_earliest_first_token() {
+fn the_prefill_worker_has_the_least_price_by_cache_and_load() {
     let mut fleet = fleet(10_000.0);
     fleet
         .role("far", Role::Prefill)
         .set("prefill", "load.prefill-tokens", 1.0);
     assert_eq!(fleet.pair(&policy("{}")).map(|(prefill, _)| prefill), Some("far"));
+    fleet
+        .holds("prefill", 5_000.0)
+        .set("prefill", "load.prefill-tokens", 6_000.0)
+        .set("far", "load.requests", 1.0);
+    assert_eq!(
+        fleet.pair(&policy("{}")).map(|(prefill, _)| prefill),
+        Some("prefill"),
+        "its first token is later, but the other delays a waiting request by twice the work"
+    );
 }
 
 #[test]
