@@ -179,12 +179,6 @@ impl Reloader {
         Ok((version, objects))
     }
 
-    /// Returns the file's policies of a route, as a version.
-    pub(super) fn route_now(&self, fingerprint: &str) -> Result<RouteVersion, String> {
-        let (version, _) = self.route_version(&self.active.overlays, fingerprint)?;
-        Ok(version)
-    }
-
     /// Returns the active file.
     pub(super) fn active_file(&self) -> &Config {
         &self.active.file

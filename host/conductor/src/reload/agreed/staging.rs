@@ -164,10 +164,11 @@ impl Reloader {
             return Ok(false);
         };
         let refuse = RefusedRouteChange::Unavailable;
-        let (staged, objects) = self.route_version(overlays, &fingerprint).map_err(refuse)?;
-        let before = self
-            .route_now(&fingerprint)
-            .map_err(RefusedRouteChange::Unavailable)?;
+        let (staged, mut objects) = self.route_version(overlays, &fingerprint).map_err(refuse)?;
+        let before = self.route_version(&self.active.overlays, &fingerprint);
+        let (before, objects_before) = before.map_err(refuse)?;
+        // The store lacks those of an override that is older than the fleet.
+        objects.extend(objects_before);
         let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
         let decision = RouteDecision {
             fingerprint,
