@@ -243,6 +243,43 @@ async fn a_canary_and_its_promotion_are_taken_by_all_routers_or_by_none() {
 }
 
 #[tokio::test]
+async fn a_canary_from_before_the_fleet_is_retracted_at_all_its_routers() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let engines = fast_fleet(2).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("new.wasm");
+    std::fs::write(&file, sends_to(1, 1).unwrap()).unwrap();
+    let state = format!("policy-state = \"{}\"\n", folder.path().join("state").display());
+    let route = route_all("round-robin");
+    // The others have no policy of this name.
+    let with_policy = format!("[policies.new]\npath = \"{}\"\n{route}", file.display());
+    let in_fleet = format!("{state}{}", config(&site, "main", "one", &engines, &with_policy));
+    let (server, tables) = in_fleet.split_once("[replicas]").unwrap();
+    let (_, workers) = tables.split_once("name = \"one\"\n").unwrap();
+    let alone = TestRouter::start(&format!("{server}{workers}")).await.unwrap();
+    let half = json!({ "percent": 50 });
+    let (status, answer) = change(&alone, "/admin/policies/new/canary", &half).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    alone.stop().await.unwrap();
+
+    let one = TestRouter::start(&in_fleet).await.unwrap();
+    let two = TestRouter::start(&config(&site, "main", "two", &engines, &route))
+        .await
+        .unwrap();
+    agreed(&[&one, &two]).await;
+    let page = one.admin("/admin/policies").await.unwrap();
+    assert_eq!(page["routes"][0]["canaries"], json!({ "new": 0.5 }), "{page}");
+    let (status, answer) = change(&one, "/admin/policies/new/retract", &json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    applied(&one, "route", 2).await;
+    for router in [&one, &two] {
+        let page = router.admin("/admin/policies").await.unwrap();
+        assert_eq!(page["routes"][0]["canaries"], json!({}), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn an_instance_that_one_router_adds_drains_or_removes_is_so_at_all() {
     let site = NatsSite::new().unwrap();
     let Some(_nats) = site.start() else { return };
