@@ -25,7 +25,6 @@ impl StepProgress {
             if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
                 spinner.set_style(style);
             }
-            spinner.enable_steady_tick(TURN);
             spinner
         }))
     }
@@ -41,6 +40,8 @@ impl StepProgress {
             Some(spinner) => {
                 spinner.set_message(text.to_owned());
                 spinner.reset_elapsed();
+                // The first part starts it.
+                spinner.enable_steady_tick(TURN);
             }
             None => eprintln!("{text}"),
         }
