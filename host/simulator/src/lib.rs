@@ -23,7 +23,8 @@ pub use profile::{
 };
 pub use request::{Request, Trace};
 pub use router::{
-    BusCut, CostSource, Knowledge, Policies, QueueSpec, RouterCounts, RouterDeath, RouterSpec, SharingSpec,
+    BusCut, CostSource, Knowledge, Policies, QueueSpec, RouterBalance, RouterCounts, RouterDeath, RouterSpec,
+    SharingSpec,
 };
 #[doc(hidden)]
 pub use router::{ProbedRequest, RouterProbe};

@@ -11,5 +11,7 @@ pub use self::policy::{
     PolicyCheckArgs, PolicyCommand, ReplayArgs, SettingsArgs, SubjectArgs,
 };
 pub use self::remote::{DeployArgs, ExplainArgs, TrialArgs};
-pub(crate) use self::simulate::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName, RouterEnd, ShareKind};
+pub(crate) use self::simulate::{
+    BalanceKind, Costs, KnowledgeKind, OrderKind, Outage, ProfileName, RouterEnd, ShareKind,
+};
 pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};

@@ -182,6 +182,7 @@ fn router(args: &SimulatedRouterArgs, cluster: &ClusterSpec, seed: u64) -> anyho
         seed,
         sharing: sharing::spec(args)?,
         deaths: sharing::deaths(args)?,
+        balance: sharing::balance(args),
         ..RouterSpec::default()
     })
 }

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 
 use anyhow::bail;
-use simulator::{BusCut, RouterDeath, SharingSpec};
+use simulator::{BusCut, RouterBalance, RouterDeath, SharingSpec};
 
-use crate::args::{RouterEnd, ShareKind, SimulatedRouterArgs};
+use crate::args::{BalanceKind, RouterEnd, ShareKind, SimulatedRouterArgs};
 
 /// Returns the exchange; `None` where routers share nothing.
 pub(super) fn spec(args: &SimulatedRouterArgs) -> anyhow::Result<Option<SharingSpec>> {
     if args.sharing.share == ShareKind::None {
-        if args.sharing.share_loss > 0.0 || !args.sharing.cuts.is_empty() {
-            bail!("failed to take --share-loss or --cut: without --share, routers send no messages");
+        if args.sharing.share_loss > 0.0 || !args.sharing.cuts.is_empty() || args.sharing.share_expected {
+            bail!(
+                "failed to take --share-loss, --share-expected or --cut: without --share, routers send no messages"
+            );
         }
         return Ok(None);
     }
@@ -47,8 +49,17 @@ pub(super) fn spec(args: &SimulatedRouterArgs) -> anyhow::Result<Option<SharingS
         loss: args.sharing.share_loss,
         queue: matches!(args.sharing.share, ShareKind::Queue | ShareKind::All),
         costs: args.sharing.share == ShareKind::All,
+        expected: args.sharing.share_expected,
         cuts: cuts.collect(),
     }))
+}
+
+/// Returns the choice of the router of a request.
+pub(super) fn balance(args: &SimulatedRouterArgs) -> RouterBalance {
+    match args.sharing.balance {
+        BalanceKind::Turn => RouterBalance::Turn,
+        BalanceKind::Session => RouterBalance::Session,
+    }
 }
 
 /// Returns the deaths of routers, of which one must live.

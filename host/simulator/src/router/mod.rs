@@ -31,4 +31,4 @@ pub(crate) use self::placement::Placement;
 pub use self::probe::{ProbedRequest, RouterProbe};
 pub(crate) use self::replicas::Routers;
 pub use self::sharing_spec::{BusCut, SharingSpec};
-pub use self::spec::{CostSource, Knowledge, Policies, QueueSpec, RouterDeath, RouterSpec};
+pub use self::spec::{CostSource, Knowledge, Policies, QueueSpec, RouterBalance, RouterDeath, RouterSpec};

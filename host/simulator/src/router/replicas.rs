@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use routing::{CapacityEvent, LeastLoaded};
+use routing::{CapacityEvent, LeastLoaded, hash_mix};
 
 use super::counts::RouterCounts;
+use super::index::TracePrompt;
 use super::placement::Placement;
 use super::sharing::{FreedElsewhere, Sharing};
 use super::single::{Replica, Router};
-use super::spec::{Policies, RouterSpec};
+use super::spec::{Policies, RouterBalance, RouterSpec};
 use crate::engine::{CacheEvent, EngineLoad};
 use crate::request::Request;
 use crate::spec::ClusterSpec;
@@ -20,6 +21,10 @@ pub(crate) struct Routers {
     pub(super) routers: Vec<Router>,
     sharing: Option<Sharing>,
     dead: Vec<bool>,
+    /// Router of each request by its session; empty if they go in turn.
+    by_session: Vec<usize>,
+    /// Set if routers expect the prompts that others have sent.
+    expects_of_others: bool,
 }
 
 impl Routers {
@@ -38,7 +43,7 @@ impl Routers {
             policies.push(Policies::One(Arc::new(LeastLoaded::default())));
         }
         // Where requests move to another router, each number is used once in all.
-        let of = if spec.deaths.is_empty() {
+        let of = if spec.deaths.is_empty() && spec.balance == RouterBalance::Turn {
             policies.len() as u32
         } else {
             1
@@ -50,9 +55,23 @@ impl Routers {
         let routers: Vec<Router> = (0..).zip(policies).map(router).collect();
         let shares = spec.sharing.clone().filter(|_| routers.len() > 1);
         Self {
+            by_session: Vec::new(),
+            expects_of_others: shares.as_ref().is_some_and(|sharing| sharing.expected),
             sharing: shares.map(|sharing| Sharing::new(sharing, &routers, spec.seed)),
             dead: vec![false; routers.len()],
             routers,
+        }
+    }
+
+    /// Assigns each request to the router of its session, if the specification says so.
+    pub(crate) fn assign(&mut self, requests: &[Request], spec: &RouterSpec) {
+        if spec.balance == RouterBalance::Session {
+            let routers = self.routers.len();
+            let place = |(number, request): (usize, &Request)| match request.session {
+                Some(session) => (hash_mix(session) % routers as u64) as usize,
+                None => number % routers,
+            };
+            self.by_session = requests.iter().enumerate().map(place).collect();
         }
     }
 
@@ -65,9 +84,10 @@ impl Routers {
         })
     }
 
-    /// Returns the number of the router of a request, by its place in the trace: the next that lives of those in turn.
+    /// Returns the number of the router of a request, by its place in the trace: the next that lives.
     pub(crate) fn number_of(&self, number: usize) -> usize {
-        let (first, of) = (number % self.routers.len(), self.routers.len());
+        let of = self.routers.len();
+        let first = self.by_session.get(number).copied().unwrap_or(number % of);
         let mut in_turn = (0..of).map(|turn| (first + turn) % of);
         in_turn.find(|at| !self.dead[*at]).unwrap_or(first)
     }
@@ -120,7 +140,17 @@ impl Routers {
 
     /// Places a request, as [`Router::place`].
     pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
-        self.of(now_us, number).place(now_us, number, request, attempt)
+        let placement = self.of(now_us, number).place(now_us, number, request, attempt);
+        if self.expects_of_others
+            && let Placement::Dispatch { worker, prefill, .. } = &placement
+        {
+            let (prompt, sender) = (TracePrompt::of(request), self.number_of(number));
+            for (_, router) in self.routers.iter().enumerate().filter(|(at, _)| *at != sender) {
+                let workers = [Some(*worker), *prefill].into_iter().flatten();
+                workers.for_each(|worker| router.state.index.expect(worker, &prompt));
+            }
+        }
+        placement
     }
 
     /// Places an answer, as [`Router::place_answer`].

@@ -74,6 +74,18 @@ pub struct RouterSpec {
     pub sharing: Option<SharingSpec>,
     /// Routers that die.
     pub deaths: Vec<RouterDeath>,
+    /// Router of each request.
+    pub balance: RouterBalance,
+}
+
+/// Choice of the router that receives a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RouterBalance {
+    /// Routers in turn.
+    #[default]
+    Turn,
+    /// The same router for all requests of a session; in turn without one.
+    Session,
 }
 
 /// Death of a router. Its requests end with it, and later ones go to the next router.
@@ -100,6 +112,7 @@ impl Default for RouterSpec {
             seed: 0,
             sharing: None,
             deaths: Vec::new(),
+            balance: RouterBalance::Turn,
         }
     }
 }

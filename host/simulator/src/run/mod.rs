@@ -68,7 +68,8 @@ impl<'r> Run<'r> {
     fn new(trace: &'r Trace, policies: impl IntoIterator<Item = Policies>, spec: &'r RunSpec) -> Self {
         let requests = trace.requests.len();
         let workers = &spec.cluster.workers;
-        let routers = Routers::new(&spec.cluster, trace.block_tokens, policies, &spec.router);
+        let mut routers = Routers::new(&spec.cluster, trace.block_tokens, policies, &spec.router);
+        routers.assign(&trace.requests, &spec.router);
         Self {
             trace,
             spec,

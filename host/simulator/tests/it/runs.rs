@@ -93,6 +93,7 @@ fn a_router_that_dies_loses_its_own_requests_and_the_others_serve_the_rest() {
         loss: 0.0,
         queue: true,
         costs: true,
+        expected: false,
         cuts: Vec::new(),
     });
     let policies = || (0..3).map(|_| Policies::One(policy("rr", round_robin)));

@@ -11,7 +11,7 @@ use serde::Serialize;
 use simulator::Mix;
 
 use self::share::ShareArgs;
-pub(crate) use self::share::{RouterEnd, ShareKind};
+pub(crate) use self::share::{BalanceKind, RouterEnd, ShareKind};
 use self::values::Fetch;
 pub(crate) use self::values::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
 

@@ -28,6 +28,15 @@ pub struct ShareArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub share_loss: f64,
 
+    /// Expect the prompts that other routers have just sent at their workers, without a delay. The server does not do that:
+    /// this is the upper bound of what it could gain.
+    #[arg(long)]
+    pub share_expected: bool,
+
+    /// Choice of the router of a request: `turn`, or `session` (one router for all requests of a session).
+    #[arg(long, value_name = "CHOICE", value_enum, default_value_t = BalanceKind::Turn)]
+    pub balance: BalanceKind,
+
     /// Time without messages as ROUTER@FROM-TO or all@FROM-TO, in seconds after the first arrival: `1@600-900`. Routers count from 0. May
     /// be given several times.
     #[arg(long = "cut", value_name = "ROUTER@S-S")]
@@ -92,6 +101,16 @@ pub enum ShareKind {
     Queue,
     /// State that the server shares: also the samples of the workers' costs.
     All,
+}
+
+/// `--balance`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BalanceKind {
+    /// Routers in turn.
+    Turn,
+    /// The same router for all requests of a session; in turn without one.
+    Session,
 }
 
 /// `--cut`. Times are seconds after the first arrival.

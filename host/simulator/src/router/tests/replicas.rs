@@ -4,7 +4,7 @@ use routing::Tier;
 
 use super::*;
 use crate::engine::EngineLoad;
-use crate::router::{CostSource, Knowledge, Routers};
+use crate::router::{CostSource, Knowledge, RouterBalance, Routers};
 
 #[test]
 fn each_router_knows_its_own_requests_and_what_engines_tell() {
@@ -99,4 +99,29 @@ fn each_router_counts_its_own_requests_and_draws_its_own_lots() {
     assert_ne!(seeds(&one), seeds(&other));
     assert_eq!([one, other], facts(1));
     assert_ne!(seeds(&facts(1)[1]), seeds(&facts(2)[1]));
+}
+
+#[test]
+fn requests_of_a_session_go_to_one_router_if_the_balancer_hashes_it() {
+    let policies = [0, 1, 2].map(|_| Scripted::row(&[], &[], 0));
+    let spec = RouterSpec {
+        balance: RouterBalance::Session,
+        ..RouterSpec::default()
+    };
+    let mut routers = Routers::new(&workers(1), BLOCK, policies.each_ref().map(one), &spec);
+    let session = |number: usize| (number % 4 > 0).then_some(number as u64 % 4);
+    let requests = (0..24).map(|number| Request {
+        session: session(number),
+        ..request(512, &[1])
+    });
+    routers.assign(&requests.collect::<Vec<_>>(), &spec);
+    for number in 0..24 {
+        let expected = match session(number) {
+            Some(_) => routers.number_of(number % 4),
+            None => number % 3,
+        };
+        assert_eq!(routers.number_of(number), expected, "request {number}");
+    }
+    let used: std::collections::BTreeSet<usize> = (1..4).map(|number| routers.number_of(number)).collect();
+    assert!(used.len() > 1, "sessions are spread");
 }

@@ -21,6 +21,7 @@ fn every_5_ms() -> SharingSpec {
         loss: 0.0,
         queue: true,
         costs: true,
+        expected: false,
         cuts: Vec::new(),
     }
 }
