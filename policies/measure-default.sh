@@ -23,7 +23,8 @@ measure() {
     shift
     row=$("$conductor" simulate "$@" --json | tr -d ' \n' | sed 's/.*"rows":\[//')
     times=$(printf '%s' "$row" | sed 's/.*"ttft-s":{\([^}]*\)}.*/{\1}/')
-    requests=$(printf '%s' "$row" | number requests)
+    # The first count of requests is that of a part of the breakdown.
+    requests=$(printf '%s' "$row" | sed 's/.*"rejected-early"://' | number requests)
     refused=$(printf '%s' "$row" | number rejected)
     printf '%-34s mean %7.2f s, max %6.1f s, within 30 s %6.2f %%, within both %6.2f %%, refused %5.2f %%, after prefill %s\n' "$name" \
         "$(printf '%s' "$times" | number mean)" "$(printf '%s' "$times" | number max)" \
