@@ -31,12 +31,12 @@ pub(crate) struct Peer {
 /// Presence of another router.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum PeerPresence {
-    /// It is heard.
+    /// Heard within the time of silence.
     #[default]
     Heard,
-    /// It is silent: its gauges fade.
+    /// Silent: its gauges fade.
     Silent,
-    /// It is silent, and a run of the same name is heard: its process has ended, and its requests with it.
+    /// Silent, and a run of the same name is heard: its process has ended, and its requests with it.
     Replaced,
 }
 
