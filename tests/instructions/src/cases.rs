@@ -13,7 +13,7 @@ use routing::{
     Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId, WorkerLoad,
 };
 
-use crate::{chat_cases, request_cases, trace_cases};
+use crate::{chat_cases, request_cases, stream_cases, trace_cases};
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
@@ -122,6 +122,30 @@ pub(crate) const CASES: &[Case] = &[
         |times| request_cases::requested(None, times),
     ),
     case(
+        "request-256",
+        "a request of 1 KiB in token ids, with the columns of the default policy of 256 workers with live caches",
+        100,
+        |times| request_cases::requested_of(256, times),
+    ),
+    case("request-64", "the same with 64 workers", 100, |times| {
+        request_cases::requested_of(64, times)
+    }),
+    case("request-4", "the same with 4 workers", 300, |times| {
+        request_cases::requested_of(4, times)
+    }),
+    case(
+        "request-held",
+        "a request of request-1k, held with those of 15 other clients until the one worker is free",
+        320,
+        request_cases::held,
+    ),
+    case(
+        "stream-token",
+        "a token of a streamed answer, from the engine's write to the client's read",
+        300,
+        stream_cases::streamed,
+    ),
+    case(
         "request-traces-0",
         "the same with traces on and none sampled",
         300,
@@ -133,6 +157,14 @@ pub(crate) const CASES: &[Case] = &[
         320,
         |times| request_cases::requested(Some(1.0), times),
     ),
+];
+
+/// Cases whose allocations are counted as well, with the names of these counts.
+pub(crate) const ALLOCATIONS: &[(&str, &str)] = &[
+    ("allocations-1k", "request-1k"),
+    ("allocations-held", "request-held"),
+    ("allocations-chat-1k", "turn-1k"),
+    ("allocations-token", "stream-token"),
 ];
 
 /// Returns a chat's body about so long.

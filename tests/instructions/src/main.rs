@@ -10,7 +10,9 @@ mod baseline;
 mod cases;
 mod chat_cases;
 mod count;
+mod native_policies;
 mod request_cases;
+mod stream_cases;
 mod trace_cases;
 
 use std::env;
@@ -18,7 +20,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use baseline::Baseline;
-use cases::CASES;
+use cases::{ALLOCATIONS, CASES};
 
 fn main() -> ExitCode {
     match run() {
@@ -50,13 +52,16 @@ fn run() -> Result<bool, Box<dyn Error>> {
         ["only", names] => (false, Some(names)),
         _ => return Err("expected nothing, `write`, or `only NAME,NAME`".into()),
     };
+    let is_counted = |own: &str| only.is_none_or(|names| names.split(',').any(|name| name == own));
     let mut counted = Vec::new();
-    for case in CASES {
-        if only.is_some_and(|names| !names.split(',').any(|name| name == case.name)) {
-            continue;
-        }
+    for case in CASES.iter().filter(|case| is_counted(case.name)) {
         eprintln!("{}: {}", case.name, case.about);
         counted.push((case.name, count::instructions(case)?));
+    }
+    for (name, of) in ALLOCATIONS.iter().filter(|(name, _)| is_counted(name)) {
+        let case = CASES.iter().find(|case| case.name == *of).ok_or("no such case")?;
+        eprintln!("{name}: allocations of {of}");
+        counted.push((name, count::allocations(case)?));
     }
     if write {
         baseline::write(&counted)?;

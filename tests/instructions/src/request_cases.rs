@@ -9,60 +9,154 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kv_index::{IndexLimits, SharedPrefixIndex};
 use prometheus_client::registry::Registry;
 use proxy::record::{RecordSpec, Recorder};
 use proxy::{
     Authorization, ConnectionsSpec, Door, EdgeSpec, Expectation, HealthSpec, LiveFeeds, ModelsSpec,
-    Objectives, PoolSpec, PoolTimeouts, Proxy, ProxyMetrics, ProxyParts, Readiness, RequestLimits, RetrySpec,
-    RouteSpec, ServeLimits, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule, TokenSource, TracingSpec,
-    TrialSpec,
+    Objectives, PoolSpec, PoolTimeouts, ProbeSpec, Proxy, ProxyMetrics, ProxyParts, Readiness, RequestLimits,
+    RetrySpec, RouteSpec, ServeLimits, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule, TokenSource,
+    TracingSpec, TrialSpec,
 };
 use request_traces::otlp::Message;
 use request_traces::{ForcedBudget, IdSource, QueueLimits, SamplingRule, TraceQueue};
 use routing::{
-    Choice, DecisionInput, FeaturePlan, Fleet, Generation, Policy, PolicyDescription, PolicyFault,
-    PolicyVersions, Pool, Role, RunNumber, Verdict, WorkerSpec,
+    FeaturePlan, Fleet, Generation, Policy, PolicyVersions, Pool, Role, RunNumber, WorkerId, WorkerSpec,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::cases::Outcome;
+use crate::cases::{Outcome, index};
+use crate::native_policies::{FirstCandidate, HoldsWhileBusy};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 84\r\n\r\n\
 {\"object\":\"text_completion\",\"choices\":[{\"index\":0,\"text\":\"x\"}],\"usage\":{\"x\":10000}}\n";
 const WARM_UP: u32 = 8;
+/// Time of the first health probes, under valgrind.
+const PROBES_TAKE: Duration = Duration::from_secs(2);
 /// Number of traces that the exporter takes at once.
 const BATCH: usize = 32;
 
+/// Request features of the default policy.
+const REQUEST_FEATURES: &[&str] = &[
+    "request.prompt-tokens",
+    "request.body-bytes",
+    "request.waited-ms",
+    "request.ttft-target-ms",
+    "request.hold-left-ms",
+    "request.tried",
+    "prefix.best-tokens",
+    "prefix.key-1024",
+    "pool.queued",
+];
+/// Columns of the default policy.
+const COLUMNS: &[&str] = &[
+    "worker.role",
+    "worker.weight",
+    "load.requests",
+    "load.decoding",
+    "load.prefill-tokens",
+    "prefix.any-tokens",
+    "cost.token-ms",
+    "cost.prefill-ms",
+    "cost.request-ms",
+    "cost.tbt-ms",
+    "cost.fetched-share",
+];
+
+pub(crate) type Problem = Box<dyn std::error::Error + Send + Sync>;
+
+/// Parts of a router that a case reads.
+#[derive(Default)]
+struct RouterParts {
+    traces: Option<Arc<TracingSpec>>,
+    /// Number of candidates of the last decision.
+    seen: Arc<AtomicUsize>,
+}
+
+/// What a router of a case has besides one worker and a policy without columns.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RouterShape {
+    /// Share of sampled requests, with traces on.
+    sample: Option<f64>,
+    /// Workers with live event feeds, and the columns of the default policy. 0: one worker and no columns.
+    known_workers: u32,
+    /// Connections with requests at once. The policy holds each request while another one is at the worker.
+    /// 0: one connection, and nothing is held.
+    held_clients: u32,
+}
+
 /// Sends requests while traces are off (`None`), or on with this share of sampled requests.
 pub(crate) fn requested(sample: Option<f64>, times: u32) -> Outcome {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let engine = TcpListener::bind("127.0.0.1:0").await?;
-        let engine_address = engine.local_addr()?;
-        tokio::spawn(serve_engine(engine));
-        let queue = Arc::new(TraceQueue::default());
-        queue.configure(QueueLimits {
-            traces: 4 * BATCH,
-            batch: BATCH,
-            every: Duration::from_millis(1),
-        });
-        let traces = sample.map(|share| {
+    request(
+        RouterShape {
+            sample,
+            ..RouterShape::default()
+        },
+        times,
+    )
+}
+
+/// Sends prompts of token ids to one of so many workers, by the columns of the default policy.
+pub(crate) fn requested_of(known_workers: u32, times: u32) -> Outcome {
+    request(
+        RouterShape {
+            known_workers,
+            ..RouterShape::default()
+        },
+        times,
+    )
+}
+
+/// Sends requests of several clients at once, which the policy holds until the one worker is free.
+pub(crate) fn held(times: u32) -> Outcome {
+    request(
+        RouterShape {
+            held_clients: 16,
+            ..RouterShape::default()
+        },
+        times,
+    )
+}
+
+fn request(shape: RouterShape, times: u32) -> Outcome {
+    let queue = Arc::new(TraceQueue::default());
+    queue.configure(QueueLimits {
+        traces: 4 * BATCH,
+        batch: BATCH,
+        every: Duration::from_millis(1),
+    });
+    let seen = Arc::<AtomicUsize>::default();
+    let parts = RouterParts {
+        traces: shape.sample.map(|share| {
             Arc::new(TracingSpec {
                 queue: Arc::clone(&queue),
                 ids: IdSource::new([1, 2]),
                 rule: SamplingRule::new(share, None),
                 forced: ForcedBudget::new(0),
             })
-        });
-        let is_exported = sample == Some(1.0);
-        let router = start_router(engine_address, traces).await?;
-        let mut client = Client::connect(router).await?;
+        }),
+        seen: Arc::clone(&seen),
+    };
+    run_router_of(serve_engine, shape, parts, async move |router| {
+        if shape.held_clients > 0 {
+            return send_at_once(router, shape.held_clients, times).await;
+        }
+        let mut client = Client::connect(router, shape.known_workers > 0).await?;
+        if shape.known_workers > 0 {
+            // The first request finds no worker in service, so that all are candidates.
+            client.send().await?;
+            seen.store(0, Ordering::Relaxed);
+        }
+        while (seen.load(Ordering::Relaxed) as u32) < shape.known_workers {
+            tokio::time::sleep(PROBES_TAKE).await;
+            client.send().await?;
+        }
+        let is_exported = shape.sample == Some(1.0);
         for number in 0..times + WARM_UP {
             client.send().await?;
             if is_exported && number as usize % BATCH == BATCH - 1 {
@@ -71,6 +165,59 @@ pub(crate) fn requested(sample: Option<f64>, times: u32) -> Outcome {
         }
         Ok(())
     })
+}
+
+/// Runs a router with an engine, and clients of it.
+pub(crate) fn run_router<E, C>(
+    engine: impl FnOnce(TcpListener) -> E,
+    shape: RouterShape,
+    clients: impl FnOnce(SocketAddr) -> C,
+) -> Outcome
+where
+    E: Future<Output = ()> + Send + 'static,
+    C: Future<Output = Outcome>,
+{
+    run_router_of(engine, shape, RouterParts::default(), clients)
+}
+
+fn run_router_of<E, C>(
+    engine: impl FnOnce(TcpListener) -> E,
+    shape: RouterShape,
+    parts: RouterParts,
+    clients: impl FnOnce(SocketAddr) -> C,
+) -> Outcome
+where
+    E: Future<Output = ()> + Send + 'static,
+    C: Future<Output = Outcome>,
+{
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        tokio::spawn(engine(listener));
+        let snapshot = snapshot(address, shape, parts)?;
+        clients(start_router(snapshot, shape).await?).await
+    })
+}
+
+/// Sends requests on so many connections at once.
+async fn send_at_once(router: SocketAddr, clients: u32, times: u32) -> Outcome {
+    let mut sending = Vec::new();
+    for _ in 0..clients {
+        let mut client = Client::connect(router, false).await?;
+        sending.push(tokio::spawn(async move {
+            for _ in 0..WARM_UP + times / clients {
+                if let Err(error) = client.send().await {
+                    return Err(error.to_string());
+                }
+            }
+            Ok(())
+        }));
+    }
+    for sent in sending {
+        sent.await??;
+    }
+    Ok(())
 }
 
 /// Encodes a batch as the exporter does.
@@ -97,10 +244,7 @@ async fn serve_engine(listener: TcpListener) {
 }
 
 /// Reads a head and a body with a length.
-async fn read_message(
-    stream: &mut TcpStream,
-    bytes: &mut Vec<u8>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+pub(crate) async fn read_message(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Result<(), Problem> {
     bytes.clear();
     loop {
         if stream.read_buf(bytes).await? == 0 {
@@ -109,8 +253,9 @@ async fn read_message(
         let Some(head) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
             continue;
         };
-        let text = str::from_utf8(&bytes[..head])?.to_ascii_lowercase();
-        let length = text.split("content-length: ").nth(1).ok_or("no content-length")?;
+        let text = str::from_utf8(&bytes[..head])?;
+        // A health probe has no body.
+        let length = text.split("content-length: ").nth(1).unwrap_or("0");
         let length: usize = length.split("\r\n").next().unwrap_or(length).parse()?;
         while bytes.len() < head + 4 + length {
             if stream.read_buf(bytes).await? == 0 {
@@ -129,11 +274,13 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(router: SocketAddr) -> Result<Self, Box<dyn std::error::Error>> {
-        let body = format!(
-            r#"{{"model":"bench","max_tokens":1,"prompt":"{}"}}"#,
-            "word ".repeat(195)
-        );
+    async fn connect(router: SocketAddr, has_ids: bool) -> Result<Self, Box<dyn std::error::Error>> {
+        let prompt = if has_ids {
+            format!("[{}7]", "1234,".repeat(194))
+        } else {
+            format!("\"{}\"", "word ".repeat(195))
+        };
+        let body = format!(r#"{{"model":"bench","max_tokens":1,"prompt":{prompt}}}"#);
         let head = "POST /v1/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n";
         Ok(Self {
             stream: TcpStream::connect(router).await?,
@@ -155,18 +302,20 @@ impl Client {
 }
 
 async fn start_router(
-    engine: SocketAddr,
-    traces: Option<Arc<TracingSpec>>,
+    snapshot: SnapshotSpec,
+    shape: RouterShape,
 ) -> Result<SocketAddr, Box<dyn std::error::Error>> {
     let mut registry = Registry::default();
     let metrics = ProxyMetrics::new(&mut registry);
-    let first = SnapshotPlan::new(None, snapshot(engine, traces)?)?;
+    let first = SnapshotPlan::new(None, snapshot)?;
     let cell = Arc::new(SnapshotCell::new(first, &metrics));
     metrics.watch(&mut registry, &cell);
+    let live = Arc::<LiveFeeds>::default();
+    (0..shape.known_workers).for_each(|worker| live.set(WorkerId(worker), true));
     let proxy = Proxy::new(ProxyParts {
         snapshots: cell,
-        index: Arc::new(SharedPrefixIndex::new(IndexLimits { max_blocks: 1_000 })),
-        live: Arc::<LiveFeeds>::default(),
+        index: Arc::new(index(shape.known_workers)),
+        live,
         metrics,
         registry: Arc::new(registry),
         readiness: Readiness::default(),
@@ -191,10 +340,12 @@ async fn start_router(
 
 fn snapshot(
     engine: SocketAddr,
-    traces: Option<Arc<TracingSpec>>,
+    shape: RouterShape,
+    parts: RouterParts,
 ) -> Result<SnapshotSpec, Box<dyn std::error::Error>> {
-    let (fleet, _) = Fleet::default().next(vec![WorkerSpec {
-        name: "w0".into(),
+    let RouterParts { traces, seen } = parts;
+    let worker = |number: u32| WorkerSpec {
+        name: format!("w{number}").into(),
         url: format!("http://{engine}").into(),
         role: Role::Mixed,
         models: Vec::new(),
@@ -202,12 +353,25 @@ fn snapshot(
         labels: BTreeMap::new(),
         rank: None,
         bootstrap: None,
-    }]);
-    let policy: Arc<dyn Policy> = Arc::new(FirstCandidate(FeaturePlan::resolve::<&str>(&[], &[])?));
+    };
+    let (fleet, _) = Fleet::default().next((0..shape.known_workers.max(1)).map(worker).collect());
+    let policy: Arc<dyn Policy> = if shape.held_clients > 0 {
+        Arc::new(HoldsWhileBusy(FeaturePlan::resolve(&[], &["load.requests"])?))
+    } else if shape.known_workers > 0 {
+        Arc::new(FirstCandidate {
+            plan: FeaturePlan::resolve(REQUEST_FEATURES, COLUMNS)?,
+            seen,
+        })
+    } else {
+        Arc::new(FirstCandidate {
+            plan: FeaturePlan::resolve::<&str>(&[], &[])?,
+            seen,
+        })
+    };
     let ample = Duration::from_secs(600);
     Ok(SnapshotSpec {
         generation: Generation(1),
-        pools: vec![pool(&fleet)],
+        pools: vec![pool(&fleet, shape.known_workers > 0)],
         routes: vec![RouteSpec {
             prefill_policy: None,
             decode_policy: None,
@@ -244,7 +408,12 @@ fn snapshot(
     })
 }
 
-fn pool(fleet: &Fleet) -> PoolSpec {
+fn pool(fleet: &Fleet, is_probed: bool) -> PoolSpec {
+    let probe = ProbeSpec {
+        interval: Duration::from_secs(3_600),
+        timeout: Duration::from_secs(600),
+        ..ProbeSpec::default()
+    };
     PoolSpec {
         pool: Pool {
             name: "main".into(),
@@ -252,7 +421,7 @@ fn pool(fleet: &Fleet) -> PoolSpec {
         },
         tokens: TokenSource::Off,
         expectation: Expectation::default(),
-        queue_limit: 16,
+        queue_limit: 64,
         queue_timeout: Duration::from_secs(600),
         admission: None,
         keep_alive: None,
@@ -263,33 +432,12 @@ fn pool(fleet: &Fleet) -> PoolSpec {
         accept_handover: false,
         isolate_prefixes: false,
         pd: None,
-        health: HealthSpec::default(),
+        health: HealthSpec {
+            probe: is_probed.then_some(probe),
+            ..HealthSpec::default()
+        },
         scrape: None,
         retries: RetrySpec::default(),
         timeouts: PoolTimeouts::default(),
-    }
-}
-
-/// Policy that takes the first candidate.
-#[derive(Debug)]
-struct FirstCandidate(FeaturePlan);
-
-impl PolicyDescription for FirstCandidate {
-    fn name(&self) -> &str {
-        "first-candidate"
-    }
-
-    fn plan(&self) -> &FeaturePlan {
-        &self.0
-    }
-}
-
-impl Policy for FirstCandidate {
-    fn decide(&self, _: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
-        Ok(Verdict::Route(Choice {
-            row: 0,
-            prefill: None,
-            score: f64::NAN,
-        }))
     }
 }
