@@ -149,18 +149,27 @@ impl Peers {
             GaugeRows::Delta(rows) if peer.table == Some(message.table) => peer.change_rows(rows),
             GaugeRows::Delta(_) => self.counts.unknown_table += 1,
         }
+        let mut fades = false;
         if let Some(peer) = self.peers.get_mut(&router) {
             let pools = message.pools.iter().map(|pool| (pool.pool, *pool));
             peer.pools.extend(pools);
             let dead_after_ms = self.spec.dead_after_ms;
+            let was_silent = peer.is_silent();
             if !peer.is_silent_at(now_ms, dead_after_ms) {
                 peer.presence = PeerPresence::Heard;
             } else if !peer.is_silent() {
                 peer.presence = PeerPresence::Silent;
             }
+            fades = was_silent || peer.is_silent();
         }
         self.counts.applied += 1;
-        self.settle(router);
+        match &message.rows {
+            // All other rows count as they were reported.
+            GaugeRows::Delta(rows) if !fades => {
+                self.settle_rows(router, rows.iter().map(|changed| changed.row as usize));
+            }
+            _ => self.settle(router),
+        }
     }
 
     /// Teaches the own workers' cost models the bytes of a message with samples. Those of a router that is not heard, or
@@ -356,10 +365,19 @@ impl Peers {
 
     /// Brings what counts of a router's gauges in line with what it reported, and with the engines if it is silent.
     fn settle(&mut self, router: RouterId) {
+        let rows = self.peers.get(&router).map_or(0, |peer| peer.rows.len());
+        self.settle_rows(router, 0..rows);
+    }
+
+    /// Brings what counts of some of a router's rows in line.
+    fn settle_rows(&mut self, router: RouterId, rows: impl Iterator<Item = usize>) {
         let Some(mut peer) = self.peers.remove(&router) else {
             return;
         };
-        for row in &mut peer.rows {
+        for at in rows {
+            let Some(row) = peer.rows.get_mut(at) else {
+                continue;
+            };
             let Some(slot) = row.slot else { continue };
             let counts = match peer.presence {
                 PeerPresence::Heard => row.reported,
