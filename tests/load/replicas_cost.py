@@ -7,7 +7,8 @@ CONDUCTOR and LOAD are release binaries (`cargo build --release -p conductor -p 
 Each round starts a router alone, then ROUTERS (3) of a fleet on a real NATS server, with SHARE_EVERY (5ms) between
 messages. Only the first router gets requests: 1,000 a second of 1 KiB, to four backends of a pool with a budget.
 Its CPU is that of its threads by the scheduler's own count. Prints microseconds of CPU a request, all threads of the
-router included, and the bytes a second.
+router included, those of the thread that exchanges loads alone, and the bytes a second. On a busy machine the first
+varies by more than the cost of the exchange, so the thread's own figure decides.
 """
 
 import json
@@ -21,6 +22,8 @@ import time
 import urllib.request
 
 RATE, WARM_UP, WINDOW = 1_000, 2.0, 8.0
+# Name of the thread that exchanges loads.
+EXCHANGE = "replicas"
 
 
 def free_port():
@@ -48,11 +51,13 @@ def wait_for(what, is_there):
     raise SystemExit(f"failed to measure: {what} did not happen within 30 s")
 
 
-def cpu_seconds(pid):
-    """Returns the time that the threads of a process have run."""
+def cpu_seconds(pid, name=None):
+    """Returns the time that the threads of a process, or those of that name, have run."""
     total = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
+            if name and (task / "comm").read_text().strip() != name:
+                continue
             total += int((task / "schedstat").read_text().split()[0])
         except FileNotFoundError:
             pass
@@ -75,7 +80,8 @@ def configuration(port, admin, urls, nats, share_every):
 
 
 def measure(conductor, load, folder, routers, share_every):
-    """Returns the microseconds of CPU a request, the idle share of a core and the bytes a second, sent and received."""
+    """Returns the microseconds of CPU a request, of all threads and of the exchange's, the idle share of a core, and the
+    bytes a second, sent and received."""
     started = []
 
     def start(command, **more):
@@ -111,16 +117,17 @@ def measure(conductor, load, folder, routers, share_every):
         time.sleep(WARM_UP)
         names = ("conductor_replicas_sent_bytes_total", "conductor_replicas_received_bytes_total")
         counts = [metric(admin, name) for name in names]
-        began, before = time.monotonic(), cpu_seconds(router.pid)
+        began, before = time.monotonic(), [cpu_seconds(router.pid, name) for name in (None, EXCHANGE)]
         time.sleep(WINDOW)
-        took, used = time.monotonic() - began, cpu_seconds(router.pid) - before
+        took = time.monotonic() - began
+        used = [cpu_seconds(router.pid, name) - earlier for name, earlier in zip((None, EXCHANGE), before)]
         counts = [(metric(admin, name) - count) / took for name, count in zip(names, counts)]
         if generator.wait(60):
             raise SystemExit("failed to measure: the generator failed")
         report = json.loads(report.read_text())
         if report["requests_per_second"] < 0.98 * RATE or any(report["errors"].values()):
             raise SystemExit(f"failed to measure: the machine is too slow or too busy: {report}")
-        return 1e6 * used / took / RATE, idle, counts
+        return [1e6 * cpu / took / RATE for cpu in used], idle, counts
     finally:
         for process in reversed(started):
             process.terminate()
@@ -141,13 +148,16 @@ def main():
         for count, results in found.items():
             with tempfile.TemporaryDirectory() as folder:
                 results.append(measure(conductor, load, folder, count, share_every))
-            request, idle, _ = results[-1]
-            print(f"round {number + 1}, {count} routers: {request:.1f} us a request, {100 * idle:.2f} % idle", flush=True)
-    alone, shared = ([request for request, _, _ in results] for results in found.values())
+            (request, exchange), idle, _ = results[-1]
+            print(f"round {number + 1}, {count} routers: {request:.1f} us a request, {exchange:.1f} us of it the exchange, "
+                  f"{100 * idle:.2f} % idle", flush=True)
+    alone, shared = ([request for (request, _), _, _ in results] for results in found.values())
+    exchange = statistics.median(exchange for (_, exchange), _, _ in found[routers])
     ratios = [100 * (two / one - 1) for one, two in zip(alone, shared)]
     sent, received = (statistics.median(counts[at] for _, _, counts in found[routers]) for at in (0, 1))
     print(f"alone {statistics.median(alone):.1f} us, shared {statistics.median(shared):.1f} us: median of the rounds "
           f"{statistics.median(ratios):+.1f} %, from {min(ratios):+.1f} to {max(ratios):+.1f} %")
+    print(f"the exchange alone {exchange:.1f} us: {100 * exchange / statistics.median(alone):+.1f} %")
     print(f"sent {sent / 1e3:.1f} KB/s, received {received / 1e3:.1f} KB/s of idle routers")
 
 

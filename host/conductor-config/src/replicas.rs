@@ -19,7 +19,7 @@ pub struct ReplicasConfig {
     pub fleet: String,
     /// Name of this router, as the others show it.
     pub name: Option<String>,
-    /// Shortest time between two messages with loads.
+    /// Shortest time between two messages with loads while requests are held; twice that otherwise.
     pub share_every: Duration,
     /// Silence after which another router's loads fade.
     pub dead_after: Duration,

@@ -1,6 +1,8 @@
 //! Exchange with other routers: its wiring.
 
+use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use conductor_config::ReplicasConfig;
 use kv_plane::{Discovery, PeerFill};
@@ -14,8 +16,10 @@ use replica_plane::{
 };
 use replicas::{FeedKey, FillState, IndexFill, RefusalReason, RouterId, RouterState, TransferError};
 use routing::{BudgetUse, HeldSummary, RunNumber, Worker, WorkerId, hash_mix};
+use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use crate::config_hash::ConfigHash;
 use crate::reload::{AgreedFollower, Reloader};
@@ -224,8 +228,28 @@ impl Replicas {
         AgreedFollower::new(self.agreed(), self.reports())
     }
 
-    /// Exchanges loads, and agrees on decisions, until `stop` is cancelled.
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    /// Starts the thread that exchanges loads, and agrees on decisions, until `stop` is cancelled.
+    ///
+    /// It has a runtime of its own: the exchange and its connections wake each other for each message, which on one
+    /// thread disturbs no other.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub(crate) fn spawn(self, stop: CancellationToken) -> io::Result<JoinHandle<()>> {
+        let thread = std::thread::Builder::new().name("replicas".into());
+        thread.spawn(move || match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                runtime.block_on(self.run(stop));
+                // The lookup of a server's name may take longer than the stop.
+                runtime.shutdown_background();
+            }
+            Err(error) => {
+                error!("failed to start the exchange with other routers: {error}; this router serves alone");
+            }
+        })
+    }
+
+    async fn run(self, stop: CancellationToken) {
         let started = replica_bus::start(self.options, self.parts.router).await;
         let Some(BusConnections { bus, store, direct }) = started else {
             self.transfer.contents.close();

@@ -14,18 +14,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::metrics::ExchangeMetrics;
+use crate::pace::SharePace;
 use crate::report::{NewestMessage, ReplicaReport, ReplicaReports, RouterRow};
 use crate::source::{ElsewhereNews, FleetSource, SharedPool};
 use crate::usage::UsageExchange;
 
 /// Interval of hellos, of the ageing of silent routers, and of the check for another configuration.
 const BEAT: Duration = Duration::from_millis(250);
-/// Time without a change after which the gauges are looked at less often.
-const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// How much less often.
-const IDLE_FACTOR: u32 = 10;
 /// Shortest time between two messages with usage, as a multiple of that between two with gauges.
 const USAGE_FACTOR: u32 = 10;
+/// Received messages after which the queues are notified even if more have come.
+const MOST_AT_ONCE: usize = 64;
 /// Interval of messages with samples of costs.
 const COSTS_EVERY: Duration = Duration::from_secs(1);
 /// Silence after which a router is removed, as a multiple of the silence after which its loads fade.
@@ -38,7 +37,7 @@ pub struct ExchangeSpec {
     pub fleet: String,
     /// Name of this router.
     pub name: String,
-    /// Shortest time between two messages with gauges.
+    /// Shortest time between two messages with gauges, while requests are held.
     pub share_every: Duration,
     /// Silence after which another router's loads fade.
     pub dead_after: Duration,
@@ -71,7 +70,7 @@ pub struct Exchange<S: FleetSource> {
     usage: UsageExchange,
     slow_at: SlowTimes,
     is_connected: bool,
-    changed_at: Instant,
+    pace: SharePace,
 }
 
 /// Times of the next messages that are less frequent than loads.
@@ -121,7 +120,7 @@ impl<S: FleetSource> Exchange<S> {
                 hash: String::new(),
             },
             is_connected: false,
-            changed_at: Instant::now(),
+            pace: SharePace::new(Instant::now()),
             parts,
         }
     }
@@ -140,14 +139,14 @@ impl<S: FleetSource> Exchange<S> {
                 }
                 () = tokio::time::sleep_until(share_at), if self.is_connected => {
                     self.share(&bus);
-                    share_at = Instant::now() + self.pause();
+                    share_at = Instant::now() + self.pace.pause(self.parts.spec.share_every);
                 }
                 event = bus.next() => {
-                    if self.handle(event).is_closed() {
+                    if self.handle_batch(event, &mut bus).await == Handled::Closed {
                         warn!("the bus between routers has ended; this router serves alone");
                         break;
                     }
-                    share_at = share_at.min(Instant::now() + self.parts.spec.share_every);
+                    share_at = share_at.min(Instant::now() + self.pace.pause(self.parts.spec.share_every));
                 }
             }
         }
@@ -156,14 +155,24 @@ impl<S: FleetSource> Exchange<S> {
         bus
     }
 
-    /// Returns the time until the gauges are looked at again.
-    fn pause(&self) -> Duration {
-        let every = self.parts.spec.share_every;
-        if self.changed_at.elapsed() > IDLE_AFTER {
-            every * IDLE_FACTOR
-        } else {
-            every
+    /// Handles an event, and those that have come besides it. The queues are notified once.
+    async fn handle_batch<B: Bus>(&mut self, first: BusEvent, bus: &mut B) -> Handled {
+        let (mut handled, mut has_loads) = (self.handle(first), false);
+        for _ in 1..MOST_AT_ONCE {
+            has_loads |= handled == Handled::Loads;
+            if handled == Handled::Closed {
+                break;
+            }
+            handled = tokio::select! {
+                biased;
+                event = bus.next() => self.handle(event),
+                () = std::future::ready(()) => break,
+            };
         }
+        if has_loads || handled == Handled::Loads {
+            self.pass_on_freed();
+        }
+        handled
     }
 
     fn handle(&mut self, event: BusEvent) -> Handled {
@@ -184,18 +193,18 @@ impl<S: FleetSource> Exchange<S> {
             }
             BusEvent::Message { subject, payload } => {
                 self.parts.metrics.received(payload.len());
-                self.receive(now_ms, subject, &payload);
+                return self.receive(now_ms, subject, &payload);
             }
             BusEvent::Closed => return Handled::Closed,
         }
-        Handled::Open
+        Handled::Other
     }
 
-    fn receive(&mut self, now_ms: u64, subject: FleetSubject, payload: &[u8]) {
+    fn receive(&mut self, now_ms: u64, subject: FleetSubject, payload: &[u8]) -> Handled {
         match subject.kind {
             SubjectKind::Load => {
                 if self.peers.receive(now_ms, payload).is_ok() {
-                    self.pass_on_freed();
+                    return Handled::Loads;
                 }
             }
             SubjectKind::Hello => {
@@ -216,23 +225,25 @@ impl<S: FleetSource> Exchange<S> {
             }
             SubjectKind::Goodbye => {
                 self.peers.goodbye(subject.router);
-                self.pass_on_freed();
+                return Handled::Loads;
             }
         }
+        Handled::Other
     }
 
     /// Notifies the queues of capacity that other routers freed.
     fn pass_on_freed(&mut self) {
         let mut freed = self.peers.take_freed();
         freed.sort_by_key(|worker| self.fleet.pool_of.get(worker));
+        self.pace.holds_elsewhere = false;
         for (at, pool) in self.fleet.pools.iter().enumerate() {
             let of_pool = |worker: &WorkerId| self.fleet.pool_of.get(worker).copied();
             let begin = freed.partition_point(|worker| of_pool(worker) < Some(at));
             let end = freed.partition_point(|worker| of_pool(worker) <= Some(at));
-            pool.set_elsewhere(&ElsewhereNews {
-                gauges: self.peers.pool(PoolKey::of(pool.name())),
-                freed: &freed[begin..end],
-            });
+            let gauges = self.peers.pool(PoolKey::of(pool.name()));
+            self.pace.holds_elsewhere |= gauges.queued > 0;
+            let freed = &freed[begin..end];
+            pool.set_elsewhere(&ElsewhereNews { gauges, freed });
         }
     }
 
@@ -299,8 +310,10 @@ impl<S: FleetSource> Exchange<S> {
     fn share<B: Bus>(&mut self, bus: &B) {
         let now_ms = self.now_ms();
         let mut held: HashMap<WorkerId, HeldSummary> = HashMap::new();
+        self.pace.holds_here = false;
         for pool in &self.fleet.pools {
             if pool.queued() > 0 {
+                self.pace.holds_here = true;
                 pool.summarize_waiters(&mut |worker, summary| {
                     held.insert(worker, *summary);
                 });
@@ -318,7 +331,7 @@ impl<S: FleetSource> Exchange<S> {
         });
         if let Some(message) = self.publisher.message(now_ms, gauges, pools) {
             if message.is_delta() {
-                self.changed_at = Instant::now();
+                self.pace.changed_at = Instant::now();
             }
             self.publish(bus, SubjectKind::Load, message.encode());
         }
@@ -420,17 +433,15 @@ impl<S: FleetSource> Exchange<S> {
     }
 }
 
-/// State of the bus after an event.
-#[derive(Debug, PartialEq, Eq)]
+/// Effect of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Handled {
-    Open,
+    /// The loads of other routers may have changed.
+    Loads,
+    /// Anything else.
+    Other,
+    /// The bus has ended.
     Closed,
-}
-
-impl Handled {
-    fn is_closed(&self) -> bool {
-        *self == Self::Closed
-    }
 }
 
 fn millis(time: Duration) -> u64 {

@@ -8,6 +8,7 @@ mod agreement;
 mod exchange;
 mod index_transfer;
 mod metrics;
+mod pace;
 mod report;
 mod source;
 mod usage;

@@ -208,6 +208,7 @@ impl App {
         let parts = ThreadParts {
             reloader: self.reloader,
             memory_writer: self.memory_writer,
+            replicas: self.replicas,
             index: self.index,
             proxy: Arc::clone(&proxy),
         };
@@ -227,9 +228,6 @@ impl App {
         tasks::spawn("discovery", discovery.run(background.clone()));
         tasks::spawn("reload-requests", requests);
         tasks::spawn("knowledge-log", pages.knowledge().keep_log(background.clone()));
-        let exchange = self
-            .replicas
-            .map(|replicas| tasks::spawn("replicas", replicas.run(background.clone())));
         let hub = LiveHub::new(shutdown.clone());
         tasks::spawn("sampler", pages.sampler(&hub).run(background.clone()));
         let client_pages = pages.for_clients(&commands);
@@ -255,10 +253,6 @@ impl App {
         background.cancel();
         // A drain without requests ends before the stop is reported.
         drop(tokio::time::timeout(REPORT, life).await);
-        if let Some(exchange) = exchange {
-            // Its last message says goodbye.
-            drop(exchange.await);
-        }
         threads.end().await;
         drop_in_background(heavy);
         ended(&outcome)

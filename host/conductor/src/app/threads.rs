@@ -1,4 +1,5 @@
-//! Threads of a router besides those that serve: reload, index maintenance and the writer of policy state.
+//! Threads of a router besides those that serve: reload, index maintenance, the writer of policy state, and the exchange
+//! with other routers.
 
 use std::io;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use trace_export::TraceExporter;
 use tracing::error;
 
 use crate::reload::Reloader;
+use crate::replicas::Replicas;
 use kv_plane::IndexMaintenance;
 use policy_store::{MemoryWriter, MemoryWriterHandle};
 
@@ -25,6 +27,7 @@ pub(super) struct Threads {
     reload: JoinHandle<()>,
     maintenance: JoinHandle<()>,
     memory_writer: MemoryWriterHandle,
+    exchange: Option<JoinHandle<()>>,
     recorder: Arc<Recorder>,
     exporter: Arc<TraceExporter>,
 }
@@ -33,6 +36,8 @@ pub(super) struct Threads {
 pub(super) struct ThreadParts {
     pub(super) reloader: Box<Reloader>,
     pub(super) memory_writer: MemoryWriter,
+    /// Exchange with other routers, if it is configured.
+    pub(super) replicas: Option<Replicas>,
     pub(super) index: Arc<SharedPrefixIndex>,
     pub(super) proxy: Arc<Proxy>,
 }
@@ -46,6 +51,8 @@ pub(super) enum StartError {
     IndexMaintenance(#[source] io::Error),
     #[error("failed to start the writer of policy state")]
     MemoryWriter(#[source] io::Error),
+    #[error("failed to start the exchange with other routers")]
+    Exchange(#[source] io::Error),
 }
 
 impl Threads {
@@ -54,6 +61,7 @@ impl Threads {
         let ThreadParts {
             reloader,
             memory_writer,
+            replicas,
             index,
             proxy,
         } = parts;
@@ -64,11 +72,13 @@ impl Threads {
         let maintenance = IndexMaintenance::spawn(index, expectations, stop.clone())
             .map_err(StartError::IndexMaintenance)?;
         let memory_writer = memory_writer.spawn().map_err(StartError::MemoryWriter)?;
+        let exchange = replicas.map(|replicas| replicas.spawn(stop.clone())).transpose();
         Ok(Self {
             commands,
             reload,
             maintenance,
             memory_writer,
+            exchange: exchange.map_err(StartError::Exchange)?,
             recorder,
             exporter,
         })
@@ -82,8 +92,13 @@ impl Threads {
         let joined = tokio::task::spawn_blocking(move || {
             self.recorder.close();
             self.exporter.close();
+            // Its last message says goodbye.
+            let exchange = self.exchange.map_or(Ok(()), JoinHandle::join);
             let (reload, maintenance) = (self.reload.join(), self.maintenance.join());
-            reload.and(maintenance).and(self.memory_writer.end())
+            exchange
+                .and(reload)
+                .and(maintenance)
+                .and(self.memory_writer.end())
         });
         if !matches!(joined.await, Ok(Ok(()))) {
             error!("a background thread had panicked; its message is on stderr");
