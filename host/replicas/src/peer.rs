@@ -66,6 +66,17 @@ impl Peer {
         self.presence != PeerPresence::Heard
     }
 
+    /// Updates its presence at a message. Returns `true` if it is or was silent, so that its gauges fade.
+    pub(crate) fn update_presence(&mut self, now_ms: u64, dead_after_ms: u64) -> bool {
+        let was_silent = self.is_silent();
+        if !self.is_silent_at(now_ms, dead_after_ms) {
+            self.presence = PeerPresence::Heard;
+        } else if !was_silent {
+            self.presence = PeerPresence::Silent;
+        }
+        was_silent || self.is_silent()
+    }
+
     /// Returns the milliseconds since its newest message was sent.
     pub(crate) fn silence_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.fresh_ms)

@@ -153,14 +153,7 @@ impl Peers {
         if let Some(peer) = self.peers.get_mut(&router) {
             let pools = message.pools.iter().map(|pool| (pool.pool, *pool));
             peer.pools.extend(pools);
-            let dead_after_ms = self.spec.dead_after_ms;
-            let was_silent = peer.is_silent();
-            if !peer.is_silent_at(now_ms, dead_after_ms) {
-                peer.presence = PeerPresence::Heard;
-            } else if !peer.is_silent() {
-                peer.presence = PeerPresence::Silent;
-            }
-            fades = was_silent || peer.is_silent();
+            fades = peer.update_presence(now_ms, self.spec.dead_after_ms);
         }
         self.counts.applied += 1;
         match &message.rows {
