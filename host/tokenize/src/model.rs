@@ -16,7 +16,7 @@ use crate::conversation::Frames;
 use crate::error::LoadError;
 use crate::fast_path::FastPath;
 use crate::files::Files;
-use crate::joined::JoinedParts;
+use crate::joined::{self, JoinedParts};
 use crate::message::Message;
 use crate::probe::TemplateFacts;
 use crate::template::{self, ChatTemplates, NOW};
@@ -89,7 +89,7 @@ impl Model {
         };
         model.facts = TemplateFacts::of(&model, &model.templates);
         model.frames = Frames::of(&model);
-        model.joined = JoinedParts::of(&model);
+        model.joined = joined::probe::parts(&model);
         Ok(model)
     }
 

@@ -22,13 +22,13 @@ impl<'a> PlainMessage<'a> {
 
 impl<'de> Deserialize<'de> for PlainMessage<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MessageVisitor)
+        deserializer.deserialize_map(PlainVisitor)
     }
 }
 
-struct MessageVisitor;
+struct PlainVisitor;
 
-impl<'de> Visitor<'de> for MessageVisitor {
+impl<'de> Visitor<'de> for PlainVisitor {
     type Value = PlainMessage<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

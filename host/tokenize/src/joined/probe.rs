@@ -32,8 +32,8 @@ const CONTENTS: [&str; 12] = [
     "z\u{1}\u{8}x\u{1b}[0m\u{85}y\u{2028}z\u{7f}z",
 ];
 
-/// Reads the parts of a model's template for chats without tools.
-pub(super) fn parts(model: &Model) -> Option<JoinedParts> {
+/// Reads the parts of a model's template for chats without tools. Returns `None` if they are not always the same.
+pub(crate) fn parts(model: &Model) -> Option<JoinedParts> {
     let (template, facts) = model.templates().choose(false)?;
     if facts.now != ClockUse::Never {
         return None;
