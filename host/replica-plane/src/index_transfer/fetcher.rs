@@ -22,8 +22,10 @@ const FURTHER_PEERS: Duration = Duration::from_millis(500);
 /// Longest wait for a part, and the most requests for it.
 const ANSWER: Duration = Duration::from_secs(1);
 const MOST_ASKS: u32 = 2;
-/// Pause after a router was busy.
+/// Pause after a router was busy, or its feed was not current for a moment.
 const BUSY: Duration = Duration::from_millis(100);
+/// Most requests to a router whose feed is not current, and most contents of a feed that were of no use.
+const MOST_RETRIES: u32 = 5;
 
 /// Message to another router.
 pub(crate) type Outgoing = (RouterId, TransferMessage);
@@ -68,6 +70,8 @@ struct Fetch {
     receiver: TransferReceiver,
     asked_at: Duration,
     asks: u32,
+    /// Refusals because the feed was not current.
+    not_current: u32,
     /// Set if the router was busy: the request is repeated at this time.
     busy_until: Option<Duration>,
 }
@@ -78,6 +82,8 @@ pub(crate) struct Fetcher {
     router: RouterId,
     fetches: Vec<Fetch>,
     tried: HashMap<FeedKey, HashSet<RouterId>>,
+    /// Number of contents of a feed that were not taken over.
+    useless: HashMap<FeedKey, u32>,
     /// Feeds whose contents are here and are being taken over.
     seeding: HashSet<FeedKey>,
     first_peer_at: Option<Duration>,
@@ -91,6 +97,7 @@ impl Fetcher {
             router,
             fetches: Vec::new(),
             tried: HashMap::new(),
+            useless: HashMap::new(),
             seeding: HashSet::new(),
             first_peer_at: None,
             begun: 0,
@@ -175,6 +182,7 @@ impl Fetcher {
             receiver,
             asked_at: now,
             asks: 1,
+            not_current: 0,
             busy_until: None,
         });
         (from, TransferMessage::Ask(ask))
@@ -218,8 +226,16 @@ impl Fetcher {
         let Some(at) = self.find(from, id) else {
             return FetchStep::None;
         };
-        if reason == RefusalReason::Busy {
-            self.fetches[at].busy_until = Some(now + BUSY);
+        let fetch = &mut self.fetches[at];
+        // A feed that checks for missed messages is not current for a moment.
+        fetch.not_current += u32::from(reason == RefusalReason::NotCurrent);
+        let is_passing = match reason {
+            RefusalReason::Busy => true,
+            RefusalReason::NotCurrent => fetch.not_current < MOST_RETRIES,
+            RefusalReason::OtherFleet | RefusalReason::NothingOlder | RefusalReason::Over => false,
+        };
+        if is_passing {
+            fetch.busy_until = Some(now + BUSY);
             return FetchStep::None;
         }
         self.fetches.swap_remove(at);
@@ -227,8 +243,14 @@ impl Fetcher {
     }
 
     /// Records that the contents of a feed were taken over, or not. Then another router may have the contents.
-    pub(crate) fn seeded(&mut self, feed: FeedKey) {
+    pub(crate) fn seeded(&mut self, feed: FeedKey, is_taken: bool) {
         self.seeding.remove(&feed);
+        let useless = self.useless.entry(feed).or_default();
+        *useless += u32::from(!is_taken);
+        if !is_taken && *useless < MOST_RETRIES {
+            // The own feed may have checked for missed messages.
+            self.tried.remove(&feed);
+        }
     }
 
     fn find(&self, from: RouterId, id: TransferId) -> Option<usize> {
@@ -339,6 +361,41 @@ mod tests {
         let early = fetcher.due(now, &peers(&[2]), &wanted(10..11));
         assert_eq!(early, DueActions::default());
         assert_eq!(fetcher.due(now + BUSY, &peers(&[2]), &wanted(10..11)).send, [ask]);
+    }
+
+    #[test]
+    fn a_feed_that_is_not_current_for_a_moment_is_requested_again() {
+        let (mut fetcher, ask, mut now) = asked(&[2]);
+        for _ in 1..MOST_RETRIES {
+            let refused = fetcher.refusal(now, ask.0, id_of(&ask), RefusalReason::NotCurrent);
+            assert_eq!(refused, FetchStep::None);
+            now += BUSY;
+            let due = fetcher.due(now, &peers(&[2]), &wanted(10..11));
+            assert_eq!(due.send, std::slice::from_ref(&ask));
+        }
+        let refused = fetcher.refusal(now, ask.0, id_of(&ask), RefusalReason::NotCurrent);
+        assert_eq!(refused, FetchStep::Failed(FetchResult::Refused));
+    }
+
+    #[test]
+    fn contents_that_were_not_taken_over_are_fetched_a_few_times() {
+        let mut fetcher = Fetcher::new(RouterId(1));
+        let peers = peers(&[2]);
+        fetcher.due(at(0), &peers, &wanted(10..11));
+        for _ in 0..MOST_RETRIES {
+            let due = fetcher.due(FURTHER_PEERS, &peers, &wanted(10..11));
+            let part = TransferPart {
+                id: id_of(&due.send[0]),
+                part: 0,
+                parts: 1,
+                bytes: vec![1],
+            };
+            let contents = fetcher.part(FURTHER_PEERS, RouterId(2), part);
+            assert_eq!(contents, FetchStep::Contents(FEED, vec![1]));
+            fetcher.seeded(FEED, false);
+        }
+        let due = fetcher.due(FURTHER_PEERS, &peers, &wanted(10..11));
+        assert_eq!(due.settled, [FEED]);
     }
 
     #[test]

@@ -185,7 +185,7 @@ impl<C: IndexContents> IndexTransfer<C> {
                 let error: &dyn std::error::Error = &error;
                 warn!(router = %from, error, "failed to read the contents of a feed of another router");
                 self.parts.metrics.fetched(FetchResult::Unreadable);
-                self.fetcher.seeded(feed);
+                self.fetcher.seeded(feed, false);
             }
         }
     }
@@ -207,7 +207,7 @@ impl<C: IndexContents> IndexTransfer<C> {
             } else {
                 self.parts.metrics.fetched(FetchResult::Useless);
             }
-            self.fetcher.seeded(feed);
+            self.fetcher.seeded(feed, is_taken);
         }
     }
 

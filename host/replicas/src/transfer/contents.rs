@@ -15,7 +15,7 @@ use routing::{Attention, DpRank, Tier};
 use super::{TransferError, VERSION};
 use crate::wire::{WireError, WireReader, put_varint};
 
-/// Most bytes of the contents of one feed: about 900,000 blocks.
+/// Most bytes of the contents of one feed: about a million blocks.
 pub const MOST_CONTENTS_BYTES: usize = 16 << 20;
 /// Most caches of one feed.
 pub const MOST_RANKS: usize = 1024;
