@@ -109,7 +109,7 @@ fn requests_of_a_session_go_to_one_router_if_the_balancer_hashes_it() {
         ..RouterSpec::default()
     };
     let mut routers = Routers::new(&workers(1), BLOCK, policies.each_ref().map(one), &spec);
-    let session = |number: usize| (number % 4 > 0).then_some(number as u64 % 4);
+    let session = |number: usize| (!number.is_multiple_of(4)).then_some(number as u64 % 4);
     let requests = (0..24).map(|number| Request {
         session: session(number),
         ..request(512, &[1])
