@@ -78,7 +78,7 @@ struct RouterParts {
     seen: Arc<AtomicUsize>,
 }
 
-/// What a router of a case has besides one worker and a policy without columns.
+/// Shape of a case's router. The default has one worker and a policy without columns.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RouterShape {
     /// Share of sampled requests, with traces on.
