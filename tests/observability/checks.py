@@ -35,7 +35,8 @@ ABSENT = {
                     "missing_messages_total", "dropped_messages_total", "agreement_synced", "agreed_entries",
                     "agreed_proposals", "agreed_not_followed", "agreed_accepted_total", "agreed_superseded_total",
                     "agreed_restored_total", "agreed_refused_total", "refused_messages_total", "expired_total",
-                    "limit_divisor", "sent_bytes_total", "received_bytes_total")},
+                    "limit_divisor", "sent_bytes_total", "received_bytes_total", "index_fetches_total",
+                    "index_fetched_bytes_total", "index_given_total", "index_given_bytes_total")},
 }
 
 def substitute(expr):
