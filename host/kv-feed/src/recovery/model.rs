@@ -44,7 +44,7 @@ struct PublisherModel {
     up: bool,
     /// Runs and numbers delivered since the last reset.
     applied: Vec<(u64, u64)>,
-    /// A position, and what was delivered until then, as another router may know it later.
+    /// A position with the messages delivered until then, as another router may know it later.
     elsewhere: Option<(FeedPosition, Vec<(u64, u64)>)>,
     /// Number of seeds.
     seeds: u64,
@@ -138,7 +138,7 @@ impl PublisherModel {
         }
     }
 
-    /// Another router takes over what is known, unless it knows more.
+    /// Another router takes over the known state, unless it knows more.
     fn note_position(&mut self) {
         if let Some(position) = self.recovery.position()
             && self.elsewhere.as_ref().is_none_or(|(known, _)| {

@@ -125,7 +125,7 @@ impl IndexCore {
                 applied.over_limit += (chain.contents.len() - at) as u64;
                 break;
             };
-            // What is pending must be recorded before other runs are evicted.
+            // Pending blocks must be recorded before other runs are evicted.
             if parent.is_some_and(|parent| parent.run != place.run) {
                 self.write_down_all(lanes, applied);
             }

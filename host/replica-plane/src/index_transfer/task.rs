@@ -150,7 +150,7 @@ impl<C: IndexContents> IndexTransfer<C> {
         part.map(TransferMessage::Part).ok_or(RefusalReason::Over)
     }
 
-    /// Does what is due while this router starts.
+    /// Takes the due steps while this router starts.
     fn fetch<B: DirectBus>(&mut self, bus: &B) {
         self.finish_seeds();
         let report = self.parts.reports.get();

@@ -3,7 +3,7 @@
 //! Little endian: version u8; number and fingerprint of the last message, number of the oldest one (u64 each); the
 //! caches (count, then rank u16 and the cache). A cache has its block size and its groups (number, attention u8 with
 //! the window's tokens, block size), its ambiguous names (count, then u64 each), then its chains. A chain has the parent's hash (a byte for none, or the byte 1 and
-//! u64), its hashes (count, then u64 each) and what is held: tier u8, group, start, names (count, then u64 each), further
+//! u64), its hashes (count, then u64 each) and its holds: tier u8, group, start, names (count, then u64 each), further
 //! names (count, then place and u64 each). All counts, sizes and places are variable-length.
 
 use kv_index::{
@@ -25,7 +25,7 @@ const MOST_FURTHER: usize = 4096;
 const MOST_HOLDS: usize = 4096;
 /// Bytes of a chain, at least.
 const LEAST_CHAIN: usize = 3;
-/// Bytes of what is held of a chain, at least.
+/// Least bytes of a hold of a chain.
 const LEAST_HOLD: usize = 5;
 
 const TIERS: [Tier; 4] = [Tier::Device, Tier::Host, Tier::Disk, Tier::Shared];
@@ -62,7 +62,7 @@ impl FeedContents {
         put_varint(&mut bytes, caches.len() as u64);
         for (at, (rank, cache)) in caches.iter().enumerate() {
             bytes.extend(rank.0.to_le_bytes());
-            // Each cache may use an equal share of what is left.
+            // Each cache may use an equal share of the rest.
             let left = MOST_CONTENTS_BYTES.saturating_sub(bytes.len());
             let room = left / (caches.len() - at);
             is_whole &= put_cache(&mut bytes, cache, room) && cache.is_whole;

@@ -29,7 +29,7 @@ pub struct ShareArgs {
     pub share_loss: f64,
 
     /// Expect the prompts that other routers have just sent at their workers, without a delay. The server does not do that:
-    /// this is the upper bound of what it could gain.
+    /// this is the upper bound of its gain.
     #[arg(long)]
     pub share_expected: bool,
 
