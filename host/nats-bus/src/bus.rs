@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use async_nats::connection::State;
 use async_nats::{Client, Event, Subscriber};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use replicas::{Bus, BusEvent, FleetSubject, MOST_MESSAGE_BYTES, RouterId};
 use tokio::sync::mpsc;
 
@@ -49,13 +48,7 @@ impl NatsBus {
 
 impl Bus for NatsBus {
     fn publish(&self, subject: FleetSubject, payload: Vec<u8>) -> bool {
-        if self.client.connection_state() != State::Connected {
-            return false;
-        }
-        let publish = self
-            .client
-            .publish(self.subjects.name(subject.kind), payload.into());
-        matches!(publish.now_or_never(), Some(Ok(())))
+        client::publish(&self.client, self.subjects.name(subject.kind), payload)
     }
 
     async fn next(&mut self) -> BusEvent {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event};
+use futures_util::FutureExt as _;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -70,6 +72,17 @@ pub enum NatsError {
     /// The subscription is refused.
     #[error("failed to subscribe to the fleet's subjects")]
     Subscribe(#[source] async_nats::SubscribeError),
+}
+
+/// Publishes without a wait. Returns `false` if no server is connected, or the client has no room.
+pub(crate) fn publish(client: &Client, subject: String, payload: Vec<u8>) -> bool {
+    if client.connection_state() != State::Connected {
+        return false;
+    }
+    matches!(
+        client.publish(subject, payload.into()).now_or_never(),
+        Some(Ok(()))
+    )
 }
 
 /// Starts a client. It returns before a server is reached, and connects again for as long as it lives.

@@ -1,8 +1,7 @@
 //! Direct messages between two routers of a fleet, over a connection of their own.
 
-use async_nats::connection::State;
 use async_nats::{Client, Event, Subscriber};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use replicas::{DirectBus, DirectEvent, RouterId};
 use tokio::sync::mpsc;
 
@@ -45,11 +44,7 @@ impl NatsDirect {
 
 impl DirectBus for NatsDirect {
     fn send(&self, to: RouterId, payload: Vec<u8>) -> bool {
-        if self.client.connection_state() != State::Connected {
-            return false;
-        }
-        let publish = self.client.publish(self.subjects.direct(to), payload.into());
-        matches!(publish.now_or_never(), Some(Ok(())))
+        client::publish(&self.client, self.subjects.direct(to), payload)
     }
 
     async fn next(&mut self) -> DirectEvent {
