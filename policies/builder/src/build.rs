@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use policy_component::componentise;
 
-use crate::sources::{entries, package};
+use crate::sources::{SDK, entries, package};
 use crate::toolchain::{FoundToolchain, StdRoute, TARGET};
 
 /// Stack of 64 KiB: rustc's default of 1 MiB raises the cost of a fresh instance from 7 to 21 us.
@@ -29,8 +29,9 @@ const FOREIGN_PREFIXES: [&str; 3] = ["CARGO_BUILD_", "CARGO_PROFILE_", "CARGO_TA
 
 /// Compiles the policies and converts them to components, by name.
 ///
-/// The first build on the Debian route also compiles the standard library, which takes minutes. Artefacts are
-/// kept in `target/policies`.
+/// The first build on the Debian route also compiles the standard library, which takes minutes. Artefacts of
+/// dependencies are kept in `target/policies`. Those of the policies and the SDK are removed first: cargo compares
+/// times, not contents, and would use an artefact of other sources that is newer than the present ones.
 ///
 /// # Errors
 ///
@@ -45,6 +46,7 @@ pub(crate) fn build(
         .iter()
         .map(|policy| package(root, policy))
         .collect::<Result<_, _>>()?;
+    remove_artefacts(root, found, &target_dir, &packages)?;
     let mut command = cargo(root, found);
     command
         .args([
@@ -78,6 +80,31 @@ pub(crate) fn build(
         Ok((policy.clone(), component))
     };
     policies.iter().zip(&packages).map(component).collect()
+}
+
+/// Removes the artefacts of the policies and of the SDK.
+fn remove_artefacts(
+    root: &Path,
+    found: &FoundToolchain,
+    target_dir: &Path,
+    packages: &[String],
+) -> anyhow::Result<()> {
+    let mut command = cargo(root, found);
+    command
+        .args([
+            "clean",
+            "--locked",
+            "--quiet",
+            "--profile",
+            PROFILE,
+            "--target",
+            TARGET,
+        ])
+        .arg("--target-dir")
+        .arg(target_dir)
+        .args(["--package", SDK])
+        .args(packages.iter().flat_map(|package| ["--package", package]));
+    run(&mut command)
 }
 
 /// Creates a cargo command without the caller's build settings.
@@ -125,7 +152,11 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         .status()
         .with_context(|| format!("failed to run `{program}`"))?;
     if !status.success() {
-        bail!("`{program} build` failed with {status}");
+        let arguments: Vec<_> = command
+            .get_args()
+            .map(|argument| argument.to_string_lossy())
+            .collect();
+        bail!("`{program} {}` failed with {status}", arguments.join(" "));
     }
     Ok(())
 }

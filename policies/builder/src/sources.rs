@@ -15,7 +15,7 @@ use crate::build::LINK_FLAGS;
 use crate::manifest::hex;
 
 /// SDK crate that every policy depends on.
-const SDK: &str = "conductor-policy-sdk";
+pub(crate) const SDK: &str = "conductor-policy-sdk";
 
 /// Returns the policies of a workspace: the folders of `policies/` whose crate is a `cdylib`.
 ///
