@@ -8,6 +8,7 @@ pub(crate) mod idle_timeout;
 pub(crate) mod keep_alive;
 pub(crate) mod label;
 pub(crate) mod metric_labels;
+pub(crate) mod pin_in_place;
 pub(crate) mod readiness;
 pub(crate) mod reply;
 pub(crate) mod request_id;

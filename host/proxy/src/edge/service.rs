@@ -19,6 +19,7 @@ use tower::ServiceExt;
 use super::head;
 use super::respond::{Respond, Terms};
 use crate::base::headers::X_REQUEST_ID;
+use crate::base::pin_in_place::pin_in_place;
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{self, AddressLimit, ConnectionSlot, Forwarded, Sender};
 use crate::edge::control_routes;
@@ -195,7 +196,7 @@ impl Service {
             // Hyper keeps the memory of a polled future as long as the connection lasts; this is freed with the
             // response's head.
             EndpointWork::Model => {
-                let answer = Box::pin(handle::infer(&self.proxy, endpoint, request, from));
+                let answer = pin_in_place(|| handle::infer(&self.proxy, endpoint, request, from));
                 self.unless_cut(endpoint, answer).await
             }
             EndpointWork::Tokenizer => {
