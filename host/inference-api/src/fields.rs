@@ -48,9 +48,9 @@ macro_rules! fields {
                 None
             }
 
-            fn without_nulls(self) -> Self {
+            fn drop_nulls(&mut self) {
                 let is_given = |raw: &Raw<'_>| raw.get() != "null";
-                Self { $($name: self.$name.filter(is_given),)+ }
+                $(self.$name = self.$name.filter(is_given);)+
             }
         }
     };
@@ -115,7 +115,8 @@ fields!(
 /// The fields of a body, and its structure as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct ReadBody<'a> {
-    pub(crate) fields: Fields<'a>,
+    /// On the heap: they are large, and are moved with the request.
+    pub(crate) fields: Box<Fields<'a>>,
     /// Nesting depth of the body.
     pub(crate) depth: Option<usize>,
     /// Positions of the elements of `messages` in its value; empty if they are unknown.
@@ -136,7 +137,7 @@ impl<'a> ReadBody<'a> {
     }
 
     fn read_quickly(body: &'a [u8]) -> Option<Self> {
-        let mut fields = Fields::default();
+        let mut fields = Box::<Fields<'_>>::default();
         let mut messages = Vec::new();
         let depth = object::read(body, MESSAGES, |member| {
             let Member {
@@ -156,8 +157,9 @@ impl<'a> ReadBody<'a> {
             }
             Some(())
         })?;
+        fields.drop_nulls();
         Some(Self {
-            fields: fields.without_nulls(),
+            fields,
             depth: Some(depth),
             messages,
         })
@@ -187,7 +189,8 @@ impl<'de> Visitor<'de> for FieldsVisitor {
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(fields.without_nulls())
+        fields.drop_nulls();
+        Ok(fields)
     }
 }
 
@@ -212,7 +215,7 @@ mod tests {
             let members: Vec<_> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
             let body = format!("{{{}}}", members.join(" , "));
             if let Some(read) = ReadBody::read_quickly(body.as_bytes()) {
-                prop_assert_eq!(serde_json::from_str::<Fields<'_>>(&body).ok(), Some(read.fields), "{}", body);
+                prop_assert_eq!(serde_json::from_str::<Fields<'_>>(&body).ok(), Some(*read.fields), "{}", body);
             }
         }
     }

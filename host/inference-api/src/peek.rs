@@ -63,7 +63,7 @@ pub struct Peek<'a> {
     /// Prompt.
     pub prompt: Prompt<'a>,
     pub(crate) endpoint: Endpoint,
-    pub(crate) fields: Fields<'a>,
+    pub(crate) fields: Box<Fields<'a>>,
     body: &'a [u8],
     /// Nesting depth of the body, if reading determined it.
     depth: Option<usize>,
@@ -146,7 +146,7 @@ fn peek_form<'a>(endpoint: Endpoint, form: &Form<'a>, body: &'a [u8]) -> Peek<'a
         priority: None,
         prompt: Prompt::Other,
         endpoint,
-        fields: Fields::default(),
+        fields: Box::default(),
         body,
         depth: Some(0),
         form: Some(form.size),

@@ -45,6 +45,7 @@ pub fn lay_out<V: PlacementView>(
         return;
     }
     let columns = view.columns(members, matches);
+    numbers.reserve(members.len() * plan.candidate().len());
     for (row, &member) in members.iter().enumerate() {
         let worker = view.worker(member);
         let candidate = CandidateRow {
@@ -71,48 +72,48 @@ fn lay_out_row(
     // Five more counters, which few plans have.
     let report = LazyCell::new(|| worker.load().engine());
     let reported = |number: fn(&EngineSaid) -> f64| report.map_or(f64::NAN, |(said, _)| number(&said));
-    for feature in plan.candidate() {
-        numbers.push(match feature {
-            CandidateFeature::Weight => worker.spec().weight,
-            CandidateFeature::Role => worker.spec().role.number(),
-            CandidateFeature::DpRank => worker.spec().rank.map_or(f64::NAN, |rank| rank.0.into()),
-            CandidateFeature::NameHash => worker.name_hash(),
-            CandidateFeature::AgeMs => millis(columns.age(*member)),
-            CandidateFeature::Failures => columns.failures(*member).into(),
-            CandidateFeature::Requests => load.requests.into(),
-            // The counters are read one after the other: between two of them a first token may come.
-            CandidateFeature::Queued => load.requests.saturating_sub(load.decoding).into(),
-            CandidateFeature::PrefillTokens => load.prefill_tokens as f64,
-            CandidateFeature::Decoding => load.decoding.into(),
-            CandidateFeature::DecodingTokens => load.decoding_tokens as f64,
-            CandidateFeature::PromptTokens => load.prompt_tokens as f64,
-            CandidateFeature::TtftEwmaMs => load.ttft_ewma_ms,
-            CandidateFeature::TtftP90Ms => worker.load().ttft_p90_ms(),
-            CandidateFeature::TbtEwmaMs => worker.load().tbt_ewma_ms(),
-            CandidateFeature::PrefixDevice => candidate.matched(|found| found.device_tokens),
-            CandidateFeature::PrefixHost => candidate.matched(|found| found.host_tokens),
-            CandidateFeature::PrefixAny => candidate.matched(|found| found.any_tokens),
-            CandidateFeature::CacheBlocks => {
-                let blocks = columns.cache_blocks(*member);
-                blocks.map_or(f64::NAN, |blocks| blocks as f64)
-            }
-            CandidateFeature::CostPrefill => columns.cost(CostFeature::Prefill, candidate),
-            CandidateFeature::CostToken => columns.cost(CostFeature::Token, candidate),
-            CandidateFeature::CostTransfer => columns.cost(CostFeature::Transfer, candidate),
-            CandidateFeature::CostTbt => columns.cost(CostFeature::TimeBetweenTokens, candidate),
-            CandidateFeature::CostRequest => worker.load().cost().request_ms(),
-            CandidateFeature::CostFetchedShare => worker.load().cost().fetched_share(),
-            CandidateFeature::EngineRunning => reported(|said| said.running),
-            CandidateFeature::EngineWaiting => reported(|said| said.waiting),
-            CandidateFeature::EngineKvUsage => reported(|said| said.kv_usage),
-            CandidateFeature::EngineKvTokens => reported(|said| said.kv_tokens),
-            CandidateFeature::EngineAgeMs => report.map_or(f64::NAN, |(_, at_ms)| {
-                columns.report_clock_ms(*member).saturating_sub(at_ms) as f64
-            }),
-            CandidateFeature::Label(key) => worker.label_number(key),
-            CandidateFeature::Unknown => f64::NAN,
-        });
-    }
+    // One extension a row: its room is checked once.
+    let row = plan.candidate().iter();
+    numbers.extend(row.map(|feature| match feature {
+        CandidateFeature::Weight => worker.spec().weight,
+        CandidateFeature::Role => worker.spec().role.number(),
+        CandidateFeature::DpRank => worker.spec().rank.map_or(f64::NAN, |rank| rank.0.into()),
+        CandidateFeature::NameHash => worker.name_hash(),
+        CandidateFeature::AgeMs => millis(columns.age(*member)),
+        CandidateFeature::Failures => columns.failures(*member).into(),
+        CandidateFeature::Requests => load.requests.into(),
+        // The counters are read one after the other: between two of them a first token may come.
+        CandidateFeature::Queued => load.requests.saturating_sub(load.decoding).into(),
+        CandidateFeature::PrefillTokens => load.prefill_tokens as f64,
+        CandidateFeature::Decoding => load.decoding.into(),
+        CandidateFeature::DecodingTokens => load.decoding_tokens as f64,
+        CandidateFeature::PromptTokens => load.prompt_tokens as f64,
+        CandidateFeature::TtftEwmaMs => load.ttft_ewma_ms,
+        CandidateFeature::TtftP90Ms => worker.load().ttft_p90_ms(),
+        CandidateFeature::TbtEwmaMs => worker.load().tbt_ewma_ms(),
+        CandidateFeature::PrefixDevice => candidate.matched(|found| found.device_tokens),
+        CandidateFeature::PrefixHost => candidate.matched(|found| found.host_tokens),
+        CandidateFeature::PrefixAny => candidate.matched(|found| found.any_tokens),
+        CandidateFeature::CacheBlocks => {
+            let blocks = columns.cache_blocks(*member);
+            blocks.map_or(f64::NAN, |blocks| blocks as f64)
+        }
+        CandidateFeature::CostPrefill => columns.cost(CostFeature::Prefill, candidate),
+        CandidateFeature::CostToken => columns.cost(CostFeature::Token, candidate),
+        CandidateFeature::CostTransfer => columns.cost(CostFeature::Transfer, candidate),
+        CandidateFeature::CostTbt => columns.cost(CostFeature::TimeBetweenTokens, candidate),
+        CandidateFeature::CostRequest => worker.load().cost().request_ms(),
+        CandidateFeature::CostFetchedShare => worker.load().cost().fetched_share(),
+        CandidateFeature::EngineRunning => reported(|said| said.running),
+        CandidateFeature::EngineWaiting => reported(|said| said.waiting),
+        CandidateFeature::EngineKvUsage => reported(|said| said.kv_usage),
+        CandidateFeature::EngineKvTokens => reported(|said| said.kv_tokens),
+        CandidateFeature::EngineAgeMs => report.map_or(f64::NAN, |(_, at_ms)| {
+            columns.report_clock_ms(*member).saturating_sub(at_ms) as f64
+        }),
+        CandidateFeature::Label(key) => worker.label_number(key),
+        CandidateFeature::Unknown => f64::NAN,
+    }));
 }
 
 fn request_number<V: PlacementView>(

@@ -40,6 +40,13 @@ enum PhaseDecider<'a> {
     Fallback,
 }
 
+/// Phase of a call, and its time on the policies' clock.
+#[derive(Debug, Clone, Copy)]
+struct CallMoment {
+    phase: Phase,
+    now_us: u64,
+}
+
 /// The outcome of one phase.
 enum PhaseOutcome {
     Chosen(ScoredChoice),
@@ -89,7 +96,8 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
     /// them one after the other.
     fn pair(&mut self) -> Result<PlacementOutcome, V::NoAnswer> {
         let view = self.view;
-        let Some(chosen) = view.policy(Phase::Mixed).choose(view.now_us()) else {
+        let now_us = view.now_us();
+        let Some(chosen) = view.policy(Phase::Mixed).choose(now_us) else {
             self.observer.fallback_used(Phase::Mixed);
             return self.by_phase(PhaseDecider::Fallback);
         };
@@ -99,7 +107,10 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
         }
         let alone = view.allowed().alone;
         let outcome = self.call(
-            Phase::Mixed,
+            CallMoment {
+                phase: Phase::Mixed,
+                now_us,
+            },
             self.eligible,
             &**policy,
             |call, candidates, observer| {
@@ -161,8 +172,9 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
         decider: PhaseDecider<'a>,
     ) -> Result<PhaseOutcome, V::NoAnswer> {
         let view = self.view;
+        let now_us = view.now_us();
         let (chosen, is_called) = match decider {
-            PhaseDecider::Policy => (view.policy(phase).choose(view.now_us()), true),
+            PhaseDecider::Policy => (view.policy(phase).choose(now_us), true),
             PhaseDecider::Version(chosen) => (Some(chosen), true),
             PhaseDecider::Fallback => (None, false),
         };
@@ -171,13 +183,15 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
                 self.observer.fallback_used(phase);
             }
             let fallback = view.fallback()?;
-            let outcome = self.call(phase, eligible, fallback, |call, candidates, observer| {
+            let moment = CallMoment { phase, now_us };
+            let outcome = self.call(moment, eligible, fallback, |call, candidates, observer| {
                 fall_back(call, fallback, candidates, observer)
             });
             return Ok(outcome);
         };
         let policy = &*chosen.version().policy;
-        self.call(phase, eligible, policy, |call, candidates, observer| {
+        let moment = CallMoment { phase, now_us };
+        self.call(moment, eligible, policy, |call, candidates, observer| {
             let offer = Offer::One {
                 candidates: candidates.members.len(),
             };
@@ -199,7 +213,7 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
     /// Lists the candidates, has `decide` call a policy about them, and returns the buffers.
     fn call<T>(
         &mut self,
-        phase: Phase,
+        moment: CallMoment,
         eligible: EligibleSet,
         policy: &dyn Policy,
         decide: impl FnOnce(&PolicyCall<'_, V>, &mut Candidates, &mut O) -> T,
@@ -212,9 +226,9 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
             seq: identity.seq,
             run: identity.run,
             session: identity.session,
-            phase,
+            phase: moment.phase,
             attempt: self.state.attempt,
-            now_us: view.now_us(),
+            now_us: moment.now_us,
         };
         self.candidates.matches.clear();
         let queries = CallQueries::begin(view.queries(), policy.needs_prefix(), self.candidates);

@@ -44,7 +44,8 @@ impl PrefixMatches {
     ) {
         self.clear();
         look_up(&mut self.found);
-        for (row, found) in self.found.iter_mut().enumerate() {
+        let rows = self.found.iter_mut().enumerate();
+        self.is_known.extend(rows.map(|(row, found)| {
             let knowledge = knowledge(row);
             if knowledge != CacheKnowledge::Live {
                 let is_assumed = knowledge == CacheKnowledge::Assumed;
@@ -57,8 +58,8 @@ impl PrefixMatches {
                     rank: found.rank,
                 };
             }
-            self.is_known.push(knowledge != CacheKnowledge::Unknown);
-        }
+            knowledge != CacheKnowledge::Unknown
+        }));
     }
 
     /// Replaces all rows by some rows of `other`.

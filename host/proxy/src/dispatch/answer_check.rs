@@ -24,7 +24,10 @@ const LONGEST_ERROR: usize = 1 << 20;
 
 /// Returns the answer, unless another worker may do better. A stream is waited for until it begins: an engine that gets
 /// no prompt handed over says so in the stream's first event. The head of that stream has status 200 (vLLM 0.32).
-pub(crate) async fn accept(request: &InferenceRequest, mut answer: Answer) -> Result<Answer, AttemptError> {
+pub(crate) async fn accept(
+    request: &InferenceRequest,
+    mut answer: Box<Answer>,
+) -> Result<Box<Answer>, AttemptError> {
     if is_retryable_status(answer.response.status()) {
         return Err(refused(request, answer).await);
     }
@@ -115,7 +118,8 @@ pub(crate) fn failed_in_stream(
 }
 
 /// Keeps a worker's answer for the client, in case no other worker does better.
-pub(crate) async fn refused(request: &InferenceRequest, answer: Answer) -> AttemptError {
+pub(crate) async fn refused(request: &InferenceRequest, answer: Box<Answer>) -> AttemptError {
+    let answer = *answer;
     let member = &request.pool().workers.members[answer.attempt.member];
     let token = answer.attempt.token;
     let (mut head, mut body) = answer.response.into_parts();

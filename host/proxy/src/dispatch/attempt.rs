@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody};
 
 use crate::base::idle_timeout::IdleTimeoutLimits;
+use crate::base::in_place;
 use crate::base::label::FailureKind;
 use crate::base::request_id::RequestId;
 use crate::base::timeouts::RequestLimits;
@@ -182,7 +183,7 @@ impl BegunAttempt {
 }
 
 /// Sends the request and waits for the head of the answer.
-pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Result<Answer, SendError> {
+pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Result<Box<Answer>, SendError> {
     let member = &request.pool().workers.members[spec.choice.member];
     let once = spec.once || request.progress.crashes.count() > 0;
     let mut attempt = BegunAttempt::begin(request, spec.choice, spec.lease, spec.leg);
@@ -209,12 +210,13 @@ pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Resul
         Ok(response) => {
             attempt.span.connected(response.body().connected_at());
             attempt.answered(&request.pool().workers, response.status(), response.headers());
-            Ok(Answer {
+            // On the heap: it is moved up through all callers.
+            Ok(in_place::boxed(|| Answer {
                 report: DecisionReport::of(request, spec.choice),
                 response,
                 attempt,
                 timeouts: spec.timeouts,
-            })
+            }))
         }
         Err(error) => {
             attempt.failed(request, &error, spec.once);

@@ -34,7 +34,7 @@ pub(crate) struct InferenceRequest {
     /// Arm that decides. `None` where the route has only one.
     pub(crate) assignment: Option<Assignment>,
     /// Head, its headers without those of the connection.
-    pub(crate) head: RequestHead,
+    pub(crate) head: Box<RequestHead>,
     pub(crate) body: Bytes,
     pub(crate) params: RequestParams,
     /// Set where the request can be split between two workers.

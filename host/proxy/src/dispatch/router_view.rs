@@ -87,6 +87,10 @@ impl FleetView for RouterView<'_> {
 
     fn eligibility(&self, member: usize, seed: u64) -> Eligibility {
         let member = &self.pool.workers.members[member];
+        // Nearly all workers, with one look.
+        if member.bootstrap.is_none() && member.link.health.is_plain() {
+            return Eligibility::Healthy;
+        }
         if is_out_of_service(member) {
             Eligibility::OutOfService
         } else if member.link.admits(seed) {

@@ -39,9 +39,9 @@ pub(crate) struct PlacementSession {
 /// Answer of a request that was sent where it was placed.
 #[derive(Debug)]
 pub(crate) struct PlacedAnswer {
-    pub(crate) answer: Answer,
+    pub(crate) answer: Box<Answer>,
     /// Prefill leg of a request that was split.
-    pub(crate) prefill: Option<PrefillLeg>,
+    pub(crate) prefill: Option<Box<PrefillLeg>>,
 }
 
 impl PlacementSession {
@@ -82,17 +82,19 @@ impl PlacementSession {
     /// Admits the request and decides where it is sent. A request that its policy holds waits.
     pub(crate) async fn next(&mut self, dispatcher: &Dispatcher) -> Result<WorkerPlacement, Refusal> {
         let request = Arc::clone(&self.request);
+        let started = std::time::Instant::now();
+        // Time from which the request can be decided.
+        let mut ready = started;
         if self.attempt == 0 {
-            let started = std::time::Instant::now();
             let entered = self.admission.enter(&request.admission()).await;
-            self.waited(started);
+            ready = self.waited(started);
             entered?;
         }
         loop {
             let released = request.pool().queue.controller.releases();
             let outcome = match request.progress.pinned {
                 Some(member) => Ok(PlacementOutcome::Dispatch(WorkerPlacement::alone(member))),
-                None => self.decide(dispatcher),
+                None => self.decide(dispatcher, ready),
             };
             let outcome = match outcome {
                 Ok(outcome) => outcome,
@@ -112,7 +114,7 @@ impl PlacementSession {
                 PlacementOutcome::Hold(terms) => {
                     let started = std::time::Instant::now();
                     let held = self.admission.hold(&request.admission(), terms, released).await;
-                    self.waited(started);
+                    ready = self.waited(started);
                     held?;
                 }
                 PlacementOutcome::Reject(rejection) => {
@@ -124,14 +126,20 @@ impl PlacementSession {
         }
     }
 
-    /// Records a wait in the queue.
-    fn waited(&self, started: std::time::Instant) {
+    /// Records a wait in the queue. Returns its end.
+    fn waited(&self, started: std::time::Instant) -> std::time::Instant {
         let watch = &self.request.head.watch;
-        watch.took(RequestStage::Queue, started);
+        let ended = watch.took(RequestStage::Queue, started);
         watch.spans.waited_as(|| self.request.admission().class());
+        ended
     }
 
-    fn decide(&self, dispatcher: &Dispatcher) -> Result<PlacementOutcome, placement::NoCandidate> {
+    /// Decides about the request. `started`: the time from which that counts.
+    fn decide(
+        &self,
+        dispatcher: &Dispatcher,
+        started: std::time::Instant,
+    ) -> Result<PlacementOutcome, placement::NoCandidate> {
         let state = AttemptState {
             attempt: self.attempt,
             tried: &self.failures.excluded,
@@ -141,7 +149,6 @@ impl PlacementSession {
             turn: self.admission.turn(),
             deadline: self.deadline,
         };
-        let started = std::time::Instant::now();
         let decided = decide::decide(dispatcher, &self.request, self.prompt.part(), state, window);
         self.request.head.watch.took(RequestStage::Decide, started);
         decided

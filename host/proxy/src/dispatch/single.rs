@@ -13,7 +13,7 @@ pub(crate) async fn send(
     request: &InferenceRequest,
     choice: WorkerChoice,
     tries: u32,
-) -> Result<Answer, AttemptFailure> {
+) -> Result<Box<Answer>, AttemptFailure> {
     let pool = request.pool();
     let mut sent = attempt::send(request, AttemptSpec::whole(request, choice)).await;
     let is_not_served = match &mut sent {

@@ -16,6 +16,7 @@ use super::drive::{CONNECTION_BUFFER, Ended, Ends, drive, set_options};
 use super::framing::{FramingGuard, GuardFlags};
 use super::http2;
 use super::respond::{self, Respond, Terms};
+use crate::base::in_place;
 use crate::edge::connections::ConnectionSlot;
 use crate::limits::edge_settings::EdgeLimits;
 use crate::observe::edge_metrics::{CloseReason, EdgeMetrics, Protocol};
@@ -112,7 +113,8 @@ async fn converse<R: Respond>(
     let opened = OpenedTunnel::default();
     let answer = service_fn(|request| {
         heard.store(true, Ordering::Relaxed);
-        respond::call(listener, request, seat, &opened)
+        // Hyper keeps the memory of a polled future as long as the connection lasts; this is freed with the response's head.
+        in_place::pinned(|| respond::call(listener, request, seat, &opened))
     });
     let flags = GuardFlags {
         is_switched: opened.switched(),

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -19,7 +19,6 @@ use tower::ServiceExt;
 use super::head;
 use super::respond::{Respond, Terms};
 use crate::base::headers::X_REQUEST_ID;
-use crate::base::pin_in_place::pin_in_place;
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{self, AddressLimit, ConnectionSlot, Forwarded, Sender};
 use crate::edge::control_routes;
@@ -193,10 +192,8 @@ impl Service {
         let spec = endpoint.spec();
         self.proxy.metrics.edge.came_for(spec.class);
         match spec.work {
-            // Hyper keeps the memory of a polled future as long as the connection lasts; this is freed with the
-            // response's head.
             EndpointWork::Model => {
-                let answer = pin_in_place(|| handle::infer(&self.proxy, endpoint, request, from));
+                let answer = pin!(handle::infer(&self.proxy, endpoint, request, from));
                 self.unless_cut(endpoint, answer).await
             }
             EndpointWork::Tokenizer => {

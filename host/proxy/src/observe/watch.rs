@@ -28,10 +28,13 @@ impl RequestWatch {
     }
 
     /// Records the time since `started` as a part of a stage.
-    pub(crate) fn took(&self, stage: RequestStage, started: Instant) {
-        let time = started.elapsed();
+    /// Returns its end.
+    pub(crate) fn took(&self, stage: RequestStage, started: Instant) -> Instant {
+        let ended = Instant::now();
+        let time = ended.saturating_duration_since(started);
         self.stages.add(stage, time);
         self.access.took(stage, time);
         self.spans.took(stage, started);
+        ended
     }
 }

@@ -294,7 +294,7 @@ pub(super) async fn server_request(
         policies: Arc::clone(&snapshot.routes[0].policies),
         settings: Arc::clone(&snapshot.settings),
         assignment: None,
-        head: RequestHead {
+        head: Box::new(RequestHead {
             endpoint,
             seq: number as u64 + 1,
             run: proxy.run,
@@ -305,7 +305,7 @@ pub(super) async fn server_request(
             target: "/v1/completions".parse().unwrap(),
             headers: HeaderMap::new(),
             watch: RequestWatch::start(Instant::now(), AccessHandle::default(), SpanHandle::default()),
-        },
+        }),
         body: vec![b'x'; 4 * state.request.prompt_tokens as usize].into(),
         params: RequestParams {
             tokens_took: None,

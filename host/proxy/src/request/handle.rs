@@ -82,7 +82,7 @@ async fn answer(
     proxy: &Arc<Proxy>,
     snapshot: Arc<Snapshot>,
     reservation: Option<RateLimitGuard>,
-    head: RequestHead,
+    head: Box<RequestHead>,
     body: Incoming,
 ) -> Result<Response<Body>, Refusal> {
     let limits = &snapshot.limits;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, StatusCode};
 use inference_api::Tail;
 
+use crate::base::in_place;
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::base::reply::Refusal;
 use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest};
@@ -58,9 +59,10 @@ struct RequestRecords {
 }
 
 impl RequestLifecycle {
-    pub(crate) fn begin(pool: Arc<PoolState>, id: HeaderValue, start: MeterStart) -> Self {
+    /// Begins the lifecycle. It is on the heap, because it is moved from the request to the answer.
+    pub(crate) fn begin(pool: Arc<PoolState>, id: HeaderValue, start: MeterStart) -> Box<Self> {
         pool.metrics.in_flight.inc();
-        Self {
+        in_place::boxed(|| Self {
             pool,
             id,
             meter: RequestMeter::start(start),
@@ -71,7 +73,7 @@ impl RequestLifecycle {
             permit: None,
             deadline: None,
             over: false,
-        }
+        })
     }
 
     /// Attaches the client's rate-limit reservation, which is held until the request ends.
@@ -239,7 +241,7 @@ impl RequestLifecycle {
     }
 
     /// Accounts for a request that no worker answers. Returns the refusal.
-    pub(crate) fn refused(mut self, refusal: Refusal) -> Refusal {
+    pub(crate) fn refused(mut self: Box<Self>, refusal: Refusal) -> Refusal {
         if let Refusal::Relayed(answer) = &refusal {
             self.answered(answer.status());
         }

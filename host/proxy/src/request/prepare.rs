@@ -68,7 +68,7 @@ pub(super) struct RoutedRequest<'a> {
 /// Builds the request that is placed: terms, headers, tokens and model.
 pub(super) async fn prepare(
     routed: RoutedRequest<'_>,
-    mut head: RequestHead,
+    mut head: Box<RequestHead>,
     claim: Claim,
     body: Bytes,
 ) -> Result<InferenceRequest, Refusal> {

@@ -21,6 +21,7 @@ use crate::base::headers::{
     strip_hop_by_hop,
 };
 use crate::base::idle_timeout::{ExpiredTimeout, IdleTimeout};
+use crate::base::in_place;
 use crate::base::label::Outcome;
 use crate::base::readiness::Readiness;
 use crate::dispatch::attempt::{Answer, DecisionReport};
@@ -42,13 +43,13 @@ pub(crate) struct Relay {
     timeout: IdleTimeout,
     readiness: Readiness,
     /// Prefill leg of a request that was split.
-    prefill: Option<PrefillLeg>,
+    prefill: Option<Box<PrefillLeg>>,
 }
 
 /// Parts of a relay, besides the answer.
 #[derive(Debug)]
 pub(crate) struct RelayParts {
-    pub(crate) lifecycle: RequestLifecycle,
+    pub(crate) lifecycle: Box<RequestLifecycle>,
     pub(crate) endpoint: Endpoint,
     pub(crate) readiness: Readiness,
     pub(crate) learner: Option<ResponseLearner>,
@@ -60,7 +61,8 @@ pub(crate) fn response(placed: PlacedAnswer, parts: RelayParts) -> Response<Body
         mut answer,
         mut prefill,
     } = placed;
-    report_decision(&mut answer, prefill.as_ref(), &parts.lifecycle);
+    report_decision(&mut answer, prefill.as_deref(), &parts.lifecycle);
+    let answer = *answer;
     let (mut head, upstream) = answer.response.into_parts();
     let timeout = IdleTimeout::since(answer.attempt.dispatched, answer.timeouts);
     let seen = AnswerHead {
@@ -81,15 +83,15 @@ pub(crate) fn response(placed: PlacedAnswer, parts: RelayParts) -> Response<Body
             head.headers.remove(CONTENT_LENGTH);
         }
     }
-    let mut relay = Relay {
+    let mut relay = in_place::boxed(|| Relay {
         upstream: Some(upstream),
         handle,
         timeout,
         readiness: parts.readiness,
         prefill,
-    };
+    });
     relay.finish_if_read();
-    Response::from_parts(head, Body::Relay(Box::new(relay)))
+    Response::from_parts(head, Body::Relay(relay))
 }
 
 /// Replaces the headers of the worker's connection by those of the decision, and records the worker that answers.

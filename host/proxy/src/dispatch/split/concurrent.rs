@@ -78,13 +78,13 @@ enum Leg {
 
 /// Waits for both legs. Returns the beginning of the answer once the prompt is computed, or the first failure, which
 /// drops the other leg.
-async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Answer, Leg> {
+async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Box<Answer>, Leg> {
     transfer.prefill.awaited(true);
     let spec = ask_decode(attempt, &transfer.handshake_params);
     let trail = spec.lease.trail();
     let decode = send_decode(attempt, spec);
     let mut decode = pin!(decode);
-    let mut answer: Option<Answer> = None;
+    let mut answer: Option<Box<Answer>> = None;
     let patience = attempt.pd.spec.first_token_timeout;
     let mut late = pin!(tokio::time::sleep(patience));
     let mut replaced = pin!(replaced(attempt, &transfer.handshake_params));
@@ -276,7 +276,7 @@ fn ask_decode(attempt: &PairAttempt<'_>, handshake_params: &HandshakeParams) -> 
     }
 }
 
-async fn send_decode(attempt: &PairAttempt<'_>, spec: AttemptSpec) -> Result<Answer, AttemptError> {
+async fn send_decode(attempt: &PairAttempt<'_>, spec: AttemptSpec) -> Result<Box<Answer>, AttemptError> {
     let request = attempt.request;
     let answer = attempt::send(request, spec).await?;
     answer_check::accept(request, answer).await
@@ -329,7 +329,7 @@ fn mark_engine_ids_stale(attempt: &PairAttempt<'_>) {
     }
 }
 
-fn together(attempt: &PairAttempt<'_>, answer: Answer, prefill: Prefill) -> SplitAnswer {
+fn together(attempt: &PairAttempt<'_>, answer: Box<Answer>, prefill: Prefill) -> SplitAnswer {
     let (mut correction, mut rest) = (None, None);
     match prefill {
         Prefill::Done(done) => {
@@ -351,10 +351,10 @@ fn together(attempt: &PairAttempt<'_>, answer: Answer, prefill: Prefill) -> Spli
     }
     SplitAnswer {
         answer,
-        prefill: PrefillLeg {
+        prefill: Box::new(PrefillLeg {
             member: Some(attempt.prefill.member),
             correction,
             rest,
-        },
+        }),
     }
 }

@@ -32,8 +32,8 @@ pub(crate) struct PrefillLeg {
 /// Answer of a decode leg, with its prefill leg.
 #[derive(Debug)]
 pub(crate) struct SplitAnswer {
-    pub(crate) answer: Answer,
-    pub(crate) prefill: PrefillLeg,
+    pub(crate) answer: Box<Answer>,
+    pub(crate) prefill: Box<PrefillLeg>,
 }
 
 /// Computed prompt that a failed attempt leaves for the next one, if there is one.

@@ -64,7 +64,7 @@ pub(crate) async fn run(
 
 async fn read(
     request: &InferenceRequest,
-    answer: Answer,
+    answer: Box<Answer>,
     started: Instant,
 ) -> Result<Prefilled, AttemptError> {
     if !answer.response.status().is_success() {

@@ -57,11 +57,11 @@ pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Res
     match answered {
         Ok(answer) => Ok(SplitAnswer {
             answer,
-            prefill: PrefillLeg {
+            prefill: Box::new(PrefillLeg {
                 member: is_handed_over.then_some(attempt.prefill.member),
                 correction,
                 rest: None,
-            },
+            }),
         }),
         Err(error) => {
             // A store keeps its blocks. Nixl's blocks are freed by the first worker that begins to take them.

@@ -34,6 +34,7 @@ use self::traffic::{StreamEntry, StreamTasks, Traffic};
 use super::drive::{CONNECTION_BUFFER, Ended, LAST_WORDS, unheard};
 use super::respond::{Respond, Terms};
 use crate::base::deadline::ResponseDeadline;
+use crate::base::in_place;
 use crate::base::reply::Refusal;
 use crate::edge::connections::ConnectionSlot;
 use crate::observe::edge_metrics::CloseReason;
@@ -112,8 +113,10 @@ async fn answer<R: Respond>(
         .size_hint()
         .upper()
         .is_none_or(|most| most > SENT_AT_ONCE);
+    let opened = OpenedTunnel::default();
     let mut response = match admit(&listener, &mut entry, &mut request).await {
-        Ok(from) => listener.respond(request, from, &OpenedTunnel::default()).await,
+        // Hyper keeps the memory of a stream's future as long as the stream; this is freed with the response's head.
+        Ok(from) => in_place::pinned(|| listener.respond(request, from, &opened)).await,
         Err(refusal) => {
             listener.metrics().refused(&refusal);
             listener.refuse(request.uri().path(), &refusal)

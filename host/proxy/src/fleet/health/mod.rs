@@ -189,6 +189,11 @@ impl WorkerHealth {
         report
     }
 
+    /// Returns `true` if nothing at all counts against the worker: it serves, and slow start admits any request.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.is_watched()
+    }
+
     fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed)
     }

@@ -26,7 +26,7 @@ use crate::request::responses::ResponseLearner;
 pub struct AnswerHandle {
     /// `None` once the answer has ended. It is dropped before the lifecycle, whose trace has the attempt.
     attempt: Option<BegunAttempt>,
-    lifecycle: RequestLifecycle,
+    lifecycle: Box<RequestLifecycle>,
     endpoint: Endpoint,
     member: usize,
     /// `true` if the status does not count against the worker.
@@ -79,7 +79,7 @@ impl AnswerKind {
 impl AnswerHandle {
     /// Records the status of the answer.
     pub(crate) fn status(
-        mut lifecycle: RequestLifecycle,
+        mut lifecycle: Box<RequestLifecycle>,
         attempt: BegunAttempt,
         endpoint: Endpoint,
         head: AnswerHead<'_>,

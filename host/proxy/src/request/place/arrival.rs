@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use inference_api::{Endpoint, ErrorShape};
 
 use crate::base::headers::{REQUEST_ID, X_REQUEST_ID};
+use crate::base::in_place;
 use crate::base::reply::{self, Refusal};
 use crate::dispatch::request_head::RequestHead;
 use crate::limits::clients::{Entry, Principal, RateLimitGuard};
@@ -75,7 +76,7 @@ impl ClientHeaders {
 /// Request that has just arrived, without its body.
 #[derive(Debug)]
 pub(crate) struct ClientArrival {
-    pub(crate) head: RequestHead,
+    pub(crate) head: Box<RequestHead>,
     pub(crate) client: ClientHeaders,
     /// Rate-limit reservation of a known client, or the refusal of one that may not come in.
     pub(crate) reservation: Result<Option<RateLimitGuard>, Refusal>,
@@ -120,18 +121,20 @@ impl ClientArrival {
             arrived,
             generation: snapshot.generation.0,
         });
-        let head = RequestHead {
+        // On the heap: it is moved through all steps of the request.
+        let method = head.method;
+        let head = in_place::boxed(|| RequestHead {
             endpoint,
             seq,
             run: proxy.run,
             id: client.id().clone(),
             from,
             arrived,
-            method: head.method,
+            method,
             target,
             headers,
             watch: RequestWatch::start(arrived, access, spans),
-        };
+        });
         Self {
             head,
             client,

@@ -107,7 +107,7 @@ struct OpenPlacement {
 #[derive(Debug)]
 struct PlacementProgress {
     session: PlacementSession,
-    lifecycle: RequestLifecycle,
+    lifecycle: Box<RequestLifecycle>,
     response_limits: ResponseLimits,
 }
 

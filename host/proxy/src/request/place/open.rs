@@ -21,7 +21,7 @@ use crate::request::trace::begin_trace;
 
 /// Request of a client that was let in.
 pub(crate) struct ArrivedRequest {
-    pub(crate) head: RequestHead,
+    pub(crate) head: Box<RequestHead>,
     /// The whole body.
     pub(crate) body: Bytes,
     /// Rate-limit reservation of a known client.
@@ -34,7 +34,7 @@ pub(crate) struct ArrivedRequest {
 #[derive(Debug)]
 pub(crate) struct OpenRequest {
     pub(crate) request: Arc<InferenceRequest>,
-    pub(crate) lifecycle: RequestLifecycle,
+    pub(crate) lifecycle: Box<RequestLifecycle>,
     /// Limits of the table of response ids.
     pub(crate) response_limits: ResponseLimits,
 }

@@ -26,10 +26,11 @@ pub(crate) fn ask_for(headers: &mut HeaderMap) {
 /// Returns the head for the client of a worker's answer that switches protocols, with the tunnel in its extensions.
 pub(crate) fn response(
     placed: PlacedAnswer,
-    mut lifecycle: RequestLifecycle,
+    mut lifecycle: Box<RequestLifecycle>,
 ) -> Result<Response<Body>, Refusal> {
     let PlacedAnswer { mut answer, prefill } = placed;
-    stream::report_decision(&mut answer, prefill.as_ref(), &lifecycle);
+    stream::report_decision(&mut answer, prefill.as_deref(), &lifecycle);
+    let answer = *answer;
     let (mut head, body) = answer.response.into_parts();
     let Some(worker) = body.into_upgraded() else {
         lifecycle.finish(Outcome::UpstreamError);

@@ -27,7 +27,7 @@ use crate::request::lifecycle::RequestLifecycle;
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     pub(super) worker: UpgradedStream,
-    pub(super) lifecycle: RequestLifecycle,
+    pub(super) lifecycle: Box<RequestLifecycle>,
     pub(super) lease: LoadGuard,
     /// Index into the pool's members.
     pub(super) member: usize,

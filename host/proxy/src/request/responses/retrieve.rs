@@ -277,7 +277,7 @@ async fn send(
             attempt::report(member, id, error, rests);
         })?;
     let lease = LoadGuard::unbooked(member.worker.id(), Arc::clone(&pool.queue.controller));
-    let answer = Answer {
+    let answer = Box::new(Answer {
         response,
         attempt: BegunAttempt {
             member: at,
@@ -292,7 +292,7 @@ async fn send(
             idle: limits.idle_timeout,
             deadline,
         },
-    };
+    });
     Ok(PlacedAnswer {
         answer,
         prefill: None,
