@@ -91,7 +91,7 @@ fn encode(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
     ComponentEncoder::default()
         .validate(true)
         .module(module)
-        .and_then(|encoder| encoder.encode())
+        .and_then(|mut encoder| encoder.encode())
         .map_err(|error| ComponentError::Encode(error.into()))
 }
 
@@ -121,7 +121,7 @@ fn embed(module: &[u8], world: &str) -> Result<Vec<u8>, ComponentError> {
         .push_source("policy.wit", CONTRACT)
         .and_then(|_| resolve.push_source("world.wit", world))
         .and_then(|package| resolve.select_world(&[package], None))
-        .and_then(|world| embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false))
+        .and_then(|world| embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8))
         .map_err(|error| ComponentError::Embed(error.into()))?;
     Ok(bytes)
 }

@@ -300,7 +300,7 @@ fn items(payload: &Payload<'_>) -> u32 {
 /// Checks one function; returns its size.
 fn function(body: &FunctionBody<'_>, bounds: &CompileBounds) -> Result<u64, BoundFault> {
     let range = body.range();
-    let size = range.end - range.start;
+    let size = (range.end - range.start) as u64;
     within(Quantity::FunctionBytes, size, bounds.function_bytes)?;
     let mut locals = 0_u64;
     for group in body.get_locals_reader()? {
