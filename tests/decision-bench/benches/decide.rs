@@ -88,7 +88,7 @@ fn component(module: &str) -> Vec<u8> {
     let world = resolve.select_world(&[package], Some("scheduler"));
     let world = world.expect("the contract has that world");
     let mut bytes = wat::parse_str(module).expect("the module is valid");
-    embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false)
+    embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8)
         .expect("the world can be embedded");
     let mut encoder = ComponentEncoder::default();
     let encoder = encoder.module(&bytes).expect("the module fits the world");

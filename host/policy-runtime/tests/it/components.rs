@@ -56,7 +56,7 @@ fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
     let package = resolve.push_source("policy.wit", wit).unwrap();
     let world = resolve.select_world(&[package], Some(world)).unwrap();
     let mut bytes = wat::parse_str(module).unwrap();
-    embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8, false).unwrap();
+    embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8).unwrap();
     let mut encoder = ComponentEncoder::default();
     encoder.module(&bytes).unwrap().encode().unwrap()
 }
