@@ -50,6 +50,6 @@ measure '8 workers, no knowledge, exact, x2' "$policy" --trace "$trace" --prefil
 measure '8 and 2 that refuse, exact, x2' "$policy" --trace "$trace" --decode 2 --decode-refuses --fetch cheapest --costs exact --speeds 2
 for mix in conversation agents shared-prompt rag long-context bursts; do
     for speed in 1 2; do
-        measure "16 mixed, $mix, learnt, x$speed" "$policy" --mix $mix --seed "${SEED:-201}" --requests 2000 --workers 16 --event-lag-ms 100 --speeds $speed
+        measure "16 mixed, $mix, learnt, x$speed" "$policy" --mix $mix --seed "${SEED:-101}" --requests 2000 --workers 16 --event-lag-ms 100 --speeds $speed
     done
 done

@@ -1,13 +1,15 @@
 //! Policy: the worker or pair with the least priced time to first token, and one queue in the router, shortest first.
 //!
-//! `own(w) = (Q + H + (x + u) * (1 + k + held) + (1 + stall * decoding) * u + d * decoding) / speed`.
+//! `own(w) = (Q - p + H + (x + u) * (1 + k + held) + (1 + stall * decoding) * u + d * decoding) / speed`.
 //!
 //! `u` are the tokens that the worker has to compute: those that it neither holds nor fetches. Q is its queued work,
-//! H the work held for it ahead of this request, `k` and `held` the requests that wait there and for it. A computed
-//! token also evicts another, and stalls each request that is being answered. A worker on which the request would miss
-//! its target counts only if there is no other. README.md explains each rule.
+//! `p` the part of its running prompt that is taken as computed, H the work held for it ahead of this request, `k` and
+//! `held` the requests that wait there and for it. A computed token also evicts another, and stalls each request that
+//! is being answered. A worker on which the request would miss its target counts only if there is no other. README.md
+//! explains each rule.
 
 mod cached;
+mod prompts;
 mod queue;
 mod times;
 
@@ -45,7 +47,7 @@ impl Policy for TtftQueue {
         let stall_price = params
             .unit("share")
             .about("Cost of a computed token for each request being answered on the worker, as a share of its computing time: higher gives steadier answers and later first tokens.")
-            .number("stall-price", 2.0, 0.0..=100.0);
+            .number("stall-price", 3.0, 0.0..=100.0);
         let pairing = params.only(&["near-label", "transfer-cost"], |params| {
             Pairing::configure(params, plan)
         });
@@ -67,7 +69,8 @@ impl Policy for TtftQueue {
         let own = |row: &_| {
             let own = costs.own_with(row, cached.get(row), held.requests(row));
             let stalled = self.stall_price * quote.decoding(row);
-            let besides = (REUSE_PRICE + stalled) * own.uncached + held.work(row);
+            let ahead = held.work(row) - times.prompts.computed(row);
+            let besides = (REUSE_PRICE + stalled) * own.uncached + ahead;
             let late_ms = -times.slack_ms(call, row, own.uncached);
             let too_late = if late_ms > 0.0 {
                 TOO_LATE * (1.0 + late_ms)

@@ -109,11 +109,19 @@ impl Queue {
             return None;
         }
         let slow = request.answers.filter(|row| self.is_slow(row));
-        if slow.is_none() && self.times.is_free(&request.row) {
+        if slow.is_none() && (self.times.is_free(&request.row) || self.shares_step(request)) {
             return None;
         }
         self.refuse(request, slow.is_some())
             .or_else(|| self.hold(request, slow, host))
+    }
+
+    /// Returns true if the pool holds no other request, and the prompt shares a step with one that runs there.
+    fn shares_step(&self, request: &PlacedRequest<'_>) -> bool {
+        let PlacedRequest {
+            call, row, uncached, ..
+        } = request;
+        call.number(self.queued).known_or(0.0) == 0.0 && self.times.prompts.shares_step(row, *uncached)
     }
 
     /// Refuses a request that would miss its target. A guess refuses nothing.

@@ -2,6 +2,8 @@
 
 use conductor_policy_sdk::{Call, Column, OptionalNumber, Plan, RequestNumber, Row};
 
+use crate::prompts::QueuedPrompts;
+
 /// Time of a prompt token on a worker of weight 1 while the router has not measured it, in milliseconds.
 const USUAL_TOKEN_MS: f64 = 0.1;
 /// Least and greatest time of a dispatch, in milliseconds.
@@ -20,7 +22,7 @@ pub(crate) struct TimeColumns {
     /// Target of the request's route or pool.
     route_target_ms: RequestNumber,
     weight: Column,
-    queued: Column,
+    pub(crate) prompts: QueuedPrompts,
     token_ms: Column,
     prefill_ms: Column,
     request_ms: Column,
@@ -36,7 +38,7 @@ impl TimeColumns {
             waited_ms: plan.request("request.waited-ms"),
             route_target_ms: plan.request("request.ttft-target-ms"),
             weight: plan.column("worker.weight"),
-            queued: plan.column("load.prefill-tokens"),
+            prompts: QueuedPrompts::new(plan),
             token_ms: plan.column("cost.token-ms"),
             prefill_ms: plan.column("cost.prefill-ms"),
             request_ms: plan.column("cost.request-ms"),
@@ -47,10 +49,12 @@ impl TimeColumns {
     }
 
     /// Returns the slack of a request: its target less the time that it has waited, the prompts that are queued there
-    /// and its own.
+    /// and its own. The prompt that runs beside answers is left out: it may be almost computed, and a request that left
+    /// its worker for that would compute its cached prefix again.
     pub(crate) fn slack_ms(&self, call: &Call<'_>, row: &Row<'_>, uncached: f64) -> f64 {
         let waited_ms = call.number(self.waited_ms).known_or(0.0);
-        self.target_ms(call) - waited_ms - self.queued_ms(row) - self.prefill_ms(row, uncached)
+        let ahead = self.prompts.tokens(row) - self.prompts.running(row);
+        self.target_ms(call) - waited_ms - ahead * self.token_ms(row) - self.prefill_ms(row, uncached)
     }
 
     /// Returns the target of a request's first token.
@@ -110,6 +114,6 @@ impl TimeColumns {
     }
 
     fn queued_ms(&self, row: &Row<'_>) -> f64 {
-        row.get(self.queued) * self.token_ms(row)
+        self.prompts.tokens(row) * self.token_ms(row)
     }
 }

@@ -67,6 +67,62 @@ fn a_worker_that_writes_answers_has_prompts_queued_for_its_next_steps() {
     assert_eq!(fleet.route(&policy), None, "its steps are shorter");
 }
 
+/// Gives a worker measured times: tokens of 0.1 ms, and answers whose tokens come so many milliseconds apart.
+fn writes(fleet: &mut Scenario, name: &str, between_ms: f64) {
+    fleet
+        .set(name, "cost.token-ms", 0.1)
+        .set(name, "tbt.ewma-ms", between_ms);
+}
+
+#[test]
+fn a_short_prompt_shares_the_last_step_of_a_long_one() {
+    let policy = policy("{}");
+    let sent = |prompt: f64, running: f64, between_ms: f64, others: f64| {
+        let mut fleet = fleet(["a"], prompt);
+        busy(&mut fleet, "a", running);
+        writes(&mut fleet, "a", between_ms);
+        fleet.request("pool.queued", others);
+        fleet.route(&policy) == Some("a")
+    };
+    assert!(sent(8_000.0, 17_000.0, 20.0, 0.0));
+    assert!(!sent(9_000.0, 17_000.0, 20.0, 0.0), "a step is too short for it");
+    assert!(!sent(8_000.0, 16_000.0, 20.0, 0.0), "the running prompt is short");
+    assert!(!sent(8_000.0, 17_000.0, 20.0, 1.0), "others are held");
+    // A mean of 0 is kept as the least positive number.
+    assert!(!sent(8_000.0, 17_000.0, f64::MIN_POSITIVE, 0.0), "no answers");
+}
+
+#[test]
+fn a_prompt_that_runs_beside_answers_makes_no_request_late() {
+    let policy = policy(r#"{"first-token-within-s": 10}"#);
+    let mut fleet = fleet(["a", "b"], 60_000.0);
+    fleet.holds("a", 50_000.0);
+    // With the 9.5 s of the running prompt and its own second the request would be late on `a`.
+    busy(&mut fleet, "a", 95_000.0);
+    busy(&mut fleet, "b", 5_000.0);
+    writes(&mut fleet, "a", 0.0);
+    fleet.set("a", "cost.prefill-ms", 1_000.0);
+    fleet.decide(&policy);
+    assert_eq!(fleet.waits_for(), Some(("b", 60_000)));
+    writes(&mut fleet, "a", 20.0);
+    fleet.decide(&policy);
+    assert_eq!(fleet.waits_for(), Some(("a", 10_000)));
+}
+
+#[test]
+fn a_part_of_a_running_prompt_is_taken_as_computed_beside_answers() {
+    let policy = policy("{}");
+    let mut fleet = fleet(["a", "b"], 1_000.0);
+    busy(&mut fleet, "a", 12_000.0);
+    busy(&mut fleet, "b", 9_000.0);
+    fleet.decide(&policy);
+    assert_eq!(fleet.waits_for(), Some(("b", 1_000)));
+    // 8,400 of the 12,000 tokens are left.
+    writes(&mut fleet, "a", 20.0);
+    fleet.decide(&policy);
+    assert_eq!(fleet.waits_for(), Some(("a", 1_000)));
+}
+
 #[test]
 fn a_request_waits_in_the_router_for_the_worker_that_is_best_for_it() {
     let mut fleet = fleet(["a", "b"], 50_000.0);

@@ -60,6 +60,7 @@ const COLUMNS: &[&str] = &[
     "load.requests",
     "load.decoding",
     "load.prefill-tokens",
+    "tbt.ewma-ms",
     "prefix.any-tokens",
     "cost.token-ms",
     "cost.prefill-ms",

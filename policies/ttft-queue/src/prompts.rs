@@ -1,0 +1,63 @@
+//! Prompts queued at a worker, and the one that runs beside its answers.
+
+use conductor_policy_sdk::{Column, Plan, Row};
+
+/// Least mean time between tokens of a worker that writes answers, in milliseconds. A worker that sends each answer in
+/// one piece has a mean that is positive and almost 0.
+const WRITES_MS: f64 = 0.5;
+/// Share of a running prompt that is taken as computed. Its progress is not known.
+const COMPUTED_SHARE: f64 = 0.3;
+/// Greatest number of tokens of a short prompt: those that an engine computes in one step.
+const SHORT_TOKENS: f64 = 8_192.0;
+/// Least number of tokens of a long prompt: two such steps.
+const LONG_TOKENS: f64 = 2.0 * SHORT_TOKENS;
+
+/// Columns of the prompts without a first token.
+#[derive(Debug)]
+pub(crate) struct QueuedPrompts {
+    tokens: Column,
+    requests: Column,
+    decoding: Column,
+    between_tokens_ms: Column,
+}
+
+impl QueuedPrompts {
+    pub(crate) fn new(plan: &mut Plan) -> Self {
+        Self {
+            tokens: plan.column("load.prefill-tokens"),
+            requests: plan.column("load.requests"),
+            decoding: plan.column("load.decoding"),
+            between_tokens_ms: plan.column("tbt.ewma-ms"),
+        }
+    }
+
+    /// Returns the tokens of all of them.
+    pub(crate) fn tokens(&self, row: &Row<'_>) -> f64 {
+        row.get(self.tokens)
+    }
+
+    /// Returns the tokens of the running prompt, taken as the mean of all; 0 on a worker that has written no answers.
+    pub(crate) fn running(&self, row: &Row<'_>) -> f64 {
+        let prompts = self.prompts(row);
+        match row.get(self.between_tokens_ms) > WRITES_MS && prompts > 0.0 {
+            true => self.tokens(row) / prompts,
+            false => 0.0,
+        }
+    }
+
+    /// Returns the tokens of the running prompt that are taken as computed.
+    pub(crate) fn computed(&self, row: &Row<'_>) -> f64 {
+        COMPUTED_SHARE * self.running(row)
+    }
+
+    /// Returns true if the prompt is short and only a long one runs there: it shares the last step of the long one, which
+    /// otherwise has room left. A step of its own would stall the answer of the long one.
+    pub(crate) fn shares_step(&self, row: &Row<'_>, uncached: f64) -> bool {
+        uncached < SHORT_TOKENS && self.prompts(row) <= 1.0 && self.running(row) > LONG_TOKENS
+    }
+
+    /// Returns their number.
+    fn prompts(&self, row: &Row<'_>) -> f64 {
+        row.get(self.requests) - row.get(self.decoding)
+    }
+}
