@@ -90,7 +90,7 @@ fn component(module: &str) -> Vec<u8> {
     let mut bytes = wat::parse_str(module).expect("the module is valid");
     embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8)
         .expect("the world can be embedded");
-    let mut encoder = ComponentEncoder::default();
-    let encoder = encoder.module(&bytes).expect("the module fits the world");
+    let encoder = ComponentEncoder::default();
+    let mut encoder = encoder.module(&bytes).expect("the module fits the world");
     encoder.encode().expect("the component can be written")
 }

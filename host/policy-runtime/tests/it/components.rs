@@ -57,7 +57,7 @@ fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
     let world = resolve.select_world(&[package], Some(world)).unwrap();
     let mut bytes = wat::parse_str(module).unwrap();
     embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8).unwrap();
-    let mut encoder = ComponentEncoder::default();
+    let encoder = ComponentEncoder::default();
     encoder.module(&bytes).unwrap().encode().unwrap()
 }
 
