@@ -15,7 +15,6 @@ use tracing::{debug, warn};
 use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody};
 
 use crate::base::idle_timeout::IdleTimeoutLimits;
-use crate::base::in_place;
 use crate::base::label::FailureKind;
 use crate::base::request_id::RequestId;
 use crate::base::timeouts::RequestLimits;
@@ -211,7 +210,7 @@ pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Resul
             attempt.span.connected(response.body().connected_at());
             attempt.answered(&request.pool().workers, response.status(), response.headers());
             // On the heap: it is moved up through all callers.
-            Ok(in_place::boxed(|| Answer {
+            Ok(Box::new(Answer {
                 report: DecisionReport::of(request, spec.choice),
                 response,
                 attempt,

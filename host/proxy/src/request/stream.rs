@@ -21,7 +21,6 @@ use crate::base::headers::{
     strip_hop_by_hop,
 };
 use crate::base::idle_timeout::{ExpiredTimeout, IdleTimeout};
-use crate::base::in_place;
 use crate::base::label::Outcome;
 use crate::base::readiness::Readiness;
 use crate::dispatch::attempt::{Answer, DecisionReport};
@@ -83,13 +82,18 @@ pub(crate) fn response(placed: PlacedAnswer, parts: RelayParts) -> Response<Body
             head.headers.remove(CONTENT_LENGTH);
         }
     }
-    let mut relay = in_place::boxed(|| Relay {
-        upstream: Some(upstream),
-        handle,
-        timeout,
-        readiness: parts.readiness,
-        prefill,
-    });
+    // Written where it lies. A closure would copy its parts once more.
+    let room = Box::<Relay>::new_uninit();
+    let mut relay = Box::write(
+        room,
+        Relay {
+            upstream: Some(upstream),
+            handle,
+            timeout,
+            readiness: parts.readiness,
+            prefill,
+        },
+    );
     relay.finish_if_read();
     Response::from_parts(head, Body::Relay(relay))
 }
