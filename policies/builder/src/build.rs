@@ -41,27 +41,14 @@ pub(crate) fn build(
     found: &FoundToolchain,
     policies: &[String],
 ) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let target_dir = root.join("target/policies");
     let packages: Vec<String> = policies
         .iter()
         .map(|policy| package(root, policy))
         .collect::<Result<_, _>>()?;
-    remove_artefacts(root, found, &target_dir, &packages)?;
-    let mut command = cargo(root, found);
-    command
-        .args([
-            "build",
-            "--locked",
-            "--quiet",
-            "--profile",
-            PROFILE,
-            "--target",
-            TARGET,
-        ])
-        .arg("--target-dir")
-        .arg(&target_dir)
-        .args(packages.iter().flat_map(|package| ["--package", package]))
-        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(root)?.join("\u{1f}"));
+    let mut clean = cargo_for("clean", root, found, &packages);
+    run(clean.args(["--package", SDK]))?;
+    let mut command = cargo_for("build", root, found, &packages);
+    command.env("CARGO_ENCODED_RUSTFLAGS", rust_flags(root)?.join("\u{1f}"));
     if let Some(linker) = found.linker {
         command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
     }
@@ -72,7 +59,7 @@ pub(crate) fn build(
     }
     run(&mut command)?;
 
-    let modules = target_dir.join(TARGET).join(PROFILE);
+    let modules = target_dir(root).join(TARGET).join(PROFILE);
     let component = |(policy, package): (&String, &String)| {
         let path = modules.join(package.replace('-', "_")).with_extension("wasm");
         let module = std::fs::read(&path).with_context(|| format!("failed to read `{}`", path.display()))?;
@@ -82,17 +69,16 @@ pub(crate) fn build(
     policies.iter().zip(&packages).map(component).collect()
 }
 
-/// Removes the artefacts of the policies and of the SDK.
-fn remove_artefacts(
-    root: &Path,
-    found: &FoundToolchain,
-    target_dir: &Path,
-    packages: &[String],
-) -> anyhow::Result<()> {
+fn target_dir(root: &Path) -> PathBuf {
+    root.join("target/policies")
+}
+
+/// Creates a cargo command for the packages, with the profile and the target of policies.
+fn cargo_for(verb: &str, root: &Path, found: &FoundToolchain, packages: &[String]) -> Command {
     let mut command = cargo(root, found);
     command
         .args([
-            "clean",
+            verb,
             "--locked",
             "--quiet",
             "--profile",
@@ -101,10 +87,9 @@ fn remove_artefacts(
             TARGET,
         ])
         .arg("--target-dir")
-        .arg(target_dir)
-        .args(["--package", SDK])
+        .arg(target_dir(root))
         .args(packages.iter().flat_map(|package| ["--package", package]));
-    run(&mut command)
+    command
 }
 
 /// Creates a cargo command without the caller's build settings.
