@@ -82,12 +82,11 @@ impl PlacementSession {
     /// Admits the request and decides where it is sent. A request that its policy holds waits.
     pub(crate) async fn next(&mut self, dispatcher: &Dispatcher) -> Result<WorkerPlacement, Refusal> {
         let request = Arc::clone(&self.request);
-        let started = std::time::Instant::now();
         // Time from which the request can be decided.
-        let mut ready = started;
+        let mut ready = std::time::Instant::now();
         if self.attempt == 0 {
             let entered = self.admission.enter(&request.admission()).await;
-            ready = self.waited(started);
+            ready = self.waited(ready);
             entered?;
         }
         loop {
@@ -134,7 +133,7 @@ impl PlacementSession {
         ended
     }
 
-    /// Decides about the request. `started`: the time from which that counts.
+    /// Decides about the request. `started` is the beginning of the stage.
     fn decide(
         &self,
         dispatcher: &Dispatcher,

@@ -27,8 +27,7 @@ impl RequestWatch {
         }
     }
 
-    /// Records the time since `started` as a part of a stage.
-    /// Returns its end.
+    /// Records the time since `started` as a part of a stage. Returns the end of that time.
     pub(crate) fn took(&self, stage: RequestStage, started: Instant) -> Instant {
         let ended = Instant::now();
         let time = ended.saturating_duration_since(started);
