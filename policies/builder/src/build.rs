@@ -16,16 +16,21 @@ pub(crate) const LINK_FLAGS: [&str; 1] = ["-Clink-arg=-zstack-size=65536"];
 /// Profile for policies in the workspace's `Cargo.toml`.
 const PROFILE: &str = "policy";
 
-/// Environment variables that would change the built bytes.
+/// Environment variables that would change the built bytes and do not start with one of `SETTING_PREFIXES`.
 const FOREIGN_VARIABLES: [&str; 6] = [
-    "CARGO_ENCODED_RUSTFLAGS",
     "LD_LIBRARY_PATH",
+    "RUSTC_BOOTSTRAP",
     "RUSTC_WORKSPACE_WRAPPER",
     "RUSTC_WRAPPER",
     "RUSTDOCFLAGS",
     "RUSTFLAGS",
 ];
-const FOREIGN_PREFIXES: [&str; 3] = ["CARGO_BUILD_", "CARGO_PROFILE_", "CARGO_TARGET_"];
+
+/// Prefixes of cargo's settings. Any of them may change the built bytes (profile, flags, features of dependencies).
+const SETTING_PREFIXES: [&str; 2] = ["CARGO_", "__CARGO_"];
+
+/// Settings of cargo that decide where sources come from, not what is built of them.
+const SOURCE_PREFIXES: [&str; 4] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR"];
 
 /// Compiles the policies and converts them to components, by name.
 ///
@@ -96,14 +101,19 @@ fn cargo_for(verb: &str, root: &Path, found: &FoundToolchain, packages: &[String
 fn cargo(root: &Path, found: &FoundToolchain) -> Command {
     let mut command = Command::new(&found.cargo);
     for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        let foreign = FOREIGN_VARIABLES.contains(&&*name);
-        if foreign || FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        if changes_bytes(&name.to_string_lossy()) {
             command.env_remove(name);
         }
     }
     command.current_dir(root).env("RUSTC", &found.rustc);
     command
+}
+
+/// Whether an environment variable of this name may change the built bytes.
+fn changes_bytes(name: &str) -> bool {
+    let starts_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let setting = starts_with(&SETTING_PREFIXES) && !starts_with(&SOURCE_PREFIXES);
+    setting || FOREIGN_VARIABLES.contains(&name)
 }
 
 /// Returns the compiler's flags. Panic messages contain source paths, so this machine's folders are replaced
@@ -144,4 +154,31 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("`{program} {}` failed with {status}", arguments.join(" "));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changes_bytes;
+
+    #[test]
+    fn the_callers_build_settings_do_not_reach_the_compiler() {
+        for name in [
+            "CARGO_PROFILE_RELEASE_LTO",
+            "CARGO_RESOLVER_FEATURE_UNIFICATION",
+            "CARGO_UNSTABLE_FEATURE_UNIFICATION",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "RUSTFLAGS",
+            "__CARGO_TEST_CHANNEL_OVERRIDE_DO_NOT_USE_THIS",
+        ] {
+            assert!(changes_bytes(name), "{name}");
+        }
+        for name in [
+            "CARGO_HOME",
+            "CARGO_HTTP_PROXY",
+            "CARGO_REGISTRIES_MIRROR_INDEX",
+            "PATH",
+        ] {
+            assert!(!changes_bytes(name), "{name}");
+        }
+    }
 }
