@@ -19,6 +19,6 @@ pub mod interrupt;
 pub mod loopback;
 mod open_files;
 pub mod proxy_cpu;
-mod readiness;
+pub mod readiness;
 pub mod soak;
 pub mod statistics;

@@ -13,6 +13,7 @@ use load::backends::kv::Publishers;
 use load::generate::{self, Plan, PromptForm, StreamOf};
 use load::interrupt::Interrupt;
 use load::loopback::Loopback;
+use load::readiness::Waiting;
 use load::soak::{self, chaos, churn};
 use load::{figures, proxy_cpu};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -59,6 +60,9 @@ struct BackendsArgs {
     /// Microseconds between two tokens of a stream.
     #[arg(long, value_name = "US", default_value_t = 0)]
     spacing_us: u64,
+    /// Poll instead of sleeping: a writer pays for no wake-up.
+    #[arg(long)]
+    poll: bool,
     /// Publish KV events too; the addresses follow the URLs, in their order.
     #[arg(long)]
     kv_events: bool,
@@ -99,6 +103,9 @@ struct GenerateArgs {
     /// Seconds after which a request counts as failed.
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     patience_s: f64,
+    /// Poll instead of sleeping: the target pays for no wake-up.
+    #[arg(long)]
+    poll: bool,
     /// Pin to this core.
     #[arg(long)]
     core: Option<usize>,
@@ -141,7 +148,12 @@ fn serve_backends(args: &BackendsArgs) -> Result<()> {
     }
     let interrupt = Interrupt::listen()?;
     args.core.map_or(Ok(()), affinity::pin_to)?;
-    let mut backends = Backends::bind(args.count, args.base_port, Duration::from_micros(args.spacing_us))?;
+    let mut backends = Backends::bind(
+        args.count,
+        args.base_port,
+        Duration::from_micros(args.spacing_us),
+        Waiting::poll_if(args.poll),
+    )?;
     for address in backends.addresses() {
         println!("http://{address}");
     }
@@ -173,6 +185,7 @@ fn send_load(args: &GenerateArgs) -> Result<()> {
         warm_up: seconds(args.warm_up_s)?,
         window: seconds(args.window_s)?,
         patience: seconds(args.patience_s)?,
+        waiting: Waiting::poll_if(args.poll),
     };
     args.core.map_or(Ok(()), affinity::pin_to)?;
     let interrupt = Interrupt::listen()?;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
+use rustix::thread::sched_yield;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -12,11 +13,34 @@ use rustix::time::{
 /// The key that no watched socket may have: it belongs to the timer.
 const TIMER: u64 = u64::MAX;
 
+const NO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
 /// Most events per wait; further ones come with the next.
 const BATCH: usize = 256;
 
+/// Behaviour of a thread while no socket is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// It sleeps. The write that makes a socket ready also wakes the thread, at the writer's expense.
+    Sleep,
+    /// It polls, and lets other threads of its core run in between. A writer never wakes it.
+    Poll,
+}
+
+impl Waiting {
+    /// Returns `Poll` if `polls`.
+    #[must_use]
+    pub fn poll_if(polls: bool) -> Self {
+        if polls { Self::Poll } else { Self::Sleep }
+    }
+}
+
 /// A set of watched sockets.
 pub(crate) struct Readiness {
+    waiting: Waiting,
     epoll: OwnedFd,
     timer: OwnedFd,
     armed: Option<Instant>,
@@ -25,7 +49,7 @@ pub(crate) struct Readiness {
 
 impl Readiness {
     /// Returns an empty set.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(waiting: Waiting) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // A timer of its own because epoll's time-outs are rounded up to milliseconds.
         let timer = timerfd_create(
@@ -39,6 +63,7 @@ impl Readiness {
             epoll::EventFlags::IN,
         )?;
         Ok(Self {
+            waiting,
             epoll,
             timer,
             armed: None,
@@ -74,18 +99,10 @@ impl Readiness {
     /// Waits until a socket is ready or `until` has come, and puts the keys of the ready ones into `ready`.
     pub(crate) fn wait(&mut self, until: Option<Instant>, ready: &mut Vec<u64>) -> io::Result<()> {
         ready.clear();
-        if until.is_some() && until != self.armed {
-            self.arm(until)?;
-        }
         self.events.clear();
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut self.events),
-            None,
-        ) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(()),
-            Err(error) => return Err(error.into()),
+        match self.waiting {
+            Waiting::Sleep => self.sleep(until)?,
+            Waiting::Poll => self.poll(until)?,
         }
         let mut rang = false;
         for event in &self.events {
@@ -102,6 +119,35 @@ impl Readiness {
         Ok(())
     }
 
+    fn sleep(&mut self, until: Option<Instant>) -> io::Result<()> {
+        if until.is_some() && until != self.armed {
+            self.arm(until)?;
+        }
+        self.collect(None)
+    }
+
+    fn poll(&mut self, until: Option<Instant>) -> io::Result<()> {
+        loop {
+            self.collect(Some(&NO_TIME))?;
+            if !self.events.is_empty() || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
+            }
+            sched_yield();
+        }
+    }
+
+    /// Takes the events that are there, after at most `timeout`.
+    fn collect(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.events),
+            timeout,
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn arm(&mut self, at: Option<Instant>) -> io::Result<()> {
         // A zero would switch the timer off instead of letting it ring at once.
         let wait = at.map(|at| {
@@ -110,10 +156,7 @@ impl Readiness {
         });
         let value = Timespec::try_from(wait.unwrap_or_default()).map_err(io::Error::other)?;
         let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
+            it_interval: NO_TIME,
             it_value: value,
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
@@ -128,19 +171,36 @@ mod tests {
 
     #[test]
     fn wakes_at_the_time_requested_although_no_socket_is_ready() {
-        let mut readiness = Readiness::new().unwrap();
-        let mut ready = vec![7];
-        for _ in 0..3 {
-            let until = Instant::now() + Duration::from_micros(300);
-            readiness.wait(Some(until), &mut ready).unwrap();
-            assert!(Instant::now() >= until);
-            assert!(ready.is_empty());
+        for waiting in [Waiting::Sleep, Waiting::Poll] {
+            let mut readiness = Readiness::new(waiting).unwrap();
+            let mut ready = vec![7];
+            for _ in 0..3 {
+                let until = Instant::now() + Duration::from_micros(300);
+                readiness.wait(Some(until), &mut ready).unwrap();
+                assert!(Instant::now() >= until);
+                assert!(ready.is_empty());
+            }
         }
     }
 
     #[test]
     fn a_time_that_has_passed_does_not_block() {
-        let mut readiness = Readiness::new().unwrap();
-        readiness.wait(Some(Instant::now()), &mut Vec::new()).unwrap();
+        for waiting in [Waiting::Sleep, Waiting::Poll] {
+            let mut readiness = Readiness::new(waiting).unwrap();
+            readiness.wait(Some(Instant::now()), &mut Vec::new()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_ready_socket_ends_the_wait() {
+        for waiting in [Waiting::Sleep, Waiting::Poll] {
+            let mut readiness = Readiness::new(waiting).unwrap();
+            let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+            readiness.watch(&reader, 5).unwrap();
+            rustix::io::write(&writer, b"x").unwrap();
+            let mut ready = Vec::new();
+            readiness.wait(None, &mut ready).unwrap();
+            assert_eq!(ready, [5]);
+        }
     }
 }

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use load::backends::Backends;
 use load::generate::{self, Edge, Plan, PromptForm, Report, StreamOf};
 use load::loopback::Loopback;
+use load::readiness::Waiting;
 use serde_json::Value;
 
 /// Runs `test` against backends whose streams have this spacing.
 fn with_backends(spacing: Duration, test: impl FnOnce(&[SocketAddr]) + Send) {
-    let mut backends = Backends::bind(2, 0, spacing).unwrap();
+    let mut backends = Backends::bind(2, 0, spacing, Waiting::Sleep).unwrap();
     let addresses = backends.addresses().to_vec();
     thread::scope(|scope| {
         let test = scope.spawn(|| test(&addresses));
@@ -160,6 +161,7 @@ fn plan(target: SocketAddr) -> Plan {
         warm_up: Duration::from_millis(30),
         window: Duration::from_millis(200),
         patience: Duration::from_secs(5),
+        waiting: Waiting::Sleep,
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::readiness::Readiness;
+use crate::readiness::{Readiness, Waiting};
 use connection::{Connection, Next};
 use reply::Replies;
 
@@ -51,11 +51,12 @@ struct Slot {
 impl Backends {
     /// Listens on `count` ports of 127.0.0.1: from `base_port` upwards, or where that is 0 on any that are free.
     /// Streams write one token per `spacing`, the first at once; zero means without pause.
+    /// `waiting` is the behaviour while no request is there.
     ///
     /// # Errors
     /// Where a port is taken or the process has no more file descriptors.
-    pub fn bind(count: u16, base_port: u16, spacing: Duration) -> Result<Self> {
-        let readiness = Readiness::new().context("failed to create an epoll set")?;
+    pub fn bind(count: u16, base_port: u16, spacing: Duration, waiting: Waiting) -> Result<Self> {
+        let readiness = Readiness::new(waiting).context("failed to create an epoll set")?;
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for index in 0..count {

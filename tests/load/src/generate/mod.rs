@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::loopback::Loopback;
-use crate::readiness::Readiness;
+use crate::readiness::{Readiness, Waiting};
 use client::{Client, Outcome};
 use prompts::Prompts;
 pub use prompts::{PromptForm, StreamOf};
@@ -46,6 +46,8 @@ pub struct Plan {
     pub window: Duration,
     /// After so long a request counts as failed and its connection is replaced.
     pub patience: Duration,
+    /// Behaviour while no answer is there.
+    pub waiting: Waiting,
 }
 
 /// A moment of a run that its caller may want to read clocks at.
@@ -105,7 +107,7 @@ impl<'a> Run<'a> {
         let started = Instant::now();
         Ok(Self {
             plan,
-            readiness: Readiness::new().context("failed to create an epoll set")?,
+            readiness: Readiness::new(plan.waiting).context("failed to create an epoll set")?,
             prompts: Prompts::new(plan.prompt, plan.body_bytes, plan.stream),
             clients: (0..plan.connections)
                 .map(|key| Client::new(key, plan.target))

@@ -17,6 +17,7 @@ use crate::affinity;
 use crate::backends::kv::Publishers;
 use crate::generate::{self, Edge, Plan, Report};
 use crate::interrupt::Interrupt;
+use crate::readiness::Waiting;
 use bench_vocabulary as vocabulary;
 
 /// The pause between two tokens of the streams, in microseconds: a quick model's pace.
@@ -57,6 +58,17 @@ pub struct Setting {
     /// The core of the system under test.
     #[arg(long, default_value_t = 1)]
     pub(crate) router_core: usize,
+    /// Let the generator and the backends sleep while nothing is there. They poll otherwise: each wake-up of a
+    /// sleeping core is charged to the system, and the slower the system, the more of them.
+    #[arg(long)]
+    pub(crate) sleep: bool,
+}
+
+impl Setting {
+    /// Returns the behaviour of the generator and the backends while nothing is there.
+    pub(crate) fn waiting(&self) -> Waiting {
+        Waiting::poll_if(!self.sleep)
+    }
 }
 
 /// A system with so many backends.
@@ -167,6 +179,9 @@ impl<'a> Bench<'a> {
             &count.to_string(),
         ]);
         command.args(["--spacing-us", &TOKEN_SPACING_US.to_string()]);
+        if setting.waiting() == Waiting::Poll {
+            command.arg("--poll");
+        }
         let log = folder.join("backends.log");
         let mut backends = Running::start(setting.load_core, "backends", &mut command, log, true)?;
         let lines = backends.printed_lines(2 * usize::from(count))?;

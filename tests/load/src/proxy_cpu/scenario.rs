@@ -117,6 +117,7 @@ impl Scenario {
             } else {
                 PATIENCE
             },
+            waiting: setting.waiting(),
         })
     }
 }
