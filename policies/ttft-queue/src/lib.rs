@@ -1,16 +1,17 @@
 //! Policy: the worker or pair with the least priced time to first token, and one queue in the router, shortest first.
 //!
-//! `own(w) = (Q - p + H + (x + u) * (1 + k + held) + (1 + stall * decoding) * u + d * decoding) / speed`.
+//! `own(w) = (Q - p + H + (x + u) * (1 + k + held) + (1 + stall * (decoding + 2 * recent)) * u + d * decoding) / speed`.
 //!
 //! `u` are the tokens that the worker has to compute: those that it neither holds nor fetches. Q is its queued work,
 //! `p` the part of its running prompt that is taken as computed, H the work held for it ahead of this request, `k` and
 //! `held` the requests that wait there and for it. A computed token also evicts another, and stalls each request that
-//! is being answered. A worker on which the request would miss its target counts only if there is no other. README.md
+//! is being answered, the `recent` ones most. A worker on which the request would miss its target counts only if there is no other. README.md
 //! explains each rule.
 
 mod cached;
 mod prompts;
 mod queue;
+mod recent;
 mod times;
 
 use std::cell::LazyCell;
@@ -21,9 +22,12 @@ use conductor_policy_sdk::{
 
 use cached::CachedColumns;
 use queue::{HeldWork, PlacedRequest, Queue};
+use recent::RecentPrompts;
 
 /// Cost of a computed token for later requests, whose blocks it evicts, as a share of its computing time.
 const REUSE_PRICE: f64 = 1.0;
+/// Answers for which a prompt counts that was sent there just now: its own answer is or will be young.
+const RECENT_ANSWERS: f64 = 2.0;
 /// Cost of a worker on which the request would miss its target: more than any other cost.
 const TOO_LATE: f64 = 1e12;
 
@@ -66,9 +70,11 @@ impl Policy for TtftQueue {
         let uncached = |row: &_| quote.uncached(cached.get(row));
         let held = HeldWork::before(&self.queue, call, host, uncached);
         let times = &self.queue.times;
+        let recent = self.recent(call, host);
         let own = |row: &_| {
             let own = costs.own_with(row, cached.get(row), held.requests(row));
-            let stalled = self.stall_price * quote.decoding(row);
+            let answers = quote.decoding(row) + RECENT_ANSWERS * recent.get(row);
+            let stalled = self.stall_price * answers;
             let ahead = held.work(row) - times.prompts.computed(row);
             let besides = (REUSE_PRICE + stalled) * own.uncached + ahead;
             let late_ms = -times.slack_ms(call, row, own.uncached);
@@ -94,8 +100,24 @@ impl Policy for TtftQueue {
             held: held.work(&row),
             answers: placed.answers().and_then(|row| call.rows().nth(row)),
         };
-        let instead = self.queue.instead(&request, host);
-        instead.unwrap_or_else(|| placed.verdict())
+        self.queue.instead(&request, host).unwrap_or_else(|| {
+            if self.stall_price > 0.0 && times.prompts.writes(&row) {
+                recent.add(&row, host);
+            }
+            placed.verdict()
+        })
+    }
+}
+
+impl TtftQueue {
+    /// Returns the recent prompts of the workers. Without a price of stalls or workers that write answers there are none.
+    fn recent(&self, call: &Call<'_>, host: &impl Host) -> RecentPrompts {
+        let writes = || call.rows().any(|row| self.queue.times.prompts.writes(&row));
+        if self.stall_price > 0.0 && writes() {
+            RecentPrompts::read(host)
+        } else {
+            RecentPrompts::none()
+        }
     }
 }
 

@@ -39,10 +39,15 @@ impl QueuedPrompts {
     /// Returns the tokens of the running prompt, taken as the mean of all; 0 on a worker that has written no answers.
     pub(crate) fn running(&self, row: &Row<'_>) -> f64 {
         let prompts = self.prompts(row);
-        match row.get(self.between_tokens_ms) > WRITES_MS && prompts > 0.0 {
+        match self.writes(row) && prompts > 0.0 {
             true => self.tokens(row) / prompts,
             false => 0.0,
         }
+    }
+
+    /// Returns true if the worker writes answers.
+    pub(crate) fn writes(&self, row: &Row<'_>) -> bool {
+        row.get(self.between_tokens_ms) > WRITES_MS
     }
 
     /// Returns the tokens of the running prompt that are taken as computed.

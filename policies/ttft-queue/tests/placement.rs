@@ -110,6 +110,50 @@ fn a_prompt_that_runs_beside_answers_makes_no_request_late() {
 }
 
 #[test]
+fn a_worker_that_was_sent_a_prompt_lately_is_spared() {
+    let route = |params: &str, between_ms: f64, after_ms: u64| {
+        let policy = policy(params);
+        let mut fleet = fleet(["a", "b"], 4_000.0);
+        writes(&mut fleet, "a", between_ms);
+        writes(&mut fleet, "b", between_ms);
+        fleet.holds("a", 2_000.0).clock(1_000_000);
+        assert_eq!(fleet.route(&policy), Some("a"));
+        fleet.clock(1_000_000 + 1_000 * after_ms);
+        fleet.route(&policy).map(str::to_owned)
+    };
+    assert_eq!(route("{}", 20.0, 500).as_deref(), Some("b"));
+    assert_eq!(
+        route("{}", 20.0, 9_000).as_deref(),
+        Some("a"),
+        "its answer is older"
+    );
+    assert_eq!(
+        route("{}", 0.0, 500).as_deref(),
+        Some("a"),
+        "it writes no answers"
+    );
+    assert_eq!(route(r#"{"stall-price": 0}"#, 20.0, 500).as_deref(), Some("a"));
+}
+
+#[test]
+fn a_held_request_is_no_recent_prompt() {
+    let policy = policy("{}");
+    let mut fleet = fleet(["a", "b"], 4_000.0);
+    writes(&mut fleet, "a", 20.0);
+    writes(&mut fleet, "b", 20.0);
+    fleet.holds("a", 2_000.0);
+    busy(&mut fleet, "a", 3_000.0);
+    busy(&mut fleet, "b", 60_000.0);
+    for _ in 0..9 {
+        assert_eq!(fleet.route(&policy), None);
+        assert_eq!(fleet.waits_for(), Some(("a", 2_000)));
+    }
+    busy(&mut fleet, "a", 0.0);
+    busy(&mut fleet, "b", 0.0);
+    assert_eq!(fleet.route(&policy), Some("a"));
+}
+
+#[test]
 fn a_part_of_a_running_prompt_is_taken_as_computed_beside_answers() {
     let policy = policy("{}");
     let mut fleet = fleet(["a", "b"], 1_000.0);

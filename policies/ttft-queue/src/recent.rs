@@ -1,0 +1,131 @@
+//! Prompts sent lately to each worker that writes answers. Their answers are young: a stall is a large part of a short
+//! one's time, and the policy does not know which of them are short.
+//!
+//! The state of the router has one value with an entry for each worker: its id, the number of prompts, which halves every
+//! 1.4 s, and the time of that number. Two decisions at once may lose one of two prompts.
+
+use conductor_policy_sdk::{Host, Row, WorkerId};
+
+/// Key of the value in the router's state.
+const KEY: &str = "recent";
+/// Time in which the number of prompts halves, in milliseconds.
+const HALF_MS: u32 = 1_400;
+/// Age of a forgotten entry: less than a hundredth is left.
+const FORGOTTEN_MS: u32 = 7 * HALF_MS;
+/// Time by which another decision's clock may be ahead, in milliseconds.
+const AHEAD_MS: u32 = 1_000;
+/// Maximum number of workers, so that the value has at most 12 KiB of the 16 that the state allows.
+const MOST: usize = 1_024;
+/// Bytes of an entry: the worker's id, the prompts, the milliseconds of the clock.
+const BYTES: usize = 12;
+
+/// Recent prompts of each worker, by its id in ascending order, at the time of one decision.
+#[derive(Debug)]
+pub(crate) struct RecentPrompts {
+    now_ms: u32,
+    of: Vec<(WorkerId, f32)>,
+}
+
+impl RecentPrompts {
+    /// Returns no prompts, for pools without workers that write answers.
+    pub(crate) fn none() -> Self {
+        Self {
+            now_ms: 0,
+            of: Vec::new(),
+        }
+    }
+
+    /// Reads the prompts from the state.
+    pub(crate) fn read(host: &impl Host) -> Self {
+        let now_ms = (host.now_us() / 1_000) as u32;
+        let bytes = host.state(KEY).unwrap_or_default();
+        let (entries, _) = bytes.as_chunks::<BYTES>();
+        Self {
+            now_ms,
+            of: entries.iter().filter_map(|entry| left(entry, now_ms)).collect(),
+        }
+    }
+
+    /// Returns the recent prompts of the worker.
+    pub(crate) fn get(&self, row: &Row<'_>) -> f64 {
+        self.find(row.id()).map_or(0.0, |at| self.of[at].1.into())
+    }
+
+    /// Adds one for the worker, and writes the state.
+    pub(crate) fn add(mut self, row: &Row<'_>, host: &impl Host) {
+        match self.find(row.id()) {
+            Ok(at) => self.of[at].1 += 1.0,
+            // The fleet is too large: the new worker has no price.
+            Err(_) if self.of.len() >= MOST => {}
+            Err(at) => self.of.insert(at, (row.id(), 1.0)),
+        }
+        let mut bytes = Vec::with_capacity(self.of.len() * BYTES);
+        for (id, prompts) in &self.of {
+            bytes.extend_from_slice(&id.to_le_bytes());
+            bytes.extend_from_slice(&prompts.to_le_bytes());
+            bytes.extend_from_slice(&self.now_ms.to_le_bytes());
+        }
+        // Without a free key in the state no worker has recent prompts.
+        let _ = host.set_state(KEY, &bytes);
+    }
+
+    fn find(&self, id: WorkerId) -> Result<usize, usize> {
+        self.of.binary_search_by_key(&id, |(id, _)| *id)
+    }
+}
+
+/// Returns the worker of an entry and what is left of its prompts. None if it is forgotten, or of an earlier start of
+/// the router, whose clock was another one.
+fn left(entry: &[u8; BYTES], now_ms: u32) -> Option<(WorkerId, f32)> {
+    let ([id, prompts, at_ms], _) = entry.as_chunks::<4>() else {
+        return None;
+    };
+    let prompts = f32::from_le_bytes(*prompts);
+    let at_ms = u32::from_le_bytes(*at_ms);
+    let is_ahead = at_ms.wrapping_sub(now_ms) <= AHEAD_MS;
+    let age_ms = if is_ahead { 0 } else { now_ms.wrapping_sub(at_ms) };
+    (age_ms < FORGOTTEN_MS && prompts.is_finite())
+        .then(|| (u32::from_le_bytes(*id), prompts * share_left(age_ms)))
+}
+
+/// Returns the share that is left after this time: halves, with straight lines between them.
+fn share_left(age_ms: u32) -> f32 {
+    let halves = (1_u32 << (age_ms / HALF_MS)) as f32;
+    (1.0 - 0.5 * (age_ms % HALF_MS) as f32 / HALF_MS as f32) / halves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(prompts: f32, at_ms: u32) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..4].copy_from_slice(&7_u32.to_le_bytes());
+        bytes[4..8].copy_from_slice(&prompts.to_le_bytes());
+        bytes[8..].copy_from_slice(&at_ms.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn prompts_halve_in_a_fixed_time_and_are_forgotten() {
+        let left = |now_ms| left(&entry(2.0, 5_000), now_ms).map(|(_, prompts)| prompts);
+        assert_eq!(left(5_000), Some(2.0));
+        assert_eq!(left(5_700), Some(1.5));
+        assert_eq!(left(6_400), Some(1.0));
+        assert_eq!(left(7_800), Some(0.5));
+        assert_eq!(left(5_000 + FORGOTTEN_MS), None);
+    }
+
+    #[test]
+    fn entries_of_another_clock_are_forgotten() {
+        assert_eq!(
+            left(&entry(2.0, 5_000), 4_500),
+            Some((7, 2.0)),
+            "another decision"
+        );
+        assert_eq!(left(&entry(2.0, 5_000), 3_000), None, "an earlier start");
+        assert_eq!(left(&entry(f32::NAN, 5_000), 5_000), None);
+        let wrapped = entry(2.0, u32::MAX);
+        assert_eq!(left(&wrapped, HALF_MS - 1), Some((7, 1.0)), "the clock wraps");
+    }
+}
