@@ -109,7 +109,7 @@ fn cargo(root: &Path, found: &FoundToolchain) -> Command {
     command
 }
 
-/// Whether an environment variable of this name may change the built bytes.
+/// Returns true if an environment variable of this name may change the built bytes.
 fn changes_bytes(name: &str) -> bool {
     let starts_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     let setting = starts_with(&SETTING_PREFIXES) && !starts_with(&SOURCE_PREFIXES);
