@@ -73,7 +73,8 @@ impl Policy for TtftQueue {
         let recent = self.recent(call, host);
         let own = |row: &_| {
             let own = costs.own_with(row, cached.get(row), held.requests(row));
-            let answers = quote.decoding(row) + RECENT_ANSWERS * recent.get(row);
+            let young = recent.get(row).min(times.prompts.requests(row));
+            let answers = quote.decoding(row) + RECENT_ANSWERS * young;
             let stalled = self.stall_price * answers;
             let ahead = held.work(row) - times.prompts.computed(row);
             let besides = (REUSE_PRICE + stalled) * own.uncached + ahead;

@@ -45,6 +45,11 @@ impl QueuedPrompts {
         }
     }
 
+    /// Returns the requests in flight there.
+    pub(crate) fn requests(&self, row: &Row<'_>) -> f64 {
+        row.get(self.requests)
+    }
+
     /// Returns true if the worker writes answers.
     pub(crate) fn writes(&self, row: &Row<'_>) -> bool {
         row.get(self.between_tokens_ms) > WRITES_MS

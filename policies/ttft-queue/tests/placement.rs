@@ -111,28 +111,29 @@ fn a_prompt_that_runs_beside_answers_makes_no_request_late() {
 
 #[test]
 fn a_worker_that_was_sent_a_prompt_lately_is_spared() {
-    let route = |params: &str, between_ms: f64, after_ms: u64| {
+    let route = |params: &str, between_ms: f64, answers: f64, after_ms: u64| {
         let policy = policy(params);
         let mut fleet = fleet(["a", "b"], 4_000.0);
-        writes(&mut fleet, "a", between_ms);
-        writes(&mut fleet, "b", between_ms);
+        for name in ["a", "b"] {
+            writes(&mut fleet, name, between_ms);
+            fleet
+                .set(name, "load.requests", answers)
+                .set(name, "load.decoding", answers);
+        }
         fleet.holds("a", 2_000.0).clock(1_000_000);
         assert_eq!(fleet.route(&policy), Some("a"));
         fleet.clock(1_000_000 + 1_000 * after_ms);
         fleet.route(&policy).map(str::to_owned)
     };
-    assert_eq!(route("{}", 20.0, 500).as_deref(), Some("b"));
-    assert_eq!(
-        route("{}", 20.0, 9_000).as_deref(),
-        Some("a"),
-        "its answer is older"
-    );
-    assert_eq!(
-        route("{}", 0.0, 500).as_deref(),
-        Some("a"),
-        "it writes no answers"
-    );
-    assert_eq!(route(r#"{"stall-price": 0}"#, 20.0, 500).as_deref(), Some("a"));
+    assert_eq!(route("{}", 20.0, 1.0, 100).as_deref(), Some("b"));
+    let old = route("{}", 20.0, 1.0, 9_000);
+    assert_eq!(old.as_deref(), Some("a"), "its answer is older");
+    let over = route("{}", 20.0, 0.0, 100);
+    assert_eq!(over.as_deref(), Some("a"), "its answer is over");
+    let silent = route("{}", 0.0, 1.0, 100);
+    assert_eq!(silent.as_deref(), Some("a"), "it writes no answers");
+    let free = route(r#"{"stall-price": 0}"#, 20.0, 1.0, 100);
+    assert_eq!(free.as_deref(), Some("a"), "stalls have no price");
 }
 
 #[test]
