@@ -1,6 +1,7 @@
 //! `conductor demo --validate`: the simulator against the demo fleet. Each load is recorded, simulated from its log, and
 //! the times to first token are compared.
 
+use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use mock_engine::workload::{Driver, Workload};
-use mock_engine::{CostModel, MockConfig};
+use mock_engine::{CostModel, MockConfig, MockEngine};
 use tokio_util::sync::CancellationToken;
 
 use super::fleet::{fleet_of, recording_config};
@@ -25,6 +26,12 @@ const LOADS: [f64; 2] = [0.6, 0.9];
 const LARGEST_ERROR: f64 = 0.1;
 /// Time of the engines over which conversations begin.
 const RAMP: Duration = Duration::from_secs(36);
+/// Time of the engines from the last conversation's begin to its end.
+const LAST_CONVERSATION: Duration = Duration::from_secs(8);
+/// Interval of the lines of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(30);
+/// Grace beyond twice the expected time, after which a recording is given up.
+const GRACE: Duration = Duration::from_secs(60);
 /// Tokens of an engine's cache. Running requests and the cache share it, which the simulator does not model.
 const CACHE_TOKENS: u32 = 1 << 20;
 
@@ -72,6 +79,17 @@ fn workload(seed: u64, workers: u16, load: f64, cost: &CostModel) -> Workload {
         ramp: RAMP,
         ..Workload::default()
     }
+}
+
+/// Returns the time that a recording takes.
+fn expected_time(time_scale: f64) -> Duration {
+    let seconds = (RAMP + LAST_CONVERSATION).as_secs_f64() / time_scale;
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+/// Returns the time after which a recording is given up.
+fn longest_time(time_scale: f64) -> Duration {
+    expected_time(time_scale).saturating_mul(2).saturating_add(GRACE)
 }
 
 pub(super) async fn run(args: &DemoArgs, folder: &Path, level: LogLevel<'_>) -> Result<Exit> {
@@ -163,7 +181,19 @@ async fn record(args: &DemoArgs, load: f64, log: &Path) -> Result<()> {
     };
     let shutdown = CancellationToken::new();
     let router = app.spawn(shutdown.clone());
-    let summary = driver.run(&sessions).await?;
+    let requests = sessions.iter().map(|session| session.turns.len()).sum();
+    let longest = longest_time(args.time_scale);
+    let progress = RecordingProgress {
+        load,
+        requests,
+        expected: expected_time(args.time_scale),
+    };
+    let summary = tokio::select! {
+        summary = tokio::time::timeout(longest, driver.run(&sessions)) => {
+            summary.with_context(|| format!("play {requests} requests within {} s", longest.as_secs()))??
+        }
+        never = progress.follow(&engines) => match never? {},
+    };
     shutdown.cancel();
     router.await?;
     for engine in engines {
@@ -172,6 +202,36 @@ async fn record(args: &DemoArgs, load: f64, log: &Path) -> Result<()> {
     match summary.first_error {
         Some(error) => bail!("{} requests failed, the first with: {error}", summary.errors),
         None => Ok(()),
+    }
+}
+
+/// Progress of a recording, written to standard error beside the table.
+#[derive(Debug)]
+struct RecordingProgress {
+    load: f64,
+    requests: usize,
+    expected: Duration,
+}
+
+impl RecordingProgress {
+    /// Writes a line at once and then at an interval, until it is dropped.
+    async fn follow(&self, engines: &[MockEngine]) -> io::Result<Infallible> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let completed = engines.iter().map(|engine| engine.stats().completed).sum();
+            writeln!(io::stderr(), "{}", self.line(completed, begun.elapsed()))?;
+            tokio::time::sleep(PROGRESS_EVERY).await;
+        }
+    }
+
+    fn line(&self, completed: u64, elapsed: Duration) -> String {
+        format!(
+            "Recording {:.0} %: {completed} of {} requests, {} of about {} s",
+            100.0 * self.load,
+            self.requests,
+            elapsed.as_secs(),
+            self.expected.as_secs(),
+        )
     }
 }
 
@@ -193,6 +253,26 @@ mod tests {
             let workload = workload(1, workers, load, &cost);
             assert_eq!(workload.sessions * workload.turns, requests);
         }
+    }
+
+    #[test]
+    fn a_recording_has_an_expected_time_and_a_longest_one() {
+        assert_eq!(expected_time(0.2), Duration::from_secs(220));
+        assert_eq!(longest_time(0.2), Duration::from_secs(500));
+        assert_eq!(longest_time(1e-300), Duration::MAX);
+    }
+
+    #[test]
+    fn a_line_of_progress_has_the_requests_and_the_expected_time() {
+        let progress = RecordingProgress {
+            load: 0.9,
+            requests: 2_072,
+            expected: expected_time(0.2),
+        };
+        assert_eq!(
+            progress.line(300, Duration::from_millis(30_400)),
+            "Recording 90 %: 300 of 2072 requests, 30 of about 220 s"
+        );
     }
 
     #[test]
