@@ -24,9 +24,9 @@ const BATCH: usize = 256;
 /// Behaviour of a thread while no socket is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
-    /// It sleeps. The write that makes a socket ready also wakes the thread, at the writer's expense.
+    /// Sleep in the kernel. The write that makes a socket ready also wakes the thread, at the writer's expense.
     Sleep,
-    /// It polls, and lets other threads of its core run in between. A writer never wakes it.
+    /// Poll, with a yield to other threads of the core in between. A writer never wakes it.
     Poll,
 }
 
