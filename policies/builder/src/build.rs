@@ -29,7 +29,7 @@ const FOREIGN_VARIABLES: [&str; 6] = [
 /// Prefixes of cargo's settings. Any of them may change the built bytes (profile, flags, features of dependencies).
 const SETTING_PREFIXES: [&str; 2] = ["CARGO_", "__CARGO_"];
 
-/// Settings of cargo that decide where sources come from, not what is built of them.
+/// Prefixes of cargo's settings for the origin of sources. They do not change the built bytes.
 const SOURCE_PREFIXES: [&str; 4] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR"];
 
 /// Compiles the policies and converts them to components, by name.

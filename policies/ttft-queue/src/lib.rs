@@ -5,8 +5,8 @@
 //! `u` are the tokens that the worker has to compute: those that it neither holds nor fetches. Q is its queued work,
 //! `p` the part of its running prompt that is taken as computed, H the work held for it ahead of this request, `k` and
 //! `held` the requests that wait there and for it. A computed token also evicts another, and stalls each request that
-//! is being answered, the `recent` ones most. A worker on which the request would miss its target counts only if there is no other. README.md
-//! explains each rule.
+//! is being answered, the `recent` ones most. A worker on which the request would miss its target counts only if there
+//! is no other. README.md explains each rule.
 
 mod cached;
 mod prompts;

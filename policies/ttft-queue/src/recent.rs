@@ -74,8 +74,8 @@ impl RecentPrompts {
     }
 }
 
-/// Returns the worker of an entry and what is left of its prompts. None if it is forgotten, or of an earlier start of
-/// the router, whose clock was another one.
+/// Returns the worker of an entry and the rest of its prompts. Returns `None` for an old entry, and for an entry of an
+/// earlier start of the router, whose clock was another one.
 fn left(entry: &[u8; BYTES], now_ms: u32) -> Option<(WorkerId, f32)> {
     let ([id, prompts, at_ms], _) = entry.as_chunks::<4>() else {
         return None;
