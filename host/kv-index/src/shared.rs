@@ -203,7 +203,12 @@ impl SharedPrefixIndex {
     #[must_use]
     pub fn export(&self, holder: Holder, most_blocks: usize) -> Option<CacheSnapshot> {
         let mut work = CacheExport::new(holder, most_blocks);
-        while self.core.read(|core| work.step(core)) {}
+        loop {
+            while self.core.read(|core| work.step(core)) {}
+            if !work.search() {
+                break;
+            }
+        }
         work.into_result()
     }
 

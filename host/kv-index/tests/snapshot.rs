@@ -10,7 +10,7 @@ use naive::model::Model;
 use naive::oracle::{never_more, rank_depths};
 use naive::script::{Mix, Script, script};
 use proptest::prelude::*;
-use routing::{Attention, DpRank, Tier, WorkerId};
+use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, Tier, WorkerId};
 
 const ROOM: usize = 1 << 20;
 
@@ -261,4 +261,32 @@ fn an_export_stops_at_its_limit_and_reports_it() {
         rank: DpRank(0),
     };
     assert_eq!(index.export(nobody, 9), None);
+}
+
+#[test]
+fn a_block_after_a_gap_gets_its_place_in_the_copy() {
+    let (from, to) = (new_index(ROOM), new_index(ROOM));
+    let whole = Holder {
+        worker: WorkerId(2),
+        rank: DpRank(0),
+    };
+    from.import(whole, &snapshot(vec![chain(None, &[1, 2, 3])]));
+    from.import(
+        holder(),
+        &snapshot(vec![chain(None, &[1, 2]), chain(Some(2), &[9])]),
+    );
+    let removed = RemovedBlocks {
+        hashes: vec![EngineBlockHash(2)],
+        tier: None,
+        group: 0,
+    };
+    from.apply(holder(), &BlockEvent::Removed(removed));
+    let copy = from.export(holder(), usize::MAX).unwrap();
+    assert_eq!(from.export(holder(), 2).map(|part| part.is_whole), Some(false));
+
+    // Here the block is in the middle of a run.
+    to.import(whole, &snapshot(vec![chain(None, &[1, 2, 9, 10])]));
+    to.import(holder(), &copy);
+    assert_eq!(to.stats().distinct_blocks, 4, "no block is there twice");
+    assert_eq!(to.held_blocks(holder().worker), 2);
 }

@@ -7,12 +7,13 @@ use crate::core::IndexCore;
 use crate::forest::BlockPosition;
 use crate::holder::Holder;
 use crate::run::{BlockRun, RunId};
+use crate::snapshot::ancestors::AncestorSearch;
 use crate::snapshot::{CacheSnapshot, MOST_CHAIN_BLOCKS, SnapshotChain, SnapshotGroup, SnapshotHold};
 
 /// Runs that one step examines.
-const RUNS_PER_STEP: u32 = 256;
+pub(super) const RUNS_PER_STEP: u32 = 256;
 /// Blocks that one step reads.
-const BLOCKS_PER_STEP: usize = 2048;
+pub(super) const BLOCKS_PER_STEP: usize = 2048;
 
 /// An export under way.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct CacheExport {
     /// Blocks that may still be read.
     left: usize,
     snapshot: Option<CacheSnapshot>,
+    /// Search under way; `None` while the held blocks are read.
+    search: Option<AncestorSearch>,
 }
 
 impl CacheExport {
@@ -35,7 +38,16 @@ impl CacheExport {
             next: BlockPosition { run: RunId(1), at: 0 },
             left: most_blocks,
             snapshot: None,
+            search: None,
         }
+    }
+
+    /// Begins a search for ancestors, or a further one for theirs. Returns `false` if none is needed. It reads the whole
+    /// snapshot, so call it without the lock.
+    pub(crate) fn search(&mut self) -> bool {
+        let next = |snapshot| AncestorSearch::new(snapshot, self.search.as_ref());
+        self.search = self.snapshot.as_ref().and_then(next);
+        self.search.is_some()
     }
 
     /// Does a small part of the work. Returns `true` if there is more to do.
@@ -43,6 +55,9 @@ impl CacheExport {
         let Some(lanes) = self.lanes_of(core) else {
             return false;
         };
+        if let (Some(search), Some(snapshot)) = (&mut self.search, &mut self.snapshot) {
+            return search.step(core, &lanes, &mut self.left, snapshot);
+        }
         let end = core.forest.runs().end();
         let (last, before) = (self.next.run.0.saturating_add(RUNS_PER_STEP), self.left);
         while self.next.run.0 < end.min(last) {
@@ -117,22 +132,33 @@ impl CacheExport {
         let from = self.next.at;
         let most = MOST_CHAIN_BLOCKS.min(self.left) as u32;
         let to = held.min(from.saturating_add(most));
-        let forest = &core.forest;
-        let parent = match from.checked_sub(1) {
-            Some(before) => Some(forest.content(run, before)),
-            None => run.parent,
-        };
-        let holds = lanes.iter().flat_map(|lane| holds_of(core, run, lane, from, to));
-        let chain = SnapshotChain {
-            parent,
-            contents: (from..to).map(|at| forest.content(run, at)).collect(),
-            holds: holds.collect(),
-        };
+        let chain = chain_of(core, run, from, to, lanes);
         self.left -= (to - from) as usize;
         self.next.at = to;
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.chains.push(chain);
         }
+    }
+}
+
+/// Returns the blocks `from..to` of a run, and the lanes that hold them.
+pub(super) fn chain_of(
+    core: &IndexCore,
+    run: &BlockRun,
+    from: u32,
+    to: u32,
+    lanes: &[CacheLane],
+) -> SnapshotChain {
+    let forest = &core.forest;
+    let parent = match from.checked_sub(1) {
+        Some(before) => Some(forest.content(run, before)),
+        None => run.parent,
+    };
+    let holds = lanes.iter().flat_map(|lane| holds_of(core, run, lane, from, to));
+    SnapshotChain {
+        parent,
+        contents: (from..to).map(|at| forest.content(run, at)).collect(),
+        holds: holds.collect(),
     }
 }
 
@@ -163,7 +189,7 @@ fn parents_first(chains: Vec<SnapshotChain>) -> Vec<SnapshotChain> {
 }
 
 /// Returns the end of the last block that any of the lanes holds.
-fn held_end(run: &BlockRun, lanes: &[CacheLane]) -> u32 {
+pub(super) fn held_end(run: &BlockRun, lanes: &[CacheLane]) -> u32 {
     let ends = lanes
         .iter()
         .filter_map(|lane| Some(run.coverage.spans(lane.id, run.len).last()?.1));

@@ -120,6 +120,7 @@ impl IndexCore {
     ) {
         let mut before = chain.parent;
         let mut parent = before.and_then(|before| self.position_of(before, ends));
+        let end_before = parent;
         for (at, &content) in chain.contents.iter().enumerate() {
             let Ok(place) = self.find_or_add_after(parent, before, content) else {
                 applied.over_limit += (chain.contents.len() - at) as u64;
@@ -136,6 +137,12 @@ impl IndexCore {
             (before, parent) = (Some(content), Some(place));
         }
         self.write_down_all(lanes, applied);
+        // Ancestors without a holder may be freed, once the blocks after them have their place.
+        if let Some(BlockPosition { run, .. }) = end_before
+            && self.forest.runs().find(run).is_some()
+        {
+            self.note_loose(run);
+        }
     }
 
     /// Adds one block, under all its names, to the lanes that hold it.

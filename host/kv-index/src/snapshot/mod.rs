@@ -3,6 +3,7 @@
 //! A snapshot has the chains of blocks that the cache holds, by their sequence hashes, and the engine's names of the
 //! held blocks. So the engine's later events apply to the imported cache as they do to the exported one.
 
+mod ancestors;
 mod export;
 mod import;
 
@@ -46,7 +47,7 @@ pub struct SnapshotGroup {
     pub block_size: u32,
 }
 
-/// Consecutive blocks, at most [`MOST_CHAIN_BLOCKS`].
+/// Consecutive blocks, at most [`MOST_CHAIN_BLOCKS`]. Some may be held by other caches only, and lead to held ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotChain {
     /// Sequence hash of the prefix before the first; `None` at the start of a prompt.
