@@ -28,6 +28,8 @@ use recent::RecentPrompts;
 const REUSE_PRICE: f64 = 1.0;
 /// Answers for which a prompt counts that was sent there just now: its own answer is or will be young.
 const RECENT_ANSWERS: f64 = 2.0;
+/// Longest prompt that recent answers endure without a price, in milliseconds: no limit of theirs is as short.
+const SHORT_STALL_MS: f64 = 50.0;
 /// Cost of a worker on which the request would miss its target: more than any other cost.
 const TOO_LATE: f64 = 1e12;
 
@@ -73,7 +75,12 @@ impl Policy for TtftQueue {
         let recent = self.recent(call, host);
         let own = |row: &_| {
             let own = costs.own_with(row, cached.get(row), held.requests(row));
-            let young = recent.get(row).min(times.prompts.requests(row));
+            let is_long = times.prefill_ms(row, own.uncached) > SHORT_STALL_MS;
+            let young = if is_long {
+                recent.get(row).min(times.prompts.requests(row))
+            } else {
+                0.0
+            };
             let answers = quote.decoding(row) + RECENT_ANSWERS * young;
             let stalled = self.stall_price * answers;
             let ahead = held.work(row) - times.prompts.computed(row);

@@ -137,6 +137,26 @@ fn a_worker_that_was_sent_a_prompt_lately_is_spared() {
 }
 
 #[test]
+fn a_short_prompt_spares_no_worker() {
+    let route = |prefill_ms: f64| {
+        let policy = policy("{}");
+        let mut fleet = fleet(["a", "b"], 4_000.0);
+        for name in ["a", "b"] {
+            writes(&mut fleet, name, 20.0);
+            fleet
+                .set(name, "load.requests", 1.0)
+                .set(name, "load.decoding", 1.0)
+                .set(name, "cost.prefill-ms", prefill_ms);
+        }
+        fleet.holds("a", 2_000.0).clock(1_000_000);
+        fleet.route(&policy);
+        fleet.route(&policy).map(str::to_owned)
+    };
+    assert_eq!(route(60.0).as_deref(), Some("b"));
+    assert_eq!(route(40.0).as_deref(), Some("a"));
+}
+
+#[test]
 fn a_held_request_is_no_recent_prompt() {
     let policy = policy("{}");
     let mut fleet = fleet(["a", "b"], 4_000.0);
