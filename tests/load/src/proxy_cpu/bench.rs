@@ -55,9 +55,9 @@ pub struct Setting {
     /// The core of the generator and the backends.
     #[arg(long, default_value_t = 0)]
     pub(crate) load_core: usize,
-    /// The core of the system under test.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) router_core: usize,
+    /// The core of the system under test; several, separated by commas, to compare threads.
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    pub(crate) router_core: Vec<usize>,
     /// Let the generator and the backends sleep while nothing is there. They poll otherwise: each wake-up of a
     /// sleeping core is charged to the system, and the slower the system, the more of them.
     #[arg(long)]
@@ -183,7 +183,7 @@ impl<'a> Bench<'a> {
             command.arg("--poll");
         }
         let log = folder.join("backends.log");
-        let mut backends = Running::start(setting.load_core, "backends", &mut command, log, true)?;
+        let mut backends = Running::start(&[setting.load_core], "backends", &mut command, log, true)?;
         let lines = backends.printed_lines(2 * usize::from(count))?;
         let (urls, endpoints) = lines.split_at(usize::from(count));
         let address = |url: &String| {
@@ -215,7 +215,7 @@ impl<'a> Bench<'a> {
             peers: self.setting.peers.as_deref(),
             folder: folder.path(),
             tokenizer: &self.folder.join("tokenizer"),
-            core: self.setting.router_core,
+            cores: &self.setting.router_core,
             backends: &self.addresses,
             kv_events: &self.kv_events,
             blocks: Publishers::blocks(workers),

@@ -22,9 +22,9 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `command` on `core`; its standard error, and where `read_output` is false its output, go to `log`.
+    /// Starts `command` on `cores`; its standard error, and where `read_output` is false its output, go to `log`.
     pub(crate) fn start(
-        core: usize,
+        cores: &[usize],
         name: &str,
         command: &mut Command,
         log: PathBuf,
@@ -37,7 +37,7 @@ impl Running {
         } else {
             Stdio::from(copy)
         };
-        let child = affinity::spawn_on(core, command.stdin(Stdio::null()).stdout(output).stderr(file))?;
+        let child = affinity::spawn_on(cores, command.stdin(Stdio::null()).stdout(output).stderr(file))?;
         Ok(Self {
             child,
             name: name.to_owned(),

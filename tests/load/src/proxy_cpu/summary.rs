@@ -52,7 +52,7 @@ impl Summary {
             options.window_s,
             options.warm_up_s,
             options.load_core,
-            options.router_core,
+            cores(&options.router_core),
         );
         let others: Vec<_> = tries.iter().map(|done| done.others).collect();
         let stolen: Vec<_> = tries.iter().map(|done| done.stolen).collect();
@@ -225,6 +225,15 @@ fn table(scenario: Scenario, cells: &[Cell]) -> String {
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Returns the numbers of cores as a text.
+fn cores(cores: &[usize]) -> String {
+    cores
+        .iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join(" and ")
 }
 
 #[cfg(test)]

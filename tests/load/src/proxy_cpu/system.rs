@@ -73,8 +73,8 @@ pub(super) struct Site<'a> {
     pub(super) folder: &'a Path,
     /// A folder with a tokenizer.
     pub(super) tokenizer: &'a Path,
-    /// The core it is pinned to.
-    pub(super) core: usize,
+    /// The cores it is pinned to.
+    pub(super) cores: &'a [usize],
     /// Addresses of the backends.
     pub(super) backends: &'a [SocketAddr],
     /// Endpoints of their KV events.
@@ -256,7 +256,7 @@ impl System {
         };
         let log = site.folder.join("output.log");
         let started = Instant::now();
-        let mut process = Running::start(site.core, self.name(), &mut command, log, false)?;
+        let mut process = Running::start(site.cores, self.name(), &mut command, log, false)?;
         let mut ready = |what: &str, is_there: &dyn Fn() -> Result<(), String>| {
             let deadline = Instant::now() + START;
             while let Err(found) = is_there() {

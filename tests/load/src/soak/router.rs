@@ -42,7 +42,7 @@ pub(super) async fn start_process(
     let mut command = Command::new(program);
     command.args(["--config", "conductor.toml"]).current_dir(folder);
     let log = folder.join("router.log");
-    let mut process = Running::start(core, "conductor", &mut command, log, false)?;
+    let mut process = Running::start(&[core], "conductor", &mut command, log, false)?;
     let deadline = Instant::now() + ready.within;
     while client::get(ready.target, ready.page).await.is_err() {
         process.ensure_alive()?;
