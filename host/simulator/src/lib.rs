@@ -21,7 +21,7 @@ pub use profile::{
     Fit, FitFrom, FitQuality, FittedProfile, MockerProfile, PaperProfile, Profile, ProfileError, StepWork,
     TooFew,
 };
-pub use request::{Request, Trace};
+pub use request::{AfterAnswer, Request, Trace};
 pub use router::{
     BusCut, CostSource, Knowledge, Policies, QueueSpec, RouterBalance, RouterCounts, RouterDeath, RouterSpec,
     SharingSpec,

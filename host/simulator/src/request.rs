@@ -14,7 +14,7 @@ pub struct Trace {
 /// A request of a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Microseconds from the start of the trace.
+    /// Microseconds from the start of the trace. Without [`after`](Self::after) it arrives then.
     pub at_us: u64,
     /// Length of the prompt in tokens; at least 1.
     pub prompt_tokens: u32,
@@ -28,8 +28,19 @@ pub struct Request {
     pub grown_blocks: Box<[u64]>,
     /// Requests of a conversation share it.
     pub session: Option<u64>,
+    /// The answer that its client read before it sent this, if that is known.
+    pub after: Option<AfterAnswer>,
     /// Number of its tenant, if the trace has tenants ([`Trace::assign_tenants`]).
     pub tenant: Option<u32>,
+}
+
+/// Arrival of a request after an earlier one, whose answer its client read before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AfterAnswer {
+    /// Index of the earlier request.
+    pub request: usize,
+    /// Microseconds from the end of that one to the arrival.
+    pub pause_us: u64,
 }
 
 impl Trace {
@@ -40,5 +51,14 @@ impl Trace {
             (Some(first), Some(last)) => last.at_us - first.at_us,
             _ => 0,
         }
+    }
+
+    /// Returns the trace with all arrivals at their recorded times, whenever earlier answers end.
+    #[must_use]
+    pub fn at_recorded_times(mut self) -> Self {
+        for request in &mut self.requests {
+            request.after = None;
+        }
+        self
     }
 }

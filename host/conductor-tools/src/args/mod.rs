@@ -12,6 +12,6 @@ pub use self::policy::{
 };
 pub use self::remote::{DeployArgs, ExplainArgs, TrialArgs};
 pub(crate) use self::simulate::{
-    BalanceKind, Costs, KnowledgeKind, OrderKind, Outage, ProfileName, RouterEnd, ShareKind,
+    ArrivalKind, BalanceKind, Costs, KnowledgeKind, OrderKind, Outage, ProfileName, RouterEnd, ShareKind,
 };
 pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};

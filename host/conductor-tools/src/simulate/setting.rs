@@ -14,7 +14,9 @@ use simulator::{
 use super::recorded::RecordedTrace;
 use super::source::Source;
 use super::{cluster, sharing};
-use crate::args::{Costs, KnowledgeKind, OrderKind, SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};
+use crate::args::{
+    ArrivalKind, Costs, KnowledgeKind, OrderKind, SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs,
+};
 
 /// Maximum length of a simulated trace.
 const MOST_DAYS: f64 = 30.0;
@@ -45,6 +47,9 @@ pub(super) struct SettingReport {
     log: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
+    /// Arrivals of the requests of the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arrivals: Option<ArrivalKind>,
     /// Kind of the generated requests, if they are generated.
     mix: Option<&'static str>,
     requests: usize,
@@ -126,6 +131,7 @@ impl SettingReport {
             trace: args.trace.clone(),
             log: args.log.clone(),
             pool: args.pool.clone(),
+            arrivals: (!args.log.is_empty()).then_some(args.arrivals),
             mix: (args.trace.is_none() && args.log.is_empty()).then_some(args.mix.name()),
             requests: trace.requests.len(),
             spread: args.spread,

@@ -220,6 +220,7 @@ impl DrawnState {
                 blocks: blocks.into(),
                 grown_blocks: Box::default(),
                 session: None,
+                after: None,
                 tenant: None,
             },
             spec: RouterSpec {

@@ -119,7 +119,7 @@ impl Summary {
             wasted_prefill_share: wasted as f64 / computed as f64,
             loads: PoolLoads::of(
                 &outcome.samples,
-                trace.requests.last().map_or(0, |last| last.at_us),
+                courses.iter().map(|course| course.arrived_us).max().unwrap_or(0),
             ),
             faults: outcome.router.faults.values().sum::<u64>() as f64 / outcome.router.calls as f64,
             breakdown: Breakdown::of(trace, outcome, limits),
@@ -190,6 +190,7 @@ mod tests {
             blocks: [number, 100 + number].into(),
             session: None,
             grown_blocks: Box::default(),
+            after: None,
             tenant: None,
         };
         Trace {

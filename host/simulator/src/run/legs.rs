@@ -50,7 +50,7 @@ impl Run<'_> {
                 computed: true,
                 reason: RefusalReason::DecodeWorker,
             };
-            self.close(number, rejected);
+            self.close(now_us, number, rejected);
             return self.released(now_us, number, self.routers.release_at(answers));
         }
         self.tries[number].legs = Some(RequestLegs {
@@ -100,7 +100,7 @@ impl Run<'_> {
             self.lines[router].leave(number);
             // A decision that is due for it is out of date.
             self.tries[number].decisions += 1;
-            self.close(number, End::Lost);
+            self.close(now_us, number, End::Lost);
         }
     }
 
@@ -116,7 +116,7 @@ impl Run<'_> {
         self.released(now_us, number, self.routers.release_at(worker));
         if self.tries[number].answers {
             self.routers.left(now_us, number);
-            self.close(number, End::Lost);
+            self.close(now_us, number, End::Lost);
         } else {
             self.outcome.courses[number].first_token_us = None;
             self.place(now_us, number);

@@ -5,6 +5,7 @@ mod held_queue;
 mod legs;
 mod sample;
 mod spec;
+mod turns;
 
 use routing::{CapacityEvent, Role};
 
@@ -12,6 +13,7 @@ use self::agenda::{Agenda, AgendaItem};
 use self::held_queue::{HeldQueue, HeldRequest};
 use self::sample::Sampler;
 pub use self::spec::{Failure, RunSpec};
+use self::turns::LaterTurns;
 use crate::engine::{Cluster, EngineEvent, EngineEventKind, Fetch, Job, JobKind, TokenGaps};
 use crate::outcome::{End, Outcome, RequestOutcome, WorkerUse};
 use crate::request::Trace;
@@ -30,6 +32,8 @@ pub fn run(trace: &Trace, policies: impl IntoIterator<Item = Policies>, spec: &R
 struct Run<'r> {
     trace: &'r Trace,
     spec: &'r RunSpec,
+    /// Requests that arrive after the end of another.
+    later: LaterTurns,
     agenda: Agenda,
     cluster: Cluster,
     routers: Routers,
@@ -73,6 +77,7 @@ impl<'r> Run<'r> {
         Self {
             trace,
             spec,
+            later: LaterTurns::of(trace),
             agenda: Agenda::default(),
             cluster: Cluster::new(&spec.cluster, trace.block_tokens),
             lines: (0..routers.count()).map(|_| HeldQueue::default()).collect(),
@@ -101,7 +106,9 @@ impl<'r> Run<'r> {
 
     fn begin(&mut self) {
         for (number, request) in self.trace.requests.iter().enumerate() {
-            self.agenda.add(request.at_us, AgendaItem::Arrives(number));
+            if request.after.is_none() {
+                self.agenda.add(request.at_us, AgendaItem::Arrives(number));
+            }
         }
         for failure in &self.spec.failures {
             self.agenda.add(failure.at_us, AgendaItem::Fails(failure.worker));
@@ -248,7 +255,7 @@ impl<'r> Run<'r> {
                     computed: kept.is_some(),
                     reason: why,
                 };
-                self.close(number, rejected);
+                self.close(now_us, number, rejected);
             }
         }
     }
@@ -274,7 +281,7 @@ impl<'r> Run<'r> {
         let request = &self.trace.requests[number];
         Job {
             request: number,
-            arrived_us: request.at_us,
+            arrived_us: self.outcome.courses[number].arrived_us,
             prompt_tokens: request.prompt_tokens,
             output_tokens: request.output_tokens,
             blocks: request.blocks.clone(),
@@ -316,7 +323,7 @@ impl<'r> Run<'r> {
         course.tbt_us = (gaps.count > 0).then_some(gaps.tbt_us);
         let tokens = self.trace.requests[number].output_tokens;
         self.routers.finished(now_us, number, tokens.into());
-        self.close(number, End::Served);
+        self.close(now_us, number, End::Served);
         self.released(now_us, number, self.released_by(number));
     }
 
@@ -373,8 +380,14 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn close(&mut self, number: usize, end: End) {
+    /// Ends a request. Its client's next one arrives after a pause.
+    fn close(&mut self, now_us: u64, number: usize, end: End) {
         self.outcome.courses[number].end = end;
+        for turn in self.later.after(number) {
+            let at_us = now_us + turn.pause_us;
+            self.outcome.courses[turn.request].arrived_us = at_us;
+            self.agenda.add(at_us, AgendaItem::Arrives(turn.request));
+        }
         self.sampler.ended(end);
         self.open -= 1;
     }

@@ -218,6 +218,7 @@ fn request(line: &str, predecessors: &mut HashMap<u64, Option<u64>>) -> Result<R
         output_tokens: line.output_length,
         blocks: line.hash_ids.into(),
         session: line.session_id,
+        after: None,
         grown_blocks: Box::default(),
         tenant: line.tenant_id,
     })
@@ -272,6 +273,7 @@ mod tests {
             blocks: blocks.into(),
             session: None,
             grown_blocks: Box::default(),
+            after: None,
             tenant: None,
         };
         assert_eq!(trace.name, "two");
@@ -341,6 +343,7 @@ mod tests {
                     output_tokens,
                     blocks,
                     session,
+                    after: None,
                     grown_blocks: Box::default(),
                     tenant: session.map(|session| (session % 7) as u32),
                 }

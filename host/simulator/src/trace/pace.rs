@@ -17,7 +17,11 @@ impl Trace {
             "a speed is above 0, not {factor}"
         );
         for request in &mut self.requests {
-            request.at_us = (request.at_us as f64 / factor).round() as u64;
+            let faster = |us: u64| (us as f64 / factor).round() as u64;
+            request.at_us = faster(request.at_us);
+            if let Some(after) = &mut request.after {
+                after.pause_us = faster(after.pause_us);
+            }
         }
         self
     }
@@ -81,6 +85,7 @@ mod tests {
             blocks: Box::new([0]),
             session: None,
             grown_blocks: Box::default(),
+            after: None,
             tenant: None,
         };
         Trace {

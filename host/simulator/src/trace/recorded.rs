@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::mooncake::MOST_TOKENS;
 use crate::outcome::{End, Outcome, RequestOutcome, WorkerUse};
-use crate::request::{Request, Trace};
+use crate::request::{AfterAnswer, Request, Trace};
 
 /// Marks ids of blocks that are like no other.
 const ALONE: u64 = 1 << 63;
@@ -59,18 +59,23 @@ impl Recording {
         let start_us = recorded.first().map_or(0, |first| first.at_us);
         let mut alone = ALONE;
         let grown = grown_blocks(&recorded, block_tokens);
-        let requests = recorded.iter().zip(grown).map(|(request, grown_blocks)| {
-            let request = request.within_reason();
-            Request {
-                at_us: request.at_us - start_us,
-                prompt_tokens: request.prompt_tokens,
-                output_tokens: request.output_tokens,
-                blocks: blocks(&request, block_tokens, &mut alone),
-                grown_blocks,
-                session: request.session,
-                tenant: None,
-            }
-        });
+        let linked = grown.into_iter().zip(after_answers(&recorded));
+        let requests = recorded
+            .iter()
+            .zip(linked)
+            .map(|(request, (grown_blocks, after))| {
+                let request = request.within_reason();
+                Request {
+                    at_us: request.at_us - start_us,
+                    prompt_tokens: request.prompt_tokens,
+                    output_tokens: request.output_tokens,
+                    blocks: blocks(&request, block_tokens, &mut alone),
+                    grown_blocks,
+                    session: request.session,
+                    after,
+                    tenant: None,
+                }
+            });
         let trace = Trace {
             name: name.to_owned(),
             block_tokens,
@@ -181,6 +186,41 @@ fn grown_blocks(recorded: &[RecordedRequest], block_tokens: u32) -> Vec<Box<[u64
     grown
 }
 
+/// Returns for each request the last one of its session that had ended when it arrived: its client had read that answer.
+fn after_answers(recorded: &[RecordedRequest]) -> Vec<Option<AfterAnswer>> {
+    let mut sessions: HashMap<u64, SessionAnswers> = HashMap::new();
+    let after = recorded.iter().enumerate().map(|(number, request)| {
+        let session = sessions.entry(request.session?).or_default();
+        let last = session.last_ended(request.at_us);
+        session
+            .running
+            .push((request.within_reason().finished_us, number));
+        let (ended_us, earlier) = last?;
+        Some(AfterAnswer {
+            request: earlier,
+            pause_us: request.at_us - ended_us,
+        })
+    });
+    after.collect()
+}
+
+/// Answers of a session: their ends in microseconds, and the indices of their requests.
+#[derive(Debug, Default)]
+struct SessionAnswers {
+    last: Option<(u64, usize)>,
+    /// Requests that had not ended when the latest one arrived.
+    running: Vec<(u64, usize)>,
+}
+
+impl SessionAnswers {
+    /// Returns the answer that ended last, at `now_us` or before. `now_us` never decreases.
+    fn last_ended(&mut self, now_us: u64) -> Option<(u64, usize)> {
+        let ended = self.running.extract_if(.., |(ended_us, _)| *ended_us <= now_us);
+        self.last = ended.max().max(self.last);
+        self.last
+    }
+}
+
 /// Returns one id for each block of a prompt, the last of which may be part of one.
 fn blocks(request: &RecordedRequest, block_tokens: u32, alone: &mut u64) -> Box<[u64]> {
     let count = request.prompt_tokens.div_ceil(block_tokens) as usize;
@@ -261,6 +301,34 @@ mod tests {
         let none: &[u64] = &[];
         // 40 + 17 - 1 tokens fill three blocks. The other session went on with another prompt.
         assert_eq!(grown, [&[1, 2, 3], none, none, none]);
+    }
+
+    #[test]
+    fn a_next_turn_arrives_after_the_last_answer_that_had_ended() {
+        let turn = |at_us, finished_us, session| RecordedRequest {
+            finished_us,
+            session,
+            ..request(at_us, 40, &[1, 2])
+        };
+        let recorded = vec![
+            turn(0, 5_000, Some(7)),
+            turn(1_000, 4_000, None),
+            turn(6_000, 9_000, Some(7)),
+            turn(6_500, 8_000, Some(7)),
+            turn(20_000, 30_000, Some(7)),
+        ];
+        let trace = Recording::of("log", 16, 1, recorded).trace;
+        let after = |trace: &Trace| -> Vec<Option<(usize, u64)>> {
+            let after = trace.requests.iter().map(|request| request.after);
+            after
+                .map(|after| Some((after?.request, after?.pause_us)))
+                .collect()
+        };
+        let expected = [None, None, Some((0, 1_000)), Some((0, 1_500)), Some((2, 11_000))];
+        assert_eq!(after(&trace), expected);
+        let faster = after(&trace.clone().at_speed(2.0));
+        assert_eq!(faster[4], Some((2, 5_500)));
+        assert_eq!(after(&trace.at_recorded_times()), [None; 5]);
     }
 
     #[test]

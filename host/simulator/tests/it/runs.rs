@@ -1,8 +1,8 @@
 //! Runs as a whole: what holds of every one.
 
 use simulator::{
-    ClusterSpec, End, Failure, Mix, Outcome, Policies, RESEARCH_BLOCKS, RouterDeath, RunSpec, SharingSpec,
-    Summary, Trace, run,
+    AfterAnswer, ClusterSpec, End, Failure, Mix, Outcome, Policies, RESEARCH_BLOCKS, RouterDeath, RunSpec,
+    SharingSpec, Summary, Trace, run,
 };
 
 use crate::published::{least_requests, policy, round_robin};
@@ -40,6 +40,26 @@ fn every_request_is_served_on_every_shape_of_a_cluster() {
             let first = course.first_token_us.unwrap();
             assert!(course.dispatched_us.unwrap() <= first && first <= course.finished_us.unwrap());
         }
+    }
+}
+
+#[test]
+fn a_next_turn_arrives_after_the_pause_that_follows_the_answer() {
+    let mut trace = trace();
+    let half = trace.requests.len() / 2;
+    for number in half..trace.requests.len() {
+        trace.requests[number].after = Some(AfterAnswer {
+            request: number - half,
+            pause_us: 1_000 * number as u64,
+        });
+    }
+    let slow = spec(ClusterSpec::mixed(1, RESEARCH_BLOCKS, Some(8_192)));
+    let outcome = run(&trace, [Policies::One(policy("rr", round_robin))], &slow);
+    for (number, turn) in outcome.courses.iter().enumerate().skip(half) {
+        assert_eq!(turn.end, End::Served);
+        let ended_us = outcome.courses[number - half].finished_us.unwrap();
+        assert_eq!(turn.arrived_us, ended_us + 1_000 * number as u64);
+        assert!(turn.dispatched_us.unwrap() >= turn.arrived_us);
     }
 }
 

@@ -13,7 +13,7 @@ use simulator::Mix;
 use self::share::ShareArgs;
 pub(crate) use self::share::{BalanceKind, RouterEnd, ShareKind};
 use self::values::Fetch;
-pub(crate) use self::values::{Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
+pub(crate) use self::values::{ArrivalKind, Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
 
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
@@ -35,6 +35,10 @@ pub struct SimulateArgs {
     /// Pool of the log, if it has several.
     #[arg(long, value_name = "NAME", requires = "log")]
     pub pool: Option<String>,
+
+    /// Arrivals of the requests of a log. Clients send a next turn after they have read an answer.
+    #[arg(long, requires = "log", default_value = "after-answers")]
+    pub arrivals: ArrivalKind,
 
     /// Kind of requests to generate.
     #[arg(long, value_name = "KIND", default_value = "conversation")]

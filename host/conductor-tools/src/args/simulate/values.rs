@@ -39,6 +39,16 @@ pub enum KnowledgeKind {
     None,
 }
 
+/// `--arrivals`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArrivalKind {
+    /// A next turn as long after the answer before it as recorded.
+    AfterAnswers,
+    /// All at their recorded times, also before the simulated answer that they repeat.
+    Recorded,
+}
+
 /// `--order`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -17,7 +17,7 @@ use self::report::{About, FitReport};
 use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWorker};
 use super::contestant::{Contestant, split};
 use crate::UsageError;
-use crate::args::{ProfileName, SimulateArgs};
+use crate::args::{ArrivalKind, ProfileName, SimulateArgs};
 use crate::policy::component::ComponentFile;
 use policy_store::builtin;
 
@@ -52,6 +52,13 @@ impl RecordedTrace {
         let recording = match args.requests {
             Some(requests) => recording.first(requests as usize),
             None => recording,
+        };
+        let recording = match args.arrivals {
+            ArrivalKind::AfterAnswers => recording,
+            ArrivalKind::Recorded => Recording {
+                trace: recording.trace.at_recorded_times(),
+                ..recording
+            },
         };
         let fit = (args.cluster.profile == ProfileName::Log).then(|| {
             let work = match args.cluster.chunk_tokens {

@@ -100,7 +100,7 @@ impl fmt::Display for About {
         let share = |share: f64| format!("{:.1} %", 100.0 * share);
         writeln!(
             f,
-            "RecordedTrace: pool `{}`, {} of the requests placed by {}; {:.1} ms passed before the first decision and are not simulated.",
+            "Recording: pool `{}`, {} of the requests placed by {}; {:.1} ms passed before the first decision and are not simulated.",
             self.pool,
             share(self.policy_share),
             self.policy,
