@@ -50,7 +50,7 @@ pub use model_names::{
 pub use models::{ModelsError, find_model, list_models, merge_models, select_models};
 pub use nesting::is_deeper_than;
 pub use object::list_elements;
-pub use peek::{BodyError, Peek, Prompt, peek, read_body, read_query, without_bom};
+pub use peek::{BodyError, Peek, Prompt, peek, read_body, read_ids, read_query, without_bom};
 pub use prompt_parts::{ChatParts, PromptParts};
 pub use query::QueryError;
 pub use reserved::{ENGINE_ADMINISTRATION, OWN_PATHS, Reserved, reserved};

@@ -294,8 +294,14 @@ impl<'a> Peek<'a> {
     /// Returns the prompt's token ids, if the client sent ids of one prompt or of a batch of one.
     #[must_use]
     pub fn token_ids(&self) -> Option<Vec<u32>> {
+        read_ids(self.id_list()?)
+    }
+
+    /// Returns the JSON list of the prompt's token ids without its brackets, for [`read_ids`].
+    #[must_use]
+    pub fn id_list(&self) -> Option<&'a str> {
         match self.prompt.single() {
-            Prompt::TokenIds(raw) => read_ids(raw),
+            Prompt::TokenIds(raw) => raw.get().strip_prefix('[')?.strip_suffix(']'),
             _ => None,
         }
     }
@@ -362,9 +368,11 @@ pub(crate) fn classify(raw: Raw<'_>) -> Prompt<'_> {
 /// Digits of the largest id.
 const LONGEST_ID: usize = 10;
 
-/// Reads the ids of a JSON array, or `None` if an element is not an id. Several times as fast as a general parser.
-fn read_ids(raw: Raw<'_>) -> Option<Vec<u32>> {
-    let mut rest = raw.get().strip_prefix('[')?.strip_suffix(']')?.as_bytes();
+/// Reads the ids of a JSON array without its brackets, or of a part between two commas. Returns `None` if an element is
+/// no id. Several times as fast as a general parser, which must have accepted the array.
+#[must_use]
+pub fn read_ids(list: &str) -> Option<Vec<u32>> {
+    let mut rest = list.as_bytes();
     // Most ids have at least four digits.
     let mut ids = Vec::with_capacity(rest.len() / 4);
     loop {
@@ -390,7 +398,9 @@ fn read_ids(raw: Raw<'_>) -> Option<Vec<u32>> {
 fn take_digits(text: &mut &[u8]) -> Option<u64> {
     let digits = text.iter().take(LONGEST_ID + 1);
     let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, after) = text.split_at_checked(digits).filter(|_| digits <= LONGEST_ID)?;
+    let (number, after) = text
+        .split_at_checked(digits)
+        .filter(|_| (1..=LONGEST_ID).contains(&digits))?;
     *text = after;
     let value = |number: u64, digit: &u8| number * 10 + u64::from(digit - b'0');
     Some(number.iter().fold(0, value))

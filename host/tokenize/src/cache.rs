@@ -3,7 +3,7 @@
 //! It has two tables. Pieces: a text is cut after added tokens ([`crate::boundary`]), and each prefix that ends at a
 //! cut is a node. A node keeps its piece of text and is used only for equal text, so a hash collision costs a miss and
 //! never wrong tokens. Conversations: the state after a message, by the bytes of all messages up to it
-//! ([`crate::conversation`]).
+//! ([`crate::conversation`]). Lists of token ids are pieces too ([`crate::id_list`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use bench_vocabulary::Words;
 use bytes::Bytes;
-use inference_api::{CachedTokensFilter, Endpoint, Tail, error_in_first_event, peek};
+use inference_api::{CachedTokensFilter, Endpoint, Tail, error_in_first_event, peek, read_ids};
 use kv_index::{Holder, IndexLimits, Prompt, SharedPrefixIndex};
 use routing::{
     Attention, BlockEvent, DpRank, EngineBlockHash, RemovedBlocks, StoredBlocks, Tier, WorkerId, WorkerLoad,
 };
+use tokenize::TokenizationCache;
 
 use crate::{chat_cases, request_cases, stream_cases, trace_cases};
 
@@ -49,6 +50,7 @@ pub(crate) const CASES: &[Case] = &[
         20,
         peeked_ids,
     ),
+    case("known-ids-32k", "the same of a prompt whose strides are known", 20, known_ids),
     case("hash-8k", "the block hashes of 8,192 tokens", 20, hashed),
     case(
         "lookup-8k-4",
@@ -184,12 +186,32 @@ fn peeked(bytes: usize, times: u32) -> Outcome {
     Ok(())
 }
 
+/// Returns a request with a prompt of so many token ids.
+fn id_body(count: usize) -> String {
+    let ids: Vec<_> = tokens(0).iter().take(count).map(u32::to_string).collect();
+    let ids = ids.join(",");
+    format!(r#"{{"model":"bench","max_tokens":16,"prompt":[{ids}]}}"#)
+}
+
+/// Reads a prompt that the cache has, but for its end.
+fn known_ids(times: u32) -> Outcome {
+    let cache = TokenizationCache::new(64 << 20);
+    let read = |body: &str| -> Outcome {
+        let peek = peek(Endpoint::Completions, black_box(body.as_bytes()))?;
+        let list = peek.id_list().ok_or("no ids")?;
+        black_box(cache.read_ids(list, read_ids));
+        Ok(())
+    };
+    let body = id_body(4_700);
+    read(&body)?;
+    for _ in 0..times {
+        read(&body)?;
+    }
+    Ok(())
+}
+
 fn peeked_ids(times: u32) -> Outcome {
-    let ids: Vec<_> = tokens(0).iter().take(4_700).map(u32::to_string).collect();
-    let body = format!(
-        r#"{{"model":"bench","max_tokens":16,"prompt":[{}]}}"#,
-        ids.join(",")
-    );
+    let body = id_body(4_700);
     for _ in 0..times {
         let peek = peek(Endpoint::Completions, black_box(body.as_bytes()))?;
         black_box(peek.token_ids());

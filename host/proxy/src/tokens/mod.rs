@@ -16,6 +16,8 @@ mod tries;
 mod turns;
 mod worker;
 
+use inference_api::read_ids;
+
 pub(crate) use self::metrics::{PromptMetrics, TokensMetrics};
 pub(crate) use self::question::{Learnt, PromptSender, PromptTokens, Question, TokenPool, Unlearnt};
 use self::spec::Source;
@@ -56,8 +58,8 @@ pub(crate) async fn learn(
 /// Determines the prompt's tokens with their source, or the reason for their absence.
 pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question: &Question<'_>) -> Learnt {
     let peek = question.peek;
-    if let Some(tokens) = peek.token_ids() {
-        return Ok((TokensKind::Given, tokens.into()));
+    if let Some(given) = peek.id_list().and_then(|list| given(tokenizing, question, list)) {
+        return Ok((TokensKind::Given, given));
     }
     match tokenizing.source(&peek.model, pool.source) {
         Source::Local(_) | Source::As(TokenSource::Text)
@@ -78,4 +80,16 @@ pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question:
             .ok_or(TokensKind::Unsupported.into()),
         Source::As(TokenSource::Off) => Err(TokensKind::Off.into()),
     }
+}
+
+/// Reads the ids that the client sent. Those of earlier turns are known.
+fn given(tokenizing: &Tokenizing, question: &Question<'_>, list: &str) -> Option<PromptTokens> {
+    if !question.is_kept {
+        return read_ids(list).map(PromptTokens::from);
+    }
+    let listed = tokenizing.cache.read_ids(list, read_ids)?;
+    Some(PromptTokens {
+        ids: listed.ids,
+        beginning: listed.beginning,
+    })
 }
