@@ -93,6 +93,20 @@ impl<'a> Call<'a> {
         key
     }
 
+    /// Returns one row; none if there are not so many.
+    #[must_use]
+    #[inline]
+    pub fn row(&self, index: usize) -> Option<Row<'a>> {
+        let Self {
+            ids, matrix, columns, ..
+        } = *self;
+        Some(Row {
+            index,
+            id: *ids.get(index)?,
+            numbers: matrix.get(index * columns..(index + 1) * columns)?,
+        })
+    }
+
     /// Iterates over the candidates in row order.
     pub fn rows(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
         let Self {
@@ -199,6 +213,14 @@ impl Row<'_> {
     #[must_use]
     pub fn get(&self, column: Column) -> f64 {
         self.numbers.get(column.0).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Returns the candidate's number in that column of the call's own plan.
+    ///
+    /// A second way for a number outside the row would keep the compiler from computing rows together.
+    #[inline(always)]
+    pub(crate) fn at(&self, column: Column) -> f64 {
+        self.numbers[column.0]
     }
 
     /// Returns the worker's role.

@@ -1,6 +1,7 @@
 //! Prompt length and prefix matches of the candidates.
 
 use crate::call::{Call, OptionalNumber, Row};
+use crate::lanes::{Number, Numbers};
 use crate::params::Params;
 use crate::plan::{Column, Plan, RequestNumber};
 use crate::prompt_length::PromptLength;
@@ -84,13 +85,20 @@ impl TierMatches {
     #[must_use]
     #[inline]
     pub fn matched(&self, row: &Row<'_>) -> Option<f64> {
-        let device = row.get(self.device);
-        if device.is_nan() {
-            return None;
-        }
-        let host = at_least(device, row.get(self.host));
-        let any = at_least(host, row.get(self.any));
-        Some(device + self.host_worth * (host - device) + self.disk_worth * (any - host))
+        let matched = self.matched_or_nan(row);
+        (!matched.is_nan()).then_some(matched)
+    }
+
+    /// Returns the cached tokens, weighted by tier; NaN if the match is unknown.
+    #[must_use]
+    #[inline(always)]
+    pub fn matched_or_nan<R: Numbers>(&self, row: &R) -> R::Number {
+        let device = row.number(self.device);
+        let host = row.number(self.host).at_least(device);
+        let any = row.number(self.any).at_least(host);
+        let on_host = R::Number::from(self.host_worth) * (host - device);
+        let on_disk = R::Number::from(self.disk_worth) * (any - host);
+        device + on_host + on_disk
     }
 }
 

@@ -12,9 +12,10 @@
 //! The unit is one prompt token computed on a worker of weight 1. With measured speeds it is one millisecond.
 
 use crate::call::{Call, Row};
+use crate::lanes::{Number, Numbers};
 use crate::params::Params;
 use crate::plan::{Column, Plan};
-use crate::prefix::{TierMatches, at_least};
+use crate::prefix::TierMatches;
 use crate::prompt_length::PromptLength;
 use crate::speed::{CallSpeed, Speed};
 
@@ -115,20 +116,23 @@ impl Price {
 
     /// Returns the candidate's requests past their first token.
     #[must_use]
-    pub fn decoding(&self, row: &Row<'_>) -> f64 {
-        row.get(self.decoding)
+    #[inline(always)]
+    pub fn decoding<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.decoding)
     }
 
     /// Returns the candidate's requests, waiting or decoding.
     #[must_use]
-    pub fn requests(&self, row: &Row<'_>) -> f64 {
-        row.get(self.requests)
+    #[inline(always)]
+    pub fn requests<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.requests)
     }
 
     /// Returns the candidate's queued prompt tokens.
     #[must_use]
-    pub fn queued(&self, row: &Row<'_>) -> f64 {
-        row.get(self.prefill_tokens)
+    #[inline(always)]
+    pub fn queued<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.prefill_tokens)
     }
 }
 
@@ -141,13 +145,15 @@ impl Quote<'_> {
 
     /// Returns the candidate's queued prompt tokens.
     #[must_use]
-    pub fn queued(&self, row: &Row<'_>) -> f64 {
+    #[inline(always)]
+    pub fn queued<R: Numbers>(&self, row: &R) -> R::Number {
         self.price.queued(row)
     }
 
     /// Returns the candidate's requests past their first token.
     #[must_use]
-    pub fn decoding(&self, row: &Row<'_>) -> f64 {
+    #[inline(always)]
+    pub fn decoding<R: Numbers>(&self, row: &R) -> R::Number {
         self.price.decoding(row)
     }
 
@@ -158,35 +164,48 @@ impl Quote<'_> {
         self.price.tiers.matched(row)
     }
 
+    /// Returns the cached tokens of the prompt, weighted by tier; NaN if the match is unknown.
+    #[must_use]
+    #[inline(always)]
+    pub fn matched_or_nan<R: Numbers>(&self, row: &R) -> R::Number {
+        self.price.tiers.matched_or_nan(row)
+    }
+
     /// Returns the tokens of the prompt to compute if so many are matched.
     #[must_use]
-    #[inline]
-    pub fn uncached(&self, matched: f64) -> f64 {
-        at_least(0.0, self.prompt - matched)
+    #[inline(always)]
+    pub fn uncached<N: Number>(&self, matched: N) -> N {
+        (N::from(self.prompt) - matched).at_least(N::from(0.0))
     }
 
     /// Returns the priced time to first token on the candidate if so many tokens are matched.
     #[must_use]
     #[inline]
     pub fn cost(&self, row: &Row<'_>, matched: f64) -> f64 {
-        self.cost_with_held(row, matched, 0.0)
+        self.cost_with_held(row, self.uncached(matched), 0.0)
     }
 
-    /// Returns the same cost if `held` more requests wait for that worker in the router.
+    /// Returns the priced time to first token on the candidate if so many tokens are not matched, and `held` more
+    /// requests wait for that worker in the router.
     #[must_use]
-    #[inline]
-    pub fn cost_with_held(&self, row: &Row<'_>, matched: f64, held: f64) -> f64 {
+    #[inline(always)]
+    pub fn cost_with_held<R: Numbers>(&self, row: &R, uncached: R::Number, held: R::Number) -> R::Number {
+        let number = <R::Number as From<f64>>::from;
         let price = self.price;
         let decoding = price.decoding(row);
-        let waiting = at_least(0.0, price.requests(row) - decoding) + held;
-        let added = (price.request_tokens + self.uncached(matched)) * (1.0 + price.backlog_price * waiting);
-        self.work(row, price.queued(row) + added + price.decode_tokens * decoding)
+        let waiting = (price.requests(row) - decoding).at_least(number(0.0)) + held;
+        let delays = number(1.0) + number(price.backlog_price) * waiting;
+        let added = (number(price.request_tokens) + uncached) * delays;
+        self.work(
+            row,
+            price.queued(row) + added + number(price.decode_tokens) * decoding,
+        )
     }
 
     /// Returns the cost of computing so many tokens on the candidate.
     #[must_use]
-    #[inline]
-    pub fn work(&self, row: &Row<'_>, tokens: f64) -> f64 {
+    #[inline(always)]
+    pub fn work<R: Numbers>(&self, row: &R, tokens: R::Number) -> R::Number {
         self.pace.work(row, tokens)
     }
 

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 use toml::{Table, Value};
 
-use crate::build::LINK_FLAGS;
+use crate::build::COMPILER_FLAGS;
 use crate::manifest::hex;
 
 /// SDK crate that every policy depends on.
@@ -82,7 +82,7 @@ pub fn source_hash(root: &Path, policy: &str) -> anyhow::Result<String> {
     let direct = direct_dependencies(&[&policy_dir, &sdk_dir])?;
     part(&mut hash, "Cargo.toml", guest_settings(root, &direct)?.as_bytes());
     part(&mut hash, "Cargo.lock", locked(root, &direct)?.as_bytes());
-    part(&mut hash, "link", LINK_FLAGS.join(" ").as_bytes());
+    part(&mut hash, "flags", COMPILER_FLAGS.join(" ").as_bytes());
     Ok(hex(&hash.finalize()))
 }
 

@@ -2,7 +2,9 @@
 
 use std::cell::OnceCell;
 
-use conductor_policy_sdk::{Call, Column, OptionalNumber, Plan, Quote, RequestNumber, Row, WorkerId, mix};
+use conductor_policy_sdk::{
+    Call, Column, Lanes, Number, OptionalNumber, Plan, Quote, RequestNumber, Row, RowPair, WorkerId, mix,
+};
 
 /// Share of the prompt that its home is assumed to hold while the router knows no cache.
 const HOME_SHARE: f64 = 0.75;
@@ -45,11 +47,8 @@ impl CachedColumns {
     /// Returns the cached tokens of a call. Workers without answers that show their fetches are taken to fetch as the
     /// others do.
     pub(crate) fn of<'a>(&self, call: &'a Call<'a>, quote: Quote<'a>) -> CachedTokens<'a> {
-        let known = call.rows().map(|row| row.get(self.fetched_share));
-        let (sum, count) = known
-            .filter(|share| *share >= 0.0)
-            .fold((0.0, 0.0), |(sum, count), share| (sum + share, count + 1.0));
-        let fetched: f64 = if count > 0.0 { sum / count } else { 0.0 };
+        let (sum, count) = call.known_sum(self.fetched_share);
+        let fetched = if count > 0.0 { sum / count } else { 0.0 };
         let beginning = call.number(self.beginning);
         CachedTokens {
             call,
@@ -66,15 +65,30 @@ impl CachedColumns {
 }
 
 impl CachedTokens<'_> {
-    /// Returns the tokens of the prompt that the candidate need not compute.
-    #[inline]
-    pub(crate) fn get(&self, row: &Row<'_>) -> f64 {
-        match self.quote.matched(row) {
-            Some(own) if self.best > own => own + self.fetched * (self.best - own),
-            Some(own) => own,
-            None if self.home() == Some(row.id()) => HOME_SHARE * self.quote.prompt(),
-            None => 0.0,
+    /// Returns the tokens of the prompt that the two candidates need not compute.
+    #[inline(always)]
+    pub(crate) fn get(&self, rows: &RowPair<'_>) -> Lanes {
+        let own = self.quote.matched_or_nan(rows);
+        let best = Lanes::from(self.best);
+        let fetched = own + Lanes::from(self.fetched) * (best - own);
+        let known = Lanes::select(best.exceeds(own), fetched, own);
+        match own.reaches(own).all() {
+            true => known,
+            false => self.assumed(rows, known),
         }
+    }
+
+    /// Replaces unknown tokens, which are NaN, by assumed ones.
+    #[cold]
+    fn assumed(&self, rows: &RowPair<'_>, tokens: Lanes) -> Lanes {
+        let [first, second] = rows.rows();
+        let assumed = |tokens: f64, row: Row<'_>| match self.home() == Some(row.id()) {
+            _ if !tokens.is_nan() => tokens,
+            true => HOME_SHARE * self.quote.prompt(),
+            false => 0.0,
+        };
+        let [of_first, of_second] = tokens.into();
+        Lanes::from([assumed(of_first, first), assumed(of_second, second)])
     }
 
     /// Finds the home of the session or of the prompt's beginning: the candidate that ranks highest for it (rendezvous

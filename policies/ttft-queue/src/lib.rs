@@ -17,7 +17,8 @@ mod times;
 use std::cell::LazyCell;
 
 use conductor_policy_sdk::{
-    Call, Host, OwnCost, Pairing, Params, Phase, PlacementChoice, Plan, Policy, Verdict, export_policy,
+    Call, Host, Lanes, Number, OwnCost, Pairing, Params, Phase, PlacementChoice, Plan, Policy, Row, Verdict,
+    export_policy,
 };
 
 use cached::CachedColumns;
@@ -69,44 +70,45 @@ impl Policy for TtftQueue {
         let costs = self.pairing.costs(call);
         let quote = costs.quote();
         let cached = self.cached.of(call, *quote);
-        let uncached = |row: &_| quote.uncached(cached.get(row));
-        let held = HeldWork::before(&self.queue, call, host, uncached);
+        let uncached = call.each(|rows| quote.uncached(cached.get(rows)));
+        let held = HeldWork::before(&self.queue, call, host, &uncached);
         let times = &self.queue.times;
         let recent = self.recent(call, host);
-        let own = |row: &_| {
-            let own = costs.own_with(row, cached.get(row), held.requests(row));
-            let is_long = times.prefill_ms(row, own.uncached) > SHORT_STALL_MS;
-            let young = if is_long {
-                recent.get(row).min(times.prompts.requests(row))
-            } else {
-                0.0
+        let prompts = recent.each(call.ids());
+        let cost = call.each(|rows| {
+            let number = Lanes::from;
+            let uncached = rows.of(&uncached);
+            let [held, work] = held.of(rows);
+            let young = {
+                let [recent, requests] = [rows.of(&prompts), times.prompts.requests(rows)];
+                let counted = Lanes::select(recent.exceeds(requests), requests, recent);
+                let is_long = times.prefill_ms(rows, uncached).exceeds(number(SHORT_STALL_MS));
+                Lanes::select(is_long, counted, number(0.0))
             };
-            let answers = quote.decoding(row) + RECENT_ANSWERS * young;
-            let stalled = self.stall_price * answers;
-            let ahead = held.work(row) - times.prompts.computed(row);
-            let besides = (REUSE_PRICE + stalled) * own.uncached + ahead;
-            let late_ms = -times.slack_ms(call, row, own.uncached);
-            let too_late = if late_ms > 0.0 {
-                TOO_LATE * (1.0 + late_ms)
-            } else {
-                0.0
-            };
-            OwnCost {
-                cost: own.cost + quote.work(row, besides) + too_late,
-                ..own
-            }
+            let answers = quote.decoding(rows) + number(RECENT_ANSWERS) * young;
+            let stalled = number(self.stall_price) * answers;
+            let ahead = work - times.prompts.computed(rows);
+            let besides = (number(REUSE_PRICE) + stalled) * uncached + ahead;
+            let slack_ms = times.slack_ms(call, rows, uncached);
+            let late = number(TOO_LATE) * (number(1.0) - slack_ms);
+            let too_late = Lanes::select(number(0.0).exceeds(slack_ms), late, number(0.0));
+            quote.cost_with_held(rows, uncached, held) + quote.work(rows, besides) + too_late
+        });
+        let own = |row: &Row<'_>| OwnCost {
+            uncached: uncached[row.index()],
+            cost: cost[row.index()],
         };
         let salt = LazyCell::new(|| call.request().session.unwrap_or_else(|| host.random()));
         let placed = self.pairing.place(call, costs, own, || *salt);
-        let Some(row) = computing(call, placed).and_then(|row| call.rows().nth(row)) else {
+        let Some(row) = computing(call, placed).and_then(|row| call.row(row)) else {
             return placed.verdict();
         };
         let request = PlacedRequest {
             call,
             row,
-            uncached: uncached(&row),
-            held: held.work(&row),
-            answers: placed.answers().and_then(|row| call.rows().nth(row)),
+            uncached: uncached[row.index()],
+            held: held.get(row.index())[1],
+            answers: placed.answers().and_then(|row| call.row(row)),
         };
         self.queue.instead(&request, host).unwrap_or_else(|| {
             if self.stall_price > 0.0 && times.prompts.writes(&row) {

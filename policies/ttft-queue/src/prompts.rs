@@ -1,6 +1,6 @@
 //! Prompts queued at a worker, and the one that runs beside its answers.
 
-use conductor_policy_sdk::{Column, Plan, Row};
+use conductor_policy_sdk::{Column, Number, Numbers, Plan, Row};
 
 /// Least mean time between tokens of a worker that writes answers, in milliseconds. A worker that sends each answer in
 /// one piece has a mean that is positive and almost 0.
@@ -32,32 +32,36 @@ impl QueuedPrompts {
     }
 
     /// Returns the tokens of all of them.
-    pub(crate) fn tokens(&self, row: &Row<'_>) -> f64 {
-        row.get(self.tokens)
+    #[inline(always)]
+    pub(crate) fn tokens<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.tokens)
     }
 
     /// Returns the tokens of the running prompt, taken as the mean of all; 0 on a worker that has written no answers.
-    pub(crate) fn running(&self, row: &Row<'_>) -> f64 {
+    #[inline(always)]
+    pub(crate) fn running<R: Numbers>(&self, row: &R) -> R::Number {
+        let zero = R::Number::from(0.0);
         let prompts = self.prompts(row);
-        match self.writes(row) && prompts > 0.0 {
-            true => self.tokens(row) / prompts,
-            false => 0.0,
-        }
+        let runs = self.writes(row) & prompts.exceeds(zero);
+        R::Number::select(runs, self.tokens(row) / prompts, zero)
     }
 
     /// Returns the requests in flight there.
-    pub(crate) fn requests(&self, row: &Row<'_>) -> f64 {
-        row.get(self.requests)
+    #[inline(always)]
+    pub(crate) fn requests<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.requests)
     }
 
     /// Returns true if the worker writes answers.
-    pub(crate) fn writes(&self, row: &Row<'_>) -> bool {
-        row.get(self.between_tokens_ms) > WRITES_MS
+    #[inline(always)]
+    pub(crate) fn writes<R: Numbers>(&self, row: &R) -> <R::Number as Number>::Mask {
+        row.number(self.between_tokens_ms).exceeds(WRITES_MS.into())
     }
 
     /// Returns the tokens of the running prompt that are taken as computed.
-    pub(crate) fn computed(&self, row: &Row<'_>) -> f64 {
-        COMPUTED_SHARE * self.running(row)
+    #[inline(always)]
+    pub(crate) fn computed<R: Numbers>(&self, row: &R) -> R::Number {
+        R::Number::from(COMPUTED_SHARE) * self.running(row)
     }
 
     /// Returns true if the prompt is short and only a long one runs there: it shares the last step of the long one, which
@@ -67,7 +71,8 @@ impl QueuedPrompts {
     }
 
     /// Returns their number.
-    fn prompts(&self, row: &Row<'_>) -> f64 {
-        row.get(self.requests) - row.get(self.decoding)
+    #[inline(always)]
+    fn prompts<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.requests) - row.number(self.decoding)
     }
 }

@@ -1,6 +1,8 @@
 //! Router queue of the policy: when a request is held, for which worker, in which order, and when it is refused.
 
-use conductor_policy_sdk::{Call, Host, OptionalNumber, Params, Plan, RequestNumber, Row, Verdict};
+use conductor_policy_sdk::{
+    Call, Host, Lanes, OptionalNumber, Params, Plan, RequestNumber, Row, RowPair, Verdict,
+};
 
 use crate::times::TimeColumns;
 
@@ -52,31 +54,26 @@ pub(crate) struct PlacedRequest<'a> {
 
 impl HeldWork {
     /// Queries the held requests of each candidate. Requests with no more work than this one go before it.
-    pub(crate) fn before<'c>(
-        queue: &Queue,
-        call: &Call<'c>,
-        host: &impl Host,
-        uncached: impl Fn(&Row<'c>) -> f64,
-    ) -> Self {
+    pub(crate) fn before(queue: &Queue, call: &Call<'_>, host: &impl Host, uncached: &[f64]) -> Self {
         if call.number(queue.queued).known_or(0.0) == 0.0 {
             return Self(Vec::new());
         }
-        let most: Vec<u32> = call.rows().map(|row| uncached(&row) as u32).collect();
+        let most: Vec<u32> = uncached.iter().map(|&tokens| tokens as u32).collect();
         Self(host.ahead(&most))
     }
 
-    /// Returns the number of requests held for that worker.
-    pub(crate) fn requests(&self, row: &Row<'_>) -> f64 {
-        self.get(2 * row.index())
+    /// Returns, for two workers, the number of requests held for them, and their work ahead of this request.
+    #[inline(always)]
+    pub(crate) fn of(&self, rows: &RowPair<'_>) -> [Lanes; 2] {
+        let [first, second] = rows.rows().map(|row| self.get(row.index()));
+        [0, 1].map(|part| Lanes::from([first[part], second[part]]))
     }
 
-    /// Returns the work held for that worker ahead of this request.
-    pub(crate) fn work(&self, row: &Row<'_>) -> f64 {
-        self.get(2 * row.index() + 1)
-    }
-
-    fn get(&self, index: usize) -> f64 {
-        self.0.get(index).copied().unwrap_or(0).into()
+    /// Returns the number of requests held for the worker of that row, and their work ahead of this request.
+    #[inline(always)]
+    pub(crate) fn get(&self, row: usize) -> [f64; 2] {
+        let (held, _) = self.0.as_chunks();
+        held.get(row).copied().unwrap_or([0; 2]).map(f64::from)
     }
 }
 

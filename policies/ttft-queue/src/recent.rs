@@ -46,9 +46,27 @@ impl RecentPrompts {
         }
     }
 
-    /// Returns the recent prompts of the worker.
-    pub(crate) fn get(&self, row: &Row<'_>) -> f64 {
-        self.find(row.id()).map_or(0.0, |at| self.of[at].1.into())
+    /// Returns the recent prompts of each worker, in the order of the ids.
+    pub(crate) fn each(&self, ids: &[WorkerId]) -> Vec<f64> {
+        if self.of.is_empty() {
+            return vec![0.0; ids.len()];
+        }
+        // Ids are nearly always in ascending order, as the prompts are.
+        let (mut at, mut last) = (0, 0);
+        let prompts = ids.iter().map(|&id| {
+            if id < last {
+                at = self.of.partition_point(|(known, _)| *known < id);
+            }
+            last = id;
+            while self.of.get(at).is_some_and(|(known, _)| *known < id) {
+                at += 1;
+            }
+            self.of
+                .get(at)
+                .filter(|(known, _)| *known == id)
+                .map_or(0.0, |(_, prompts)| (*prompts).into())
+        });
+        prompts.collect()
     }
 
     /// Adds one for the worker, and writes the state.

@@ -1,6 +1,6 @@
 //! Predicted times of a request on a candidate, and its slack: the time for which it can wait and still be in time.
 
-use conductor_policy_sdk::{Call, Column, OptionalNumber, Plan, RequestNumber, Row};
+use conductor_policy_sdk::{Call, Column, Number, Numbers, OptionalNumber, Plan, RequestNumber, Row};
 
 use crate::prompts::QueuedPrompts;
 
@@ -51,10 +51,12 @@ impl TimeColumns {
     /// Returns the slack of a request: its target less the time that it has waited, the prompts that are queued there
     /// and its own. The prompt that runs beside answers is left out: it may be almost computed, and a request that left
     /// its worker for that would compute its cached prefix again.
-    pub(crate) fn slack_ms(&self, call: &Call<'_>, row: &Row<'_>, uncached: f64) -> f64 {
+    #[inline(always)]
+    pub(crate) fn slack_ms<R: Numbers>(&self, call: &Call<'_>, row: &R, uncached: R::Number) -> R::Number {
         let waited_ms = call.number(self.waited_ms).known_or(0.0);
+        let left_ms = R::Number::from(self.target_ms(call) - waited_ms);
         let ahead = self.prompts.tokens(row) - self.prompts.running(row);
-        self.target_ms(call) - waited_ms - ahead * self.token_ms(row) - self.prefill_ms(row, uncached)
+        left_ms - ahead * self.token_ms(row) - self.prefill_ms(row, uncached)
     }
 
     /// Returns the target of a request's first token.
@@ -90,13 +92,14 @@ impl TimeColumns {
     }
 
     /// Returns the prefill time of the prompt, without waiting.
-    pub(crate) fn prefill_ms(&self, row: &Row<'_>, uncached: f64) -> f64 {
-        let predicted = row.get(self.prefill_ms);
-        if predicted >= 0.0 {
-            predicted
-        } else {
-            uncached * self.token_ms(row)
-        }
+    #[inline(always)]
+    pub(crate) fn prefill_ms<R: Numbers>(&self, row: &R, uncached: R::Number) -> R::Number {
+        let predicted = row.number(self.prefill_ms);
+        R::Number::select(
+            predicted.reaches(0.0.into()),
+            predicted,
+            uncached * self.token_ms(row),
+        )
     }
 
     /// Returns the predicted time between tokens with this request; NaN if it is not known.
@@ -104,13 +107,11 @@ impl TimeColumns {
         row.get(self.tbt_ms)
     }
 
-    pub(crate) fn token_ms(&self, row: &Row<'_>) -> f64 {
-        let measured = row.get(self.token_ms);
-        if measured > 0.0 {
-            measured
-        } else {
-            USUAL_TOKEN_MS / row.get(self.weight)
-        }
+    #[inline(always)]
+    pub(crate) fn token_ms<R: Numbers>(&self, row: &R) -> R::Number {
+        let measured = row.number(self.token_ms);
+        let usual = R::Number::from(USUAL_TOKEN_MS) / row.number(self.weight);
+        R::Number::select(measured.exceeds(0.0.into()), measured, usual)
     }
 
     fn queued_ms(&self, row: &Row<'_>) -> f64 {

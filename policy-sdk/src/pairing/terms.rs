@@ -85,16 +85,10 @@ impl CallCosts<'_> {
     /// Returns the candidate's cost as a single worker; an unknown match counts as 0.
     #[must_use]
     pub fn own(&self, row: &Row<'_>) -> OwnCost {
-        self.own_with(row, self.quote.matched(row).unwrap_or(0.0), 0.0)
-    }
-
-    /// Returns the candidate's cost as a single worker, with so many cached tokens and so many requests held
-    /// for it in the router.
-    #[must_use]
-    pub fn own_with(&self, row: &Row<'_>, matched: f64, held: f64) -> OwnCost {
+        let matched = self.quote.matched(row).unwrap_or(0.0);
         OwnCost {
             uncached: self.quote.uncached(matched),
-            cost: self.quote.cost_with_held(row, matched, held),
+            cost: self.quote.cost(row, matched),
         }
     }
 

@@ -17,7 +17,7 @@ target=wasm32-unknown-unknown
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/build}"
 # The default stack of 1 MiB triples the cost of a fresh instance. Paths in panic messages are the same on
 # every machine.
-export RUSTFLAGS="-Clink-arg=-zstack-size=65536 --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+export RUSTFLAGS="-Clink-arg=-zstack-size=65536 -Ctarget-feature=+simd128 --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 
 has_target() {
     ls "$(rustc --print target-libdir --target $target 2>/dev/null)"/libstd-* >/dev/null 2>&1

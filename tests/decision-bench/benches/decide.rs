@@ -9,6 +9,7 @@ use decision_bench::{Contest, Crossing, PipelineCrossing};
 use divan::Bencher;
 use pd_pairing::PdPairing;
 use round_robin::RoundRobin;
+use ttft_queue::TtftQueue;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
@@ -18,7 +19,7 @@ fn main() {
     divan::main();
 }
 
-#[divan::bench(types = [CacheAware, PdPairing, RoundRobin], args = CANDIDATES, sample_size = 100)]
+#[divan::bench(types = [CacheAware, PdPairing, RoundRobin, TtftQueue], args = CANDIDATES, sample_size = 100)]
 fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
     warm_up(|seq| drop(contest.ask_wasm(seq)));
@@ -41,7 +42,7 @@ fn noting<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     });
 }
 
-#[divan::bench(types = [CacheAware, PdPairing, RoundRobin], args = CANDIDATES, sample_size = 100)]
+#[divan::bench(types = [CacheAware, PdPairing, RoundRobin, TtftQueue], args = CANDIDATES, sample_size = 100)]
 fn native<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
     let mut seq = 0;

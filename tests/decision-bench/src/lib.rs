@@ -173,6 +173,7 @@ mod tests {
     use cache_aware::CacheAware;
     use pd_pairing::PdPairing;
     use round_robin::RoundRobin;
+    use ttft_queue::TtftQueue;
 
     use super::*;
 
@@ -201,6 +202,7 @@ mod tests {
             check::<CacheAware>(candidates);
             check::<PdPairing>(candidates);
             check::<RoundRobin>(candidates);
+            check::<TtftQueue>(candidates);
         }
     }
 }
