@@ -3,6 +3,7 @@
 
 use crate::hash::mix;
 use crate::host::Role;
+use crate::lanes::RowPair;
 use crate::plan::{Column, Plan, RequestNumber, RoleColumn};
 
 /// Identifier of one worker while it is configured; never reused within one run of the router.
@@ -107,15 +108,26 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// Iterates over the candidates in row order, two at a time. The last row is repeated if their number is odd.
+    pub fn row_pairs(&self) -> impl Iterator<Item = RowPair<'a>> + use<'a> {
+        let mut rows = self.rows();
+        std::iter::from_fn(move || {
+            let first = rows.next()?;
+            let second = rows.next().unwrap_or(first);
+            Some(RowPair::new(first, second))
+        })
+    }
+
     /// Iterates over the candidates in row order.
     pub fn rows(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
         let Self {
             ids, matrix, columns, ..
         } = *self;
-        ids.iter().enumerate().map(move |(index, &id)| Row {
-            index,
-            id,
-            numbers: &matrix[index * columns..(index + 1) * columns],
+        let mut left = matrix;
+        ids.iter().enumerate().map(move |(index, &id)| {
+            let (numbers, rest) = left.split_at(columns);
+            left = rest;
+            Row { index, id, numbers }
         })
     }
 

@@ -61,17 +61,6 @@ pub struct Lanes(vectors::Two);
 pub struct LanesMask(vectors::TwoMasks);
 
 impl<'a> Call<'a> {
-    /// Iterates over the candidates in row order, two at a time. The last row is repeated if their number is odd.
-    pub fn row_pairs(&self) -> impl Iterator<Item = RowPair<'a>> + use<'a> {
-        let call = *self;
-        let last = call.ids().len().saturating_sub(1);
-        let pair = move |index: usize| {
-            let rows = [call.row(index)?, call.row(last.min(index + 1))?];
-            Some(RowPair(rows))
-        };
-        (0..=last).step_by(2).map_while(pair)
-    }
-
     /// Returns the sum of a column's known numbers that are at least 0, and how many there are.
     #[must_use]
     #[inline(never)]
@@ -106,6 +95,11 @@ impl<'a> Call<'a> {
 }
 
 impl<'a> RowPair<'a> {
+    #[inline(always)]
+    pub(crate) fn new(first: Row<'a>, second: Row<'a>) -> Self {
+        Self([first, second])
+    }
+
     /// Returns which of the two are rows of their own: the second is not if it repeats the first.
     #[inline(always)]
     fn is_in_call(&self) -> LanesMask {
