@@ -4,7 +4,7 @@
 use crate::hash::mix;
 use crate::host::Role;
 use crate::lanes::RowPair;
-use crate::plan::{Column, Plan, RequestNumber, RoleColumn};
+use crate::plan::{Column, Columns, Plan, RequestNumber, RoleColumn};
 
 /// Identifier of one worker while it is configured; never reused within one run of the router.
 pub type WorkerId = u32;
@@ -233,6 +233,13 @@ impl Row<'_> {
     #[inline(always)]
     pub(crate) fn at(&self, column: Column) -> f64 {
         self.numbers[column.0]
+    }
+
+    /// Returns the candidate's numbers in columns of the call's own plan.
+    #[inline(always)]
+    pub(crate) fn block_at<const N: usize>(&self, columns: &Columns<N>) -> &[f64; N] {
+        let (block, _) = self.numbers[columns.first..].as_chunks();
+        &block[0]
     }
 
     /// Returns the worker's role.

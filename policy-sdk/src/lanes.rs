@@ -3,7 +3,7 @@
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Sub};
 
 use crate::call::{Call, Row};
-use crate::plan::Column;
+use crate::plan::{Column, Columns};
 
 #[cfg(not(target_feature = "simd128"))]
 use arrays as vectors;
@@ -43,9 +43,9 @@ pub trait Numbers {
     /// Number in a column.
     type Number: Number;
 
-    /// Returns the number in that column; NaN if it is unknown.
+    /// Returns the numbers in columns that are side by side; NaN if they are unknown.
     #[must_use]
-    fn number(&self, column: Column) -> Self::Number;
+    fn block<const N: usize>(&self, columns: &Columns<N>) -> [Self::Number; N];
 }
 
 /// Two adjacent rows.
@@ -68,7 +68,7 @@ impl<'a> Call<'a> {
         let zero = Lanes::from(0.0);
         let (mut sum, mut count) = (zero, zero);
         for pair in self.row_pairs() {
-            let numbers = pair.number(column);
+            let numbers = pair.get(column);
             let is_known = numbers.reaches(zero) & pair.is_in_call();
             sum = sum + Lanes::select(is_known, numbers, zero);
             count = count + Lanes::select(is_known, 1.0.into(), zero);
@@ -114,6 +114,13 @@ impl<'a> RowPair<'a> {
         self.0
     }
 
+    /// Returns the candidates' numbers in that column; NaN if they are unknown.
+    #[must_use]
+    #[inline(always)]
+    pub fn get(&self, column: Column) -> Lanes {
+        Lanes::from(self.0.each_ref().map(|row| row.at(column)))
+    }
+
     /// Returns the two numbers at the candidates' places in `numbers`, which has one for each in row order.
     ///
     /// # Panics
@@ -129,8 +136,8 @@ impl Numbers for Row<'_> {
     type Number = f64;
 
     #[inline(always)]
-    fn number(&self, column: Column) -> f64 {
-        self.get(column)
+    fn block<const N: usize>(&self, columns: &Columns<N>) -> [f64; N] {
+        *self.block_at(columns)
     }
 }
 
@@ -138,8 +145,9 @@ impl Numbers for RowPair<'_> {
     type Number = Lanes;
 
     #[inline(always)]
-    fn number(&self, column: Column) -> Lanes {
-        Lanes::from(self.0.each_ref().map(|row| row.at(column)))
+    fn block<const N: usize>(&self, columns: &Columns<N>) -> [Lanes; N] {
+        let [first, second] = self.0.each_ref().map(|row| row.block_at(columns));
+        std::array::from_fn(|at| Lanes::from([first[at], second[at]]))
     }
 }
 
@@ -332,7 +340,7 @@ mod tests {
             let numbers: Vec<f64> = (0..count).map(f64::from).collect();
             let ids: Vec<u32> = (0..count).collect();
             let call = Call::new(Request::default(), &ids, &numbers, &plan).unwrap();
-            let twice = call.each(|rows| rows.number(column) + rows.of(&numbers));
+            let twice = call.each(|rows| rows.get(column) + rows.of(&numbers));
             assert!(
                 twice
                     .iter()

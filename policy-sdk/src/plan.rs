@@ -20,6 +20,12 @@ pub struct RequestNumber(pub(crate) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column(pub(crate) usize);
 
+/// Handle of columns that are side by side, read by [`Numbers::block`](crate::Numbers::block).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Columns<const N: usize> {
+    pub(crate) first: usize,
+}
+
 /// Handle of the column of roles, read by [`crate::Row::role`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoleColumn(pub(crate) Column);
@@ -33,6 +39,15 @@ impl Plan {
     /// Requests a number of every candidate, such as `load.requests`.
     pub fn column(&mut self, name: &'static str) -> Column {
         Column(position(&mut self.candidate, name, name.into()))
+    }
+
+    /// Requests numbers of every candidate, side by side, so that they are read together.
+    ///
+    /// It requests them once more if they are requested already. So it should be called first.
+    pub fn columns<const N: usize>(&mut self, names: [&'static str; N]) -> Columns<N> {
+        let first = self.candidate.len();
+        self.candidate.extend(names.map(Cow::Borrowed));
+        Columns { first }
     }
 
     /// Requests a label of every candidate as a number: equal for equal texts, NaN if a worker has no such
@@ -81,5 +96,8 @@ mod tests {
         assert_eq!(plan.column("load.requests"), first);
         assert_eq!(plan.column("label.rack"), rack);
         assert_eq!(plan.candidate_features(), ["load.requests", "label.rack"]);
+        assert_eq!(plan.columns(["load.requests", "load.decoding"]).first, 2);
+        assert_eq!(plan.column("load.decoding"), Column(3));
+        assert_eq!(plan.column("load.requests"), first);
     }
 }

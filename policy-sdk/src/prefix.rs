@@ -1,7 +1,7 @@
 //! Prompt length and prefix matches of the candidates.
 
 use crate::call::{Call, OptionalNumber, Row};
-use crate::lanes::{Number, Numbers};
+use crate::lanes::Number;
 use crate::params::Params;
 use crate::plan::{Column, Plan, RequestNumber};
 use crate::prompt_length::PromptLength;
@@ -85,19 +85,17 @@ impl TierMatches {
     #[must_use]
     #[inline]
     pub fn matched(&self, row: &Row<'_>) -> Option<f64> {
-        let matched = self.matched_or_nan(row);
-        (!matched.is_nan()).then_some(matched)
+        let device = row.get(self.device);
+        (!device.is_nan()).then(|| self.weighted([device, row.get(self.host), row.get(self.any)]))
     }
 
-    /// Returns the cached tokens, weighted by tier; NaN if the match is unknown.
-    #[must_use]
+    /// Returns the cached tokens, weighted by tier, from the matches of each; NaN if the first is NaN.
     #[inline(always)]
-    pub fn matched_or_nan<R: Numbers>(&self, row: &R) -> R::Number {
-        let device = row.number(self.device);
-        let host = row.number(self.host).at_least(device);
-        let any = row.number(self.any).at_least(host);
-        let on_host = R::Number::from(self.host_worth) * (host - device);
-        let on_disk = R::Number::from(self.disk_worth) * (any - host);
+    pub(crate) fn weighted<N: Number>(&self, [device, host, any]: [N; 3]) -> N {
+        let host = host.at_least(device);
+        let any = any.at_least(host);
+        let on_host = N::from(self.host_worth) * (host - device);
+        let on_disk = N::from(self.disk_worth) * (any - host);
         device + on_host + on_disk
     }
 }

@@ -12,7 +12,7 @@
 //! The unit is one prompt token computed on a worker of weight 1. With measured speeds it is one millisecond.
 
 use crate::call::{Call, Row};
-use crate::lanes::{Number, Numbers};
+use crate::lanes::Number;
 use crate::params::Params;
 use crate::plan::{Column, Plan};
 use crate::prefix::TierMatches;
@@ -55,6 +55,17 @@ pub struct Price {
     /// Cost that one decoding request adds to a prefill (d), in tokens.
     decode_tokens: f64,
     tiers: TierMatches,
+}
+
+/// Load of one candidate, or of two.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuedLoad<N> {
+    /// Queued prompt tokens.
+    pub tokens: N,
+    /// Requests, waiting or decoding.
+    pub requests: N,
+    /// Requests past their first token.
+    pub decoding: N,
 }
 
 /// Prices of one call.
@@ -116,23 +127,20 @@ impl Price {
 
     /// Returns the candidate's requests past their first token.
     #[must_use]
-    #[inline(always)]
-    pub fn decoding<R: Numbers>(&self, row: &R) -> R::Number {
-        row.number(self.decoding)
+    pub fn decoding(&self, row: &Row<'_>) -> f64 {
+        row.get(self.decoding)
     }
 
     /// Returns the candidate's requests, waiting or decoding.
     #[must_use]
-    #[inline(always)]
-    pub fn requests<R: Numbers>(&self, row: &R) -> R::Number {
-        row.number(self.requests)
+    pub fn requests(&self, row: &Row<'_>) -> f64 {
+        row.get(self.requests)
     }
 
     /// Returns the candidate's queued prompt tokens.
     #[must_use]
-    #[inline(always)]
-    pub fn queued<R: Numbers>(&self, row: &R) -> R::Number {
-        row.number(self.prefill_tokens)
+    pub fn queued(&self, row: &Row<'_>) -> f64 {
+        row.get(self.prefill_tokens)
     }
 }
 
@@ -145,15 +153,13 @@ impl Quote<'_> {
 
     /// Returns the candidate's queued prompt tokens.
     #[must_use]
-    #[inline(always)]
-    pub fn queued<R: Numbers>(&self, row: &R) -> R::Number {
+    pub fn queued(&self, row: &Row<'_>) -> f64 {
         self.price.queued(row)
     }
 
     /// Returns the candidate's requests past their first token.
     #[must_use]
-    #[inline(always)]
-    pub fn decoding<R: Numbers>(&self, row: &R) -> R::Number {
+    pub fn decoding(&self, row: &Row<'_>) -> f64 {
         self.price.decoding(row)
     }
 
@@ -164,11 +170,12 @@ impl Quote<'_> {
         self.price.tiers.matched(row)
     }
 
-    /// Returns the cached tokens of the prompt, weighted by tier; NaN if the match is unknown.
+    /// Returns the cached tokens of the prompt, weighted by tier, from those on the device, in host memory or faster,
+    /// and on any tier; NaN if the first are NaN.
     #[must_use]
     #[inline(always)]
-    pub fn matched_or_nan<R: Numbers>(&self, row: &R) -> R::Number {
-        self.price.tiers.matched_or_nan(row)
+    pub fn weighted_matches<N: Number>(&self, tiers: [N; 3]) -> N {
+        self.price.tiers.weighted(tiers)
     }
 
     /// Returns the tokens of the prompt to compute if so many are matched.
@@ -182,30 +189,30 @@ impl Quote<'_> {
     #[must_use]
     #[inline]
     pub fn cost(&self, row: &Row<'_>, matched: f64) -> f64 {
-        self.cost_with_held(row, self.uncached(matched), 0.0)
+        let load = QueuedLoad {
+            tokens: self.queued(row),
+            requests: self.price.requests(row),
+            decoding: self.decoding(row),
+        };
+        self.work(row, self.priced_tokens(load, self.uncached(matched), 0.0))
     }
 
-    /// Returns the priced time to first token on the candidate if so many tokens are not matched, and `held` more
-    /// requests wait for that worker in the router.
+    /// Returns the priced tokens of the request on the candidate if so many are not matched, and `held` more requests
+    /// wait for that worker in the router.
     #[must_use]
     #[inline(always)]
-    pub fn cost_with_held<R: Numbers>(&self, row: &R, uncached: R::Number, held: R::Number) -> R::Number {
-        let number = <R::Number as From<f64>>::from;
+    pub fn priced_tokens<N: Number>(&self, load: QueuedLoad<N>, uncached: N, held: N) -> N {
         let price = self.price;
-        let decoding = price.decoding(row);
-        let waiting = (price.requests(row) - decoding).at_least(number(0.0)) + held;
-        let delays = number(1.0) + number(price.backlog_price) * waiting;
-        let added = (number(price.request_tokens) + uncached) * delays;
-        self.work(
-            row,
-            price.queued(row) + added + number(price.decode_tokens) * decoding,
-        )
+        let waiting = (load.requests - load.decoding).at_least(N::from(0.0)) + held;
+        let delays = N::from(1.0) + N::from(price.backlog_price) * waiting;
+        let added = (N::from(price.request_tokens) + uncached) * delays;
+        load.tokens + added + N::from(price.decode_tokens) * load.decoding
     }
 
     /// Returns the cost of computing so many tokens on the candidate.
     #[must_use]
-    #[inline(always)]
-    pub fn work<R: Numbers>(&self, row: &R, tokens: R::Number) -> R::Number {
+    #[inline]
+    pub fn work(&self, row: &Row<'_>, tokens: f64) -> f64 {
         self.pace.work(row, tokens)
     }
 

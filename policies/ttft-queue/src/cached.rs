@@ -6,6 +6,8 @@ use conductor_policy_sdk::{
     Call, Column, Lanes, Number, OptionalNumber, Plan, Quote, RequestNumber, Row, RowPair, WorkerId, mix,
 };
 
+use crate::workers::WorkerColumns;
+
 /// Share of the prompt that its home is assumed to hold while the router knows no cache.
 const HOME_SHARE: f64 = 0.75;
 
@@ -24,6 +26,7 @@ pub(crate) struct CachedColumns {
 #[derive(Debug)]
 pub(crate) struct CachedTokens<'a> {
     call: &'a Call<'a>,
+    workers: &'a WorkerColumns,
     quote: Quote<'a>,
     best: f64,
     /// Share of the tokens held elsewhere that need not be computed, less the cost of their transfer.
@@ -46,12 +49,18 @@ impl CachedColumns {
 
     /// Returns the cached tokens of a call. Workers without answers that show their fetches are taken to fetch as the
     /// others do.
-    pub(crate) fn of<'a>(&self, call: &'a Call<'a>, quote: Quote<'a>) -> CachedTokens<'a> {
+    pub(crate) fn of<'a>(
+        &self,
+        workers: &'a WorkerColumns,
+        call: &'a Call<'a>,
+        quote: Quote<'a>,
+    ) -> CachedTokens<'a> {
         let (sum, count) = call.known_sum(self.fetched_share);
         let fetched = if count > 0.0 { sum / count } else { 0.0 };
         let beginning = call.number(self.beginning);
         CachedTokens {
             call,
+            workers,
             quote,
             best: call.number(self.best).known_or(0.0),
             fetched: fetched * (1.0 - self.transfer_cost).max(0.0),
@@ -68,7 +77,7 @@ impl CachedTokens<'_> {
     /// Returns the tokens of the prompt that the two candidates need not compute.
     #[inline(always)]
     pub(crate) fn get(&self, rows: &RowPair<'_>) -> Lanes {
-        let own = self.quote.matched_or_nan(rows);
+        let own = self.quote.weighted_matches(self.workers.matches(rows));
         let best = Lanes::from(self.best);
         let fetched = own + Lanes::from(self.fetched) * (best - own);
         let known = Lanes::select(best.exceeds(own), fetched, own);

@@ -13,6 +13,7 @@ mod prompts;
 mod queue;
 mod recent;
 mod times;
+mod workers;
 
 use std::cell::LazyCell;
 
@@ -24,6 +25,7 @@ use conductor_policy_sdk::{
 use cached::CachedColumns;
 use queue::{HeldWork, PlacedRequest, Queue};
 use recent::RecentPrompts;
+use workers::WorkerColumns;
 
 /// Cost of a computed token for later requests, whose blocks it evicts, as a share of its computing time.
 const REUSE_PRICE: f64 = 1.0;
@@ -37,6 +39,7 @@ const TOO_LATE: f64 = 1e12;
 /// Policy: priced time to first token, with a queue for each worker.
 #[derive(Debug)]
 pub struct TtftQueue {
+    workers: WorkerColumns,
     pairing: Pairing,
     cached: CachedColumns,
     queue: Queue,
@@ -50,6 +53,7 @@ impl Policy for TtftQueue {
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
+        let workers = WorkerColumns::new(plan);
         let queue = Queue::configure(params, plan);
         let stall_price = params
             .unit("share")
@@ -59,6 +63,7 @@ impl Policy for TtftQueue {
             Pairing::configure(params, plan)
         });
         Self {
+            workers,
             cached: CachedColumns::new(plan, pairing.transfer_cost()),
             pairing,
             queue,
@@ -69,30 +74,32 @@ impl Policy for TtftQueue {
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let costs = self.pairing.costs(call);
         let quote = costs.quote();
-        let cached = self.cached.of(call, *quote);
+        let cached = self.cached.of(&self.workers, call, *quote);
         let uncached = call.each(|rows| quote.uncached(cached.get(rows)));
         let held = HeldWork::before(&self.queue, call, host, &uncached);
-        let times = &self.queue.times;
         let recent = self.recent(call, host);
         let prompts = recent.each(call.ids());
+        let left_ms = self.queue.times.left_ms(call);
         let cost = call.each(|rows| {
             let number = Lanes::from;
+            let worker = self.workers.of(rows);
             let uncached = rows.of(&uncached);
             let [held, work] = held.of(rows);
             let young = {
-                let [recent, requests] = [rows.of(&prompts), times.prompts.requests(rows)];
+                let [recent, requests] = [rows.of(&prompts), worker.load.requests];
                 let counted = Lanes::select(recent.exceeds(requests), requests, recent);
-                let is_long = times.prefill_ms(rows, uncached).exceeds(number(SHORT_STALL_MS));
+                let is_long = worker.prefill_ms(uncached).exceeds(number(SHORT_STALL_MS));
                 Lanes::select(is_long, counted, number(0.0))
             };
-            let answers = quote.decoding(rows) + number(RECENT_ANSWERS) * young;
+            let answers = worker.load.decoding + number(RECENT_ANSWERS) * young;
             let stalled = number(self.stall_price) * answers;
-            let ahead = work - times.prompts.computed(rows);
+            let ahead = work - worker.computed();
             let besides = (number(REUSE_PRICE) + stalled) * uncached + ahead;
-            let slack_ms = times.slack_ms(call, rows, uncached);
+            let slack_ms = worker.slack_ms(left_ms, uncached);
             let late = number(TOO_LATE) * (number(1.0) - slack_ms);
             let too_late = Lanes::select(number(0.0).exceeds(slack_ms), late, number(0.0));
-            quote.cost_with_held(rows, uncached, held) + quote.work(rows, besides) + too_late
+            let own = quote.priced_tokens(worker.load, uncached, held);
+            own / worker.weight + besides / worker.weight + too_late
         });
         let own = |row: &Row<'_>| OwnCost {
             uncached: uncached[row.index()],
@@ -106,12 +113,13 @@ impl Policy for TtftQueue {
         let request = PlacedRequest {
             call,
             row,
+            worker: self.workers.of(&row),
             uncached: uncached[row.index()],
             held: held.get(row.index())[1],
             answers: placed.answers().and_then(|row| call.row(row)),
         };
         self.queue.instead(&request, host).unwrap_or_else(|| {
-            if self.stall_price > 0.0 && times.prompts.writes(&row) {
+            if self.stall_price > 0.0 && request.worker.writes() {
                 recent.add(&row, host);
             }
             placed.verdict()
@@ -122,7 +130,7 @@ impl Policy for TtftQueue {
 impl TtftQueue {
     /// Returns the recent prompts of the workers. Without a price of stalls or workers that write answers there are none.
     fn recent(&self, call: &Call<'_>, host: &impl Host) -> RecentPrompts {
-        let writes = || call.rows().any(|row| self.queue.times.prompts.writes(&row));
+        let writes = || call.rows().any(|row| self.workers.of(&row).writes());
         if self.stall_price > 0.0 && writes() {
             RecentPrompts::read(host)
         } else {

@@ -5,6 +5,7 @@ use conductor_policy_sdk::{
 };
 
 use crate::times::TimeColumns;
+use crate::workers::WorkerNumbers;
 
 /// Offset that sorts requests close to their deadline before all others.
 const URGENT: f64 = -1e12;
@@ -44,6 +45,8 @@ pub(crate) struct PlacedRequest<'a> {
     pub(crate) call: &'a Call<'a>,
     /// Worker that computes the prompt.
     pub(crate) row: Row<'a>,
+    /// Its numbers.
+    pub(crate) worker: WorkerNumbers<f64>,
     /// Tokens of the prompt that the worker has to compute.
     pub(crate) uncached: f64,
     /// Work held for that worker ahead of this request, in tokens.
@@ -106,7 +109,8 @@ impl Queue {
             return None;
         }
         let slow = request.answers.filter(|row| self.is_slow(row));
-        if slow.is_none() && (self.times.is_free(&request.row) || self.shares_step(request)) {
+        if slow.is_none() && (self.times.is_free(&request.row, &request.worker) || self.shares_step(request))
+        {
             return None;
         }
         self.refuse(request, slow.is_some())
@@ -115,27 +119,22 @@ impl Queue {
 
     /// Returns true if the pool holds no other request, and the prompt shares a step with one that runs there.
     fn shares_step(&self, request: &PlacedRequest<'_>) -> bool {
-        let PlacedRequest {
-            call, row, uncached, ..
-        } = request;
-        call.number(self.queued).known_or(0.0) == 0.0 && self.times.prompts.shares_step(row, *uncached)
+        let others = request.call.number(self.queued).known_or(0.0);
+        others == 0.0 && request.worker.shares_step(request.uncached)
     }
 
     /// Refuses a request that would miss its target. A guess refuses nothing.
     fn refuse(&self, request: &PlacedRequest<'_>, is_slow: bool) -> Option<Verdict> {
-        let PlacedRequest {
-            call, row, uncached, ..
-        } = request;
-        if !self.refuses || !self.times.is_measured(row) {
+        let PlacedRequest { call, worker, .. } = request;
+        if !self.refuses || !worker.is_measured() {
             return None;
         }
         // Without a queue the request cannot wait for its answer to be fast enough.
         if is_slow && !may_wait(call.number(self.left_ms)) {
             return Some(refusal(1_000.0, "the answer would be too slow"));
         }
-        let ahead_ms = AHEAD_FACTOR * request.held * self.times.token_ms(row);
-        let late_ms =
-            ahead_ms - self.times.slack_ms(call, row, *uncached) - self.grace_ms(call, row, *uncached);
+        let ahead_ms = AHEAD_FACTOR * request.held * worker.token_ms();
+        let late_ms = ahead_ms - self.slack_ms(request) - self.grace_ms(request);
         (late_ms > 0.0).then(|| refusal(late_ms, "the first token would come too late"))
     }
 
@@ -148,7 +147,7 @@ impl Queue {
         if !may_wait(left_ms) {
             return None;
         }
-        let slack_ms = self.times.slack_ms(call, row, *uncached);
+        let slack_ms = self.slack_ms(request);
         host.wait_for(slow.as_ref().unwrap_or(row).index(), *uncached as u32);
         let urgent_in = slack_ms - GUARD_MS;
         let until = if urgent_in > 0.0 { urgent_in } else { AGAIN_MS };
@@ -163,10 +162,16 @@ impl Queue {
         GROWTH * self.times.between_tokens_ms(row) > self.between_ms
     }
 
+    /// Returns the slack of the request.
+    fn slack_ms(&self, request: &PlacedRequest<'_>) -> f64 {
+        let left_ms = self.times.left_ms(request.call);
+        request.worker.slack_ms(left_ms, request.uncached)
+    }
+
     /// Returns the time by which a prompt that is long by itself may miss the target, in milliseconds.
-    fn grace_ms(&self, call: &Call<'_>, row: &Row<'_>, uncached: f64) -> f64 {
-        let long_ms = LONG_PROMPT * self.times.prefill_ms(row, uncached);
-        (long_ms - self.times.target_ms(call)).max(0.0)
+    fn grace_ms(&self, request: &PlacedRequest<'_>) -> f64 {
+        let long_ms = LONG_PROMPT * request.worker.prefill_ms(request.uncached);
+        (long_ms - self.times.target_ms(request.call)).max(0.0)
     }
 }
 
