@@ -6,6 +6,7 @@ use routing::EngineBlockHash;
 
 use crate::extent::{BlockId, EXTENT, ExtentId, ExtentTable};
 use crate::run::{BlockRun, LONGEST_RUN, RunId, RunTable};
+pub(crate) use crate::table::AHEAD;
 use crate::table::{HashesOf, IdTable, MAX_ID};
 
 /// Position of a block: its run and its index there.
@@ -18,17 +19,17 @@ pub(crate) struct BlockPosition {
 /// Hash lookup of runs by their first block.
 struct RunHeads<'a> {
     runs: &'a RunTable,
-    extents: &'a ExtentTable,
     /// A run that is not in the table yet.
     new: Option<RunId>,
 }
 
 impl HashesOf for RunHeads<'_> {
     fn report(&self, id: u32, to: &mut dyn FnMut(u64)) {
-        if let Some(&first) = self.runs.find(RunId(id)).and_then(|run| run.extents.first())
+        if let Some(run) = self.runs.find(RunId(id))
+            && run.len > 0
             && Some(RunId(id)) != self.new
         {
-            to(self.extents.get(first).blocks.content[0]);
+            to(run.head);
         }
     }
 
@@ -46,6 +47,34 @@ impl HashesOf for ExtentTable {
 
     fn end(&self) -> u32 {
         ExtentTable::end(self)
+    }
+}
+
+/// Blocks that the tables do not know, one bit for each of the blocks looked up together. A block that is not among
+/// them may be new too.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NewBlocks {
+    /// No run begins with this content.
+    contents: u32,
+    /// No block has this name.
+    names: u32,
+}
+
+/// What is known of one block before it is looked up.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NewBlock {
+    /// No run begins with this content.
+    pub(crate) is_no_head: bool,
+    /// No block has this name.
+    pub(crate) is_new_name: bool,
+}
+
+impl NewBlocks {
+    pub(crate) fn block(self, at: usize) -> NewBlock {
+        NewBlock {
+            is_no_head: self.contents >> at & 1 == 1,
+            is_new_name: self.names >> at & 1 == 1,
+        }
     }
 }
 
@@ -112,7 +141,7 @@ impl RunForest {
             ..
         } = self;
         let new = None;
-        heads.gc_step(&RunHeads { runs, extents, new }) || names.gc_step(extents)
+        heads.gc_step(&RunHeads { runs, new }) || names.gc_step(extents)
     }
 
     /// Returns `true` if several blocks share a name.
@@ -202,7 +231,7 @@ impl RunForest {
     pub(crate) fn head(&self, content: u64) -> Option<RunId> {
         self.heads.find(content, |id| {
             let run = self.runs.find(RunId(id))?;
-            (run.len > 0 && self.content(run, 0) == content).then_some(RunId(id))
+            (run.len > 0 && run.head == content).then_some(RunId(id))
         })
     }
 
@@ -236,14 +265,22 @@ impl RunForest {
         found
     }
 
-    /// Prefetches the memory that [`RunForest::head`] will read.
-    pub(crate) fn touch_head(&self, content: u64) -> u32 {
-        self.heads.touch(content)
-    }
-
-    /// Prefetches the memory that [`RunForest::set_name`] will read.
-    pub(crate) fn touch_name(&self, name: u64) -> u32 {
-        self.names.touch(name)
+    /// Reads the tables for the next [`AHEAD`] blocks of a store together, so that the cache misses overlap.
+    pub(crate) fn read_ahead(&self, contents: &[u64], names: &[EngineBlockHash]) -> NewBlocks {
+        let heads = self.heads.lines_ahead(contents.iter().copied());
+        let names = self.names.lines_ahead(names.iter().map(|name| name.0));
+        std::hint::black_box(heads.touch().wrapping_add(names.touch()));
+        let new = NewBlocks {
+            contents: heads.absent(),
+            names: names.absent(),
+        };
+        let mut near = 0;
+        heads.other_ids(new.contents, |id| {
+            near ^= self.runs.find(RunId(id)).map_or(0, |run| run.head)
+        });
+        names.other_ids(new.names, |id| near ^= self.extents.touch_names(ExtentId(id)));
+        std::hint::black_box(near);
+        new
     }
 
     /// Creates a run of one block after the prefix `parent`.
@@ -252,23 +289,14 @@ impl RunForest {
             return Err(NumbersExhausted);
         }
         let run = self.runs.take();
-        self.runs.get_mut(run).parent = parent;
+        let new = self.runs.get_mut(run);
+        (new.parent, new.head) = (parent, content);
         if let Err(full) = self.append(run, content) {
             self.runs.give_back(run);
             return Err(full);
         }
-        let Self {
-            heads, runs, extents, ..
-        } = self;
-        heads.insert(
-            content,
-            run.0,
-            &RunHeads {
-                runs,
-                extents,
-                new: Some(run),
-            },
-        );
+        let (runs, new) = (&self.runs, Some(run));
+        self.heads.insert(content, run.0, &RunHeads { runs, new });
         Ok(run)
     }
 
@@ -327,7 +355,7 @@ impl RunForest {
             return;
         }
         if to == 0 {
-            let content = self.content(self.run(id), 0);
+            let content = self.run(id).head;
             self.heads.remove(content, id.0);
         }
         for ordinal in to as usize / EXTENT..(len as usize).div_ceil(EXTENT) {

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use routing::{Attention, BlockEvent, EngineBlockHash, StoredBlocks};
+use routing::{Attention, BlockEvent, StoredBlocks};
 
 use crate::cache::{CacheGroup, KvCache};
 use crate::core::IndexCore;
 use crate::count::Applied;
-use crate::forest::{BlockPosition, NumbersExhausted};
+use crate::forest::{AHEAD, BlockPosition, NewBlocks, NumbersExhausted};
 use crate::hash::{Namespace, extra_digest, local_hash, sequence_hash};
 use crate::hold::{LaneProgress, StoreOutcome, StoreProgress};
 use crate::holder::Holder;
@@ -20,8 +20,6 @@ pub(crate) const MOST_GROUPS: usize = 32;
 const BEGINNING: u64 = 1024;
 /// Blocks of an event that are applied in one step.
 pub(crate) const PART: usize = 64;
-/// Blocks whose memory is prefetched together.
-const AHEAD: usize = 16;
 
 /// Reason why a store is not indexed.
 enum StoreRefusal {
@@ -209,17 +207,19 @@ impl IndexCore {
         let names = storing.names();
         let contents = self.chained(storing, &locals(storing));
         let (mut at, mut near) = (0, 0);
+        let mut new = NewBlocks::default();
         while at < names.len() {
             at += self.hold_known(&mut storing.lane, &contents[at..], &names[at..], applied);
             if at == names.len() {
                 break;
             }
             if at >= near {
-                self.read_ahead(&contents[at..], &names[at..]);
+                new = self.forest.read_ahead(&contents[at..], &names[at..]);
                 near = at + AHEAD;
             }
-            let outcome = match self.find_or_add(storing.lane.parent, contents[at]) {
-                Ok(place) => self.hold(&mut storing.lane, place, names[at].0, applied),
+            let block = new.block(at + AHEAD - near);
+            let outcome = match self.find_or_add_new(storing.lane.parent, contents[at], block) {
+                Ok(place) => self.hold_new(&mut storing.lane, place, names[at].0, block, applied),
                 Err(_) => StoreOutcome::OverLimit,
             };
             if !outcome.goes_on(storing.left() - at, applied) {
@@ -270,16 +270,6 @@ impl IndexCore {
             content
         };
         locals.iter().map(link).collect()
-    }
-
-    /// Prefetches the memory of the next blocks together, so that the cache misses overlap.
-    fn read_ahead(&self, contents: &[u64], names: &[EngineBlockHash]) {
-        let ahead = contents.iter().zip(names).take(AHEAD);
-        let near = ahead.fold(0, |near: u32, (&content, name)| {
-            near.wrapping_add(self.forest.touch_head(content))
-                .wrapping_add(self.forest.touch_name(name.0))
-        });
-        std::hint::black_box(near);
     }
 
     /// Returns the block that any lane of the cache holds under this name.

@@ -89,7 +89,7 @@ fn bits(at: usize, word: u64) -> impl Iterator<Item = LaneId> {
 #[derive(Debug, Clone)]
 pub(crate) enum LaneSet {
     Few { lanes: [LaneId; FEW], len: u8 },
-    Many(LaneBits),
+    Many(Box<LaneBits>),
 }
 
 const FEW: usize = 5;
@@ -129,7 +129,7 @@ impl LaneSet {
                 let mut bits = LaneBits::default();
                 lanes.iter().for_each(|&lane| bits.insert(lane));
                 bits.insert(lane);
-                *self = Self::Many(bits);
+                *self = Self::Many(Box::new(bits));
             }
             Self::Many(bits) => bits.insert(lane),
         }

@@ -20,6 +20,8 @@ pub(crate) const LONGEST_RUN: u32 = EXTENT as u32 * (u16::MAX as u32 + 1);
 pub(crate) struct BlockRun {
     pub(crate) extents: Vec<ExtentId>,
     pub(crate) len: u32,
+    /// Sequence hash of the prefix that ends with its first block.
+    pub(crate) head: u64,
     /// Sequence hash of the prefix before its first block.
     pub(crate) parent: Option<u64>,
     pub(crate) coverage: Coverage,
@@ -28,6 +30,8 @@ pub(crate) struct BlockRun {
     /// Queued for trimming.
     pub(crate) is_queued: bool,
 }
+
+const _: () = assert!(size_of::<BlockRun>() == 128);
 
 impl BlockRun {
     pub(crate) fn covers(&self, lane: LaneId, at: u32) -> bool {

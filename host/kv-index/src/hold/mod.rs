@@ -8,7 +8,7 @@ use crate::cache::KvCache;
 use crate::core::IndexCore;
 use crate::count::Applied;
 use crate::extent::BlockId;
-use crate::forest::{BlockPosition, NumbersExhausted};
+use crate::forest::{BlockPosition, NewBlock, NumbersExhausted};
 use crate::holder::Holder;
 use crate::lanes::LaneId;
 use crate::run::RunId;
@@ -126,8 +126,21 @@ impl IndexCore {
         parent: Option<BlockPosition>,
         content: u64,
     ) -> Result<BlockPosition, NumbersExhausted> {
+        self.find_or_add_new(parent, content, NewBlock::default())
+    }
+
+    /// Works as [`IndexCore::find_or_add`] for a block that the tables may be known not to have.
+    pub(crate) fn find_or_add_new(
+        &mut self,
+        parent: Option<BlockPosition>,
+        content: u64,
+        new: NewBlock,
+    ) -> Result<BlockPosition, NumbersExhausted> {
+        if let Some(place) = self.find(parent, content, new) {
+            return Ok(place);
+        }
         let before = parent.map(|BlockPosition { run, at }| self.forest.content(self.forest.run(run), at));
-        self.find_or_add_after(parent, before, content)
+        self.add_after(parent, before, content)
     }
 
     /// Returns the block with this content. If needed, creates it after the prefix `before`, which ends at `parent` if
@@ -138,15 +151,34 @@ impl IndexCore {
         before: Option<u64>,
         content: u64,
     ) -> Result<BlockPosition, NumbersExhausted> {
+        match self.find(parent, content, NewBlock::default()) {
+            Some(place) => Ok(place),
+            None => self.add_after(parent, before, content),
+        }
+    }
+
+    /// Returns the block with this content, which follows `parent` or begins a run.
+    fn find(&self, parent: Option<BlockPosition>, content: u64, new: NewBlock) -> Option<BlockPosition> {
         if let Some(BlockPosition { run, at }) = parent {
             let here = self.forest.run(run);
             if at + 1 < here.len && self.forest.content(here, at + 1) == content {
-                return Ok(BlockPosition { run, at: at + 1 });
+                return Some(BlockPosition { run, at: at + 1 });
             }
         }
-        if let Some(run) = self.forest.head(content) {
-            return Ok(BlockPosition { run, at: 0 });
+        if new.is_no_head {
+            return None;
         }
+        let run = self.forest.head(content)?;
+        Some(BlockPosition { run, at: 0 })
+    }
+
+    /// Creates the block with this content.
+    fn add_after(
+        &mut self,
+        parent: Option<BlockPosition>,
+        before: Option<u64>,
+        content: u64,
+    ) -> Result<BlockPosition, NumbersExhausted> {
         if self.forest.blocks() >= self.limits.max_blocks && !self.make_room(parent.map(|parent| parent.run))
         {
             return Err(NumbersExhausted);
@@ -178,10 +210,22 @@ impl IndexCore {
         name: u64,
         applied: &mut Applied,
     ) -> StoreOutcome {
+        self.hold_new(storing, place, name, NewBlock::default(), applied)
+    }
+
+    /// Works as [`IndexCore::hold`] for a block whose name the tables may be known not to have.
+    pub(crate) fn hold_new(
+        &mut self,
+        storing: &mut LaneProgress,
+        place: BlockPosition,
+        name: u64,
+        new: NewBlock,
+        applied: &mut Applied,
+    ) -> StoreOutcome {
         let block = self.forest.block(place);
         let mut shared_name = self.forest.name(self.forest.run(place.run), place.at);
         let is_usual = shared_name == Some(name) && storing.is_plain;
-        let is_shared = !is_usual && self.forest.has_namesake(name, block);
+        let is_shared = !is_usual && !new.is_new_name && self.forest.has_namesake(name, block);
         if is_shared {
             self.write_down(storing, applied);
             if !self.admits_namesake(name, block) {

@@ -14,6 +14,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+mod ahead;
+
+pub(crate) use ahead::AHEAD;
+
 /// Upper bound of ids; 0 is not an id.
 pub(crate) const MAX_ID: u32 = 1 << 24;
 
@@ -292,9 +296,13 @@ impl TableLines {
     }
 
     fn touch(&self, stirred: u64) -> u32 {
+        self.line(stirred).map_or(0, |line| line.0[PASSED])
+    }
+
+    /// Returns the first line of a hash, if it is allocated.
+    fn line(&self, stirred: u64) -> Option<&TableLine> {
         let at = self.home(stirred);
-        let segment = self.segments[at / SEGMENT].as_ref();
-        segment.map_or(0, |lines| lines[at % SEGMENT].0[PASSED])
+        Some(&self.segments[at / SEGMENT].as_ref()?[at % SEGMENT])
     }
 
     /// The caller checks that there is room.
