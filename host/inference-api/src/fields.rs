@@ -146,8 +146,7 @@ impl<'a> ReadBody<'a> {
                 elements,
             } = member;
             if name == MESSAGES {
-                messages.clear();
-                messages.extend_from_slice(elements);
+                std::mem::swap(&mut messages, elements);
             }
             if let Some(place) = fields.place(name) {
                 // The last field of a name counts, as in engines.

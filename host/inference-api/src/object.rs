@@ -16,8 +16,8 @@ pub(crate) struct Member<'a, 'r> {
     pub(crate) name: &'a [u8],
     /// Raw value.
     pub(crate) value: &'a [u8],
-    /// Elements of the value if it is the list with the requested name, as positions in the value.
-    pub(crate) elements: &'r [Range<usize>],
+    /// Elements of the value if it is the list with the requested name, as positions in the value. They may be taken.
+    pub(crate) elements: &'r mut Vec<Range<usize>>,
 }
 
 /// Calls `member` for each member of an object. Also finds the elements of the lists that have the name `list`. Returns
@@ -47,7 +47,7 @@ pub(crate) fn read<'a>(
             member(Member {
                 name,
                 value: &json[start..reader.at],
-                elements: &elements,
+                elements: &mut elements,
             })?;
             if reader.skip_if(b'}') {
                 break;

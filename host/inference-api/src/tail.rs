@@ -9,8 +9,8 @@ use crate::usage_scanner::{REACH, UsageScanner};
 
 /// Bytes that are kept.
 const KEPT: usize = 1024;
-/// Compacting only at twice the size makes a push one copy of the chunk in nearly every case.
-const ROOM: usize = 2 * KEPT;
+/// Compacting only at that size makes a push one copy of the chunk in most cases. Every open stream has this memory.
+const ROOM: usize = KEPT + KEPT / 2;
 
 /// Last event of every OpenAI-style stream except the Responses API's.
 const DONE: &[u8] = b"data: [DONE]";
@@ -126,6 +126,9 @@ impl Tail {
     }
 
     fn append(&mut self, chunk: &[u8]) {
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve_exact(ROOM);
+        }
         if self.bytes.len() + chunk.len() > ROOM {
             let kept = (KEPT - chunk.len()).max(REACH).min(self.bytes.len());
             self.bytes.drain(..self.bytes.len() - kept);

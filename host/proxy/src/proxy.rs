@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use inference_api::EndpointClass;
 use kv_index::SharedPrefixIndex;
@@ -12,6 +13,7 @@ use routing::{RunNumber, WorkerId};
 
 use crate::base::readiness::Readiness;
 use crate::base::reply::Refusal;
+use crate::base::request_id::MadeId;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::sources::DecisionSources;
 use crate::fleet::feeds::LiveFeeds;
@@ -90,8 +92,9 @@ impl Proxy {
 
     /// Makes an id for a request that came without one.
     pub(crate) fn request_id(&self, seq: u64) -> HeaderValue {
-        let id = format!("req-{:08x}-{seq:x}", self.run.0 as u32);
-        HeaderValue::try_from(id).expect("hexadecimal digits and dashes make a header value")
+        let id = MadeId::new(self.run.0 as u32, seq);
+        HeaderValue::from_maybe_shared(Bytes::from_owner(id))
+            .expect("hexadecimal digits and dashes make a header value")
     }
 
     /// Returns the microseconds since the start, on the clock of the policies.

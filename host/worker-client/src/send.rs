@@ -249,6 +249,25 @@ fn has_two_framings(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }
 
+/// Returns whether the headers state exactly this length of a body, once.
+#[must_use]
+pub fn states_length(headers: &HeaderMap, length: usize) -> bool {
+    let Some(stated) = headers.get(CONTENT_LENGTH) else {
+        return false;
+    };
+    let (mut rest, mut is_equal) = (length, true);
+    let mut digits = stated.as_bytes().iter().rev();
+    let is_equal = loop {
+        let digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        is_equal &= digits.next() == Some(&digit);
+        if rest == 0 || !is_equal {
+            break is_equal && digits.next().is_none();
+        }
+    };
+    is_equal && headers.get_all(CONTENT_LENGTH).iter().count() == 1
+}
+
 /// Returns whether a worker switched to the requested protocol.
 fn is_same_protocol(requested: Option<&HeaderValue>, given: Option<&HeaderValue>) -> bool {
     let requested = requested.map(HeaderValue::as_bytes);
@@ -262,6 +281,10 @@ fn build_request(pool: &ConnectionPool, outgoing: OutgoingRequest<'_>) -> Reques
     *request.method_mut() = outgoing.method.clone();
     *request.uri_mut() = Uri::from(outgoing.target.clone());
     *request.headers_mut() = outgoing.headers.clone();
+    // The body of a leg is not the client's.
+    if !states_length(outgoing.headers, outgoing.body.len()) {
+        request.headers_mut().remove(CONTENT_LENGTH);
+    }
     request.headers_mut().insert(HOST, pool.host().clone());
     if let Some(via) = pool.via() {
         request.headers_mut().append(VIA, via.clone());

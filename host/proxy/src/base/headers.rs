@@ -51,6 +51,17 @@ pub(crate) fn for_worker(headers: &mut HeaderMap) {
     }
 }
 
+/// Works as [`for_worker`], but keeps a `Content-Length` that is right for a body of this length: another is not written.
+pub(crate) fn for_worker_with(headers: &mut HeaderMap, length: usize) {
+    strip_hop_by_hop(headers);
+    for name in [HOST, EXPECT] {
+        headers.remove(name);
+    }
+    if !worker_client::states_length(headers, length) {
+        headers.remove(CONTENT_LENGTH);
+    }
+}
+
 /// Names the worker in a response if the configuration shows decisions. A label that is not a valid header value is
 /// empty.
 pub(crate) fn name_worker(headers: &mut HeaderMap, label: &HeaderValue, is_shown: bool) {
@@ -127,6 +138,25 @@ mod tests {
         map.insert(CONNECTION, value);
         strip_hop_by_hop(&mut map);
         assert_eq!(map, headers(&[("x-tenant", "t")]));
+    }
+
+    #[test]
+    fn a_length_stays_only_if_it_is_that_of_the_body() {
+        #[track_caller]
+        fn check(lengths: &[&'static str], is_kept: bool) {
+            let mut map = HeaderMap::new();
+            for length in lengths {
+                map.append(CONTENT_LENGTH, HeaderValue::from_static(length));
+            }
+            for_worker_with(&mut map, 70);
+            assert_eq!(map.contains_key(CONTENT_LENGTH), is_kept, "{lengths:?}");
+        }
+        check(&["70"], true);
+        for other in ["7", "+70", "070", " 70", "70,70", "700", ""] {
+            check(&[other], false);
+        }
+        check(&["70", "70"], false);
+        check(&[], false);
     }
 
     #[test]

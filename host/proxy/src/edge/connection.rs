@@ -15,11 +15,10 @@ use worker_client::tls::Stream;
 use super::drive::{CONNECTION_BUFFER, Ended, Ends, drive, set_options};
 use super::framing::{FramingGuard, GuardFlags};
 use super::http2;
-use super::respond::{self, Respond, Terms};
+use super::respond::{self, Respond};
 use crate::base::in_place;
 use crate::edge::connections::ConnectionSlot;
-use crate::limits::edge_settings::EdgeLimits;
-use crate::observe::edge_metrics::{CloseReason, EdgeMetrics, Protocol};
+use crate::observe::edge_metrics::{CloseReason, Protocol};
 use crate::request::realtime::OpenedTunnel;
 
 /// Serves a connection until it ends. `stop` ends it gracefully, and `cut` ends it at once.
@@ -29,29 +28,23 @@ pub(super) async fn serve<R: Respond>(
     seat: ConnectionSlot,
     cut: CancellationToken,
 ) {
-    let terms = listener.terms();
-    if let Err(error) = set_options(&stream, terms.patience) {
-        debug!(
-            error = &error as &dyn std::error::Error,
-            "failed to set a connection's options"
-        );
-    }
-    let metrics = listener.metrics();
-    let begun = begin(stream, &terms, metrics);
+    // On the heap, as HTTP/2 below: every connection would reserve the size of these futures.
+    let begun = Box::pin(begin(stream, &listener));
     let begun = tokio::select! {
         biased;
         begun = begun => begun,
         // No request has come yet.
         () = seat.stopped() => return,
     };
+    let metrics = listener.metrics();
     let turned = match begun {
         Ok((stream, Protocol::Http1)) => {
             metrics.connected(Protocol::Http1);
-            converse(stream, &listener, &seat, cut, &terms.limits).await
+            converse(stream, &listener, &seat, cut).await
         }
         Ok((stream, Protocol::Http2)) => {
             metrics.connected(Protocol::Http2);
-            // On the heap: every connection would reserve this future's size.
+            let terms = listener.terms();
             Box::pin(http2::converse(stream, listener.clone(), seat, cut, &terms)).await
         }
         Err(why) => why,
@@ -62,11 +55,17 @@ pub(super) async fn serve<R: Respond>(
 }
 
 /// Detects the protocol and runs the TLS handshake. An error holds the reason to count, if there is one.
-async fn begin(
+async fn begin<R: Respond>(
     stream: TcpStream,
-    terms: &Terms,
-    metrics: &EdgeMetrics,
+    listener: &R,
 ) -> Result<(Stream, Protocol), Option<CloseReason>> {
+    let (terms, metrics) = (listener.terms(), listener.metrics());
+    if let Err(error) = set_options(&stream, terms.patience) {
+        debug!(
+            error = &error as &dyn std::error::Error,
+            "failed to set a connection's options"
+        );
+    }
     let (limit, http2) = (terms.limits.head_timeout, &terms.http2);
     let Some(tls) = &terms.tls else {
         if !http2.prior_knowledge {
@@ -107,8 +106,8 @@ async fn converse<R: Respond>(
     listener: &R,
     seat: &ConnectionSlot,
     cut: CancellationToken,
-    limits: &EdgeLimits,
 ) -> Option<CloseReason> {
+    let limits = listener.terms().limits;
     let heard = AtomicBool::new(false);
     let opened = OpenedTunnel::default();
     let answer = service_fn(|request| {

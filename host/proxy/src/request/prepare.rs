@@ -97,7 +97,7 @@ pub(super) async fn prepare(
     let split = body_facts::split(pool, head.endpoint, peek, &body, may_split).await?;
     let client = claim.caller.as_deref().map(|caller| &*caller.name);
     let session = body_facts::session(client, &head.headers, peek);
-    worker_headers(&mut head, pool, claim.caller.as_deref(), peek.stream);
+    worker_headers(&mut head, &body, pool, claim.caller.as_deref(), peek.stream);
     let served = catalog::look_up(&pool.workers, &peek.model).await;
     let hint = PriorityHint {
         route: policies.objectives.priority,
@@ -159,8 +159,14 @@ pub(super) async fn prepare(
 }
 
 /// Makes the headers of the request to a worker from the client's.
-fn worker_headers(head: &mut RequestHead, pool: &PoolState, caller: Option<&Principal>, is_stream: bool) {
-    headers::for_worker(&mut head.headers);
+fn worker_headers(
+    head: &mut RequestHead,
+    body: &Bytes,
+    pool: &PoolState,
+    caller: Option<&Principal>,
+    is_stream: bool,
+) {
+    headers::for_worker_with(&mut head.headers, body.len());
     pool.workers.authorization.apply(&mut head.headers);
     if pool.pd.is_some() {
         headers::for_two_legs(&mut head.headers);

@@ -44,7 +44,8 @@ pub(crate) struct TunnelSlot(Arc<Mutex<Option<Tunnel>>>);
 /// Tunnel of a client's connection, once an answer on it switches protocols.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedTunnel {
-    tunnel: Mutex<Option<JoinedTunnel>>,
+    /// On the heap: every connection would reserve its size.
+    tunnel: Mutex<Option<Box<JoinedTunnel>>>,
     /// `true` once there is a tunnel: the connection's bytes are no requests any more.
     is_switched: Arc<AtomicBool>,
 }
@@ -77,10 +78,12 @@ impl TunnelSlot {
 impl OpenedTunnel {
     /// Joins the worker's side and the client's.
     pub(crate) fn fill(&self, worker: &TunnelSlot, client: OnUpgrade, metrics: TunnelMetrics) {
-        let tunnel = worker.take().map(|tunnel| JoinedTunnel {
-            tunnel,
-            client,
-            metrics,
+        let tunnel = worker.take().map(|tunnel| {
+            Box::new(JoinedTunnel {
+                tunnel,
+                client,
+                metrics,
+            })
         });
         self.is_switched.store(tunnel.is_some(), Ordering::Release);
         *self.lock() = tunnel;
@@ -91,7 +94,7 @@ impl OpenedTunnel {
         Arc::clone(&self.is_switched)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<JoinedTunnel>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<JoinedTunnel>>> {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,8 +102,12 @@ impl OpenedTunnel {
     pub(crate) async fn run(&self, cut: CancellationToken) {
         let opened = self.lock().take();
         if let Some(joined) = opened {
-            let (tunnel, client) = (joined.tunnel, joined.client);
-            tunnel.run(client, cut, &joined.metrics).await;
+            let JoinedTunnel {
+                tunnel,
+                client,
+                metrics,
+            } = *joined;
+            tunnel.run(client, cut, &metrics).await;
         }
     }
 
