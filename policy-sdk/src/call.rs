@@ -4,7 +4,7 @@
 use crate::hash::mix;
 use crate::host::Role;
 use crate::lanes::RowPair;
-use crate::plan::{Column, Columns, Plan, RequestNumber, RoleColumn};
+use crate::plan::{Column, Plan, RequestNumber, RoleColumn};
 
 /// Identifier of one worker while it is configured; never reused within one run of the router.
 pub type WorkerId = u32;
@@ -108,14 +108,13 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Iterates over the candidates in row order, two at a time. The last row is repeated if their number is odd.
+    /// Iterates over the candidates in row order, two at a time.
     pub fn row_pairs(&self) -> impl Iterator<Item = RowPair<'a>> + use<'a> {
-        let mut rows = self.rows();
-        std::iter::from_fn(move || {
-            let first = rows.next()?;
-            let second = rows.next().unwrap_or(first);
-            Some(RowPair::new(first, second))
-        })
+        let Self {
+            ids, matrix, columns, ..
+        } = *self;
+        let pairs = ids.chunks(2).enumerate();
+        pairs.map(move |(pair, ids)| RowPair::new(2 * pair, ids, matrix, columns))
     }
 
     /// Iterates over the candidates in row order.
@@ -227,19 +226,10 @@ impl Row<'_> {
         self.numbers.get(column.0).copied().unwrap_or(f64::NAN)
     }
 
-    /// Returns the candidate's number in that column of the call's own plan.
-    ///
-    /// A second way for a number outside the row would keep the compiler from computing rows together.
+    /// Returns the candidate's numbers in all columns.
     #[inline(always)]
-    pub(crate) fn at(&self, column: Column) -> f64 {
-        self.numbers[column.0]
-    }
-
-    /// Returns the candidate's numbers in columns of the call's own plan.
-    #[inline(always)]
-    pub(crate) fn block_at<const N: usize>(&self, columns: &Columns<N>) -> &[f64; N] {
-        let (block, _) = self.numbers[columns.first..].as_chunks();
-        &block[0]
+    pub(crate) fn numbers(&self) -> &[f64] {
+        self.numbers
     }
 
     /// Returns the worker's role.

@@ -1,8 +1,9 @@
 //! Arithmetic on the numbers of two candidates at once, and formulas that work on one as on two.
 
+use std::array;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Sub};
 
-use crate::call::{Call, Row};
+use crate::call::{Call, LeastCost, Row, WorkerId};
 use crate::plan::{Column, Columns};
 
 #[cfg(not(target_feature = "simd128"))]
@@ -26,9 +27,20 @@ pub trait Number:
     #[must_use]
     fn reaches(self, other: Self) -> Self::Mask;
 
+    /// Compares: true if both are equal.
+    #[must_use]
+    #[inline(always)]
+    fn equals(self, other: Self) -> Self::Mask {
+        self.reaches(other) & other.reaches(self)
+    }
+
     /// Returns `yes` where the mask is true, else `no`. Both are computed.
     #[must_use]
     fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
+
+    /// Returns true if the mask is true for each candidate.
+    #[must_use]
+    fn all(mask: Self::Mask) -> bool;
 
     /// Returns this number, or `least` if that is greater or this is NaN.
     #[must_use]
@@ -43,14 +55,34 @@ pub trait Numbers {
     /// Number in a column.
     type Number: Number;
 
+    /// Returns the number in that column; NaN if it is unknown.
+    #[must_use]
+    fn number(&self, column: Column) -> Self::Number;
+
     /// Returns the numbers in columns that are side by side; NaN if they are unknown.
     #[must_use]
     fn block<const N: usize>(&self, columns: &Columns<N>) -> [Self::Number; N];
 }
 
-/// Two adjacent rows.
+/// Two adjacent rows; the last row alone if the number of candidates is odd.
 #[derive(Debug, Clone, Copy)]
-pub struct RowPair<'a>([Row<'a>; 2]);
+pub struct RowPair<'a> {
+    /// Index of the first row.
+    first: usize,
+    ids: &'a [WorkerId],
+    /// Numbers of both rows.
+    numbers: &'a [f64],
+    /// Place of the second row in `numbers`; 0 if the first is alone, so that it is computed twice.
+    second: usize,
+}
+
+/// One number for each candidate of a call, computed by [`Call::each`].
+#[derive(Debug, Clone)]
+pub struct EachNumber {
+    pairs: Vec<[f64; 2]>,
+    /// The least number; infinite if all are NaN.
+    least: f64,
+}
 
 /// Numbers of the two candidates of a [`RowPair`].
 #[derive(Debug, Clone, Copy)]
@@ -61,74 +93,115 @@ pub struct Lanes(vectors::Two);
 pub struct LanesMask(vectors::TwoMasks);
 
 impl<'a> Call<'a> {
-    /// Returns the sum of a column's known numbers that are at least 0, and how many there are.
-    #[must_use]
-    #[inline(never)]
-    pub fn known_sum(&self, column: Column) -> (f64, f64) {
-        let zero = Lanes::from(0.0);
-        let (mut sum, mut count) = (zero, zero);
-        for pair in self.row_pairs() {
-            let numbers = pair.get(column);
-            let is_known = numbers.reaches(zero) & pair.is_in_call();
-            sum = sum + Lanes::select(is_known, numbers, zero);
-            count = count + Lanes::select(is_known, 1.0.into(), zero);
-        }
-        let whole = |lanes: Lanes| <[f64; 2]>::from(lanes).iter().sum();
-        (whole(sum), whole(count))
-    }
-
-    /// Computes one number for each candidate, in row order, two candidates at a time.
+    /// Computes one number for each candidate, two candidates at a time.
     ///
     /// It is not inlined, since a loop in a small function keeps its numbers in registers.
     #[must_use]
     #[inline(never)]
-    pub fn each(&self, number: impl Fn(&RowPair<'a>) -> Lanes) -> Vec<f64> {
-        let count = self.ids().len();
-        let mut numbers = vec![0.0; count.next_multiple_of(2)];
-        let (pairs, _) = numbers.as_chunks_mut::<2>();
-        for (to, pair) in pairs.iter_mut().zip(self.row_pairs()) {
-            *to = number(&pair).into();
+    pub fn each(&self, number: impl Fn(&RowPair<'a>) -> Lanes) -> EachNumber {
+        let mut least = Lanes::from(f64::INFINITY);
+        let pairs = self.row_pairs().map(|rows| {
+            let numbers = match rows.ids.len() {
+                1 => number(&rows).of_first(),
+                _ => number(&rows),
+            };
+            least = Lanes::select(least.exceeds(numbers), numbers, least);
+            numbers.into()
+        });
+        let pairs = pairs.collect();
+        let [first, second] = least.into();
+        EachNumber {
+            pairs,
+            least: if second < first { second } else { first },
         }
-        numbers.truncate(count);
-        numbers
+    }
+
+    /// Finds the candidate with the least cost, as [`LeastCost::of`] does.
+    #[must_use]
+    #[inline(never)]
+    pub fn least_of(&self, salt: impl FnOnce() -> u64, costs: &EachNumber) -> Option<LeastCost> {
+        let least = Lanes::from(costs.least);
+        let mut ties = Vec::new();
+        for (pair, numbers) in costs.pairs.iter().enumerate() {
+            if Lanes::from(*numbers).equals(least).any() {
+                ties.extend([2 * pair, 2 * pair + 1]);
+            }
+        }
+        let rows = ties
+            .into_iter()
+            .filter_map(|row| Some((self.row(row)?, costs.get(row))));
+        LeastCost::of(rows.filter(|(_, cost)| *cost == costs.least), salt)
+    }
+
+    /// Returns the sum of a column's known numbers that are at least 0, and how many there are.
+    #[must_use]
+    #[inline(never)]
+    pub fn known_sum(&self, column: Column) -> (f64, f64) {
+        let [zero, one] = [0.0, 1.0].map(Lanes::from);
+        let (mut sum, mut count) = (zero, zero);
+        for rows in self.row_pairs() {
+            let numbers = rows.number(column);
+            let second = if rows.ids.len() > 1 { 1.0 } else { -1.0 };
+            let is_known = numbers.reaches(zero) & Lanes::from([1.0, second]).exceeds(zero);
+            sum = sum + Lanes::select(is_known, numbers, zero);
+            count = count + Lanes::select(is_known, one, zero);
+        }
+        let whole = |lanes: Lanes| <[f64; 2]>::from(lanes).iter().sum();
+        (whole(sum), whole(count))
+    }
+}
+
+impl EachNumber {
+    /// Returns the number of the candidate in that row; NaN if there is none.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, row: usize) -> f64 {
+        self.pairs.as_flattened().get(row).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Returns the numbers of two candidates; 0 if there are none.
+    #[must_use]
+    #[inline(always)]
+    pub fn of(&self, rows: &RowPair<'_>) -> Lanes {
+        Lanes::from(self.pairs.get(rows.index()).copied().unwrap_or([0.0; 2]))
+    }
+
+    /// Iterates over the numbers in row order. The last one is repeated if their number is odd.
+    pub fn iter(&self) -> impl Iterator<Item = f64> {
+        self.pairs.as_flattened().iter().copied()
     }
 }
 
 impl<'a> RowPair<'a> {
     #[inline(always)]
-    pub(crate) fn new(first: Row<'a>, second: Row<'a>) -> Self {
-        Self([first, second])
+    pub(crate) fn new(first: usize, ids: &'a [WorkerId], matrix: &'a [f64], columns: usize) -> Self {
+        Self {
+            first,
+            ids,
+            numbers: &matrix[first * columns..][..ids.len() * columns],
+            second: if ids.len() > 1 { columns } else { 0 },
+        }
     }
 
-    /// Returns which of the two are rows of their own: the second is not if it repeats the first.
-    #[inline(always)]
-    fn is_in_call(&self) -> LanesMask {
-        let [first, second] = self.0.map(|row| row.index());
-        Lanes::from([1.0, (second - first) as f64]).exceeds(0.0.into())
-    }
-
-    /// Returns the two rows.
+    /// Returns the index of the pair: half of its first row's.
     #[must_use]
     #[inline(always)]
-    pub fn rows(&self) -> [Row<'a>; 2] {
-        self.0
+    pub fn index(&self) -> usize {
+        self.first / 2
     }
 
-    /// Returns the candidates' numbers in that column; NaN if they are unknown.
+    /// Returns the ids of the two workers; the same twice if there is one.
     #[must_use]
-    #[inline(always)]
-    pub fn get(&self, column: Column) -> Lanes {
-        Lanes::from(self.0.each_ref().map(|row| row.at(column)))
+    #[inline]
+    pub fn ids(&self) -> [WorkerId; 2] {
+        let id = |at: usize| self.ids.get(at).copied().unwrap_or_default();
+        [id(0), id(self.ids.len().saturating_sub(1))]
     }
 
-    /// Returns the two numbers at the candidates' places in `numbers`, which has one for each in row order.
-    ///
-    /// # Panics
-    /// If there are not so many.
-    #[must_use]
+    /// Returns the numbers of both rows.
     #[inline(always)]
-    pub fn of(&self, numbers: &[f64]) -> Lanes {
-        Lanes::from(self.0.each_ref().map(|row| numbers[row.index()]))
+    fn both(&self) -> [&'a [f64]; 2] {
+        [self.numbers, &self.numbers[self.second..]]
     }
 }
 
@@ -136,8 +209,13 @@ impl Numbers for Row<'_> {
     type Number = f64;
 
     #[inline(always)]
+    fn number(&self, column: Column) -> f64 {
+        self.get(column)
+    }
+
+    #[inline(always)]
     fn block<const N: usize>(&self, columns: &Columns<N>) -> [f64; N] {
-        *self.block_at(columns)
+        *block(self.numbers(), columns)
     }
 }
 
@@ -145,14 +223,31 @@ impl Numbers for RowPair<'_> {
     type Number = Lanes;
 
     #[inline(always)]
-    fn block<const N: usize>(&self, columns: &Columns<N>) -> [Lanes; N] {
-        let [first, second] = self.0.each_ref().map(|row| row.block_at(columns));
-        std::array::from_fn(|at| Lanes::from([first[at], second[at]]))
+    fn number(&self, column: Column) -> Lanes {
+        // A second way for a column outside the row would keep the compiler from reading all columns first.
+        Lanes::from(self.both().map(|row| row[column.0]))
     }
+
+    #[inline(always)]
+    fn block<const N: usize>(&self, columns: &Columns<N>) -> [Lanes; N] {
+        let [first, second] = self.both().map(|row| block(row, columns));
+        array::from_fn(|at| Lanes::from([first[at], second[at]]))
+    }
+}
+
+#[inline(always)]
+fn block<'a, const N: usize>(row: &'a [f64], columns: &Columns<N>) -> &'a [f64; N] {
+    let (blocks, _) = row[columns.first..].as_chunks();
+    &blocks[0]
 }
 
 impl Number for f64 {
     type Mask = bool;
+
+    #[inline(always)]
+    fn all(mask: bool) -> bool {
+        mask
+    }
 
     #[inline(always)]
     fn exceeds(self, other: Self) -> bool {
@@ -174,6 +269,11 @@ impl Number for Lanes {
     type Mask = LanesMask;
 
     #[inline(always)]
+    fn all(mask: LanesMask) -> bool {
+        vectors::all(mask.0)
+    }
+
+    #[inline(always)]
     fn exceeds(self, other: Self) -> LanesMask {
         LanesMask(vectors::exceeds(self.0, other.0))
     }
@@ -189,19 +289,21 @@ impl Number for Lanes {
     }
 }
 
+impl Lanes {
+    /// Returns the first number for both.
+    #[inline(always)]
+    fn of_first(self) -> Self {
+        let [first, _] = self.into();
+        Self::from(first)
+    }
+}
+
 impl LanesMask {
     /// Returns true if one of the two is true.
     #[must_use]
     #[inline(always)]
     pub fn any(self) -> bool {
         vectors::any(self.0)
-    }
-
-    /// Returns true if both are true.
-    #[must_use]
-    #[inline(always)]
-    pub fn all(self) -> bool {
-        vectors::all(self.0)
     }
 }
 
@@ -340,14 +442,19 @@ mod tests {
             let numbers: Vec<f64> = (0..count).map(f64::from).collect();
             let ids: Vec<u32> = (0..count).collect();
             let call = Call::new(Request::default(), &ids, &numbers, &plan).unwrap();
-            let twice = call.each(|rows| rows.get(column) + rows.of(&numbers));
-            assert!(
-                twice
-                    .iter()
-                    .copied()
-                    .eq((0..count).map(|number| f64::from(2 * number)))
+            let same = call.each(|rows| rows.number(column));
+            let twice = call.each(|rows| rows.number(column) + same.of(rows));
+            assert!((0..count).all(|row| twice.get(row as usize) == f64::from(2 * row)));
+            assert_eq!(
+                call.known_sum(column),
+                (numbers.iter().sum::<f64>() + 0.0, f64::from(count))
             );
-            assert_eq!(twice.len(), numbers.len());
+            let least = |row: &Row<'_>| row.get(column);
+            assert_eq!(call.least_of(|| 1, &same), call.least(|| 1, least));
+            let equal = call.each(|_| Lanes::from(3.0));
+            assert_eq!(call.least_of(|| 7, &equal), call.least(|| 7, |_| 3.0));
+            let unknown = call.each(|_| Lanes::from(f64::NAN));
+            assert_eq!(call.least_of(|| 1, &unknown), None);
         }
     }
 }

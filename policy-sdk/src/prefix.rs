@@ -1,7 +1,7 @@
 //! Prompt length and prefix matches of the candidates.
 
 use crate::call::{Call, OptionalNumber, Row};
-use crate::lanes::Number;
+use crate::lanes::{Number, Numbers};
 use crate::params::Params;
 use crate::plan::{Column, Plan, RequestNumber};
 use crate::prompt_length::PromptLength;
@@ -89,9 +89,19 @@ impl TierMatches {
         (!device.is_nan()).then(|| self.weighted([device, row.get(self.host), row.get(self.any)]))
     }
 
+    /// Returns the cached tokens, weighted by tier; NaN if the match is unknown.
+    #[inline(always)]
+    pub(crate) fn matched_or_nan<R: Numbers>(&self, row: &R) -> R::Number {
+        self.weighted([self.device, self.host, self.any].map(|column| row.number(column)))
+    }
+
     /// Returns the cached tokens, weighted by tier, from the matches of each; NaN if the first is NaN.
     #[inline(always)]
     pub(crate) fn weighted<N: Number>(&self, [device, host, any]: [N; 3]) -> N {
+        // Most fleets have one tier.
+        if N::all(host.equals(device) & any.equals(device)) {
+            return device;
+        }
         let host = host.at_least(device);
         let any = any.at_least(host);
         let on_host = N::from(self.host_worth) * (host - device);

@@ -12,7 +12,7 @@
 //! The unit is one prompt token computed on a worker of weight 1. With measured speeds it is one millisecond.
 
 use crate::call::{Call, Row};
-use crate::lanes::Number;
+use crate::lanes::{Number, Numbers};
 use crate::params::Params;
 use crate::plan::{Column, Plan};
 use crate::prefix::TierMatches;
@@ -127,20 +127,23 @@ impl Price {
 
     /// Returns the candidate's requests past their first token.
     #[must_use]
-    pub fn decoding(&self, row: &Row<'_>) -> f64 {
-        row.get(self.decoding)
+    #[inline(always)]
+    pub fn decoding<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.decoding)
     }
 
     /// Returns the candidate's requests, waiting or decoding.
     #[must_use]
-    pub fn requests(&self, row: &Row<'_>) -> f64 {
-        row.get(self.requests)
+    #[inline(always)]
+    pub fn requests<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.requests)
     }
 
     /// Returns the candidate's queued prompt tokens.
     #[must_use]
-    pub fn queued(&self, row: &Row<'_>) -> f64 {
-        row.get(self.prefill_tokens)
+    #[inline(always)]
+    pub fn queued<R: Numbers>(&self, row: &R) -> R::Number {
+        row.number(self.prefill_tokens)
     }
 }
 
@@ -153,13 +156,15 @@ impl Quote<'_> {
 
     /// Returns the candidate's queued prompt tokens.
     #[must_use]
-    pub fn queued(&self, row: &Row<'_>) -> f64 {
+    #[inline(always)]
+    pub fn queued<R: Numbers>(&self, row: &R) -> R::Number {
         self.price.queued(row)
     }
 
     /// Returns the candidate's requests past their first token.
     #[must_use]
-    pub fn decoding(&self, row: &Row<'_>) -> f64 {
+    #[inline(always)]
+    pub fn decoding<R: Numbers>(&self, row: &R) -> R::Number {
         self.price.decoding(row)
     }
 
@@ -168,6 +173,13 @@ impl Quote<'_> {
     #[inline]
     pub fn matched(&self, row: &Row<'_>) -> Option<f64> {
         self.price.tiers.matched(row)
+    }
+
+    /// Returns the cached tokens of the prompt, weighted by tier; NaN if the match is unknown.
+    #[must_use]
+    #[inline(always)]
+    pub fn matched_or_nan<R: Numbers>(&self, row: &R) -> R::Number {
+        self.price.tiers.matched_or_nan(row)
     }
 
     /// Returns the cached tokens of the prompt, weighted by tier, from those on the device, in host memory or faster,
@@ -188,13 +200,13 @@ impl Quote<'_> {
     /// Returns the priced time to first token on the candidate if so many tokens are matched.
     #[must_use]
     #[inline]
-    pub fn cost(&self, row: &Row<'_>, matched: f64) -> f64 {
+    pub fn cost<R: Numbers>(&self, row: &R, matched: R::Number) -> R::Number {
         let load = QueuedLoad {
             tokens: self.queued(row),
             requests: self.price.requests(row),
             decoding: self.decoding(row),
         };
-        self.work(row, self.priced_tokens(load, self.uncached(matched), 0.0))
+        self.work(row, self.priced_tokens(load, self.uncached(matched), 0.0.into()))
     }
 
     /// Returns the priced tokens of the request on the candidate if so many are not matched, and `held` more requests
@@ -211,15 +223,16 @@ impl Quote<'_> {
 
     /// Returns the cost of computing so many tokens on the candidate.
     #[must_use]
-    #[inline]
-    pub fn work(&self, row: &Row<'_>, tokens: f64) -> f64 {
+    #[inline(always)]
+    pub fn work<R: Numbers>(&self, row: &R, tokens: R::Number) -> R::Number {
         self.pace.work(row, tokens)
     }
 
     /// Returns the cost of so many tokens on a worker of weight 1, for work outside of workers such as a
     /// transfer.
     #[must_use]
-    pub fn work_anywhere(&self, tokens: f64) -> f64 {
+    #[inline(always)]
+    pub fn work_anywhere<N: Number>(&self, tokens: N) -> N {
         self.pace.work_anywhere(tokens)
     }
 }

@@ -1,6 +1,7 @@
 //! Speed of the candidates for prompt tokens: measured time per token, or configured weight.
 
 use crate::call::{Call, Row};
+use crate::lanes::{Number, Numbers};
 use crate::plan::{Column, Plan};
 
 /// Columns of the speeds.
@@ -83,24 +84,22 @@ impl CallSpeed {
     }
 
     /// Returns the time of computing so many tokens on the candidate.
-    #[inline]
-    pub(crate) fn work(&self, row: &Row<'_>, tokens: f64) -> f64 {
-        let weight = row.get(self.weight);
+    #[inline(always)]
+    pub(crate) fn work<R: Numbers>(&self, row: &R, tokens: R::Number) -> R::Number {
+        let weight = row.number(self.weight);
         let Some(measured) = self.measured else {
             return tokens / weight;
         };
-        let token_ms = row.get(measured.column);
-        if token_ms > 0.0 {
-            tokens * token_ms
-        } else {
-            tokens * measured.at_weight_one / weight
-        }
+        let token_ms = row.number(measured.column);
+        let by_weight = tokens * measured.at_weight_one.into() / weight;
+        R::Number::select(token_ms.exceeds(0.0.into()), tokens * token_ms, by_weight)
     }
 
     /// Returns the time of so many tokens on a worker of weight 1.
-    pub(crate) fn work_anywhere(&self, tokens: f64) -> f64 {
+    #[inline(always)]
+    pub(crate) fn work_anywhere<N: Number>(&self, tokens: N) -> N {
         match self.measured {
-            Some(measured) => tokens * measured.at_weight_one,
+            Some(measured) => tokens * measured.at_weight_one.into(),
             None => tokens,
         }
     }

@@ -23,9 +23,7 @@ impl Policy for PdPairing {
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let costs = self.0.costs(call);
         let salt = LazyCell::new(|| call.request().session.unwrap_or_else(|| host.random()));
-        self.0
-            .place(call, costs, |row| costs.own(row), || *salt)
-            .verdict()
+        self.0.place(call, costs, &costs.own(call), || *salt).verdict()
     }
 }
 

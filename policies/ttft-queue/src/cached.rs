@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use conductor_policy_sdk::{
-    Call, Column, Lanes, Number, OptionalNumber, Plan, Quote, RequestNumber, Row, RowPair, WorkerId, mix,
+    Call, Column, Lanes, Number, OptionalNumber, Plan, Quote, RequestNumber, RowPair, WorkerId, mix,
 };
 
 use crate::workers::WorkerColumns;
@@ -79,9 +79,14 @@ impl CachedTokens<'_> {
     pub(crate) fn get(&self, rows: &RowPair<'_>) -> Lanes {
         let own = self.quote.weighted_matches(self.workers.matches(rows));
         let best = Lanes::from(self.best);
-        let fetched = own + Lanes::from(self.fetched) * (best - own);
-        let known = Lanes::select(best.exceeds(own), fetched, own);
-        match own.reaches(own).all() {
+        let known = match self.fetched > 0.0 {
+            true => {
+                let fetched = own + Lanes::from(self.fetched) * (best - own);
+                Lanes::select(best.exceeds(own), fetched, own)
+            }
+            false => own,
+        };
+        match Lanes::all(own.equals(own)) {
             true => known,
             false => self.assumed(rows, known),
         }
@@ -90,8 +95,8 @@ impl CachedTokens<'_> {
     /// Replaces unknown tokens, which are NaN, by assumed ones.
     #[cold]
     fn assumed(&self, rows: &RowPair<'_>, tokens: Lanes) -> Lanes {
-        let [first, second] = rows.rows();
-        let assumed = |tokens: f64, row: Row<'_>| match self.home() == Some(row.id()) {
+        let [first, second] = rows.ids();
+        let assumed = |tokens: f64, id: WorkerId| match self.home() == Some(id) {
             _ if !tokens.is_nan() => tokens,
             true => HOME_SHARE * self.quote.prompt(),
             false => 0.0,

@@ -18,7 +18,7 @@ mod workers;
 use std::cell::LazyCell;
 
 use conductor_policy_sdk::{
-    Call, Host, Lanes, Number, OwnCost, Pairing, Params, Phase, PlacementChoice, Plan, Policy, Row, Verdict,
+    Call, Host, Lanes, Number, OwnCosts, Pairing, Params, Phase, PlacementChoice, Plan, Policy, Verdict,
     export_policy,
 };
 
@@ -79,15 +79,17 @@ impl Policy for TtftQueue {
         let held = HeldWork::before(&self.queue, call, host, &uncached);
         let recent = self.recent(call, host);
         let prompts = recent.each(call.ids());
+        let (prompts, _) = prompts.as_chunks();
         let left_ms = self.queue.times.left_ms(call);
         let cost = call.each(|rows| {
             let number = Lanes::from;
             let worker = self.workers.of(rows);
-            let uncached = rows.of(&uncached);
+            let uncached = uncached.of(rows);
             let [held, work] = held.of(rows);
             let young = {
-                let [recent, requests] = [rows.of(&prompts), worker.load.requests];
-                let counted = Lanes::select(recent.exceeds(requests), requests, recent);
+                let recent = Lanes::from(prompts.get(rows.index()).copied().unwrap_or([0.0; 2]));
+                let counted =
+                    Lanes::select(recent.exceeds(worker.load.requests), worker.load.requests, recent);
                 let is_long = worker.prefill_ms(uncached).exceeds(number(SHORT_STALL_MS));
                 Lanes::select(is_long, counted, number(0.0))
             };
@@ -101,12 +103,9 @@ impl Policy for TtftQueue {
             let own = quote.priced_tokens(worker.load, uncached, held);
             own / worker.weight + besides / worker.weight + too_late
         });
-        let own = |row: &Row<'_>| OwnCost {
-            uncached: uncached[row.index()],
-            cost: cost[row.index()],
-        };
+        let own = OwnCosts { uncached, cost };
         let salt = LazyCell::new(|| call.request().session.unwrap_or_else(|| host.random()));
-        let placed = self.pairing.place(call, costs, own, || *salt);
+        let placed = self.pairing.place(call, costs, &own, || *salt);
         let Some(row) = computing(call, placed).and_then(|row| call.row(row)) else {
             return placed.verdict();
         };
@@ -114,7 +113,7 @@ impl Policy for TtftQueue {
             call,
             row,
             worker: self.workers.of(&row),
-            uncached: uncached[row.index()],
+            uncached: own.uncached.get(row.index()),
             held: held.get(row.index())[1],
             answers: placed.answers().and_then(|row| call.row(row)),
         };

@@ -1,7 +1,7 @@
 //! Router queue of the policy: when a request is held, for which worker, in which order, and when it is refused.
 
 use conductor_policy_sdk::{
-    Call, Host, Lanes, OptionalNumber, Params, Plan, RequestNumber, Row, RowPair, Verdict,
+    Call, EachNumber, Host, Lanes, OptionalNumber, Params, Plan, RequestNumber, Row, RowPair, Verdict,
 };
 
 use crate::times::TimeColumns;
@@ -57,19 +57,24 @@ pub(crate) struct PlacedRequest<'a> {
 
 impl HeldWork {
     /// Queries the held requests of each candidate. Requests with no more work than this one go before it.
-    pub(crate) fn before(queue: &Queue, call: &Call<'_>, host: &impl Host, uncached: &[f64]) -> Self {
+    pub(crate) fn before(queue: &Queue, call: &Call<'_>, host: &impl Host, uncached: &EachNumber) -> Self {
         if call.number(queue.queued).known_or(0.0) == 0.0 {
             return Self(Vec::new());
         }
-        let most: Vec<u32> = uncached.iter().map(|&tokens| tokens as u32).collect();
-        Self(host.ahead(&most))
+        let most = uncached.iter().map(|tokens| tokens as u32);
+        let most: Vec<u32> = most.take(call.ids().len()).collect();
+        let mut held = host.ahead(&most);
+        // Two numbers each, for two workers at a time.
+        held.resize(held.len().next_multiple_of(4), 0);
+        Self(held)
     }
 
     /// Returns, for two workers, the number of requests held for them, and their work ahead of this request.
     #[inline(always)]
     pub(crate) fn of(&self, rows: &RowPair<'_>) -> [Lanes; 2] {
-        let [first, second] = rows.rows().map(|row| self.get(row.index()));
-        [0, 1].map(|part| Lanes::from([first[part], second[part]]))
+        let (held, _) = self.0.as_chunks();
+        let [held, work, second_held, second_work] = held.get(rows.index()).copied().unwrap_or([0; 4]);
+        [[held, second_held], [work, second_work]].map(|both| Lanes::from(both.map(f64::from)))
     }
 
     /// Returns the number of requests held for the worker of that row, and their work ahead of this request.

@@ -46,27 +46,24 @@ impl RecentPrompts {
         }
     }
 
-    /// Returns the recent prompts of each worker, in the order of the ids.
+    /// Returns the recent prompts of each worker, in the order of the ids, for two workers at a time.
     pub(crate) fn each(&self, ids: &[WorkerId]) -> Vec<f64> {
-        if self.of.is_empty() {
-            return vec![0.0; ids.len()];
+        if !ids.is_sorted() {
+            let prompts = ids
+                .iter()
+                .map(|id| self.find(*id).map_or(0.0, |at| self.of[at].1.into()));
+            return prompts.chain([0.0]).collect();
         }
-        // Ids are nearly always in ascending order, as the prompts are.
-        let (mut at, mut last) = (0, 0);
-        let prompts = ids.iter().map(|&id| {
-            if id < last {
-                at = self.of.partition_point(|(known, _)| *known < id);
+        // Both lists are in ascending order.
+        let mut prompts = vec![0.0; ids.len() + 1];
+        let mut row = 0;
+        for (id, recent) in &self.of {
+            row += ids[row..].iter().take_while(|other| *other < id).count();
+            if ids.get(row) == Some(id) {
+                prompts[row] = (*recent).into();
             }
-            last = id;
-            while self.of.get(at).is_some_and(|(known, _)| *known < id) {
-                at += 1;
-            }
-            self.of
-                .get(at)
-                .filter(|(known, _)| *known == id)
-                .map_or(0.0, |(_, prompts)| (*prompts).into())
-        });
-        prompts.collect()
+        }
+        prompts
     }
 
     /// Adds one for the worker, and writes the state.

@@ -8,11 +8,12 @@ mod terms;
 
 use crate::call::{Call, LeastCost, OptionalNumber, Phase, Row};
 use crate::host::Role;
+use crate::lanes::RowPair;
 use crate::params::Params;
 use crate::plan::{Column, Plan, RequestNumber};
 use crate::verdict::Verdict;
 use terms::CostTerms;
-pub use terms::{CallCosts, OwnCost};
+pub use terms::{CallCosts, OwnCosts};
 
 /// Configured pair placement: the cost terms, and the condition for decoding workers that serve a whole
 /// request.
@@ -108,7 +109,9 @@ struct PairSearch<'a, S> {
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
     row: Row<'a>,
-    own: OwnCost,
+    /// Tokens of the prompt that are not cached there.
+    uncached: f64,
+    cost: f64,
 }
 
 /// Least prefill cost over all prefill workers, and by near label.
@@ -160,39 +163,30 @@ impl Pairing {
         call.rows().all(|row| self.terms.role(&row) == Role::Mixed)
     }
 
-    /// Finds the placement with the least cost. `own` is a candidate's cost as a single worker; `salt` breaks
-    /// ties.
+    /// Finds the placement with the least cost. `own` are the candidates' costs as single workers; `salt` breaks ties.
     pub fn place<'a>(
         &'a self,
         call: &Call<'a>,
         costs: CallCosts<'a>,
-        own: impl Fn(&Row<'a>) -> OwnCost,
+        own: &OwnCosts,
         salt: impl Fn() -> u64,
     ) -> PlacementChoice {
         match call.request().phase {
-            Phase::Prefill => PlacementChoice::One(call.least(salt, |row| own(row).cost)),
+            Phase::Prefill => PlacementChoice::One(call.least_of(salt, &own.cost)),
             Phase::Decode => {
-                let cost = |row: &Row<'a>| costs.transfer(own(row).uncached) + costs.crowding(row);
-                PlacementChoice::One(call.least(salt, cost))
+                let cost = |rows: &RowPair<'_>| costs.transfer(own.uncached.of(rows)) + costs.crowding(rows);
+                PlacementChoice::One(call.least_of(salt, &call.each(cost)))
             }
-            Phase::Mixed if self.is_whole(call) => {
-                PlacementChoice::One(call.least(salt, |row| own(row).cost))
-            }
+            Phase::Mixed if self.is_whole(call) => PlacementChoice::One(call.least_of(salt, &own.cost)),
             Phase::Mixed => PairSearch::new(self, call, costs, own, salt).place(),
         }
     }
 }
 
 impl<'a, S: Fn() -> u64> PairSearch<'a, S> {
-    fn new(
-        pairing: &'a Pairing,
-        call: &Call<'a>,
-        costs: CallCosts<'a>,
-        own: impl Fn(&Row<'a>) -> OwnCost,
-        salt: S,
-    ) -> Self {
+    fn new(pairing: &'a Pairing, call: &Call<'a>, costs: CallCosts<'a>, own: &OwnCosts, salt: S) -> Self {
         let room = call.ids().len();
-        let mut placing = Self {
+        let mut search = Self {
             pairing,
             costs,
             prefill: Vec::with_capacity(room),
@@ -201,25 +195,23 @@ impl<'a, S: Fn() -> u64> PairSearch<'a, S> {
             alone_allowed: call.number(pairing.alone.allowed).known_or(1.0) > 0.0,
             salt,
         };
-        for row in call.rows() {
-            let candidate = Candidate { row, own: own(&row) };
+        let own = own.uncached.iter().zip(own.cost.iter());
+        for (row, (uncached, cost)) in call.rows().zip(own) {
+            let candidate = Candidate { row, uncached, cost };
             match pairing.terms.role(&row) {
-                Role::Prefill => placing.prefill.push(candidate),
-                Role::Decode => placing.decode.push(candidate),
-                Role::Mixed => placing.mixed.push(candidate),
+                Role::Prefill => search.prefill.push(candidate),
+                Role::Decode => search.decode.push(candidate),
+                Role::Mixed => search.mixed.push(candidate),
             }
         }
-        placing
+        search
     }
 
     /// Chooses a pair only if it costs less than one worker, because one machine fails less often than two.
     fn place(&self) -> PlacementChoice {
-        let alone = self
-            .decode
-            .iter()
-            .filter(|candidate| self.may_be_alone(candidate));
+        let alone = self.decode.iter().filter(|one| self.may_be_alone(one));
         let whole = self.mixed.iter().chain(alone);
-        let whole = self.least(whole.map(|candidate| (candidate.row, candidate.own.cost)));
+        let whole = self.least(whole.map(|one| (one.row, one.cost)));
         match self.pair() {
             Some((prefill, decode)) if whole.is_none_or(|whole| decode.cost < whole.cost) => {
                 PlacementChoice::Pair { prefill, decode }
@@ -247,21 +239,21 @@ impl<'a, S: Fn() -> u64> PairSearch<'a, S> {
         let label = self.label(to);
         let prefill = self.least(self.prefill.iter().map(|from| {
             let transfer = if self.label(from) == label { near } else { far };
-            (from.row, from.own.cost + transfer)
+            (from.row, from.cost + transfer)
         }))?;
         Some((prefill, decode))
     }
 
     /// Computes the least prefill costs; none if there is no prefill worker.
     fn cheapest(&self) -> Option<CheapestPrefill> {
-        let costs = self.prefill.iter().map(|from| from.own.cost);
+        let costs = self.prefill.iter().map(|from| from.cost);
         let mut cheapest = CheapestPrefill {
             anywhere: costs.reduce(least)?,
             near: Vec::new(),
         };
         if self.pairing.near.is_some() {
             for from in &self.prefill {
-                cheapest.add(self.label(from), from.own.cost);
+                cheapest.add(self.label(from), from.cost);
             }
         }
         Some(cheapest)
@@ -276,7 +268,7 @@ impl<'a, S: Fn() -> u64> PairSearch<'a, S> {
             busy_decoding,
             ..
         } = self.pairing.alone;
-        let uncached = candidate.own.uncached;
+        let uncached = candidate.uncached;
         let is_little = uncached < below_tokens && uncached < below_share * self.costs.quote().prompt();
         let is_idle = self.pairing.terms.decoding(&candidate.row) <= busy_decoding;
         self.prefill.is_empty() || self.alone_allowed && is_little && is_idle
@@ -291,7 +283,7 @@ impl<'a, S: Fn() -> u64> PairSearch<'a, S> {
             Some(near) if !is_near => near.far_factor,
             _ => 1.0,
         };
-        self.costs.transfer(to.own.uncached) * far_factor
+        self.costs.transfer(to.uncached) * far_factor
     }
 
     /// Returns the near label's value; NaN, which equals nothing, if no label is configured or the worker has

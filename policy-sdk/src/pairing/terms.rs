@@ -4,6 +4,7 @@
 
 use crate::call::{Call, Row};
 use crate::host::Role;
+use crate::lanes::{EachNumber, Lanes, Number, Numbers};
 use crate::params::Params;
 use crate::plan::{Plan, RoleColumn};
 use crate::price::{Price, Quote};
@@ -24,13 +25,13 @@ pub struct CallCosts<'a> {
     quote: Quote<'a>,
 }
 
-/// Cost of the prompt on one candidate alone.
-#[derive(Debug, Clone, Copy)]
-pub struct OwnCost {
+/// Cost of the prompt on each candidate alone.
+#[derive(Debug, Clone)]
+pub struct OwnCosts {
     /// Tokens of the prompt that are not cached on the candidate.
-    pub uncached: f64,
+    pub uncached: EachNumber,
     /// Priced time to first token, in the unit of [`Quote`].
-    pub cost: f64,
+    pub cost: EachNumber,
 }
 
 impl CostTerms {
@@ -70,7 +71,8 @@ impl CostTerms {
     }
 
     /// Returns the candidate's requests past their first token.
-    pub(super) fn decoding(&self, row: &Row<'_>) -> f64 {
+    #[inline(always)]
+    pub(super) fn decoding<R: Numbers>(&self, row: &R) -> R::Number {
         self.price.decoding(row)
     }
 }
@@ -82,26 +84,32 @@ impl CallCosts<'_> {
         &self.quote
     }
 
-    /// Returns the candidate's cost as a single worker; an unknown match counts as 0.
+    /// Returns the candidates' costs as single workers; an unknown match counts as 0.
     #[must_use]
-    pub fn own(&self, row: &Row<'_>) -> OwnCost {
-        let matched = self.quote.matched(row).unwrap_or(0.0);
-        OwnCost {
-            uncached: self.quote.uncached(matched),
-            cost: self.quote.cost(row, matched),
+    pub fn own(&self, call: &Call<'_>) -> OwnCosts {
+        let matched = call.each(|rows| {
+            let matched = self.quote.matched_or_nan(rows);
+            Lanes::select(matched.equals(matched), matched, 0.0.into())
+        });
+        OwnCosts {
+            uncached: call.each(|rows| self.quote.uncached(matched.of(rows))),
+            cost: call.each(|rows| self.quote.cost(rows, matched.of(rows))),
         }
     }
 
     /// Returns the cost that a decode worker adds to a pair: its queued prefills, and the requests that it
     /// decodes or is about to decode.
-    pub(super) fn crowding(&self, row: &Row<'_>) -> f64 {
+    #[inline(always)]
+    pub(super) fn crowding<R: Numbers>(&self, row: &R) -> R::Number {
         let price = &self.terms.price;
-        let requests = price.decode_tokens() * price.requests(row);
+        let requests = R::Number::from(price.decode_tokens()) * price.requests(row);
         self.quote.work(row, price.queued(row) + requests)
     }
 
     /// Returns the cost of transferring so many tokens over the network.
-    pub(super) fn transfer(&self, tokens: f64) -> f64 {
-        self.quote.work_anywhere(self.terms.transfer_tokens * tokens)
+    #[inline(always)]
+    pub(super) fn transfer<N: Number>(&self, tokens: N) -> N {
+        self.quote
+            .work_anywhere(N::from(self.terms.transfer_tokens) * tokens)
     }
 }
