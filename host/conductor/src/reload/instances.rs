@@ -27,7 +27,7 @@ impl Reloader {
             let plan = self.plan(candidate, None);
             let plan = plan.map_err(|refused| RefusedChange::Config(refused.into()))?;
             self.commit(plan);
-            self.report_overlays();
+            self.report_overlays(None);
             let generation = self.active.generation.0;
             info!(generation, url = done.url, "{}", done.message());
             self.note_instance(&done);
@@ -51,17 +51,23 @@ impl Reloader {
             .note(kind, ChangeCause::Api, generation, done.message());
     }
 
-    /// Reports the overlays.
-    pub(super) fn report_overlays(&self) {
+    /// Reports the overlays and, in the same step, those that the active file or the sources have ended. `None` keeps the
+    /// latter as reported before.
+    pub(super) fn report_overlays(&self, ended: Option<&[Ended]>) {
         let overlays = self.active.overlays.report();
         self.metrics.overlays(&overlays);
-        self.status.change_config(|report| report.overlays = overlays);
+        let ended: Option<Vec<EndedReport>> = ended.map(|ended| ended.iter().map(Ended::report).collect());
+        self.log_ended(ended.as_deref().unwrap_or_default());
+        self.status.change_config(|report| {
+            report.overlays = overlays;
+            if let Some(ended) = ended {
+                report.overlays_ended = ended;
+            }
+        });
     }
 
-    /// Reports the overlays that the active file has ended.
-    pub(super) fn report_ended(&self, ended: &[Ended]) {
-        let ended: Vec<EndedReport> = ended.iter().map(Ended::report).collect();
-        for EndedReport { overlay, why } in &ended {
+    fn log_ended(&self, ended: &[EndedReport]) {
+        for EndedReport { overlay, why } in ended {
             warn!(
                 pool = overlay.pool,
                 worker = overlay.name,
@@ -79,6 +85,5 @@ impl Reloader {
                     .applied(ChangeKind::WorkerResumed, self.active.generation, summary);
             }
         }
-        self.status.change_config(|report| report.overlays_ended = ended);
     }
 }

@@ -74,8 +74,7 @@ impl Reloader {
         self.log_left_out(&left_out);
         log_warnings(&warnings);
         self.report_applied();
-        self.report_overlays();
-        self.report_ended(&ended);
+        self.report_overlays(Some(&ended));
         self.report_routes();
         self.report_ended_routes();
         let generation = self.active.generation.0;

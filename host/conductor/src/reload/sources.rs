@@ -48,10 +48,7 @@ impl Reloader {
             }
         };
         let commit = self.commit(plan);
-        self.report_overlays();
-        if !ended.is_empty() {
-            self.report_ended(&ended);
-        }
+        self.report_overlays((!ended.is_empty()).then_some(&ended));
         self.log_left_out(&before);
         let generation = self.active.generation;
         info!(generation = generation.0, changes = %commit.config, "workers of the sources applied");

@@ -140,7 +140,7 @@ impl Reloader {
                 match self.plan(candidate, None) {
                     Ok(plan) => {
                         self.commit(plan);
-                        self.report_overlays();
+                        self.report_overlays(None);
                         self.report_routes();
                         let generation = self.active.generation.0;
                         info!(generation, "decisions of the fleet are applied");
