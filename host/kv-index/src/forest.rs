@@ -60,7 +60,7 @@ pub(crate) struct NewBlocks {
     names: u32,
 }
 
-/// What is known of one block before it is looked up.
+/// Knowledge of one block before it is looked up.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NewBlock {
     /// No run begins with this content.

@@ -27,6 +27,7 @@ pub(super) static SDK: Files = sources!(
     "hash.rs",
     "heavy_hitters.rs",
     "host.rs",
+    "lanes.rs",
     "lib.rs",
     "load.rs",
     "number_text.rs",
