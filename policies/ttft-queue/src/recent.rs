@@ -12,6 +12,9 @@ const KEY: &str = "recent";
 const HALF_MS: u32 = 1_400;
 /// Age of a forgotten entry: less than a hundredth is left.
 const FORGOTTEN_MS: u32 = 7 * HALF_MS;
+/// Prompts of a forgotten entry. Each decision that adds a prompt gives all entries its time, so that none becomes old
+/// while requests arrive.
+const FORGOTTEN: f32 = 1e-6;
 /// Time by which another decision's clock may be ahead, in milliseconds.
 const AHEAD_MS: u32 = 1_000;
 /// Maximum number of workers, so that the value has at most 12 KiB of the 16 that the state allows.
@@ -39,10 +42,9 @@ impl RecentPrompts {
     pub(crate) fn read(host: &impl Host) -> Self {
         let now_ms = (host.now_us() / 1_000) as u32;
         let bytes = host.state(KEY).unwrap_or_default();
-        let (entries, _) = bytes.as_chunks::<BYTES>();
         Self {
             now_ms,
-            of: entries.iter().filter_map(|entry| left(entry, now_ms)).collect(),
+            of: entries_left(&bytes, now_ms),
         }
     }
 
@@ -89,18 +91,34 @@ impl RecentPrompts {
     }
 }
 
-/// Returns the worker of an entry and the rest of its prompts. Returns `None` for an old entry, and for an entry of an
-/// earlier start of the router, whose clock was another one.
-fn left(entry: &[u8; BYTES], now_ms: u32) -> Option<(WorkerId, f32)> {
-    let ([id, prompts, at_ms], _) = entry.as_chunks::<4>() else {
-        return None;
-    };
-    let prompts = f32::from_le_bytes(*prompts);
-    let at_ms = u32::from_le_bytes(*at_ms);
+/// Returns the workers of the entries and the rests of their prompts, without forgotten ones.
+fn entries_left(bytes: &[u8], now_ms: u32) -> Vec<(WorkerId, f32)> {
+    let (entries, _) = bytes.as_chunks::<BYTES>();
+    let mut left = Vec::with_capacity(entries.len() + 1);
+    // The entries nearly always have one time.
+    let (mut same_ms, mut share) = (now_ms, 1.0);
+    for entry in entries {
+        let ([id, prompts, at_ms], _) = entry.as_chunks::<4>() else {
+            continue;
+        };
+        let at_ms = u32::from_le_bytes(*at_ms);
+        if at_ms != same_ms {
+            (same_ms, share) = (at_ms, share_at(at_ms, now_ms));
+        }
+        let prompts = f32::from_le_bytes(*prompts) * share;
+        if prompts > FORGOTTEN && prompts.is_finite() {
+            left.push((u32::from_le_bytes(*id), prompts));
+        }
+    }
+    left
+}
+
+/// Returns the share that is left of an entry of that time: 0 of an old one, and of one of an earlier start of the
+/// router, whose clock was another one.
+fn share_at(at_ms: u32, now_ms: u32) -> f32 {
     let is_ahead = at_ms.wrapping_sub(now_ms) <= AHEAD_MS;
     let age_ms = if is_ahead { 0 } else { now_ms.wrapping_sub(at_ms) };
-    (age_ms < FORGOTTEN_MS && prompts.is_finite())
-        .then(|| (u32::from_le_bytes(*id), prompts * share_left(age_ms)))
+    if age_ms < FORGOTTEN_MS { share_left(age_ms) } else { 0.0 }
 }
 
 /// Returns the share that is left after this time: halves, with straight lines between them.
@@ -123,24 +141,29 @@ mod tests {
 
     #[test]
     fn prompts_halve_in_a_fixed_time_and_are_forgotten() {
-        let left = |now_ms| left(&entry(2.0, 5_000), now_ms).map(|(_, prompts)| prompts);
-        assert_eq!(left(5_000), Some(2.0));
-        assert_eq!(left(5_700), Some(1.5));
-        assert_eq!(left(6_400), Some(1.0));
-        assert_eq!(left(7_800), Some(0.5));
-        assert_eq!(left(5_000 + FORGOTTEN_MS), None);
+        let left = |now_ms| entries_left(&entry(2.0, 5_000), now_ms);
+        assert_eq!(left(5_000), [(7, 2.0)]);
+        assert_eq!(left(5_700), [(7, 1.5)]);
+        assert_eq!(left(6_400), [(7, 1.0)]);
+        assert_eq!(left(7_800), [(7, 0.5)]);
+        assert_eq!(left(5_000 + FORGOTTEN_MS), []);
+        assert_eq!(entries_left(&entry(1e-6, 5_000), 5_000), [], "next to nothing");
+    }
+
+    #[test]
+    fn each_entry_has_its_own_time() {
+        let entries = [entry(2.0, 5_000), entry(2.0, 6_400), entry(2.0, 6_400), entry(2.0, 5_000)];
+        let left = entries_left(entries.as_flattened(), 6_400);
+        assert_eq!(left, [(7, 1.0), (7, 2.0), (7, 2.0), (7, 1.0)]);
     }
 
     #[test]
     fn entries_of_another_clock_are_forgotten() {
-        assert_eq!(
-            left(&entry(2.0, 5_000), 4_500),
-            Some((7, 2.0)),
-            "another decision"
-        );
-        assert_eq!(left(&entry(2.0, 5_000), 3_000), None, "an earlier start");
-        assert_eq!(left(&entry(f32::NAN, 5_000), 5_000), None);
+        let left = |entry: [u8; BYTES], now_ms| entries_left(&entry, now_ms);
+        assert_eq!(left(entry(2.0, 5_000), 4_500), [(7, 2.0)], "another decision");
+        assert_eq!(left(entry(2.0, 5_000), 3_000), [], "an earlier start");
+        assert_eq!(left(entry(f32::NAN, 5_000), 5_000), []);
         let wrapped = entry(2.0, u32::MAX);
-        assert_eq!(left(&wrapped, HALF_MS - 1), Some((7, 1.0)), "the clock wraps");
+        assert_eq!(left(wrapped, HALF_MS - 1), [(7, 1.0)], "the clock wraps");
     }
 }
