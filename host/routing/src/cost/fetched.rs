@@ -3,6 +3,7 @@
 //! Engines over a shared store, or with a transfer between their caches, fetch a prefix that another worker holds.
 //! The router takes no part in it, and no configuration states it: the counts of cached tokens show it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Answers before the share is known.
@@ -12,14 +13,27 @@ const LEAST_TOKENS: u32 = 512;
 /// Weight of the newest answer in the average, once there are more than its reciprocal.
 const NEWEST: f64 = 1.0 / 16.0;
 
-/// Moving average of the share.
-#[derive(Debug, Default)]
-pub(super) struct FetchedShare(Mutex<ShareSamples>);
+/// Moving average of the share, read without its lock.
+#[derive(Debug)]
+pub(super) struct FetchedShare {
+    samples: Mutex<ShareSamples>,
+    /// Bits of f64, NaN while unknown.
+    shown: AtomicU64,
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct ShareSamples {
     answers: u32,
     share: f64,
+}
+
+impl Default for FetchedShare {
+    fn default() -> Self {
+        Self {
+            samples: Mutex::default(),
+            shown: AtomicU64::new(f64::NAN.to_bits()),
+        }
+    }
 }
 
 impl FetchedShare {
@@ -30,20 +44,19 @@ impl FetchedShare {
             return;
         }
         let fetched = cached.saturating_sub(own.into()) as f64 / f64::from(more);
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         seen.answers = seen.answers.saturating_add(1);
         let weight = NEWEST.max(1.0 / f64::from(seen.answers));
         seen.share += (fetched.min(1.0) - seen.share) * weight;
+        if seen.answers >= ENOUGH {
+            self.shown.store(seen.share.to_bits(), Ordering::Relaxed);
+        }
     }
 
     /// Returns the share; NaN while there are too few answers.
+    #[inline]
     pub(super) fn get(&self) -> f64 {
-        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.answers < ENOUGH {
-            f64::NAN
-        } else {
-            seen.share
-        }
+        f64::from_bits(self.shown.load(Ordering::Relaxed))
     }
 }
 

@@ -103,12 +103,14 @@ impl CostModel {
 
     /// Milliseconds to compute a prompt where nothing waits before it; NaN while unknown.
     #[must_use]
+    #[inline]
     pub fn prefill_ms(&self, uncached: u32, cached: u32) -> f64 {
         self.first_token_ms(uncached, cached, 0)
     }
 
     /// Milliseconds from the dispatch to the first token, behind so many tokens of others; NaN while unknown.
     #[must_use]
+    #[inline]
     pub fn first_token_ms(&self, uncached: u32, cached: u32, ahead: u64) -> f64 {
         let work = thousands(u64::from(uncached).saturating_add(ahead));
         self.prefill.predict(&[1.0, work, thousands(cached.into())])
@@ -116,12 +118,14 @@ impl CostModel {
 
     /// Milliseconds to compute one prompt token; NaN while unknown.
     #[must_use]
+    #[inline]
     pub fn token_ms(&self) -> f64 {
         self.prefill.predict(&[0.0, 1.0 / UNIT, 0.0])
     }
 
     /// Milliseconds to the first token besides those of the prompt's tokens; NaN while unknown.
     #[must_use]
+    #[inline]
     pub fn request_ms(&self) -> f64 {
         self.prefill.predict(&[1.0, 0.0, 0.0])
     }
@@ -129,6 +133,7 @@ impl CostModel {
     /// Share of the tokens that another worker held and this one lacked, and that it did not compute; NaN while
     /// unknown.
     #[must_use]
+    #[inline]
     pub fn fetched_share(&self) -> f64 {
         self.fetched.get()
     }
@@ -141,6 +146,7 @@ impl CostModel {
 
     /// Milliseconds between tokens with so many requests decoding that hold so many prompt tokens; NaN while unknown.
     #[must_use]
+    #[inline]
     pub fn tbt_ms(&self, decoding: u32, resident: u64) -> f64 {
         self.tbt.predict(&[1.0, decoding.into(), thousands(resident)])
     }
@@ -210,6 +216,7 @@ impl<const N: usize> Line<N> {
     }
 
     /// Returns the prediction, never below 0.
+    #[inline]
     fn predict(&self, point: &[f64; N]) -> f64 {
         let coefficients = self.coefficients.iter();
         let sum: f64 = coefficients
@@ -228,6 +235,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[inline]
 fn thousands(tokens: u64) -> f64 {
     tokens as f64 / UNIT
 }

@@ -67,6 +67,7 @@ pub struct LoadReading {
 impl WorkerLoad {
     /// Returns the counters now, with the requests of other routers.
     #[must_use]
+    #[inline]
     pub fn read(&self) -> LoadReading {
         let (own, others) = (self.own(), self.others.read());
         LoadReading {
@@ -81,6 +82,7 @@ impl WorkerLoad {
 
     /// Returns the counters of this router's own requests.
     #[must_use]
+    #[inline]
     pub fn own(&self) -> LoadTotals {
         LoadTotals {
             requests: self.requests.load(Ordering::Relaxed),
@@ -93,6 +95,7 @@ impl WorkerLoad {
 
     /// Returns the loads of the other routers.
     #[must_use]
+    #[inline]
     pub fn others(&self) -> &OtherLoads {
         &self.others
     }
@@ -105,12 +108,14 @@ impl WorkerLoad {
 
     /// Returns the average time between the tokens of an answer in milliseconds; NaN while unknown.
     #[must_use]
+    #[inline]
     pub fn tbt_ewma_ms(&self) -> f64 {
         self.times.tbt.ms()
     }
 
     /// Returns the model of the requests' costs there, learned from its past.
     #[must_use]
+    #[inline]
     pub fn cost(&self) -> &CostModel {
         &self.cost
     }

@@ -53,6 +53,7 @@ impl OtherLoads {
 
     /// Returns the totals.
     #[must_use]
+    #[inline]
     pub fn read(&self) -> LoadTotals {
         LoadTotals {
             requests: self.requests.load(Ordering::Relaxed),

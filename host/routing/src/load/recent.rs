@@ -28,6 +28,7 @@ impl Average {
     }
 
     /// Milliseconds; NaN before the first sample.
+    #[inline]
     pub(super) fn ms(&self) -> f64 {
         self.0.ms()
     }
@@ -80,6 +81,7 @@ impl Shown {
             .store(ms.max(f64::MIN_POSITIVE).to_bits(), Ordering::Relaxed);
     }
 
+    #[inline]
     fn ms(&self) -> f64 {
         match self.0.load(Ordering::Relaxed) {
             0 => f64::NAN,
