@@ -118,7 +118,11 @@ fn entries_left(bytes: &[u8], now_ms: u32) -> Vec<(WorkerId, f32)> {
 fn share_at(at_ms: u32, now_ms: u32) -> f32 {
     let is_ahead = at_ms.wrapping_sub(now_ms) <= AHEAD_MS;
     let age_ms = if is_ahead { 0 } else { now_ms.wrapping_sub(at_ms) };
-    if age_ms < FORGOTTEN_MS { share_left(age_ms) } else { 0.0 }
+    if age_ms < FORGOTTEN_MS {
+        share_left(age_ms)
+    } else {
+        0.0
+    }
 }
 
 /// Returns the share that is left after this time: halves, with straight lines between them.
@@ -152,7 +156,12 @@ mod tests {
 
     #[test]
     fn each_entry_has_its_own_time() {
-        let entries = [entry(2.0, 5_000), entry(2.0, 6_400), entry(2.0, 6_400), entry(2.0, 5_000)];
+        let entries = [
+            entry(2.0, 5_000),
+            entry(2.0, 6_400),
+            entry(2.0, 6_400),
+            entry(2.0, 5_000),
+        ];
         let left = entries_left(entries.as_flattened(), 6_400);
         assert_eq!(left, [(7, 1.0), (7, 2.0), (7, 2.0), (7, 1.0)]);
     }

@@ -50,7 +50,12 @@ pub(crate) const CASES: &[Case] = &[
         20,
         peeked_ids,
     ),
-    case("known-ids-32k", "the same of a prompt whose strides are known", 20, known_ids),
+    case(
+        "known-ids-32k",
+        "the same of a prompt whose strides are known",
+        20,
+        known_ids,
+    ),
     case("hash-8k", "the block hashes of 8,192 tokens", 20, hashed),
     case(
         "lookup-8k-4",
