@@ -1,13 +1,13 @@
 //! The command line of the bench: see `tests/load/README.md`.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use load::affinity;
 use load::backends::Backends;
 use load::backends::kv::Publishers;
 use load::generate::{self, Plan, PromptForm, StreamOf};
@@ -15,6 +15,7 @@ use load::interrupt::Interrupt;
 use load::loopback::Loopback;
 use load::readiness::Waiting;
 use load::soak::{self, chaos, churn};
+use load::{affinity, bare_proxy};
 use load::{figures, proxy_cpu};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -30,6 +31,14 @@ struct Cli {
 enum Command {
     /// Serve mock OpenAI backends made for speed; prints one URL per line.
     Backends(BackendsArgs),
+    /// Serve as the least proxy of hyper, to compare routers with.
+    BareProxy {
+        /// Address to listen on.
+        listen: SocketAddr,
+        /// Addresses of the backends.
+        #[arg(required = true)]
+        backends: Vec<SocketAddr>,
+    },
     /// Send load to one loopback address and report rates and latencies.
     Generate(GenerateArgs),
     /// Compare the CPU per request of no proxy, nginx and Conductor in one run.
@@ -117,6 +126,9 @@ struct GenerateArgs {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Backends(args) => serve_backends(&args),
+        Command::BareProxy { listen, backends } => {
+            bare_proxy::serve(listen, &backends).map(|never| match never {})
+        }
         Command::Generate(args) => send_load(&args),
         Command::ProxyCpu(options) => {
             Interrupt::listen().and_then(|interrupt| proxy_cpu::run(&options, &interrupt))

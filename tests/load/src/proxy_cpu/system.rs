@@ -29,6 +29,8 @@ pub enum System {
     Nginx,
     /// HAProxy, one thread.
     Haproxy,
+    /// The least proxy of hyper, one thread: the floor of a router that is built on it.
+    BareHyper,
     /// vllm-router, round robin.
     VllmRr,
     /// vllm-router, round robin, logging at level info.
@@ -98,6 +100,7 @@ enum Kind {
     Direct,
     Nginx,
     Haproxy,
+    BareHyper,
     Peer(PeerSetup),
     Conductor(Setup),
 }
@@ -121,10 +124,11 @@ fn conductor(policy: &'static str, tokens: Tokens) -> Setup {
 
 impl System {
     /// All of them, in the order of the tables.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Direct,
         Self::Nginx,
         Self::Haproxy,
+        Self::BareHyper,
         Self::VllmRr,
         Self::VllmRrInfo,
         Self::VllmCache,
@@ -152,6 +156,7 @@ impl System {
             Self::Direct => "direct",
             Self::Nginx => "nginx",
             Self::Haproxy => "haproxy",
+            Self::BareHyper => "hyper alone",
             Self::VllmRr => "vllm-router round robin",
             Self::VllmRrInfo => "vllm-router round robin, log info",
             Self::VllmCache => "vllm-router cache-aware",
@@ -181,6 +186,7 @@ impl System {
             Self::Direct => return Kind::Direct,
             Self::Nginx => return Kind::Nginx,
             Self::Haproxy => return Kind::Haproxy,
+            Self::BareHyper => return Kind::BareHyper,
             Self::VllmRr => return peer(Peer::Vllm, "round_robin"),
             Self::VllmRrInfo => {
                 return Kind::Peer(PeerSetup {
@@ -223,7 +229,7 @@ impl System {
                 .then(|| format!("{program} is not installed ({hint})"))
         };
         match self.kind() {
-            Kind::Direct => None,
+            Kind::Direct | Kind::BareHyper => None,
             Kind::Nginx => lacks("nginx", "Debian: nginx-light"),
             Kind::Haproxy => lacks("haproxy", "Debian: haproxy"),
             Kind::Peer(setup) => lacks(
@@ -297,12 +303,21 @@ impl System {
             Kind::Direct => Ok(None),
             Kind::Nginx => nginx::command(&program("nginx")?, folder, listen, backends).map(Some),
             Kind::Haproxy => haproxy::command(&program("haproxy")?, folder, listen, backends).map(Some),
+            Kind::BareHyper => bare_proxy(listen, backends).map(Some),
             Kind::Peer(setup) => setup
                 .command(&program(setup.program())?, folder, listen, backends)
                 .map(Some),
             Kind::Conductor(setup) => conductor::command(site, setup, listen).map(Some),
         }
     }
+}
+
+/// Returns the command of this program that serves as a proxy.
+fn bare_proxy(listen: SocketAddr, backends: &[SocketAddr]) -> Result<Command> {
+    let mut command = Command::new(env::current_exe().context("failed to find this program")?);
+    command.arg("bare-proxy").arg(listen.to_string());
+    command.args(backends.iter().map(SocketAddr::to_string));
+    Ok(command)
 }
 
 /// Finds a program in `first`, in PATH, or in Debian's place for servers, which is not in every user's PATH.
