@@ -255,16 +255,14 @@ pub fn states_length(headers: &HeaderMap, length: usize) -> bool {
     let Some(stated) = headers.get(CONTENT_LENGTH) else {
         return false;
     };
-    let (mut rest, mut is_equal) = (length, true);
-    let mut digits = stated.as_bytes().iter().rev();
-    let is_equal = loop {
-        let digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        is_equal &= digits.next() == Some(&digit);
-        if rest == 0 || !is_equal {
-            break is_equal && digits.next().is_none();
-        }
+    // The digits that are left, from the last one on.
+    let mut rest = Some(length);
+    let is_next = |&byte: &u8| {
+        let Some(left) = rest else { return false };
+        rest = (left >= 10).then_some(left / 10);
+        byte == b'0' + (left % 10) as u8
     };
+    let is_equal = stated.as_bytes().iter().rev().all(is_next) && rest.is_none();
     is_equal && headers.get_all(CONTENT_LENGTH).iter().count() == 1
 }
 

@@ -45,20 +45,23 @@ static HOP_BY_HOP: [HeaderName; 8] = [
 /// Keeps the request headers that are meant for the worker. Removes `Host`, `Content-Length` and `Expect` too: the body
 /// was read in full, so its length is written again and no `100 Continue` is due.
 pub(crate) fn for_worker(headers: &mut HeaderMap) {
-    strip_hop_by_hop(headers);
-    for name in [HOST, CONTENT_LENGTH, EXPECT] {
-        headers.remove(name);
-    }
+    strip_connection(headers);
+    headers.remove(CONTENT_LENGTH);
 }
 
 /// Works as [`for_worker`], but keeps a `Content-Length` that is right for a body of this length: another is not written.
 pub(crate) fn for_worker_with(headers: &mut HeaderMap, length: usize) {
+    strip_connection(headers);
+    if !worker_client::states_length(headers, length) {
+        headers.remove(CONTENT_LENGTH);
+    }
+}
+
+/// Removes what belongs to the connection of the client.
+fn strip_connection(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     for name in [HOST, EXPECT] {
         headers.remove(name);
-    }
-    if !worker_client::states_length(headers, length) {
-        headers.remove(CONTENT_LENGTH);
     }
 }
 
