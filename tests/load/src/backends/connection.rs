@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::reply::{Endpoint, Replies, Reply};
+use super::steps::StepClock;
 use crate::http::{Framing, Head, MessageReader, MessageSink};
 use crate::readiness::Readiness;
 
@@ -30,6 +31,8 @@ pub(super) struct Connection {
     unsent: Vec<u8>,
     sent: usize,
     tokens: Option<Tokens>,
+    /// Steps of the engine.
+    steps: StepClock,
 }
 
 /// The rest of a streamed reply.
@@ -37,6 +40,8 @@ struct Tokens {
     left: u32,
     due: Instant,
     spacing: Duration,
+    /// Steps that the tokens after the first come in, if the engine's pace is the stream's.
+    steps: Option<StepClock>,
 }
 
 #[derive(Default)]
@@ -65,7 +70,12 @@ impl MessageSink for Request {
 }
 
 impl Connection {
-    pub(super) fn accepted(stream: TcpStream, key: u64, readiness: &Readiness) -> io::Result<Self> {
+    pub(super) fn accepted(
+        stream: TcpStream,
+        key: u64,
+        steps: StepClock,
+        readiness: &Readiness,
+    ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         readiness.watch(&stream, key)?;
@@ -77,6 +87,7 @@ impl Connection {
             unsent: Vec::new(),
             sent: 0,
             tokens: None,
+            steps,
         })
     }
 
@@ -136,11 +147,13 @@ impl Connection {
                 head,
                 tokens,
                 spacing,
+                in_steps,
             } => {
                 self.tokens = Some(Tokens {
                     left: tokens,
                     due: Instant::now(),
                     spacing,
+                    steps: in_steps.then_some(self.steps),
                 });
                 self.send(head, readiness)?;
                 self.stream_on(replies, readiness)
@@ -176,7 +189,10 @@ impl Connection {
             }
             tokens.left -= 1;
             // From the time it was due, so that lateness does not add up.
-            tokens.due += tokens.spacing;
+            tokens.due = match tokens.steps.take() {
+                Some(steps) => steps.after(tokens.due, tokens.spacing),
+                None => tokens.due + tokens.spacing,
+            };
             self.send(replies.token(), readiness)?;
         }
         Ok(Next::Wait)

@@ -6,6 +6,7 @@
 mod connection;
 pub mod kv;
 mod reply;
+mod steps;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,6 +19,7 @@ use anyhow::{Context, Result};
 use crate::readiness::{Readiness, Waiting};
 use connection::{Connection, Next};
 use reply::Replies;
+use steps::StepClock;
 
 /// The model that every backend serves.
 pub const MODEL: &str = "bench";
@@ -38,6 +40,8 @@ pub struct Backends {
     due: BinaryHeap<Reverse<(Instant, u64)>>,
     readiness: Readiness,
     replies: Replies,
+    /// Steps of each engine, by its listener.
+    steps: Vec<StepClock>,
     scratch: Box<[u8]>,
 }
 
@@ -50,7 +54,8 @@ struct Slot {
 
 impl Backends {
     /// Listens on `count` ports of 127.0.0.1: from `base_port` upwards, or where that is 0 on any that are free.
-    /// Streams write one token per `spacing`, the first at once; zero means without pause.
+    /// Streams write one token per `spacing`, the first at once and the others in the steps of their engine; zero means
+    /// without pause.
     /// `waiting` is the behaviour while no request is there.
     ///
     /// # Errors
@@ -59,6 +64,7 @@ impl Backends {
         let readiness = Readiness::new(waiting).context("failed to create an epoll set")?;
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
+        let begun = Instant::now();
         for index in 0..count {
             let port = if base_port == 0 {
                 Some(0)
@@ -90,6 +96,9 @@ impl Backends {
             due: BinaryHeap::new(),
             readiness,
             replies: Replies::new(spacing),
+            steps: (0..usize::from(count))
+                .map(|index| StepClock::new(begun, index, count.into(), spacing))
+                .collect(),
             scratch: vec![0; READ_BUFFER].into_boxed_slice(),
         })
     }
@@ -170,7 +179,7 @@ impl Backends {
             place.generation = place.generation.wrapping_add(1);
             let key = (self.listeners.len() as u64 + u64::from(slot)) | (u64::from(place.generation) << 32);
             // A connection that cannot be set up is dropped, and its place is free again.
-            match Connection::accepted(stream, key, &self.readiness) {
+            match Connection::accepted(stream, key, self.steps[listener], &self.readiness) {
                 Ok(connection) => place.connection = Some(connection),
                 Err(_) => self.free.push(slot),
             }

@@ -60,6 +60,8 @@ pub(super) enum Reply<'a> {
         tokens: u32,
         /// The pause between two of them.
         spacing: Duration,
+        /// Whether the pause is the engine's step, not one of the request's own.
+        in_steps: bool,
     },
 }
 
@@ -127,6 +129,7 @@ impl Replies {
                     head: &self.stream_head,
                     tokens: number(b"\"max_tokens\"").unwrap_or(DEFAULT_TOKENS),
                     spacing: spacing.unwrap_or(self.spacing),
+                    in_steps: spacing.is_none(),
                 };
             }
             Endpoint::Chat | Endpoint::Completion
