@@ -1,6 +1,8 @@
 //! Prompt of a query, with its block hashes computed on demand.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
 use crate::hash::{Namespace, local_hash, salt_digest, sequence_hash};
 
@@ -8,11 +10,32 @@ use crate::hash::{Namespace, local_hash, salt_digest, sequence_hash};
 /// [`expect`](crate::SharedPrefixIndex::expect) continue with the hashes computed so far.
 #[derive(Debug, Clone)]
 pub struct Prompt<'a> {
+    /// First tokens, which are not in `tokens` yet.
+    beginning: Option<UnreadTokens>,
     tokens: Cow<'a, [u32]>,
     root: Option<u64>,
     salt: Option<u64>,
     /// One chain per queried block size: nearly always one.
     chains: Vec<HashChain>,
+}
+
+/// Function that appends tokens to a list.
+type ReadTokens = dyn Fn(&mut Vec<u32>) + Send + Sync;
+
+/// First tokens of a prompt, which are read only if not all hashes of their blocks are known.
+#[derive(Clone)]
+struct UnreadTokens {
+    count: usize,
+    /// Appends them.
+    read: Arc<ReadTokens>,
+}
+
+impl fmt::Debug for UnreadTokens {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("UnreadTokens")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -41,6 +64,7 @@ impl<'a> Prompt<'a> {
     #[must_use]
     pub fn new(tokens: impl Into<Cow<'a, [u32]>>, lora: Option<&str>, cache_salt: Option<&str>) -> Self {
         Self {
+            beginning: None,
             tokens: tokens.into(),
             root: Namespace::named(lora).root(),
             salt: cache_salt.filter(|salt| !salt.is_empty()).map(salt_digest),
@@ -48,16 +72,42 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// Returns all tokens.
+    /// Sets the number of the tokens before those that it was created from. `read` appends them to a list. It is called
+    /// only for a block with such tokens whose hash is not known ([`Self::take_over`]).
     #[must_use]
-    pub fn tokens(&self) -> &[u32] {
-        &self.tokens
+    pub fn after(self, count: usize, read: impl Fn(&mut Vec<u32>) + Send + Sync + 'static) -> Self {
+        let read = Arc::new(read);
+        Self {
+            beginning: Some(UnreadTokens { count, read }),
+            ..self
+        }
+    }
+
+    /// Returns the number of tokens that are not read yet.
+    fn unread(&self) -> usize {
+        self.beginning.as_ref().map_or(0, |beginning| beginning.count)
+    }
+
+    /// Reads the first tokens, if a block from `from` on has some of them. Returns the number that stays unread.
+    fn read(&mut self, from: usize) -> usize {
+        let unread = self.unread();
+        if from >= unread {
+            return unread;
+        }
+        if let Some(beginning) = self.beginning.take() {
+            let mut all = Vec::with_capacity(unread + self.tokens.len());
+            (beginning.read)(&mut all);
+            all.extend_from_slice(&self.tokens);
+            self.tokens = all.into();
+        }
+        0
     }
 
     /// Returns the number of complete blocks of this size, which is above 0.
     #[must_use]
     pub fn blocks(&self, block_size: u32) -> usize {
-        self.tokens.len().checked_div(block_size as usize).unwrap_or(0)
+        let tokens = self.unread() + self.tokens.len();
+        tokens.checked_div(block_size as usize).unwrap_or(0)
     }
 
     /// Returns the sequence hashes ([`SEQUENCE_HASH_SEED`](crate::SEQUENCE_HASH_SEED)) of the first `count` blocks of
@@ -78,11 +128,12 @@ impl<'a> Prompt<'a> {
                 self.chains.len() - 1
             }
         };
-        let hashes = &mut self.chains[at].hashes;
-        let known = hashes.len();
+        let known = self.chains[at].hashes.len();
         if known < count {
             let width = block_size as usize;
-            let blocks = self.tokens[known * width..count * width].chunks_exact(width);
+            let unread = self.read(known * width);
+            let hashes = &mut self.chains[at].hashes;
+            let blocks = self.tokens[known * width - unread..count * width - unread].chunks_exact(width);
             // Apart from the chain, whose steps depend on each other, so that the processor computes several in
             // parallel.
             hashes.extend(blocks.map(|block| local_hash(block, None)));
@@ -101,7 +152,7 @@ impl<'a> Prompt<'a> {
                 parent = Some(*hash);
             }
         }
-        hashes
+        &self.chains[at].hashes
     }
 
     /// Returns the hashes computed so far, of the block size that was needed first.
@@ -143,6 +194,8 @@ impl<'a> Prompt<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -196,6 +249,33 @@ mod tests {
     }
 
     #[test]
+    fn a_beginning_is_read_once_and_only_for_blocks_whose_hashes_are_not_known() {
+        let tokens: Vec<u32> = (0..100).collect();
+        let all = Prompt::new(&tokens, None, Some("salt"))
+            .hashes(16, usize::MAX)
+            .to_vec();
+        let mut before = Prompt::new(&tokens, None, Some("salt"));
+        before.hashes(16, 1);
+        let (space, _) = before.computed().unwrap();
+        for (known, reads) in [(0, 1), (1, 1), (2, 1), (3, 0), (6, 0)] {
+            let (first, times) = (tokens[..48].to_vec(), Arc::new(AtomicUsize::new(0)));
+            let counted = Arc::clone(&times);
+            let read = move |to: &mut Vec<u32>| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                to.extend(&first);
+            };
+            let mut prompt = Prompt::new(&tokens[48..], None, Some("salt")).after(48, read);
+            assert_eq!(prompt.blocks(16), 6);
+            prompt.take_over(space, all[..known].to_vec());
+            assert_eq!(prompt.hashes(16, usize::MAX), all, "{known} known");
+            assert_eq!(times.load(Ordering::Relaxed), reads, "{known} known");
+            let whole = Prompt::new(&tokens, None, Some("salt")).hashes(8, 9).to_vec();
+            assert_eq!(prompt.hashes(8, 9), whole, "another block size");
+            assert_eq!(times.load(Ordering::Relaxed), 1);
+        }
+    }
+
+    #[test]
     fn more_hashes_than_blocks_are_not_taken_over() {
         let tokens: Vec<u32> = (0..40).collect();
         let mut prompt = Prompt::new(&tokens, None, None);
@@ -212,7 +292,7 @@ mod tests {
         let tokens: Vec<u32> = (0..100).collect();
         let mut prompt = Prompt::new(&tokens, None, None);
         let hashes = prompt.hashes(16, usize::MAX).to_vec();
-        let key = |tokens| Prompt::new(prompt.tokens(), None, None).key(tokens);
+        let key = |count| Prompt::new(&tokens, None, None).key(count);
         assert_eq!([key(0), key(15)], [None; 2]);
         assert_eq!([key(16), key(31)], [Some(hashes[0]); 2]);
         assert_eq!([key(96), key(4_096)], [Some(hashes[5]); 2]);

@@ -191,7 +191,7 @@ fn own_tokens(model: &Model) -> Result<Vec<u32>, String> {
     let prepared = model.prepare(Rendered::text(PROBE_TEXT.to_owned(), true), &cache);
     let tokens = model.complete(prepared, &cache, &mut Budget::unlimited());
     tokens
-        .map(|tokens| tokens.ids)
+        .map(|tokens| tokens.ids.to_vec())
         .map_err(|error| error_chain(&error))
 }
 

@@ -29,6 +29,7 @@ mod split;
 mod strftime;
 mod sums;
 mod template;
+mod token_ids;
 mod value;
 mod word_cache;
 
@@ -44,3 +45,4 @@ pub use model::{Model, Rendered};
 pub use probe::TemplateFacts;
 pub use prompt::{Prepared, Tokens};
 pub use template::TemplateError;
+pub use token_ids::{SharedTokens, TokenIds};

@@ -247,10 +247,16 @@ impl Node {
 
     /// Appends the tokens of the text up to here.
     pub(crate) fn tokens_into(&self, out: &mut Vec<u32>) {
-        out.reserve(self.count);
-        let pieces: Vec<_> = self.chain().map(|node| &*node.tokens).collect();
-        for piece in pieces.into_iter().rev() {
-            out.extend_from_slice(piece);
+        self.tokens_from(0, out);
+    }
+
+    /// Appends the tokens of the text up to here, without the first `from`.
+    pub(crate) fn tokens_from(&self, from: usize, out: &mut Vec<u32>) {
+        out.reserve(self.count.saturating_sub(from));
+        let nodes: Vec<_> = self.chain().take_while(|node| node.count > from).collect();
+        for node in nodes.into_iter().rev() {
+            let before = node.count - node.tokens.len();
+            out.extend_from_slice(&node.tokens[from.saturating_sub(before)..]);
         }
     }
 }

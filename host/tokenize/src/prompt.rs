@@ -11,6 +11,7 @@ use crate::error::EncodeError;
 use crate::kept_hashes::KnownBeginning;
 use crate::model::{Model, Rendered};
 use crate::node_table::{NewNode, Node};
+use crate::token_ids::TokenIds;
 
 /// Shorter pieces have no node of their own, in bytes: the node would be larger than its savings.
 const SHORTEST_PIECE: usize = 128;
@@ -67,7 +68,7 @@ struct TextCut {
 #[derive(Debug)]
 pub struct Tokens {
     /// Their ids.
-    pub ids: Vec<u32>,
+    pub ids: TokenIds,
     /// Number of tokens from the cache.
     pub cached: usize,
     /// Set if a known conversation was continued.
@@ -259,12 +260,16 @@ impl Model {
         let [before, after] = &self.affix;
         let of = |node: Option<&Arc<Node>>| node.map_or(0, |node| node.count);
         let cached = of(start.as_ref().map(|start| &start.node)) + of(known.as_ref());
-        let mut ids = Vec::with_capacity(cached + (text.len() / 3).max(64));
+        let more = of(known.as_ref()) + (text.len() / 3).max(64);
+        let mut ids = match &start {
+            Some(start) => TokenIds::continuing(&start.node, more),
+            None => Vec::with_capacity(more).into(),
+        };
         if special {
-            ids.extend_from_slice(before);
+            ids.rest_mut().extend_from_slice(before);
         }
-        for node in start.iter().map(|start| &start.node).chain(&known) {
-            node.tokens_into(&mut ids);
+        if let Some(known) = &known {
+            known.tokens_into(ids.rest_mut());
         }
         let mut node = known;
         let mut behind = match covered.checked_sub(1) {
@@ -273,8 +278,9 @@ impl Model {
         };
         let space = self.space(start.as_ref());
         for cut in &cuts[covered..] {
+            let ids = ids.rest_mut();
             let from = ids.len();
-            self.encode_behind(&text[..cut.at.end], behind, &mut ids, budget)?;
+            self.encode_behind(&text[..cut.at.end], behind, ids, budget)?;
             let piece = NewNode {
                 before: node,
                 text: &text[behind.map_or(0, |at| at.end)..cut.at.end],
@@ -289,7 +295,7 @@ impl Model {
         for (cut, mark) in inner {
             let kept = mark.known(cache).or_else(|| {
                 let tokens = base + node.as_ref()?.earlier(cuts.len() - 1 - cut)?.count;
-                let tokens = ids.get(of(state.as_ref())..tokens)?;
+                let tokens = ids.range(of(state.as_ref()), tokens)?;
                 mark.keep(
                     state.clone(),
                     NewState {
@@ -305,10 +311,11 @@ impl Model {
         }
         if let Some((at, mark)) = last {
             if behind.is_none_or(|behind| behind.end < at.end) {
-                self.encode_behind(&text[..at.end], behind, &mut ids, budget)?;
+                self.encode_behind(&text[..at.end], behind, ids.rest_mut(), budget)?;
                 behind = Some(at);
             }
-            if let (true, Some(tokens)) = (behind == Some(at), ids.get(of(state.as_ref())..)) {
+            let new = ids.range(of(state.as_ref()), ids.len());
+            if let (true, Some(tokens)) = (behind == Some(at), new) {
                 let kept = mark.keep(
                     state.clone(),
                     NewState {
@@ -322,9 +329,9 @@ impl Model {
                 state = kept.or(state);
             }
         }
-        self.end(&text, behind, &mut ids, budget, cache)?;
+        self.end(&text, behind, ids.rest_mut(), budget, cache)?;
         if special {
-            ids.extend_from_slice(after);
+            ids.rest_mut().extend_from_slice(after);
         }
         Ok(Tokens {
             ids,

@@ -119,9 +119,13 @@ pub(crate) fn looked_up(turns: usize, bytes: usize, times: u32) -> Outcome {
          }| {
             if !std::mem::replace(&mut is_stored, true) {
                 let whole = tokens.len() / BLOCK * BLOCK;
-                index.apply(holder(1), &stored(9, tokens[..whole].to_vec()));
+                index.apply(holder(1), &stored(9, tokens.to_vec()[..whole].to_vec()));
             }
-            let mut prompt = Prompt::new(tokens, None, None);
+            let (shared, rest) = tokens.into_parts();
+            let mut prompt = Prompt::new(rest, None, None);
+            if let Some(shared) = shared {
+                prompt = prompt.after(shared.count(), move |to| shared.read_into(to));
+            }
             if let Some((space, hashes)) = beginning.as_ref().and_then(KnownBeginning::hashes) {
                 let HashSpace { block_size, inputs } = space;
                 prompt.take_over(PromptSpace { block_size, inputs }, hashes);

@@ -20,16 +20,15 @@ pub(crate) struct HashedPrompt {
 
 impl HashedPrompt {
     pub(crate) fn new(tokens: PromptTokens, lora: Option<&str>, cache_salt: Option<&str>) -> Self {
-        let PromptTokens { ids, beginning } = tokens;
-        let tokens = ids.len();
-        let mut prompt = Prompt::new(ids, lora, cache_salt);
+        let count = tokens.ids.len();
+        let (mut prompt, beginning) = tokens.into_prompt(lora, cache_salt);
         if let Some((HashSpace { block_size, inputs }, hashes)) =
             beginning.as_ref().and_then(KnownBeginning::hashes)
         {
             prompt.take_over(PromptSpace { block_size, inputs }, hashes);
         }
         Self {
-            tokens,
+            tokens: count,
             prompt: Mutex::new(prompt),
             beginning,
         }
@@ -142,7 +141,7 @@ mod tests {
                 let (lora, salt) = (lora.then_some("adapter"), salt.then_some("salt"));
                 let size = if size { 32 } else { 16 };
                 let known = tokens(&model, &cache, messages);
-                let whole = Prompt::new(known.ids.clone(), lora, salt).hashes(size, usize::MAX).to_vec();
+                let whole = Prompt::new(known.ids.to_vec(), lora, salt).hashes(size, usize::MAX).to_vec();
                 let prompt = HashedPrompt::new(known, lora, salt);
                 let count = (*count).min(whole.len());
                 let some = prompt.lock().hashes(size, count)[..count].to_vec();
@@ -168,7 +167,7 @@ mod tests {
         let mut messages = vec![message("user", &[true; 2_500])];
         for turn in 0..4 {
             let known = tokens(&model, &cache, &messages);
-            let all = Prompt::new(known.ids.clone(), None, None)
+            let all = Prompt::new(known.ids.to_vec(), None, None)
                 .hashes(16, usize::MAX)
                 .to_vec();
             let (beginning, ids) = (known.beginning.clone().unwrap(), known.ids.len());

@@ -142,7 +142,7 @@ impl Proxy {
             peek.cache_salt()
         };
         let count = tokens.ids.len();
-        let mut prompt = Prompt::new(tokens.ids, served.adapter(), salt.as_deref());
+        let (mut prompt, _) = tokens.into_prompt(served.adapter(), salt.as_deref());
         Ok(PrefixLookup {
             pool: workers.name.clone(),
             model: (&*peek.model).into(),

@@ -89,7 +89,7 @@ fn given(tokenizing: &Tokenizing, question: &Question<'_>, list: &str) -> Option
     }
     let listed = tokenizing.cache.read_ids(list, read_ids)?;
     Some(PromptTokens {
-        ids: listed.ids,
+        ids: listed.ids.into(),
         beginning: listed.beginning,
     })
 }

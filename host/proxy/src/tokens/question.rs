@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use inference_api::{Endpoint, Peek};
-use tokenize::KnownBeginning;
+use kv_index::Prompt;
+use tokenize::{KnownBeginning, TokenIds};
 
 use super::metrics::PromptMetrics;
 use super::spec::TokenSource;
@@ -61,14 +62,33 @@ pub(crate) struct TokenPool<'a> {
 /// Tokens of a prompt.
 #[derive(Debug)]
 pub(crate) struct PromptTokens {
-    pub(crate) ids: Vec<u32>,
+    pub(crate) ids: TokenIds,
     /// Known beginning of the prompt, which keeps the hashes of its blocks for the next turn.
     pub(crate) beginning: Option<KnownBeginning>,
 }
 
 impl From<Vec<u32>> for PromptTokens {
     fn from(ids: Vec<u32>) -> Self {
-        Self { ids, beginning: None }
+        Self {
+            ids: ids.into(),
+            beginning: None,
+        }
+    }
+}
+
+impl PromptTokens {
+    /// Returns the prompt for queries of the index, and the beginning that keeps its hashes.
+    pub(crate) fn into_prompt(
+        self,
+        lora: Option<&str>,
+        cache_salt: Option<&str>,
+    ) -> (Prompt<'static>, Option<KnownBeginning>) {
+        let (shared, rest) = self.ids.into_parts();
+        let mut prompt = Prompt::new(rest, lora, cache_salt);
+        if let Some(shared) = shared {
+            prompt = prompt.after(shared.count(), move |to| shared.read_into(to));
+        }
+        (prompt, self.beginning)
     }
 }
 

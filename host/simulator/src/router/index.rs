@@ -93,12 +93,11 @@ impl IndexReader {
     /// hash is of all its blocks, for the last one has an id even if it is not full.
     pub(super) fn key(&self, prompt: &TracePrompt, tokens: u32) -> Option<u64> {
         prompt.lend(|chain| {
-            let known = chain.tokens().len();
             let blocks = (tokens / self.block_tokens) as usize;
             chain.key(if tokens < prompt.tokens {
                 blocks * INDEX_BLOCK as usize
             } else {
-                known
+                usize::MAX
             })
         })
     }

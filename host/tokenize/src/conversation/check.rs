@@ -28,7 +28,7 @@ impl Model {
             return Ok(None);
         };
         let whole = self.complete(self.prepare(rendered, cache), cache, budget)?;
-        let is_equal = whole.ids == tokens;
+        let is_equal = whole.ids.to_vec() == tokens;
         if !is_equal && let Some((template, _)) = self.templates().choose(chat.has_tools()) {
             self.frames().turn_off(template);
         }

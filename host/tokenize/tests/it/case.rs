@@ -94,5 +94,5 @@ fn tokens(model: &Model, body: &Body<'_>, cache: &TokenizationCache) -> Result<V
     let tokens = model
         .complete(prepared, cache, &mut Budget::unlimited())
         .map_err(|error| format!("{error:?}"))?;
-    Ok(tokens.ids)
+    Ok(tokens.ids.to_vec())
 }

@@ -63,7 +63,7 @@ impl Shape {
             .model
             .complete(prepared, cache, &mut Budget::unlimited())
             .unwrap();
-        assert_eq!(tokens.ids, expected.get_ids(), "{}: {text:?}", self.name);
+        assert_eq!(tokens.ids.to_vec(), expected.get_ids(), "{}: {text:?}", self.name);
         tokens.cached
     }
 }

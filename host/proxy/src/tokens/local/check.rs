@@ -16,7 +16,7 @@ use crate::tokens::threads::JobOrder;
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// Queues a comparison of a continued conversation's tokens. If the queue is full there is none: another one follows.
-pub(super) fn check_later(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>, ids: &[u32]) {
+pub(super) fn check_later(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>, ids: Vec<u32>) {
     let deadline = Instant::now() + WITHIN;
     let work = Work {
         model: Arc::clone(&local.model),
@@ -26,7 +26,7 @@ pub(super) fn check_later(local: &Local, tokenizing: &Tokenizing, question: &Que
         deadline: deadline + local.timeout,
         now: std::time::SystemTime::now(),
     };
-    let (endpoint, body, ids) = (question.endpoint, Bytes::clone(question.body), ids.to_vec());
+    let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
     let (metrics, model) = (
         tokenizing.metrics.clone(),
         question.peek.model.clone().into_owned(),

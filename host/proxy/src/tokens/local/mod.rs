@@ -67,7 +67,7 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
         }
     };
     if tokens.is_sampled {
-        check::check_later(local, tokenizing, question, &tokens.ids);
+        check::check_later(local, tokenizing, question, tokens.ids.to_vec());
     }
     if question.is_kept {
         metrics.count(&tokens, &tokenizing.cache);
@@ -339,7 +339,7 @@ mod tests {
             is_kept: true,
         };
         let learnt = tokens(local, tokenizing, &question).await;
-        learnt.map(|(kind, tokens)| (kind, tokens.ids))
+        learnt.map(|(kind, tokens)| (kind, tokens.ids.to_vec()))
     }
 
     /// Tokenizes a chat whose only message is `words` times "a".
