@@ -5,55 +5,69 @@
 //! is spent in queue order: on a few requests that wait for the worker, a few that wait for another and might be served
 //! here sooner, and more that wait for none in particular. That is enough: in replays of Mooncake's conversation trace
 //! at twice its speed the mean time to first token is the same as with a decision about every held request
-//! (`host/adr/0016-wake-budget.md`).
+//! (`host/adr/0016-wake-budget.md`). Requests that wait for another worker are decided at most every 1.5 ms
+//! ([`ElsewherePace`]).
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::tenant_queue::OrderKey;
 use crate::id::WorkerId;
 
-/// Fruitless decisions about requests that wait for the worker itself.
-const AIMED: u8 = 2;
-/// Wake-ups for requests that wait for no worker in particular.
-const FREE: u8 = 16;
-/// Wake-ups for requests that wait for another worker.
-const ELSEWHERE: u8 = 4;
+/// Budget of capacity at one worker, or anywhere.
+const WHOLE: WakeBudget = WakeBudget {
+    aimed: 2,
+    free: 16,
+    elsewhere: 4,
+};
+/// Shortest time between two events with budget for requests that wait for another worker, in microseconds.
+const ELSEWHERE_EVERY_US: u64 = 1_500;
 
 /// Capacity that was freed, with its wake budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapacityEvent {
     /// The worker; none: any.
     worker: Option<WorkerId>,
-    aimed: u8,
-    free: u8,
-    elsewhere: u8,
-    /// Set if only requests that wait for the worker are decided again.
-    is_aimed_only: bool,
+    /// Budget after each request that was sent or has left.
+    whole: WakeBudget,
+    left: WakeBudget,
     /// Order after which held requests are not decided again; none: all are.
     last: Option<OrderKey>,
+}
+
+/// Numbers of fruitless decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WakeBudget {
+    /// About requests that wait for the worker itself.
+    aimed: u8,
+    /// About requests that wait for no worker in particular.
+    free: u8,
+    /// About requests that wait for another worker.
+    elsewhere: u8,
 }
 
 impl CapacityEvent {
     /// Returns the event of capacity at one worker.
     #[must_use]
     pub const fn at(worker: WorkerId) -> Self {
-        Self::new(Some(worker))
+        Self::new(Some(worker), WHOLE)
     }
 
     /// Returns the event of capacity that another router freed at one worker. Only requests that wait for that worker are
     /// decided again: all routers receive the event at once, and must not send a request each.
     #[must_use]
     pub const fn elsewhere_at(worker: WorkerId) -> Self {
-        Self {
+        let aimed = WakeBudget {
             free: 0,
             elsewhere: 0,
-            is_aimed_only: true,
-            ..Self::new(Some(worker))
-        }
+            ..WHOLE
+        };
+        Self::new(Some(worker), aimed)
     }
 
     /// Returns the event of capacity at any worker, or of a new one.
     #[must_use]
     pub const fn anywhere() -> Self {
-        Self::new(None)
+        Self::new(None, WHOLE)
     }
 
     /// Returns the worker; `None`: any.
@@ -62,13 +76,11 @@ impl CapacityEvent {
         self.worker
     }
 
-    const fn new(worker: Option<WorkerId>) -> Self {
+    const fn new(worker: Option<WorkerId>, whole: WakeBudget) -> Self {
         Self {
             worker,
-            aimed: AIMED,
-            free: FREE,
-            elsewhere: ELSEWHERE,
-            is_aimed_only: false,
+            whole,
+            left: whole,
             last: None,
         }
     }
@@ -76,14 +88,23 @@ impl CapacityEvent {
     /// Returns the event with its whole budget: a request was sent or left, so there may be room for more.
     #[must_use]
     pub const fn reset(self) -> Self {
-        let whole = match (self.is_aimed_only, self.worker) {
-            (true, Some(worker)) => Self::elsewhere_at(worker),
-            _ => Self::new(self.worker),
-        };
         Self {
-            last: self.last,
-            ..whole
+            left: self.whole,
+            ..self
         }
+    }
+
+    /// Returns the event without budget for requests that wait for another worker.
+    const fn without_elsewhere(self) -> Self {
+        let whole = WakeBudget {
+            elsewhere: 0,
+            ..self.whole
+        };
+        let left = WakeBudget {
+            elsewhere: 0,
+            ..self.left
+        };
+        Self { whole, left, ..self }
     }
 
     /// Returns the event for requests up to that order only: a later one leaves the capacity to another router, which
@@ -116,10 +137,35 @@ impl CapacityEvent {
 
     fn left(&mut self, waits_for: Option<WorkerId>) -> &mut u8 {
         match (self.worker, waits_for) {
-            (None, _) | (_, None) => &mut self.free,
-            (Some(here), Some(there)) if here == there => &mut self.aimed,
-            _ => &mut self.elsewhere,
+            (None, _) | (_, None) => &mut self.left.free,
+            (Some(here), Some(there)) if here == there => &mut self.left.aimed,
+            _ => &mut self.left.elsewhere,
         }
+    }
+}
+
+/// Pace of the decisions about requests that wait for another worker than the one with freed capacity. They rarely end a
+/// wait, and a pool that frees capacity thousands of times a second would spend its time on them.
+#[derive(Debug, Default)]
+pub struct ElsewherePace {
+    /// Time from which an event has budget for them.
+    next_us: AtomicU64,
+}
+
+impl ElsewherePace {
+    /// Returns the event at that time, with budget for requests that wait for another worker at most every 1.5 ms.
+    #[must_use]
+    pub fn apply(&self, event: CapacityEvent, now_us: u64) -> CapacityEvent {
+        if event.worker.is_none() || event.left.elsewhere == 0 {
+            return event;
+        }
+        // Two threads that read the same time spend the budget twice, which is harmless.
+        if now_us < self.next_us.load(Ordering::Relaxed) {
+            return event.without_elsewhere();
+        }
+        self.next_us
+            .store(now_us.saturating_add(ELSEWHERE_EVERY_US), Ordering::Relaxed);
+        event
     }
 }
 
@@ -143,18 +189,18 @@ mod tests {
     #[test]
     fn the_budget_allows_a_few_decisions_of_each_kind() {
         let release = CapacityEvent::at(HERE);
-        assert_eq!(asked(release, Some(HERE)), AIMED);
-        assert_eq!(asked(release, Some(THERE)), ELSEWHERE);
-        assert_eq!(asked(release, None), FREE);
+        assert_eq!(asked(release, Some(HERE)), WHOLE.aimed);
+        assert_eq!(asked(release, Some(THERE)), WHOLE.elsewhere);
+        assert_eq!(asked(release, None), WHOLE.free);
         for waits_for in [None, Some(HERE), Some(THERE)] {
-            assert_eq!(asked(CapacityEvent::anywhere(), waits_for), FREE);
+            assert_eq!(asked(CapacityEvent::anywhere(), waits_for), WHOLE.free);
         }
     }
 
     #[test]
     fn each_kind_has_its_own_budget_until_a_request_is_sent() {
         let mut release = CapacityEvent::at(HERE);
-        (0..AIMED).for_each(|_| release.spend(Some(HERE)));
+        (0..WHOLE.aimed).for_each(|_| release.spend(Some(HERE)));
         assert!(
             !release.has_budget(Some(HERE)) && release.has_budget(Some(THERE)) && release.has_budget(None)
         );
@@ -165,9 +211,34 @@ mod tests {
     fn capacity_of_another_router_is_for_requests_that_wait_for_the_worker() {
         let event = CapacityEvent::elsewhere_at(HERE);
         for event in [event, event.reset()] {
-            assert_eq!(asked(event, Some(HERE)), AIMED);
+            assert_eq!(asked(event, Some(HERE)), WHOLE.aimed);
             assert_eq!((asked(event, Some(THERE)), asked(event, None)), (0, 0));
         }
+    }
+
+    #[test]
+    fn requests_that_wait_for_another_worker_are_decided_at_most_every_few_milliseconds() {
+        let (pace, event) = (ElsewherePace::default(), CapacityEvent::at(HERE));
+        assert_eq!(
+            pace.apply(CapacityEvent::elsewhere_at(HERE), 7),
+            CapacityEvent::elsewhere_at(HERE)
+        );
+        assert_eq!(pace.apply(event, 7), event);
+        let soon = pace.apply(event, 7 + ELSEWHERE_EVERY_US - 1);
+        for event in [soon, soon.reset()] {
+            assert_eq!(asked(event, Some(THERE)), 0);
+            assert_eq!(
+                (asked(event, Some(HERE)), asked(event, None)),
+                (WHOLE.aimed, WHOLE.free)
+            );
+        }
+        let anywhere = CapacityEvent::anywhere();
+        assert_eq!(
+            pace.apply(anywhere, 8),
+            anywhere,
+            "capacity anywhere is of use to each"
+        );
+        assert_eq!(pace.apply(event, 7 + ELSEWHERE_EVERY_US), event);
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod tenants;
 mod waiters;
 
 pub use budget::{Budget, BudgetLimits, BudgetUse};
-pub use capacity_event::CapacityEvent;
+pub use capacity_event::{CapacityEvent, ElsewherePace};
 pub use drain::DrainRate;
 pub use fair_queue::{ClassCounts, FairQueue, Held, Waiting};
 pub use held_summary::{HELD_CLASSES, HeldClass, HeldSummary, add_held_elsewhere};

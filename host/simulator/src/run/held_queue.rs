@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
-use routing::WorkerId;
+use routing::{CapacityEvent, ElsewherePace, WorkerId};
 
 /// Held requests, each with the worker that it waits for.
 #[derive(Debug, Default)]
@@ -11,6 +11,7 @@ pub(super) struct HeldQueue {
     order: BTreeMap<Key, (usize, Option<WorkerId>)>,
     keys: HashMap<usize, Key>,
     held: u64,
+    pace: ElsewherePace,
 }
 
 /// A held request.
@@ -44,6 +45,14 @@ impl HeldQueue {
         if let Some(key) = self.keys.remove(&request) {
             self.order.remove(&key);
         }
+    }
+
+    /// Returns a capacity event with the budget that it has at that time.
+    pub(super) fn paced(&self, event: CapacityEvent, now_us: u64) -> CapacityEvent {
+        if self.order.is_empty() {
+            return event;
+        }
+        self.pace.apply(event, now_us)
     }
 
     pub(super) fn has(&self, request: usize) -> bool {

@@ -360,6 +360,7 @@ impl<'r> Run<'r> {
     /// server does.
     fn ask_held(&mut self, now_us: u64, router: usize, mut release: CapacityEvent) {
         release = self.routers.release_for(router, release);
+        release = self.lines[router].paced(release, now_us);
         for held in self.lines[router].in_order() {
             let HeldRequest {
                 number,

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use routing::{
-    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, WorkerId,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, ElsewherePace, FairQueue, Held,
+    WorkerId,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -45,8 +46,7 @@ pub(crate) struct AdmissionController {
     /// Queue entries of other routers.
     pub(super) elsewhere: AtomicUsize,
     arrivals: AtomicU64,
-    /// Counter of releases, which detects a release between a policy's verdict and the next wait.
-    releases: AtomicU64,
+    releases: Releases,
     /// Set if usage is counted by tenant.
     has_tenants: AtomicBool,
     /// Inputs of the limits.
@@ -55,6 +55,14 @@ pub(crate) struct AdmissionController {
     reckon_at_us: AtomicU64,
     started: Instant,
     pub(super) metrics: AdmissionMetrics,
+}
+
+/// Capacity events so far.
+#[derive(Debug, Default)]
+struct Releases {
+    /// Their number, which detects a release between a policy's verdict and the next wait.
+    count: AtomicU64,
+    pace: ElsewherePace,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +107,7 @@ impl AdmissionController {
             held: AtomicUsize::new(0),
             elsewhere: AtomicUsize::new(0),
             arrivals: AtomicU64::new(0),
-            releases: AtomicU64::new(0),
+            releases: Releases::default(),
             has_tenants: AtomicBool::new(false),
             capacity: Mutex::default(),
             reckon_at_us: AtomicU64::new(u64::MAX),
@@ -121,7 +129,7 @@ impl AdmissionController {
 
     /// Returns the counter of releases. Read it before the policy is called and pass it to [`QueueEntry::hold`].
     pub(crate) fn releases(&self) -> u64 {
-        self.releases.load(Ordering::SeqCst)
+        self.releases.count.load(Ordering::SeqCst)
     }
 
     /// Returns the usage of the budget, and its limits.
@@ -158,10 +166,11 @@ impl AdmissionController {
 
     /// Notifies the queue of freed capacity.
     pub(crate) fn release(self: &Arc<Self>, release: CapacityEvent) {
-        self.releases.fetch_add(1, Ordering::SeqCst);
+        self.releases.count.fetch_add(1, Ordering::SeqCst);
         if self.len() > 0 {
             self.reckon_if_due();
-            self.admit_ready(Some(release));
+            let paced = self.releases.pace.apply(release, self.now_us());
+            self.admit_ready(Some(paced));
         }
     }
 

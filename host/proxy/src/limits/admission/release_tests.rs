@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::poll;
 use placement::HoldTerms;
@@ -24,7 +25,7 @@ async fn held_for_good(
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_though_they_are_last() {
     const MANY: usize = 40;
     let controller = controller();
@@ -50,10 +51,18 @@ async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_tho
     };
     turn().await;
     for times in 1..4 {
+        tokio::time::advance(Duration::from_millis(10)).await;
         controller.release(CapacityEvent::at(WorkerId(1)));
         turn().await;
         assert_eq!((here.get(), there.get()), (2 * times, 4 * times));
     }
+    controller.release(CapacityEvent::at(WorkerId(1)));
+    turn().await;
+    assert_eq!(
+        (here.get(), there.get()),
+        (8, 12),
+        "soon after, of no use elsewhere"
+    );
 }
 
 #[tokio::test]
