@@ -15,10 +15,10 @@ use crate::kept_hashes::NodeHashes;
 
 /// Number of shards, so that few requests contend for one lock. Each lock is held for one lookup.
 const SHARDS: usize = 16;
+/// Most entries that one addition evicts. Above one, since an entry with successors frees nothing yet.
+const MOST_EVICTED: usize = 64;
 /// Overhead of a node in bytes: itself, its entry, the allocator's.
 const NODE_BYTES: usize = 280;
-/// Most nodes with successors that one eviction skips.
-const MOST_PASSED_OVER: usize = 8;
 
 /// Nodes of all models of a router.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl NodeTable {
     /// Sets the limit, with immediate effect.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
-        self.evict(0);
+        self.evict(0, usize::MAX);
     }
 
     /// Returns `true` if nothing may be stored.
@@ -139,20 +139,20 @@ impl NodeTable {
         // Dropped after the lock is released: a whole chain may depend on it.
         let replaced = self.shard(hash).put(hash, Arc::clone(&node));
         drop(replaced);
-        self.evict(hash);
+        self.evict(hash, MOST_EVICTED);
         node
     }
 
-    /// Evicts the least recently used nodes above the limit, starting with the shard of the latest addition.
-    fn evict(&self, from: u64) {
+    /// Evicts the least recently used nodes above the limit, at most so many, from the shard of the latest addition on.
+    fn evict(&self, from: u64, most: usize) {
         let limit = self.limit.load(Ordering::Relaxed);
-        let mut empty = 0;
+        let (mut evicted, mut empty) = (0, 0);
         let mut at = from;
-        while self.bytes() > limit && empty < SHARDS {
+        while self.bytes() > limit && evicted < most && empty < SHARDS {
             match self.evict_one(at, from) {
-                Some(evicted) => {
-                    drop(evicted);
-                    empty = 0;
+                Some(node) => {
+                    drop(node);
+                    (evicted, empty) = (evicted + 1, 0);
                 }
                 None => empty += 1,
             }
@@ -160,24 +160,16 @@ impl NodeTable {
         }
     }
 
+    /// Removes the least recently used entry of a shard. Its memory is free once no successor links to it; a text that
+    /// continues from it finds the deepest of them.
     fn evict_one(&self, at: u64, newest: u64) -> Option<Arc<Node>> {
         let mut shard = self.shard(at);
-        for _ in 0..MOST_PASSED_OVER {
-            let (hash, node) = shard.pop_lru()?;
-            // Removing it frees nothing while successors link to it.
-            if Arc::strong_count(&node) == 1 {
-                return Some(node);
-            }
-            shard.put(hash, node);
-        }
-        // Many in a row have successors, and more follow: one of them has to go.
-        let more = shard.len() > MOST_PASSED_OVER;
-        let (hash, node) = more.then(|| shard.pop_lru()).flatten()?;
-        if hash == newest {
-            shard.put(hash, node);
+        let (hash, _) = shard.peek_lru()?;
+        // The only one of its shard.
+        if *hash == newest {
             return None;
         }
-        Some(node)
+        shard.pop_lru().map(|(_, node)| node)
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, CacheShard> {
@@ -338,6 +330,24 @@ mod tests {
         );
         cache.set_limit(0);
         assert_eq!(cache.bytes(), 0);
+    }
+
+    #[test]
+    fn a_chain_longer_than_the_limit_gives_way_to_others() {
+        let limit = 100 * (NODE_BYTES + 20);
+        let cache = NodeTable::new(limit);
+        let mut last = None;
+        for number in 0..2_000 {
+            last = Some(keep(&cache, last, &format!("{number:08}"), &[number]));
+        }
+        assert!(cache.bytes() > 10 * limit, "its end is in use");
+        drop(last);
+        for number in 0..40 {
+            let (hash, node) = keep(&cache, None, &format!("other {number}"), &[number]);
+            drop(node);
+            assert!(cache.get(1, hash, &format!("other {number}")).is_some());
+        }
+        assert!(cache.bytes() <= limit);
     }
 
     #[test]
