@@ -145,7 +145,7 @@ mod tests {
             assert_eq!((ids.len(), ids.to_vec()), (all.len(), all.clone()));
             let shared = node.count.saturating_sub(COPIED);
             assert_eq!(ids.range(shared, all.len()), Some(&all[shared..]));
-            assert_eq!(shared > 0 && ids.range(shared - 1, all.len()).is_some(), false);
+            assert!(shared == 0 || ids.range(shared - 1, all.len()).is_none());
             let (before, rest) = ids.into_parts();
             assert_eq!(before.map_or(0, |before| before.count()), shared);
             assert_eq!(rest, all[shared..]);
