@@ -136,9 +136,8 @@ fn a_stream_has_a_chunk_per_token_and_keeps_the_connection() {
             let started = Instant::now();
             let body = format!(r#"{{"stream":true,"max_tokens":{tokens}}}"#);
             let mut chunks = exchange(&stream, "POST", "/v1/chat/completions", &body).chunks;
-            assert!(
-                started.elapsed() >= Duration::from_micros(200) * tokens.max(1) - Duration::from_micros(200)
-            );
+            // The second token comes with the engine's next step, at once at the earliest.
+            assert!(started.elapsed() >= Duration::from_micros(200) * u32::saturating_sub(tokens, 2));
             assert_eq!(chunks.pop().unwrap(), "data: [DONE]\n\n");
             assert_eq!(chunks.len(), tokens as usize);
             for chunk in chunks {

@@ -60,7 +60,7 @@ pub(super) enum Reply<'a> {
         tokens: u32,
         /// The pause between two of them.
         spacing: Duration,
-        /// Whether the pause is the engine's step, not one of the request's own.
+        /// Set if the pause is the engine's step, not one of the request's own.
         in_steps: bool,
     },
 }
