@@ -3,6 +3,7 @@
 //! follow vLLM's `ZmqEventPublisher`.
 
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -228,17 +229,29 @@ impl PublisherThread {
                 }
             }
             while self.woken.recv_bytes(zmq::DONTWAIT).is_ok() {}
-            while let Ok(order) = self.queue.try_recv() {
-                match order {
-                    Order::Publish(events, loss) => self.publish(&events, loss),
-                    Order::Restart => self.journal.restart(),
-                    Order::Stop => return,
-                }
+            if self.obey().is_break() {
+                return;
             }
             while let Ok(request) = self.replay.recv_multipart(zmq::DONTWAIT) {
+                // Orders from before the request: the answer has their batches, and none from before a restart.
+                if self.obey().is_break() {
+                    return;
+                }
                 self.answer(&request);
             }
         }
+    }
+
+    /// Executes the queued orders. Breaks if the thread is to end.
+    fn obey(&mut self) -> ControlFlow<()> {
+        while let Ok(order) = self.queue.try_recv() {
+            match order {
+                Order::Publish(events, loss) => self.publish(&events, loss),
+                Order::Restart => self.journal.restart(),
+                Order::Stop => return ControlFlow::Break(()),
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     fn publish(&mut self, events: &[CacheEvent], loss: Option<BatchLoss>) {
