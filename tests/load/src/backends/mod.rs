@@ -96,8 +96,8 @@ impl Backends {
             due: BinaryHeap::new(),
             readiness,
             replies: Replies::new(spacing),
-            steps: (0..usize::from(count))
-                .map(|index| StepClock::new(begun, index, count.into(), spacing))
+            steps: (0..count)
+                .map(|index| StepClock::new(begun, index, count, spacing))
                 .collect(),
             scratch: vec![0; READ_BUFFER].into_boxed_slice(),
         })

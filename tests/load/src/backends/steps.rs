@@ -11,13 +11,9 @@ pub(super) struct StepClock {
 
 impl StepClock {
     /// Creates the clock of engine `index` of `count`. The engines' steps are spread evenly over a pause.
-    pub(super) fn new(now: Instant, index: usize, count: usize, pause: Duration) -> Self {
-        let share = u32::try_from(index)
-            .ok()
-            .zip(u32::try_from(count).ok())
-            .map(|(index, count)| pause * index / count.max(1));
+    pub(super) fn new(now: Instant, index: u16, count: u16, pause: Duration) -> Self {
         Self {
-            first: now + share.unwrap_or_default(),
+            first: now + pause * u32::from(index) / u32::from(count.max(1)),
         }
     }
 
