@@ -194,6 +194,7 @@ fn send_load(args: &GenerateArgs) -> Result<()> {
         }),
         connections: args.connections,
         rate: args.rate,
+        bursts: false,
         warm_up: seconds(args.warm_up_s)?,
         window: seconds(args.window_s)?,
         patience: seconds(args.patience_s)?,

@@ -157,6 +157,7 @@ fn plan(target: SocketAddr) -> Plan {
         stream: None,
         connections: 4,
         rate: None,
+        bursts: false,
         warm_up: Duration::from_millis(30),
         window: Duration::from_millis(200),
         patience: Duration::from_secs(5),
@@ -261,6 +262,53 @@ fn slow_server(status: &'static str, pause: Duration) -> SocketAddr {
         }
     });
     address
+}
+
+/// Answers bursts of `connections` requests: all but one at once, and the last after a pause. Returns the bytes that
+/// came on the answered connections during the pauses.
+fn serve_bursts(listener: &TcpListener, connections: usize) -> usize {
+    let streams: Vec<_> = listener
+        .incoming()
+        .map_while(Result::ok)
+        .take(connections)
+        .collect();
+    let mut scratch = [0; 4096];
+    let answer = |mut stream: &TcpStream| stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let mut early = 0;
+    loop {
+        for mut stream in &streams {
+            stream.set_nonblocking(false).unwrap();
+            if !stream.read(&mut scratch).is_ok_and(|received| received > 0) {
+                return early;
+            }
+        }
+        let (last, others) = streams.split_last().unwrap();
+        if others.iter().any(|stream| answer(stream).is_err()) {
+            return early;
+        }
+        thread::park_timeout(Duration::from_millis(20));
+        for mut stream in others {
+            stream.set_nonblocking(true).unwrap();
+            early += stream.read(&mut scratch).unwrap_or(0);
+        }
+        if answer(last).is_err() {
+            return early;
+        }
+    }
+}
+
+#[test]
+fn a_burst_begins_when_all_requests_before_it_are_answered() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || serve_bursts(&listener, 4));
+    let report = generate(&Plan {
+        bursts: true,
+        ..plan(address)
+    });
+    assert!(report.requests > 0, "{}", report.requests);
+    assert_eq!(report.errors.total(), 0, "{:?}", report.errors);
+    assert_eq!(server.join().unwrap(), 0);
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<()> {
         Scenario::Kib32,
         Scenario::Turn32,
         Scenario::Sse,
+        Scenario::Burst,
         Scenario::One,
         Scenario::Paced,
     ];

@@ -3,6 +3,7 @@
 //! Closed loop: each connection sends its next request when the last one is answered. Open loop: request `k` is due at
 //! `k / rate` whatever happened before, and its latency counts from that moment, also while it waited for a
 //! connection to be free; a slow system cannot hide by slowing the generator ("coordinated omission").
+//! Bursts: all connections send a request, one right after the other, once all are answered.
 
 mod client;
 pub(crate) mod prompts;
@@ -40,6 +41,8 @@ pub struct Plan {
     pub connections: usize,
     /// Requests per second of an open loop; closed loop without.
     pub rate: Option<f64>,
+    /// Bursts: the closed loop sends its next requests together, when all are answered.
+    pub bursts: bool,
     /// Load before anything is counted.
     pub warm_up: Duration,
     /// Length of the measured window.
@@ -158,6 +161,9 @@ impl<'a> Run<'a> {
 
     /// Sends what is due over idle connections.
     fn issue(&mut self, now: Instant) {
+        if self.plan.bursts && self.idle.len() < self.clients.len() {
+            return;
+        }
         while let Some(key) = self.idle.pop() {
             let due = self.next_due();
             if due.is_some_and(|due| due > now) {

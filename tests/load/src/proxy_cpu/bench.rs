@@ -100,6 +100,16 @@ pub(crate) struct Try {
 }
 
 impl Try {
+    /// Returns a quantile of the latency, in microseconds; NaN without answers. For bursts it is that of the first
+    /// token.
+    pub(crate) fn latency(&self, quantile: f64) -> f64 {
+        let of = match self.scenario {
+            Scenario::Burst => &self.report.first_byte,
+            _ => &self.report.latency,
+        };
+        of.micros(quantile).unwrap_or(f64::NAN)
+    }
+
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "system": self.subject.system.name(),

@@ -35,6 +35,8 @@ pub enum Scenario {
     Turn32,
     /// Streams of 200 tokens, one each 10 ms; the cost is per token.
     Sse,
+    /// Bursts of streams of 5 tokens, one each 10 ms: the next begin together when all have ended.
+    Burst,
     /// Requests of 1 KiB on one connection.
     One,
     /// Open loop: 500 requests of 1 KiB a second.
@@ -45,11 +47,12 @@ pub enum Scenario {
 
 impl Scenario {
     /// All of them, in the order of the tables.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Kib1,
         Self::Kib32,
         Self::Turn32,
         Self::Sse,
+        Self::Burst,
         Self::One,
         Self::Paced,
         Self::Held,
@@ -61,6 +64,7 @@ impl Scenario {
             Self::Kib32 => "32 KiB requests, a quarter new",
             Self::Turn32 => "32 KiB conversations, one turn new",
             Self::Sse => "streams of 200 tokens, one per 10 ms",
+            Self::Burst => "bursts of streams of 5 tokens; latency of the first",
             Self::One => "1 KiB requests on one connection",
             Self::Paced => "500 requests of 1 KiB a second, open loop",
             Self::Held => "open streams, one token a second",
@@ -69,7 +73,7 @@ impl Scenario {
 
     /// Returns `true` if the cost is per token.
     fn streams(self) -> bool {
-        matches!(self, Self::Sse | Self::Held)
+        matches!(self, Self::Sse | Self::Burst | Self::Held)
     }
 
     /// Returns the unit of the cost.
@@ -101,6 +105,10 @@ impl Scenario {
                     tokens: 200,
                     spacing: None,
                 }),
+                Self::Burst => Some(StreamOf {
+                    tokens: 5,
+                    spacing: None,
+                }),
                 Self::Held => Some(HELD),
                 _ => None,
             },
@@ -110,6 +118,7 @@ impl Scenario {
                 _ => setting.connections,
             },
             rate: (self == Self::Paced).then_some(RATE),
+            bursts: self == Self::Burst,
             warm_up: if self == Self::Held { OPENING } else { warm_up },
             window: seconds(setting.window_s)?,
             patience: if self == Self::Held {
