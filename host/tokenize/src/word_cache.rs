@@ -10,14 +10,14 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-/// Pairs per table, for short and for long words: 512 and 160 KiB.
+/// Pairs per table, for short and for long words: 512 and 128 KiB.
 const SHORT_PAIRS: usize = 8192;
 const LONG_PAIRS: usize = 1024;
 /// Longest cached word, in bytes; longer ones rarely repeat.
-const LONGEST: usize = 32;
-const LONGEST_SHORT: usize = 16;
+const LONGEST: usize = 31;
+const LONGEST_SHORT: usize = 15;
 /// Most tokens of a cached word.
-const MOST_TOKENS: usize = 8;
+const MOST_TOKENS: usize = 7;
 const MOST_SHORT_TOKENS: usize = 3;
 
 /// Words of one tokenizer: a table per text that is being tokenized.
@@ -45,22 +45,25 @@ pub(crate) struct WordTable {
     long: PlaceTable<LongWord, MOST_TOKENS, LONG_PAIRS>,
 }
 
-/// A word as its first and last eight bytes, which may overlap, and its length: unique per word. Length 0 means empty.
+/// A word's first eight bytes, and its last ones with its length in the lowest byte: unique per word. A word of eight
+/// bytes or more has that byte of the last eight among the first. All zero means empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ShortWord {
     first: u64,
     last: u64,
-    length: u8,
 }
 
+/// A word's bytes, zeros, and its length. All zero means empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct LongWord {
-    text: [u8; LONGEST],
-    length: u8,
-}
+struct LongWord([u8; LONGEST + 1]);
 
 #[derive(Debug)]
-struct PlaceTable<K, const TOKENS: usize, const PAIRS: usize>(Box<[[WordPlace<K, TOKENS>; 2]]>);
+struct PlaceTable<K, const TOKENS: usize, const PAIRS: usize>(Box<[PlacePair<K, TOKENS>]>);
+
+/// Two words, aligned to a cache line: the short ones fill one, the long ones one each.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct PlacePair<K, const TOKENS: usize>([WordPlace<K, TOKENS>; 2]);
 
 #[derive(Debug, Clone, Copy)]
 struct WordPlace<K, const TOKENS: usize> {
@@ -68,6 +71,9 @@ struct WordPlace<K, const TOKENS: usize> {
     ids: [u32; TOKENS],
     count: u8,
 }
+
+const _: () = assert!(size_of::<PlacePair<ShortWord, MOST_SHORT_TOKENS>>() == 64);
+const _: () = assert!(size_of::<PlacePair<LongWord, MOST_TOKENS>>() == 128);
 
 impl WordCache {
     pub(crate) fn new() -> Self {
@@ -135,7 +141,7 @@ impl WordTable {
         let Some(short) = ShortWord::of(word.as_bytes()) else {
             return self.append_long(word.as_bytes(), ids, compute);
         };
-        let hash = self.hash(short.first, short.last ^ u64::from(short.length) << 56);
+        let hash = self.hash(short.first, short.last);
         self.short.append(hash, &short, ids, compute)
     }
 
@@ -148,8 +154,8 @@ impl WordTable {
         let Some(long) = LongWord::of(word) else {
             return compute(ids);
         };
-        let (halves, _) = long.text.as_chunks::<16>();
-        let hash = halves.iter().fold(long.length.into(), |hash, half| {
+        let (halves, _) = long.0.as_chunks::<16>();
+        let hash = halves.iter().fold(0, |hash, half| {
             let [first, last] = [0, 8].map(|from| eight(half, from));
             self.hash(first ^ hash, last)
         });
@@ -170,7 +176,7 @@ impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Pla
             ids: [0; TOKENS],
             count: 0,
         };
-        Self(vec![[none; 2]; PAIRS].into_boxed_slice())
+        Self(vec![PlacePair([none; 2]); PAIRS].into_boxed_slice())
     }
 
     #[inline]
@@ -181,7 +187,7 @@ impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Pla
         ids: &mut Vec<u32>,
         compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let pair = &mut self.0[hash as usize % PAIRS];
+        let pair = &mut self.0[hash as usize % PAIRS].0;
         for place in pair.iter() {
             if place.key == *key {
                 // One at a time: nearly always there is only one.
@@ -219,26 +225,23 @@ impl ShortWord {
                 let ends = [word[0], word[length / 2], word[length - 1]];
                 (u64::from(u32::from_le_bytes([ends[0], ends[1], ends[2], 0])), 0)
             }
-            4..=7 => (four(word, 0), four(word, length - 4)),
-            8..=LONGEST_SHORT => (eight(word, 0), eight(word, length - 8)),
+            4..=7 => (four(word, 0), four(word, length - 4) << 8),
+            8..=LONGEST_SHORT => (eight(word, 0), eight(word, length - 8) & !0xff),
             _ => return None,
         };
         Some(Self {
             first,
-            last,
-            length: length as u8,
+            last: last | length as u64,
         })
     }
 }
 
 impl LongWord {
     fn of(word: &[u8]) -> Option<Self> {
-        let mut text = [0; LONGEST];
-        text.get_mut(..word.len())?.copy_from_slice(word);
-        Some(Self {
-            text,
-            length: word.len() as u8,
-        })
+        let mut text = [0; LONGEST + 1];
+        text[..LONGEST].get_mut(..word.len())?.copy_from_slice(word);
+        text[LONGEST] = word.len() as u8;
+        Some(Self(text))
     }
 }
 
