@@ -17,6 +17,7 @@ use crate::base::request_id::MadeId;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::sources::DecisionSources;
 use crate::fleet::feeds::LiveFeeds;
+use crate::limits::start_pace::StartPace;
 use crate::observe::exposition::Exposition;
 use crate::request::metrics::ProxyMetrics;
 use crate::request::model_list::ModelList;
@@ -49,6 +50,7 @@ pub struct Proxy {
     pub(crate) exposition: Exposition,
     pub(crate) readiness: Readiness,
     pub(crate) models: ModelList,
+    pub(crate) starts: StartPace,
     /// Table of response ids: the worker that made each response.
     pub(crate) responses: Arc<ResponseTable>,
     /// Number that distinguishes this run's request ids and lots from those of other runs.
@@ -61,13 +63,15 @@ impl Proxy {
     #[must_use]
     pub fn new(parts: ProxyParts) -> Arc<Self> {
         let first = parts.snapshots.load();
+        let dispatcher = Arc::new(Dispatcher::new(DecisionSources::new(
+            parts.index,
+            parts.live,
+            Arc::clone(&first.settings.events),
+        )));
         Arc::new(Self {
             run: first.settings.record.recorder.run(),
-            dispatcher: Arc::new(Dispatcher::new(DecisionSources::new(
-                parts.index,
-                parts.live,
-                Arc::clone(&first.settings.events),
-            ))),
+            starts: StartPace::new(dispatcher.background.clone()),
+            dispatcher,
             snapshots: parts.snapshots,
             responses: Arc::new(ResponseTable::new(parts.metrics.responses.clone())),
             exposition: Exposition::new(parts.registry, parts.metrics.dispatch.exemplars.clone()),

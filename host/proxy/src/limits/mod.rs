@@ -1,4 +1,5 @@
-//! Limits: admission, clients' rate limits, memory and bytes of bodies, retry budgets, settings of the edge.
+//! Limits: admission, clients' rate limits, memory and bytes of bodies, retry budgets, the pace of
+//! starts, settings of the edge.
 
 pub(crate) mod admission;
 pub(crate) mod bodies;
@@ -7,3 +8,4 @@ pub(crate) mod edge_settings;
 pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod retries;
+pub(crate) mod start_pace;

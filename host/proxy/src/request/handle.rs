@@ -85,6 +85,7 @@ async fn answer(
     head: Box<RequestHead>,
     body: Incoming,
 ) -> Result<Response<Body>, Refusal> {
+    proxy.starts.start().await;
     let limits = &snapshot.limits;
     let pace = snapshot.edge.limits.pace(limits.idle_timeout);
     let body = body_reader::collect_client(body, limits.body_bytes, pace, snapshot.edge.slot())
