@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -29,7 +30,7 @@ pub use self::pages::{LongResponse, PagesSpec, serve_pages};
 use self::relief::ServerRelief;
 use self::service::Service;
 use crate::dispatch::split::keep_bootstraps;
-use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec};
+use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec, ConnectionSlot};
 use crate::fleet::health::keep_watch;
 use crate::limits::memory;
 use crate::proxy::Proxy;
@@ -90,10 +91,7 @@ pub async fn serve(
             let Some(seat) = room.admit(peer, limit).await else {
                 continue;
             };
-            let (service, cut) = (service.clone(), cut.clone());
-            tasks::spawn(&connections, "connection", async move {
-                connection::serve(stream, service, seat, cut).await;
-            });
+            spawn_connection(&connections, stream, service.clone(), seat, cut.clone());
         }
     };
     let over = async {
@@ -123,6 +121,19 @@ pub async fn serve(
     cut.cancel();
     connections.wait().await;
     DrainOutcome { cut: left }
+}
+
+/// Spawns the task of a connection. A future is compiled where a function that is not async makes it: here, and not in
+/// the crate that runs [`serve`].
+fn spawn_connection(
+    connections: &TaskTracker,
+    stream: TcpStream,
+    service: Service,
+    seat: ConnectionSlot,
+    cut: CancellationToken,
+) {
+    let connection = connection::serve(stream, service, seat, cut);
+    tasks::spawn(connections, "connection", connection);
 }
 
 /// Builds the connection limiter of the clients' listener.

@@ -11,6 +11,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -20,7 +21,7 @@ use super::respond::{Respond, Terms};
 use super::{connection, head};
 use crate::base::deadline::ResponseDeadline;
 use crate::base::reply::{self, Refusal};
-use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec};
+use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec, ConnectionSlot};
 use crate::limits::edge_settings::PagesListener;
 use crate::observe::edge_metrics::EdgeMetrics;
 use crate::proxy::Proxy;
@@ -107,10 +108,7 @@ async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: Cancellation
             let Some(seat) = room.admit(peer, AddressLimit::Part).await else {
                 continue;
             };
-            let (pages, never) = (pages.clone(), never.clone());
-            tasks::spawn(&connections, "pages", async move {
-                connection::serve(stream, pages, seat, never).await;
-            });
+            spawn_connection(&connections, stream, pages.clone(), seat, never.clone());
         }
     };
     tokio::select! {
@@ -121,6 +119,17 @@ async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: Cancellation
     drop(door);
     connections.close();
     connections.wait().await;
+}
+
+/// Spawns the task of a connection: a plain function, so that it is compiled in this crate.
+fn spawn_connection(
+    connections: &TaskTracker,
+    stream: TcpStream,
+    pages: Pages,
+    seat: ConnectionSlot,
+    cut: CancellationToken,
+) {
+    tasks::spawn(connections, "pages", connection::serve(stream, pages, seat, cut));
 }
 
 impl Respond for Pages {
