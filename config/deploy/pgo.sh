@@ -1,11 +1,12 @@
 #!/bin/sh
-# Builds the program with a profile of its own traffic (profile-guided optimisation), for packages:
+# Builds the program with a profile of its own traffic (profile-guided optimisation) and as one unit (link-time
+# optimisation), for packages:
 #
 #   config/deploy/pgo.sh target/pgo
 #   config/deploy/tarball.sh target/pgo/conductor target/packages
 #
-# It builds the program twice, which takes three times as long as `cargo build --release`, and runs
-# `load proxy-cpu` between the builds. The profile is of this machine's toolchain, so it is not in the repository.
+# It builds the program twice, which takes three to four times as long as `cargo build --release` and 5 GB of memory,
+# and runs `load proxy-cpu` between the builds. The profile is of this machine's toolchain, so it is not in the repository.
 set -eu
 mkdir -p "${1:?usage: config/deploy/pgo.sh FOLDER}"
 out=$(cd "$1" && pwd)
@@ -22,11 +23,12 @@ RUSTFLAGS="-Cprofile-generate=$out/counts" CARGO_INCREMENTAL=0 \
 echo '== traffic' >&2
 cargo build --release --locked -p load
 target/release/load proxy-cpu --conductor "$out/instrumented/$host/release/conductor" \
-    --systems round-robin,cache-aware-live,default-live --scenarios 1k,32k,32k-turn,sse --rounds 1 --window-s 2
+    --systems round-robin,cache-aware-live,default-live --scenarios 1k,32k,32k-turn,sse,burst --rounds 1 --window-s 2
 "$profdata" merge -o "$out/conductor.profdata" "$out/counts"
 
 echo '== program' >&2
-RUSTFLAGS="-Cprofile-use=$out/conductor.profdata" CARGO_INCREMENTAL=0 \
+# Not by cargo's own setting: it would change the names of functions, by which the profile is found.
+RUSTFLAGS="-Cprofile-use=$out/conductor.profdata -Clto=fat -Cembed-bitcode=yes" CARGO_INCREMENTAL=0 \
     cargo build --release --locked -p conductor --target "$host" --target-dir "$out/guided"
 cp "$out/guided/$host/release/conductor" "$out/conductor"
 rm -rf "$out/instrumented" "$out/counts"
