@@ -1,4 +1,4 @@
-//! Pace at which requests start: a few between two polls of the sockets.
+//! Pace at which the requests of a burst start: a few between two polls of the sockets by the runtime.
 //!
 //! When many requests arrive at once, a runtime that runs tasks in the order of their wake-up decides them all before
 //! it reads the first answer. Each first token then waits for every other request. With a few starts between polls,
@@ -17,22 +17,23 @@ use crate::tasks;
 /// Starts on a thread between two polls of its sockets.
 const STARTS: usize = 4;
 
-/// Start pace of all requests, a lane for each thread of the runtime.
+/// Start pace of all requests, with a quota for each thread of the runtime.
 #[derive(Debug)]
 pub(crate) struct StartPace {
     refills: TaskTracker,
-    lanes: Box<[Arc<Lane>]>,
+    quotas: Box<[Arc<StartQuota>]>,
 }
 
 /// Starts that a thread has left until its next poll.
 #[derive(Debug)]
-struct Lane {
+struct StartQuota {
     starts: Semaphore,
     /// Set while a task waits for the next poll.
     is_refilling: AtomicBool,
 }
 
 thread_local! {
+    /// Number of the thread, which chooses its quota.
     static THREAD: usize = {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         THREADS.fetch_add(1, Ordering::Relaxed)
@@ -44,42 +45,37 @@ impl StartPace {
     pub(crate) fn new(refills: TaskTracker) -> Self {
         // Only tests create a proxy outside a runtime.
         let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());
-        let lane = || {
-            Arc::new(Lane {
+        let quota = || {
+            Arc::new(StartQuota {
                 starts: Semaphore::new(STARTS),
                 is_refilling: AtomicBool::new(false),
             })
         };
         Self {
             refills,
-            lanes: (0..threads).map(|_| lane()).collect(),
+            quotas: (0..threads).map(|_| quota()).collect(),
         }
     }
 
     /// Returns when the request may start: at once, or after one of the next polls of the sockets.
     pub(crate) async fn start(&self) {
-        let lane = &self.lanes[THREAD.with(|thread| *thread) % self.lanes.len()];
-        match lane.starts.try_acquire() {
-            Ok(start) => start.forget(),
-            // The semaphore is never closed.
-            Err(_) => {
-                if let Ok(start) = lane.starts.acquire().await {
-                    start.forget();
-                }
-            }
+        let quota = &self.quotas[THREAD.with(|thread| *thread) % self.quotas.len()];
+        // The semaphore is never closed.
+        if let Ok(start) = quota.starts.acquire().await {
+            start.forget();
         }
-        if lane.starts.available_permits() == 0 && !lane.is_refilling.swap(true, Ordering::AcqRel) {
-            tasks::spawn(&self.refills, "starts", refill(Arc::clone(lane)));
+        if quota.starts.available_permits() == 0 && !quota.is_refilling.swap(true, Ordering::AcqRel) {
+            tasks::spawn(&self.refills, "starts", refill(Arc::clone(quota)));
         }
     }
 }
 
 /// Allows further starts after the next poll of the sockets: the runtime wakes tasks that yield after it.
-async fn refill(lane: Arc<Lane>) {
+async fn refill(quota: Arc<StartQuota>) {
     yield_now().await;
-    lane.is_refilling.store(false, Ordering::Release);
-    let left = lane.starts.available_permits();
-    lane.starts.add_permits(STARTS.saturating_sub(left));
+    quota.is_refilling.store(false, Ordering::Release);
+    let left = quota.starts.available_permits();
+    quota.starts.add_permits(STARTS.saturating_sub(left));
 }
 
 #[cfg(test)]
