@@ -5,8 +5,8 @@
 #   config/deploy/pgo.sh target/pgo
 #   config/deploy/tarball.sh target/pgo/conductor target/packages
 #
-# It builds the program twice, which takes three to four times as long as `cargo build --release` and 5 GB of memory,
-# and runs `load proxy-cpu` between the builds. The profile is of this machine's toolchain, so it is not in the repository.
+# It builds the program twice, which takes three to four times as long as `cargo build --release`, and runs
+# `load proxy-cpu` between the builds. The profile is of this machine's toolchain, so it is not in the repository.
 set -eu
 mkdir -p "${1:?usage: config/deploy/pgo.sh FOLDER}"
 out=$(cd "$1" && pwd)
