@@ -119,12 +119,12 @@ impl<V: PlacementView> PolicyCall<'_, V> {
         observer: &mut O,
     ) -> Result<Verdict, PolicyFault> {
         let input = self.column_input(&candidates.members, self.queries.known_matches());
-        lay_out(self.view, policy.plan(), input, &mut candidates.numbers);
+        candidates.columns.lay_out(self.view, policy.plan(), input);
         let keeps_queries = observer.policy_called(self, called);
         let input = DecisionInput {
             request: &self.facts,
             ids: self.queries.ids(),
-            numbers: &candidates.numbers,
+            numbers: candidates.numbers(),
             queries: &self.shared,
         };
         let (answer, transcript) = if keeps_queries {

@@ -3,8 +3,9 @@
 use routing::{Role, WorkerId};
 
 use crate::eligible::EligibleSet;
+use crate::kept_columns::KeptColumns;
 use crate::matches::PrefixMatches;
-use crate::view::FleetView;
+use crate::view::{FleetVersion, FleetView, VersionedFleet};
 
 /// The candidates of one call. Its buffers keep their capacity from one decision to the next.
 #[derive(Debug, Default)]
@@ -17,8 +18,10 @@ pub struct Candidates {
     pub roles: Vec<Role>,
     /// Prefix matches of the last call, if the index was queried; else a buffer.
     pub matches: PrefixMatches,
-    /// Feature columns of the last policy that was called.
-    pub numbers: Vec<f64>,
+    /// Fleet whose members are all listed.
+    everyone_of: Option<FleetVersion>,
+    /// Feature columns.
+    pub(crate) columns: KeptColumns,
 }
 
 /// State of a request with regard to earlier decisions.
@@ -33,11 +36,28 @@ pub struct AttemptState<'a> {
 }
 
 impl Candidates {
+    /// Returns the feature columns of the last policy that was called.
+    #[must_use]
+    pub fn numbers(&self) -> &[f64] {
+        self.columns.numbers()
+    }
+
     /// Lists the eligible workers, row by row.
     ///
     /// The list is never empty: where all of them went out of service since [`EligibleSet::find`], those that serve the
     /// model and were not tried are listed.
-    pub fn list<V: FleetView>(&mut self, view: &V, tried: &[WorkerId], eligible: EligibleSet) {
+    pub fn list<V: FleetView + VersionedFleet>(
+        &mut self,
+        view: &V,
+        tried: &[WorkerId],
+        eligible: EligibleSet,
+    ) {
+        let everyone = view.fleet_version().filter(|_| eligible.is_everyone);
+        // The ids may be missing: the call's queries were not dropped.
+        if everyone.is_some() && everyone == self.everyone_of && self.ids.len() == self.members.len() {
+            return;
+        }
+        self.everyone_of = everyone;
         self.fill(view, tried, |member| eligible.has(view, member));
         if self.ids.is_empty() {
             self.fill(view, tried, |member| eligible.has_role(view, member));
@@ -56,7 +76,7 @@ impl Candidates {
             if !tried.contains(&worker.id()) {
                 self.members.push(member);
                 self.ids.push(worker.id());
-                self.roles.push(worker.spec().role);
+                self.roles.push(worker.role());
             }
         }
     }

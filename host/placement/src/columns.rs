@@ -1,80 +1,132 @@
 //! Feature columns: the numbers of a [`FeaturePlan`], the request's first, then one row a candidate. Each has its one
 //! definition here.
 
-use std::cell::LazyCell;
 use std::time::Duration;
 
 use routing::{CandidateFeature, EngineSaid, FeaturePlan, RequestFeature, hash_number};
 
 use crate::candidates::AttemptState;
 use crate::matches::PrefixMatches;
-use crate::row::{CandidateRow, CostFeature};
+use crate::row::{CandidateRow, CostFeature, RowNumbers};
 use crate::view::{PlacementView, RequestValues, WorkerColumns};
 
 /// The rows of a layout.
 #[derive(Debug, Clone, Copy)]
-pub struct ColumnInput<'a> {
+pub(crate) struct ColumnInput<'a> {
     /// Indices of the pool's members, row by row.
-    pub members: &'a [usize],
+    pub(crate) members: &'a [usize],
     /// Their prefix matches, if the index was looked up.
-    pub matches: Option<&'a PrefixMatches>,
+    pub(crate) matches: Option<&'a PrefixMatches>,
     /// State of the request.
-    pub state: AttemptState<'a>,
+    pub(crate) state: AttemptState<'a>,
 }
 
 /// Lays out the numbers of a plan: the request's, then one row a candidate. A number that is not known is NaN.
-pub fn lay_out<V: PlacementView>(
+pub(crate) fn lay_out<V: PlacementView>(
     view: &V,
     plan: &FeaturePlan,
     input: ColumnInput<'_>,
     numbers: &mut Vec<f64>,
 ) {
-    let ColumnInput {
-        members,
-        matches,
-        state,
-    } = input;
     numbers.clear();
-    let values = view.values();
-    let of_request = plan.request().iter();
-    numbers.extend(of_request.map(|feature| match feature {
-        RequestFeature::PrefixBest => matches.and_then(PrefixMatches::best).map_or(f64::NAN, f64::from),
-        feature => request_number(view, *feature, &values, state),
-    }));
+    numbers.extend(request_numbers(view, plan, input));
     if plan.candidate().is_empty() {
         return;
     }
+    let ColumnInput { members, matches, .. } = input;
     let columns = view.columns(members, matches);
+    let prompt_tokens = view.values().estimated_tokens;
     numbers.reserve(members.len() * plan.candidate().len());
     for (row, &member) in members.iter().enumerate() {
         let worker = view.worker(member);
         let candidate = CandidateRow {
             member,
             worker,
-            load: columns.load(member, worker),
-            found: matches.and_then(|matches| matches.get(row)),
-            prompt_tokens: values.estimated_tokens,
+            numbers: RowNumbers {
+                load: &columns.load(member, worker),
+                costs: &worker.load().cost().read(),
+                found: matches.and_then(|matches| matches.get(row)),
+                prompt_tokens,
+            },
         };
-        lay_out_row(&candidate, plan, &columns, numbers);
+        let row = plan.candidate().iter();
+        // One extension a row: its room is checked once.
+        numbers.extend(row.map(|feature| candidate_number(feature, &candidate, &columns)));
     }
 }
 
-/// Lays out one row.
-fn lay_out_row(
-    candidate: &CandidateRow<'_>,
+/// Returns the request's numbers.
+pub(crate) fn request_numbers<V: PlacementView>(
+    view: &V,
     plan: &FeaturePlan,
+    input: ColumnInput<'_>,
+) -> impl Iterator<Item = f64> {
+    let values = view.values();
+    let of_request = plan.request().iter();
+    of_request.map(move |feature| match feature {
+        RequestFeature::PrefixBest => {
+            let best = input.matches.and_then(PrefixMatches::best);
+            best.map_or(f64::NAN, f64::from)
+        }
+        feature => request_number(view, *feature, &values, input.state),
+    })
+}
+
+/// Returns whether a number is the same for every request and at any time, until the worker's
+/// [load](routing::WorkerLoad::changes) or specification changes.
+pub(crate) fn is_of_worker(feature: &CandidateFeature) -> bool {
+    match feature {
+        CandidateFeature::Weight
+        | CandidateFeature::Role
+        | CandidateFeature::DpRank
+        | CandidateFeature::NameHash
+        | CandidateFeature::Requests
+        | CandidateFeature::Queued
+        | CandidateFeature::PrefillTokens
+        | CandidateFeature::Decoding
+        | CandidateFeature::DecodingTokens
+        | CandidateFeature::PromptTokens
+        | CandidateFeature::TtftEwmaMs
+        | CandidateFeature::TtftP90Ms
+        | CandidateFeature::TbtEwmaMs
+        | CandidateFeature::CostToken
+        | CandidateFeature::CostRequest
+        | CandidateFeature::CostFetchedShare
+        | CandidateFeature::EngineRunning
+        | CandidateFeature::EngineWaiting
+        | CandidateFeature::EngineKvUsage
+        | CandidateFeature::EngineKvTokens
+        | CandidateFeature::Label(_)
+        | CandidateFeature::Unknown => true,
+        CandidateFeature::AgeMs
+        | CandidateFeature::Failures
+        | CandidateFeature::PrefixDevice
+        | CandidateFeature::PrefixHost
+        | CandidateFeature::PrefixAny
+        | CandidateFeature::CacheBlocks
+        | CandidateFeature::CostPrefill
+        | CandidateFeature::CostTransfer
+        | CandidateFeature::CostTbt
+        | CandidateFeature::EngineAgeMs => false,
+    }
+}
+
+/// Returns one number of a row.
+#[inline]
+pub(crate) fn candidate_number(
+    feature: &CandidateFeature,
+    candidate: &CandidateRow<'_>,
     columns: &impl WorkerColumns,
-    numbers: &mut Vec<f64>,
-) {
+) -> f64 {
     let CandidateRow {
-        member, worker, load, ..
+        member,
+        worker,
+        numbers,
     } = candidate;
-    // Five more counters, which few plans have.
-    let report = LazyCell::new(|| worker.load().engine());
-    let reported = |number: fn(&EngineSaid) -> f64| report.map_or(f64::NAN, |(said, _)| number(&said));
-    // One extension a row: its room is checked once.
-    let row = plan.candidate().iter();
-    numbers.extend(row.map(|feature| match feature {
+    let RowNumbers { load, costs, .. } = numbers;
+    let report = || worker.load().engine();
+    let reported = |number: fn(&EngineSaid) -> f64| report().map_or(f64::NAN, |(said, _)| number(&said));
+    match feature {
         CandidateFeature::Weight => worker.spec().weight,
         CandidateFeature::Role => worker.spec().role.number(),
         CandidateFeature::DpRank => worker.spec().rank.map_or(f64::NAN, |rank| rank.0.into()),
@@ -91,9 +143,9 @@ fn lay_out_row(
         CandidateFeature::TtftEwmaMs => load.ttft_ewma_ms,
         CandidateFeature::TtftP90Ms => worker.load().ttft_p90_ms(),
         CandidateFeature::TbtEwmaMs => worker.load().tbt_ewma_ms(),
-        CandidateFeature::PrefixDevice => candidate.matched(|found| found.device_tokens),
-        CandidateFeature::PrefixHost => candidate.matched(|found| found.host_tokens),
-        CandidateFeature::PrefixAny => candidate.matched(|found| found.any_tokens),
+        CandidateFeature::PrefixDevice => numbers.matched(|found| found.device_tokens),
+        CandidateFeature::PrefixHost => numbers.matched(|found| found.host_tokens),
+        CandidateFeature::PrefixAny => numbers.matched(|found| found.any_tokens),
         CandidateFeature::CacheBlocks => {
             let blocks = columns.cache_blocks(*member);
             blocks.map_or(f64::NAN, |blocks| blocks as f64)
@@ -102,18 +154,18 @@ fn lay_out_row(
         CandidateFeature::CostToken => columns.cost(CostFeature::Token, candidate),
         CandidateFeature::CostTransfer => columns.cost(CostFeature::Transfer, candidate),
         CandidateFeature::CostTbt => columns.cost(CostFeature::TimeBetweenTokens, candidate),
-        CandidateFeature::CostRequest => worker.load().cost().request_ms(),
-        CandidateFeature::CostFetchedShare => worker.load().cost().fetched_share(),
+        CandidateFeature::CostRequest => costs.request_ms(),
+        CandidateFeature::CostFetchedShare => costs.fetched_share(),
         CandidateFeature::EngineRunning => reported(|said| said.running),
         CandidateFeature::EngineWaiting => reported(|said| said.waiting),
         CandidateFeature::EngineKvUsage => reported(|said| said.kv_usage),
         CandidateFeature::EngineKvTokens => reported(|said| said.kv_tokens),
-        CandidateFeature::EngineAgeMs => report.map_or(f64::NAN, |(_, at_ms)| {
+        CandidateFeature::EngineAgeMs => report().map_or(f64::NAN, |(_, at_ms)| {
             columns.report_clock_ms(*member).saturating_sub(at_ms) as f64
         }),
         CandidateFeature::Label(key) => worker.label_number(key),
         CandidateFeature::Unknown => f64::NAN,
-    }));
+    }
 }
 
 fn request_number<V: PlacementView>(

@@ -20,6 +20,8 @@ pub struct EligibleSet {
     out_of_service: bool,
     /// Seed of the request: it selects the requests that returning workers get.
     seed: u64,
+    /// Set if every member of the pool is in the set.
+    pub(crate) is_everyone: bool,
 }
 
 /// The reason why a request has no candidates.
@@ -56,19 +58,23 @@ impl EligibleSet {
         let allowed = part.allowed(view);
         let identity = view.identity();
         let seed = identity.run.seed(identity.seq);
-        let mut near = [RoleSet::EMPTY; 3];
-        for member in (0..view.member_count()).filter(|member| view.serves(*member)) {
+        let members = view.member_count();
+        // By eligibility.
+        let mut found = [RoleSet::EMPTY; 3];
+        let mut healthy_members = 0;
+        for member in (0..members).filter(|member| view.serves(*member)) {
             let worker = view.worker(member);
-            if tried.contains(&worker.id()) || view.is_draining(member) {
+            if view.is_draining(member) || tried.contains(&worker.id()) {
                 continue;
             }
-            let role = worker.spec().role;
             let eligibility = view.eligibility(member, seed);
-            for set in &mut near[eligibility as usize..] {
-                *set = set.with(role);
-            }
+            let roles = &mut found[eligibility as usize];
+            *roles = roles.with(worker.role());
+            healthy_members += usize::from(eligibility == Eligibility::Healthy);
         }
-        let [healthy, in_service, all] = near;
+        let [healthy, returning, out] = found;
+        let in_service = healthy.and(returning);
+        let all = in_service.and(out);
         let returning = in_service.without(healthy);
         let found = |present, out_of_service| {
             let set = Self::of(present, allowed)?;
@@ -76,6 +82,7 @@ impl EligibleSet {
                 returning,
                 out_of_service,
                 seed,
+                is_everyone: healthy_members == members && set.roles.has(all),
                 ..set
             })
         };
@@ -102,22 +109,27 @@ impl EligibleSet {
             returning: RoleSet::EMPTY,
             out_of_service: false,
             seed: 0,
+            is_everyone: false,
         })
     }
 
     /// Returns the same set for one phase of the request.
     pub(crate) fn only(self, roles: RoleSet) -> Self {
-        Self { roles, ..self }
+        Self {
+            roles,
+            is_everyone: false,
+            ..self
+        }
     }
 
     /// Returns whether a member has one of the candidates' roles.
     pub(crate) fn has_role<V: FleetView>(self, view: &V, member: usize) -> bool {
-        self.roles.has(RoleSet::of(view.worker(member).spec().role))
+        self.roles.has(RoleSet::of(view.worker(member).role()))
     }
 
     /// Returns whether a member is in the set. Whether it serves the model and was tried is checked elsewhere.
     pub(crate) fn has<V: FleetView>(self, view: &V, member: usize) -> bool {
-        let role = RoleSet::of(view.worker(member).spec().role);
+        let role = RoleSet::of(view.worker(member).role());
         let is_in_service = || {
             self.out_of_service
                 || match view.eligibility(member, self.seed) {

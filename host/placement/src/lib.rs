@@ -8,13 +8,14 @@
 //!
 //! Bottom up: values (`roles`, `shapes`, `matches`, `row`), traits above them (`query_source`, `view`), then the
 //! procedure: `eligible` (the workers that may be chosen), `candidates` (the rows of one call), `queries` (their prefix
-//! matches and other answers), `columns` (their numbers), `call` (one call), `context` (one decision).
+//! matches and other answers), `columns` and `kept_columns` (their numbers), `call` (one call), `context` (one decision).
 
 mod call;
 mod candidates;
 mod columns;
 mod context;
 mod eligible;
+mod kept_columns;
 mod matches;
 mod observer;
 mod outcome;
@@ -28,7 +29,6 @@ mod view;
 
 pub use call::PolicyCall;
 pub use candidates::{AttemptState, Candidates};
-pub use columns::{ColumnInput, lay_out};
 pub use context::DecisionContext;
 pub use eligible::{EligibleSet, NoCandidate};
 pub use matches::{CacheKnowledge, PrefixMatches};
@@ -38,9 +38,9 @@ pub use part::PlacementPart;
 pub use queries::CallQueries;
 pub use query_source::QuerySource;
 pub use roles::RoleSet;
-pub use row::{CandidateRow, CostFeature};
+pub use row::{CandidateRow, CostFeature, RowNumbers};
 pub use shapes::{AllowedShapes, Eligibility};
 pub use view::{
-    FleetView, PlacementView, PolicyView, PoolView, RequestIdentity, RequestValues, RequestView,
-    WorkerColumns,
+    FleetVersion, FleetView, PlacementView, PolicyView, PoolView, RequestIdentity, RequestValues,
+    RequestView, VersionedFleet, WorkerColumns,
 };

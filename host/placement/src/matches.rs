@@ -73,6 +73,12 @@ impl PrefixMatches {
         }
     }
 
+    /// Returns the match of each row, if the worker's cache is known.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Option<&WorkerMatch>> {
+        let rows = self.found.iter().zip(&self.is_known);
+        rows.map(|(found, is_known)| is_known.then_some(found))
+    }
+
     /// Returns the match of a row, if the worker's cache is known.
     #[must_use]
     pub fn get(&self, row: usize) -> Option<&WorkerMatch> {
@@ -87,8 +93,8 @@ impl PrefixMatches {
 
     /// Returns the longest match on any tier of the rows that count. `None` if none of their caches is known.
     pub(crate) fn best_of(&self, counts: impl Fn(usize) -> bool) -> Option<u32> {
-        let rows = (0..self.found.len()).filter(|row| counts(*row));
-        let known = rows.filter_map(|row| self.get(row));
+        let rows = self.rows().enumerate().filter(|(row, _)| counts(*row));
+        let known = rows.filter_map(|(_, found)| found);
         known.map(|found| found.any_tokens).max()
     }
 

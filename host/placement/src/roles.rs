@@ -42,6 +42,12 @@ impl RoleSet {
         Self(self.0 | Self::of(role).0)
     }
 
+    /// Returns the roles of both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Returns the roles that `other` lacks.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

@@ -1,7 +1,7 @@
 //! Row of a layout: one candidate, its load and its prefix match.
 
 use kv_index::WorkerMatch;
-use routing::{LoadReading, Worker};
+use routing::{CostReading, LoadReading, Worker};
 
 /// A column of predicted costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,17 +23,27 @@ pub struct CandidateRow<'a> {
     pub member: usize,
     /// The worker.
     pub worker: &'a Worker,
+    /// Its numbers.
+    pub numbers: RowNumbers<'a>,
+}
+
+/// Numbers of a worker and of the request, of which the columns of costs are computed.
+#[derive(Debug, Clone, Copy)]
+pub struct RowNumbers<'a> {
     /// Load.
-    pub load: LoadReading,
+    pub load: &'a LoadReading,
+    /// Costs by its cost model.
+    pub costs: &'a CostReading,
     /// Prefix match, if the cache is known.
     pub found: Option<&'a WorkerMatch>,
     /// Length of the prompt in tokens, estimated where it is not known.
     pub prompt_tokens: u32,
 }
 
-impl CandidateRow<'_> {
+impl RowNumbers<'_> {
     /// Returns how many of the prompt's tokens are cached there, as far as is known.
     #[must_use]
+    #[inline]
     pub fn cached_tokens(&self) -> u32 {
         self.found
             .map_or(0, |found| found.any_tokens)
@@ -42,6 +52,7 @@ impl CandidateRow<'_> {
 
     /// Returns the size of the decode batch with this request, and the tokens that it holds.
     #[must_use]
+    #[inline]
     pub fn decode_batch(&self) -> (u32, u64) {
         let resident = self.load.prompt_tokens + u64::from(self.prompt_tokens);
         (self.load.decoding + 1, resident)
@@ -49,23 +60,24 @@ impl CandidateRow<'_> {
 
     /// Returns a cost in milliseconds by the worker's cost model; NaN until it has learned one.
     #[must_use]
+    #[inline]
     pub fn learned_cost(&self, feature: CostFeature) -> f64 {
-        let model = self.worker.load().cost();
         match feature {
             CostFeature::Prefill => {
                 let cached = self.cached_tokens();
-                model.prefill_ms(self.prompt_tokens - cached, cached)
+                self.costs.prefill_ms(self.prompt_tokens - cached, cached)
             }
-            CostFeature::Token => model.token_ms(),
-            CostFeature::Transfer => model.transfer_ms(self.prompt_tokens),
+            CostFeature::Token => self.costs.token_ms(),
+            CostFeature::Transfer => self.costs.transfer_ms(self.prompt_tokens),
             CostFeature::TimeBetweenTokens => {
                 let (batch, resident) = self.decode_batch();
-                model.tbt_ms(batch, resident)
+                self.costs.tbt_ms(batch, resident)
             }
         }
     }
 
     /// Returns a number of the prefix match; NaN where the cache is unknown.
+    #[inline]
     pub(crate) fn matched(&self, tokens: fn(&WorkerMatch) -> u32) -> f64 {
         self.found.map_or(f64::NAN, |found| tokens(found).into())
     }

@@ -1,6 +1,7 @@
 //! View of a router's state: the traits by which a decision reads workers, request, queue and policies.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use routing::{LeastLoaded, LoadReading, Phase, PolicyVersions, RunNumber, Worker};
@@ -36,6 +37,30 @@ pub trait FleetView {
     fn columns<'a>(&'a self, members: &[usize], matches: Option<&PrefixMatches>) -> Self::Columns<'a>;
 }
 
+/// Version of a fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FleetVersion(u64);
+
+impl FleetVersion {
+    /// Returns a version that no other fleet of the process has.
+    #[must_use]
+    pub fn unique() -> Self {
+        static VERSIONS: AtomicU64 = AtomicU64::new(0);
+        Self(VERSIONS.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Version of the workers of a [`FleetView`].
+pub trait VersionedFleet {
+    /// Returns the version, if columns may be kept from one decision to the next.
+    ///
+    /// Views of the same version have the same workers at the same indices, with the same specifications. Their
+    /// [`WorkerColumns`] have the methods `load` and `cost` that the trait provides.
+    fn fleet_version(&self) -> Option<FleetVersion> {
+        None
+    }
+}
+
 /// Numbers of workers at one moment.
 pub trait WorkerColumns {
     /// Returns a worker's load.
@@ -57,7 +82,7 @@ pub trait WorkerColumns {
 
     /// Returns a predicted cost in milliseconds; NaN while it is unknown.
     fn cost(&self, feature: CostFeature, row: &CandidateRow<'_>) -> f64 {
-        row.learned_cost(feature)
+        row.numbers.learned_cost(feature)
     }
 }
 
@@ -152,6 +177,6 @@ pub trait PolicyView {
 }
 
 /// View of everything that a decision reads.
-pub trait PlacementView: FleetView + RequestView + PoolView + PolicyView {}
+pub trait PlacementView: FleetView + VersionedFleet + RequestView + PoolView + PolicyView {}
 
-impl<V: FleetView + RequestView + PoolView + PolicyView> PlacementView for V {}
+impl<V: FleetView + VersionedFleet + RequestView + PoolView + PolicyView> PlacementView for V {}

@@ -184,8 +184,8 @@ impl Peers {
         self.counts.applied += 1;
         for WorkerSamples { worker, samples } in &message.workers {
             if let Some(slot) = self.slots.get(worker) {
-                let cost = self.workers[*slot].load.cost();
-                samples.iter().for_each(|sample| cost.learn_elsewhere(sample));
+                let load = &self.workers[*slot].load;
+                samples.iter().for_each(|sample| load.learn_elsewhere(sample));
             }
         }
         Ok(())
@@ -441,7 +441,6 @@ impl Peers {
 
 /// Writes a sum where requests read it.
 fn publish(worker: &SharedWorker, sum: &WorkerGauges) {
-    let others = worker.load.others();
-    others.set(sum.load());
-    others.set_held(&sum.held());
+    worker.load.set_others(sum.load());
+    worker.load.others().set_held(&sum.held());
 }

@@ -38,7 +38,7 @@ pub use admission::{
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};
 pub use circuit::{Admission, Circuit, CircuitChange, CircuitSpec, CircuitState};
-pub use cost::{CostErrors, CostLine, CostModel, CostSample};
+pub use cost::{CostErrors, CostLine, CostModel, CostReading, CostSample};
 pub use decision::{Choice, Hold, Rejection, Verdict, WaitsFor};
 pub use dialect::Dialect;
 pub use event::{Event, EventKind, EventKinds, EventListener};

@@ -66,6 +66,8 @@ pub struct WorkerSpec {
 pub struct Worker {
     id: WorkerId,
     spec: Arc<WorkerSpec>,
+    /// As in the specification: decisions read it of every worker.
+    role: Role,
     name_hash: f64,
     load: Arc<WorkerLoad>,
 }
@@ -77,6 +79,7 @@ impl Worker {
         Self {
             id,
             name_hash: text_number(&spec.name),
+            role: spec.role,
             spec: Arc::new(spec),
             load: Arc::default(),
         }
@@ -88,6 +91,7 @@ impl Worker {
         Self {
             id: self.id,
             name_hash: text_number(&spec.name),
+            role: spec.role,
             spec: Arc::new(spec),
             load: Arc::clone(&self.load),
         }
@@ -97,6 +101,13 @@ impl Worker {
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.id
+    }
+
+    /// Returns its role.
+    #[must_use]
+    #[inline]
+    pub fn role(&self) -> Role {
+        self.role
     }
 
     /// Returns the specification, as configured.

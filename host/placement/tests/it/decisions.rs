@@ -4,17 +4,9 @@ use std::sync::Arc;
 
 use placement::CacheKnowledge;
 use routing::Role::{Decode, Mixed, Prefill};
-use routing::{Choice, DecisionInput, FaultKind, Phase, PolicyFault, Verdict};
+use routing::{DecisionInput, FaultKind, Phase, PolicyFault, Verdict};
 
-use crate::fixed::{FixedView, Step, scripted};
-
-fn route(row: u32, prefill: Option<u32>) -> Result<Verdict, PolicyFault> {
-    Ok(Verdict::Route(Choice {
-        row,
-        prefill,
-        score: 0.0,
-    }))
-}
+use crate::fixed::{FixedView, Step, route, scripted};
 
 fn trap(_: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
     Err(PolicyFault {

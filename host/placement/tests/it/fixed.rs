@@ -7,19 +7,19 @@ use std::time::Duration;
 use kv_index::WorkerMatch;
 use placement::{
     AllowedShapes, AttemptState, CacheKnowledge, CallAnswer, CallFault, CalledPolicy, Candidates,
-    DecisionContext, Eligibility, EligibleSet, FleetView, NoCandidate, PlacementObserver, PlacementOutcome,
-    PlacementPart, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource, RequestIdentity,
-    RequestValues, RequestView, WorkerColumns,
+    DecisionContext, Eligibility, EligibleSet, FleetVersion, FleetView, NoCandidate, PlacementObserver,
+    PlacementOutcome, PlacementPart, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource,
+    RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
 };
 use routing::{
-    Chosen, CircuitChange, Decision, DecisionInput, DpRank, FeaturePlan, LeastLoaded, Phase, Policy,
+    Choice, Chosen, CircuitChange, Decision, DecisionInput, DpRank, FeaturePlan, LeastLoaded, Phase, Policy,
     PolicyDescription, PolicyFault, PolicyVersions, Role, RunNumber, Verdict, Worker, WorkerId, WorkerSpec,
 };
 
 /// A worker and its state.
 #[derive(Debug, Clone)]
 pub(crate) struct FixedWorker {
-    worker: Arc<Worker>,
+    pub(crate) worker: Arc<Worker>,
     pub(crate) serves: bool,
     pub(crate) drains: bool,
     pub(crate) eligibility: Eligibility,
@@ -34,6 +34,9 @@ pub(crate) struct FixedView {
     pub(crate) has_phase_policies: bool,
     pub(crate) fallback: Option<LeastLoaded>,
     pub(crate) now_us: u64,
+    pub(crate) prompt_tokens: u32,
+    /// Set if columns are kept from one decision to the next.
+    pub(crate) fleet: Option<FleetVersion>,
 }
 
 /// A step that the observer received.
@@ -65,6 +68,8 @@ impl FixedView {
             has_phase_policies: false,
             fallback: Some(LeastLoaded::default()),
             now_us: 0,
+            prompt_tokens: 500,
+            fleet: None,
         }
     }
 
@@ -78,13 +83,21 @@ impl FixedView {
 
     /// Decides about a request; returns the workers that answer and prefill, and the steps.
     pub(crate) fn decide(&self) -> (Option<(usize, Option<usize>)>, Vec<Step>) {
+        self.decide_with(&mut Candidates::default())
+    }
+
+    /// Decides with the buffers of earlier decisions.
+    pub(crate) fn decide_with(
+        &self,
+        candidates: &mut Candidates,
+    ) -> (Option<(usize, Option<usize>)>, Vec<Step>) {
         let mut steps = Vec::new();
         let mut context = DecisionContext {
             view: self,
             observer: &mut steps,
             state: AttemptState::default(),
             eligible: EligibleSet::find(self, PlacementPart::Request, &[]).unwrap(),
-            candidates: &mut Candidates::default(),
+            candidates,
         };
         let outcome = context.decide(PlacementPart::Request);
         let sent = match outcome {
@@ -110,6 +123,15 @@ fn spec(at: u32, role: Role) -> WorkerSpec {
         rank: None,
         bootstrap: None,
     }
+}
+
+/// Returns the answer that routes to a row.
+pub(crate) fn route(row: u32, prefill: Option<u32>) -> Result<Verdict, PolicyFault> {
+    Ok(Verdict::Route(Choice {
+        row,
+        prefill,
+        score: 0.0,
+    }))
 }
 
 /// A policy that decides as a function does.
@@ -178,19 +200,27 @@ impl FleetView for FixedView {
     }
 
     fn columns(&self, _members: &[usize], _matches: Option<&PrefixMatches>) -> FixedColumns {
-        FixedColumns
+        FixedColumns { now_us: self.now_us }
     }
 }
 
-pub(crate) struct FixedColumns;
+impl VersionedFleet for FixedView {
+    fn fleet_version(&self) -> Option<FleetVersion> {
+        self.fleet
+    }
+}
+
+pub(crate) struct FixedColumns {
+    now_us: u64,
+}
 
 impl WorkerColumns for FixedColumns {
     fn age(&self, _member: usize) -> Duration {
-        Duration::from_micros(2_900)
+        Duration::from_micros(2_900 + self.now_us)
     }
 
     fn failures(&self, _member: usize) -> u32 {
-        0
+        u32::from(self.now_us % 3 == 1)
     }
 
     fn cache_blocks(&self, _member: usize) -> Option<u64> {
@@ -198,7 +228,7 @@ impl WorkerColumns for FixedColumns {
     }
 
     fn report_clock_ms(&self, _member: usize) -> u64 {
-        0
+        self.now_us
     }
 }
 
@@ -257,8 +287,8 @@ impl RequestView for FixedView {
 
     fn values(&self) -> RequestValues {
         RequestValues {
-            prompt_tokens: Some(500),
-            estimated_tokens: 500,
+            prompt_tokens: Some(self.prompt_tokens.into()),
+            estimated_tokens: self.prompt_tokens,
             max_tokens: None,
             body_bytes: 2_000,
             priority: None,

@@ -8,3 +8,4 @@
 mod decisions;
 mod eligibility;
 mod fixed;
+mod kept_columns;

@@ -266,7 +266,7 @@ impl CallObserver<'_> {
             subject,
             is_fallback: matches!(answer.policy, CalledPolicy::Fallback),
             workers: rows.map(|at| NotedWorker::of(&members[*at].worker)).collect(),
-            numbers: candidates.numbers.clone(),
+            numbers: candidates.numbers().to_vec(),
             more_numbers,
             transcript: answer.transcript,
             checked: Checked::of(answer.answer, answer.offer),

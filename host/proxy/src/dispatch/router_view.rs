@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use placement::{
-    AllowedShapes, Eligibility, FleetView, PolicyView, PoolView, PrefixMatches, RequestIdentity,
-    RequestValues, RequestView, WorkerColumns,
+    AllowedShapes, Eligibility, FleetVersion, FleetView, PolicyView, PoolView, PrefixMatches,
+    RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
 };
 use routing::{LeastLoaded, Phase, PolicyVersions, Worker};
 
@@ -73,18 +73,22 @@ impl FleetView for RouterView<'_> {
         self.pool.workers.members.len()
     }
 
+    #[inline]
     fn worker(&self, member: usize) -> &Arc<Worker> {
         &self.pool.workers.members[member].worker
     }
 
+    #[inline]
     fn serves(&self, member: usize) -> bool {
         self.served.has(member)
     }
 
+    #[inline]
     fn is_draining(&self, member: usize) -> bool {
         self.pool.workers.members[member].link.health.is_draining()
     }
 
+    #[inline]
     fn eligibility(&self, member: usize, seed: u64) -> Eligibility {
         let member = &self.pool.workers.members[member];
         // Nearly all workers, with one look.
@@ -102,6 +106,12 @@ impl FleetView for RouterView<'_> {
 
     fn columns<'a>(&'a self, _members: &[usize], _matches: Option<&PrefixMatches>) -> Self::Columns<'a> {
         MemberColumns::new(self.sources, &self.pool.workers.members)
+    }
+}
+
+impl VersionedFleet for RouterView<'_> {
+    fn fleet_version(&self) -> Option<FleetVersion> {
+        Some(self.pool.workers.version)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use placement::FleetVersion;
 use routing::Worker;
 use worker_client::{Authorization, ConnectionsSpec};
 
@@ -14,6 +15,8 @@ use crate::fleet::worker::WorkerHandle;
 /// Workers of a pool.
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
+    /// Version of the members.
+    pub(crate) version: FleetVersion,
     /// Name of the pool.
     pub(crate) name: Box<str>,
     pub(crate) members: Box<[Member]>,
@@ -22,10 +25,16 @@ pub(crate) struct WorkerPool {
     pub(crate) model_list: Option<ModelListSpec>,
     pub(crate) authorization: Authorization,
     pub(crate) connections: ConnectionsSpec,
-    pub(crate) health: HealthSpec,
-    pub(crate) scrape: Option<ScrapeSpec>,
+    pub(crate) checks: CheckRules,
     /// Gaps in the cache knowledge, kept over all snapshots.
     pub(crate) knowledge: Arc<PoolKnowledge>,
+}
+
+/// Rules by which a pool's workers are queried beside the requests.
+#[derive(Debug)]
+pub(crate) struct CheckRules {
+    pub(crate) health: HealthSpec,
+    pub(crate) scrape: Option<ScrapeSpec>,
 }
 
 impl WorkerPool {

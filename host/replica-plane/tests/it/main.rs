@@ -305,7 +305,7 @@ async fn what_one_router_learns_of_a_worker_the_others_know_a_second_later() {
         }
         pass(1_200).await;
     }
-    assert!((two.worker(0).load().cost().prefill_ms(1_000, 0) - 100.0).abs() < 0.1);
+    assert!((two.worker(0).load().cost().read().prefill_ms(1_000, 0) - 100.0).abs() < 0.1);
     assert!(
         two.worker(0).load().read().ttft_ewma_ms.is_nan(),
         "its own requests alone"

@@ -8,7 +8,7 @@ use replicas::{
     CostMessage, CostPublisher, MOST_COST_SAMPLES, Peers, RouterId, SharedWorker, WireError, WorkerKey,
     WorkerSamples,
 };
-use routing::{CostLine, CostModel, CostSample, WorkerId, WorkerLoad};
+use routing::{CostLine, CostSample, WorkerId, WorkerLoad};
 
 use crate::{SPEC, message, publisher};
 
@@ -62,11 +62,12 @@ fn numbers_that_no_worker_measures_are_refused() {
     }
 }
 
-/// Makes a model know that a thousand tokens take 100 ms.
-fn teach(model: &CostModel, samples: u32) {
+/// Makes a worker's cost model know that a thousand tokens take 100 ms.
+fn teach(load: &Arc<WorkerLoad>, samples: u32) {
     for at in 0..samples {
         let tokens = 100 + 97 * (at % 40);
-        model.prefilled(tokens, 0, 0, Duration::from_micros(u64::from(100 * tokens)));
+        let took = Duration::from_micros(u64::from(100 * tokens));
+        load.book(tokens, tokens).first_token(took);
     }
 }
 
@@ -79,13 +80,16 @@ fn a_router_that_was_heard_teaches_the_workers_that_both_have_once() {
         id: WorkerId(0),
         load: Arc::clone(&load),
     }]);
-    let (models, mut costs) = (
-        [CostModel::default(), CostModel::default()],
+    let (loads, mut costs) = (
+        [Arc::<WorkerLoad>::default(), Arc::default()],
         CostPublisher::new(RouterId(1)),
     );
-    let keyed = || (0..).map(WorkerKey).zip(&models).collect::<Vec<_>>().into_iter();
+    let keyed = || {
+        let models = loads.iter().map(|load| load.cost());
+        (0..).map(WorkerKey).zip(models).collect::<Vec<_>>().into_iter()
+    };
     assert_eq!(costs.message(keyed()), None, "nothing was measured");
-    teach(&models[1], 8);
+    teach(&loads[1], 8);
     let first = costs.message(keyed()).unwrap().encode();
     assert_eq!(costs.message(keyed()), None, "they were sent");
     peers.receive_costs(&first).unwrap();
@@ -95,28 +99,32 @@ fn a_router_that_was_heard_teaches_the_workers_that_both_have_once() {
     for _ in 0..3 {
         peers.receive_costs(&first).unwrap();
     }
-    assert!(load.cost().prefill_ms(1_000, 0).is_nan(), "eight samples, not 24");
-    teach(&models[1], 8);
+    assert!(
+        load.cost().read().prefill_ms(1_000, 0).is_nan(),
+        "eight samples, not 24"
+    );
+    teach(&loads[1], 8);
     peers
         .receive_costs(&costs.message(keyed()).unwrap().encode())
         .unwrap();
-    assert!((load.cost().prefill_ms(1_000, 0) - 100.0).abs() < 0.1);
+    assert!((load.cost().read().prefill_ms(1_000, 0) - 100.0).abs() < 0.1);
 }
 
 #[test]
 fn workers_without_room_in_a_message_are_first_in_the_next() {
-    let models: Vec<CostModel> = (0..2 * MOST_COST_SAMPLES / 8)
-        .map(|_| CostModel::default())
-        .collect();
-    models.iter().for_each(|model| teach(model, 8));
+    let loads: Vec<Arc<WorkerLoad>> = (0..2 * MOST_COST_SAMPLES / 8).map(|_| Arc::default()).collect();
+    loads.iter().for_each(|load| teach(load, 8));
+    let keyed = || {
+        let models = loads.iter().map(|load| load.cost());
+        (0..).map(WorkerKey).zip(models).collect::<Vec<_>>().into_iter()
+    };
     let mut costs = CostPublisher::new(RouterId(1));
     let mut seen = Vec::new();
-    while let Some(message) = costs.message((0..).map(WorkerKey).zip(&models).collect::<Vec<_>>().into_iter())
-    {
+    while let Some(message) = costs.message(keyed()) {
         let samples: usize = message.workers.iter().map(|worker| worker.samples.len()).sum();
         assert!(samples <= MOST_COST_SAMPLES);
         seen.extend(message.workers.iter().map(|worker| worker.worker.0));
     }
     seen.sort_unstable();
-    assert_eq!(seen, (0..models.len() as u64).collect::<Vec<_>>());
+    assert_eq!(seen, (0..loads.len() as u64).collect::<Vec<_>>());
 }

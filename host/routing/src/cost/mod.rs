@@ -14,6 +14,7 @@
 
 mod fetched;
 mod fit;
+mod reading;
 mod sample;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,13 +23,13 @@ use std::time::Duration;
 
 use self::fetched::FetchedShare;
 use self::fit::Fit;
+pub use self::reading::CostReading;
+use self::reading::{UNIT, predict, thousands};
 use self::sample::KeptSamples;
 pub use self::sample::{CostLine, CostSample};
 
 /// Samples before a line is believed.
 const ENOUGH: usize = 16;
-/// Slopes are per so many tokens, which keeps the numbers near each other.
-const UNIT: f64 = 1000.0;
 /// Weight of the newest error in the average.
 const ERROR_SHARE: f64 = 1.0 / 32.0;
 
@@ -57,20 +58,20 @@ pub struct CostErrors {
 impl CostModel {
     /// Records a computed prompt: first token `took` after the dispatch, when `ahead` tokens waited there to be
     /// computed.
-    pub fn prefilled(&self, uncached: u32, cached: u32, ahead: u64, took: Duration) {
+    pub(crate) fn prefilled(&self, uncached: u32, cached: u32, ahead: u64, took: Duration) {
         let work = thousands(u64::from(uncached).saturating_add(ahead));
         self.prefill
             .learn_own(&[1.0, work, thousands(cached.into())], millis(took));
     }
 
     /// Records the transfer of a prompt computed elsewhere: first token `took` after the dispatch.
-    pub fn transferred(&self, prompt: u32, took: Duration) {
+    pub(crate) fn transferred(&self, prompt: u32, took: Duration) {
         self.transfer
             .learn_own(&[1.0, thousands(prompt.into())], millis(took));
     }
 
     /// Records an answer with so many cached prompt tokens: the worker held `own` of them, another worker `best`.
-    pub fn prompt_cached(&self, own: u32, best: u32, cached: u64) {
+    pub(crate) fn prompt_cached(&self, own: u32, best: u32, cached: u64) {
         self.fetched.learn(own, best, cached);
         let sample = [own.into(), best.into(), cached as f64];
         lock(&self.kept_fetched).add(sample);
@@ -85,7 +86,7 @@ impl CostModel {
     }
 
     /// Learns a sample of another router.
-    pub fn learn_elsewhere(&self, sample: &CostSample) {
+    pub(crate) fn learn_elsewhere(&self, sample: &CostSample) {
         let [first, second, last] = sample.numbers.map(f64::from);
         match sample.line {
             CostLine::Prefill => self.prefill.learn(&[1.0, first, second], last),
@@ -96,59 +97,21 @@ impl CostModel {
     }
 
     /// Records a request that got a token every `between`, while so many were decoding that held so many prompt tokens.
-    pub fn decoded(&self, decoding: f64, resident: f64, between: Duration) {
+    pub(crate) fn decoded(&self, decoding: f64, resident: f64, between: Duration) {
         self.tbt
             .learn_own(&[1.0, decoding, resident / UNIT], millis(between));
     }
 
-    /// Milliseconds to compute a prompt where nothing waits before it; NaN while unknown.
+    /// Returns the coefficients now. A reading may mix two fits.
     #[must_use]
     #[inline]
-    pub fn prefill_ms(&self, uncached: u32, cached: u32) -> f64 {
-        self.first_token_ms(uncached, cached, 0)
-    }
-
-    /// Milliseconds from the dispatch to the first token, behind so many tokens of others; NaN while unknown.
-    #[must_use]
-    #[inline]
-    pub fn first_token_ms(&self, uncached: u32, cached: u32, ahead: u64) -> f64 {
-        let work = thousands(u64::from(uncached).saturating_add(ahead));
-        self.prefill.predict(&[1.0, work, thousands(cached.into())])
-    }
-
-    /// Milliseconds to compute one prompt token; NaN while unknown.
-    #[must_use]
-    #[inline]
-    pub fn token_ms(&self) -> f64 {
-        self.prefill.predict(&[0.0, 1.0 / UNIT, 0.0])
-    }
-
-    /// Milliseconds to the first token besides those of the prompt's tokens; NaN while unknown.
-    #[must_use]
-    #[inline]
-    pub fn request_ms(&self) -> f64 {
-        self.prefill.predict(&[1.0, 0.0, 0.0])
-    }
-
-    /// Share of the tokens that another worker held and this one lacked, and that it did not compute; NaN while
-    /// unknown.
-    #[must_use]
-    #[inline]
-    pub fn fetched_share(&self) -> f64 {
-        self.fetched.get()
-    }
-
-    /// Milliseconds to take over a prompt computed elsewhere, to the first token; NaN while unknown.
-    #[must_use]
-    pub fn transfer_ms(&self, prompt: u32) -> f64 {
-        self.transfer.predict(&[1.0, thousands(prompt.into())])
-    }
-
-    /// Milliseconds between tokens with so many requests decoding that hold so many prompt tokens; NaN while unknown.
-    #[must_use]
-    #[inline]
-    pub fn tbt_ms(&self, decoding: u32, resident: u64) -> f64 {
-        self.tbt.predict(&[1.0, decoding.into(), thousands(resident)])
+    pub fn read(&self) -> CostReading {
+        CostReading {
+            prefill: self.prefill.read(),
+            transfer: self.transfer.read(),
+            tbt: self.tbt.read(),
+            fetched_share: self.fetched.get(),
+        }
     }
 
     /// Error of the prediction.
@@ -197,7 +160,7 @@ impl<const N: usize> Line<N> {
     }
 
     fn learn(&self, point: &[f64; N], value: f64) {
-        let predicted = self.predict(point);
+        let predicted = predict(&self.read(), point);
         if !predicted.is_nan() && value > 0.0 {
             let off = (predicted - value).abs() / value;
             let before = self.error();
@@ -215,15 +178,10 @@ impl<const N: usize> Line<N> {
         }
     }
 
-    /// Returns the prediction, never below 0.
     #[inline]
-    fn predict(&self, point: &[f64; N]) -> f64 {
-        let coefficients = self.coefficients.iter();
-        let sum: f64 = coefficients
-            .zip(point)
-            .map(|(coefficient, x)| f64::from_bits(coefficient.load(Ordering::Relaxed)) * x)
-            .sum();
-        if sum < 0.0 { 0.0 } else { sum }
+    fn read(&self) -> [f64; N] {
+        let coefficient = |at: usize| f64::from_bits(self.coefficients[at].load(Ordering::Relaxed));
+        std::array::from_fn(coefficient)
     }
 
     fn error(&self) -> f64 {
@@ -233,11 +191,6 @@ impl<const N: usize> Line<N> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[inline]
-fn thousands(tokens: u64) -> f64 {
-    tokens as f64 / UNIT
 }
 
 fn millis(time: Duration) -> f64 {
@@ -252,11 +205,11 @@ mod tests {
     fn knows_nothing_before_enough_samples() {
         let model = CostModel::default();
         for at in 1..=ENOUGH as u32 {
-            assert!(model.prefill_ms(100, 0).is_nan() && model.token_ms().is_nan());
+            assert!(model.read().prefill_ms(100, 0).is_nan() && model.read().token_ms().is_nan());
             model.prefilled(100 * at, 0, 0, Duration::from_millis(10 + u64::from(at)));
         }
-        assert!(!model.prefill_ms(100, 0).is_nan());
-        assert!(model.transfer_ms(100).is_nan() && model.tbt_ms(1, 0).is_nan());
+        assert!(!model.read().prefill_ms(100, 0).is_nan());
+        assert!(model.read().transfer_ms(100).is_nan() && model.read().tbt_ms(1, 0).is_nan());
         assert!(model.errors().prefill.is_nan());
     }
 
@@ -272,11 +225,11 @@ mod tests {
         }
         let near = |value: f64, expected: f64| (value - expected).abs() < 0.02 * expected;
         assert!(
-            near(model.prefill_ms(2_000, 4_000), 235.0),
+            near(model.read().prefill_ms(2_000, 4_000), 235.0),
             "{}",
-            model.prefill_ms(2_000, 4_000)
+            model.read().prefill_ms(2_000, 4_000)
         );
-        assert!(near(model.token_ms(), 0.1), "{}", model.token_ms());
+        assert!(near(model.read().token_ms(), 0.1), "{}", model.read().token_ms());
         assert!(model.errors().prefill < 0.05, "{}", model.errors().prefill);
     }
 
@@ -301,10 +254,16 @@ mod tests {
         own.take_samples(|_| panic!("they were taken"));
         other.take_samples(|_| panic!("those of another router are not its own"));
         let near = |one: f64, two: f64| (one - two).abs() < 1e-3 * two;
-        assert!(near(other.prefill_ms(2_000, 500), own.prefill_ms(2_000, 500)));
-        assert!(near(other.transfer_ms(2_000), own.transfer_ms(2_000)));
-        assert!(near(other.tbt_ms(4, 5_000), own.tbt_ms(4, 5_000)));
-        assert_eq!(other.fetched_share(), 0.5);
+        assert!(near(
+            other.read().prefill_ms(2_000, 500),
+            own.read().prefill_ms(2_000, 500)
+        ));
+        assert!(near(
+            other.read().transfer_ms(2_000),
+            own.read().transfer_ms(2_000)
+        ));
+        assert!(near(other.read().tbt_ms(4, 5_000), own.read().tbt_ms(4, 5_000)));
+        assert_eq!(other.read().fetched_share(), 0.5);
     }
 
     #[test]
@@ -329,7 +288,11 @@ mod tests {
                 Duration::from_millis(u64::from(at % 9) * 3),
             );
         }
-        assert!(model.tbt_ms(0, 0) >= 0.0);
-        assert!((model.tbt_ms(8, 0) - 24.0).abs() < 1.0, "{}", model.tbt_ms(8, 0));
+        assert!(model.read().tbt_ms(0, 0) >= 0.0);
+        assert!(
+            (model.read().tbt_ms(8, 0) - 24.0).abs() < 1.0,
+            "{}",
+            model.read().tbt_ms(8, 0)
+        );
     }
 }

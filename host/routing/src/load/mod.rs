@@ -16,7 +16,7 @@ pub use self::engine::EngineSaid;
 use self::engine::EngineWord;
 pub use self::others::{LoadTotals, OtherLoads};
 use self::recent::{Average, Quantile};
-use crate::cost::CostModel;
+use crate::cost::{CostModel, CostSample};
 
 /// Minimum number of output tokens for a sample of the time between tokens.
 const FEW_TOKENS: u64 = 8;
@@ -37,6 +37,8 @@ pub struct WorkerLoad {
     cost: CostModel,
     engine: EngineWord,
     others: OtherLoads,
+    /// Changes of the numbers, each counted once it is done.
+    changes: AtomicU64,
 }
 
 /// Statistics of the times of this router's requests.
@@ -120,9 +122,35 @@ impl WorkerLoad {
         &self.cost
     }
 
+    /// Returns the count of changes. Numbers that were read after a count are current for as long as the count is the
+    /// same.
+    #[must_use]
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Counts a change that is done.
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
     /// Records a load report of the engine, at that millisecond of the caller's clock.
     pub fn engine_said(&self, said: EngineSaid, at_ms: u64) {
         self.engine.set(said, at_ms);
+        self.changed();
+    }
+
+    /// Replaces the loads that other routers put on the worker.
+    pub fn set_others(&self, totals: LoadTotals) {
+        self.others.set(totals);
+        self.changed();
+    }
+
+    /// Learns a sample of the costs that another router saw.
+    pub fn learn_elsewhere(&self, sample: &CostSample) {
+        self.cost.learn_elsewhere(sample);
+        self.changed();
     }
 
     /// Returns the engine's last load report, and its time.
@@ -157,6 +185,7 @@ impl WorkerLoad {
     fn lease(self: &Arc<Self>, prompt: u32, uncached: u32, lesson: Lesson) -> LoadLease {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.prompt_tokens.fetch_add(u64::from(prompt), Ordering::Relaxed);
+        self.changed();
         LoadLease {
             load: Arc::clone(self),
             prompt,
@@ -235,6 +264,7 @@ impl LoadLease {
             Lesson::Transfer => load.cost.transferred(self.prompt, ttft),
             Lesson::None => {}
         }
+        load.changed();
     }
 
     /// Returns the expected time from dispatch to first token, by the worker's past, or at a usual pace where it has
@@ -249,7 +279,7 @@ impl LoadLease {
             return None;
         };
         let cached = self.prompt.saturating_sub(uncached);
-        let learnt = self.load.cost.first_token_ms(uncached, cached, ahead);
+        let learnt = self.load.cost.read().first_token_ms(uncached, cached, ahead);
         let ms = if learnt.is_nan() {
             u64::from(uncached).saturating_add(ahead) as f64 * USUAL_TOKEN_MS
         } else {
@@ -263,6 +293,7 @@ impl LoadLease {
     pub fn take_for_computed(&mut self) {
         if let Stage::Prefilling { uncached, .. } = self.stage {
             self.decode(uncached);
+            self.load.changed();
         }
     }
 
@@ -303,6 +334,7 @@ impl LoadLease {
             && let Some(cached) = cached()
         {
             self.load.cost.prompt_cached(own, best, cached);
+            self.load.changed();
         }
     }
 
@@ -322,6 +354,7 @@ impl LoadLease {
         let between = since_first.div_f64((tokens - 1) as f64);
         load.times.tbt.add(between);
         load.cost.decoded(decoding, resident, between);
+        load.changed();
     }
 }
 
@@ -344,6 +377,7 @@ impl Drop for LoadLease {
             .prompt_tokens
             .fetch_sub(u64::from(self.prompt), Ordering::Relaxed);
         self.load.requests.fetch_sub(1, Ordering::Relaxed);
+        self.load.changed();
     }
 }
 
@@ -408,7 +442,7 @@ mod tests {
                 .with_best_match(3_000)
                 .prompt_cached(|| panic!("it was computed elsewhere"));
         }
-        assert_eq!(load.cost().fetched_share(), 0.5);
+        assert_eq!(load.cost().read().fetched_share(), 0.5);
     }
 
     #[test]
@@ -449,9 +483,9 @@ mod tests {
         let near = |value: f64, expected: f64| (value - expected).abs() < 1.0;
         let expected = load.book(2_000, 2_000).expected_ttft().unwrap();
         assert!(near(expected.as_secs_f64() * 1e3, 200.0));
-        assert!(near(load.cost().prefill_ms(2_000, 0), 200.0));
-        assert!(near(1e3 * load.cost().token_ms(), 100.0));
-        assert!(near(load.cost().transfer_ms(2_000), 20.0));
-        assert!(near(load.cost().tbt_ms(1, 1_500), 20.0));
+        assert!(near(load.cost().read().prefill_ms(2_000, 0), 200.0));
+        assert!(near(1e3 * load.cost().read().token_ms(), 100.0));
+        assert!(near(load.cost().read().transfer_ms(2_000), 20.0));
+        assert!(near(load.cost().read().tbt_ms(1, 1_500), 20.0));
     }
 }

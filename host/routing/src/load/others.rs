@@ -41,7 +41,7 @@ struct HeldCell {
 
 impl OtherLoads {
     /// Replaces the totals.
-    pub fn set(&self, totals: LoadTotals) {
+    pub(super) fn set(&self, totals: LoadTotals) {
         self.requests.store(totals.requests, Ordering::Relaxed);
         self.decoding.store(totals.decoding, Ordering::Relaxed);
         self.prefill_tokens
@@ -110,7 +110,7 @@ mod tests {
     fn a_reading_is_the_sum_of_the_own_and_the_other_requests() {
         let load = Arc::<WorkerLoad>::default();
         let _own = load.book(100, 40);
-        load.others().set(LoadTotals {
+        load.set_others(LoadTotals {
             requests: 3,
             decoding: 1,
             prefill_tokens: 60,
@@ -135,12 +135,12 @@ mod tests {
         for round in 0..32_u32 {
             // 100 ms a thousand tokens, its own and those that another router has put before it.
             let (ahead, prompt) = (1_000 * (round % 3), 500 + 100 * (round % 8));
-            load.others().set(others(ahead.into()));
+            load.set_others(others(ahead.into()));
             let mut lease = load.book(prompt, prompt);
             lease.first_token(Duration::from_micros(u64::from(100 * (ahead + prompt))));
         }
-        assert!((load.cost().prefill_ms(2_000, 0) - 200.0).abs() < 1.0);
-        load.others().set(others(2_000));
+        assert!((load.cost().read().prefill_ms(2_000, 0) - 200.0).abs() < 1.0);
+        load.set_others(others(2_000));
         let expected = load.book(1_000, 1_000).expected_ttft().unwrap();
         assert!((expected.as_secs_f64() - 0.3).abs() < 0.001);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use placement::{
     AllowedShapes, CallAnswer, CallFault, CalledPolicy, CandidateRow, Candidates, CostFeature, Eligibility,
     FleetView, PlacementObserver, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource,
-    RequestIdentity, RequestValues, RequestView, WorkerColumns,
+    RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
 };
 use routing::{
     Chosen, CircuitChange, Decision, LeastLoaded, Phase, PolicyVersions, Role, RunNumber, WaitersByWorker,
@@ -83,6 +83,9 @@ impl FleetView for RouterView<'_> {
     }
 }
 
+/// Costs may be given, so columns are not kept.
+impl VersionedFleet for RouterView<'_> {}
+
 impl RouterView<'_> {
     /// Returns the longest match of the workers that others may fetch from.
     fn longest_source(&self, members: &[usize], matches: &PrefixMatches) -> Option<u32> {
@@ -128,23 +131,23 @@ impl WorkerColumns for SimulatedColumns<'_> {
                 let us = self
                     .state
                     .prices
-                    .transfer_us(self.placed.number, row.prompt_tokens);
+                    .transfer_us(self.placed.number, row.numbers.prompt_tokens);
                 us.map(|us| us / 1e3)
             }
             CostFeature::TimeBetweenTokens => {
-                let (batch, resident) = row.decode_batch();
+                let (batch, resident) = row.numbers.decode_batch();
                 let number = self.placed.number;
                 let us = self.state.prices.step_us(number, row.member, batch, resident);
                 us.map(|us| us / 1e3)
             }
         };
-        given_ms.unwrap_or_else(|| row.learned_cost(feature))
+        given_ms.unwrap_or_else(|| row.numbers.learned_cost(feature))
     }
 }
 
 impl SimulatedColumns<'_> {
     fn prefill_ms(&self, row: &CandidateRow<'_>) -> Option<f64> {
-        let lengths = PromptLengths::new(row.prompt_tokens, row.found, self.source);
+        let lengths = PromptLengths::new(row.numbers.prompt_tokens, row.numbers.found, self.source);
         let us = self
             .state
             .prices
@@ -155,8 +158,8 @@ impl SimulatedColumns<'_> {
     /// Returns the time for each token that waits at a worker; where none does, for each of this prompt.
     fn token_ms(&self, row: &CandidateRow<'_>) -> Option<f64> {
         let own_ms = self.prefill_ms(row)?;
-        Some(match row.load.prefill_tokens {
-            0 => own_ms / f64::from((row.prompt_tokens - row.cached_tokens()).max(1)),
+        Some(match row.numbers.load.prefill_tokens {
+            0 => own_ms / f64::from((row.numbers.prompt_tokens - row.numbers.cached_tokens()).max(1)),
             tokens => {
                 let own_us = self.state.backlogs[row.member].left_us(self.placed.now_us);
                 let others = self.state.fleet.workers()[row.member].load().others().read();

@@ -178,8 +178,8 @@ impl Captured {
         let cached = matched.unwrap_or(0).min(prompt);
         let load = self.rows.loads[row];
         let ahead = load.prefill_tokens + u64::from(prompt - cached);
-        let cost = member.worker.load().cost();
-        let predicted = cost.prefill_ms(u32::try_from(ahead).unwrap_or(u32::MAX), cached);
+        let costs = member.worker.load().cost().read();
+        let predicted = costs.prefill_ms(u32::try_from(ahead).unwrap_or(u32::MAX), cached);
         Pick {
             worker: member.worker.spec().name.clone(),
             matched,

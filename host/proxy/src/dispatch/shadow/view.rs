@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use placement::{
     AllowedShapes, Eligibility, FleetView, PolicyView, PoolView, PrefixMatches, QuerySource, RequestIdentity,
-    RequestValues, RequestView, WorkerColumns,
+    RequestValues, RequestView, VersionedFleet, WorkerColumns,
 };
 use routing::{LeastLoaded, LoadReading, Phase, PolicyVersions, Worker, WorkerId};
 
@@ -75,6 +75,9 @@ impl FleetView for ShadowView<'_> {
         }
     }
 }
+
+/// The loads are those of the moment, so columns are not kept.
+impl VersionedFleet for ShadowView<'_> {}
 
 /// Numbers of the captured rows: their loads are those of the moment, the rest is read now.
 pub(super) struct CapturedColumns<'a> {

@@ -31,7 +31,7 @@ impl WorkerPool {
     /// Returns `true` if one more worker may be ejected for its answers.
     fn may_eject(&self) -> bool {
         let out = self.members.iter().filter(|member| member.link.is_out());
-        let most = self.health.most_ejected * self.members.len() as f64;
+        let most = self.checks.health.most_ejected * self.members.len() as f64;
         (out.count() + 1) as f64 <= most
     }
 }

@@ -135,13 +135,18 @@ impl Rounds {
         }
         for (pool, by_url) in fleet.pools.iter().zip(&self.by_url) {
             for (at, member) in pool.members.iter().enumerate() {
-                let pace = QueryPace::of_checks(pool.health.probe.as_ref(), member.link.health.is_pending());
+                let pace =
+                    QueryPace::of_checks(pool.checks.health.probe.as_ref(), member.link.health.is_pending());
                 let Some(pace) = pace else { continue };
                 if let Some(asked) = self.turns.is_due(member, QueryKind::Health, pace, now) {
                     spawner.query(pool, &Arc::from([at]), asked);
                 }
             }
-            let load = pool.scrape.as_ref().map(|spec| (QueryKind::Load, spec.interval));
+            let load = pool
+                .checks
+                .scrape
+                .as_ref()
+                .map(|spec| (QueryKind::Load, spec.interval));
             let models = pool.model_list.as_ref();
             let models = models.map(|spec| (QueryKind::Models, spec.interval));
             for (question, interval) in load.into_iter().chain(models) {
@@ -280,13 +285,13 @@ async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: &RunningQue
     match asked.question {
         QueryKind::Health => {
             let member = &pool.members[members[0]];
-            match &pool.health.probe {
+            match &pool.checks.health.probe {
                 Some(spec) => probe::probe(member, spec).await,
                 None => probe::connect(member).await,
             }
         }
         QueryKind::Load => {
-            if let Some(spec) = &pool.scrape {
+            if let Some(spec) = &pool.checks.scrape {
                 let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
                 let of_use = scrape::scrape(&members, spec).await;
                 asked.of_use.store(of_use, Ordering::Relaxed);

@@ -134,10 +134,8 @@ fn bearable(worker: &Worker, target: Duration, most: u64) -> Option<u64> {
     let reading = load.read();
     let prompt = reading.prompt_tokens / u64::from(reading.requests).max(1);
     let target_ms = target.as_secs_f64() * 1e3;
-    let predicted = |requests: u32| {
-        load.cost()
-            .tbt_ms(requests, prompt.saturating_mul(requests.into()))
-    };
+    let costs = load.cost().read();
+    let predicted = |requests: u32| costs.tbt_ms(requests, prompt.saturating_mul(requests.into()));
     if predicted(1).is_nan() {
         return None;
     }

@@ -45,24 +45,23 @@ fn bearable(input: &AdmissionInput<'_>, target: Option<Duration>) -> Option<Dura
 fn first_token(input: &AdmissionInput<'_>, seat: WorkerChoice) -> Option<Duration> {
     let load = input.workers.members[seat.member].worker.load();
     let cached = seat.matched.unwrap_or(0);
-    let own = load
-        .cost()
-        .prefill_ms(input.prompt_tokens.saturating_sub(cached), cached);
-    millis(own + load.cost().token_ms() * load.read().prefill_tokens as f64)
+    let costs = load.cost().read();
+    let own = costs.prefill_ms(input.prompt_tokens.saturating_sub(cached), cached);
+    millis(own + costs.token_ms() * load.read().prefill_tokens as f64)
 }
 
 fn between_tokens(input: &AdmissionInput<'_>, seat: WorkerChoice) -> Option<Duration> {
     let load = input.workers.members[seat.member].worker.load();
     let reading = load.read();
     let resident = reading.prompt_tokens.saturating_add(input.prompt_tokens.into());
-    millis(load.cost().tbt_ms(reading.decoding + 1, resident))
+    millis(load.cost().read().tbt_ms(reading.decoding + 1, resident))
 }
 
 /// Returns the time to the first token on the pool's fastest idle worker; zero while unknown.
 pub(super) fn runs(input: &AdmissionInput<'_>) -> Duration {
     let prompt = input.prompt_tokens;
     let workers = input.workers.serving(input.model);
-    let each = workers.filter_map(|member| millis(member.worker.load().cost().prefill_ms(prompt, 0)));
+    let each = workers.filter_map(|member| millis(member.worker.load().cost().read().prefill_ms(prompt, 0)));
     each.min().unwrap_or_default()
 }
 

@@ -75,7 +75,7 @@ impl Snapshot {
         for pool in &self.pools {
             for member in &pool.workers.members {
                 let name = &member.worker.spec().name;
-                member.link.health.set_rules(&pool.workers.health, name);
+                member.link.health.set_rules(&pool.workers.checks.health, name);
                 member
                     .link
                     .upstream

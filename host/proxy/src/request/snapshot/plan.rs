@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use placement::FleetVersion;
 use routing::{Dialect, Pool, Role, Worker, WorkerId};
 use thiserror::Error;
 use worker_client::{ConnectionPool, UrlError};
@@ -20,7 +21,7 @@ use crate::dispatch::settings::DecisionSettings;
 use crate::dispatch::split::{Detection, PdPool, PdSpec};
 use crate::fleet::bootstrap::Bootstrap;
 use crate::fleet::catalog::ModelCatalog;
-use crate::fleet::pool::{Member, WorkerPool};
+use crate::fleet::pool::{CheckRules, Member, WorkerPool};
 use crate::fleet::worker::WorkerHandle;
 use crate::limits::admission::{Admission, AdmissionController, PoolQueue};
 use crate::limits::clients::Clients;
@@ -219,13 +220,16 @@ impl PoolPlan {
         let members: Box<[Member]> = members.collect();
         let queue = before.map(|before| Arc::clone(&before.queue.controller));
         let workers = WorkerPool {
+            version: FleetVersion::unique(),
             catalog: ModelCatalog::new(&members, spec.adapters, spec.model_list.is_some()),
             model_list: spec.model_list,
             members,
             authorization: spec.authorization,
             connections: spec.connections,
-            health: spec.health,
-            scrape: spec.scrape,
+            checks: CheckRules {
+                health: spec.health,
+                scrape: spec.scrape,
+            },
             knowledge: before.map_or_else(Arc::default, |before| Arc::clone(&before.workers.knowledge)),
             name: name.clone(),
         };
