@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cache_aware::CacheAware;
 use conductor_policy_sdk::Policy;
-use decision_bench::{Contest, Crossing, PipelineCrossing};
+use decision_bench::{Contest, Crossing, PipelineCrossing, PlacedRequests};
 use divan::Bencher;
 use pd_pairing::PdPairing;
 use round_robin::RoundRobin;
@@ -73,6 +73,27 @@ fn pipeline(bencher: Bencher<'_, '_>, candidates: usize) {
         seq += 1;
         crossing.ask(seq)
     });
+}
+
+/// Whole decisions by the default policy, with its columns kept from one to the next.
+#[divan::bench(args = CANDIDATES, sample_size = 100)]
+fn whole_kept(bencher: Bencher<'_, '_>, candidates: usize) {
+    whole(bencher, candidates, true);
+}
+
+/// The same, with a new layout each.
+#[divan::bench(args = CANDIDATES, sample_size = 100)]
+fn whole_new(bencher: Bencher<'_, '_>, candidates: usize) {
+    whole(bencher, candidates, false);
+}
+
+fn whole(bencher: Bencher<'_, '_>, candidates: usize, keeps: bool) {
+    let mut requests = PlacedRequests::new(candidates, keeps);
+    let mut place = || requests.place().expect("the policy routes");
+    (0..1_000).for_each(|_| {
+        place();
+    });
+    bencher.bench_local(place);
 }
 
 /// Makes the first calls, which create the instance and its memory. If they were timed, the bench would take every call

@@ -2,6 +2,7 @@
 //! and of the test that both give the same answers.
 
 mod pipeline;
+mod placed;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use routing::{
 };
 
 pub use self::pipeline::PipelineCrossing;
+pub use self::placed::PlacedRequests;
 
 /// A component with its input.
 pub struct Crossing {
