@@ -19,6 +19,7 @@ pub(crate) struct KeptColumns {
     layouts: Vec<KeptLayout>,
     /// Columns of a fleet without a version.
     plain: Vec<f64>,
+    /// Set if the last call was of such a fleet.
     is_plain: bool,
 }
 
