@@ -101,9 +101,11 @@ impl<'a> Call<'a> {
     pub fn each(&self, number: impl Fn(&RowPair<'a>) -> Lanes) -> EachNumber {
         let mut least = Lanes::from(f64::INFINITY);
         let pairs = self.row_pairs().map(|rows| {
+            // The formula has one call, so that the compiler inlines it.
+            let both = number(&rows);
             let numbers = match rows.ids.len() {
-                1 => number(&rows).of_first(),
-                _ => number(&rows),
+                1 => both.of_first(),
+                _ => both,
             };
             least = Lanes::select(least.exceeds(numbers), numbers, least);
             numbers.into()
