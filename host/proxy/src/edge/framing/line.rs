@@ -35,9 +35,12 @@ impl FramedLine {
     pub(super) fn end<'a>(&'a mut self, bytes: &'a [u8]) -> Result<&'a [u8], Ambiguity> {
         let bytes = &bytes[..bytes.len() - 1];
         if self.kept.is_empty() && !self.ends_with_cr {
-            let text = bytes.strip_suffix(b"\r").ok_or(Ambiguity::BareLf)?;
-            let is_whole = memchr(b'\r', text).is_none();
-            return is_whole.then_some(text).ok_or(Ambiguity::BareCr);
+            let ended = bytes.strip_suffix(b"\r");
+            // A CR within the line comes before its end, hence first.
+            if memchr(b'\r', ended.unwrap_or(bytes)).is_some() {
+                return Err(Ambiguity::BareCr);
+            }
+            return ended.ok_or(Ambiguity::BareLf);
         }
         self.add(bytes)?;
         if !self.ends_with_cr {

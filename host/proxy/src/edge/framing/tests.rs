@@ -49,6 +49,7 @@ fn lines_end_with_crlf_in_heads_chunks_and_trailers() {
     check("GET / HTTP/1.1\r\nhost: r\n\r\n", Err(BareLf));
     check("GET / HTTP/1.1\r\nhost: r\r\n\n", Err(BareLf));
     check("GET / HTTP/1.1\r\nhost: r\rx: y\r\n\r\n", Err(BareCr));
+    check("GET / HTTP/1.1\r\nhost: r\rx: y\n\r\n", Err(BareCr));
     let chunked = |body: &str| post("transfer-encoding: chunked\r\n", body);
     check(&chunked("1\na\r\n0\r\n\r\n"), Err(BareLf));
     check(&chunked("1;x\na\r\n0\r\n\r\n"), Err(BareLf));
