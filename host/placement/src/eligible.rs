@@ -73,8 +73,8 @@ impl EligibleSet {
             healthy_members += usize::from(eligibility == Eligibility::Healthy);
         }
         let [healthy, returning, out] = found;
-        let in_service = healthy.and(returning);
-        let all = in_service.and(out);
+        let in_service = healthy.union(returning);
+        let all = in_service.union(out);
         let returning = in_service.without(healthy);
         let found = |present, out_of_service| {
             let set = Self::of(present, allowed)?;

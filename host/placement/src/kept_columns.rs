@@ -1,5 +1,5 @@
-//! Columns that a thread keeps from one decision to the next. Only the rows of workers with a changed load are laid out
-//! again, and the columns that depend on the request or on the time.
+//! Cache of a thread's feature columns, updated incrementally: a decision lays out the rows of workers whose load
+//! changed since the one before, and the columns that depend on the request or on the time.
 
 use kv_index::WorkerMatch;
 use routing::{CandidateFeature, CostReading, FeaturePlan, LoadReading, Worker};
@@ -125,7 +125,8 @@ impl KeptLayout {
             if !kept.refresh(view.worker(input.members[row])) && !self.is_new {
                 continue;
             }
-            for (number, feature) in numbers.iter_mut().zip(features) {
+            let lasting = numbers.iter_mut().zip(features);
+            for (number, feature) in lasting.filter(|(_, feature)| is_of_worker(feature)) {
                 *number = workers.number(feature, row, kept);
             }
         }

@@ -42,9 +42,9 @@ impl RoleSet {
         Self(self.0 | Self::of(role).0)
     }
 
-    /// Returns the roles of both sets.
+    /// Returns the union of both sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
