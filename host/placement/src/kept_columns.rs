@@ -29,13 +29,21 @@ struct KeptLayout {
     fleet: FleetVersion,
     plan: FeaturePlan,
     members: Vec<usize>,
-    /// Places in a row of the numbers that change without the worker.
-    changing: Vec<usize>,
+    /// Numbers of a row that change without the worker.
+    changing: Vec<ChangingNumbers>,
     rows: Vec<KeptRow>,
     /// The request's numbers, then one row a candidate.
     numbers: Vec<f64>,
     /// Set until the numbers are laid out.
     is_new: bool,
+}
+
+/// Place in a row of numbers that change without the worker.
+#[derive(Debug, Clone, Copy)]
+enum ChangingNumbers {
+    One(usize),
+    /// The prefix matches on the device, in host memory or faster, and on any tier, side by side.
+    Matches(usize),
 }
 
 /// State of a worker that its row was laid out of.
@@ -89,14 +97,12 @@ impl KeptColumns {
 
 impl KeptLayout {
     fn new<V: PlacementView>(fleet: FleetVersion, view: &V, plan: &FeaturePlan, members: &[usize]) -> Self {
-        let features = plan.candidate().iter().enumerate();
-        let changing = features.filter_map(|(place, feature)| (!is_of_worker(feature)).then_some(place));
         let rows = members.iter().map(|member| KeptRow::read(view.worker(*member)));
         Self {
             fleet,
             plan: plan.clone(),
             members: members.to_vec(),
-            changing: changing.collect(),
+            changing: ChangingNumbers::of(plan),
             rows: rows.collect(),
             numbers: vec![f64::NAN; plan.request().len() + members.len() * plan.candidate().len()],
             is_new: true,
@@ -136,9 +142,38 @@ impl KeptLayout {
             width: features.len(),
             kept: &self.rows,
         };
-        for &place in &self.changing {
-            workers.lay_out_column(&features[place], place, &mut rows);
+        for &changing in &self.changing {
+            match changing {
+                ChangingNumbers::One(place) => workers.lay_out_column(&features[place], place, &mut rows),
+                ChangingNumbers::Matches(place) => workers.lay_out_matches(place, &mut rows),
+            }
         }
+    }
+}
+
+impl ChangingNumbers {
+    /// Lists those of a plan.
+    fn of(plan: &FeaturePlan) -> Vec<Self> {
+        const MATCHES: [CandidateFeature; 3] = [
+            CandidateFeature::PrefixDevice,
+            CandidateFeature::PrefixHost,
+            CandidateFeature::PrefixAny,
+        ];
+        let mut changing = Vec::new();
+        let mut left = plan.candidate();
+        while let [feature, rest @ ..] = left {
+            let place = plan.candidate().len() - left.len();
+            if let Some(rest) = left.strip_prefix(&MATCHES) {
+                changing.push(Self::Matches(place));
+                left = rest;
+                continue;
+            }
+            if !is_of_worker(feature) {
+                changing.push(Self::One(place));
+            }
+            left = rest;
+        }
+        changing
     }
 }
 
@@ -193,17 +228,39 @@ impl<V: PlacementView> KeptWorkers<'_, V> {
         }
     }
 
+    /// Lays out the columns of the matches in one pass over the rows.
+    fn lay_out_matches(&self, place: usize, rows: &mut RowsInPlace<'_>) {
+        self.all_of_prompt(place, rows, |row| {
+            [
+                row.matched(|found| found.device_tokens),
+                row.matched(|found| found.host_tokens),
+                row.matched(|found| found.any_tokens),
+            ]
+        });
+    }
+
     /// Lays out a column of the request's prompt.
     fn of_prompt(&self, place: usize, rows: &mut RowsInPlace<'_>, number: impl Fn(RowNumbers<'_>) -> f64) {
-        let numbers = rows.matrix.chunks_exact_mut(rows.width).zip(rows.kept);
-        let of_row = |kept: &KeptRow, found| number(kept.numbers(found, self.prompt_tokens));
+        self.all_of_prompt(place, rows, |row| [number(row)]);
+    }
+
+    /// Lays out adjacent columns of the request's prompt.
+    fn all_of_prompt<const N: usize>(
+        &self,
+        place: usize,
+        rows: &mut RowsInPlace<'_>,
+        numbers: impl Fn(RowNumbers<'_>) -> [f64; N],
+    ) {
+        let places = rows.matrix.chunks_exact_mut(rows.width).zip(rows.kept);
+        let of_row = |kept: &KeptRow, found| numbers(kept.numbers(found, self.prompt_tokens));
+        let write = |row: &mut [f64], numbers: [f64; N]| row[place..place + N].copy_from_slice(&numbers);
         match self.input.matches.filter(|matches| !matches.is_empty()) {
             Some(matches) => {
-                for ((numbers, kept), found) in numbers.zip(matches.rows()) {
-                    numbers[place] = of_row(kept, found);
+                for ((row, kept), found) in places.zip(matches.rows()) {
+                    write(row, of_row(kept, found));
                 }
             }
-            None => numbers.for_each(|(numbers, kept)| numbers[place] = of_row(kept, None)),
+            None => places.for_each(|(row, kept)| write(row, of_row(kept, None))),
         }
     }
 
