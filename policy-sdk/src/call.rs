@@ -113,8 +113,12 @@ impl<'a> Call<'a> {
         let Self {
             ids, matrix, columns, ..
         } = *self;
-        let pairs = ids.chunks(2).enumerate();
-        pairs.map(move |(pair, ids)| RowPair::new(2 * pair, ids, matrix, columns))
+        let mut left = matrix;
+        ids.chunks(2).enumerate().map(move |(pair, ids)| {
+            let (numbers, rest) = left.split_at(ids.len() * columns);
+            left = rest;
+            RowPair::new(2 * pair, ids, numbers, columns)
+        })
     }
 
     /// Iterates over the candidates in row order.

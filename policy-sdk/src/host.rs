@@ -109,11 +109,16 @@ pub enum Role {
 }
 
 impl Role {
+    /// Value of a prefill worker in the column `worker.role`.
+    pub(crate) const PREFILL: f64 = 1.0;
+    /// Value of a decode worker.
+    pub(crate) const DECODE: f64 = 2.0;
+
     /// Converts a value of the column `worker.role`.
     pub(crate) fn of(number: f64) -> Self {
-        if number == 1.0 {
+        if number == Self::PREFILL {
             Self::Prefill
-        } else if number == 2.0 {
+        } else if number == Self::DECODE {
             Self::Decode
         } else {
             Self::Mixed

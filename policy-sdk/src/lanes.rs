@@ -17,7 +17,7 @@ pub trait Number:
     Copy + From<f64> + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     /// Result of a comparison, for each candidate.
-    type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask>;
+    type Mask: NumberMask;
 
     /// Compares: true if this is greater than `other`, and neither is NaN.
     #[must_use]
@@ -38,16 +38,23 @@ pub trait Number:
     #[must_use]
     fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
 
-    /// Returns true if the mask is true for each candidate.
-    #[must_use]
-    fn all(mask: Self::Mask) -> bool;
-
     /// Returns this number, or `least` if that is greater or this is NaN.
     #[must_use]
     #[inline(always)]
     fn at_least(self, least: Self) -> Self {
         Self::select(self.exceeds(least), self, least)
     }
+}
+
+/// Comparison for one candidate (`bool`), or for several ([`LanesMask`]).
+pub trait NumberMask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> {
+    /// Returns true if the comparison is true for each candidate.
+    #[must_use]
+    fn all(self) -> bool;
+
+    /// Returns true if the comparison is true for at least one candidate.
+    #[must_use]
+    fn any(self) -> bool;
 }
 
 /// Numbers of one candidate ([`Row`]), or of several ([`RowPair`]).
@@ -70,10 +77,8 @@ pub struct RowPair<'a> {
     /// Index of the first row.
     first: usize,
     ids: &'a [WorkerId],
-    /// Numbers of both rows.
-    numbers: &'a [f64],
-    /// Place of the second row in `numbers`; 0 if the first is alone, so that it is computed twice.
-    second: usize,
+    /// Numbers of both rows; of the first twice if it is alone.
+    numbers: [&'a [f64]; 2],
 }
 
 /// One number for each candidate of a call, computed by [`Call::each`].
@@ -145,6 +150,10 @@ impl<'a> Call<'a> {
             let numbers = rows.number(column);
             let second = if rows.ids.len() > 1 { 1.0 } else { -1.0 };
             let is_known = numbers.reaches(zero) & Lanes::from([1.0, second]).exceeds(zero);
+            // Mostly none is known, and each addition waits for the last.
+            if !is_known.any() {
+                continue;
+            }
             sum = sum + Lanes::select(is_known, numbers, zero);
             count = count + Lanes::select(is_known, one, zero);
         }
@@ -176,12 +185,14 @@ impl EachNumber {
 
 impl<'a> RowPair<'a> {
     #[inline(always)]
-    pub(crate) fn new(first: usize, ids: &'a [WorkerId], matrix: &'a [f64], columns: usize) -> Self {
+    pub(crate) fn new(first: usize, ids: &'a [WorkerId], numbers: &'a [f64], columns: usize) -> Self {
+        let (row, next) = numbers.split_at(columns);
+        // Both slices have one length, so that a column's place is checked once.
+        let next = if ids.len() > 1 { &next[..columns] } else { row };
         Self {
             first,
             ids,
-            numbers: &matrix[first * columns..][..ids.len() * columns],
-            second: if ids.len() > 1 { columns } else { 0 },
+            numbers: [row, next],
         }
     }
 
@@ -198,12 +209,6 @@ impl<'a> RowPair<'a> {
     pub fn ids(&self) -> [WorkerId; 2] {
         let id = |at: usize| self.ids.get(at).copied().unwrap_or_default();
         [id(0), id(self.ids.len().saturating_sub(1))]
-    }
-
-    /// Returns the numbers of both rows.
-    #[inline(always)]
-    fn both(&self) -> [&'a [f64]; 2] {
-        [self.numbers, &self.numbers[self.second..]]
     }
 }
 
@@ -227,12 +232,12 @@ impl Numbers for RowPair<'_> {
     #[inline(always)]
     fn number(&self, column: Column) -> Lanes {
         // A second way for a column outside the row would keep the compiler from reading all columns first.
-        Lanes::from(self.both().map(|row| row[column.0]))
+        Lanes::from(self.numbers.map(|row| row[column.0]))
     }
 
     #[inline(always)]
     fn block<const N: usize>(&self, columns: &Columns<N>) -> [Lanes; N] {
-        let [first, second] = self.both().map(|row| block(row, columns));
+        let [first, second] = self.numbers.map(|row| block(row, columns));
         array::from_fn(|at| Lanes::from([first[at], second[at]]))
     }
 }
@@ -245,11 +250,6 @@ fn block<'a, const N: usize>(row: &'a [f64], columns: &Columns<N>) -> &'a [f64; 
 
 impl Number for f64 {
     type Mask = bool;
-
-    #[inline(always)]
-    fn all(mask: bool) -> bool {
-        mask
-    }
 
     #[inline(always)]
     fn exceeds(self, other: Self) -> bool {
@@ -269,11 +269,6 @@ impl Number for f64 {
 
 impl Number for Lanes {
     type Mask = LanesMask;
-
-    #[inline(always)]
-    fn all(mask: LanesMask) -> bool {
-        vectors::all(mask.0)
-    }
 
     #[inline(always)]
     fn exceeds(self, other: Self) -> LanesMask {
@@ -300,11 +295,26 @@ impl Lanes {
     }
 }
 
-impl LanesMask {
-    /// Returns true if one of the two is true.
-    #[must_use]
+impl NumberMask for bool {
     #[inline(always)]
-    pub fn any(self) -> bool {
+    fn all(self) -> bool {
+        self
+    }
+
+    #[inline(always)]
+    fn any(self) -> bool {
+        self
+    }
+}
+
+impl NumberMask for LanesMask {
+    #[inline(always)]
+    fn all(self) -> bool {
+        vectors::all(self.0)
+    }
+
+    #[inline(always)]
+    fn any(self) -> bool {
         vectors::any(self.0)
     }
 }

@@ -68,7 +68,7 @@ pub use event::{Event, EventKind, Events, Tick};
 pub use forecast::{CallForecast, Forecast, PrefixFetch};
 pub use hash::mix;
 pub use host::{Host, Level, Role, StateError, Tier, WorkerInfo};
-pub use lanes::{EachNumber, Lanes, LanesMask, Number, Numbers, RowPair};
+pub use lanes::{EachNumber, Lanes, LanesMask, Number, NumberMask, Numbers, RowPair};
 pub use load::WorkerLoad;
 pub use pairing::{CallCosts, OwnCosts, Pairing, PlacementChoice};
 pub use params::{Parameter, Params};

@@ -1,7 +1,7 @@
 //! Prompt length and prefix matches of the candidates.
 
 use crate::call::{Call, OptionalNumber, Row};
-use crate::lanes::{Number, Numbers};
+use crate::lanes::{Number, NumberMask, Numbers};
 use crate::params::Params;
 use crate::plan::{Column, Plan, RequestNumber};
 use crate::prompt_length::PromptLength;
@@ -99,7 +99,7 @@ impl TierMatches {
     #[inline(always)]
     pub(crate) fn weighted<N: Number>(&self, [device, host, any]: [N; 3]) -> N {
         // Most fleets have one tier.
-        if N::all(host.equals(device) & any.equals(device)) {
+        if (host.equals(device) & any.equals(device)).all() {
             return device;
         }
         let host = host.at_least(device);

@@ -3,7 +3,8 @@
 use std::cell::OnceCell;
 
 use conductor_policy_sdk::{
-    Call, Column, Lanes, Number, OptionalNumber, Plan, Quote, RequestNumber, RowPair, WorkerId, mix,
+    Call, Column, Lanes, Number, NumberMask, OptionalNumber, Plan, Quote, RequestNumber, RowPair, WorkerId,
+    mix,
 };
 
 use crate::workers::WorkerColumns;
@@ -86,7 +87,7 @@ impl CachedTokens<'_> {
             }
             false => own,
         };
-        match Lanes::all(own.equals(own)) {
+        match own.equals(own).all() {
             true => known,
             false => self.assumed(rows, known),
         }

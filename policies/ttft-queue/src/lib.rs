@@ -18,8 +18,8 @@ mod workers;
 use std::cell::LazyCell;
 
 use conductor_policy_sdk::{
-    Call, Host, Lanes, Number, OwnCosts, Pairing, Params, Phase, PlacementChoice, Plan, Policy, Verdict,
-    export_policy,
+    Call, Host, Lanes, LanesMask, Number, NumberMask, OwnCosts, Pairing, Params, Phase, PlacementChoice,
+    Plan, Policy, QueuedLoad, Verdict, export_policy,
 };
 
 use cached::CachedColumns;
@@ -85,23 +85,19 @@ impl Policy for TtftQueue {
             let number = Lanes::from;
             let worker = self.workers.of(rows);
             let uncached = uncached.of(rows);
+            let times = worker.times(uncached);
             let [held, work] = held.of(rows);
-            let young = {
-                let recent = Lanes::from(prompts.get(rows.index()).copied().unwrap_or([0.0; 2]));
-                let counted =
-                    Lanes::select(recent.exceeds(worker.load.requests), worker.load.requests, recent);
-                let is_long = worker.prefill_ms(uncached).exceeds(number(SHORT_STALL_MS));
-                Lanes::select(is_long, counted, number(0.0))
-            };
-            let answers = worker.load.decoding + number(RECENT_ANSWERS) * young;
-            let stalled = number(self.stall_price) * answers;
+            let recent = Lanes::from(prompts.get(rows.index()).copied().unwrap_or([0.0; 2]));
+            let is_long = times.prefill_ms.exceeds(number(SHORT_STALL_MS));
             let ahead = work - worker.computed();
-            let besides = (number(REUSE_PRICE) + stalled) * uncached + ahead;
-            let slack_ms = worker.slack_ms(left_ms, uncached);
-            let late = number(TOO_LATE) * (number(1.0) - slack_ms);
-            let too_late = Lanes::select(number(0.0).exceeds(slack_ms), late, number(0.0));
+            let besides = self.token_price(worker.load, recent, is_long) * uncached + ahead;
+            let slack_ms = worker.slack_ms(left_ms, times);
             let own = quote.priced_tokens(worker.load, uncached, held);
-            own / worker.weight + besides / worker.weight + too_late
+            let cost = worker.by_weight(own) + worker.by_weight(besides);
+            match number(0.0).exceeds(slack_ms).any() {
+                true => late_cost(cost, slack_ms),
+                false => cost,
+            }
         });
         let own = OwnCosts { uncached, cost };
         let salt = LazyCell::new(|| call.request().session.unwrap_or_else(|| host.random()));
@@ -127,15 +123,35 @@ impl Policy for TtftQueue {
 }
 
 impl TtftQueue {
+    /// Returns the cost of a computed token for other requests, as a share of its computing time: a long prompt also
+    /// counts the answers of `recent` prompts.
+    #[inline(always)]
+    fn token_price(&self, load: QueuedLoad<Lanes>, recent: Lanes, is_long: LanesMask) -> Lanes {
+        let price = |answers: Lanes| Lanes::from(REUSE_PRICE) + Lanes::from(self.stall_price) * answers;
+        let young = Lanes::select(recent.exceeds(load.requests), load.requests, recent);
+        // Both are computed: the time of the prompt is known last.
+        let long = price(load.decoding + Lanes::from(RECENT_ANSWERS) * young);
+        Lanes::select(is_long, long, price(load.decoding))
+    }
+
     /// Returns the recent prompts of the workers. Without a price of stalls or workers that write answers there are none.
     fn recent(&self, call: &Call<'_>, host: &impl Host) -> RecentPrompts {
-        let writes = || call.rows().any(|row| self.workers.of(&row).writes());
+        let writes = || call.row_pairs().any(|rows| self.workers.of(&rows).writes().any());
         if self.stall_price > 0.0 && writes() {
             RecentPrompts::read(host)
         } else {
             RecentPrompts::none()
         }
     }
+}
+
+/// Adds the cost of workers on which the request would miss its target. It is cold, so that the compiler does not compute
+/// it for all.
+#[cold]
+fn late_cost(cost: Lanes, slack_ms: Lanes) -> Lanes {
+    let zero = Lanes::from(0.0);
+    let late = Lanes::from(TOO_LATE) * (Lanes::from(1.0) - slack_ms);
+    cost + Lanes::select(zero.exceeds(slack_ms), late, zero)
 }
 
 /// Returns the row of the worker that is to compute the prompt.

@@ -1,6 +1,6 @@
 //! Prompts queued at a worker, and the one that runs beside its answers.
 
-use conductor_policy_sdk::Number;
+use conductor_policy_sdk::{Number, NumberMask};
 
 use crate::workers::WorkerNumbers;
 
@@ -20,7 +20,10 @@ impl<N: Number> WorkerNumbers<N> {
     pub(crate) fn running(&self) -> N {
         let prompts = self.prompts();
         let runs = self.writes() & prompts.exceeds(N::from(0.0));
-        N::select(runs, self.load.tokens / prompts, N::from(0.0))
+        match runs.any() {
+            true => N::select(runs, self.load.tokens / prompts, N::from(0.0)),
+            false => N::from(0.0),
+        }
     }
 
     /// Returns true if the worker writes answers.

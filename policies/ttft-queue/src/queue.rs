@@ -37,7 +37,7 @@ pub(crate) struct Queue {
 
 /// Held requests of each candidate: their number, and the work in tokens that goes before this request.
 #[derive(Debug)]
-pub(crate) struct HeldWork(Vec<u32>);
+pub(crate) struct HeldWork(Vec<f64>);
 
 /// Request with the worker that is best for it.
 #[derive(Debug)]
@@ -63,9 +63,9 @@ impl HeldWork {
         }
         let most = uncached.iter().map(|tokens| tokens as u32);
         let most: Vec<u32> = most.take(call.ids().len()).collect();
-        let mut held = host.ahead(&most);
+        let mut held: Vec<f64> = host.ahead(&most).into_iter().map(f64::from).collect();
         // Two numbers each, for two workers at a time.
-        held.resize(held.len().next_multiple_of(4), 0);
+        held.resize(held.len().next_multiple_of(4), 0.0);
         Self(held)
     }
 
@@ -73,15 +73,15 @@ impl HeldWork {
     #[inline(always)]
     pub(crate) fn of(&self, rows: &RowPair<'_>) -> [Lanes; 2] {
         let (held, _) = self.0.as_chunks();
-        let [held, work, second_held, second_work] = held.get(rows.index()).copied().unwrap_or([0; 4]);
-        [[held, second_held], [work, second_work]].map(|both| Lanes::from(both.map(f64::from)))
+        let [held, work, second_held, second_work] = held.get(rows.index()).copied().unwrap_or([0.0; 4]);
+        [[held, second_held], [work, second_work]].map(Lanes::from)
     }
 
     /// Returns the number of requests held for the worker of that row, and their work ahead of this request.
     #[inline(always)]
     pub(crate) fn get(&self, row: usize) -> [f64; 2] {
         let (held, _) = self.0.as_chunks();
-        held.get(row).copied().unwrap_or([0; 2]).map(f64::from)
+        held.get(row).copied().unwrap_or([0.0; 2])
     }
 }
 
@@ -170,12 +170,13 @@ impl Queue {
     /// Returns the slack of the request.
     fn slack_ms(&self, request: &PlacedRequest<'_>) -> f64 {
         let left_ms = self.times.left_ms(request.call);
-        request.worker.slack_ms(left_ms, request.uncached)
+        let times = request.worker.times(request.uncached);
+        request.worker.slack_ms(left_ms, times)
     }
 
     /// Returns the time by which a prompt that is long by itself may miss the target, in milliseconds.
     fn grace_ms(&self, request: &PlacedRequest<'_>) -> f64 {
-        let long_ms = LONG_PROMPT * request.worker.prefill_ms(request.uncached);
+        let long_ms = LONG_PROMPT * request.worker.times(request.uncached).prefill_ms;
         (long_ms - self.times.target_ms(request.call)).max(0.0)
     }
 }

@@ -2,7 +2,7 @@
 
 use conductor_policy_sdk::{Call, Column, Number, OptionalNumber, Plan, RequestNumber, Row};
 
-use crate::workers::WorkerNumbers;
+use crate::workers::{PromptTimes, WorkerNumbers};
 
 /// Least and greatest time of a dispatch, in milliseconds.
 const DISPATCH_MS: [f64; 2] = [20.0, 500.0];
@@ -80,8 +80,8 @@ impl<N: Number> WorkerNumbers<N> {
     /// its own. The prompt that runs beside answers is left out: it may be almost computed, and a request that left its
     /// worker for that would compute its cached prefix again.
     #[inline(always)]
-    pub(crate) fn slack_ms(&self, left_ms: f64, uncached: N) -> N {
+    pub(crate) fn slack_ms(&self, left_ms: f64, times: PromptTimes<N>) -> N {
         let ahead = self.load.tokens - self.running();
-        N::from(left_ms) - ahead * self.token_ms() - self.prefill_ms(uncached)
+        N::from(left_ms) - ahead * times.token_ms - times.prefill_ms
     }
 }

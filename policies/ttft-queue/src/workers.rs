@@ -1,6 +1,6 @@
 //! Numbers of the workers that the cost of a request depends on, read together.
 
-use conductor_policy_sdk::{Columns, Number, Numbers, Plan, QueuedLoad};
+use conductor_policy_sdk::{Columns, Number, NumberMask, Numbers, Plan, QueuedLoad};
 
 /// Time of a prompt token on a worker of weight 1 while the router has not measured it, in milliseconds.
 const USUAL_TOKEN_MS: f64 = 0.1;
@@ -21,6 +21,15 @@ pub(crate) struct WorkerNumbers<N> {
     pub(crate) between_tokens_ms: N,
     measured_token_ms: N,
     predicted_prefill_ms: N,
+}
+
+/// Times of a prompt on one worker, or on two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PromptTimes<N> {
+    /// Time of a token.
+    pub(crate) token_ms: N,
+    /// Prefill time of the prompt, without waiting.
+    pub(crate) prefill_ms: N,
 }
 
 impl WorkerColumns {
@@ -78,21 +87,37 @@ impl<N: Number> WorkerNumbers<N> {
         self.measured_token_ms.exceeds(N::from(0.0))
     }
 
+    /// Divides by the worker's weight. Most weights are 1.
+    #[inline(always)]
+    pub(crate) fn by_weight(&self, number: N) -> N {
+        match self.weight.equals(N::from(1.0)).all() {
+            true => number,
+            false => quotient(number, self.weight),
+        }
+    }
+
+    /// Returns the times of a prompt with so many tokens to compute.
+    #[inline(always)]
+    pub(crate) fn times(&self, uncached: N) -> PromptTimes<N> {
+        let token_ms = self.token_ms();
+        let predicted = self.predicted_prefill_ms;
+        let is_predicted = predicted.reaches(N::from(0.0));
+        PromptTimes {
+            token_ms,
+            prefill_ms: N::select(is_predicted, predicted, uncached * token_ms),
+        }
+    }
+
     /// Returns the time of a token of a prompt.
     #[inline(always)]
     pub(crate) fn token_ms(&self) -> N {
-        let usual = N::from(USUAL_TOKEN_MS) / self.weight;
+        let usual = self.by_weight(N::from(USUAL_TOKEN_MS));
         N::select(self.is_measured(), self.measured_token_ms, usual)
     }
+}
 
-    /// Returns the prefill time of the prompt, without waiting.
-    #[inline(always)]
-    pub(crate) fn prefill_ms(&self, uncached: N) -> N {
-        let predicted = self.predicted_prefill_ms;
-        N::select(
-            predicted.reaches(N::from(0.0)),
-            predicted,
-            uncached * self.token_ms(),
-        )
-    }
+/// Divides. It is not inlined: the compiler would divide before it looks whether it is needed.
+#[cold]
+fn quotient<N: Number>(dividend: N, divisor: N) -> N {
+    dividend / divisor
 }

@@ -8,7 +8,7 @@ mod terms;
 
 use crate::call::{Call, LeastCost, OptionalNumber, Phase, Row};
 use crate::host::Role;
-use crate::lanes::RowPair;
+use crate::lanes::{NumberMask, RowPair};
 use crate::params::Params;
 use crate::plan::{Column, Plan, RequestNumber};
 use crate::verdict::Verdict;
@@ -160,7 +160,7 @@ impl Pairing {
 
     /// Returns true if every candidate is a mixed worker.
     fn is_whole(&self, call: &Call<'_>) -> bool {
-        call.rows().all(|row| self.terms.role(&row) == Role::Mixed)
+        !call.row_pairs().any(|rows| self.terms.serve_legs(&rows).any())
     }
 
     /// Finds the placement with the least cost. `own` are the candidates' costs as single workers; `salt` breaks ties.

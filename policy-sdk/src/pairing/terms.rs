@@ -4,7 +4,7 @@
 
 use crate::call::{Call, Row};
 use crate::host::Role;
-use crate::lanes::{EachNumber, Lanes, Number, Numbers};
+use crate::lanes::{EachNumber, Lanes, LanesMask, Number, Numbers, RowPair};
 use crate::params::Params;
 use crate::plan::{Plan, RoleColumn};
 use crate::price::{Price, Quote};
@@ -63,6 +63,13 @@ impl CostTerms {
             terms: self,
             quote: self.price.quote(call, |row| self.role(row) != Role::Decode),
         }
+    }
+
+    /// Returns which workers serve legs of requests only.
+    #[inline(always)]
+    pub(super) fn serve_legs(&self, rows: &RowPair<'_>) -> LanesMask {
+        let role = rows.number(self.role.0);
+        role.equals(Lanes::from(Role::PREFILL)) | role.equals(Lanes::from(Role::DECODE))
     }
 
     /// Returns the role of a worker.
