@@ -17,6 +17,10 @@ use crate::token_ids::TokenIds;
 const SHORTEST_PIECE: usize = 128;
 /// Longer pieces are cut between words, in bytes.
 const SEAM_EVERY: usize = 1024;
+/// First of these cuts in a piece near the beginning of a prompt: many short prompts begin alike.
+const FIRST_SEAM: usize = 512;
+/// Pieces near the beginning of a prompt start before this byte.
+const BEGINNING: usize = 2048;
 /// Longest end of a prompt that is cached by itself, in bytes.
 const LONGEST_END: usize = 256;
 /// Marks ends in cache keys, to separate them from prefixes. The lower bits are the id of the boundary before the end,
@@ -54,6 +58,8 @@ struct CutRange {
     to: usize,
     /// End of the last boundary that is a cut.
     boundaries_to: usize,
+    /// End of the prompt's beginning.
+    beginning_to: usize,
     /// Space of the cache's keys.
     space: u64,
 }
@@ -131,6 +137,7 @@ impl Model {
             from: start.as_ref().map_or(0, |start| start.at.end),
             to,
             boundaries_to: fixed.map_or(to, |at| at.map_or(0, |at| at.end)),
+            beginning_to: if start.is_some() { 0 } else { BEGINNING },
             space: self.space(start.as_ref()),
         };
         let LaidOut { cuts, covered, known } = self.lay_out(text, &range, found, cache);
@@ -203,13 +210,13 @@ impl Model {
         let mut from = range.from;
         let within = |at: &&TextBoundary| at.end > range.from && at.end <= range.boundaries_to;
         for at in found.iter().filter(within) {
-            from = self.seams(text, from..at.start, &mut cut);
+            from = self.seams(text, from..at.start, range.beginning_to, &mut cut);
             if at.end - from >= SHORTEST_PIECE {
                 cut(*at);
                 from = at.end;
             }
         }
-        self.seams(text, from..range.to, &mut cut);
+        self.seams(text, from..range.to, range.beginning_to, &mut cut);
         let known = cuts.iter().enumerate().rev().find_map(|(index, cut)| {
             let node = cache
                 .pieces
@@ -222,17 +229,28 @@ impl Model {
 
     /// Cuts a long piece between words: many prompts may share the beginning of a message. Returns the position of the
     /// last cut.
-    fn seams(&self, text: &str, piece: Range<usize>, cut: &mut impl FnMut(TextBoundary)) -> usize {
+    fn seams(
+        &self,
+        text: &str,
+        piece: Range<usize>,
+        beginning_to: usize,
+        cut: &mut impl FnMut(TextBoundary),
+    ) -> usize {
         let mut from = piece.start;
-        let seam = |from| {
-            let fast_path = self.fast_path.as_ref()?;
-            let at = from + fast_path.seam(&text[from..piece.end], SEAM_EVERY)?;
-            // A short rest is cheap, and a cut costs every prompt that has it.
-            (piece.end - at >= SEAM_EVERY / 2).then_some(at)
+        let mut length = if from < beginning_to {
+            FIRST_SEAM
+        } else {
+            SEAM_EVERY
         };
-        while let Some(at) = seam(from) {
+        let seam = |from, length| {
+            let fast_path = self.fast_path.as_ref()?;
+            let at = from + fast_path.seam(&text[from..piece.end], length)?;
+            // A short rest is cheap, and a cut costs every prompt that has it.
+            (piece.end - at >= length / 2).then_some(at)
+        };
+        while let Some(at) = seam(from, length) {
             cut(TextBoundary::seam(at));
-            from = at;
+            (from, length) = (at, SEAM_EVERY);
         }
         from
     }

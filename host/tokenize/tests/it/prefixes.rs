@@ -171,6 +171,16 @@ fn what_messages_begin_with_is_served_from_the_cache() {
 }
 
 #[test]
+fn short_prompts_that_begin_alike_share_tokens() {
+    let shape = &SHAPES[0];
+    let beginning = "It's a long-winded text, 12 times. ".repeat(20);
+    let cache = TokenizationCache::new(1 << 20);
+    let prompt = |question: &str| format!("{beginning}{}", question.repeat(10));
+    assert_eq!(shape.check(&cache, &prompt("What is it? "), false), 0);
+    assert!(shape.check(&cache, &prompt("Why is it so? "), false) > 100);
+}
+
+#[test]
 fn an_added_token_that_another_begins_with_is_not_cut() {
     let cache = TokenizationCache::new(1 << 20);
     let shape = &SHAPES[0];
