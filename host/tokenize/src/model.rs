@@ -152,7 +152,7 @@ impl Model {
         let context = Value::from_pairs(context);
         let text = self
             .templates
-            .render(name, context)
+            .render(name, context, chat.messages.len())
             .map_err(ChatError::Template)?;
         let rendered = Rendered {
             text: match &variables.continued {

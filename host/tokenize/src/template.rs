@@ -122,9 +122,9 @@ impl ChatTemplates {
         Some((name, *facts))
     }
 
-    /// Renders a template to at most [`LONGEST_TEXT`] bytes.
-    pub(crate) fn render(&self, name: &str, context: Value) -> Result<String, Error> {
-        let mut text = BoundedText::default();
+    /// Renders a template to at most [`LONGEST_TEXT`] bytes, of which `likely` are reserved.
+    pub(crate) fn render(&self, name: &str, context: Value, likely: usize) -> Result<String, Error> {
+        let mut text = BoundedText(Vec::with_capacity(likely.min(LONGEST_TEXT)));
         let template = self.environment.get_template(name)?;
         template.render_captured_to(context, &mut text)?;
         text.into_string()
@@ -307,7 +307,7 @@ mod tests {
     fn render(source: &str, context: &str) -> Result<String, Error> {
         let sources = BTreeMap::from([(DEFAULT.to_owned(), source.to_owned())]);
         let templates = ChatTemplates::compile(sources, None).unwrap();
-        templates.render(DEFAULT, value::parse(context).unwrap())
+        templates.render(DEFAULT, value::parse(context).unwrap(), 0)
     }
 
     #[track_caller]

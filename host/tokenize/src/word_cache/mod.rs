@@ -2,7 +2,11 @@
 //! counted or evicted; a replaced word is computed again.
 //!
 //! A lookup must cost less than it saves, so each text borrows a table of its own: there is no lock per word. Short
-//! words, nearly all of them, are two numbers, and share a cache line with the other word of their pair.
+//! words, nearly all of them, are one or two numbers, and share a cache line with the other words of their set.
+
+mod bytes;
+mod places;
+mod tiny;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -10,15 +14,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-/// Pairs per table, for short and for long words: 512 and 128 KiB.
-const SHORT_PAIRS: usize = 8192;
-const LONG_PAIRS: usize = 1024;
-/// Longest cached word, in bytes; longer ones rarely repeat.
-const LONGEST: usize = 31;
-const LONGEST_SHORT: usize = 15;
-/// Most tokens of a cached word.
-const MOST_TOKENS: usize = 7;
-const MOST_SHORT_TOKENS: usize = 3;
+use bytes::eight;
+use places::{LONG_PAIRS, LongWord, MOST_SHORT_TOKENS, MOST_TOKENS, PlaceTable, SHORT_PAIRS, ShortWord};
+use tiny::{TinyTable, TinyWord};
 
 /// Words of one tokenizer: a table per text that is being tokenized.
 #[derive(Debug)]
@@ -41,39 +39,11 @@ pub(crate) struct BorrowedTable<'w> {
 #[derive(Debug)]
 pub(crate) struct WordTable {
     seeds: [u64; 2],
+    tiny: TinyTable,
+    /// Those of more than seven bytes or two tokens, and tiny ones as they were computed.
     short: PlaceTable<ShortWord, MOST_SHORT_TOKENS, SHORT_PAIRS>,
     long: PlaceTable<LongWord, MOST_TOKENS, LONG_PAIRS>,
 }
-
-/// A word's first eight bytes, and its last ones with its length in the lowest byte: unique per word. A word of eight
-/// bytes or more has that byte of the last eight among the first. All zero means empty.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct ShortWord {
-    first: u64,
-    last: u64,
-}
-
-/// A word's bytes, zeros, and its length. All zero means empty.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct LongWord([u8; LONGEST + 1]);
-
-#[derive(Debug)]
-struct PlaceTable<K, const TOKENS: usize, const PAIRS: usize>(Box<[PlacePair<K, TOKENS>]>);
-
-/// Two words, aligned to a cache line: the short ones fill one, the long ones one each.
-#[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
-struct PlacePair<K, const TOKENS: usize>([WordPlace<K, TOKENS>; 2]);
-
-#[derive(Debug, Clone, Copy)]
-struct WordPlace<K, const TOKENS: usize> {
-    key: K,
-    ids: [u32; TOKENS],
-    count: u8,
-}
-
-const _: () = assert!(size_of::<PlacePair<ShortWord, MOST_SHORT_TOKENS>>() == 64);
-const _: () = assert!(size_of::<PlacePair<LongWord, MOST_TOKENS>>() == 128);
 
 impl WordCache {
     pub(crate) fn new() -> Self {
@@ -125,6 +95,7 @@ impl WordTable {
     fn new(seeds: [u64; 2]) -> Self {
         Self {
             seeds,
+            tiny: TinyTable::new(),
             short: PlaceTable::new(),
             long: PlaceTable::new(),
         }
@@ -138,8 +109,29 @@ impl WordTable {
         ids: &mut Vec<u32>,
         compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(short) = ShortWord::of(word.as_bytes()) else {
-            return self.append_long(word.as_bytes(), ids, compute);
+        let word = word.as_bytes();
+        let Some(tiny) = TinyWord::of(word) else {
+            return self.append_longer(word, ids, compute);
+        };
+        let hash = self.hash(tiny.0, 0);
+        if self.tiny.append(hash, tiny, ids) {
+            return Ok(());
+        }
+        // The other table has tiny words of more tokens, and those that were replaced.
+        let from = ids.len();
+        self.append_longer(word, ids, compute)?;
+        self.tiny.keep(hash, tiny, &ids[from..]);
+        Ok(())
+    }
+
+    fn append_longer<E>(
+        &mut self,
+        word: &[u8],
+        ids: &mut Vec<u32>,
+        compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(short) = ShortWord::of(word) else {
+            return self.append_long(word, ids, compute);
         };
         let hash = self.hash(short.first, short.last);
         self.short.append(hash, &short, ids, compute)
@@ -169,97 +161,11 @@ impl WordTable {
     }
 }
 
-impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> PlaceTable<K, TOKENS, PAIRS> {
-    fn new() -> Self {
-        let none = WordPlace {
-            key: K::default(),
-            ids: [0; TOKENS],
-            count: 0,
-        };
-        Self(vec![PlacePair([none; 2]); PAIRS].into_boxed_slice())
-    }
-
-    #[inline]
-    fn append<E>(
-        &mut self,
-        hash: u64,
-        key: &K,
-        ids: &mut Vec<u32>,
-        compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let pair = &mut self.0[hash as usize % PAIRS].0;
-        for place in pair.iter() {
-            if place.key == *key {
-                // One at a time: nearly always there is only one.
-                for id in place.ids.iter().take(place.count.into()) {
-                    ids.push(*id);
-                }
-                return Ok(());
-            }
-        }
-        let from = ids.len();
-        compute(ids)?;
-        let tokens = &ids[from..];
-        if tokens.len() <= TOKENS {
-            let mut kept = WordPlace {
-                key: *key,
-                ids: [0; TOKENS],
-                count: tokens.len() as u8,
-            };
-            kept.ids[..tokens.len()].copy_from_slice(tokens);
-            pair[1] = pair[0];
-            pair[0] = kept;
-        }
-        Ok(())
-    }
-}
-
-impl ShortWord {
-    /// Returns `None` for a word that is too long.
-    #[inline]
-    fn of(word: &[u8]) -> Option<Self> {
-        let length = word.len();
-        let (first, last) = match length {
-            0 => (0, 0),
-            1..=3 => {
-                let ends = [word[0], word[length / 2], word[length - 1]];
-                (u64::from(u32::from_le_bytes([ends[0], ends[1], ends[2], 0])), 0)
-            }
-            4..=7 => (four(word, 0), four(word, length - 4) << 8),
-            8..=LONGEST_SHORT => (eight(word, 0), eight(word, length - 8) & !0xff),
-            _ => return None,
-        };
-        Some(Self {
-            first,
-            last: last | length as u64,
-        })
-    }
-}
-
-impl LongWord {
-    fn of(word: &[u8]) -> Option<Self> {
-        let mut text = [0; LONGEST + 1];
-        text[..LONGEST].get_mut(..word.len())?.copy_from_slice(word);
-        text[LONGEST] = word.len() as u8;
-        Some(Self(text))
-    }
-}
-
-/// Returns the four bytes from `from` on, which must exist.
-fn four(bytes: &[u8], from: usize) -> u64 {
-    let chunk = bytes[from..].first_chunk().expect("as long as that");
-    u32::from_le_bytes(*chunk).into()
-}
-
-/// Returns the eight bytes from `from` on, which must exist.
-fn eight(bytes: &[u8], from: usize) -> u64 {
-    u64::from_le_bytes(*bytes[from..].first_chunk().expect("as long as that"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
 
+    use super::places::{LONGEST, LONGEST_SHORT};
     use super::*;
 
     fn compute(words: &WordCache, word: &str, answer: &[u32]) -> (Vec<u32>, bool) {
@@ -319,6 +225,19 @@ mod tests {
         check(LONGEST, MOST_TOKENS, true);
         check(LONGEST - 1, MOST_TOKENS + 1, false);
         check(LONGEST + 1, 1, false);
+    }
+
+    #[test]
+    fn a_tiny_word_is_computed_once_whatever_its_tokens_are() {
+        let words = WordCache::new();
+        for tokens in [&[][..], &[1], &[1, 2], &[1, 2, 3], &[u32::MAX], &[u32::MAX, 1]] {
+            let word = format!(
+                "{}",
+                tokens.len() * 10 + tokens.iter().filter(|id| **id > 9).count()
+            );
+            assert_eq!(compute(&words, &word, tokens), (tokens.to_vec(), true));
+            assert_eq!(compute(&words, &word, &[7]), (tokens.to_vec(), false));
+        }
     }
 
     #[test]
