@@ -11,6 +11,7 @@
 use routing::WorkerId;
 
 use crate::core::IndexCore;
+use crate::hold::RunSpan;
 use crate::lanes::LaneId;
 use crate::prompt::Prompt;
 
@@ -65,25 +66,37 @@ impl IndexCore {
         }
         let lane = self.expecting_lane(sent, block_size);
         let hashes = prompt.hashes(block_size, to);
-        let mut parent = None;
+        let mut span: Option<RunSpan> = None;
         let mut at = 0;
         while at < to {
-            let Ok(place) = self.find_or_add(parent, hashes[at]) else {
+            let Ok(place) = self.find_or_add(span.map(RunSpan::last), hashes[at]) else {
+                self.expect_span(lane, span);
                 return None;
             };
             // The known part of a run at once: the walk from the start costs little on every call.
             let run = self.forest.run(place.run);
             let most = ((run.len - place.at) as usize).min(to - at) as u32;
             let known = self.forest.common(run, place.at, &hashes[at..at + most as usize]);
-            self.cover(lane, place.run, place.at, place.at + known);
             at += known as usize;
-            parent = Some(crate::forest::BlockPosition {
-                run: place.run,
-                at: place.at + known - 1,
-            });
+            let end = place.at + known;
+            match &mut span {
+                Some(span) if span.run == place.run && span.end == place.at => span.end = end,
+                _ => {
+                    let (run, start) = (place.run, place.at);
+                    self.expect_span(lane, span.replace(RunSpan { run, start, end }));
+                }
+            }
         }
+        self.expect_span(lane, span);
         self.gc_step(2);
         Some(to).filter(|&to| to < prompt.blocks(block_size))
+    }
+
+    /// Adds blocks to a lane together: alone each would change the coverage of its run.
+    fn expect_span(&mut self, lane: LaneId, span: Option<RunSpan>) {
+        if let Some(RunSpan { run, start, end }) = span {
+            self.cover(lane, run, start, end);
+        }
     }
 
     /// Returns the lane of the current generation.

@@ -42,9 +42,19 @@ pub(crate) struct LaneProgress {
 /// Consecutive blocks of one run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunSpan {
-    run: RunId,
-    start: u32,
-    end: u32,
+    pub(crate) run: RunId,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl RunSpan {
+    /// Returns the last block.
+    pub(crate) fn last(self) -> BlockPosition {
+        BlockPosition {
+            run: self.run,
+            at: self.end - 1,
+        }
+    }
 }
 
 impl<'a> StoreProgress<'a> {
