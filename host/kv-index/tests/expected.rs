@@ -4,6 +4,7 @@ mod chains;
 
 use chains::*;
 use kv_index::{Prompt, Sent, SharedPrefixIndex, WorkerMatch};
+use proptest::prelude::*;
 use routing::WorkerId;
 
 fn send(index: &SharedPrefixIndex, worker: u32, prompt: &str, capacity: u64) {
@@ -96,4 +97,29 @@ fn nothing_is_expected_of_a_worker_that_left() {
     assert_eq!(matched(&index, 1, "ab"), [0; 3]);
     send(&index, 1, "a", 100);
     assert_eq!(matched(&index, 1, "ab"), [1; 3]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Prompts of two letters branch everywhere, and events of a worker in between make and divide runs.
+    #[test]
+    fn each_worker_is_expected_to_hold_the_beginnings_of_its_prompts(
+        sent in prop::collection::vec((1..4_u32, "[ab]{1,40}", any::<bool>()), 1..40), asked in "[ab]{40}",
+    ) {
+        let index = index();
+        for (worker, prompt, is_stored) in &sent {
+            if *is_stored {
+                index.apply(holder(9, 0), &stored(prompt, 0));
+            }
+            send(&index, *worker, prompt, 1 << 20);
+        }
+        let asked = sent.iter().map(|(_, prompt, _)| prompt).chain([&asked]);
+        for (asked, worker) in asked.flat_map(|asked| (1..4).map(move |worker| (asked, worker))) {
+            let common = |prompt: &String| prompt.bytes().zip(asked.bytes()).take_while(|(a, b)| a == b).count();
+            let own = sent.iter().filter(|(to, ..)| *to == worker);
+            let depth = own.map(|(_, prompt, _)| common(prompt)).max().unwrap_or(0) as u32;
+            prop_assert_eq!(found(&index, worker, asked).expected_tokens, depth * BLOCK, "{} at {}", asked, worker);
+        }
+    }
 }
