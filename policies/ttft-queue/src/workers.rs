@@ -116,7 +116,7 @@ impl<N: Number> WorkerNumbers<N> {
     }
 }
 
-/// Divides. It is not inlined: the compiler would divide before it looks whether it is needed.
+/// Divides. It is cold, so that the compiler does not divide where the weight is 1.
 #[cold]
 fn quotient<N: Number>(dividend: N, divisor: N) -> N {
     dividend / divisor
