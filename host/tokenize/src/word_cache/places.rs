@@ -1,6 +1,6 @@
 //! Short and long words, two in each place of their tables.
 
-use super::bytes::{eight, four};
+use super::bytes::{eight, four, up_to_three};
 
 /// Pairs of a table of short words, and of long ones: 256 and 128 KiB.
 pub(super) const SHORT_PAIRS: usize = 4096;
@@ -94,10 +94,7 @@ impl ShortWord {
         let length = word.len();
         let (first, last) = match length {
             0 => (0, 0),
-            1..=3 => {
-                let ends = [word[0], word[length / 2], word[length - 1]];
-                (u64::from(u32::from_le_bytes([ends[0], ends[1], ends[2], 0])), 0)
-            }
+            1..=3 => (up_to_three(word), 0),
             4..=7 => (four(word, 0), four(word, length - 4) << 8),
             8..=LONGEST_SHORT => (eight(word, 0), eight(word, length - 8) & !0xff),
             _ => return None,

@@ -1,6 +1,6 @@
 //! Tiny words: four of them fill a cache line.
 
-use super::bytes::four;
+use super::bytes::{four, up_to_three};
 
 /// Sets of a table: 256 KiB.
 const SETS: usize = 4096;
@@ -33,10 +33,7 @@ impl TinyWord {
     pub(super) fn of(word: &[u8]) -> Option<Self> {
         let length = word.len();
         let bytes = match length {
-            1..=3 => {
-                let ends = [word[0], word[length / 2], word[length - 1]];
-                u64::from(u32::from_le_bytes([ends[0], ends[1], ends[2], 0]))
-            }
+            1..=3 => up_to_three(word),
             4..=LONGEST => four(word, 0) | four(word, length - 4) << (8 * (length - 4)),
             _ => return None,
         };
