@@ -78,13 +78,13 @@ impl IndexCore {
             let most = ((run.len - place.at) as usize).min(to - at) as u32;
             let known = self.forest.common(run, place.at, &hashes[at..at + most as usize]);
             at += known as usize;
-            let end = place.at + known;
-            match &mut span {
-                Some(span) if span.run == place.run && span.end == place.at => span.end = end,
-                _ => {
-                    let (run, start) = (place.run, place.at);
-                    self.expect_span(lane, span.replace(RunSpan { run, start, end }));
-                }
+            let next = RunSpan {
+                run: place.run,
+                start: place.at,
+                end: place.at + known,
+            };
+            if !span.as_mut().is_some_and(|span| span.extend(next)) {
+                self.expect_span(lane, span.replace(next));
             }
         }
         self.expect_span(lane, span);

@@ -48,6 +48,15 @@ pub(crate) struct RunSpan {
 }
 
 impl RunSpan {
+    /// Extends the span by one that follows it. Returns `false` if the other does not.
+    pub(crate) fn extend(&mut self, next: Self) -> bool {
+        let follows = self.run == next.run && self.end == next.start;
+        if follows {
+            self.end = next.end;
+        }
+        follows
+    }
+
     /// Returns the last block.
     pub(crate) fn last(self) -> BlockPosition {
         BlockPosition {
@@ -347,11 +356,7 @@ impl IndexCore {
     }
 
     fn add_pending(&mut self, storing: &mut LaneProgress, more: RunSpan, applied: &mut Applied) {
-        if let Some(span) = &mut storing.pending
-            && span.run == more.run
-            && span.end == more.start
-        {
-            span.end = more.end;
+        if storing.pending.as_mut().is_some_and(|span| span.extend(more)) {
             return;
         }
         self.write_down(storing, applied);
