@@ -173,10 +173,10 @@ impl Tail {
         self.usage.output
     }
 
-    /// Returns the tokens of the answer so far: from its `usage`, else one per event, else one per four bytes. A
-    /// `usage` with only prompt tokens belongs to an answer without any, such as an embedding.
+    /// Returns the tokens of an answer that was read to its end: from its `usage`, else one per event, else one per
+    /// four bytes. A `usage` with only prompt tokens belongs to an answer without any, such as an embedding.
     #[must_use]
-    pub fn tokens_so_far(&self) -> u64 {
+    pub fn tokens(&self) -> u64 {
         let none = self.usage.prompt_tokens().map(|_| 0);
         match self.usage.output.or(none) {
             // The Messages API begins its streams with a usage without output.
@@ -184,6 +184,13 @@ impl Tail {
             Some(stated) => stated,
             None => self.counted_tokens(),
         }
+    }
+
+    /// Returns the tokens of an unfinished answer: those that were counted, or more if its `usage` states more. The
+    /// Responses API repeats JSON of the client before its `usage`, so that a lower number may be the client's.
+    #[must_use]
+    pub fn tokens_so_far(&self) -> u64 {
+        self.counted_tokens().max(self.usage.output.unwrap_or(0))
     }
 
     /// Returns the estimated tokens of the answer so far, ignoring its `usage`: one per event, else one per four
@@ -302,14 +309,14 @@ mod tests {
         let start =
             r#"data: {"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":0}}}"#;
         let begun = tail(&["event: message_start\n", start, "\n\n"]);
-        assert_eq!((begun.prompt_tokens(), begun.tokens_so_far()), (Some(100), 1));
+        assert_eq!((begun.prompt_tokens(), begun.tokens()), (Some(100), 1));
         let delta = r#"data: {"usage":{"input_tokens":1,"output_tokens":7,"cache_creation_input_tokens":3,"cache_read_input_tokens":96}}"#;
         let done = tail(&[start, "\n\n", delta, "\n\n"]);
         assert_eq!(
             (done.prompt_tokens(), done.cached_tokens()),
             (Some(100), Some(96))
         );
-        assert_eq!((done.output_tokens(), done.tokens_so_far()), (Some(7), 7));
+        assert_eq!((done.output_tokens(), done.tokens()), (Some(7), 7));
     }
 
     #[test]
@@ -339,7 +346,7 @@ mod tests {
 
     #[test]
     fn no_answer_is_free() {
-        let tokens = |chunks: &[&str]| tail(chunks).tokens_so_far();
+        let tokens = |chunks: &[&str]| tail(chunks).tokens();
         assert_eq!(tokens(&[r#"{"usage":{"completion_tokens":7}}"#]), 7);
         assert_eq!(tokens(&["data: {}\n\ndata: {}\n\n"]), 2);
         assert_eq!(tokens(&["{\"text\":\"", "a longer answer\"}"]), 7);
@@ -349,7 +356,21 @@ mod tests {
         );
         let mut unread = Tail::default();
         unread.push_unread(&[0; 9]);
-        assert_eq!(unread.tokens_so_far(), 3);
+        assert_eq!(unread.tokens(), 3);
+    }
+
+    #[test]
+    fn an_unfinished_answer_counts_no_less_than_its_events_whatever_it_repeats() {
+        let created = r#"data: {"response":{"tools":[{"parameters":{"input_tokens":0,"output_tokens":1}}],"usage":null}}"#;
+        let stream = tail(&[created, "\n\n", "data: {}\n\ndata: {}\n\n"]);
+        assert_eq!((stream.events(), stream.tokens_so_far()), (3, 3));
+        let whole = tail(&[
+            r#"{"tools":[{"parameters":{"input_tokens":0}}]"#,
+            ",\"text\":\"12345678",
+        ]);
+        assert_eq!(whole.tokens_so_far(), whole.length().div_ceil(4));
+        let several = tail(&["data: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":9}}\n\n"]);
+        assert_eq!(several.tokens_so_far(), 9);
     }
 
     proptest! {

@@ -10,7 +10,8 @@ pub(crate) const REACH: usize = 64;
 /// Longest number with leading white space.
 const LONGEST_NUMBER: usize = 32;
 
-/// Common end of all keys. Text of the model cannot match: its quotes are escaped.
+/// Common end of all keys. Text of the model cannot match: its quotes are escaped. JSON of the client can, where the
+/// answer repeats it (`tools` of the Responses API); the `usage` of a whole answer comes later and counts.
 static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"_tokens\":"));
 
 /// Latest token counts.

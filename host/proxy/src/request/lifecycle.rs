@@ -222,8 +222,11 @@ impl RequestLifecycle {
             metrics.cached.inc_by(cached);
         }
         self.meter.read(tail);
+        if let Some(reservation) = &mut self.reservation {
+            reservation.read(tail);
+        }
         if let Some(permit) = &self.permit {
-            permit.served(tail.tokens_so_far());
+            permit.served(tail.tokens());
         }
         if let Some(enrollment) = &mut self.enrollment {
             enrollment.read(tail);

@@ -149,19 +149,35 @@ impl RateLimitGuard {
         self.is_sent = true;
     }
 
-    /// Updates the usage by the response so far.
+    /// Updates the usage by the response so far. A stated usage only raises it: the response may repeat numbers of its
+    /// client before it states the worker's.
     pub(crate) fn seen(&mut self, tail: &Tail) {
-        if self.bound.is_some_and(|bound| !bound.allows(tail)) {
-            if !std::mem::replace(&mut self.is_implausible, true) {
-                self.caller.ledger.metrics.implausible.inc();
-            }
-            self.output = tail.counted_tokens();
+        if !self.is_plausible(tail) {
             return;
         }
         self.output = tail.tokens_so_far();
-        if let Some(prompt) = tail.prompt_tokens() {
-            self.prompt = prompt;
+        self.prompt = self.prompt.max(tail.prompt_tokens().unwrap_or(0));
+    }
+
+    /// Sets the usage to that of a response that was read to its end.
+    pub(crate) fn read(&mut self, tail: &Tail) {
+        if !self.is_plausible(tail) {
+            return;
         }
+        self.output = tail.tokens();
+        self.prompt = tail.prompt_tokens().unwrap_or(self.prompt);
+    }
+
+    /// Returns `true` if the stated usage is plausible. Otherwise the output is counted.
+    fn is_plausible(&mut self, tail: &Tail) -> bool {
+        if self.bound.is_none_or(|bound| bound.allows(tail)) {
+            return true;
+        }
+        if !std::mem::replace(&mut self.is_implausible, true) {
+            self.caller.ledger.metrics.implausible.inc();
+        }
+        self.output = tail.counted_tokens();
+        false
     }
 
     /// Ends the request. After a client's departure or a timeout, the prompt counts as used, because a worker has read

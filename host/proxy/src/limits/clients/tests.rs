@@ -171,6 +171,32 @@ fn tokens_are_settled_by_what_is_known_of_them() {
 }
 
 #[test]
+fn a_client_that_leaves_pays_for_what_it_saw_whatever_its_tools_state() {
+    let mut stream = Tail::default();
+    stream.push(
+        b"data: {\"response\":{\"tools\":[{\"parameters\":{\"input_tokens\":0,\"output_tokens\":1}}]}}\n\n",
+    );
+    stream.push(b"data: {}\n\ndata: {}\n\n");
+    let left_early = left(|mut reservation| {
+        reservation.reconcile(200);
+        reservation.answered(StatusCode::OK);
+        reservation.seen(&stream);
+        reservation.end(Outcome::ClientLeft);
+    });
+    assert_eq!(left_early, 797);
+
+    stream.push(b"data: {\"response\":{\"usage\":{\"input_tokens\":150,\"output_tokens\":2}}}\n\n");
+    let read_whole = left(|mut reservation| {
+        reservation.reconcile(200);
+        reservation.answered(StatusCode::OK);
+        reservation.seen(&stream);
+        reservation.read(&stream);
+        reservation.end(Outcome::Complete);
+    });
+    assert_eq!(read_whole, 848);
+}
+
+#[test]
 fn a_worker_that_states_impossible_usage_costs_its_client_what_was_seen() {
     let answer = |usage: &str| {
         let mut tail = Tail::default();
