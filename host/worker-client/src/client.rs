@@ -15,7 +15,7 @@ use crate::address::UrlError;
 use crate::authorization::Authorization;
 use crate::connection::WorkerBody;
 use crate::pool::{ConnectionPool, ConnectionsSpec};
-use crate::send::{OutgoingRequest, SendTimeouts};
+use crate::send::{ConnectionReuse, OutgoingRequest, SendTimeouts};
 
 /// Entry in `Via` of requests to a pool's workers.
 const VIA: HeaderValue = HeaderValue::from_static("1.1 conductor-check");
@@ -163,7 +163,7 @@ impl WorkerClient {
             target: &target,
             headers: &headers,
             rank: None,
-            once: false,
+            reuse: ConnectionReuse::WithRetry,
             traceparent: None,
             body: &body,
         };
@@ -192,7 +192,7 @@ impl WorkerClient {
             target: &target,
             headers: &headers,
             rank: None,
-            once: false,
+            reuse: ConnectionReuse::WithRetry,
             traceparent: None,
             body: &Bytes::new(),
         };

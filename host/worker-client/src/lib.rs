@@ -25,5 +25,7 @@ pub use connection::WorkerBody;
 pub use dial::ConnectError;
 pub use pool::{ConnectionPool, ConnectionsSpec};
 pub use read::{ReadError, read_body};
-pub use send::{OutgoingRequest, SendError, SendTimeouts, X_DATA_PARALLEL_RANK, states_length};
+pub use send::{
+    ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, X_DATA_PARALLEL_RANK, states_length,
+};
 pub use upgrade::UpgradedStream;

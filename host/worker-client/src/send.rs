@@ -39,8 +39,19 @@ pub struct OutgoingRequest<'a> {
     pub body: &'a Bytes,
     /// Trace context that replaces that of the headers.
     pub traceparent: Option<&'a HeaderValue>,
-    /// Set if the request is not idempotent: it is not sent again if it can have arrived.
-    pub once: bool,
+    /// Connections that may carry it.
+    pub reuse: ConnectionReuse,
+}
+
+/// Connections that may carry a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionReuse {
+    /// A kept connection, and a fresh one if the kept one turns out to be closed.
+    WithRetry,
+    /// A kept connection, for a request that is not idempotent: it is not sent again if it can have arrived.
+    Once,
+    /// Fresh connections only. A worker that closes one has closed it because of this request.
+    Never,
 }
 
 /// Time limits of the steps of a request.
@@ -156,16 +167,22 @@ async fn send_with_retry(
 ) -> Result<Response<WorkerBody>, SendError> {
     let mut permit = permit_use.acquire(pool, timeouts.connect).await?;
     let is_exclusive = outgoing.headers.contains_key(UPGRADE);
-    if let Some(kept) = checkout(pool, &mut permit, is_exclusive) {
+    let kept = match outgoing.reuse {
+        ConnectionReuse::Never => None,
+        ConnectionReuse::WithRetry | ConnectionReuse::Once => checkout(pool, &mut permit, is_exclusive),
+    };
+    let mut closed = None;
+    if let Some(kept) = kept {
         let sent = Instant::now();
         match send(pool, kept, outgoing, timeouts.first_byte).await {
             // A cancelled request was never sent.
-            Err(SendError::Closed(Some(error))) if outgoing.once && !error.is_canceled() => {
+            Err(SendError::Closed(Some(error))) if error.is_canceled() => {}
+            Err(SendError::Closed(Some(error))) if outgoing.reuse == ConnectionReuse::Once => {
                 return Err(SendError::KeptClosed(error));
             }
             // Servers close idle connections at any time, so a fresh connection is tried. If the failure came later,
             // the worker had the request and its outcome is unknown.
-            Err(SendError::Closed(Some(error))) if error.is_canceled() || sent.elapsed() < STALE_WITHIN => {}
+            Err(SendError::Closed(Some(error))) if sent.elapsed() < STALE_WITHIN => closed = Some(error),
             response => return response.map(|response| connected(response, sent)),
         }
     }
@@ -180,10 +197,19 @@ async fn send_with_retry(
             .map(RequestChannel::Exclusive),
         false => Box::pin(pool.connect(permit, timeouts.connect)).await,
     };
-    let fresh = fresh.map_err(SendError::Connect)?;
+    let fresh = fresh.map_err(|error| after_close(closed, error))?;
     let sent = Instant::now();
     let response = send(pool, fresh, outgoing, timeouts.first_byte).await?;
     Ok(connected(response, sent))
+}
+
+/// Returns the error of a worker that could not be reached. If it closed a kept connection on the request before, it
+/// has probably ended because of it.
+fn after_close(closed: Option<hyper::Error>, error: ConnectError) -> SendError {
+    match closed {
+        Some(closed) => SendError::Closed(Some(closed)),
+        None => SendError::Connect(error),
+    }
 }
 
 fn connected(mut response: Response<WorkerBody>, at: Instant) -> Response<WorkerBody> {

@@ -10,8 +10,8 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use local_files::regular_file::read_bounded;
 use worker_client::tls::{WorkerTls, WorkerTlsParts};
 use worker_client::{
-    Authorization, ConnectionPool, ConnectionsSpec, OutgoingRequest, SendTimeouts, WorkerBody, WorkerClient,
-    WorkerReply,
+    Authorization, ConnectionPool, ConnectionReuse, ConnectionsSpec, OutgoingRequest, SendTimeouts,
+    WorkerBody, WorkerClient, WorkerReply,
 };
 
 use crate::error::SourceError;
@@ -78,7 +78,7 @@ impl SourceClient {
             rank: None,
             body: &bytes::Bytes::new(),
             traceparent: None,
-            once: false,
+            reuse: ConnectionReuse::WithRetry,
         };
         let timeouts = SendTimeouts {
             connect: self.timeout,

@@ -12,7 +12,7 @@ use request_traces::LegKind;
 use routing::{LoadLease, WorkerLoad};
 use tokio::time::timeout;
 use tracing::{debug, warn};
-use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody};
+use worker_client::{ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, WorkerBody};
 
 use crate::base::idle_timeout::IdleTimeoutLimits;
 use crate::base::label::FailureKind;
@@ -170,7 +170,7 @@ impl BegunAttempt {
         self.lease.failed();
         member.link.metrics.failed(FailureKind::from(error));
         self.span.failed(FailureKind::from(error));
-        let is_crash = matches!(error, SendError::Closed(_) | SendError::KeptClosed(_));
+        let is_crash = matches!(error, SendError::Closed(_));
         let is_ejected = if is_crash && !is_leg {
             request.progress.crashes.add(self.member, self.token);
             false
@@ -184,7 +184,12 @@ impl BegunAttempt {
 /// Sends the request and waits for the head of the answer.
 pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Result<Box<Answer>, SendError> {
     let member = &request.pool().workers.members[spec.choice.member];
-    let once = spec.once || request.progress.crashes.count() > 0;
+    let reuse = match spec.once {
+        true => ConnectionReuse::Once,
+        // After a crash a closed connection must not be a kept one, which a server may close at any time.
+        false if request.progress.crashes.count() > 0 => ConnectionReuse::Never,
+        false => ConnectionReuse::WithRetry,
+    };
     let mut attempt = BegunAttempt::begin(request, spec.choice, spec.lease, spec.leg);
     let parent = attempt.span.header().cloned();
     let outgoing = OutgoingRequest {
@@ -194,7 +199,7 @@ pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Resul
         rank: spec.rank,
         body: &spec.body,
         traceparent: parent.as_ref(),
-        once,
+        reuse,
     };
     let answer = pin!(member.link.upstream.forward(outgoing, spec.limits));
     // An answer in one piece hides its first token; a leg has rules of its own.

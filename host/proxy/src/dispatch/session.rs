@@ -34,6 +34,27 @@ pub(crate) struct PlacementSession {
     attempt: u32,
     /// Time by which the answer must have begun.
     deadline: Option<Instant>,
+    blame: CrashBlame,
+}
+
+/// Settles the blame for closed connections when it is dropped, also after a client's departure.
+#[derive(Debug)]
+struct CrashBlame {
+    request: Arc<InferenceRequest>,
+    is_answered: bool,
+}
+
+impl Drop for CrashBlame {
+    fn drop(&mut self) {
+        let request = &self.request;
+        let crashes = &request.progress.crashes;
+        crashes::settle(
+            crashes,
+            &request.pool().workers,
+            &request.head.id,
+            self.is_answered,
+        );
+    }
 }
 
 /// Answer of a request that was sent where it was placed.
@@ -59,6 +80,10 @@ impl PlacementSession {
             prompt: KeptPrompt::default(),
             attempt: 0,
             deadline,
+            blame: CrashBlame {
+                request: Arc::clone(&request),
+                is_answered: false,
+            },
             request,
         }
     }
@@ -234,10 +259,8 @@ impl PlacementSession {
     }
 
     /// Ends the placement. Returns the permit, which is held until the response ends.
-    pub(crate) fn end(self, is_answered: bool) -> Option<Permit> {
-        let request = &self.request;
-        let crashes = &request.progress.crashes;
-        crashes::settle(crashes, &request.pool().workers, &request.head.id, is_answered);
+    pub(crate) fn end(mut self, is_answered: bool) -> Option<Permit> {
+        self.blame.is_answered = is_answered;
         self.admission.into_permit()
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use inference_api::{Endpoint, Reserved, find_model, reserved, select_models};
-use worker_client::{OutgoingRequest, SendError, SendTimeouts, WorkerBody, read_body};
+use worker_client::{ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, WorkerBody, read_body};
 
 use crate::base::headers::{for_worker, name_worker, strip_hop_by_hop};
 use crate::base::reply::{self, Refusal};
@@ -329,7 +329,7 @@ async fn tokenize_at_worker(
         target: &target,
         headers: &head.headers,
         rank: None,
-        once: false,
+        reuse: ConnectionReuse::WithRetry,
         traceparent: None,
         body: &body,
     };

@@ -15,7 +15,7 @@ use observability::error_chain;
 use routing::Dialect;
 use tokio::sync::Notify;
 use tracing::{debug, info};
-use worker_client::{ConnectionPool, OutgoingRequest, SendTimeouts, UrlError, read_body};
+use worker_client::{ConnectionPool, ConnectionReuse, OutgoingRequest, SendTimeouts, UrlError, read_body};
 
 /// Oldest age of engine ids before they are queried again. While nothing fails, a restart may stay unnoticed for so
 /// long.
@@ -240,7 +240,7 @@ impl Bootstrap {
             target: &QUERY,
             headers: &HeaderMap::new(),
             rank: None,
-            once: false,
+            reuse: ConnectionReuse::WithRetry,
             traceparent: None,
             body: &Bytes::new(),
         };

@@ -16,7 +16,7 @@ use routing::{Generation, Worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
-use worker_client::{OutgoingRequest, SendTimeouts, read_body};
+use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
 
 use crate::base::timeouts::RequestLimits;
 use crate::fleet::worker::WorkerHandle;
@@ -189,7 +189,7 @@ async fn ask_one(link: &WorkerHandle, headers: &HeaderMap, limits: &RequestLimit
         target: &MODELS,
         headers,
         rank: None,
-        once: false,
+        reuse: ConnectionReuse::WithRetry,
         traceparent: None,
         body: &Bytes::new(),
     };

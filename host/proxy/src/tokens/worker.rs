@@ -10,7 +10,7 @@ use inference_api::Tokenized;
 use observability::error_chain;
 use thiserror::Error;
 use tracing::debug;
-use worker_client::{OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
+use worker_client::{ConnectionReuse, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
 
 use super::question::{Learnt, Question, TokenPool, Unlearnt};
 use super::tries::{self, Untold};
@@ -172,7 +172,7 @@ impl TokenQuery<'_> {
             target: &self.target,
             headers: &headers,
             rank: None,
-            once: false,
+            reuse: ConnectionReuse::WithRetry,
             traceparent: None,
             body: &self.body,
         };

@@ -1,9 +1,13 @@
 //! Tests of requests that make workers close their connections, and of workers that do so by themselves.
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Request, StatusCode};
 
 use crate::client::{chat, post, send};
+use crate::eventually;
 use crate::router::{Builder, Router, router};
 use crate::worker::{HangUp, Worker, json};
 
@@ -89,4 +93,66 @@ async fn a_worker_that_hangs_up_where_another_answers_rests() {
     let router = over(&workers, |_| {}).await;
     assert_eq!(send(router.address, chat()).await.text().await, "b");
     assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
+}
+
+/// Worker that ends on the poison, with its listener and all its connections.
+struct Mortal {
+    url: String,
+    life: Arc<Mutex<Option<Worker>>>,
+}
+
+impl Mortal {
+    async fn start(name: &'static str) -> Self {
+        let life = Arc::<Mutex<Option<Worker>>>::default();
+        let end = Arc::clone(&life);
+        let worker = Worker::start(move |request| {
+            let end = Arc::clone(&end);
+            async move {
+                if request.body.windows(6).any(|part| part == b"poison") {
+                    end.lock().unwrap().take();
+                    std::future::pending::<()>().await;
+                }
+                json(200, name)
+            }
+        })
+        .await;
+        let url = worker.url();
+        *life.lock().unwrap() = Some(worker);
+        Self { url, life }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.life.lock().unwrap().is_none()
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_ends_workers_ends_no_more_of_them_over_kept_connections() {
+    let (mut builder, mut workers) = (router(), Vec::new());
+    for name in NAMES {
+        let worker = Mortal::start(name).await;
+        builder = builder.worker(name, &worker.url);
+        workers.push(worker);
+    }
+    let router = builder.with(|builder| builder.limits.attempts = 4).start().await;
+    // The first worker's connection is kept.
+    assert_eq!(send(router.address, chat()).await.text().await, "a");
+    check_refused(&router).await;
+    let dead = workers.iter().filter(|worker| worker.is_dead()).count();
+    assert_eq!(dead, 2);
+}
+
+#[tokio::test]
+async fn a_worker_that_hung_up_rests_also_if_the_client_leaves_during_the_retry() {
+    let workers = [
+        Worker::hanging_up().await,
+        Worker::start(|_| std::future::pending()).await,
+    ];
+    let router = over(&workers, |_| {}).await;
+    let asked = tokio::time::timeout(Duration::from_millis(300), send(router.address, chat()));
+    assert!(asked.await.is_err());
+    eventually("the first worker rests", || {
+        router.metric(r#"conductor_worker_ejected{worker="a"}"#) > 0.0
+    })
+    .await;
 }

@@ -144,6 +144,22 @@ async fn a_stream_that_dies_after_its_last_event_is_complete() {
 }
 
 #[tokio::test]
+async fn a_worker_that_breaks_off_before_the_first_byte_failed_to_answer() {
+    let (worker, mut pens) = streaming().await;
+    let router = router()
+        .worker("a", &worker.url())
+        .worker("b", &worker.url())
+        .start()
+        .await;
+    let answer = send(router.address, chat()).await;
+    let pen = pens.recv().await.unwrap();
+    pen.send(Err(BrokenOff)).await.unwrap();
+    let (text, _) = answer.rest().await;
+    assert!(text.contains("\"code\":\"worker_broke_off\""), "{text}");
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 1.0);
+}
+
+#[tokio::test]
 async fn an_answer_in_one_piece_that_breaks_off_is_aborted() {
     let (worker, mut pens) = writing("application/json").await;
     let router = router().worker("a", &worker.url()).start().await;

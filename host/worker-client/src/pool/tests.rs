@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::send::{ConnectionReuse, OutgoingRequest, SendTimeouts};
 
 const SOON: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(20);
@@ -54,6 +55,36 @@ async fn response(upstream: &ConnectionPool) -> WorkerBody {
     let mut body = connection.send(request).await.unwrap().into_body();
     while body.frame().await.is_some() {}
     body
+}
+
+#[tokio::test]
+async fn a_request_that_must_not_reuse_a_connection_opens_one() {
+    let (upstream, _serving) = worker().await;
+    let target = http::uri::PathAndQuery::from_static("/");
+    let (headers, body) = (http::HeaderMap::new(), Bytes::new());
+    for (reuse, open) in [
+        (ConnectionReuse::WithRetry, 1),
+        (ConnectionReuse::Once, 1),
+        (ConnectionReuse::Never, 2),
+    ] {
+        let request = OutgoingRequest {
+            method: &http::Method::GET,
+            target: &target,
+            headers: &headers,
+            rank: None,
+            body: &body,
+            traceparent: None,
+            reuse,
+        };
+        let limits = SendTimeouts {
+            connect: LONG,
+            first_byte: LONG,
+        };
+        let mut body = upstream.forward(request, limits).await.unwrap().into_body();
+        while body.frame().await.is_some() {}
+        assert_eq!(upstream.open_connections(), open, "{reuse:?}");
+        upstream.checkin(body);
+    }
 }
 
 #[tokio::test]

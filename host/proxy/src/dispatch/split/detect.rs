@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
-use worker_client::{OutgoingRequest, SendTimeouts, read_body};
+use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
 
 use crate::fleet::pool::{Member, WorkerPool};
 use crate::fleet::worker::WorkerHandle;
@@ -353,7 +353,7 @@ async fn page(link: &WorkerHandle, page: &PathAndQuery) -> Result<Option<bytes::
         target: page,
         headers: &HeaderMap::new(),
         rank: None,
-        once: false,
+        reuse: ConnectionReuse::WithRetry,
         traceparent: None,
         body: &bytes::Bytes::new(),
     };

@@ -10,7 +10,9 @@ use http::{HeaderMap, Method, StatusCode};
 use inference_api::{ModelNames, ModelNamesError, model_names};
 use thiserror::Error;
 use tracing::{debug, info};
-use worker_client::{Authorization, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
+use worker_client::{
+    Authorization, ConnectionReuse, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body,
+};
 
 use super::metrics::RefreshResult;
 use crate::fleet::pool::{Member, WorkerPool};
@@ -146,7 +148,7 @@ async fn fetch(
         target: &spec.path,
         headers: &headers,
         rank: None,
-        once: false,
+        reuse: ConnectionReuse::WithRetry,
         traceparent: None,
         body: &Bytes::new(),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use observability::error_chain;
-use worker_client::{OutgoingRequest, SendError, SendTimeouts, read_body};
+use worker_client::{ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, read_body};
 
 use super::{Finding, ProbeSpec};
 use crate::base::label::{PROBES, ProbeResult};
@@ -78,7 +78,7 @@ async fn ask(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
         target: &spec.path,
         headers: &HeaderMap::new(),
         rank: None,
-        once: false,
+        reuse: ConnectionReuse::WithRetry,
         traceparent: None,
         body: &Bytes::new(),
     };

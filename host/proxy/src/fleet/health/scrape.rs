@@ -9,7 +9,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use inference_api::{EngineLoad, engine_loads, sglang_loads};
 use routing::EngineSaid;
-use worker_client::{OutgoingRequest, SendTimeouts, read_body};
+use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
 
 use crate::base::label::ScrapeResult;
 use crate::fleet::pool::Member;
@@ -118,7 +118,7 @@ async fn get(link: &WorkerHandle, page: &PathAndQuery, patience: Duration) -> Re
         target: page,
         headers: &HeaderMap::new(),
         rank: None,
-        once: false,
+        reuse: ConnectionReuse::WithRetry,
         traceparent: None,
         body: &Bytes::new(),
     };

@@ -220,18 +220,17 @@ impl AnswerHandle {
         self.lifecycle.finish(outcome);
     }
 
-    /// Blames the worker. A worker that never began may be hung, and is ejected.
+    /// Blames the worker. One that sent a head and no byte after it has failed to answer.
     fn blame(&self, fault: FailureKind, error: &RelayError) {
         let member = self.lifecycle.member(self.member);
         let link = &member.link;
         link.metrics.failed(fault);
-        let is_hung = fault == FailureKind::IdleTimeout && !self.has_begun;
         let token = self.attempt.as_ref().map(|attempt| {
             attempt.span.failed(fault);
             attempt.token
         });
-        let is_ejected =
-            is_hung && token.is_some_and(|token| self.lifecycle.pool().workers.failed(member, token, error));
+        let is_ejected = !self.has_begun
+            && token.is_some_and(|token| self.lifecycle.pool().workers.failed(member, token, error));
         let worker = &*member.worker.spec().name;
         if let Some(held_back) = link.failure_log.pass() {
             let (id, error) = (RequestId(self.lifecycle.id()), error as &dyn std::error::Error);

@@ -9,7 +9,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, ErrorShape, is_response_id};
-use worker_client::{OutgoingRequest, SendTimeouts};
+use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts};
 
 use super::{ResponseKey, check_in_service, member_of};
 use crate::base::deadline::ResponseDeadline;
@@ -172,7 +172,7 @@ async fn from_worker(
         target: &target,
         headers: &headers,
         rank: member.worker.spec().rank.map(|rank| rank.0),
-        once: false,
+        reuse: ConnectionReuse::WithRetry,
         traceparent: None,
         body: &body,
     };
