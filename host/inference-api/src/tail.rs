@@ -64,8 +64,35 @@ struct EventCounter {
     ended: u64,
     /// The unfinished line.
     line: LineKind,
+    /// Start of the unfinished line.
+    start: LineStart,
     /// The unfinished event has a line.
     is_begun: bool,
+    /// The unfinished event has the name of a last one.
+    is_last: bool,
+    /// A last event has ended, and no other has begun.
+    is_finished: bool,
+}
+
+/// First bytes of a line.
+#[derive(Debug, Default)]
+struct LineStart {
+    bytes: [u8; 32],
+    length: usize,
+}
+
+impl LineStart {
+    fn push(&mut self, part: &[u8]) {
+        let room = &mut self.bytes[self.length..];
+        let taken = part.len().min(room.len());
+        room[..taken].copy_from_slice(&part[..taken]);
+        self.length += taken;
+    }
+
+    /// Returns `true` if the whole line is the name of a last event.
+    fn names_last_event(&self) -> bool {
+        LAST_EVENTS.contains(&self.bytes[..self.length].trim_ascii_end())
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -81,21 +108,32 @@ impl EventCounter {
         let mut from = 0;
         for end in memchr::memchr_iter(b'\n', chunk) {
             self.extend_line(&chunk[from..end]);
-            match std::mem::take(&mut self.line) {
-                LineKind::Empty if self.is_begun => {
-                    self.is_begun = false;
-                    self.ended += 1;
-                }
-                LineKind::Field => self.is_begun = true,
-                LineKind::Empty | LineKind::Comment => {}
-            }
+            self.end_line();
             from = end + 1;
         }
         self.extend_line(&chunk[from..]);
     }
 
+    fn end_line(&mut self) {
+        match std::mem::take(&mut self.line) {
+            LineKind::Empty if self.is_begun => {
+                self.is_begun = false;
+                self.ended += 1;
+                self.is_finished = std::mem::take(&mut self.is_last);
+            }
+            LineKind::Field => {
+                self.is_begun = true;
+                self.is_finished = false;
+                self.is_last |= self.start.names_last_event();
+            }
+            LineKind::Empty | LineKind::Comment => {}
+        }
+        self.start.length = 0;
+    }
+
     /// The first byte of a line defines its kind.
     fn extend_line(&mut self, part: &[u8]) {
+        self.start.push(part);
         if self.line == LineKind::Empty {
             self.line = match part {
                 [] | [b'\r'] => LineKind::Empty,
@@ -147,10 +185,7 @@ impl Tail {
     /// Returns `true` if a stream is complete, so that losing the connection now loses nothing.
     #[must_use]
     pub fn stream_is_finished(&self) -> bool {
-        let end = self.bytes.trim_ascii_end();
-        let begins_line = |at: usize| at == 0 || end[at - 1] == b'\n';
-        let has_line = |last: &&[u8]| memmem::find_iter(end, last).any(begins_line);
-        end.ends_with(DONE) || LAST_EVENTS.iter().any(has_line)
+        self.events.is_finished || self.bytes.trim_ascii_end().ends_with(DONE)
     }
 
     /// Returns the latest `usage.prompt_tokens_details.cached_tokens` (`input_tokens_details` in the Responses API,
@@ -317,6 +352,17 @@ mod tests {
             (Some(100), Some(96))
         );
         assert_eq!((done.output_tokens(), done.tokens()), (Some(7), 7));
+    }
+
+    #[test]
+    fn a_last_event_ends_a_stream_however_long_it_is_and_only_once_it_is_whole() {
+        let name = "event: response.completed\r\n";
+        let response = format!("data: {{\"output\":\"{}\"}}\n", "x".repeat(5_000));
+        assert!(!tail(&[name]).stream_is_finished());
+        assert!(!tail(&[name, &response]).stream_is_finished());
+        assert!(tail(&[name, &response, "\n"]).stream_is_finished());
+        assert!(!tail(&[name, &response, "\n", "event: error\n"]).stream_is_finished());
+        assert!(!tail(&["event: response.completed.not\ndata: {}\n\n"]).stream_is_finished());
     }
 
     #[test]

@@ -155,7 +155,8 @@ impl Relay {
                 self.timeout.restart();
                 Frame::data(data)
             }
-            Err(trailers) => trailers,
+            // The rest of the data goes before trailers, which the format of the answer does without.
+            Err(trailers) => self.rest().unwrap_or(trailers),
         };
         self.finish_if_read();
         frame
@@ -184,6 +185,13 @@ impl Relay {
     fn held_back(&mut self) -> Option<Bytes> {
         let held = self.prefill.as_mut()?.correction.take()?.finish();
         (!held.is_empty()).then_some(held)
+    }
+
+    /// Returns the bytes that were held back, as the last frame of data.
+    fn rest(&mut self) -> Option<Frame<Bytes>> {
+        let held = self.held_back()?;
+        self.handle.chunk(&held);
+        Some(Frame::data(held))
     }
 
     /// Ends the exchange with the last byte, not when the server next polls for more.
@@ -246,8 +254,8 @@ impl HttpBody for Relay {
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(relay.pass(frame)))),
             Poll::Ready(Some(Err(error))) => Poll::Ready(relay.broken(RelayError::Broken(Some(error)))),
             Poll::Ready(None) => {
-                if let Some(held) = relay.held_back() {
-                    return Poll::Ready(Some(Ok(Frame::data(held))));
+                if let Some(rest) = relay.rest() {
+                    return Poll::Ready(Some(Ok(rest)));
                 }
                 relay.complete();
                 Poll::Ready(None)
