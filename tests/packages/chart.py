@@ -46,6 +46,11 @@ class Rendered:
         return self.one("ConfigMap")["data"]["conductor.toml"]
 
 
+def probe_schemes(rendered):
+    probes = ("startupProbe", "livenessProbe", "readinessProbe")
+    return {rendered.container[probe]["httpGet"]["scheme"] for probe in probes}
+
+
 def validate(rendered):
     """Validates every object strictly. The schema of PodMonitor has the fields that the chart uses."""
     monitor = Draft202012Validator(json.loads((HERE / "podmonitor.schema.json").read_text()))
@@ -102,11 +107,14 @@ def of_default(rendered):
     kinds = {entry["kind"] for entry in rendered.objects}
     claim(kinds == {"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}, kinds)
     claim(rendered.one("Deployment")["spec"]["replicas"] == 2, "not two replicas")
+    claim(probe_schemes(rendered) == {"HTTP"}, "probes of a plain listener are not plain")
 
 
 def of_everything(rendered):
     rendered.one("Role"), rendered.one("RoleBinding")
-    credentials = rendered.one("PodMonitor")["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
+    endpoint = rendered.one("PodMonitor")["spec"]["podMetricsEndpoints"][0]
+    claim(probe_schemes(rendered) == {"HTTPS"} and endpoint["scheme"] == "https", "the admin port is read without TLS")
+    credentials = endpoint["authorization"]["credentials"]
     claim(credentials == {"name": "conductor-keys", "key": "admin-key"}, credentials)
     claim("replicas" not in rendered.one("Deployment")["spec"], "replicas compete with the autoscaler")
     (metric,) = rendered.one("HorizontalPodAutoscaler")["spec"]["metrics"]
@@ -161,6 +169,7 @@ REFUSED = {
     "a drain-timeout beside `drain`": {"serverConfig": 'drain-timeout = "1s"'},
     "an address that is no URL of NATS": {"replicas": {"nats": {"url": "redis://a:1"}}},
     "two sources of policies": {"policies": {"configMap": "a", "image": "b"}},
+    "a scheme of probes that is none": {"probes": {"scheme": "https"}},
     "a scrape with a key that is not there": {"podMonitor": {"enabled": True, "authorization": True}},
 }
 
