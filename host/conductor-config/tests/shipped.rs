@@ -98,6 +98,48 @@ fn the_annotated_file_with_everything_uncommented_parses_too() {
     assert_eq!(config.policies[0].circuit, minimal.policies[0].circuit);
 }
 
+/// Replaces a line by one of the same length, so that all positions stay.
+fn with_line(text: &str, at: usize, new: &str) -> String {
+    let line = |(number, line): (usize, &str)| match number == at {
+        true => format!("{new:0$}", line.len()),
+        false => line.to_owned(),
+    };
+    text.lines().enumerate().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_defaults_that_the_annotated_file_states_for_optional_keys_are_true() {
+    // A temperature is a mistake without `softmax`, which is not the default.
+    let text = uncommented().replace("\ntemperature = ", "\n#emperature = ");
+    let config_of = |key: &str, text: &str| {
+        let mut config = check(key, text);
+        for policy in &mut config.policies {
+            policy.params_at = None;
+        }
+        config
+    };
+    let (mut untrue, mut checked) = (Vec::new(), 0);
+    for (at, line) in text.lines().enumerate() {
+        let Some((setting, default)) = line.split_once(" # default").filter(|_| !line.starts_with('#'))
+        else {
+            continue;
+        };
+        let key = setting.split(" = ").next().expect("a key with a value");
+        let stated = match default.strip_prefix(": ") {
+            Some(default) => format!("{key} = {default}"),
+            None => setting.to_owned(),
+        };
+        let with = config_of(key, &with_line(&text, at, &stated));
+        let without = config_of(key, &with_line(&text, at, &format!("#{}", &setting[1..])));
+        if with != without {
+            untrue.push(line);
+        }
+        checked += 1;
+    }
+    assert!(untrue.is_empty(), "{untrue:#?}");
+    assert!(checked > 40, "{checked} defaults were checked");
+}
+
 #[test]
 fn the_annotated_file_shows_every_key_there_is() {
     // An unknown key makes the reader list the known ones. The probes cover section by section.

@@ -19,16 +19,18 @@ pub struct SettingsTable {
 pub struct Setting {
     /// Name without the table.
     pub name: String,
-    /// Default, or an example where the key is absent by default.
+    /// Value in the file: the default, or an example.
     pub value: String,
-    /// Set if the value is the default.
-    pub is_set: bool,
+    /// Default; `None` if the key is absent by default.
+    pub default: Option<String>,
     /// Comment before it and the keys beside it.
     pub about: String,
 }
 
 /// Mark of a key, or of a whole table, that is read only at the start.
 const RESTART: &str = "(restart)";
+/// Mark behind an optional key whose value is its default. With `: VALUE` after it, that is the default.
+const DEFAULT: &str = "default";
 
 impl Setting {
     /// Returns the kind of its value.
@@ -85,12 +87,18 @@ pub fn tables(text: &str) -> Vec<SettingsTable> {
             is_open = false;
         } else if let Some((name, value)) = code.split_once(" = ") {
             let (value, inline) = split_comment(value);
-            let about = if inline.is_empty() { comment.trim() } else { inline };
+            let stated = stated_default(value, inline);
+            let about = match inline {
+                "" => comment.trim(),
+                _ if stated.is_some() => comment.trim(),
+                inline => inline,
+            };
+            let is_set = !line.starts_with('#');
             let table = found.last_mut().expect("there is one from the beginning");
             table.keys.push(Setting {
                 name: name.to_owned(),
                 value: value.to_owned(),
-                is_set: !line.starts_with('#'),
+                default: if is_set { Some(value) } else { stated }.map(str::to_owned),
                 about: about.to_owned(),
             });
             is_open = false;
@@ -98,6 +106,14 @@ pub fn tables(text: &str) -> Vec<SettingsTable> {
     }
     found.retain(|table| !table.header.is_empty() || !table.keys.is_empty());
     found
+}
+
+/// Returns the default that the comment behind a value states.
+fn stated_default<'t>(value: &'t str, inline: &'t str) -> Option<&'t str> {
+    match inline.strip_prefix(DEFAULT)? {
+        "" => Some(value),
+        rest => rest.strip_prefix(": "),
+    }
 }
 
 /// Returns a value without the comment behind it, and the comment.

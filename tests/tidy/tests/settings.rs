@@ -55,16 +55,18 @@ fn entry(page: &mut String, table: &SettingsTable, path: &str, key: &Setting) {
     } else {
         "live"
     };
-    let default = if key.is_set && key.value.len() < COLUMNS - 30 {
-        format!("default `{}`", key.value)
-    } else if key.is_set {
-        "default in the file".to_owned()
-    } else if key.value.len() + name.len() <= 80 {
-        format!("absent by default, for example `{}`", key.value)
-    } else {
-        "absent by default".to_owned()
+    let default = match &key.default {
+        Some(default) if default.len() < COLUMNS - 30 => format!("default `{default}`"),
+        Some(_) => "default in the file".to_owned(),
+        None => "absent by default".to_owned(),
     };
-    let facts = wrapped(&format!("{}, {default}; {change}.", key.kind()));
+    let is_example = key.default.as_ref() != Some(&key.value) && key.value.len() + name.len() <= 80;
+    let example = if is_example {
+        format!(", for example `{}`", key.value)
+    } else {
+        String::new()
+    };
+    let facts = wrapped(&format!("{}, {default}{example}; {change}.", key.kind()));
     let _ = writeln!(page, "\n### `{name}`\n\n{facts}");
     if !key.about.is_empty() {
         let _ = writeln!(page, "\n{}", wrapped(&markdown(&key.about)));
@@ -91,7 +93,8 @@ fn merged(text: &str) -> Vec<SettingsTable> {
 fn reference(text: &str) -> String {
     let mut page = "# Reference of the configuration\n\n    UPDATE_SETTINGS=1 cargo nextest run -p tidy reference_of_the_configuration\n\n\
         The command writes this page from\n[config/conductor.toml](../../../config/conductor.toml), \
-        which has every key with its default.\n\
+        which has every key.\n\
+        The default of a key in an optional table applies once the table is there.\n\
         `conductor check` reports unknown keys, wrong types and values out of range with line and column.\n\n\
         An edit of a `live` key applies to new requests at once ([reload](reload.md)).\n"
         .to_owned();
@@ -145,13 +148,21 @@ fn every_key_of_the_annotated_file_has_a_kind_and_a_meaning() {
 #[test]
 fn keys_comments_and_marks_are_read() {
     let found = tables(
-        "# About a.\n# (restart)\na = 1\n#b = \"2s\"\n\n# A table.\n#[x.y]\n# About c.\n#c = [1] # one\n",
+        "# About a.\n# (restart)\na = 1\n#b = \"2s\"\n\n# A table.\n#[x.y]\n# About c.\n#c = [1] # one\n\
+         # About d.\n#d = 2 # default\n#e = \"on\" # default: \"off\"\n",
     );
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].keys[0].about, "About a. (restart)");
     assert!(found[0].keys.iter().all(|key| key.needs_restart(&found[0])));
     assert_eq!(found[0].keys[1].kind(), "duration");
-    assert!(!found[0].keys[1].is_set);
+    let defaults = found
+        .iter()
+        .flat_map(|table| table.keys.iter().map(|key| key.default.as_deref()));
+    assert_eq!(
+        defaults.collect::<Vec<_>>(),
+        [Some("1"), None, None, Some("2"), Some("\"off\"")]
+    );
+    assert!(found[1].keys[1..].iter().all(|key| key.about == "About d."));
     assert_eq!((&*found[1].header, &*found[1].about), ("[x.y]", "A table."));
     assert_eq!(
         (&*found[1].keys[0].value, &*found[1].keys[0].about),
