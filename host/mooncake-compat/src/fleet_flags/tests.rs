@@ -195,6 +195,8 @@ fn the_key_of_the_environment_goes_to_the_workers_as_those_proxies_send_it() {
         };
         let text = configuration(&args, defaults).unwrap();
         assert_eq!(text.contains(key), expected, "{text}");
+        let reason = "# OPENAI_API_KEY is set: the workers get it in place of the client's own key.\n";
+        assert_eq!(text.contains(reason), expected, "{text}");
         let diagnostics = diagnostics_of(&text);
         let mut others = diagnostics
             .items()

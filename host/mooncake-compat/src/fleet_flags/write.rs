@@ -64,7 +64,7 @@ fn write_pool(out: &mut String, fleet: &FleetConfig<'_>) {
     }
     out.push_str("[pools.default]\n");
     if fleet.sends_key {
-        out.push_str("# It is set: sent to the workers in worker of a client's own key.\n");
+        out.push_str("# OPENAI_API_KEY is set: the workers get it in place of the client's own key.\n");
         out.push_str("authorization = { env = \"OPENAI_API_KEY\" }\n");
     }
     if let Some(dialect) = fleet.dialect {
