@@ -39,11 +39,11 @@ pub(super) const RULES: &[FlagRule] = &[
     one("--kv-event-model", Effect::Needless("the events have it")),
     one(
         "--kv-penalty-host",
-        Effect::Absent("set `host-worth` in `params` of the policy"),
+        Effect::Absent("set `host-worth` in `params` of a `cache-aware` policy; `ttft-queue` has none"),
     ),
     one(
         "--kv-penalty-disk",
-        Effect::Absent("set `disk-worth` in `params` of the policy"),
+        Effect::Absent("set `disk-worth` in `params` of a `cache-aware` policy; `ttft-queue` has none"),
     ),
     one(
         "--intra-node-data-parallel-size",
