@@ -22,7 +22,7 @@ pub struct TracesConfig {
     pub sample: f64,
     /// Time to the first token above which a request is exported in any case.
     pub slow: Option<Duration>,
-    /// Most requests in a second that are sampled at the wish of their client.
+    /// Rate limit of sampling that clients force, in requests a second.
     pub parent_per_second: u32,
     /// Most traces that wait for their export.
     pub queue: u32,

@@ -19,7 +19,7 @@ pub struct SamplingRule {
     pub slow: Option<Duration>,
 }
 
-/// Budget of the requests that are sampled at the wish of their client, for each second.
+/// Rate limiter of sampling that clients force: a budget of requests for each second.
 #[derive(Debug)]
 pub struct ForcedBudget {
     per_second: u32,

@@ -29,6 +29,6 @@ pub struct TracingSpec {
     pub ids: IdSource,
     /// Rule of sampling.
     pub rule: SamplingRule,
-    /// Budget of the requests that are sampled at the wish of their clients.
+    /// Rate limiter of sampling that clients force.
     pub forced: ForcedBudget,
 }
