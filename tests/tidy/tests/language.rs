@@ -91,6 +91,48 @@ fn doc_comments_open_with_a_noun_or_a_verb() {
     );
 }
 
+/// Returns true for the line between a table's header and its rows.
+fn is_table_rule(line: &str) -> bool {
+    line.starts_with('|') && line.contains("---") && line.chars().all(|c| "|-: ".contains(c))
+}
+
+/// Returns the numbers of the lines at which a table begins without a header, as after a blank line between two rows.
+fn headless_rows(text: &str) -> Vec<usize> {
+    let lines = markdown_lines(text);
+    let is_row = |number: usize| {
+        let found = lines.binary_search_by_key(&number, |(number, _)| *number);
+        found.is_ok_and(|at| lines[at].1.starts_with('|'))
+    };
+    let has_header = |at: usize| {
+        let next = lines.get(at + 1);
+        next.is_some_and(|(number, line)| *number == lines[at].0 + 1 && is_table_rule(line))
+    };
+    let rows = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, (number, _))| is_row(*number) && !is_row(number - 1));
+    rows.filter(|(at, _)| !has_header(*at))
+        .map(|(_, (number, _))| *number)
+        .collect()
+}
+
+#[test]
+fn rows_of_tables_are_below_a_header() {
+    assert_eq!(
+        headless_rows("| a |\n|---|\n| 1 |\n\n| 2 |\n| 3 |\n\n```\n| 4 |\n```\n"),
+        [5]
+    );
+    let mut found = Vec::new();
+    for page in files(&["md"]) {
+        let rows = headless_rows(&page.text);
+        found.extend(rows.iter().map(|number| format!("{}:{number}", page.path)));
+    }
+    assert!(
+        found.is_empty(),
+        "these rows have no header, and are read as text: {found:#?}"
+    );
+}
+
 #[test]
 fn lines_of_pages_have_at_most_120_columns() {
     let mut found = Vec::new();
