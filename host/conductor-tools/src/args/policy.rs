@@ -40,8 +40,8 @@ pub enum PolicyCommand {
     Replay(ReplayArgs),
     /// Show the policies of a running router: versions, results, and the active version.
     Status(StatusArgs),
-    /// Roll a policy of a running router back to its previous version. The current file is ignored until it changes, it is resumed, or
-    /// the router restarts.
+    /// Roll a policy of a running router back to its previous version. The current file is ignored until it changes or the policy is
+    /// resumed; without `policy-state` and `[replicas]` also until the router restarts.
     Rollback(ChangePolicyArgs),
     /// Check a component, copy it into the policy folder of a running router, and run it as a shadow or a canary of a route.
     Deploy(Box<DeployArgs>),

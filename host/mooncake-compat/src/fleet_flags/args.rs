@@ -21,15 +21,15 @@ pub struct FleetArgs {
     #[arg(long, value_name = "URL", group = FLEET_GROUP)]
     pub worker: Vec<String>,
 
-    /// Workers for prefill and decode, with or without separate prefill and decode workers.
+    /// Workers for prefill and decode, with or without separate prefill and decode workers. Port and key as with `--prefill`.
     #[arg(long, value_name = "URL", num_args = 1.., group = FLEET_GROUP)]
     pub mixed: Vec<String>,
 
-    /// Prefill workers. Each may be followed by the port of its bootstrap server or `none` [default: 8998].
+    /// Prefill workers. Each may be followed by the port of its bootstrap server or `none` [default: 8998]. With them, the router listens on port 8000 by default, and sends `OPENAI_API_KEY` of the environment to the workers.
     #[arg(long, value_names = ["URL", "BOOTSTRAP_PORT"], num_args = 1.., group = FLEET_GROUP)]
     pub prefill: Vec<String>,
 
-    /// Decode workers.
+    /// Decode workers. Port and key as with `--prefill`.
     #[arg(long, value_name = "URL", num_args = 1.., group = FLEET_GROUP)]
     pub decode: Vec<String>,
 
@@ -49,7 +49,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "NAME", alias = "decode_policy", requires = FLEET_GROUP)]
     pub decode_policy: Option<String>,
 
-    /// Address to listen on. The admin listener has the next free port of 127.0.0.1.
+    /// Address to listen on [default: 127.0.0.1:8080; with prefill, decode or mixed workers 127.0.0.1:8000]. The admin listener has the next port of 127.0.0.1 that no worker of the flags has.
     #[arg(long, value_name = "ADDR", requires = FLEET_GROUP)]
     pub listen: Option<SocketAddr>,
 
