@@ -55,9 +55,10 @@ pub(crate) struct PeerRow {
 }
 
 impl Peer {
-    /// Records that a message was sent at that time of the sender's clock.
-    pub(crate) fn heard(&mut self, now_ms: u64, sent_ms: u64) {
-        let delay_ms = self.delay.receive(now_ms, sent_ms);
+    /// Records that a message was sent at that time of the sender's clock. A delay that stays the same for
+    /// `settled_after_ms` is a difference of the clocks.
+    pub(crate) fn heard(&mut self, now_ms: u64, sent_ms: u64, settled_after_ms: u64) {
+        let delay_ms = self.delay.receive(now_ms, sent_ms, settled_after_ms);
         self.fresh_ms = self.fresh_ms.max(now_ms.saturating_sub(delay_ms));
     }
 

@@ -24,7 +24,8 @@ const MOST_LEFT: usize = 64;
 pub struct PeersSpec {
     /// Silence after which a router's gauges count only as far as the engines' own figures confirm them.
     pub dead_after_ms: u64,
-    /// Silence after which a router is removed.
+    /// Silence after which a router is removed, and time after which a delay that stays the same is a difference of the
+    /// clocks: the router's may have stood still.
     pub forget_after_ms: u64,
 }
 
@@ -137,7 +138,7 @@ impl Peers {
             self.counts.missing += message.sequence - peer.sequence - 1;
         }
         peer.sequence = message.sequence;
-        peer.heard(now_ms, message.sent_ms);
+        peer.heard(now_ms, message.sent_ms, self.spec.forget_after_ms);
         match &message.rows {
             GaugeRows::Full(rows) => {
                 let kept = peer.replaced_rows(rows, &self.slots);
@@ -205,7 +206,7 @@ impl Peers {
                 peer.has_namesake |= *other != router && named == Some(&hello.name);
             }
             let peer = self.peers.entry(router).or_default();
-            peer.heard(now_ms, hello.sent_ms);
+            peer.heard(now_ms, hello.sent_ms, self.spec.forget_after_ms);
             peer.hello = Some(hello);
             self.counts.applied += 1;
         }

@@ -146,6 +146,35 @@ fn messages_that_are_late_count_as_silence() {
 }
 
 #[test]
+fn a_paused_router_counts_as_live_again() {
+    const PAUSE_MS: u64 = 4_000;
+    let (mut peers, mut sender) = (receiver(0, 1), publisher(1, 1));
+    peers.receive(1, &message(&mut sender, 1, &[6]).unwrap()).unwrap();
+    // Its machine is paused, and its clock with it. Then it sends as before.
+    let mut live_at_ms = None;
+    for sent_ms in (250..60_000).step_by(250) {
+        let now_ms = sent_ms + PAUSE_MS;
+        peers.hello(now_ms, RouterId(1), hello(sent_ms));
+        if let Some(bytes) = message(&mut sender, sent_ms, &[6]) {
+            peers.receive(now_ms, &bytes).unwrap();
+        }
+        peers.tick(now_ms);
+        live_at_ms = live_at_ms.or_else(|| (peers.live() == 1).then_some(sent_ms));
+        assert_eq!(
+            peers.live() == 1,
+            live_at_ms.is_some(),
+            "{sent_ms}: it stays live"
+        );
+    }
+    assert!(
+        live_at_ms.is_some_and(|at_ms| (SPEC.forget_after_ms..SPEC.forget_after_ms + 1_000).contains(&at_ms)),
+        "{live_at_ms:?}"
+    );
+    assert_eq!((requests(&peers, 1), peers.counts().expired), (vec![6], 0));
+    assert_eq!(peers.members(63_750)[0].delay_ms, 0);
+}
+
+#[test]
 fn freed_capacity_is_reported_once() {
     let (mut peers, mut sender) = (receiver(0, 2), publisher(1, 2));
     let mut send = |peers: &mut Peers, now_ms, loads: [u32; 2]| {
