@@ -30,6 +30,15 @@ pub(crate) struct FeedDelivery {
     announced_live: bool,
 }
 
+/// Effect of a payload on the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Applied {
+    /// Changes alone: what was known before still holds.
+    Kept,
+    /// The payload may have had removals that are unreadable, so at least one cache was emptied.
+    Emptied,
+}
+
 /// Subject of the events, and its state since the last reset.
 enum FeedSubject {
     Engine {
@@ -89,19 +98,20 @@ impl FeedDelivery {
     }
 
     /// Delivers a payload. `is_current`: it is not part of a replay of the past.
-    pub(crate) fn apply(&mut self, payload: &[u8], is_current: bool, sink: &mut dyn FeedSink) {
-        let assert_actions = match self.subject {
+    pub(crate) fn apply(&mut self, payload: &[u8], is_current: bool, sink: &mut dyn FeedSink) -> Applied {
+        let applied = match self.subject {
             FeedSubject::Engine { worker, rank, .. } => decode_batch(payload)
                 .map(|batch| self.blocks(worker, batch.dp_rank.unwrap_or(rank), &batch, is_current, sink)),
             FeedSubject::Store { store, .. } => {
                 decode_objects(payload).map(|batch| self.objects(store, &batch, is_current, sink))
             }
         };
-        if let Err(error) = assert_actions {
+        applied.unwrap_or_else(|error| {
             // The message may concern any cache of this publisher, and may contain removals.
             self.drop_message(&error);
             self.reset(sink, ResetReason::Undecodable);
-        }
+            Applied::Emptied
+        })
     }
 
     fn blocks(
@@ -111,10 +121,11 @@ impl FeedDelivery {
         batch: &DecodedPayload<BlockEvent>,
         is_current: bool,
         sink: &mut dyn FeedSink,
-    ) {
+    ) -> Applied {
         if let FeedSubject::Engine { assert_actions, .. } = &mut self.subject {
             if assert_actions.len() >= MAX_RANKS && !assert_actions.contains(&rank) {
-                return self.drop_message(&"batch of one rank too many");
+                self.drop_message(&"batch of one rank too many");
+                return Applied::Kept;
             }
             assert_actions.insert(rank);
         }
@@ -124,9 +135,11 @@ impl FeedDelivery {
             BlockEvent::Cleared => &counters.cleared,
         });
         sink.events(worker, rank, &batch.events);
-        if batch.rejected.hides_removal() {
-            self.reset_rank(worker, rank, ResetReason::Undecodable, sink);
+        if !batch.rejected.hides_removal() {
+            return Applied::Kept;
         }
+        self.reset_rank(worker, rank, ResetReason::Undecodable, sink);
+        Applied::Emptied
     }
 
     fn objects(
@@ -135,7 +148,7 @@ impl FeedDelivery {
         batch: &DecodedPayload<ObjectEvent>,
         is_current: bool,
         sink: &mut dyn FeedSink,
-    ) {
+    ) -> Applied {
         if let FeedSubject::Store { assert_actions, .. } = &mut self.subject {
             *assert_actions = true;
         }
@@ -145,9 +158,11 @@ impl FeedDelivery {
             ObjectEvent::Cleared => &counters.cleared,
         });
         sink.objects(store, &batch.events);
-        if batch.rejected.hides_removal() {
-            self.reset(sink, ResetReason::Undecodable);
+        if !batch.rejected.hides_removal() {
+            return Applied::Kept;
         }
+        self.reset(sink, ResetReason::Undecodable);
+        Applied::Emptied
     }
 
     fn count<E>(

@@ -11,7 +11,8 @@ pub struct FeedPosition {
     pub sequence: u64,
     /// [Fingerprint](kv_events::fingerprint) of its payload.
     pub fingerprint: u64,
-    /// Number of the oldest applied message; everything between was applied.
+    /// Number of the oldest applied message; everything between was applied. The next number after `sequence` if that
+    /// message emptied the caches.
     pub known_from: u64,
 }
 

@@ -52,11 +52,12 @@ pub struct FeedStatus {
     pub rank: DpRank,
     /// State of the feed.
     pub state: FeedState,
-    /// Set if everything since the publisher's start was received. Otherwise hits may be missing, but none are wrong.
+    /// Set if everything since the publisher's start was received and read. Otherwise hits may be missing, but none are
+    /// wrong.
     pub complete: bool,
     /// The publisher has a replay socket.
     pub can_replay: bool,
-    /// Number of the oldest message since which everything was received.
+    /// Number of the oldest message since which everything was received and read.
     pub known_from: Option<u64>,
     /// Delivered batches.
     pub batches: u64,

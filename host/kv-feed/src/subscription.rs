@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kv_events::{ReplayPart, live_message, replay_part};
 use tracing::{debug, warn};
 
-use crate::delivery::FeedDelivery;
+use crate::delivery::{Applied, FeedDelivery};
 use crate::link::{FeedLink, LinkNote, LinkReader, ReceivedMessage};
 use crate::payload::ChargedPayload;
 use crate::reason::FeedCause;
@@ -296,14 +296,21 @@ impl FeedSubscription {
             self.delivery.announce(sink, false);
         }
         let mut actions = std::mem::take(&mut self.actions);
+        // Number of the latest message that emptied caches, if no reset followed it.
+        let mut emptied = None;
         while !actions.is_empty() {
             for action in actions.drain(..) {
                 match action {
-                    RecoveryAction::Apply(payload) => {
+                    RecoveryAction::Apply(sequence, payload) => {
                         let is_current = !self.recovery.is_behind();
-                        self.delivery.apply(&payload, is_current, sink);
+                        if self.delivery.apply(&payload, is_current, sink) == Applied::Emptied {
+                            emptied = Some(sequence);
+                        }
                     }
-                    RecoveryAction::Reset(reason) => self.delivery.reset(sink, reason),
+                    RecoveryAction::Reset(reason) => {
+                        emptied = None;
+                        self.delivery.reset(sink, reason);
+                    }
                     RecoveryAction::CountGap => self.counters.gaps.add(1),
                     RecoveryAction::CancelReplay => self.links.replay = None,
                     RecoveryAction::RequestReplay(from) => self.request_replay(from),
@@ -316,6 +323,9 @@ impl FeedSubscription {
         }
         // The list is empty: its allocation is kept.
         self.actions = actions;
+        if let Some(sequence) = emptied {
+            self.recovery.emptied(sequence);
+        }
     }
 
     /// Opens a socket per replay: late messages of an earlier one end with its socket. A failure appears as a replay

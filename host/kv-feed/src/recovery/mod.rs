@@ -41,8 +41,9 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 /// Action to execute; actions are executed in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecoveryAction<P> {
-    /// Deliver this payload.
-    Apply(P),
+    /// Deliver the payload of the message with this number. [`FeedRecovery::emptied`] is called afterwards if it empties
+    /// caches and no reset follows.
+    Apply(u64, P),
     /// Reset the delivered state.
     Reset(ResetReason),
     /// Request a replay from this number; it replaces a running one.
@@ -86,7 +87,8 @@ pub(crate) struct FeedRecovery<P> {
     doubtful: bool,
     /// A rebuild was requested and did not arrive.
     rebuild_owed: bool,
-    /// Number of the oldest applied message. Everything since then was applied; 0 is the publisher's start.
+    /// Number of the oldest applied message, or of the next one if the latest emptied the caches. Everything since then
+    /// was applied; 0 is the publisher's start.
     known_from: Option<u64>,
     /// Anything was ever received.
     reached: bool,
@@ -129,7 +131,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         self.known_from == Some(0)
     }
 
-    /// Returns the number of the oldest applied message.
+    /// Returns the number of the message since which everything was applied.
     pub(crate) fn known_from(&self) -> Option<u64> {
         self.known_from
     }
@@ -225,6 +227,12 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         }
     }
 
+    /// Handles an applied message that the delivery could not read: what was known before it is void. A replay has the
+    /// same message, so none is requested.
+    pub(crate) fn emptied(&mut self, sequence: u64) {
+        self.known_from = Some(sequence.saturating_add(1));
+    }
+
     /// Handles a replay interrupted by a protocol error: it is given up at the next tick.
     pub(crate) fn replay_failed(&mut self, now: Instant) {
         if let Some(replay) = &mut self.replay {
@@ -262,7 +270,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
                 if let Some(replay) = &mut self.replay {
                     replay.overtaken = true;
                 }
-                actions.push(RecoveryAction::Apply(payload));
+                actions.push(RecoveryAction::Apply(sequence, payload));
             }
             SequenceStep::Duplicate => {}
             SequenceStep::Restarted => {
@@ -303,7 +311,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         match self.tracker.observe(sequence, mark) {
             SequenceStep::InOrder => {
                 self.progressed();
-                actions.push(RecoveryAction::Apply(payload));
+                actions.push(RecoveryAction::Apply(sequence, payload));
             }
             SequenceStep::Duplicate => {}
             // Queued messages came over the current connection, from this publisher.
@@ -362,7 +370,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
     fn accept(&mut self, sequence: u64, payload: P, actions: &mut RecoveryActions<P>) {
         self.known_from.get_or_insert(sequence);
         self.tracker.accept(sequence, fingerprint(&payload));
-        actions.push(RecoveryAction::Apply(payload));
+        actions.push(RecoveryAction::Apply(sequence, payload));
     }
 
     /// Handles a restart of the publisher. Queued messages belong to the run before, or will be replayed.

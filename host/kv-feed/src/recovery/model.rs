@@ -214,7 +214,7 @@ impl PublisherModel {
     fn act(&mut self) {
         for action in self.actions.drain(..) {
             match action {
-                RecoveryAction::Apply(payload) => {
+                RecoveryAction::Apply(_, payload) => {
                     let text = String::from_utf8(payload).unwrap();
                     let (run, number) = text.split_once(':').unwrap();
                     self.applied.push((run.parse().unwrap(), number.parse().unwrap()));

@@ -121,7 +121,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
                 },
                 _ => {
                     self.doubtful = false;
-                    actions.push(RecoveryAction::Apply(payload));
+                    actions.push(RecoveryAction::Apply(sequence, payload));
                 }
             }
         }

@@ -82,6 +82,20 @@ fn a_seed_is_wanted_only_if_it_reaches_further_back_and_can_be_proven() {
 }
 
 #[test]
+fn what_was_emptied_is_known_from_the_next_message_and_a_seed_may_complete_it() {
+    let mut story = Story::new(true);
+    story.up().end().live('a', 0..=2);
+    story.recovery.emptied(2);
+    assert_eq!(story.recovery.position(), Some(position('a', 2, 3)));
+    story.live('a', 3..=4);
+    assert!(!story.recovery.complete());
+    assert_eq!(story.recovery.position(), Some(position('a', 4, 3)));
+    assert!(story.recovery.wants_seed(&position('a', 4, 0)));
+    story.live('b', 0..=0);
+    assert!(story.recovery.complete(), "another run begins with empty caches");
+}
+
+#[test]
 fn a_position_is_given_only_while_nothing_may_be_missing() {
     let mut story = late();
     assert_eq!(story.recovery.position(), Some(position('a', 9, 7)));

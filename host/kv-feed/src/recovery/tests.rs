@@ -76,7 +76,7 @@ impl Story {
     #[track_caller]
     pub(super) fn assert_actions(&mut self, expected: &str) -> &mut Self {
         let spell = |action: RecoveryAction<Vec<u8>>| match action {
-            RecoveryAction::Apply(payload) => String::from_utf8(payload).unwrap(),
+            RecoveryAction::Apply(_, payload) => String::from_utf8(payload).unwrap(),
             RecoveryAction::Reset(reason) => format!("reset {reason}"),
             RecoveryAction::RequestReplay(from) => format!("ask {from}"),
             RecoveryAction::CancelReplay => "stop".to_owned(),

@@ -138,6 +138,38 @@ fn garbage_is_counted_and_only_what_may_hide_removals_resets() {
 }
 
 #[test]
+fn a_feed_is_known_from_after_a_message_that_emptied_it() {
+    for (unreadable, notes) in [
+        (&b"no batch"[..], "10, 11, undecodable, 12"),
+        // A removal of blocks without a readable hash.
+        (&rejected_removal(), "10, 11, undecodable, 12"),
+    ] {
+        let mut publisher = Publisher::new(Form::FourFrames);
+        let live = Fixture::following(&mut publisher);
+        publisher
+            .publish(10)
+            .publish(11)
+            .publish_payload(unreadable)
+            .publish(12);
+        let late = Fixture::following(&mut publisher);
+        for fixture in [&live, &late] {
+            fixture.received_events(&mut publisher, notes);
+            fixture.shows(&mut publisher, |status| {
+                status.state == FeedState::Live && status.known_from == Some(3) && !status.complete
+            });
+        }
+        publisher.start_anew().publish(20);
+        for fixture in [&live, &late] {
+            fixture.shows(&mut publisher, |status| status.restarts == 1 && status.complete);
+        }
+    }
+}
+
+fn rejected_removal() -> Vec<u8> {
+    rmp_serde::to_vec(&(1.5, [("BlockRemoved", [0.5])], 0)).unwrap()
+}
+
+#[test]
 fn hears_only_its_topic() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::new();

@@ -116,6 +116,30 @@ fn contents_that_the_publisher_cannot_prove_are_void() {
 }
 
 #[test]
+fn a_feed_that_was_emptied_seeds_none_that_knows_more() {
+    let mut publisher = Publisher::new(Form::FourFrames);
+    let emptied = Fixture::following(&mut publisher);
+    publisher.publish(10).publish(11);
+    emptied.received_events(&mut publisher, "10, 11");
+    // The message is damaged on its way, and whole in the replay.
+    publisher
+        .send_frames(&[b"kv-events", &2_u64.to_be_bytes(), b"damaged"])
+        .lose(12);
+    publisher.publish(13);
+    emptied.received_events(&mut publisher, "10, 11, undecodable, 13");
+    publisher.forget(1);
+    let new = Fixture::following(&mut publisher);
+    new.received_events(&mut publisher, "11, 12, 13");
+    new.shows(&mut publisher, |status| {
+        status.state == FeedState::Live && status.known_from == Some(1)
+    });
+    let (position, ranks) = position(&emptied, &mut publisher);
+    assert_eq!((position.sequence, position.known_from), (3, 3));
+    assert!(!seed(&new, &mut publisher, position, ranks));
+    new.received_events(&mut publisher, "11, 12, 13");
+}
+
+#[test]
 fn a_feed_that_knows_as_much_takes_nothing_over() {
     let mut publisher = Publisher::new(Form::FourFrames);
     let one = Fixture::following(&mut publisher);
