@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replicas::{
-    Bus, BusEvent, CostPublisher, FleetHashes, FleetSubject, HelloMessage, LoadPublisher, Peers, PeersSpec,
-    PoolGauges, PoolKey, RouterId, RouterState, SharedWorker, SubjectKind, WorkerGauges, WorkerKey,
+    Bus, BusEvent, CostMessage, CostPublisher, FleetHashes, FleetSubject, HelloMessage, LoadMessage,
+    LoadPublisher, Peers, PeersSpec, PoolGauges, PoolKey, RouterId, RouterState, SharedWorker, SubjectKind,
+    UsageMessage, WorkerGauges, WorkerKey,
 };
 use routing::{HeldSummary, WorkerId, hash_mix};
 use tokio::time::Instant;
@@ -193,42 +194,50 @@ impl<S: FleetSource> Exchange<S> {
             }
             BusEvent::Message { subject, payload } => {
                 self.parts.metrics.received(payload.len());
-                return self.receive(now_ms, subject, &payload);
+                let handled = self.receive(now_ms, subject, &payload);
+                return handled.unwrap_or_else(|| {
+                    self.peers.refuse();
+                    Handled::Other
+                });
             }
             BusEvent::Closed => return Handled::Closed,
         }
         Handled::Other
     }
 
-    fn receive(&mut self, now_ms: u64, subject: FleetSubject, payload: &[u8]) -> Handled {
+    /// Applies a message. Returns `None` if it cannot be read, or names another router than its subject: the server
+    /// checks who may publish at a subject.
+    fn receive(&mut self, now_ms: u64, subject: FleetSubject, payload: &[u8]) -> Option<Handled> {
+        let is_sender = |router: RouterId| router == subject.router;
+        let mut handled = Handled::Other;
         match subject.kind {
             SubjectKind::Load => {
-                if self.peers.receive(now_ms, payload).is_ok() {
-                    return Handled::Loads;
-                }
+                let message = LoadMessage::decode(payload).ok();
+                let message = message.filter(|message| is_sender(message.router))?;
+                self.peers.apply(now_ms, &message);
+                handled = Handled::Loads;
             }
             SubjectKind::Hello => {
-                if let Ok((router, hello)) = HelloMessage::decode(payload)
-                    && router == subject.router
-                {
-                    self.peers.hello(now_ms, router, hello);
-                }
+                let message = HelloMessage::decode(payload).ok();
+                let (router, hello) = message.filter(|(router, _)| is_sender(*router))?;
+                self.peers.hello(now_ms, router, hello);
             }
             SubjectKind::Cost => {
-                // An unreadable message is counted by the peers.
-                let _ = self.peers.receive_costs(payload);
+                let message = CostMessage::decode(payload).ok();
+                let message = message.filter(|message| is_sender(message.router))?;
+                self.peers.apply_costs(&message);
             }
             SubjectKind::Usage => {
-                if self.usage.receive(&self.peers, payload).is_err() {
-                    self.peers.refuse();
-                }
+                let message = UsageMessage::decode(payload).ok();
+                let message = message.filter(|message| is_sender(message.router))?;
+                self.usage.receive(&self.peers, &message);
             }
             SubjectKind::Goodbye => {
                 self.peers.goodbye(subject.router);
-                return Handled::Loads;
+                handled = Handled::Loads;
             }
         }
-        Handled::Other
+        Some(handled)
     }
 
     /// Notifies the queues of capacity that other routers freed.

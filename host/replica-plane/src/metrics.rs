@@ -103,7 +103,7 @@ impl ExchangeMetrics {
         );
         counter(
             "conductor_replicas_refused_messages",
-            "Messages that could not be read, or of too many routers",
+            "Messages that could not be read, that name another sender, or of too many routers",
             &metrics.received.refused,
         );
         counter(

@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 
 use replicas::{
     Peers, RouterId, UsageChanges, UsageKey, UsageMessage, UsagePeers, UsagePublisher, UsageReading,
-    WireError,
 };
 
 use crate::source::UsageGroup;
@@ -75,18 +74,13 @@ impl UsageExchange {
         self.publisher.message(now_ms, readings)
     }
 
-    /// Applies the bytes of a message of a router that is alive.
-    ///
-    /// # Errors
-    /// [`WireError`] where it cannot be read; nothing is changed then.
-    pub(crate) fn receive(&mut self, routers: &Peers, payload: &[u8]) -> Result<(), WireError> {
-        let message = UsageMessage::decode(payload)?;
+    /// Applies a message, if its router is alive.
+    pub(crate) fn receive(&mut self, routers: &Peers, message: &UsageMessage) {
         if routers.is_live(message.router) {
             let mut changes = UsageChanges::new();
-            self.peers.apply(&message, &mut changes);
+            self.peers.apply(message, &mut changes);
             self.apply_all(changes);
         }
-        Ok(())
     }
 
     /// Forgets the routers that are no longer heard, and divides the limits where this router has lost all others.

@@ -33,7 +33,7 @@ pub struct PeerCounts {
     pub missing: u64,
     /// Deltas to a list of workers that was not received.
     pub unknown_table: u64,
-    /// Messages that could not be read, or of too many routers.
+    /// Messages that could not be read, that name another sender, or of too many routers.
     pub refused: u64,
     /// Routers that were removed after their silence.
     pub expired: u64,

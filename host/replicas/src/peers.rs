@@ -113,7 +113,8 @@ impl Peers {
         ids.into_iter().for_each(|router| self.settle(router));
     }
 
-    /// Applies the bytes of a load message.
+    /// Applies the bytes of a load message. A caller that knows the sender compares it with that of the message, and
+    /// [applies](Self::apply) it then.
     ///
     /// # Errors
     /// [`WireError`] where it cannot be read; nothing is changed then.
@@ -135,7 +136,8 @@ impl Peers {
             return;
         }
         if peer.sequence > 0 {
-            self.counts.missing += message.sequence - peer.sequence - 1;
+            let missing = message.sequence - peer.sequence - 1;
+            self.counts.missing = self.counts.missing.saturating_add(missing);
         }
         peer.sequence = message.sequence;
         peer.heard(now_ms, message.sent_ms, self.spec.forget_after_ms);
@@ -166,20 +168,26 @@ impl Peers {
         }
     }
 
-    /// Teaches the own workers' cost models the bytes of a message with samples. Those of a router that is not heard, or
-    /// that were learned already, teach nothing.
+    /// Teaches the own workers' cost models the bytes of a message with samples, as [`Self::apply_costs`] does.
     ///
     /// # Errors
     /// [`WireError`] where it cannot be read; nothing is learned then.
     pub fn receive_costs(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         let message = CostMessage::decode(bytes).inspect_err(|_| self.counts.refused += 1)?;
+        self.apply_costs(&message);
+        Ok(())
+    }
+
+    /// Teaches the own workers' cost models the samples of a message. Those of a router that is not heard, or that were
+    /// learned already, teach nothing.
+    pub fn apply_costs(&mut self, message: &CostMessage) {
         let peer = self
             .peers
             .get_mut(&message.router)
             .filter(|peer| !peer.is_silent());
         let Some(peer) = peer.filter(|peer| message.sequence > peer.cost_sequence) else {
             self.counts.old += 1;
-            return Ok(());
+            return;
         };
         peer.cost_sequence = message.sequence;
         self.counts.applied += 1;
@@ -189,10 +197,9 @@ impl Peers {
                 samples.iter().for_each(|sample| load.learn_elsewhere(sample));
             }
         }
-        Ok(())
     }
 
-    /// Counts a message of another kind that cannot be read.
+    /// Counts a message that cannot be read, or that names another sender than its subject.
     pub fn refuse(&mut self) {
         self.counts.refused += 1;
     }

@@ -7,6 +7,7 @@
 
 mod agreement;
 mod bus;
+mod forged;
 mod transfer;
 mod usage;
 
@@ -34,6 +35,7 @@ struct Router {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
     generation: Arc<AtomicU64>,
+    registry: Registry,
 }
 
 #[derive(Default)]
@@ -151,6 +153,7 @@ impl Router {
             CancellationToken::new(),
             Arc::default(),
         );
+        let mut registry = Registry::default();
         let exchange = Exchange::new(ExchangeParts {
             router: RouterId(router),
             spec: ExchangeSpec {
@@ -160,7 +163,7 @@ impl Router {
                 dead_after: Duration::from_millis(1_500),
             },
             source: Fleet(Arc::clone(&pool), Arc::clone(&generation)),
-            metrics: Arc::new(ExchangeMetrics::register(&mut Registry::default())),
+            metrics: Arc::new(ExchangeMetrics::register(&mut registry)),
             reports: reports.clone(),
         });
         let (bus, token) = (hub.join(), stop.clone());
@@ -173,7 +176,16 @@ impl Router {
             stop,
             task,
             generation,
+            registry,
         }
+    }
+
+    /// Returns the value of a counter.
+    fn counter(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let mut values = text.lines().filter_map(|line| line.strip_prefix(name));
+        values.next().unwrap().trim().parse().unwrap()
     }
 
     fn worker(&self, at: usize) -> Arc<Worker> {

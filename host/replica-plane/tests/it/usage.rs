@@ -48,11 +48,11 @@ impl UsageGroup for LimitGroup {
 }
 
 impl Router {
-    fn used(&self, counter: u64, gauge: u64) {
+    pub(crate) fn used(&self, counter: u64, gauge: u64) {
         self.pool.limits.lock().unwrap().own = [counter, gauge];
     }
 
-    fn elsewhere(&self) -> [i64; 2] {
+    pub(crate) fn elsewhere(&self) -> [i64; 2] {
         self.pool.limits.lock().unwrap().elsewhere
     }
 

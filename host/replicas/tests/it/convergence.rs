@@ -1,7 +1,7 @@
 //! Sums after faults of the bus and restarts of routers: those of the routers alive, after one full message each.
 
 use proptest::prelude::*;
-use replicas::{LoadPublisher, Peers, RouterId};
+use replicas::{GaugeRows, LoadMessage, LoadPublisher, Peers, RouterId};
 
 use crate::{SPEC, message, publisher, receiver, requests, workers};
 
@@ -206,6 +206,25 @@ fn a_lost_delta_is_healed_by_the_next_full_message() {
     assert_eq!(peers.counts().missing, 1);
     send(&mut peers, 1_002, [1, 5, 2], true);
     assert_eq!(requests(&peers, WORKERS), [1, 5, 2]);
+}
+
+#[test]
+fn the_count_of_missing_messages_does_not_overflow() {
+    let mut peers = receiver(0, WORKERS);
+    for router in [1, 2] {
+        for sequence in [1, u64::MAX] {
+            let message = LoadMessage {
+                router: RouterId(router),
+                table: 1,
+                sequence,
+                sent_ms: 1,
+                pools: Vec::new(),
+                rows: GaugeRows::Full(Vec::new()),
+            };
+            peers.apply(1, &message);
+        }
+    }
+    assert_eq!((peers.counts().missing, peers.counts().applied), (u64::MAX, 4));
 }
 
 #[test]
