@@ -1,19 +1,18 @@
 //! Task of the exchange.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use replicas::{
     Bus, BusEvent, CostMessage, CostPublisher, FleetHashes, FleetSubject, HelloMessage, LoadMessage,
-    LoadPublisher, Peers, PeersSpec, PoolGauges, PoolKey, RouterId, RouterState, SharedWorker, SubjectKind,
-    UsageMessage, WorkerGauges, WorkerKey,
+    LoadPublisher, Peers, PeersSpec, PoolGauges, PoolKey, RouterId, RouterState, SubjectKind, UsageMessage,
+    WorkerGauges,
 };
-use routing::{HeldSummary, WorkerId, hash_mix};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::fleet::SharedFleet;
 use crate::metrics::ExchangeMetrics;
 use crate::pace::SharePace;
 use crate::report::{NewestMessage, ReplicaReport, ReplicaReports, RouterRow};
@@ -81,19 +80,6 @@ struct SlowTimes {
     costs: Instant,
 }
 
-/// Pools and workers of the active configuration.
-#[derive(Debug)]
-struct SharedFleet<P> {
-    /// Number of the configuration; `None` before the first.
-    generation: Option<u64>,
-    pools: Vec<P>,
-    workers: Vec<SharedWorker>,
-    /// Pool of each worker.
-    pool_of: HashMap<WorkerId, usize>,
-    /// Hash of pools and workers.
-    hash: String,
-}
-
 impl<S: FleetSource> Exchange<S> {
     /// Returns the exchange of a router.
     #[must_use]
@@ -113,13 +99,7 @@ impl<S: FleetSource> Exchange<S> {
                 costs: Instant::now(),
             },
             started: Instant::now(),
-            fleet: SharedFleet {
-                generation: None,
-                pools: Vec::new(),
-                workers: Vec::new(),
-                pool_of: HashMap::new(),
-                hash: String::new(),
-            },
+            fleet: SharedFleet::default(),
             is_connected: false,
             pace: SharePace::new(Instant::now()),
             parts,
@@ -242,16 +222,12 @@ impl<S: FleetSource> Exchange<S> {
 
     /// Notifies the queues of capacity that other routers freed.
     fn pass_on_freed(&mut self) {
-        let mut freed = self.peers.take_freed();
-        freed.sort_by_key(|worker| self.fleet.pool_of.get(worker));
+        let freed = self.fleet.by_pool(&self.peers.take_freed());
         self.pace.holds_elsewhere = false;
         for (at, pool) in self.fleet.pools.iter().enumerate() {
-            let of_pool = |worker: &WorkerId| self.fleet.pool_of.get(worker).copied();
-            let begin = freed.partition_point(|worker| of_pool(worker) < Some(at));
-            let end = freed.partition_point(|worker| of_pool(worker) <= Some(at));
             let gauges = self.peers.pool(PoolKey::of(pool.name()));
             self.pace.holds_elsewhere |= gauges.queued > 0;
-            let freed = &freed[begin..end];
+            let freed = freed.of(at);
             pool.set_elsewhere(&ElsewhereNews { gauges, freed });
         }
     }
@@ -288,28 +264,14 @@ impl<S: FleetSource> Exchange<S> {
         if self.fleet.generation == Some(generation) {
             return;
         }
-        self.fleet.generation = Some(generation);
         for pool in &self.fleet.pools {
             pool.set_elsewhere(&ElsewhereNews {
                 gauges: PoolGauges::empty(PoolKey::of(pool.name())),
                 freed: &[],
             });
         }
-        self.fleet.pools = self.parts.source.pools();
+        self.fleet = SharedFleet::new(generation, self.parts.source.pools());
         self.usage.follow(self.parts.source.usage_groups());
-        (self.fleet.workers, self.fleet.pool_of) = (Vec::new(), HashMap::new());
-        let mut hash = 0;
-        for (at, pool) in self.fleet.pools.iter().enumerate() {
-            for worker in pool.workers() {
-                let (spec, id) = (worker.spec(), worker.id());
-                let key = WorkerKey::of(pool.name(), &spec.url, spec.rank.map(|rank| rank.0));
-                hash = hash_mix(hash ^ key.0);
-                self.fleet.pool_of.insert(id, at);
-                let load = Arc::clone(worker.load());
-                self.fleet.workers.push(SharedWorker { key, id, load });
-            }
-        }
-        self.fleet.hash = format!("{hash:016x}");
         self.publisher
             .set_workers(self.fleet.workers.iter().map(|worker| worker.key));
         self.peers.set_workers(self.fleet.workers.clone());
@@ -318,16 +280,9 @@ impl<S: FleetSource> Exchange<S> {
     /// Publishes the gauges that changed.
     fn share<B: Bus>(&mut self, bus: &B) {
         let now_ms = self.now_ms();
-        let mut held: HashMap<WorkerId, HeldSummary> = HashMap::new();
-        self.pace.holds_here = false;
-        for pool in &self.fleet.pools {
-            if pool.queued() > 0 {
-                self.pace.holds_here = true;
-                pool.summarize_waiters(&mut |worker, summary| {
-                    held.insert(worker, *summary);
-                });
-            }
-        }
+        let held = self.fleet.held();
+        self.pace.holds_here = held.is_some();
+        let held = held.unwrap_or_default();
         let gauges = self
             .fleet
             .workers

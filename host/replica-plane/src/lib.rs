@@ -6,6 +6,7 @@
 
 mod agreement;
 mod exchange;
+mod fleet;
 mod index_transfer;
 mod metrics;
 mod pace;

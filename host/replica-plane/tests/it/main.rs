@@ -8,6 +8,7 @@
 mod agreement;
 mod bus;
 mod forged;
+mod pools;
 mod transfer;
 mod usage;
 
@@ -40,6 +41,7 @@ struct Router {
 
 #[derive(Default)]
 struct Pool {
+    name: &'static str,
     workers: Mutex<Vec<Arc<Worker>>>,
     held: Mutex<BTreeMap<WorkerId, HeldSummary>>,
     queued_elsewhere: AtomicUsize,
@@ -49,7 +51,7 @@ struct Pool {
     limits: Arc<Mutex<Limits>>,
 }
 
-struct Fleet(Arc<Pool>, Arc<AtomicU64>);
+struct Fleet(Vec<Arc<Pool>>, Arc<AtomicU64>);
 
 struct Share(Arc<Pool>);
 
@@ -61,11 +63,11 @@ impl FleetSource for Fleet {
     }
 
     fn pools(&self) -> Vec<Share> {
-        vec![Share(Arc::clone(&self.0))]
+        self.0.iter().cloned().map(Share).collect()
     }
 
     fn usage_groups(&self) -> Vec<Box<dyn UsageGroup>> {
-        vec![Box::new(LimitGroup(Arc::clone(&self.0.limits)))]
+        vec![Box::new(LimitGroup(Arc::clone(&self.0[0].limits)))]
     }
 
     fn state(&self) -> RouterState {
@@ -88,7 +90,7 @@ impl FleetSource for Fleet {
 
 impl SharedPool for Share {
     fn name(&self) -> &str {
-        "main"
+        self.0.name
     }
 
     fn workers(&self) -> Vec<Arc<Worker>> {
@@ -141,13 +143,25 @@ fn worker(at: u32) -> Arc<Worker> {
     Arc::new(Worker::new(WorkerId(at), spec))
 }
 
+impl Pool {
+    fn new(name: &'static str, workers: Vec<Arc<Worker>>) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            workers: Mutex::new(workers),
+            ..Self::default()
+        })
+    }
+}
+
 impl Router {
-    #[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
     fn start(hub: &Hub, router: u64, workers: u32) -> Self {
-        let pool = Arc::new(Pool {
-            workers: Mutex::new((0..workers).map(worker).collect()),
-            ..Pool::default()
-        });
+        let workers = (0..workers).map(worker).collect();
+        Self::start_with(hub, router, vec![Pool::new("main", workers)])
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
+    fn start_with(hub: &Hub, router: u64, pools: Vec<Arc<Pool>>) -> Self {
+        let pool = Arc::clone(&pools[0]);
         let (reports, stop, generation) = (
             ReplicaReports::default(),
             CancellationToken::new(),
@@ -162,7 +176,7 @@ impl Router {
                 share_every: Duration::from_millis(5),
                 dead_after: Duration::from_millis(1_500),
             },
-            source: Fleet(Arc::clone(&pool), Arc::clone(&generation)),
+            source: Fleet(pools, Arc::clone(&generation)),
             metrics: Arc::new(ExchangeMetrics::register(&mut registry)),
             reports: reports.clone(),
         });

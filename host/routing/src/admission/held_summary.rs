@@ -75,6 +75,15 @@ impl HeldSummary {
         class.work = class.work.saturating_add(work.into());
     }
 
+    /// Adds the requests of another summary.
+    pub fn add_all(&mut self, other: &Self) {
+        self.first = self.first.min(other.first);
+        for (class, more) in self.classes.iter_mut().zip(&other.classes) {
+            class.requests = class.requests.saturating_add(more.requests);
+            class.work = class.work.saturating_add(more.work);
+        }
+    }
+
     /// Returns the number of requests.
     #[must_use]
     pub fn requests(&self) -> u32 {
@@ -142,6 +151,18 @@ mod tests {
         assert_eq!(held.work_up_to(4_096), 1_300);
         assert_eq!(held.work_up_to(16_384), 6_300);
         assert!(held.work_up_to(u32::MAX) > u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn a_sum_has_the_requests_of_both_and_the_lower_order() {
+        let [mut sum, mut one, mut two] = [HeldSummary::default(); 3];
+        for (half, work, order) in [(&mut one, 100, 7.0), (&mut two, 9_999, 3.0)] {
+            half.add(work, order);
+            sum.add(work, order);
+        }
+        one.add_all(&two);
+        one.add_all(&HeldSummary::default());
+        assert_eq!(one, sum);
     }
 
     #[test]
