@@ -1,6 +1,7 @@
 //! Store of agreed entries: what the agreement needs of a system with revisions.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -29,9 +30,13 @@ pub trait AgreedStore: Send + 'static {
         bytes: Arc<Vec<u8>>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns bytes by their SHA-256, if there are any. The caller checks the hash. Waits for a bounded time.
-    fn object(&mut self, sha256: &str) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+    /// Begins to read bytes by their SHA-256. The caller checks the hash.
+    fn object(&self, sha256: &str) -> ObjectRead;
 }
+
+/// Read of bytes, which goes on beside other calls of its store. It returns the bytes, if there are any, within a bounded
+/// time.
+pub type ObjectRead = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send>>;
 
 /// Event of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]

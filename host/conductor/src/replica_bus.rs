@@ -100,7 +100,7 @@ mod nats {
 mod without {
     use std::sync::Arc;
 
-    use agreement::{AgreedStore, AgreedWrite, ReportKey, StoreError, StoreEvent, WriteOutcome};
+    use agreement::{AgreedStore, AgreedWrite, ObjectRead, ReportKey, StoreError, StoreEvent, WriteOutcome};
     use replicas::{Bus, BusEvent, DirectBus, DirectEvent, FleetSubject, RouterId};
     use tracing::error;
 
@@ -149,7 +149,7 @@ mod without {
             match *self {}
         }
 
-        async fn object(&mut self, _: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        fn object(&self, _: &str) -> ObjectRead {
             match *self {}
         }
     }

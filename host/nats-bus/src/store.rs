@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agreement::{AgreedStore, AgreedWrite, ReportKey, StoreError, StoreEvent, WriteOutcome};
+use agreement::{AgreedStore, AgreedWrite, ObjectRead, ReportKey, StoreError, StoreEvent, WriteOutcome};
 use async_nats::jetstream::kv::{UpdateError, UpdateErrorKind};
-use async_nats::jetstream::object_store::GetErrorKind;
+use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
 use async_nats::{Client, Event};
 use futures_util::future::BoxFuture;
 use tokio::io::AsyncReadExt as _;
@@ -21,6 +21,8 @@ use crate::open_store::{Buckets, OpenStore, Watched};
 const ANSWER: Duration = Duration::from_secs(2);
 /// Longest wait for the bytes of an object, in or out.
 const OBJECT: Duration = Duration::from_secs(20);
+/// Attempted action of a read of an object, for errors.
+const READ_OBJECT: &str = "read the bytes of a policy";
 /// Most bytes of an object.
 const MOST_OBJECT: usize = 64 << 20;
 /// Longest wait until all buckets are open: an answer may be lost with a connection.
@@ -219,28 +221,32 @@ impl AgreedStore for NatsStore {
             .unwrap_or_else(|_| Err(no_answer(doing)))
     }
 
-    async fn object(&mut self, sha256: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let doing = "read the bytes of a policy";
-        let objects = &self.buckets()?.objects;
-        let get = async {
-            let mut object = match objects.get(sha256).await {
-                Ok(object) => object,
-                Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(failed(doing, &error)),
-            };
-            if object.info.size > MOST_OBJECT {
-                let why = format!("they have {} bytes, more than {MOST_OBJECT}", object.info.size);
-                return Err(StoreError { doing, why });
-            }
-            let mut bytes = Vec::with_capacity(object.info.size);
-            let read = object.read_to_end(&mut bytes).await;
-            read.map_err(|error| failed(doing, &error))?;
-            Ok(Some(bytes))
-        };
-        timeout(OBJECT, get)
-            .await
-            .unwrap_or_else(|_| Err(no_answer(doing)))
+    fn object(&self, sha256: &str) -> ObjectRead {
+        let objects = self.buckets().map(|buckets| buckets.objects.clone());
+        let sha256 = sha256.to_owned();
+        Box::pin(async move {
+            let read = timeout(OBJECT, read_object(&objects?, &sha256)).await;
+            read.unwrap_or_else(|_| Err(no_answer(READ_OBJECT)))
+        })
     }
+}
+
+/// Reads the bytes of an object, if there is one.
+async fn read_object(objects: &ObjectStore, sha256: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    let mut object = match objects.get(sha256).await {
+        Ok(object) => object,
+        Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(READ_OBJECT, &error)),
+    };
+    if object.info.size > MOST_OBJECT {
+        let why = format!("they have {} bytes, more than {MOST_OBJECT}", object.info.size);
+        let doing = READ_OBJECT;
+        return Err(StoreError { doing, why });
+    }
+    let mut bytes = Vec::with_capacity(object.info.size);
+    let read = object.read_to_end(&mut bytes).await;
+    read.map_err(|error| failed(READ_OBJECT, &error))?;
+    Ok(Some(bytes))
 }
 
 fn is_wrong_revision(error: &UpdateError) -> bool {

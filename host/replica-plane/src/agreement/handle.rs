@@ -157,6 +157,13 @@ impl AgreedHandle {
         }
     }
 
+    /// Returns whether these bytes were requested and are not here.
+    pub(crate) fn wants(&self, sha256: &str) -> bool {
+        let shared = self.lock();
+        let object = shared.objects.get(sha256);
+        object.is_some_and(|object| !matches!(object, ObjectState::Ready(_)))
+    }
+
     /// Records fetched bytes, and rings the bell.
     pub(crate) fn set_object(&self, sha256: &str, object: ObjectState) {
         self.lock().objects.set(sha256, object);
@@ -169,7 +176,7 @@ impl AgreedHandle {
         if shared.view.stored != view.stored || shared.view.is_synced != view.is_synced {
             shared
                 .objects
-                .retain(|object| !matches!(object, ObjectState::Failed(_)));
+                .retain(|_, object| !matches!(object, ObjectState::Failed(_)));
         }
         shared.view = Arc::new(view);
         drop(shared);

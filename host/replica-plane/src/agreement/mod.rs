@@ -4,6 +4,7 @@
 //! reload thread and the pages read the [`AgreedView`] and propose decisions by the [`AgreedHandle`]: they never wait for
 //! the store.
 
+mod fetches;
 mod handle;
 mod metrics;
 mod objects;

@@ -13,7 +13,8 @@ pub enum ObjectState {
     Working,
     /// They are here. The hash is checked.
     Ready(Arc<Vec<u8>>),
-    /// They cannot be had, for this reason. They are fetched again when the entries change.
+    /// They cannot be had, for this reason. They are fetched again when the entries change. If the store did not give
+    /// them, attempts go on, and they may still come.
     Failed(String),
 }
 
@@ -41,8 +42,8 @@ impl<T> ObjectTable<T> {
         all.find(|(known, _)| known == sha256).map(|(_, object)| object)
     }
 
-    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
-        self.0.retain(|(_, object)| keep(object));
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str, &T) -> bool) {
+        self.0.retain(|(sha256, object)| keep(sha256, object));
     }
 
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (&str, &mut T)> {

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use agreement::{
     AgreedEntry, AgreedStore, Agreement, KnownEntry, ReportKey, RouterStates, StoreEvent, WriteOutcome,
 };
-use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::fetches::ObjectFetches;
 use super::handle::AgreedHandle;
 use super::metrics::AgreementMetrics;
-use super::objects::{ObjectState, ObjectTable};
+use super::objects::ObjectTable;
 use super::trials::{TrialExchange, TrialLook, TrialSource};
 use super::view::{AgreedView, ViewEntry};
 
@@ -44,6 +44,7 @@ pub struct AgreementTask<T> {
     states: BTreeMap<String, RouterStates>,
     /// Bytes that this router offered, and those that the store does not have yet.
     offered: ObjectTable<OfferedObject>,
+    fetches: ObjectFetches,
     /// Own states that the store does not have yet.
     unsent_states: Option<RouterStates>,
     evidence_at: Option<Instant>,
@@ -67,6 +68,7 @@ impl<T: TrialSource> AgreementTask<T> {
             exchange: TrialExchange::default(),
             states: BTreeMap::new(),
             offered: ObjectTable::default(),
+            fetches: ObjectFetches::default(),
             unsent_states: None,
             evidence_at: None,
             problem: Some("it is not reached yet".to_owned()),
@@ -88,6 +90,12 @@ impl<T: TrialSource> AgreementTask<T> {
                     Some(changed) => changed,
                     None => return,
                 },
+                (sha256, bytes) = self.fetches.finished() => {
+                    if let Some(object) = self.fetches.take_in(&sha256, bytes) {
+                        self.parts.handle.set_object(&sha256, object);
+                    }
+                    false
+                }
                 () = self.parts.handle.proposed() => false,
                 _ = beat.tick() => {
                     is_beat = true;
@@ -136,6 +144,7 @@ impl<T: TrialSource> AgreementTask<T> {
             }
             StoreEvent::Lost(why) => {
                 self.agreement.lost();
+                self.fetches.interrupt();
                 if self.problem.is_none() {
                     warn!(
                         why,
@@ -195,11 +204,13 @@ impl<T: TrialSource> AgreementTask<T> {
             }
             evidence = reports;
         }
+        self.fetches
+            .follow(&inputs.wanted, |sha256| self.parts.handle.wants(sha256));
         if self.agreement.is_synced() {
             changed |= self.write(store).await;
             self.report(store, evidence).await;
+            self.fetches.begin(store);
         }
-        self.fetch(store, inputs.wanted).await;
         let not_followed = self.parts.handle.not_followed();
         self.parts.metrics.look(&self.agreement, not_followed);
         changed
@@ -271,21 +282,6 @@ impl<T: TrialSource> AgreementTask<T> {
         }
     }
 
-    /// Fetches wanted bytes, and checks their hashes.
-    async fn fetch<S: AgreedStore>(&mut self, store: &mut S, wanted: Vec<String>) {
-        for sha256 in wanted {
-            let object = match store.object(&sha256).await {
-                Ok(Some(bytes)) if hex(&Sha256::digest(&bytes)) == sha256 => {
-                    ObjectState::Ready(Arc::new(bytes))
-                }
-                Ok(Some(_)) => ObjectState::Failed("the stored bytes have another SHA-256".to_owned()),
-                Ok(None) => ObjectState::Failed("the store does not have its bytes".to_owned()),
-                Err(error) => ObjectState::Failed(error.to_string()),
-            };
-            self.parts.handle.set_object(&sha256, object);
-        }
-    }
-
     fn view(&self) -> AgreedView {
         let stored = self.agreement.entries().map(|(key, known)| {
             let entry = known.entry.clone();
@@ -308,10 +304,6 @@ impl<T: TrialSource> AgreementTask<T> {
         self.generation += 1;
         self.parts.handle.set_view(self.view());
     }
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unix_ms() -> u64 {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use agreement::{AgreedKey, AgreedStore, AgreedWrite, ReportKey, StoreError, StoreEvent, WriteOutcome};
+use agreement::{
+    AgreedKey, AgreedStore, AgreedWrite, ObjectRead, ReportKey, StoreError, StoreEvent, WriteOutcome,
+};
 use experiment::{Evidence, EvidenceTotals, RequestResult, StopRule};
 use prometheus_client::registry::Registry;
 use replica_plane::{
@@ -13,9 +15,12 @@ use replica_plane::{
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
+/// SHA-256 of `abc` (FIPS 180).
+pub(crate) const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
 /// Store of a test.
 #[derive(Debug, Clone, Default)]
-struct MemoryStore(Arc<Mutex<StoreState>>);
+pub(crate) struct MemoryStore(Arc<Mutex<StoreState>>);
 
 #[derive(Debug, Default)]
 struct StoreState {
@@ -24,6 +29,17 @@ struct StoreState {
     objects: BTreeMap<String, Vec<u8>>,
     members: Vec<Sender<StoreEvent>>,
     accepted: usize,
+    fault: Option<ReadFault>,
+    reads: usize,
+}
+
+/// Fault of all reads of objects.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ReadFault {
+    /// They fail.
+    Error,
+    /// They do not end.
+    Stall,
 }
 
 /// One router's end.
@@ -34,6 +50,24 @@ struct StoreEnd {
 }
 
 impl MemoryStore {
+    pub(crate) fn set_fault(&self, fault: Option<ReadFault>) {
+        self.0.lock().unwrap().fault = fault;
+    }
+
+    pub(crate) fn set_object(&self, sha256: &str, bytes: &[u8]) {
+        let mut state = self.0.lock().unwrap();
+        state.objects.insert(sha256.to_owned(), bytes.to_vec());
+    }
+
+    pub(crate) fn remove_object(&self, sha256: &str) {
+        self.0.lock().unwrap().objects.remove(sha256);
+    }
+
+    /// Returns the number of begun reads of objects.
+    pub(crate) fn reads(&self) -> usize {
+        self.0.lock().unwrap().reads
+    }
+
     fn join(&self) -> StoreEnd {
         let (sender, events) = channel(10_000);
         let mut state = self.0.lock().unwrap();
@@ -90,8 +124,18 @@ impl AgreedStore for StoreEnd {
         Ok(())
     }
 
-    async fn object(&mut self, sha256: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.store.0.lock().unwrap().objects.get(sha256).cloned())
+    fn object(&self, sha256: &str) -> ObjectRead {
+        let mut state = self.store.0.lock().unwrap();
+        state.reads += 1;
+        let bytes = match state.fault {
+            None => Ok(state.objects.get(sha256).cloned()),
+            Some(ReadFault::Error) => Err(StoreError {
+                doing: "read the bytes of a policy",
+                why: "no leader".to_owned(),
+            }),
+            Some(ReadFault::Stall) => return Box::pin(std::future::pending()),
+        };
+        Box::pin(std::future::ready(bytes))
     }
 }
 
@@ -209,13 +253,13 @@ impl SharedTrial for Trial {
     }
 }
 
-struct Router {
+pub(crate) struct Router {
     trial: Trial,
-    handle: AgreedHandle,
+    pub(crate) handle: AgreedHandle,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
-fn router(store: &MemoryStore, id: &str, stop: &CancellationToken) -> Router {
+pub(crate) fn router(store: &MemoryStore, id: &str, stop: &CancellationToken) -> Router {
     let (trial, handle) = (Trial::new(), AgreedHandle::new(id, id));
     let task = AgreementTask::new(AgreementParts {
         handle: handle.clone(),
@@ -227,7 +271,7 @@ fn router(store: &MemoryStore, id: &str, stop: &CancellationToken) -> Router {
 }
 
 /// Waits, in paused time, until `look` is true.
-async fn until(what: &str, look: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, look: impl Fn() -> bool) {
     for _ in 0..10_000 {
         if look() {
             return;
@@ -277,8 +321,7 @@ async fn a_canary_is_stopped_by_the_sum_of_three_routers_decided_once_and_resume
 async fn bytes_are_stored_before_their_decision_and_fetched_by_their_hash() {
     let (store, stop) = (MemoryStore::default(), CancellationToken::new());
     let (one, two) = (router(&store, "1", &stop), router(&store, "2", &stop));
-    // SHA-256 of `abc` (FIPS 180).
-    let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let sha256 = ABC;
     let key = AgreedKey::of(agreement::AgreedKind::Route, "r");
     let object = (sha256.to_owned(), Arc::new(b"abc".to_vec()));
     one.handle.propose(key.clone(), serde_json::json!(1), [object]);
@@ -290,12 +333,7 @@ async fn bytes_are_stored_before_their_decision_and_fetched_by_their_hash() {
         matches!(two.handle.object(sha256), ObjectState::Ready(_))
     })
     .await;
-    store
-        .0
-        .lock()
-        .unwrap()
-        .objects
-        .insert("00".to_owned(), b"abc".to_vec());
+    store.set_object("00", b"abc");
     until("bytes of another hash are refused", || {
         matches!(two.handle.object("00"), ObjectState::Failed(_))
     })

@@ -8,6 +8,7 @@
 mod agreement;
 mod bus;
 mod forged;
+mod objects;
 mod pools;
 mod transfer;
 mod usage;

@@ -1,0 +1,97 @@
+//! Bytes of policies that the store does not give at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agreement::{AgreedKey, AgreedKind};
+use replica_plane::ObjectState;
+use tokio_util::sync::CancellationToken;
+
+use crate::agreement::{ABC, MemoryStore, ReadFault, Router, router, until};
+use crate::pass;
+
+fn start() -> (MemoryStore, Router, CancellationToken) {
+    let (store, stop) = (MemoryStore::default(), CancellationToken::new());
+    store.set_object(ABC, b"abc");
+    let router = router(&store, "1", &stop);
+    (store, router, stop)
+}
+
+async fn until_ready(router: &Router) {
+    let ready = ObjectState::Ready(Arc::new(b"abc".to_vec()));
+    until("the bytes are there", || router.handle.object(ABC) == ready).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_are_read_again_after_the_store_failed() {
+    let (store, router, stop) = start();
+    until("the store is reached", || router.handle.view().is_synced).await;
+    store.set_fault(Some(ReadFault::Error));
+    for _ in 0..20 {
+        assert_eq!(router.handle.object(ABC), ObjectState::Working);
+        pass(250).await;
+    }
+    assert_eq!(store.reads(), 3, "at once, after 1 s and after 2 s more");
+    store.set_fault(None);
+    until_ready(&router).await;
+    assert_eq!(store.reads(), 4);
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_the_store_does_not_have_yet_are_read_again() {
+    let (store, router, stop) = start();
+    store.remove_object(ABC);
+    for _ in 0..8 {
+        assert_eq!(router.handle.object(ABC), ObjectState::Working);
+        pass(250).await;
+    }
+    store.set_object(ABC, b"abc");
+    until_ready(&router).await;
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_keep_failing_are_reported_and_read_on() {
+    let (store, router, stop) = start();
+    store.set_fault(Some(ReadFault::Error));
+    until("the reason is shown", || match router.handle.object(ABC) {
+        ObjectState::Failed(why) => why.contains("no leader"),
+        _ => false,
+    })
+    .await;
+    let reads = store.reads();
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!((reads + 10..reads + 14).contains(&store.reads()), "once a minute");
+    store.set_fault(None);
+    until_ready(&router).await;
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_another_hash_are_not_read_again() {
+    let (store, router, stop) = start();
+    store.set_object(ABC, b"abcd");
+    until("they are refused", || {
+        matches!(router.handle.object(ABC), ObjectState::Failed(_))
+    })
+    .await;
+    store.set_object(ABC, b"abc");
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!(matches!(router.handle.object(ABC), ObjectState::Failed(_)));
+    assert_eq!(store.reads(), 1);
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_are_agreed_while_bytes_are_read() {
+    let (store, router, stop) = start();
+    store.set_fault(Some(ReadFault::Stall));
+    let _ = router.handle.object(ABC);
+    until("the read is under way", || store.reads() == 1).await;
+    let key = AgreedKey::of(AgreedKind::Route, "r");
+    router.handle.propose(key.clone(), serde_json::json!(1), []);
+    pass(500).await;
+    assert!(router.handle.view().stored(&key).is_some());
+    stop.cancel();
+}
