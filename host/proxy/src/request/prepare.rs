@@ -114,7 +114,8 @@ pub(super) async fn prepare(
         .record
         .wants_tokens(head.seq, asks_to_be_explained(&head.headers));
     let mut tokens_took = None;
-    let tokens = match recorded || policies.needs_tokens(arm) {
+    // No policy places a request for a model that nobody serves.
+    let tokens = match (recorded || policies.needs_tokens(arm)) && is_served() {
         true => {
             let sender = PromptSender::of(claim.caller.as_deref(), head.from);
             let started = Instant::now();

@@ -58,6 +58,24 @@ async fn a_tokenizer_that_is_out_is_left_alone_and_one_that_refuses_a_prompt_is_
 }
 
 #[tokio::test]
+async fn a_request_for_a_model_that_nobody_serves_is_no_failure_of_a_tokenizer() {
+    let worker = tokenizing().await;
+    let router = router()
+        .serving("a", &worker.url(), &["m"])
+        .policy(Scripted::first(&["request.prompt-tokens"], &[]))
+        .with(asking_worker)
+        .start()
+        .await;
+    let body = r#"{"model":"mm","messages":[{"role":"user","content":"hi"}]}"#;
+    let answer = send(router.address, post("/v1/chat/completions", body)).await;
+    assert_eq!(answer.status, 404);
+    for outcome in ["failed", "timeout", "worker"] {
+        let series = format!("conductor_tokenized_total{{pool=\"main\",outcome=\"{outcome}\"}}");
+        assert_eq!(router.metric(&series), 0.0, "{outcome}");
+    }
+}
+
+#[tokio::test]
 async fn a_tokenizer_that_cannot_be_reached_is_passed_over() {
     let (gone, worker) = (Leaving::start().await, tokenizing().await);
     let policy = Scripted::seeing(&["request.prompt-tokens"], &[], |_| Ok(route(1)));
