@@ -177,7 +177,7 @@ mod tests {
     const THERE: WorkerId = WorkerId(2);
 
     /// Returns how many fruitless decisions the budget allows.
-    fn asked(mut release: CapacityEvent, waits_for: Option<WorkerId>) -> u8 {
+    fn evaluations(mut release: CapacityEvent, waits_for: Option<WorkerId>) -> u8 {
         let mut count = 0;
         while release.has_budget(waits_for) {
             release.spend(waits_for);
@@ -189,11 +189,11 @@ mod tests {
     #[test]
     fn the_budget_allows_a_few_decisions_of_each_kind() {
         let release = CapacityEvent::at(HERE);
-        assert_eq!(asked(release, Some(HERE)), WHOLE.aimed);
-        assert_eq!(asked(release, Some(THERE)), WHOLE.elsewhere);
-        assert_eq!(asked(release, None), WHOLE.free);
+        assert_eq!(evaluations(release, Some(HERE)), WHOLE.aimed);
+        assert_eq!(evaluations(release, Some(THERE)), WHOLE.elsewhere);
+        assert_eq!(evaluations(release, None), WHOLE.free);
         for waits_for in [None, Some(HERE), Some(THERE)] {
-            assert_eq!(asked(CapacityEvent::anywhere(), waits_for), WHOLE.free);
+            assert_eq!(evaluations(CapacityEvent::anywhere(), waits_for), WHOLE.free);
         }
     }
 
@@ -211,8 +211,11 @@ mod tests {
     fn capacity_of_another_router_is_for_requests_that_wait_for_the_worker() {
         let event = CapacityEvent::elsewhere_at(HERE);
         for event in [event, event.reset()] {
-            assert_eq!(asked(event, Some(HERE)), WHOLE.aimed);
-            assert_eq!((asked(event, Some(THERE)), asked(event, None)), (0, 0));
+            assert_eq!(evaluations(event, Some(HERE)), WHOLE.aimed);
+            assert_eq!(
+                (evaluations(event, Some(THERE)), evaluations(event, None)),
+                (0, 0)
+            );
         }
     }
 
@@ -226,9 +229,9 @@ mod tests {
         assert_eq!(pace.apply(event, 7), event);
         let soon = pace.apply(event, 7 + ELSEWHERE_EVERY_US - 1);
         for event in [soon, soon.reset()] {
-            assert_eq!(asked(event, Some(THERE)), 0);
+            assert_eq!(evaluations(event, Some(THERE)), 0);
             assert_eq!(
-                (asked(event, Some(HERE)), asked(event, None)),
+                (evaluations(event, Some(HERE)), evaluations(event, None)),
                 (WHOLE.aimed, WHOLE.free)
             );
         }

@@ -44,7 +44,7 @@ pub struct Held {
     pub order: f64,
     /// Number of capacity events when it was decided: a later one may lead to another decision. None: it is due as soon
     /// as there is room.
-    pub asked_at: Option<u64>,
+    pub evaluated_at: Option<u64>,
     /// The worker that it waits for, and its work there in the policy's unit.
     pub waits_for: Option<(WorkerId, u32)>,
 }
@@ -181,8 +181,8 @@ impl<W> FairQueue<W> {
     #[must_use]
     pub fn oldest(&self) -> Option<&W> {
         let firsts = self.classes.values().filter_map(|class| class.numbers.first());
-        let (_, tell) = self.entries.get(firsts.min()?)?;
-        Some(tell)
+        let (_, waiter) = self.entries.get(firsts.min()?)?;
+        Some(waiter)
     }
 
     /// Returns how many wait by kind of class.
@@ -203,7 +203,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Enqueues a request. One of the same number is replaced.
-    pub fn insert(&mut self, number: u64, mut one: Waiting, tell: W) {
+    pub fn insert(&mut self, number: u64, mut one: Waiting, waiter: W) {
         self.remove(number);
         one.tenant = self.tenants.name(&one.tenant);
         let class = self.classes.entry(Reverse(one.class)).or_default();
@@ -226,12 +226,12 @@ impl<W> FairQueue<W> {
             let level = self.tenants.lift(&one.tenant);
             self.has_moved(&one.tenant, level);
         }
-        self.entries.insert(number, (one, tell));
+        self.entries.insert(number, (one, waiter));
     }
 
     /// Removes a request and returns it with its waker. Its tenant is not charged.
     pub fn remove(&mut self, number: u64) -> Option<(Waiting, W)> {
-        let (one, tell) = self.entries.remove(&number)?;
+        let (one, waiter) = self.entries.remove(&number)?;
         if let Some((worker, _)) = one.waits_for() {
             self.waiters.remove(worker, number);
         }
@@ -248,24 +248,24 @@ impl<W> FairQueue<W> {
                 self.classes.remove(&Reverse(one.class));
             }
         }
-        Some((one, tell))
+        Some((one, waiter))
     }
 
     /// Dequeues a request that is admitted. Its tenant is charged.
     pub fn serve(&mut self, number: u64) -> Option<(Waiting, W)> {
-        let (one, tell) = self.remove(number)?;
+        let (one, waiter) = self.remove(number)?;
         let level = self.tenants.serve(&one.tenant, one.share);
         self.has_moved(&one.tenant, level);
-        Some((one, tell))
+        Some((one, waiter))
     }
 
     /// Makes a held request due for a decision as soon as there is room.
     pub fn make_due(&mut self, number: u64) {
-        if let Some((mut one, tell)) = self.remove(number) {
+        if let Some((mut one, waiter)) = self.remove(number) {
             if let Some(held) = &mut one.held {
-                held.asked_at = None;
+                held.evaluated_at = None;
             }
-            self.insert(number, one, tell);
+            self.insert(number, one, waiter);
         }
     }
 

@@ -24,9 +24,9 @@ pub(super) struct TenantQueue {
     /// Held, and due for a decision when freed capacity has budget for it.
     fresh: HeldByWorker,
     /// Held, and decided since capacity was freed last.
-    asked: HeldByWorker,
+    evaluated: HeldByWorker,
     /// Number of capacity events when those were decided.
-    asked_at: u64,
+    evaluated_at: u64,
     /// The others by their work, with the time it takes; and by when they have to begin, with their work.
     by_work: BTreeMap<(u64, u64), u64>,
     by_start: BTreeMap<(u64, u64), u64>,
@@ -78,15 +78,15 @@ impl HeldByWorker {
 
     /// Returns the first request that the event has budget for.
     fn first(&self, release: &CapacityEvent) -> Option<&HeldKey> {
-        let asked = self.0.iter().filter(|(worker, _)| release.has_budget(**worker));
-        let firsts = asked.filter_map(|(_, keys_there)| keys_there.first());
+        let eligible = self.0.iter().filter(|(worker, _)| release.has_budget(**worker));
+        let firsts = eligible.filter_map(|(_, keys_there)| keys_there.first());
         firsts.min().filter(|key| release.reaches(key.order.0))
     }
 }
 
 impl TenantQueue {
     pub(super) fn is_empty(&self) -> bool {
-        let held = self.due.is_empty() && self.fresh.is_empty() && self.asked.is_empty();
+        let held = self.due.is_empty() && self.fresh.is_empty() && self.evaluated.is_empty();
         held && self.by_work.is_empty() && self.late.is_empty()
     }
 
@@ -98,16 +98,16 @@ impl TenantQueue {
             }
             Some(Held {
                 order,
-                asked_at: Some(at),
+                evaluated_at: Some(at),
                 ..
             }) => {
                 self.released(at);
-                self.asked
+                self.evaluated
                     .insert(one.awaited_worker(), HeldKey::new(order, number));
             }
             Some(Held {
                 order,
-                asked_at: None,
+                evaluated_at: None,
                 ..
             }) => {
                 self.due.insert(HeldKey::new(order, number));
@@ -125,17 +125,18 @@ impl TenantQueue {
             Some(Held { order, .. }) => {
                 let key = HeldKey::new(order, number);
                 let worker = one.awaited_worker();
-                let _ =
-                    self.asked.remove(worker, key) || self.fresh.remove(worker, key) || self.due.remove(&key);
+                let _ = self.evaluated.remove(worker, key)
+                    || self.fresh.remove(worker, key)
+                    || self.due.remove(&key);
             }
         }
     }
 
     /// Makes requests due that were decided before so many capacity events.
     fn released(&mut self, releases: u64) {
-        if self.asked_at < releases {
-            self.asked_at = releases;
-            self.fresh.take_over(&mut self.asked);
+        if self.evaluated_at < releases {
+            self.evaluated_at = releases;
+            self.fresh.take_over(&mut self.evaluated);
         }
     }
 

@@ -66,7 +66,8 @@ impl Naive {
     ) -> Option<u64> {
         let may = |one: &Waiting| match one.held {
             Some(Held {
-                asked_at: Some(at), ..
+                evaluated_at: Some(at),
+                ..
             }) => release.is_some_and(|release| release.has_budget(one.awaited_worker())) && at < releases,
             _ => true,
         };
@@ -166,8 +167,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         patience,
         order,
     });
-    let asked = prop::collection::vec(prop::option::of(0..3_u32), 0..20);
-    let release = prop::option::of((prop::option::of(0..3_u32), asked));
+    let evaluated = prop::collection::vec(prop::option::of(0..3_u32), 0..20);
+    let release = prop::option::of((prop::option::of(0..3_u32), evaluated));
     let serve = (prop::option::of(0..20_u64), release);
     let serve = serve.prop_map(|(step, release)| Act::Serve { step, release });
     let act = prop_oneof![
@@ -196,7 +197,7 @@ fn play(acts: Vec<Act>) {
             } => {
                 let held = order.map(|(order, worker)| Held {
                     order: order.into(),
-                    asked_at: Some(releases),
+                    evaluated_at: Some(releases),
                     waits_for: worker.map(|worker| (WorkerId(worker), 1)),
                 });
                 let one = Waiting {
@@ -215,18 +216,18 @@ fn play(acts: Vec<Act>) {
             Act::Due(at) if at < naive.waiting.len() => {
                 let (number, mut one) = naive.waiting.remove(at);
                 if let Some(held) = &mut one.held {
-                    held.asked_at = None;
+                    held.evaluated_at = None;
                 }
                 naive.insert(number, one);
                 line.make_due(number);
             }
             Act::CapacityEvent => releases += 1,
             Act::Serve { step, release } => {
-                let release = release.map(|(worker, asked)| {
+                let release = release.map(|(worker, evaluated)| {
                     let mut release = worker.map_or_else(CapacityEvent::anywhere, |worker| {
                         CapacityEvent::at(WorkerId(worker))
                     });
-                    asked
+                    evaluated
                         .into_iter()
                         .for_each(|worker| release.spend(worker.map(WorkerId)));
                     release
@@ -413,7 +414,7 @@ fn a_release_up_to_an_order_leaves_later_requests_in_the_queue() {
     let held = |order: f64| Waiting {
         held: Some(Held {
             order,
-            asked_at: Some(0),
+            evaluated_at: Some(0),
             waits_for: Some((WorkerId(1), 1)),
         }),
         ..waiting(0, "", 1)

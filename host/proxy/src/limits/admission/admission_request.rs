@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clients_timeout_is_in_seconds_unless_it_says_otherwise() {
+    fn a_clients_timeout_is_in_seconds_unless_it_has_a_unit() {
         let check =
             |text, ms: Option<u64>| assert_eq!(seconds(text), ms.map(Duration::from_millis), "{text}");
         check("30", Some(30_000));

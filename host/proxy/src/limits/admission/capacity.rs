@@ -123,8 +123,8 @@ impl Capacity {
 
 /// Returns the tokens that a worker's cache holds, if the worker reported it.
 fn cache(worker: &Worker) -> Option<u64> {
-    let (said, _) = worker.load().engine()?;
-    (said.kv_tokens >= 1.0).then_some(said.kv_tokens as u64)
+    let (report, _) = worker.load().engine()?;
+    (report.kv_tokens >= 1.0).then_some(report.kv_tokens as u64)
 }
 
 /// Returns the maximum of decoding requests of a worker that meets the target time between tokens, by its cost model.

@@ -277,7 +277,7 @@ impl AdmissionController {
         let victim = line.waiting.victim(class);
         let shed = victim.and_then(|number| line.waiting.remove(number));
         // A request whose wait is over has given up its entry, so the message always arrives.
-        shed.is_some_and(|(_, tell)| tell.wake.send(WakeReason::Shed).is_ok())
+        shed.is_some_and(|(_, waiter)| waiter.wake.send(WakeReason::Shed).is_ok())
     }
 
     /// Releases a queue entry.
@@ -294,7 +294,7 @@ impl AdmissionController {
     ) -> Option<oneshot::Receiver<WakeReason>> {
         let mut line = self.line();
         let releases = self.releases();
-        if held.is_some_and(|held| held.asked_at.is_some_and(|seen| seen != releases)) {
+        if held.is_some_and(|held| held.evaluated_at.is_some_and(|seen| seen != releases)) {
             return None;
         }
         if line.waiting.is_empty() {
@@ -305,14 +305,14 @@ impl AdmissionController {
         }
         let (wake, woken) = oneshot::channel();
         let start_by = turn.deadline.min(request.start_by(self.started));
-        let tell = Waiter {
+        let waiter = Waiter {
             wake,
             output: request.output,
             weight: request.weight,
             since: turn.since,
         };
         let one = request.waiting(held, self.micros(start_by));
-        line.waiting.insert(turn.number, one, tell);
+        line.waiting.insert(turn.number, one, waiter);
         Some(woken)
     }
 
@@ -326,7 +326,7 @@ impl AdmissionController {
     }
 
     /// Marks a held request for re-evaluation now.
-    pub(super) fn ask_again(self: &Arc<Self>, turn: QueuePosition) {
+    pub(super) fn reevaluate(self: &Arc<Self>, turn: QueuePosition) {
         self.line().waiting.make_due(turn.number);
         self.admit_ready(None);
     }
@@ -353,12 +353,12 @@ impl AdmissionController {
                 .waiting
                 .first(now, step, self.releases(), release.as_ref());
             let Some((number, one)) = first else { break false };
-            let asks = one.held.is_some_and(|held| held.asked_at.is_some());
+            let is_held = one.held.is_some_and(|held| held.evaluated_at.is_some());
             let aim = one.awaited_worker();
             let Some(tokens) = self.take(one.tokens) else {
                 break true;
             };
-            let Some((one, tell)) = line_now.waiting.serve(number) else {
+            let Some((one, waiter)) = line_now.waiting.serve(number) else {
                 debug_assert!(false, "the first in line is in the line");
                 self.untake(tokens);
                 break false;
@@ -366,25 +366,25 @@ impl AdmissionController {
             let permit = Permit {
                 controller: Arc::clone(self),
                 tokens,
-                output: tell.output,
+                output: waiter.output,
                 charged: self.is_charged(&one.tenant).then_some(Charge {
                     tenant: one.tenant,
-                    weight: tell.weight,
+                    weight: waiter.weight,
                     share: one.share,
                 }),
                 is_used: false,
             };
-            let mut asked_for = if asks { release.take() } else { None };
-            if let Some(release) = &mut asked_for {
+            let mut spent = if is_held { release.take() } else { None };
+            if let Some(release) = &mut spent {
                 release.spend(aim);
             }
             // A request whose wait is over has given up its entry, so the message always arrives. If it did not, the
             // permit must not be dropped under the lock.
             let wake = WakeReason::In {
                 permit,
-                release: asked_for,
+                release: spent,
             };
-            undelivered.extend(tell.wake.send(wake).err());
+            undelivered.extend(waiter.wake.send(wake).err());
         };
         self.is_blocked.store(is_blocked, Ordering::SeqCst);
         drop(line);

@@ -115,7 +115,7 @@ impl QueueEntry {
         };
         let held = Held {
             order: terms.order,
-            asked_at: Some(seen),
+            evaluated_at: Some(seen),
             waits_for: terms.waits_for,
         };
         let Some(woken) = self.controller.enqueue(self.turn, request, Some(held)) else {
@@ -126,12 +126,12 @@ impl QueueEntry {
         let mut entry = Entry { ticket: self, woken };
         drop(permit);
         entry.ticket.pass_on();
-        let ask_again = now + terms.ask_again;
-        if ask_again < deadline {
-            if let Ok(Ok(wake)) = timeout_at(ask_again, &mut entry.woken).await {
+        let reevaluate_at = now + terms.ask_again;
+        if reevaluate_at < deadline {
+            if let Ok(Ok(wake)) = timeout_at(reevaluate_at, &mut entry.woken).await {
                 return entry.ticket.woken(wake).map(Some);
             }
-            entry.ticket.controller.ask_again(entry.ticket.turn);
+            entry.ticket.controller.reevaluate(entry.ticket.turn);
         }
         match timeout_at(deadline, &mut entry.woken).await {
             Ok(Ok(wake)) => entry.ticket.woken(wake).map(Some),

@@ -17,16 +17,16 @@ async fn held_for_good(
     controller: &AdmissionController,
     mut entry: QueueEntry,
     pause: HoldTerms,
-    asked: &Cell<usize>,
+    evaluations: &Cell<usize>,
 ) {
     let one = plain();
     while entry.hold(&one, pause, controller.releases(), None).await.is_ok() {
-        asked.set(asked.get() + 1);
+        evaluations.set(evaluations.get() + 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_though_they_are_last() {
+async fn a_release_reevaluates_a_few_and_those_that_wait_for_the_worker_though_they_are_last() {
     const MANY: usize = 40;
     let controller = controller();
     let waits_for = |worker: u32| HoldTerms {
@@ -38,8 +38,8 @@ async fn a_release_has_a_few_asked_in_vain_and_those_who_wait_for_the_worker_tho
     let mut waits: Vec<_> = (0..)
         .zip(entries)
         .map(|(at, entry): (u32, QueueEntry)| {
-            let (worker, asked) = if at % 2 == 0 { (1, &here) } else { (2, &there) };
-            Box::pin(held_for_good(&controller, entry, waits_for(worker), asked))
+            let (worker, evaluations) = if at % 2 == 0 { (1, &here) } else { (2, &there) };
+            Box::pin(held_for_good(&controller, entry, waits_for(worker), evaluations))
         })
         .collect();
     let mut turn = async || {
@@ -92,7 +92,7 @@ async fn those_who_leave_do_not_use_a_release_up() {
 }
 
 #[tokio::test]
-async fn one_that_is_asked_more_slowly_than_capacity_is_freed_waits_in_the_end() {
+async fn one_that_is_evaluated_more_slowly_than_capacity_is_freed_waits_in_the_end() {
     let controller = controller();
     let [mut entry] = entries(&controller);
     let one = plain();

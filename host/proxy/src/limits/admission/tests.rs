@@ -96,7 +96,7 @@ async fn releases_wake_in_order_then_by_arrival() {
 }
 
 #[tokio::test]
-async fn a_release_while_the_policy_was_asked_is_not_missed() {
+async fn a_release_during_the_policys_call_is_not_missed() {
     let controller = controller();
     let seen = controller.releases();
     controller.release(CapacityEvent::anywhere());
@@ -122,7 +122,7 @@ async fn a_wake_of_one_who_left_goes_to_the_next() {
 }
 
 #[tokio::test]
-async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
+async fn a_dispatch_wakes_another_and_no_request_twice_for_one_release() {
     let controller = controller();
     let [mut first, mut second, mut third] = entries(&controller);
     let one = plain();
@@ -142,7 +142,10 @@ async fn one_who_is_sent_wakes_another_and_nobody_twice_for_one_release() {
         assert!(poll!(&mut other).is_ready(), "there may be room for two");
     }
     let mut again = pin!(second.hold(&one, hold(1.0), 1, None));
-    assert!(poll!(&mut again).is_pending(), "it was asked since the release");
+    assert!(
+        poll!(&mut again).is_pending(),
+        "it was evaluated since the release"
+    );
     assert!(poll!(&mut third).is_ready(), "the next may find room");
     controller.release(CapacityEvent::anywhere());
     assert!(poll!(&mut again).is_ready(), "the next release begins anew");
@@ -181,10 +184,13 @@ async fn a_wake_of_one_held_again_goes_round_once() {
         assert!(poll!(&mut other).is_pending());
     }
     let mut other = pin!(second.hold(&one, hold(1.0), 1, None));
-    assert!(poll!(&mut other).is_pending(), "asked since the release");
+    assert!(poll!(&mut other).is_pending(), "evaluated since the release");
     let mut again = pin!(first.hold(&one, hold(2.0), 1, None));
     assert!(poll!(&mut again).is_pending());
-    assert!(poll!(&mut other).is_pending(), "nobody is left to be asked");
+    assert!(
+        poll!(&mut other).is_pending(),
+        "no request is left to be evaluated"
+    );
     controller.release(CapacityEvent::anywhere());
     assert!(poll!(&mut other).is_ready(), "the next release begins anew");
 }
@@ -204,7 +210,7 @@ async fn the_queue_is_bounded_in_length_and_time() {
         ..hold(0.0)
     };
     let held = entry.hold(&plain(), soon, 0, None).await;
-    assert!(held.is_ok(), "asked again when the time is up");
+    assert!(held.is_ok(), "re-evaluated when the time is up");
 }
 
 #[tokio::test]
@@ -218,7 +224,7 @@ async fn a_turn_ends_at_its_deadline_however_often_the_queue_is_entered() {
 }
 
 #[tokio::test]
-async fn room_for_several_lets_several_in_by_class_and_nobody_who_comes_later() {
+async fn room_for_several_admits_several_by_class_and_no_later_arrival() {
     let controller = budget(Some(2), None);
     let inside = [
         pass(&controller, plain()).unwrap(),
@@ -325,7 +331,7 @@ async fn a_full_queue_sheds_who_may_be_shed_for_who_is_more_important() {
 }
 
 #[tokio::test]
-async fn who_is_sure_to_be_refused_is_known_before_it_asks() {
+async fn a_certain_refusal_is_known_before_the_request_is_enqueued() {
     let controller = budget(Some(1), None);
     assert!(!controller.is_crowded(0), "there is room");
     let _inside = pass(&controller, plain()).unwrap();
