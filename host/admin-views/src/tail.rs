@@ -68,7 +68,7 @@ mod tests {
         let start = TraceStart {
             seq,
             id: b"id",
-            asks: false,
+            is_explained: false,
             model: "m",
             path: "/v1/completions",
             pool: "a",

@@ -151,7 +151,7 @@ impl Subject {
 impl CallNote {
     /// Returns its total bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let said = match &self.answer {
+        let text = match &self.answer {
             // The validated answer contains the reason again.
             Ok(Verdict::Reject(rejection)) => 2 * rejection.reason.capacity(),
             Ok(_) => 0,
@@ -165,7 +165,7 @@ impl CallNote {
             // The capacity of a grown list can be twice its length.
             + 2 * size_of_val(self.transcript.notes())
             + self.transcript.bytes()
-            + said
+            + text
     }
 
     /// Formats the call. `policy` is the id of its policy line.

@@ -1,7 +1,7 @@
 //! Lines of pipelines: the configuration, and the scores of a decision.
 
 use routing::{
-    Asked, Filter, FilterTest, Pick, PipelineSpec, Scored, Term, TermSource, Transcript, Weighing,
+    Filter, FilterTest, Pick, PipelineSpec, Scored, ScorerCall, Term, TermSource, Transcript, Weighing,
 };
 use serde::{Deserialize, Serialize};
 
@@ -221,12 +221,12 @@ impl From<&Weighing> for WeighingLine {
 impl From<&Scored> for ScoredLine {
     fn from(scored: &Scored) -> Self {
         let policy = scored.scorer.to_string();
-        let Some(Asked {
+        let Some(ScorerCall {
             version,
             origin,
             answer,
             transcript,
-        }) = &scored.asked
+        }) = &scored.call
         else {
             return Self {
                 policy,

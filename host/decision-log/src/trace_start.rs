@@ -24,7 +24,7 @@ pub struct TraceStart<'a> {
     /// Request id, as received.
     pub id: &'a [u8],
     /// Set if the request wants an explanation.
-    pub asks: bool,
+    pub is_explained: bool,
     /// Model.
     pub model: &'a str,
     /// Path.
@@ -50,7 +50,7 @@ impl Trace {
         start: TraceStart<'_>,
         blocks: impl FnOnce(NonZeroU32) -> Option<PromptBlocks>,
     ) -> Option<Arc<Self>> {
-        let kept = spec.choose(start.seq, start.asks)?;
+        let kept = spec.choose(start.seq, start.is_explained)?;
         let id = String::from_utf8_lossy(start.id);
         let (id, model) = (cut(&id, MAX_ID), cut(start.model, MAX_MODEL));
         let blocks = spec.prompt_blocks.filter(|_| kept.in_file).and_then(blocks);

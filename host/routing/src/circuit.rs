@@ -384,9 +384,9 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_every_fifth_call_comes_to_be_asked_a_few_times_a_minute() {
+    fn one_that_fails_every_fifth_call_comes_to_be_called_a_few_times_a_minute() {
         let circuit = Circuit::default();
-        let mut asked = 0;
+        let mut calls = 0;
         let mut in_minute = [0; 10];
         // A hundred calls a second.
         for now in (0..600 * SECOND).step_by(10_000) {
@@ -394,14 +394,14 @@ mod tests {
                 continue;
             };
             in_minute[(now / (60 * SECOND)) as usize] += 1;
-            asked += 1;
-            match asked % 5 {
+            calls += 1;
+            match calls % 5 {
                 0 => circuit.failed(admission, now),
                 _ => circuit.succeeded(admission, now),
             };
         }
         assert!(in_minute[0] > 100, "{in_minute:?}");
-        assert!(in_minute[3..].iter().all(|asked| *asked <= 30), "{in_minute:?}");
+        assert!(in_minute[3..].iter().all(|count| *count <= 30), "{in_minute:?}");
     }
 
     #[test]

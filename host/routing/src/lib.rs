@@ -54,8 +54,8 @@ pub use id::{DpRank, Generation, WorkerId, WorkerIds};
 pub use load::{EngineSaid, LoadLease, LoadReading, LoadTotals, OtherLoads, WorkerLoad};
 pub use origin::Origin;
 pub use pipeline::{
-    Asked, Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,
-    Term, TermSource, Unobserved, Weighed, Weigher, Weighing, highest, scores_singly,
+    Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,
+    ScorerCall, Term, TermSource, Unobserved, Weighed, Weigher, Weighing, highest, scores_singly,
 };
 pub use policy::{
     DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyDescription, RequestFacts, Scorer,

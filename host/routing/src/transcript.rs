@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_the_limit_is_not_noted_and_said_to_be_missing() {
+    fn notes_over_the_limit_are_dropped_and_reported_as_missing() {
         let mut transcript = Transcript::default();
         for _ in 0..4 {
             transcript.note(get("k", MAX_BYTES / 4 - 1));

@@ -24,7 +24,7 @@ use crate::request::isolation;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::realtime;
 use crate::request::snapshot::Snapshot;
-use crate::request::trace::asks_to_be_explained;
+use crate::request::trace::requests_explanation;
 use crate::tokens::{self, PromptSender, PromptTokens, TokenPool};
 
 /// Reservation of a request against its client's limits.
@@ -112,7 +112,7 @@ pub(super) async fn prepare(
     let recorded = snapshot
         .settings
         .record
-        .wants_tokens(head.seq, asks_to_be_explained(&head.headers));
+        .wants_tokens(head.seq, requests_explanation(&head.headers));
     let mut tokens_took = None;
     // No policy places a request for a model that nobody serves.
     let tokens = match (recorded || policies.needs_tokens(arm)) && is_served() {
@@ -127,7 +127,7 @@ pub(super) async fn prepare(
         false => None,
     };
     if head.endpoint.spec().upgrades {
-        realtime::ask_for(&mut head.headers);
+        realtime::request_upgrade(&mut head.headers);
     }
     let model: Box<str> = (&*peek.model).into();
     let salt = isolated.map(Cow::Owned).or_else(|| peek.cache_salt());

@@ -15,7 +15,7 @@ pub(crate) fn begin_trace(request: &InferenceRequest) -> Option<Arc<Trace>> {
     let start = TraceStart {
         seq: request.head.seq,
         id: request.head.id.as_bytes(),
-        asks: asks_to_be_explained(&request.head.headers),
+        is_explained: requests_explanation(&request.head.headers),
         model: &request.params.model,
         path: request.head.target.path(),
         pool: &request.pool().workers.name,
@@ -35,7 +35,7 @@ pub(crate) fn begin_trace(request: &InferenceRequest) -> Option<Arc<Trace>> {
 }
 
 /// Returns whether the request has the header `x-conductor-explain: 1`.
-pub(crate) fn asks_to_be_explained(headers: &HeaderMap) -> bool {
+pub(crate) fn requests_explanation(headers: &HeaderMap) -> bool {
     headers
         .get(X_CONDUCTOR_EXPLAIN)
         .is_some_and(|value| value.as_bytes() == b"1")
@@ -72,12 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_value_1_asks_for_an_explanation() {
+    fn only_the_value_1_requests_an_explanation() {
         let mut headers = HeaderMap::new();
-        assert!(!asks_to_be_explained(&headers));
+        assert!(!requests_explanation(&headers));
         headers.insert(X_CONDUCTOR_EXPLAIN, "1".parse().unwrap());
-        assert!(asks_to_be_explained(&headers));
+        assert!(requests_explanation(&headers));
         headers.insert(X_CONDUCTOR_EXPLAIN, "0".parse().unwrap());
-        assert!(!asks_to_be_explained(&headers));
+        assert!(!requests_explanation(&headers));
     }
 }

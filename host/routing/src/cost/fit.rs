@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slope_never_heard_of_stays_0_and_one_that_falls_counts_as_flat() {
+    fn a_slope_without_samples_stays_0_and_one_that_falls_counts_as_flat() {
         let mut fit = Fit::<3>::default();
         for at in 0..500 {
             let x = f64::from(at % 7);

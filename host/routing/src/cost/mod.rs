@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_its_own_tokens_cached_ones_and_those_ahead_apart() {
+    fn distinguishes_its_own_tokens_cached_ones_and_those_ahead() {
         let model = CostModel::default();
         for at in 0..400_u32 {
             let (uncached, cached) = (at * 37 % 4_000, at * 101 % 8_000);

@@ -25,8 +25,8 @@ pub(super) struct EngineWord {
 }
 
 impl EngineWord {
-    pub(super) fn set(&self, said: EngineSaid, at_ms: u64) {
-        let numbers = [said.running, said.waiting, said.kv_usage, said.kv_tokens];
+    pub(super) fn set(&self, report: EngineSaid, at_ms: u64) {
+        let numbers = [report.running, report.waiting, report.kv_usage, report.kv_tokens];
         for (kept, number) in self.numbers.iter().zip(numbers) {
             kept.store(number.to_bits(), Ordering::Relaxed);
         }
@@ -36,13 +36,13 @@ impl EngineWord {
     pub(super) fn get(&self) -> Option<(EngineSaid, u64)> {
         let at_ms = self.at.load(Ordering::Relaxed).checked_sub(1)?;
         let number = |at: usize| f64::from_bits(self.numbers[at].load(Ordering::Relaxed));
-        let said = EngineSaid {
+        let report = EngineSaid {
             running: number(0),
             waiting: number(1),
             kv_usage: number(2),
             kv_tokens: number(3),
         };
-        Some((said, at_ms))
+        Some((report, at_ms))
     }
 }
 
@@ -54,15 +54,18 @@ mod tests {
     fn nothing_is_known_before_the_first_report_and_then_the_last_one() {
         let word = EngineWord::default();
         assert_eq!(word.get(), None);
-        let said = EngineSaid {
+        let report = EngineSaid {
             running: 1.0,
             waiting: 2.0,
             kv_usage: 0.5,
             kv_tokens: 64.0,
         };
-        word.set(said, 0);
-        assert_eq!(word.get(), Some((said, 0)));
-        let later = EngineSaid { running: 3.0, ..said };
+        word.set(report, 0);
+        assert_eq!(word.get(), Some((report, 0)));
+        let later = EngineSaid {
+            running: 3.0,
+            ..report
+        };
         word.set(later, 7);
         assert_eq!(word.get(), Some((later, 7)));
     }

@@ -136,8 +136,8 @@ impl WorkerLoad {
     }
 
     /// Records a load report of the engine, at that millisecond of the caller's clock.
-    pub fn engine_said(&self, said: EngineSaid, at_ms: u64) {
-        self.engine.set(said, at_ms);
+    pub fn engine_said(&self, report: EngineSaid, at_ms: u64) {
+        self.engine.set(report, at_ms);
         self.changed();
     }
 
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_between_tokens_is_that_of_answers_that_tell_their_tokens() {
+    fn the_time_between_tokens_is_that_of_answers_that_report_their_tokens() {
         let load = Arc::<WorkerLoad>::default();
         let mut lease = load.book(1, 1);
         lease.first_token(Duration::from_millis(5));

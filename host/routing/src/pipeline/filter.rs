@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_filter_says_what_nobody_has() {
+    fn a_strict_filter_reports_what_no_candidate_has() {
         let filter = |test| Filter { test, strict: true };
         let rejection = |test| Sieve::new(&filter(test), 0).rejection.unwrap();
         let of_label = rejection(label(false, &["eu"]));

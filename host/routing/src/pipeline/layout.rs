@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_what_its_plan_asked_for_in_its_order() {
+    fn a_view_has_the_columns_of_its_plan_in_order() {
         let first = plan(&["request.stream"], &["load.requests", "label.zone"]);
         let second = plan(
             &["request.body-bytes", "request.stream"],

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use self::layout::View;
-pub use self::noted::{Asked, Scored, Weighing};
+pub use self::noted::{Scored, ScorerCall, Weighing};
 pub use self::observer::{PipelineObserver, Unobserved};
 pub use self::pick::highest;
 pub use self::spec::{Filter, FilterTest, Pick, PipelineSpec, Term, TermSource};
@@ -146,7 +146,7 @@ impl Pipeline {
         let Buffers { room, numbers } = &mut buffers;
         let weighed = self.weigher.weigh(input, room, |at, scores| {
             let scored = noted.as_deref_mut().map(|noted| &mut noted.scored);
-            self.ask(at, input, numbers, scores, scored)
+            self.score(at, input, numbers, scores, scored)
         });
         for filter in (0..self.spec.filters.len()).filter(|at| weighed.ignored & (1 << at) != 0) {
             self.observer.ignored(filter);
@@ -160,7 +160,7 @@ impl Pipeline {
     }
 
     /// Calls a scorer. Returns whether it gave scores.
-    fn ask(
+    fn score(
         &self,
         at: usize,
         input: &DecisionInput<'_>,
@@ -173,13 +173,13 @@ impl Pipeline {
         let chosen = versions.and_then(|part| part.versions.choose(input.request.now_us));
         let (answer, transcript) = match (versions, chosen) {
             (Some(part), Some(chosen)) => {
-                part.ask(chosen.version(), input, numbers, scores, scored.is_some())
+                part.score(chosen.version(), input, numbers, scores, scored.is_some())
             }
             _ => (Ok(()), Transcript::default()),
         };
         let gave = chosen.is_some() && answer.is_ok();
         if let Some(chosen) = chosen {
-            self.tell(at, chosen, &answer, input);
+            self.report(at, chosen, &answer, input);
         }
         if !gave {
             self.observer.left_out(at);
@@ -187,7 +187,7 @@ impl Pipeline {
         if let Some(scored) = scored {
             scored.push(Scored {
                 scorer: part.name.clone(),
-                asked: chosen.map(|chosen| Asked {
+                call: chosen.map(|chosen| ScorerCall {
                     version: Arc::clone(&chosen.version().id),
                     origin: chosen.version().policy.origin().cloned(),
                     answer: answer.map(|()| scores.to_vec()),
@@ -199,7 +199,7 @@ impl Pipeline {
     }
 
     /// Reports the result to the version's circuit, and faults and changes to the observer.
-    fn tell(
+    fn report(
         &self,
         at: usize,
         chosen: Chosen<'_>,
@@ -231,7 +231,7 @@ impl ScorerVersions {
         Ok(Self { versions, views })
     }
 
-    fn ask(
+    fn score(
         &self,
         version: &PolicyVersion,
         input: &DecisionInput<'_>,

@@ -23,12 +23,12 @@ pub struct Scored {
     /// Name.
     pub scorer: Box<str>,
     /// Call of the scorer. `None` if the circuits of all its versions were open.
-    pub asked: Option<Asked>,
+    pub call: Option<ScorerCall>,
 }
 
 /// A scorer that was called.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct ScorerCall {
     /// The version.
     pub version: Arc<str>,
     /// Origin of that policy.
@@ -43,11 +43,11 @@ impl Weighing {
     /// Returns about as many bytes as it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let asked = self.scored.iter().filter_map(|scored| scored.asked.as_ref());
-        let asked = asked.map(|asked| {
-            let scores = asked.answer.as_deref().map_or(0, size_of_val);
-            scores + size_of_val(asked.transcript.notes()) + asked.transcript.bytes()
+        let calls = self.scored.iter().filter_map(|scored| scored.call.as_ref());
+        let calls = calls.map(|call| {
+            let scores = call.answer.as_deref().map_or(0, size_of_val);
+            scores + size_of_val(call.transcript.notes()) + call.transcript.bytes()
         });
-        size_of::<Self>() + size_of_val(&*self.scored) + size_of_val(&*self.figures) + asked.sum::<usize>()
+        size_of::<Self>() + size_of_val(&*self.scored) + size_of_val(&*self.figures) + calls.sum::<usize>()
     }
 }

@@ -103,12 +103,12 @@ impl Weigher {
         })
     }
 
-    /// Decides. `ask` fills in the scores of a scorer, by its place among them, and returns whether it gave any.
+    /// Decides. `call_scorer` fills in the scores of a scorer, by its place among them, and returns whether it gave any.
     pub fn weigh(
         &self,
         input: &DecisionInput<'_>,
         room: &mut Room,
-        mut ask: impl FnMut(usize, &mut [f64]) -> bool,
+        mut call_scorer: impl FnMut(usize, &mut [f64]) -> bool,
     ) -> Weighed {
         let matrix = &input.numbers[self.shape.0..];
         let number = |row: u32, column: usize| matrix[row as usize * self.shape.1 + column];
@@ -135,7 +135,7 @@ impl Weigher {
         for Weight { source, weight } in &self.weights {
             match *source {
                 Source::Column(column) => add(left, figures, *weight, |row| number(row, column)),
-                Source::Scorer(scorer) if ask(scorer, scores) => {
+                Source::Scorer(scorer) if call_scorer(scorer, scores) => {
                     add(left, figures, *weight, |row| scores[row as usize]);
                 }
                 Source::Scorer(_) => continue,

@@ -20,7 +20,7 @@ use crate::observe::spans::{SpanHandle, SpanStart};
 use crate::observe::watch::RequestWatch;
 use crate::proxy::Proxy;
 use crate::request::snapshot::Snapshot;
-use crate::request::trace::asks_to_be_explained;
+use crate::request::trace::requests_explanation;
 
 /// Headers of every response to one client: its request id, and its rate limits.
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ impl ClientArrival {
         let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
         let arrived = Instant::now();
         let path = logged_path(endpoint, &target);
-        let is_forced = snapshot.settings.traces.is_some() && asks_to_be_explained(&headers);
+        let is_forced = snapshot.settings.traces.is_some() && requests_explanation(&headers);
         let start = SpanStart {
             seq,
             id: client.id(),

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_direction_that_ends_first_says_how_it_ended() {
+    async fn the_direction_that_ends_first_reports_how_it_ended() {
         let progress = Progress::new();
         assert_eq!(progress.first(), None);
         progress.end(Outcome::ClientLeft);

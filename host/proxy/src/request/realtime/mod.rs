@@ -13,5 +13,5 @@ mod tunnel;
 
 pub(crate) use self::metrics::TunnelMetrics;
 pub(crate) use self::request::check;
-pub(crate) use self::switch::{ask_for, response};
+pub(crate) use self::switch::{request_upgrade, response};
 pub(crate) use self::tunnel::{OpenedTunnel, TunnelSlot};

@@ -18,7 +18,7 @@ const SWITCHES: HeaderValue = HeaderValue::from_static("Upgrade");
 
 /// Adds the headers by which a connection is switched, to a worker's request or a client's answer. Those of the other
 /// connection were removed.
-pub(crate) fn ask_for(headers: &mut HeaderMap) {
+pub(crate) fn request_upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, SWITCHES);
     headers.insert(UPGRADE, WEBSOCKET);
 }
@@ -39,7 +39,7 @@ pub(crate) fn response(
     let attempt = answer.attempt;
     lifecycle.answered(StatusCode::SWITCHING_PROTOCOLS);
     lifecycle.member(attempt.member).link.answered(attempt.token);
-    ask_for(&mut head.headers);
+    request_upgrade(&mut head.headers);
     head.version = Version::HTTP_11;
     head.extensions.insert(TunnelSlot::of(Tunnel {
         worker,

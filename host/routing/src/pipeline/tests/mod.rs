@@ -76,11 +76,11 @@ impl Scorer for Scripted {
 
 /// Keeps each report as one word.
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<String>>);
+struct ObservedReports(Mutex<Vec<String>>);
 
-impl Heard {
-    fn push(&self, told: String) {
-        self.0.lock().unwrap().push(told);
+impl ObservedReports {
+    fn push(&self, report: String) {
+        self.0.lock().unwrap().push(report);
     }
 
     fn take(&self) -> Vec<String> {
@@ -88,7 +88,7 @@ impl Heard {
     }
 }
 
-impl PipelineObserver for Heard {
+impl PipelineObserver for ObservedReports {
     fn failed(
         &self,
         at: usize,
@@ -144,23 +144,23 @@ fn spec(filters: Vec<Filter>, terms: Vec<Term>, pick: Pick) -> PipelineSpec {
 /// A pipeline over one fleet, whose candidates have these numbers by name.
 struct Stage {
     pipeline: Pipeline,
-    heard: Arc<Heard>,
+    observed: Arc<ObservedReports>,
     rows: Vec<Vec<(&'static str, f64)>>,
 }
 
 impl Stage {
     fn new(spec: PipelineSpec, scorers: &[Arc<Scripted>], rows: &[&[(&'static str, f64)]]) -> Self {
-        let heard = Arc::<Heard>::default();
+        let observed = Arc::<ObservedReports>::default();
         let next = Cell::new(0);
         let scorer = |_: &str| {
             let scorer = scorers.get(next.replace(next.get() + 1))?;
             Some(PolicyVersions::only(Arc::clone(scorer) as _))
         };
-        let pipeline = Pipeline::new("mine", spec, scorer, Arc::clone(&heard) as _).unwrap();
+        let pipeline = Pipeline::new("mine", spec, scorer, Arc::clone(&observed) as _).unwrap();
         let rows = rows.iter().map(|row| row.to_vec()).collect();
         Self {
             pipeline,
-            heard,
+            observed,
             rows,
         }
     }
@@ -192,12 +192,12 @@ impl Stage {
             queries: &queries,
         };
         let (noted, transcript) = self.pipeline.decide_noting(&input);
-        let heard = self.heard.take();
+        let observed = self.observed.take();
         // Noted or not, it decides the same; but the scorer's circuit has counted twice.
-        if heard.is_empty() {
+        if observed.is_empty() {
             assert_eq!(self.pipeline.decide(&input), noted);
         }
-        heard.into_iter().for_each(|told| self.heard.push(told));
+        observed.into_iter().for_each(|report| self.observed.push(report));
         (noted.unwrap(), transcript)
     }
 
@@ -256,7 +256,7 @@ fn scorers_see_their_own_columns_and_count_by_their_weight() {
     let scores: Vec<_> = weighing
         .scored
         .iter()
-        .map(|scored| scored.asked.as_ref().unwrap().answer.clone().unwrap())
+        .map(|scored| scored.call.as_ref().unwrap().answer.clone().unwrap())
         .collect();
     assert_eq!(scores, [[100.0, 0.0], [1.0, 2.0]]);
 }
@@ -297,13 +297,13 @@ fn those_filtered_out_do_not_set_the_scale() {
 }
 
 #[test]
-fn a_filter_that_leaves_nobody_is_ignored_and_reported_or_rejects() {
+fn a_filter_that_leaves_no_candidate_is_ignored_and_reported_or_rejects() {
     let rows: &[&[_]] = &[&[(REQUESTS, 9.0)], &[(REQUESTS, 5.0)]];
     let terms = || vec![feature(REQUESTS, -1.0)];
     let filters = |strict| vec![at_most(REQUESTS, 6.0, false), at_most(REQUESTS, 1.0, strict)];
     let lenient = Stage::new(spec(filters(false), terms(), Pick::Max), &[], rows);
     lenient.chooses(1, 0.5);
-    assert_eq!(lenient.heard.take(), ["filter 1 ignored"]);
+    assert_eq!(lenient.observed.take(), ["filter 1 ignored"]);
     let (_, transcript) = lenient.decide(1, 0);
     assert_eq!(transcript.weighing().unwrap().ignored, 0b10);
 
@@ -331,25 +331,25 @@ fn a_scorer_that_fails_is_left_out_and_rests_after_a_while() {
     bad.fails.store(true, Ordering::Relaxed);
     stage.chooses(1, 1.0);
     assert_eq!(
-        stage.heard.take(),
+        stage.observed.take(),
         ["0 failed by trap, opened: false", "0 left out"]
     );
     (0..4).for_each(|_| stage.chooses(1, 1.0));
     assert!(
         stage
-            .heard
+            .observed
             .take()
             .contains(&"0 failed by trap, opened: true".to_owned())
     );
     // The circuit is open: the scorer is not called.
     bad.fails.store(false, Ordering::Relaxed);
     stage.chooses(1, 1.0);
-    assert_eq!(stage.heard.take(), ["0 left out"]);
+    assert_eq!(stage.observed.take(), ["0 left out"]);
     let (_, transcript) = stage.decide(1, 0);
-    assert_eq!(transcript.weighing().unwrap().scored[0].asked, None);
+    assert_eq!(transcript.weighing().unwrap().scored[0].call, None);
     // After three good tries it is back.
     (2..=4).for_each(|second| drop(stage.decide(1, second * 1_000_000)));
-    assert!(stage.heard.take().contains(&"0 recovered".to_owned()));
+    assert!(stage.observed.take().contains(&"0 recovered".to_owned()));
     stage.chooses(0, 0.9);
 }
 
@@ -386,18 +386,18 @@ fn the_version_before_scores_while_the_newest_rests() {
         id: id.into(),
     };
     let chain = PolicyVersions::new(version(&newest, "2"), [version(&before, "1")]);
-    let heard = Arc::<Heard>::default();
+    let observed = Arc::<ObservedReports>::default();
     let one = spec(vec![], vec![scorer(1.0)], Pick::Max);
     let chain = Arc::new(chain);
     let scorer = |_: &str| Some(Arc::clone(&chain));
-    let pipeline = Pipeline::new("mine", one, scorer, Arc::clone(&heard) as _).unwrap();
+    let pipeline = Pipeline::new("mine", one, scorer, Arc::clone(&observed) as _).unwrap();
     let rows: Vec<Vec<_>> = vec![
         vec![(REQUESTS, 9.0), (ANY, 0.0)],
         vec![(REQUESTS, 1.0), (ANY, 7.0)],
     ];
     let stage = Stage {
         pipeline,
-        heard,
+        observed,
         rows,
     };
     for seq in 1..=6 {
@@ -405,12 +405,12 @@ fn the_version_before_scores_while_the_newest_rests() {
     }
     stage.chooses(1, 1.0);
     let (_, transcript) = stage.decide(1, 0);
-    let asked = transcript.weighing().unwrap().scored[0].asked.clone().unwrap();
-    assert_eq!(&*asked.version, "1");
+    let call = transcript.weighing().unwrap().scored[0].call.clone().unwrap();
+    assert_eq!(&*call.version, "1");
 }
 
 #[test]
-fn a_version_that_does_not_score_asks_for_nothing_beforehand() {
+fn a_version_that_does_not_score_needs_nothing_beforehand() {
     let version = |columns: &[&str]| PolicyVersion {
         policy: Scripted::new(columns) as _,
         circuit: Arc::new(Circuit::default()),
@@ -473,5 +473,5 @@ fn what_is_no_scorer_of_single_workers_is_left_out() {
     let stage = Stage::new(spec(vec![], terms, Pick::Max), &[pairing], rows);
     assert!(!stage.pipeline.plan().pairs());
     stage.chooses(1, 1.0);
-    assert_eq!(stage.heard.take(), ["0 left out", "1 left out"]);
+    assert_eq!(stage.observed.take(), ["0 left out", "1 left out"]);
 }
