@@ -111,9 +111,9 @@ impl BlockCache {
             }
         }
         for (tier, blocks) in raised.into_iter().enumerate() {
-            tell_removed(blocks, tier, events);
+            report_removed(blocks, tier, events);
         }
-        tell_stored(&stored, DEVICE, events);
+        report_stored(&stored, DEVICE, events);
         for tier in DEVICE..TIERS {
             self.shrink(tier, events);
         }
@@ -123,12 +123,12 @@ impl BlockCache {
     fn shrink(&mut self, tier: usize, events: &mut Vec<CacheEvent>) {
         let excess = self.recency.len(tier).saturating_sub(self.capacity[tier]);
         let gone: Vec<Block> = (0..excess).map_while(|_| self.recency.pop_oldest(tier)).collect();
-        tell_removed(gone.iter().map(|block| block.id).collect(), tier, events);
+        report_removed(gone.iter().map(|block| block.id).collect(), tier, events);
         if let Some(next) = (tier + 1..TIERS).find(|next| self.capacity[*next] > 0) {
             for block in &gone {
                 self.recency.put(*block, next);
             }
-            tell_stored(&gone, next, events);
+            report_stored(&gone, next, events);
         }
     }
 
@@ -138,7 +138,7 @@ impl BlockCache {
     }
 }
 
-fn tell_removed(blocks: Vec<u64>, tier: usize, events: &mut Vec<CacheEvent>) {
+fn report_removed(blocks: Vec<u64>, tier: usize, events: &mut Vec<CacheEvent>) {
     if !blocks.is_empty() {
         let tier = NAMES[tier];
         events.push(CacheEvent::Removed { blocks, tier });
@@ -146,7 +146,7 @@ fn tell_removed(blocks: Vec<u64>, tier: usize, events: &mut Vec<CacheEvent>) {
 }
 
 /// Collects events of blocks that come tail first, a run at a time and its head first.
-fn tell_stored(tail_first: &[Block], tier: usize, events: &mut Vec<CacheEvent>) {
+fn report_stored(tail_first: &[Block], tier: usize, events: &mut Vec<CacheEvent>) {
     let tier = NAMES[tier];
     let mut run: Option<(Vec<u64>, Option<u64>)> = None;
     for block in tail_first.iter().rev() {

@@ -91,7 +91,7 @@ mod tests {
         while let Some(at) = link.next_at() {
             let mut ended = Vec::new();
             link.advance(at, &mut ended);
-            assert!(!ended.is_empty(), "it said so");
+            assert!(!ended.is_empty(), "it reported it");
             all.extend(ended.into_iter().map(|id| (at, id)));
         }
         all

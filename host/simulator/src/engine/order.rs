@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_goes_first_while_nobody_misses_his_time_by_it() {
+    fn the_shortest_goes_first_while_no_other_misses_its_time_by_it() {
         let prompts = [(0, 30), (5, 10)];
         check(GUARDED, 60, &prompts, Some(1));
         check(GUARDED, 61, &prompts, Some(0));

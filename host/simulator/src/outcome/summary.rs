@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_computed_for_nobody_is_wasted() {
+    fn what_was_computed_for_no_client_is_wasted() {
         let in_vain = RequestOutcome {
             end: End::Rejected {
                 status: 429,

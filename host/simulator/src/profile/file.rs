@@ -65,7 +65,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn a_profile_is_read_and_what_it_costs_is_what_the_file_says() {
+    fn a_profile_is_read_and_its_costs_are_those_of_the_file() {
         let profile = FittedProfile::from_json(TEXT).unwrap();
         assert_eq!(profile.kv_tokens, 1_350_000);
         assert_eq!(

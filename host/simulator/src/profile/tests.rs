@@ -22,7 +22,7 @@ fn check(us: u64, seconds: f64, tolerance: f64) {
 }
 
 #[test]
-fn the_papers_prompts_take_what_the_table_of_section_9_says() {
+fn the_papers_prompts_take_the_times_of_the_table_of_section_9() {
     let profile = Profile::default();
     for (tokens, seconds) in [
         (8_192, 0.85),

@@ -29,10 +29,10 @@ pub struct RouterCounts {
 }
 
 impl RouterCounts {
-    pub(super) fn fault(&mut self, kind: FaultKind, policy: &str, said: &str) {
+    pub(super) fn fault(&mut self, kind: FaultKind, policy: &str, detail: &str) {
         *self.faults.entry(kind.as_str()).or_default() += 1;
         self.first_fault
-            .get_or_insert_with(|| format!("{policy}: {said}"));
+            .get_or_insert_with(|| format!("{policy}: {detail}"));
     }
 }
 

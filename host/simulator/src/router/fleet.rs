@@ -94,7 +94,7 @@ impl SimFleet {
     }
 
     /// Returns its engine's load as a scrape reports it.
-    pub(super) fn said(&self, worker: usize, load: &EngineLoad) -> EngineSaid {
+    pub(super) fn report(&self, worker: usize, load: &EngineLoad) -> EngineSaid {
         let capacity = self.capacities[worker] as f64;
         EngineSaid {
             running: (load.computing + load.decoding) as f64,

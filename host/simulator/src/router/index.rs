@@ -22,7 +22,7 @@ use crate::spec::ClusterSpec;
 /// Tokens that stand for a block of the trace.
 const INDEX_BLOCK: u32 = Prompt::KEY_BLOCK;
 /// Most tokens expected at a worker whose events arrive soon: the server's 262,144 blocks of 16.
-const SOON_TOLD_TOKENS: u64 = 262_144 * 16;
+const SOON_REPORTED_TOKENS: u64 = 262_144 * 16;
 /// Additional blocks that the index may hold beyond those of all caches.
 const MORE_BLOCKS: usize = 1 << 20;
 
@@ -41,8 +41,8 @@ impl TracePrompt {
         }
     }
 
-    fn lend<T>(&self, ask: impl FnOnce(&mut Prompt<'static>) -> T) -> T {
-        ask(&mut self.prompt.lock().unwrap_or_else(PoisonError::into_inner))
+    fn lend<T>(&self, query: impl FnOnce(&mut Prompt<'static>) -> T) -> T {
+        query(&mut self.prompt.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -227,7 +227,7 @@ impl IndexView {
             capacity: if is_assumed {
                 self.capacities[worker]
             } else {
-                SOON_TOLD_TOKENS / u64::from(self.reader.block_tokens)
+                SOON_REPORTED_TOKENS / u64::from(self.reader.block_tokens)
             },
         };
         prompt.lend(|chain| self.reader.index.expect(&sent, chain));

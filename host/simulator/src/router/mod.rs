@@ -2,14 +2,14 @@
 //!
 //! Bottom up: `spec` (its configuration) and `placement` (its answers); `fleet`, `index`, `prices`, `backlog` and
 //! `bookings` (workers, caches, costs and requests in flight); `state` (all of it); `router_view` (what the crate
-//! `placement` reads of it); `asking` (one request is placed or held); `events` (events of policies); `single` with
+//! `placement` reads of it); `evaluation` (one request is placed or held); `events` (events of policies); `single` with
 //! `dispatch` (one router); `sharing` (their exchange of loads); `replicas` (several).
 
-mod asking;
 mod backlog;
 mod bookings;
 mod counts;
 mod dispatch;
+mod evaluation;
 mod events;
 mod fleet;
 mod index;

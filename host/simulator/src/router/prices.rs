@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_have_the_spread_that_was_asked_for() {
+    fn errors_have_the_configured_spread() {
         let mut random = SplitMix64::of_decision(1, 0);
         let draws: Vec<f64> = (0..20_000).map(|_| normal(&mut random)).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;

@@ -9,7 +9,7 @@ pub(super) enum AgendaItem {
     /// A request comes.
     Arrives(usize),
     /// A held request is decided again; the number is that of the hold.
-    Asked(usize, u32),
+    HoldExpires(usize, u32),
     /// A worker fails, and is away.
     Fails(usize),
     /// A router dies.

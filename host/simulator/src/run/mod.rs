@@ -167,7 +167,7 @@ impl<'r> Run<'r> {
     fn act(&mut self, now_us: u64, due: AgendaItem) {
         match due {
             AgendaItem::Arrives(number) => self.place(now_us, number),
-            AgendaItem::Asked(number, decisions) => {
+            AgendaItem::HoldExpires(number, decisions) => {
                 // The request may have been decided since because there was room.
                 if self.tries[number].decisions == decisions {
                     self.place(now_us, number);
@@ -179,7 +179,7 @@ impl<'r> Run<'r> {
                 self.away[worker] = false;
                 self.routers.back(now_us, worker);
                 for router in 0..self.lines.len() {
-                    self.ask_held(now_us, router, CapacityEvent::anywhere());
+                    self.reevaluate_held(now_us, router, CapacityEvent::anywhere());
                 }
             }
             AgendaItem::Tick => {
@@ -245,7 +245,7 @@ impl<'r> Run<'r> {
                 _,
             ) => {
                 self.line_of(number).hold(number, order, waits_for);
-                let due = AgendaItem::Asked(number, self.tries[number].decisions);
+                let due = AgendaItem::HoldExpires(number, self.tries[number].decisions);
                 self.agenda.add(now_us + ask_again_us.max(1), due);
             }
             (Placement::Forget, _) => self.place(now_us, number),
@@ -347,18 +347,18 @@ impl<'r> Run<'r> {
             return;
         };
         for worker in freed.workers {
-            self.ask_held(now_us, freed.router, CapacityEvent::elsewhere_at(worker));
+            self.reevaluate_held(now_us, freed.router, CapacityEvent::elsewhere_at(worker));
         }
     }
 
     /// Decides held requests of a request's router again, after that request freed capacity.
     fn released(&mut self, now_us: u64, number: usize, release: CapacityEvent) {
-        self.ask_held(now_us, self.routers.number_of(number), release);
+        self.reevaluate_held(now_us, self.routers.number_of(number), release);
     }
 
     /// Decides a router's held requests again in their order after capacity was freed, within the wake budget, as the
     /// server does.
-    fn ask_held(&mut self, now_us: u64, router: usize, mut release: CapacityEvent) {
+    fn reevaluate_held(&mut self, now_us: u64, router: usize, mut release: CapacityEvent) {
         release = self.routers.release_for(router, release);
         release = self.lines[router].paced(release, now_us);
         for held in self.lines[router].in_order() {

@@ -16,7 +16,7 @@ use crate::request::{Request, Trace};
 const BLOCK_TOKENS: u32 = 512;
 
 /// Bad lines that an error names; the others it counts.
-const LINES_TOLD: usize = 10;
+const LINES_REPORTED: usize = 10;
 
 /// Reason for which a text is no trace.
 #[derive(Debug, thiserror::Error)]
@@ -124,7 +124,7 @@ impl Trace {
             }
             match request(line, &mut predecessors) {
                 Ok(request) => requests.push(request),
-                Err(error) if bad.len() < LINES_TOLD => bad.push((index + 1, error)),
+                Err(error) if bad.len() < LINES_REPORTED => bad.push((index + 1, error)),
                 Err(_) => more += 1,
             }
         }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_every_bad_line_with_its_number() {
+    fn reports_every_bad_line_with_its_number() {
         let text = line(0, 512, 1, "0")
             + "{\"timestamp\": \"now\"}\n"
             + &line(u64::MAX, 512, 1, "0")

@@ -1,4 +1,4 @@
-//! Shipped policies without WebAssembly, so that their published figures are checked in a moment. What they ask besides
+//! Shipped policies without WebAssembly, so that their published figures are checked in a moment. What they query besides
 //! their numbers is not known here, but for chance.
 
 use std::cell::Cell;
@@ -16,13 +16,13 @@ struct Native<P> {
 /// Returns a shipped policy with these parameters.
 pub(crate) fn native<P: conductor_policy_sdk::Policy>(params: &str) -> Arc<dyn routing::Policy> {
     let policy = Configured::<P>::new(params).expect("parameters of the policy");
-    let asked = policy.plan();
-    let columns: Vec<&str> = asked
+    let plan = policy.plan();
+    let columns: Vec<&str> = plan
         .candidate_features()
         .iter()
         .map(|name| name.as_ref())
         .collect();
-    let plan = FeaturePlan::resolve(asked.request_features(), &columns).expect("names of the catalogue");
+    let plan = FeaturePlan::resolve(plan.request_features(), &columns).expect("names of the catalogue");
     Arc::new(Native { policy, plan })
 }
 

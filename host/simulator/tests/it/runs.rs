@@ -216,7 +216,7 @@ fn without_any_decode_worker_left_requests_are_refused_and_not_lost() {
 }
 
 #[test]
-fn samples_tell_what_goes_on_and_a_run_is_the_same_without_them() {
+fn samples_show_the_course_and_a_run_is_the_same_without_them() {
     let trace = trace();
     let mut spec = spec(ClusterSpec::disaggregated(2, 2, RESEARCH_BLOCKS));
     let outcome = round_robin_on(&trace, &spec);

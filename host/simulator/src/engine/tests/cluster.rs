@@ -24,7 +24,7 @@ fn fetching(request: usize, last: u64) -> Job {
 const START: u64 = 1_000 * MS;
 
 #[test]
-fn a_transfer_that_holds_its_receiver_holds_nobody_else() {
+fn a_transfer_that_holds_its_receiver_holds_no_other_worker() {
     let mut cluster = warm(Transfers::HoldReceiver, 3);
     cluster.submit(START, 1, fetching(1, 21));
     cluster.submit(START, 1, job(3, &[31]));

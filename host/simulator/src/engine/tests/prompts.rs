@@ -108,7 +108,7 @@ fn a_load_from_a_slow_tier_takes_time_only_where_it_is_longer_than_the_computati
 }
 
 #[test]
-fn the_order_is_asked_whenever_a_prompt_is_done() {
+fn the_order_is_evaluated_whenever_a_prompt_is_done() {
     let spec = ClusterSpec {
         order: QueueOrder::Shortest,
         ..prefill_only(1)

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_the_samples_do_not_tell_apart_are_given_up_in_their_order() {
+    fn terms_that_the_samples_do_not_distinguish_are_given_up_in_their_order() {
         let same = vec![sample(100.0, 50.0, 20.0); 10];
         let (factors, quality) = fit(&same, 1).unwrap();
         check(factors, [0.0, 0.2, 0.0]);

@@ -178,7 +178,7 @@ fn a_prefix_is_fetched_by_the_clusters_rule_and_priced_with_it() {
 }
 
 #[test]
-fn a_policy_that_asks_for_no_matches_has_its_prefixes_fetched_all_the_same() {
+fn a_policy_that_reads_no_matches_has_its_prefixes_fetched_all_the_same() {
     let policy = Scripted::row(&[], &[], 1);
     let mut cluster = workers(2);
     cluster.fetch = FetchRule::Cheapest;

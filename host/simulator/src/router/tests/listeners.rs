@@ -8,12 +8,12 @@ use super::*;
 
 /// Policy that keeps the events it receives, and ticks every second.
 #[derive(Debug, Default)]
-struct Ear {
-    told: Mutex<Vec<(EventKind, u64, u32, f64)>>,
+struct EventSubscriber {
+    events: Mutex<Vec<(EventKind, u64, u32, f64)>>,
     ticks: Mutex<Vec<u64>>,
 }
 
-impl EventListener for Ear {
+impl EventListener for EventSubscriber {
     fn policy(&self) -> &'static str {
         "scripted"
     }
@@ -28,7 +28,7 @@ impl EventListener for Ear {
 
     fn handle(&self, batch: &[Event], _: u64) -> Result<(), PolicyFault> {
         let of = |event: &Event| (event.kind, event.seq, event.worker.id().0, event.number);
-        self.told.lock().unwrap().extend(batch.iter().map(of));
+        self.events.lock().unwrap().extend(batch.iter().map(of));
         Ok(())
     }
 
@@ -40,23 +40,24 @@ impl EventListener for Ear {
     fn rest(&self) {}
 }
 
-fn listening(cluster: &ClusterSpec, decide: Verdict) -> (Router, Arc<Ear>) {
-    let ear = Arc::<Ear>::default();
+fn listening(cluster: &ClusterSpec, decide: Verdict) -> (Router, Arc<EventSubscriber>) {
+    let subscriber = Arc::<EventSubscriber>::default();
     let policy = Scripted {
         plan: FeaturePlan::resolve(&[], &["worker.role"]).unwrap(),
         decide: Box::new(move |_| Ok(decide.clone())),
         seen: Mutex::default(),
-        listeners: vec![Arc::clone(&ear) as Arc<dyn EventListener>],
+        listeners: vec![Arc::clone(&subscriber) as Arc<dyn EventListener>],
     };
     let router = router(cluster, &Arc::new(policy), &RouterSpec::default());
-    (router, ear)
+    (router, subscriber)
 }
 
 /// Returns the events since the last look without the joins of the start: kind, request, worker and number.
-fn told(router: &mut Router, ear: &Ear, now_us: u64) -> Vec<(EventKind, u64, u32, f64)> {
+fn events(router: &mut Router, subscriber: &EventSubscriber, now_us: u64) -> Vec<(EventKind, u64, u32, f64)> {
     router.tick(now_us);
-    let told = std::mem::take(&mut *ear.told.lock().unwrap());
-    told.into_iter()
+    let events = std::mem::take(&mut *subscriber.events.lock().unwrap());
+    events
+        .into_iter()
         .filter(|(kind, ..)| *kind != EventKind::Joined)
         .collect()
 }
@@ -69,7 +70,7 @@ fn each_leg_has_events_from_dispatch_to_end() {
         score: f64::NAN,
     });
     let cluster = roles(&[Role::Prefill, Role::Decode]);
-    let (mut router, ear) = listening(&cluster, verdict);
+    let (mut router, subscriber) = listening(&cluster, verdict);
     router.place(1_000, 0, &some_request(), 0);
     router.first_token(4_000, 0, 0);
     router.first_token(6_000, 0, 1);
@@ -83,17 +84,17 @@ fn each_leg_has_events_from_dispatch_to_end() {
         (FirstToken, 1, 1, 2.0),
         (Finished, 1, 1, 5.0),
     ];
-    assert_eq!(told(&mut router, &ear, 10_000), expected);
+    assert_eq!(events(&mut router, &subscriber, 10_000), expected);
 }
 
 #[test]
 fn failures_and_abandoned_requests_have_events() {
-    let (mut router, ear) = listening(&workers(1), route(0));
+    let (mut router, subscriber) = listening(&workers(1), route(0));
     router.place(0, 0, &some_request(), 0);
     router.lost(2_000, 0, 0);
     router.place(3_000, 1, &some_request(), 0);
     router.left(5_000, 1);
-    let ends: Vec<_> = told(&mut router, &ear, 6_000)
+    let ends: Vec<_> = events(&mut router, &subscriber, 6_000)
         .into_iter()
         .filter(|(kind, ..)| *kind != EventKind::Dispatched)
         .collect();
@@ -102,10 +103,10 @@ fn failures_and_abandoned_requests_have_events() {
 }
 
 #[test]
-fn policies_tick_when_they_asked_to() {
-    let (mut router, ear) = listening(&workers(1), route(0));
+fn policies_tick_when_they_requested_it() {
+    let (mut router, subscriber) = listening(&workers(1), route(0));
     assert_eq!(router.tick(0), Some(1_000_000));
     assert_eq!(router.tick(400_000), Some(1_000_000));
     assert_eq!(router.tick(1_000_000), Some(2_000_000));
-    assert_eq!(*ear.ticks.lock().unwrap(), [0, 1_000_000]);
+    assert_eq!(*subscriber.ticks.lock().unwrap(), [0, 1_000_000]);
 }

@@ -16,7 +16,7 @@ const LOADS: [&str; 6] = [
 ];
 
 #[test]
-fn every_number_of_the_catalogue_is_known_but_for_those_a_trace_cannot_tell() {
+fn every_number_of_the_catalogue_is_known_but_for_those_a_trace_cannot_have() {
     let request_names: Vec<&str> = REQUEST_CATALOGUE.iter().map(|(_, doc)| doc.name).collect();
     let candidate_names: Vec<&str> = CANDIDATE_CATALOGUE.iter().map(|(_, doc)| doc.name).collect();
     let policy = Scripted::row(&request_names, &candidate_names, 0);
@@ -95,7 +95,7 @@ fn what_is_matched_is_not_counted_as_waiting() {
 }
 
 #[test]
-fn a_policy_that_does_not_ask_the_index_has_its_prompts_booked_whole() {
+fn a_policy_that_does_not_query_the_index_has_its_prompts_booked_whole() {
     let policy = Scripted::row(&[], &["load.requests"], 0);
     let mut router = router(&workers(1), &policy, &RouterSpec::default());
     router.cache_event(0, 0, &stored(&[1, 2], Tier::Device));

@@ -22,7 +22,7 @@ fn refusal(placement: &Placement) -> (u16, RefusalReason) {
 }
 
 #[test]
-fn a_request_goes_where_its_policy_says() {
+fn a_request_goes_to_the_worker_of_its_policy() {
     let policy = Scripted::row(&[], &[], 2);
     let mut router = router(&workers(3), &policy, &RouterSpec::default());
     let placement = router.place(0, 0, &some_request(), 0);
@@ -58,11 +58,15 @@ fn where_a_policy_fails_or_makes_no_sense_or_passes_the_least_loaded_is_taken() 
     assert_eq!((counts.calls, counts.fallbacks, counts.dispatched), (4, 3, 4));
     let faults: Vec<_> = counts.faults.into_iter().collect();
     assert_eq!(faults, [("invalid-verdict", 1), ("trap", 1)]);
-    assert!(counts.first_fault.is_some_and(|said| said.contains("it broke")));
+    assert!(
+        counts
+            .first_fault
+            .is_some_and(|report| report.contains("it broke"))
+    );
 }
 
 #[test]
-fn both_legs_are_placed_in_one_call_by_a_policy_that_asks_for_roles() {
+fn both_legs_are_placed_in_one_call_by_a_policy_that_reads_roles() {
     let policy = Scripted::new(&[], &["worker.role"], |_| pair(2, 1));
     let mut router = router(
         &roles(&[Role::Prefill, Role::Prefill, Role::Decode]),
@@ -162,7 +166,7 @@ fn without_a_decode_stage_prefill_workers_take_whole_requests() {
 }
 
 #[test]
-fn a_held_request_is_asked_again_in_time_and_refused_when_its_time_is_up() {
+fn a_held_request_is_reevaluated_in_time_and_refused_when_its_time_is_up() {
     let policy = Scripted::new(&["request.hold-left-ms", "pool.queued"], &[], |_| {
         hold(3.0, 5_000)
     });
@@ -226,8 +230,8 @@ fn a_worker_that_failed_rests_and_is_not_offered_the_same_request_again() {
     assert_eq!(sent(&router.place(1_000_010, 2, &some_request(), 0)).0, 0);
     assert_eq!(policy.numbers(), [0.0, 1.0, 0.0]);
     router.lost(1_000_020, 0, 1);
-    let nobody = router.place(1_000_030, 0, &some_request(), 2);
-    assert_eq!(refusal(&nobody), (503, RefusalReason::NoWorker));
+    let no_worker = router.place(1_000_030, 0, &some_request(), 2);
+    assert_eq!(refusal(&no_worker), (503, RefusalReason::NoWorker));
     router.first_token(1_000_040, 2, 0);
     router.place(1_000_050, 3, &some_request(), 0);
     assert_eq!(policy.numbers(), [0.0, 0.0]);
@@ -242,8 +246,8 @@ fn resting_workers_are_tried_rather_than_none_and_those_that_are_gone_are_not() 
     router.gone(0, 1);
     assert_eq!(sent(&router.place(1, 1, &some_request(), 0)).0, 0);
     router.gone(2, 0);
-    let nobody = router.place(3, 2, &some_request(), 0);
-    assert_eq!(refusal(&nobody), (503, RefusalReason::NoWorker));
+    let no_worker = router.place(3, 2, &some_request(), 0);
+    assert_eq!(refusal(&no_worker), (503, RefusalReason::NoWorker));
     router.back(4, 1);
     assert_eq!(sent(&router.place(5, 3, &some_request(), 0)).0, 1);
 }

@@ -7,7 +7,7 @@ use crate::engine::EngineLoad;
 use crate::router::{CostSource, Knowledge, RouterBalance, Routers};
 
 #[test]
-fn each_router_knows_its_own_requests_and_what_engines_tell() {
+fn each_router_knows_its_own_requests_and_the_reports_of_engines() {
     let columns = ["load.requests", "engine.running", "prefix.any-tokens"];
     let policies = [0, 1].map(|_| Scripted::row(&[], &columns, 0));
     let spec = RouterSpec::default();

@@ -25,7 +25,7 @@ fn look(router: &mut Router, policy: &Scripted, now_us: u64, prompt: &Request) -
 }
 
 /// Returns the default router, except that sent prompts are not expected in the cache.
-fn told(lag_us: u64, loss: f64) -> RouterSpec {
+fn by_events(lag_us: u64, loss: f64) -> RouterSpec {
     RouterSpec {
         expect_us: 0,
         ..knowing(Knowledge::Events { lag_us, loss })
@@ -35,7 +35,7 @@ fn told(lag_us: u64, loss: f64) -> RouterSpec {
 #[test]
 fn matches_are_in_the_traces_tokens_by_tier() {
     let policy = Scripted::row(&[], &PREFIX, 0);
-    let mut router = router(&workers(1), &policy, &told(0, 0.0));
+    let mut router = router(&workers(1), &policy, &by_events(0, 0.0));
     let prompt = request(1_300, &[1, 2, 3]);
     assert_eq!(look(&mut router, &policy, 0, &prompt), [0.0; 3]);
     router.cache_event(0, 0, &stored(&[1, 2, 3], Tier::Disk));
@@ -65,7 +65,7 @@ fn matches_are_in_the_traces_tokens_by_tier() {
 #[test]
 fn events_are_known_after_their_lag_and_not_before() {
     let policy = Scripted::row(&[], &["prefix.any-tokens"], 0);
-    let mut router = router(&workers(1), &policy, &told(1_000_000, 0.0));
+    let mut router = router(&workers(1), &policy, &by_events(1_000_000, 0.0));
     let prompt = request(512, &[1]);
     router.cache_event(500, 0, &stored(&[1], Tier::Device));
     assert_eq!(look(&mut router, &policy, 1_000_499, &prompt), [0.0]);
@@ -78,7 +78,7 @@ fn a_share_of_the_events_is_lost_the_same_one_for_the_same_seed() {
         let policy = Scripted::row(&[], &["cache.blocks"], 0);
         let spec = RouterSpec {
             seed,
-            ..told(0, 0.25)
+            ..by_events(0, 0.25)
         };
         let mut router = router(&workers(1), &policy, &spec);
         for block in 0..1_000 {
@@ -147,7 +147,7 @@ fn where_nothing_is_known_of_caches_nothing_is_matched() {
 #[test]
 fn a_worker_that_is_gone_has_lost_its_cache() {
     let policy = Scripted::row(&[], &["prefix.any-tokens", "worker.age-ms"], 0);
-    let mut router = router(&workers(1), &policy, &told(1_000, 0.0));
+    let mut router = router(&workers(1), &policy, &by_events(1_000, 0.0));
     router.cache_event(0, 0, &stored(&[5], Tier::Device));
     router.tick(2_000);
     router.cache_event(2_500, 0, &stored(&[5, 6], Tier::Device));
@@ -157,8 +157,8 @@ fn a_worker_that_is_gone_has_lost_its_cache() {
 }
 
 #[test]
-fn a_policy_may_ask_what_it_has_no_column_of() {
-    static ASKED: AtomicBool = AtomicBool::new(false);
+fn a_policy_may_query_facts_that_it_has_no_column_of() {
+    static CALLED: AtomicBool = AtomicBool::new(false);
     let policy = Scripted::new(&[], &[], |input| {
         let queries = input.queries;
         assert_eq!(queries.candidates(), [WorkerId(0), WorkerId(1)]);
@@ -167,14 +167,14 @@ fn a_policy_may_ask_what_it_has_no_column_of() {
         assert_eq!((queries.holders(512), queries.holders(513)), (2, 1));
         assert_eq!(&*queries.worker(WorkerId(1)).unwrap().spec().name, "mixed-1");
         assert!(queries.worker(WorkerId(2)).is_none());
-        ASKED.store(true, Ordering::Relaxed);
+        CALLED.store(true, Ordering::Relaxed);
         route(1)
     });
-    let mut router = router(&workers(2), &policy, &told(0, 0.0));
+    let mut router = router(&workers(2), &policy, &by_events(0, 0.0));
     router.cache_event(0, 0, &stored(&[1], Tier::Device));
     router.cache_event(0, 1, &stored(&[1, 2], Tier::Host));
     let placement = router.place(0, 0, &request(1_000, &[1, 2]), 0);
-    assert!(ASKED.load(Ordering::Relaxed));
+    assert!(CALLED.load(Ordering::Relaxed));
     let knows = matches!(
         placement,
         Placement::Dispatch {

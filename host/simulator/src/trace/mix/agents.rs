@@ -87,7 +87,7 @@ impl Author for Agents {
         let mut turns = Vec::new();
         while prompt.tokens() <= CONTEXT_TOKENS {
             let answer = draws.length(ANSWER);
-            turns.push(Turn::asking(&prompt, answer, after_s, ids));
+            turns.push(Turn::request(&prompt, answer, after_s, ids));
             if !draws.chance(GOES_ON) {
                 break;
             }

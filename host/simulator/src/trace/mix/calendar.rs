@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_requests_as_asked_arrive_at_the_rate_asked() {
+    fn the_configured_number_of_requests_arrives_at_the_configured_rate() {
         for turns in [1, 5] {
             let options = MixOptions {
                 seed: 0,

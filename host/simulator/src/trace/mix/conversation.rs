@@ -190,7 +190,7 @@ pub(super) fn turns(mut prompt: Text, draws: &mut Draws, ids: &mut BlockIds) -> 
     let mut turns = Vec::new();
     while prompt.tokens() <= CONTEXT_TOKENS {
         let answer = draws.length(ANSWER);
-        turns.push(Turn::asking(&prompt, answer, after_s, ids));
+        turns.push(Turn::request(&prompt, answer, after_s, ids));
         if !goes_on(turns.len(), prompt.tokens(), draws) {
             break;
         }

@@ -39,7 +39,7 @@ impl Author for Readers {
             let question = draws.tokens(QUESTION_TOKENS.0, QUESTION_TOKENS.1);
             let prompt = document.clone().and(question, ids);
             debug_assert!(prompt.tokens() <= CONTEXT_TOKENS, "a document and a question fit");
-            turns.push(Turn::asking(&prompt, draws.length(ANSWER), after_s, ids));
+            turns.push(Turn::request(&prompt, draws.length(ANSWER), after_s, ids));
             if !draws.chance(GOES_ON) {
                 return Session {
                     wait: draws.wait(),

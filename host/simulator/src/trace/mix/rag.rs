@@ -92,7 +92,7 @@ impl Author for Library {
             .take(found)
             .collect();
         let prompt = self.text(&documents, ids).and(draws.length(QUESTION), ids);
-        let turn = Turn::asking(&prompt, draws.length(ANSWER), 0.0, ids);
+        let turn = Turn::request(&prompt, draws.length(ANSWER), 0.0, ids);
         Session {
             wait: draws.wait(),
             turns: vec![turn],

@@ -30,7 +30,7 @@ pub(super) trait Author {
 
 impl Turn {
     /// Returns a session's request with all of `prompt`.
-    pub(super) fn asking(prompt: &Text, output_tokens: u32, after_s: f64, ids: &mut BlockIds) -> Self {
+    pub(super) fn request(prompt: &Text, output_tokens: u32, after_s: f64, ids: &mut BlockIds) -> Self {
         Self {
             after_s,
             prompt_tokens: prompt.tokens(),

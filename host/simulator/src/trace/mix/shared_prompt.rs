@@ -56,7 +56,7 @@ impl Author for Assistants {
     fn session(&mut self, draws: &mut Draws, ids: &mut BlockIds) -> Session {
         let instructions = self.instructions[draws.popular(&self.popularity)].clone();
         let prompt = instructions.and(draws.length(QUESTION), ids);
-        let turn = Turn::asking(&prompt, draws.length(ANSWER), 0.0, ids);
+        let turn = Turn::request(&prompt, draws.length(ANSWER), 0.0, ids);
         Session {
             wait: draws.wait(),
             turns: vec![turn],

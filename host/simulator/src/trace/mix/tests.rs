@@ -52,19 +52,19 @@ fn dispersion(trace: &Trace) -> f64 {
 
 /// Returns the block hit ratio of one LRU cache of so many blocks.
 fn hits_with(trace: &Trace, capacity: usize) -> f64 {
-    let mut asked_at: HashMap<u64, u64> = HashMap::new();
+    let mut requested_at: HashMap<u64, u64> = HashMap::new();
     let mut by_age = BTreeMap::new();
     let (mut now, mut hits, mut blocks) = (0, 0, 0);
     for request in &trace.requests {
         let mut unbroken = true;
         for &block in &request.blocks {
-            let before = asked_at.insert(block, now);
+            let before = requested_at.insert(block, now);
             by_age.insert(now, block);
             if let Some(before) = before {
                 by_age.remove(&before);
             } else if by_age.len() > capacity {
                 let (_, oldest) = by_age.pop_first().expect("it has more blocks than fit");
-                asked_at.remove(&oldest);
+                requested_at.remove(&oldest);
             }
             unbroken &= before.is_some();
             hits += u32::from(unbroken);
@@ -102,7 +102,7 @@ fn every_mix_makes_the_same_trace_of_the_same_seed_and_another_of_another() {
 }
 
 #[test]
-fn every_mix_makes_as_many_requests_as_asked_at_the_rate_asked() {
+fn every_mix_makes_the_configured_number_of_requests_at_the_configured_rate() {
     for mix in Mix::ALL {
         for (requests, rate_per_s) in [(0, 1.0), (1, 1.0), (2_000, 0.5), (2_000, 20.0)] {
             let trace = mix.generate(&MixOptions {
@@ -274,7 +274,7 @@ fn long_contexts_are_as_long_as_the_papers_and_read_more_than_once() {
 }
 
 #[test]
-fn crowds_come_at_once_and_share_what_they_ask_about() {
+fn crowds_come_at_once_and_share_a_text() {
     let (bursts, crowded) = usual(Mix::Bursts, 1);
     let (calm, alone) = usual(Mix::Conversation, 1);
     assert!(
