@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_a_second_passes_and_tells_of_the_others() {
+    fn one_a_second_passes_and_reports_the_others() {
         let throttle = Throttle::default();
         let at = |ms| throttle.pass_at(Duration::from_millis(ms));
         assert_eq!([at(0), at(1), at(999)], [Some(0), None, None]);

@@ -108,10 +108,10 @@ async fn converse<R: Respond>(
     cut: CancellationToken,
 ) -> Option<CloseReason> {
     let limits = listener.terms().limits;
-    let heard = AtomicBool::new(false);
+    let has_head = AtomicBool::new(false);
     let opened = OpenedTunnel::default();
     let answer = service_fn(|request| {
-        heard.store(true, Ordering::Relaxed);
+        has_head.store(true, Ordering::Relaxed);
         // Hyper keeps the memory of a polled future as long as the connection lasts; this is freed with the response's head.
         in_place::pinned(|| respond::call(listener, request, seat, &opened))
     });
@@ -128,7 +128,7 @@ async fn converse<R: Respond>(
         .with_upgrades();
     let mut connection = pin!(connection);
     let ends = Ends {
-        heard: &heard,
+        has_head: &has_head,
         head_timeout: limits.head_timeout,
         seat,
         cut: &cut,

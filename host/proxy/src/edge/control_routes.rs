@@ -154,11 +154,11 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
         workers.filter(|worker| worker.health.is_in_service()).count()
     };
     // A router without pools serves other functions.
-    let nobody = !pools.is_empty() && pools.iter().all(|pool| in_service(pool) == 0);
-    let nobody = nobody.then(|| nobody_in_service(&pools, names_pools));
+    let unserved = !pools.is_empty() && pools.iter().all(|pool| in_service(pool) == 0);
+    let unserved = unserved.then(|| none_in_service(&pools, names_pools));
     let is_full = proxy.snapshots.edge().memory.refuses();
     let objection = proxy.readiness.objection().or(is_full.then_some(MEMORY_FULL));
-    let objection = objection.map(str::to_owned).or(nobody);
+    let objection = objection.map(str::to_owned).or(unserved);
     let counts = pools.iter().map(|pool| {
         let mut counts = serde_json::json!({ "workers": pool.workers.len(), "in_service": in_service(pool) });
         let out = pool
@@ -186,7 +186,7 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
 }
 
 /// Formats the reason of an unready router with its pending workers: by name if `names_workers`.
-fn nobody_in_service(pools: &[PoolReport], names_workers: bool) -> String {
+fn none_in_service(pools: &[PoolReport], names_workers: bool) -> String {
     let workers = pools.iter().flat_map(|pool| &pool.workers);
     let pending = workers.filter(|worker| worker.health == Health::Pending);
     let names: Vec<&str> = pending.map(|worker| &*worker.worker.spec().name).collect();
@@ -242,7 +242,7 @@ async fn list_models(proxy: &Proxy, mut headers: HeaderMap) -> Result<Bytes, Ref
     let list = proxy.models.get(&snapshot, &headers).await;
     let list = list.ok_or(Refusal::NoModels)?;
     let Some(caller) = caller else { return Ok(list) };
-    let allowed = select_models(&list, |model| caller.may_ask_for(model));
+    let allowed = select_models(&list, |model| caller.may_use(model));
     // A merged response is a list.
     allowed.map(Bytes::from).map_err(|_| Refusal::NoModels)
 }

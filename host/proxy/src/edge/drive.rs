@@ -21,7 +21,7 @@ pub(super) const CONNECTION_BUFFER: usize = 64 << 10;
 /// Grace period in which streams that are cut may send an error.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Grace period in which an overdue response may send an error to a client that reads.
-const TO_SAY_SO: Duration = Duration::from_millis(500);
+const ERROR_GRACE: Duration = Duration::from_millis(500);
 
 /// Idle time before the first TCP keep-alive probe.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy)]
 pub(super) struct Ends<'c> {
     /// `true` once a head has come.
-    pub(super) heard: &'c AtomicBool,
+    pub(super) has_head: &'c AtomicBool,
     /// Timeout of the first head.
     pub(super) head_timeout: Duration,
     pub(super) seat: &'c ConnectionSlot,
@@ -59,12 +59,12 @@ where
     C: Future<Output = hyper::Result<()>>,
 {
     let seat = ends.seat;
-    let mut unheard = pin!(unheard(ends.heard, ends.head_timeout));
+    let mut no_head = pin!(no_head(ends.has_head, ends.head_timeout));
     let mut overdue = pin!(overdue(|| seat.deadline()));
     tokio::select! {
         biased;
         served = connection.as_mut() => return Ended::Served(served),
-        () = unheard.as_mut() => return Ended::CloseReason(CloseReason::HeadTimeout),
+        () = no_head.as_mut() => return Ended::CloseReason(CloseReason::HeadTimeout),
         () = overdue.as_mut() => return Ended::CloseReason(CloseReason::Overdue),
         () = seat.stopped() => {}
     }
@@ -81,7 +81,7 @@ where
     tokio::select! {
         biased;
         served = connection.as_mut() => Ended::Served(served),
-        () = unheard => Ended::CloseReason(CloseReason::HeadTimeout),
+        () = no_head => Ended::CloseReason(CloseReason::HeadTimeout),
         () = overdue => Ended::CloseReason(CloseReason::Overdue),
         () = ends.cut.cancelled() => {
             let _ = timeout(LAST_WORDS, connection).await;
@@ -91,10 +91,10 @@ where
 }
 
 /// Resolves if no head has come within `limit`. Stays pending once a head has come.
-pub(super) async fn unheard(heard: &AtomicBool, limit: Duration) {
+pub(super) async fn no_head(has_head: &AtomicBool, limit: Duration) {
     let mut timer = pin!(tokio::time::sleep(limit));
     poll_fn(|cx| {
-        if heard.load(Ordering::Relaxed) {
+        if has_head.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
         timer.as_mut().poll(cx)
@@ -110,7 +110,7 @@ pub(super) async fn overdue(deadline: impl Fn() -> Option<Instant>) {
         let Some(deadline) = deadline() else {
             return Poll::Pending;
         };
-        let at = (deadline + TO_SAY_SO).into();
+        let at = (deadline + ERROR_GRACE).into();
         let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         if timer.deadline() != at {
             timer.as_mut().reset(at);
@@ -146,11 +146,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_a_connection_that_has_said_nothing_is_given_up() {
-        let heard = AtomicBool::new(false);
-        unheard(&heard, Duration::from_millis(1)).await;
-        heard.store(true, Ordering::Relaxed);
-        assert_eq!(unheard(&heard, Duration::ZERO).now_or_never(), None);
+    async fn only_a_connection_that_sent_nothing_is_given_up() {
+        let has_head = AtomicBool::new(false);
+        no_head(&has_head, Duration::from_millis(1)).await;
+        has_head.store(true, Ordering::Relaxed);
+        assert_eq!(no_head(&has_head, Duration::ZERO).now_or_never(), None);
     }
 
     #[tokio::test]
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(overdue(|| None).now_or_never(), None);
         let later = Instant::now() + Duration::from_hours(1);
         assert_eq!(overdue(|| Some(later)).now_or_never(), None);
-        let past = Instant::now().checked_sub(2 * TO_SAY_SO).unwrap();
+        let past = Instant::now().checked_sub(2 * ERROR_GRACE).unwrap();
         overdue(|| Some(past)).await;
     }
 

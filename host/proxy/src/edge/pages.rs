@@ -234,10 +234,10 @@ mod tests {
         Served { address, stop, tasks }
     }
 
-    async fn hears(client: &mut TcpStream, expected: &str) {
-        let mut heard = Vec::new();
-        while !heard.ends_with(expected.as_bytes()) {
-            let read = timeout(PATIENCE, client.read_buf(&mut heard)).await;
+    async fn receives(client: &mut TcpStream, expected: &str) {
+        let mut received = Vec::new();
+        while !received.ends_with(expected.as_bytes()) {
+            let read = timeout(PATIENCE, client.read_buf(&mut received)).await;
             assert_ne!(read.expect("an answer in time").unwrap(), 0, "closed early");
         }
     }
@@ -247,25 +247,25 @@ mod tests {
         let mut served = pages(256, plain()).await;
         let mut client = TcpStream::connect(served.address).await.unwrap();
         client.write_all(GET).await.unwrap();
-        hears(&mut client, "here").await;
+        receives(&mut client, "here").await;
         served.stop.cancel();
         served.tasks.join_next().await.unwrap().unwrap();
     }
 
     #[tokio::test]
-    async fn who_says_nothing_is_closed() {
+    async fn a_silent_client_is_closed() {
         let terms = terms(Duration::from_millis(20), Duration::from_secs(75));
         let served = pages(256, terms).await;
         let mut client = TcpStream::connect(served.address).await.unwrap();
         client.write_all(b"GET /page HTTP/1.1\r\n").await.unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         // The connection may be reset if it is closed with unread bytes.
-        let _ = client.read_to_end(&mut heard).await;
-        assert!(!heard.ends_with(b"here"));
+        let _ = client.read_to_end(&mut received).await;
+        assert!(!received.ends_with(b"here"));
     }
 
     #[tokio::test]
-    async fn silent_peers_keep_nobody_out() {
+    async fn silent_peers_keep_no_one_out() {
         let patient = terms(Duration::from_secs(600), Duration::from_secs(600));
         let served = pages(4, patient).await;
         let mut silent = Vec::new();
@@ -280,7 +280,7 @@ mod tests {
             let mut client = TcpStream::connect(served.address).await.unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nhost: r\r\n\r\n");
             client.write_all(request.as_bytes()).await.unwrap();
-            hears(&mut client, if path == "/page" { "here" } else { "well" }).await;
+            receives(&mut client, if path == "/page" { "here" } else { "well" }).await;
         }
     }
 
@@ -292,16 +292,20 @@ mod tests {
             b"GET /page HTTP/1.1\r\nhost: r\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
             0\r\n\r\nGET /page HTTP/1.1\r\nhost: r\r\n\r\n";
         client.write_all(smuggled).await.unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         // The connection may be reset if it is closed with unread bytes.
-        let _ = timeout(PATIENCE, client.read_to_end(&mut heard))
+        let _ = timeout(PATIENCE, client.read_to_end(&mut received))
             .await
             .expect("it is closed");
-        assert!(!heard.ends_with(b"here"), "{}", String::from_utf8_lossy(&heard));
+        assert!(
+            !received.ends_with(b"here"),
+            "{}",
+            String::from_utf8_lossy(&received)
+        );
     }
 
     #[tokio::test]
-    async fn peers_that_do_not_read_keep_nobody_out() {
+    async fn peers_that_do_not_read_keep_no_one_out() {
         let terms = Terms {
             patience: Duration::from_millis(300),
             ..plain()
@@ -320,6 +324,6 @@ mod tests {
         }
         let mut client = TcpStream::connect(served.address).await.unwrap();
         client.write_all(GET).await.unwrap();
-        hears(&mut client, "here").await;
+        receives(&mut client, "here").await;
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Bootstrap {
     has_ids: AtomicBool,
     known: Mutex<KnownEngines>,
     /// Notified when an answer with engine ids has been received.
-    told: Notify,
+    answered: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ struct KnownEngines {
     /// Number of these doubts that a later query has covered.
     settled: u64,
     /// Time of the last query.
-    asked: Option<Instant>,
+    queried_at: Option<Instant>,
     /// Reason why the last query brought no engine id.
     trouble: Option<String>,
 }
@@ -78,7 +78,7 @@ impl Bootstrap {
             port: AtomicU16::new(uri.port_u16().unwrap_or(0)),
             has_ids: AtomicBool::new(has_ids),
             known: Mutex::default(),
-            told: Notify::new(),
+            answered: Notify::new(),
         })
     }
 
@@ -112,7 +112,7 @@ impl Bootstrap {
 
     /// Returns `true` if the server answers as a Mooncake bootstrap server does.
     pub(crate) async fn answers(&self) -> bool {
-        tokio::time::timeout(PATIENCE, self.ask())
+        tokio::time::timeout(PATIENCE, self.query())
             .await
             .is_ok_and(|engines| engines.is_ok())
     }
@@ -132,7 +132,7 @@ impl Bootstrap {
     /// Returns the number of engines it reported, 0 while unknown. `None` where it is not queried, or was not yet.
     pub(crate) fn engines(&self) -> Option<usize> {
         let known = self.known();
-        (self.has_ids() && known.asked.is_some()).then_some(known.engines.len())
+        (self.has_ids() && known.queried_at.is_some()).then_some(known.engines.len())
     }
 
     /// Returns the reason why no engine id is known.
@@ -147,9 +147,9 @@ impl Bootstrap {
 
     /// Returns the time until the next query while no engine id is known.
     pub(crate) fn next_try(&self) -> Duration {
-        let asked = self.known().asked;
-        asked.map_or(Duration::ZERO, |asked| {
-            UNKNOWN_AGE.saturating_sub(asked.elapsed())
+        let queried_at = self.known().queried_at;
+        queried_at.map_or(Duration::ZERO, |queried_at| {
+            UNKNOWN_AGE.saturating_sub(queried_at.elapsed())
         })
     }
 
@@ -168,11 +168,11 @@ impl Bootstrap {
     ) -> Option<(u16, Arc<str>)> {
         // The first answer may belong to an earlier query.
         for _ in 0..2 {
-            let told = self.told.notified();
+            let answered = self.answered.notified();
             if let Some(engine) = self.known().engine(pinned, turn) {
                 return Some(engine);
             }
-            drop(tokio::time::timeout(patience, told).await);
+            drop(tokio::time::timeout(patience, answered).await);
         }
         self.known().engine(pinned, turn)
     }
@@ -185,8 +185,8 @@ impl Bootstrap {
         } else {
             BOOTSTRAP_AGE
         };
-        let is_old = |asked: Instant| now.saturating_duration_since(asked) >= age;
-        self.has_ids() && (known.is_in_doubt() || known.asked.is_none_or(is_old))
+        let is_old = |queried_at: Instant| now.saturating_duration_since(queried_at) >= age;
+        self.has_ids() && (known.is_in_doubt() || known.queried_at.is_none_or(is_old))
     }
 
     /// Resolves when that rank has another id.
@@ -203,10 +203,10 @@ impl Bootstrap {
     /// Queries the server and stores the answer.
     pub(crate) async fn renew(&self) {
         let doubts = self.known().doubts;
-        let asked = tokio::time::timeout(PATIENCE, self.ask()).await;
-        let fresh = asked.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
+        let queried = tokio::time::timeout(PATIENCE, self.query()).await;
+        let fresh = queried.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
         let mut known = self.known();
-        known.asked = Some(Instant::now());
+        known.queried_at = Some(Instant::now());
         known.trouble = fresh.as_ref().err().cloned();
         match fresh {
             Ok(fresh) if fresh != known.engines => {
@@ -225,7 +225,7 @@ impl Bootstrap {
         // This answer does not settle a failure that occurred during the query.
         known.settled = doubts;
         drop(known);
-        self.told.notify_waiters();
+        self.answered.notify_waiters();
     }
 
     /// Closes idle connections, as [`ConnectionPool::trim`].
@@ -234,7 +234,7 @@ impl Bootstrap {
     }
 
     /// Fetches the engine ids. Returns the reason if there are none.
-    async fn ask(&self) -> Result<BTreeMap<u16, Arc<str>>, String> {
+    async fn query(&self) -> Result<BTreeMap<u16, Arc<str>>, String> {
         let outgoing = OutgoingRequest {
             method: &Method::GET,
             target: &QUERY,

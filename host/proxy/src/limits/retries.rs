@@ -127,12 +127,12 @@ pub(crate) fn pause(spec: &RetrySpec, tries: u32, seed: u64) -> Duration {
 
 /// Returns a worker's `Retry-After` in milliseconds, if it is given in seconds.
 pub(crate) fn retry_after_ms(status: StatusCode, headers: &HeaderMap) -> Option<u64> {
-    let asks = matches!(
+    let has_pause = matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
     );
     let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    (asks && seconds > 0).then(|| seconds.saturating_mul(1_000))
+    (has_pause && seconds > 0).then(|| seconds.saturating_mul(1_000))
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_says_in_seconds_when_to_come_back() {
+    fn a_workers_retry_after_is_in_seconds() {
         #[track_caller]
         fn check(status: u16, value: &'static str, expected: Option<u64>) {
             let mut headers = HeaderMap::new();

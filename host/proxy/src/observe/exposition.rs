@@ -35,7 +35,7 @@ enum Format {
 }
 
 impl Format {
-    /// Returns the format that a scraper prefers. OpenMetrics only if it asks for it.
+    /// Returns the format that a scraper prefers. OpenMetrics only if it accepts it.
     fn accepted(headers: &HeaderMap) -> Self {
         let (mut openmetrics, mut text) = (0.0_f64, 0.0_f64);
         for range in items(headers, &ACCEPT) {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn openmetrics_is_for_those_who_ask_for_it() {
+    fn openmetrics_is_for_scrapers_that_accept_it() {
         let check = |accept: &str, expected| {
             assert_eq!(Format::accepted(&headers(ACCEPT, accept)), expected, "{accept}");
         };

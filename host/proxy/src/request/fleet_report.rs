@@ -190,7 +190,7 @@ fn report(pool: &PoolState, is_cache_aware: bool) -> PoolReport {
             worker: Arc::clone(&member.worker),
             health,
             reason: HealthReason::of(member, health, state, now_ms),
-            engine: engine.map(|(said, at)| (said, now_ms.saturating_sub(at))),
+            engine: engine.map(|(report, at)| (report, now_ms.saturating_sub(at))),
             models: member.link.models.report(now_ms),
         }
     };

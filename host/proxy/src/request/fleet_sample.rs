@@ -156,7 +156,7 @@ fn worker(member: &Member) -> WorkerSample {
         output_tokens: member.link.metrics.output_tokens.get(),
         in_flight: own.requests,
         decoding: own.decoding,
-        engine: load.engine().map(|(said, _)| said),
+        engine: load.engine().map(|(report, _)| report),
         ttft_s: seconds(read.ttft_ewma_ms),
         tpot_s: seconds(load.tbt_ewma_ms()),
     }

@@ -117,7 +117,7 @@ impl Proxy {
         }
         let mut headers = HeaderMap::new();
         workers.authorization.apply(&mut headers);
-        let asked = tokens::Question {
+        let query = tokens::Question {
             peek: &peek,
             body: &question.body,
             endpoint,
@@ -132,7 +132,7 @@ impl Proxy {
             metrics: &pool.metrics.prompts,
             source: pool.tokens,
         };
-        let found = Box::pin(tokens::find(&snapshot.tokenizing, token_pool, &asked)).await;
+        let found = Box::pin(tokens::find(&snapshot.tokenizing, token_pool, &query)).await;
         let (kind, tokens) =
             found.map_err(|unlearnt| LookupError::NoTokens(TOKENS[unlearnt.kind as usize].1))?;
         let salt = if pool.bodies.isolate_prefixes {

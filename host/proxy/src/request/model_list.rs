@@ -84,7 +84,7 @@ impl ModelList {
         if let Some(list) = known() {
             return Some(list);
         }
-        let list = ask_all(snapshot, client).await?;
+        let list = fetch_all(snapshot, client).await?;
         self.remember(credentials, snapshot.generation, list.clone());
         Some(list)
     }
@@ -118,7 +118,7 @@ impl ModelList {
     }
 }
 
-async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
+async fn fetch_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
     let mut links: Vec<(Arc<Worker>, Arc<WorkerHandle>, HeaderMap)> = Vec::new();
     let credentials = client.get(AUTHORIZATION);
     let credentials: HeaderMap = credentials
@@ -139,10 +139,10 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
             }
         }
     }
-    let ask = |(worker, link, headers): (Arc<Worker>, Arc<WorkerHandle>, HeaderMap)| {
+    let fetch = |(worker, link, headers): (Arc<Worker>, Arc<WorkerHandle>, HeaderMap)| {
         let limits = snapshot.limits;
         async move {
-            let list = timeout(PATIENCE, ask_one(&link, &headers, &limits)).await;
+            let list = timeout(PATIENCE, fetch_one(&link, &headers, &limits)).await;
             let Some(list) = list.ok().flatten() else {
                 debug!(
                     worker = &*worker.spec().name,
@@ -157,7 +157,7 @@ async fn ask_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
     };
     // In the order of the configuration, so that the list is the same from call to call.
     let lists: Vec<Bytes> = stream::iter(links)
-        .map(ask)
+        .map(fetch)
         .buffered(AT_ONCE)
         .filter_map(|list| async { list })
         .collect()
@@ -183,7 +183,7 @@ fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
 }
 
 /// Fetches a worker's list. Returns `None` for any other answer.
-async fn ask_one(link: &WorkerHandle, headers: &HeaderMap, limits: &RequestLimits) -> Option<Bytes> {
+async fn fetch_one(link: &WorkerHandle, headers: &HeaderMap, limits: &RequestLimits) -> Option<Bytes> {
     let outgoing = OutgoingRequest {
         method: &Method::GET,
         target: &MODELS,

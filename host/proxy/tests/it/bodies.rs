@@ -33,7 +33,7 @@ pub(crate) async fn half(router: SocketAddr, bytes: usize) -> TcpStream {
     client
 }
 
-pub(crate) async fn said(mut client: TcpStream) -> String {
+pub(crate) async fn read_all(mut client: TcpStream) -> String {
     let mut seen = Vec::new();
     // A refused client that was still sending may see a reset after its response.
     while client.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {}
@@ -62,15 +62,15 @@ async fn half_sent_bodies_take_no_more_than_they_may_together_and_end() {
     }
     let mut refused = 0;
     for client in clients {
-        let said = said(client).await;
-        if said.starts_with("HTTP/1.1 503 ") {
+        let answer = read_all(client).await;
+        if answer.starts_with("HTTP/1.1 503 ") {
             assert!(
-                said.contains("bodies_full") && said.contains("retry-after: 1"),
-                "{said}"
+                answer.contains("bodies_full") && answer.contains("retry-after: 1"),
+                "{answer}"
             );
             refused += 1;
         } else {
-            assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+            assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
         }
     }
     assert!(refused > 0);
@@ -82,8 +82,8 @@ async fn half_sent_bodies_take_no_more_than_they_may_together_and_end() {
 
 #[tokio::test]
 async fn a_body_is_counted_while_its_request_is_under_way_and_a_new_limit_applies_at_once() {
-    let worker = Worker::start(|asked| async move {
-        if asked.body.len() == COUNT {
+    let worker = Worker::start(|request| async move {
+        if request.body.len() == COUNT {
             pending::<()>().await;
         }
         crate::worker::json(200, "{}")
@@ -135,8 +135,8 @@ async fn the_body_that_arrives_for_longest_gives_way_to_others() {
         turned(&router, "bodies-full") > 0.0,
         "a young body does not give way"
     );
-    let said = said(first).await;
-    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    let answer = read_all(first).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     drop((second, others));
     eventually("none arrives", || {
         router.metric("conductor_unfinished_bodies") == 0.0

@@ -110,7 +110,7 @@ async fn learned(router: &Router, workers: &[&str]) {
     .await;
 }
 
-async fn says(router: &Router, model: &str) -> (StatusCode, String) {
+async fn status_and_text(router: &Router, model: &str) -> (StatusCode, String) {
     let answer = send(router.address, chat(model)).await;
     (answer.status, answer.text().await)
 }
@@ -124,11 +124,19 @@ async fn an_adapter_is_sent_to_workers_that_list_it_and_to_no_other() {
         .await;
     learned(&router, &["a", "b"]).await;
     for _ in 0..6 {
-        assert_eq!(says(&router, "sql").await, (StatusCode::OK, "b".to_owned()));
-        assert_eq!(says(&router, "m").await.0, StatusCode::OK);
+        assert_eq!(
+            status_and_text(&router, "sql").await,
+            (StatusCode::OK, "b".to_owned())
+        );
+        assert_eq!(status_and_text(&router, "m").await.0, StatusCode::OK);
     }
-    let asked: Vec<_> = a.received();
-    let of_a = |path: &str| asked.iter().filter(|request| request.uri.path() == path).count();
+    let requests: Vec<_> = a.received();
+    let of_a = |path: &str| {
+        requests
+            .iter()
+            .filter(|request| request.uri.path() == path)
+            .count()
+    };
     assert_eq!(of_a("/v1/models"), 1);
     assert_eq!(of_a("/v1/chat/completions"), 6, "the base model only");
     assert_eq!(refreshes(&router, "a", "changed"), 1.0);
@@ -143,7 +151,10 @@ async fn an_adapter_loaded_at_run_time_is_served_from_its_first_request_on() {
         .await;
     learned(&router, &["a", "b"]).await;
     models.set(&["m", "sql"]);
-    assert_eq!(says(&router, "sql").await, (StatusCode::OK, "b".to_owned()));
+    assert_eq!(
+        status_and_text(&router, "sql").await,
+        (StatusCode::OK, "b".to_owned())
+    );
     assert_eq!(refreshes(&router, "b", "changed"), 2.0);
 }
 
@@ -153,7 +164,7 @@ async fn a_name_in_no_list_is_refused_after_one_look_and_costs_no_more() {
     let router = once(router().worker("a", &a.url())).start().await;
     learned(&router, &["a"]).await;
     let before = a.received().len();
-    let answers = futures_util::future::join_all((0..20).map(|_| says(&router, "nothing"))).await;
+    let answers = futures_util::future::join_all((0..20).map(|_| status_and_text(&router, "nothing"))).await;
     for (status, body) in answers {
         assert_eq!(status, StatusCode::NOT_FOUND);
         assert!(body.contains("model_not_found"), "{body}");
@@ -161,11 +172,11 @@ async fn a_name_in_no_list_is_refused_after_one_look_and_costs_no_more() {
     let paths = a.paths().split_off(before);
     assert!(paths.iter().all(|path| path == "/v1/models"), "{paths:?}");
     assert!(paths.len() <= 2, "one look a second: {paths:?}");
-    assert_eq!(says(&router, "m").await.0, StatusCode::OK);
+    assert_eq!(status_and_text(&router, "m").await.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn a_404_is_news_another_worker_is_tried_and_nobody_is_blamed() {
+async fn a_404_is_news_another_worker_is_tried_and_no_worker_is_blamed() {
     let (a, models) = serving("a", &["m", "sql"]).await;
     let (b, _) = serving("b", &["m", "sql"]).await;
     let router = once(router().worker("a", &a.url()).worker("b", &b.url()))
@@ -178,7 +189,10 @@ async fn a_404_is_news_another_worker_is_tried_and_nobody_is_blamed() {
         .await;
     learned(&router, &["a", "b"]).await;
     models.set(&["m"]);
-    assert_eq!(says(&router, "sql").await, (StatusCode::OK, "b".to_owned()));
+    assert_eq!(
+        status_and_text(&router, "sql").await,
+        (StatusCode::OK, "b".to_owned())
+    );
     let free = r#"conductor_retries_total{pool="main",kind="free"}"#;
     assert_eq!(router.metric(free), 1.0, "there is no budget to pay from");
     eventually("its list is fetched again", || {
@@ -187,10 +201,13 @@ async fn a_404_is_news_another_worker_is_tried_and_nobody_is_blamed() {
     .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let before = a.paths().len();
-    assert_eq!(says(&router, "sql").await, (StatusCode::OK, "b".to_owned()));
+    assert_eq!(
+        status_and_text(&router, "sql").await,
+        (StatusCode::OK, "b".to_owned())
+    );
     assert_eq!(a.paths().len(), before, "it is not queried again");
     assert_eq!(
-        says(&router, "m").await,
+        status_and_text(&router, "m").await,
         (StatusCode::OK, "a".to_owned()),
         "it is well"
     );
@@ -207,7 +224,7 @@ async fn the_404_of_the_only_worker_is_relayed_as_it_is() {
     assert_eq!(answer.header("x-conductor-worker"), Some("a"));
     assert_eq!(answer.text().await, not_found("a", "sql"));
     // The worker was queried once, and its list is known by now.
-    let (status, body) = says(&router, "sql").await;
+    let (status, body) = status_and_text(&router, "sql").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(body.contains("model_not_found"), "{body}");
 }
@@ -228,17 +245,17 @@ async fn a_worker_that_lists_what_it_denies_is_tried_once_for_each_request() {
     let router = once(workers).start().await;
     learned(&router, &["a", "b", "c"]).await;
     assert_eq!(
-        says(&router, "sql").await,
+        status_and_text(&router, "sql").await,
         (StatusCode::NOT_FOUND, not_found("a", "sql"))
     );
-    let asked = [&a, &b, &c].map(|worker| {
+    let requests = [&a, &b, &c].map(|worker| {
         let paths = worker.paths();
         paths
             .iter()
             .filter(|path| *path == "/v1/chat/completions")
             .count()
     });
-    assert_eq!(asked, [1, 1, 0]);
+    assert_eq!(requests, [1, 1, 0]);
 }
 
 #[tokio::test]
@@ -255,7 +272,7 @@ async fn other_404s_are_relayed_untouched() {
     let router = once(
         router()
             .worker("a", &worker.url())
-            .worker("b", &Worker::nobody().await),
+            .worker("b", &Worker::unreachable().await),
     );
     let router = router.start().await;
     learned(&router, &["a"]).await;
@@ -278,10 +295,10 @@ async fn what_the_configuration_names_counts_before_any_list() {
     });
     let router = builder.start().await;
     learned(&router, &["a", "b"]).await;
-    assert_eq!(says(&router, "sql").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(status_and_text(&router, "sql").await.0, StatusCode::NOT_FOUND);
     // Served although it is not listed: the worker's response is relayed.
     assert_eq!(
-        says(&router, "resolved").await,
+        status_and_text(&router, "resolved").await,
         (StatusCode::NOT_FOUND, not_found("b", "resolved"))
     );
     let list = send(router.address, get("/v1/models")).await.text().await;
@@ -303,7 +320,7 @@ async fn workers_whose_list_is_unknown_serve_anything_and_a_failure_forgets_noth
     let router = builder.start().await;
     eventually("it was queried", || refreshes(&router, "s", "failed") > 1.0).await;
     assert_eq!(
-        says(&router, "anything").await,
+        status_and_text(&router, "anything").await,
         (StatusCode::OK, "silent".to_owned())
     );
     let report = router
@@ -334,8 +351,8 @@ async fn workers_whose_list_is_unknown_serve_anything_and_a_failure_forgets_noth
     learned(&router, &["f"]).await;
     is_up.store(false, std::sync::atomic::Ordering::SeqCst);
     eventually("it fails", || refreshes(&router, "f", "failed") > 0.0).await;
-    assert_eq!(says(&router, "m").await.0, StatusCode::OK);
-    assert_eq!(says(&router, "other").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(status_and_text(&router, "m").await.0, StatusCode::OK);
+    assert_eq!(status_and_text(&router, "other").await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -362,10 +379,10 @@ async fn an_adapter_is_found_by_its_base_models_name_and_its_own() {
         .await;
     learned(&router, &["a", "s"]).await;
     assert_eq!(
-        says(&router, "m:sql").await,
+        status_and_text(&router, "m:sql").await,
         (StatusCode::OK, "sglang".to_owned())
     );
-    assert_eq!(says(&router, "x:sql").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(status_and_text(&router, "x:sql").await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

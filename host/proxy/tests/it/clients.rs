@@ -11,7 +11,7 @@ use crate::client::{Answer, chat, get, post, send};
 use crate::eventually;
 use crate::policy::{Scripted, route};
 use crate::router::{Router, router};
-use crate::worker::{Worker, asking, json, streaming, tokenizing, whole};
+use crate::worker::{Worker, answered_by_hand, json, streaming, tokenizing, whole};
 
 fn client(name: &str) -> ClientSpec {
     ClientSpec {
@@ -155,13 +155,13 @@ async fn a_client_sees_and_gets_its_own_models_only() {
     let model = async |name: &str, model: &str| {
         let page = of(name, get(&format!("/v1/models/{model}")));
         let body = format!(r#"{{"model":"{model}"}}"#);
-        let asked = of(name, post("/v1/completions", body.clone()));
+        let completion = of(name, post("/v1/completions", body.clone()));
         let tokenized = of(name, post("/tokenize", body));
-        let mut told = Vec::new();
-        for request in [page, asked, tokenized] {
-            told.push(send(router.address, request).await.status.as_u16());
+        let mut statuses = Vec::new();
+        for request in [page, completion, tokenized] {
+            statuses.push(send(router.address, request).await.status.as_u16());
         }
-        told
+        statuses
     };
     assert_eq!(model("x", "llama-8b").await, [200, 200, 200]);
     assert_eq!(model("y", "qwen").await, [200, 200, 200]);
@@ -171,22 +171,22 @@ async fn a_client_sees_and_gets_its_own_models_only() {
             "conductor_client_refusals_total{{client=\"x\",reason=\"{reason}\"}}"
         ))
     };
-    assert_eq!(count("model"), 2.0, "of those that ask for work");
+    assert_eq!(count("model"), 2.0, "of those that request work");
 }
 
 #[tokio::test]
-async fn over_its_requests_a_client_is_told_when_to_come_back() {
+async fn over_its_requests_a_client_gets_a_retry_after() {
     let worker = Worker::named("a").await;
     let router = over(&worker, vec![limited("x", 2, 0, 0), client("y")]).await;
-    let ask = async |name: &str| send(router.address, of(name, chat())).await;
-    let first = ask("x").await;
+    let send_as = async |name: &str| send(router.address, of(name, chat())).await;
+    let first = send_as("x").await;
     refused(&first, StatusCode::OK);
     assert_eq!(first.header("x-ratelimit-limit-requests"), Some("2"));
     assert_eq!(first.header("x-ratelimit-remaining-requests"), Some("1"));
     assert!(first.header("x-ratelimit-reset-requests").is_some());
     assert_eq!(first.header("x-ratelimit-limit-tokens"), None);
-    ask("x").await;
-    let third = ask("x").await;
+    send_as("x").await;
+    let third = send_as("x").await;
     refused(&third, StatusCode::TOO_MANY_REQUESTS);
     let after: u64 = third.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=30).contains(&after), "{after}");
@@ -196,7 +196,7 @@ async fn over_its_requests_a_client_is_told_when_to_come_back() {
         text.contains(r#""type":"requests","param":null,"code":"rate_limit_exceeded""#),
         "{text}"
     );
-    refused(&ask("y").await, StatusCode::OK);
+    refused(&send_as("y").await, StatusCode::OK);
     assert_eq!(
         router.metric("conductor_client_requests_total{client=\"x\"}"),
         2.0
@@ -210,7 +210,7 @@ async fn over_its_requests_a_client_is_told_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_as_the_worker_tells_them() {
+async fn tokens_are_counted_as_the_worker_reports_them() {
     let usage = r#"{"usage":{"prompt_tokens":700,"completion_tokens":300}}"#;
     let worker = Worker::start(move |_| async move { json(200, usage) }).await;
     let router = over(&worker, vec![limited("x", 0, 1_000, 0)]).await;
@@ -228,7 +228,7 @@ async fn tokens_are_counted_as_the_worker_tells_them() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_answers_costs_no_tokens() {
+async fn a_request_that_no_worker_answers_costs_no_tokens() {
     let worker = Worker::start(|_| async { whole(500, "application/json", "{}") }).await;
     let router = over(&worker, vec![limited("x", 0, 1_000, 0)]).await;
     let long = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(3_000));
@@ -261,7 +261,7 @@ async fn a_seat_is_held_to_the_end_of_the_answer() {
 
 #[tokio::test]
 async fn a_reload_neither_forgets_what_was_used_nor_who_is_being_answered() {
-    let (worker, mut answers) = asking().await;
+    let (worker, mut answers) = answered_by_hand().await;
     let builder = |requests| {
         let router = router().worker("a", &worker.url());
         router.with(|with| with.clients = vec![limited("x", requests, 0, 0)])
@@ -269,13 +269,13 @@ async fn a_reload_neither_forgets_what_was_used_nor_who_is_being_answered() {
     let mut router = builder(1).start().await;
     let address = router.address;
     let others = async {
-        let say = answers.recv().await.unwrap();
+        let response = answers.recv().await.unwrap();
         router.change(builder(1));
         let second = send(address, of("x", chat())).await;
         refused(&second, StatusCode::TOO_MANY_REQUESTS);
         let running = router.metric("conductor_client_requests_running{client=\"x\"}");
         assert_eq!(running, 1.0);
-        say.send(json(200, "{}")).ok().unwrap();
+        response.send(json(200, "{}")).ok().unwrap();
     };
     let (first, ()) = tokio::join!(send(address, of("x", chat())), others);
     assert_eq!(first.status, StatusCode::OK);
@@ -300,7 +300,7 @@ async fn what_workers_are_declared_to_serve_is_listed_although_none_lists_it() {
 }
 
 #[tokio::test]
-async fn workers_see_the_pools_key_wherever_they_are_asked_and_tokenize_is_counted() {
+async fn workers_receive_the_pools_key_with_every_request_and_tokenize_is_counted() {
     let worker = tokenizing().await;
     let router = router()
         .worker("a", &worker.url())
@@ -332,8 +332,8 @@ async fn an_answer_whose_tokens_count_is_not_compressed_and_one_without_usage_is
         let request = with(of(name, chat()), &[("accept-encoding", "gzip")]);
         send(router.address, request).await.text().await;
         let seen = worker.received();
-        let told = seen.last().unwrap().headers.get("accept-encoding");
-        assert_eq!(told.map(|value| value.to_str().unwrap()), encoding);
+        let accepted = seen.last().unwrap().headers.get("accept-encoding");
+        assert_eq!(accepted.map(|value| value.to_str().unwrap()), encoding);
     }
     eventually("it is settled", || {
         router.metric(r#"conductor_client_tokens_total{client="x",kind="output"}"#) == 1_000.0
@@ -401,7 +401,7 @@ async fn fields_that_take_from_other_clients_need_the_right_to_set_them() {
 
 #[tokio::test]
 async fn a_connection_header_takes_no_term_from_what_a_front_set() {
-    let (worker, _answers) = asking().await;
+    let (worker, _answers) = answered_by_hand().await;
     let router = router().worker("a", &worker.url()).with(|with| {
         with.admission = Some(AdmissionSpec {
             timeout_header: Some("x-request-timeout".to_owned()),

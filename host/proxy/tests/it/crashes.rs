@@ -57,7 +57,7 @@ async fn check_refused(router: &Router) {
 }
 
 #[tokio::test]
-async fn a_request_on_which_two_workers_hang_up_goes_no_further_and_nobody_rests() {
+async fn a_request_on_which_two_workers_hang_up_goes_no_further_and_no_worker_is_ejected() {
     let workers = fleet().await;
     let router = over(&workers, |builder| builder.limits.attempts = 4).await;
     check_refused(&router).await;
@@ -149,8 +149,8 @@ async fn a_worker_that_hung_up_rests_also_if_the_client_leaves_during_the_retry(
         Worker::start(|_| std::future::pending()).await,
     ];
     let router = over(&workers, |_| {}).await;
-    let asked = tokio::time::timeout(Duration::from_millis(300), send(router.address, chat()));
-    assert!(asked.await.is_err());
+    let answer = tokio::time::timeout(Duration::from_millis(300), send(router.address, chat()));
+    assert!(answer.await.is_err());
     eventually("the first worker rests", || {
         router.metric(r#"conductor_worker_ejected{worker="a"}"#) > 0.0
     })

@@ -46,7 +46,7 @@ fn websocket(target: &str) -> Request<Bytes> {
     request
 }
 
-fn ask(endpoint: Endpoint, model: &str) -> Request<Bytes> {
+fn request_for(endpoint: Endpoint, model: &str) -> Request<Bytes> {
     match endpoint.spec().model {
         ModelField::Form => form(endpoint.path(), model),
         ModelField::Json | ModelField::Any => post(endpoint.path(), format!(r#"{{"model":"{model}"}}"#)),
@@ -68,7 +68,7 @@ async fn every_endpoint_of_the_table_is_served_by_the_worker_of_its_model() {
         .start()
         .await;
     for endpoint in Endpoint::ALL.iter().copied() {
-        let request = ask(endpoint, "m-2");
+        let request = request_for(endpoint, "m-2");
         let (body, content_type) = (request.body().clone(), request.headers()["content-type"].clone());
         let answer = send(router.address, request).await;
         assert_eq!(answer.status, StatusCode::OK, "{endpoint:?}");
@@ -77,7 +77,7 @@ async fn every_endpoint_of_the_table_is_served_by_the_worker_of_its_model() {
         assert_eq!(received.uri.path(), endpoint.path());
         assert_eq!(received.body, body, "{endpoint:?}: byte for byte");
         assert_eq!(received.headers["content-type"], content_type);
-        let unknown = send(router.address, ask(endpoint, "m-3")).await;
+        let unknown = send(router.address, request_for(endpoint, "m-3")).await;
         assert_eq!(unknown.status, StatusCode::NOT_FOUND, "{endpoint:?}");
         let message = unknown.text().await;
         // Anthropic's shape has no code.
@@ -92,9 +92,9 @@ async fn every_endpoint_of_the_table_is_served_by_the_worker_of_its_model() {
         let endpoints = Endpoint::ALL
             .iter()
             .filter(|endpoint| endpoint.spec().class == class);
-        let asked = 2.0 * endpoints.count() as f64;
+        let expected = 2.0 * endpoints.count() as f64;
         let metric = format!(r#"conductor_endpoint_requests_total{{endpoint="{label}"}}"#);
-        assert_eq!(router.metric(&metric), asked, "{label}");
+        assert_eq!(router.metric(&metric), expected, "{label}");
     }
 }
 
@@ -135,7 +135,7 @@ async fn a_client_has_its_models_on_every_endpoint_and_no_others() {
     for endpoint in Endpoint::ALL.iter().copied() {
         // A request without a model would get the only model, which the client may not use.
         for model in ["theirs", ""] {
-            let mut request = ask(endpoint, model);
+            let mut request = request_for(endpoint, model);
             let unknown = send(router.address, request.clone()).await;
             assert_eq!(unknown.status, StatusCode::UNAUTHORIZED, "{endpoint:?}");
             let key = "Bearer sk-c".parse().unwrap();
@@ -172,10 +172,10 @@ async fn a_form_that_can_be_read_in_two_ways_is_refused() {
 #[tokio::test]
 async fn an_answer_that_is_no_text_comes_back_untouched() {
     let sound: Bytes = (0..=255_u8).cycle().take(100_000).collect::<Vec<u8>>().into();
-    let said = sound.clone();
+    let audio = sound.clone();
     let worker = Worker::start(move |_| {
-        let said = said.clone();
-        async move { whole(200, "audio/mpeg", said) }
+        let audio = audio.clone();
+        async move { whole(200, "audio/mpeg", audio) }
     })
     .await;
     let router = router()
@@ -187,11 +187,11 @@ async fn an_answer_that_is_no_text_comes_back_untouched() {
     let request = post("/v1/audio/speech", r#"{"model":"m","input":"hi","stream":true}"#);
     let mut answer = send(router.address, request).await;
     assert_eq!(answer.header("content-type"), Some("audio/mpeg"));
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     while let Some(piece) = answer.piece().await {
-        heard.extend_from_slice(&piece.unwrap());
+        received.extend_from_slice(&piece.unwrap());
     }
-    assert_eq!(heard, sound);
+    assert_eq!(received, sound);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier
 use crate::client::{post, send};
 use crate::policy::Scripted;
 use crate::router::{Router, router};
-use crate::tokens::asking_worker;
+use crate::tokens::querying_worker;
 use crate::worker::Worker;
 
 const BODY: &str = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
@@ -21,14 +21,14 @@ async fn start(expectation: Expectation, policy: std::sync::Arc<Scripted>) -> (R
         .worker("a", &workers[0].url())
         .worker("b", &workers[1].url())
         .policy(policy)
-        .with(asking_worker)
+        .with(querying_worker)
         .with(|builder| builder.expectation = expectation)
         .start()
         .await;
     (router, workers)
 }
 
-async fn ask(router: &Router) {
+async fn send_prompt(router: &Router) {
     send(router.address, post("/v1/completions", BODY))
         .await
         .text()
@@ -36,7 +36,7 @@ async fn ask(router: &Router) {
 }
 
 /// Stores a block of 4 tokens that is not part of the prompt, so that the index learns the block size.
-fn tell_block_size(router: &Router, worker: &str) {
+fn report_block_size(router: &Router, worker: &str) {
     let stored = StoredBlocks {
         hashes: vec![EngineBlockHash(1)],
         parent: None,
@@ -65,14 +65,14 @@ async fn siblings_of_a_request_find_its_worker_before_any_event() {
         assumed: None,
     };
     let (router, _workers) = start(expectation, policy.clone()).await;
-    tell_block_size(&router, "a");
-    tell_block_size(&router, "b");
-    ask(&router).await;
-    ask(&router).await;
+    report_block_size(&router, "a");
+    report_block_size(&router, "b");
+    send_prompt(&router).await;
+    send_prompt(&router).await;
     assert_eq!(policy.shown(), [[0.0, 0.0], [8.0, 0.0]]);
     router.index.age_expected(&[router.id("a")]);
     router.index.age_expected(&[router.id("a")]);
-    ask(&router).await;
+    send_prompt(&router).await;
     assert_eq!(policy.shown()[2], [0.0, 0.0], "nothing came of it");
     let metric = |name: &str| router.metric(&format!("conductor_{name}{{pool=\"main\"}}"));
     assert_eq!(metric("index_queries_total"), 3.0);
@@ -93,12 +93,12 @@ async fn a_pool_may_assume_what_a_worker_without_events_has_cached() {
         assumed: Some(assumed),
     };
     let (router, _workers) = start(expectation, policy.clone()).await;
-    ask(&router).await;
-    ask(&router).await;
+    send_prompt(&router).await;
+    send_prompt(&router).await;
     assert_eq!(policy.shown(), [[0.0, 0.0], [10.0, 0.0]]);
     // Once the worker has events, they count instead.
     router.feeds.set(router.id("b"), true);
-    ask(&router).await;
+    send_prompt(&router).await;
     assert_eq!(policy.shown()[2], [10.0, 0.0]);
 }
 
@@ -106,9 +106,9 @@ async fn a_pool_may_assume_what_a_worker_without_events_has_cached() {
 async fn nothing_is_expected_where_nothing_may_be() {
     let policy = Scripted::first(&[], &["prefix.any-tokens"]);
     let (router, _workers) = start(Expectation::default(), policy.clone()).await;
-    tell_block_size(&router, "a");
-    ask(&router).await;
-    ask(&router).await;
+    report_block_size(&router, "a");
+    send_prompt(&router).await;
+    send_prompt(&router).await;
     assert_eq!(policy.shown()[1][0], 0.0);
     assert!(policy.shown()[1][1].is_nan(), "no events, nothing assumed");
     assert_eq!(router.index.stats().expected, 0);

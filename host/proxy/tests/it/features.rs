@@ -15,7 +15,7 @@ use crate::worker::{Worker, streaming};
 
 #[tokio::test]
 async fn what_is_tried_in_vain_is_counted_for_the_request_and_for_the_worker() {
-    let gone = Worker::nobody().await;
+    let gone = Worker::unreachable().await;
     let policy = Scripted::first(
         &["request.tried", "pool.workers"],
         &["worker.failures", "worker.dp-rank", "worker.name-hash"],
@@ -42,7 +42,7 @@ async fn what_is_tried_in_vain_is_counted_for_the_request_and_for_the_worker() {
 }
 
 #[tokio::test]
-async fn what_waits_and_what_is_decoding_is_told_apart() {
+async fn waiting_and_decoding_requests_are_distinguished() {
     let (worker, mut pens) = streaming().await;
     let policy = Scripted::first(
         &[],

@@ -20,7 +20,7 @@ fn from<B>(address: &'static str, mut request: Request<B>) -> Request<B> {
 }
 
 #[tokio::test]
-async fn what_anybody_else_than_a_front_says_of_addresses_is_neither_believed_nor_passed_on() {
+async fn addresses_from_other_sources_than_a_front_are_neither_believed_nor_passed_on() {
     let worker = Worker::named("answer").await;
     let one = |builder: &mut Builder| builder.edge.per_address = Some(1);
     let start = router().worker("a", &worker.url()).with(one);
@@ -40,8 +40,8 @@ async fn what_anybody_else_than_a_front_says_of_addresses_is_neither_believed_no
 
 #[tokio::test]
 async fn an_address_behind_a_front_has_as_many_requests_as_it_may_and_others_go_on() {
-    let worker = Worker::start(|asked| async move {
-        if asked
+    let worker = Worker::start(|request| async move {
+        if request
             .headers
             .get(X_FORWARDED_FOR)
             .is_some_and(|from| from == "192.0.2.1")

@@ -27,10 +27,10 @@ fn often() -> ScrapeSpec {
 }
 
 /// Starts a worker with this metrics page, or with SGLang's page of loads.
-async fn telling(path: &'static str, page: &'static str) -> Worker {
+async fn reporting(path: &'static str, page: &'static str) -> Worker {
     Worker::start(move |request: Received| async move {
         match request.uri.path() {
-            asked if asked == path => whole(200, "text/plain", page),
+            requested if requested == path => whole(200, "text/plain", page),
             "/metrics" | "/get_load" => json(404, "{}"),
             _ => json(200, "answer"),
         }
@@ -47,31 +47,31 @@ const COLUMNS: [&str; 5] = [
 ];
 
 /// Returns the values of these columns once the named worker has reported its load.
-async fn shown(router: Builder, told: &str, columns: &[&str]) -> Vec<f64> {
+async fn shown(router: Builder, reported: &str, columns: &[&str]) -> Vec<f64> {
     let policy = Scripted::first(&[], columns);
     let router = router
         .policy(policy.clone())
         .with(|builder| builder.scrape = Some(often()))
         .start()
         .await;
-    let scrapes = format!(r#"conductor_worker_scrapes_total{{worker="{told}",result="reported"}}"#);
+    let scrapes = format!(r#"conductor_worker_scrapes_total{{worker="{reported}",result="reported"}}"#);
     eventually("it reported", || router.metric(&scrapes) > 0.0).await;
     send(router.address, chat()).await.text().await;
     policy.shown().swap_remove(0)
 }
 
 #[tokio::test]
-async fn policies_see_what_engines_say_of_their_load() {
-    let worker = telling("/metrics", METRICS).await;
+async fn policies_see_the_load_reports_of_engines() {
+    let worker = reporting("/metrics", METRICS).await;
     let shown = shown(router().worker("a", &worker.url()), "a", &COLUMNS).await;
     assert_eq!(shown[..3], [8.0, 2.0, 0.5], "both ranks of the one worker");
-    assert!(shown[3].is_nan(), "it did not say");
+    assert!(shown[3].is_nan(), "it did not report it");
     assert!(shown[4] >= 0.0, "{}", shown[4]);
 }
 
 #[tokio::test]
 async fn ranks_behind_one_url_are_distinguished_on_one_page() {
-    let worker = telling("/metrics", METRICS).await;
+    let worker = reporting("/metrics", METRICS).await;
     let ranked = |rank: u16| {
         let mut spec = spec(Role::Mixed, &format!("a@{rank}"), &worker.url());
         spec.rank = Some(DpRank(rank));
@@ -82,15 +82,15 @@ async fn ranks_behind_one_url_are_distinguished_on_one_page() {
 }
 
 #[tokio::test]
-async fn sglang_tells_on_a_page_of_its_own() {
+async fn sglang_reports_on_a_page_of_its_own() {
     let page = r#"[{"dp_rank":0,"num_reqs":7,"num_waiting_reqs":3,"num_tokens":99}]"#;
-    let worker = telling("/get_load", page).await;
+    let worker = reporting("/get_load", page).await;
     let shown = shown(router().worker("a", &worker.url()), "a", &COLUMNS).await;
     assert_eq!(shown[..2], [4.0, 3.0]);
 }
 
 #[tokio::test]
-async fn before_an_engine_has_told_anything_its_load_is_unknown() {
+async fn before_an_engine_reports_its_load_is_unknown() {
     let worker = Worker::named("a").await;
     let policy = Scripted::first(&[], &COLUMNS);
     let router = router()
@@ -103,7 +103,7 @@ async fn before_an_engine_has_told_anything_its_load_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_worker_that_never_answers_its_probes_keeps_nobody_elses_waiting() {
+async fn a_worker_that_never_answers_its_probes_delays_no_others() {
     let hung = Worker::start(|_| std::future::pending()).await;
     let well = Worker::named("b").await;
     let router = router()
@@ -126,7 +126,7 @@ async fn a_worker_that_never_answers_its_probes_keeps_nobody_elses_waiting() {
 }
 
 #[tokio::test]
-async fn a_probe_that_gets_no_answer_says_nothing_while_requests_do() {
+async fn a_probe_that_gets_no_answer_proves_nothing_while_requests_do() {
     let busy = Worker::start(|request: Received| async move {
         if request.uri.path() == "/health" {
             std::future::pending::<()>().await;
@@ -156,7 +156,7 @@ async fn a_probe_that_gets_no_answer_says_nothing_while_requests_do() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_connections_are_all_in_use_is_still_asked_how_it_is() {
+async fn a_worker_whose_connections_are_all_in_use_is_still_probed() {
     let busy = Worker::start(|request: Received| async move {
         match request.uri.path() {
             "/health" => json(200, "{}"),
@@ -185,7 +185,7 @@ async fn a_worker_whose_connections_are_all_in_use_is_still_asked_how_it_is() {
     eventually("the one connection is in use", || {
         busy.received()
             .iter()
-            .any(|asked| asked.uri.path() != "/health" && asked.uri.path() != "/metrics")
+            .any(|request| request.uri.path() != "/health" && request.uri.path() != "/metrics")
     })
     .await;
     assert_eq!(
@@ -193,10 +193,10 @@ async fn a_worker_whose_connections_are_all_in_use_is_still_asked_how_it_is() {
         StatusCode::SERVICE_UNAVAILABLE
     );
     let passed = || router.metric(r#"conductor_worker_probes_total{worker="a",result="passed"}"#);
-    let told = || router.metric(r#"conductor_worker_scrapes_total{worker="a",result="reported"}"#);
-    let (had_passed, had_told) = (passed(), told());
+    let reported = || router.metric(r#"conductor_worker_scrapes_total{worker="a",result="reported"}"#);
+    let (had_passed, had_reported) = (passed(), reported());
     eventually("it is still probed", || {
-        passed() >= had_passed + 2.0 && told() >= had_told + 2.0
+        passed() >= had_passed + 2.0 && reported() >= had_reported + 2.0
     })
     .await;
     assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 0.0);
@@ -235,11 +235,11 @@ async fn an_answer_that_is_relayed_for_want_of_budget_is_untouched() {
 }
 
 #[tokio::test]
-async fn what_a_worker_said_outlives_one_that_is_not_there() {
+async fn the_response_of_a_worker_outlives_one_that_is_not_there() {
     let a = Worker::start(|_| async { json(503, "mine") }).await;
     let router = router()
         .worker("a", &a.url())
-        .worker("b", &Worker::nobody().await)
+        .worker("b", &Worker::unreachable().await)
         .start()
         .await;
     let answer = send(router.address, chat()).await;

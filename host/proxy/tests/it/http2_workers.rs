@@ -154,7 +154,7 @@ async fn a_worker_behind_tls_that_chooses_http2_is_spoken_to_so() {
 }
 
 #[tokio::test]
-async fn http2_is_spoken_only_where_the_file_says_so() {
+async fn http2_is_spoken_only_where_it_is_configured() {
     let worker = Worker::start_http2(None, |_| async { json(200, "{}") }).await;
     let router = router().worker("a", &worker.url()).start_at_once().await;
     let answer = send(router.address, chat()).await;

@@ -23,14 +23,14 @@ const FIRST: &str = "data: {\"n\":1}\n\n";
 /// Policy that takes the first candidate and receives events.
 #[derive(Debug, Clone)]
 struct Listening {
-    ear: Arc<Ear>,
+    subscriber: Arc<EventSubscriber>,
     plan: FeaturePlan,
 }
 
 /// Event listener that subscribes to everything and to ticks.
-struct Ear {
+struct EventSubscriber {
     policy: &'static str,
-    told: Mutex<Vec<Event>>,
+    received: Mutex<Vec<Event>>,
     ticks: AtomicUsize,
     rests: AtomicUsize,
     is_failing: AtomicBool,
@@ -38,9 +38,9 @@ struct Ear {
 
 fn listening() -> Listening {
     Listening {
-        ear: Arc::new(Ear {
+        subscriber: Arc::new(EventSubscriber {
             policy: "listening",
-            told: Mutex::default(),
+            received: Mutex::default(),
             ticks: AtomicUsize::new(0),
             rests: AtomicUsize::new(0),
             is_failing: AtomicBool::new(false),
@@ -55,32 +55,32 @@ impl Listening {
     }
 
     /// Returns the received events as `kind request worker`.
-    fn told(&self) -> Vec<String> {
-        let told = self.ear.told.lock().unwrap();
+    fn received(&self) -> Vec<String> {
+        let received = self.subscriber.received.lock().unwrap();
         let line = |event: &Event| {
             let worker = &event.worker.spec().name;
             format!("{} {} {worker}", event.kind.as_str(), event.seq)
         };
-        told.iter().map(line).collect()
+        received.iter().map(line).collect()
     }
 
     /// Waits until exactly these events were received.
-    async fn hears(&self, expected: &[&str]) {
+    async fn receives(&self, expected: &[&str]) {
         eventually(&format!("it receives {expected:?}"), || {
-            self.told().len() >= expected.len()
+            self.received().len() >= expected.len()
         })
         .await;
-        assert_eq!(self.told(), expected);
+        assert_eq!(self.received(), expected);
     }
 
     fn events(&self) -> Vec<Event> {
-        self.ear.told.lock().unwrap().clone()
+        self.subscriber.received.lock().unwrap().clone()
     }
 }
 
 impl PolicyDescription for Listening {
     fn name(&self) -> &str {
-        self.ear.policy
+        self.subscriber.policy
     }
 
     fn plan(&self) -> &FeaturePlan {
@@ -94,11 +94,11 @@ impl Policy for Listening {
     }
 
     fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
-        vec![Arc::clone(&self.ear) as _]
+        vec![Arc::clone(&self.subscriber) as _]
     }
 }
 
-impl EventListener for Ear {
+impl EventListener for EventSubscriber {
     fn policy(&self) -> &str {
         self.policy
     }
@@ -117,7 +117,7 @@ impl EventListener for Ear {
         if self.is_failing.load(Ordering::Relaxed) {
             return Err(fault());
         }
-        self.told.lock().unwrap().extend_from_slice(batch);
+        self.received.lock().unwrap().extend_from_slice(batch);
         Ok(())
     }
 
@@ -131,13 +131,13 @@ impl EventListener for Ear {
     }
 }
 
-impl fmt::Debug for Ear {
+impl fmt::Debug for EventSubscriber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ear")
+        f.write_str("EventSubscriber")
     }
 }
 
-fn told_to(policy: &Listening, worker: &Worker) -> Builder {
+fn reported_to(policy: &Listening, worker: &Worker) -> Builder {
     router().worker("a", &worker.url()).policy(policy.policy())
 }
 
@@ -148,11 +148,11 @@ fn counted(router: &Router, result: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn a_request_is_told_from_its_dispatch_to_its_end() {
+async fn events_report_a_request_from_its_dispatch_to_its_end() {
     let policy = listening();
     let (worker, mut pens) = streaming().await;
-    let router = told_to(&policy, &worker).start().await;
-    policy.hears(&["worker.joined 0 a"]).await;
+    let router = reported_to(&policy, &worker).start().await;
+    policy.receives(&["worker.joined 0 a"]).await;
     let mut answer = send(router.address, chat()).await;
     let pen = pens.recv().await.unwrap();
     pen.send(Ok(FIRST.into())).await.unwrap();
@@ -162,11 +162,11 @@ async fn a_request_is_told_from_its_dispatch_to_its_end() {
         "request.dispatched 1 a",
         "request.first-token 1 a",
     ];
-    policy.hears(&begun).await;
+    policy.receives(&begun).await;
     drop(pen);
     answer.text().await;
     policy
-        .hears(&[&begun[..], &["request.finished 1 a"]].concat())
+        .receives(&[&begun[..], &["request.finished 1 a"]].concat())
         .await;
     let events = policy.events();
     assert!(events.is_sorted_by_key(|event| event.at_us));
@@ -175,7 +175,7 @@ async fn a_request_is_told_from_its_dispatch_to_its_end() {
         events[2].number <= events[3].number,
         "milliseconds since the dispatch"
     );
-    assert_eq!(policy.ear.ticks.load(Ordering::Relaxed), 1);
+    assert_eq!(policy.subscriber.ticks.load(Ordering::Relaxed), 1);
     assert_eq!(counted(&router, "delivered"), 4.0);
     assert_eq!(
         router.metric("conductor_policy_ticks_total{policy=\"listening\"}"),
@@ -192,7 +192,7 @@ async fn each_try_has_its_own_worker_and_its_own_end() {
     down.leave().await;
     assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
     policy
-        .hears(&[
+        .receives(&[
             "worker.joined 0 a",
             "worker.joined 0 b",
             "request.dispatched 1 a",
@@ -206,19 +206,19 @@ async fn each_try_has_its_own_worker_and_its_own_end() {
 #[tokio::test]
 async fn a_workers_own_trouble_is_a_failure_and_a_clients_mistake_is_not() {
     let policy = listening();
-    let worker = Worker::start(|asked| async move {
-        let status = if asked.body.len() > 2 { 503 } else { 422 };
+    let worker = Worker::start(|request| async move {
+        let status = if request.body.len() > 2 { 503 } else { 422 };
         json(status, "{}")
     })
     .await;
-    let router = told_to(&policy, &worker).start().await;
+    let router = reported_to(&policy, &worker).start().await;
     send(router.address, crate::client::post("/v1/completions", "{}"))
         .await
         .text()
         .await;
     send(router.address, chat()).await.text().await;
     policy
-        .hears(&[
+        .receives(&[
             "worker.joined 0 a",
             "request.dispatched 1 a",
             "request.finished 1 a",
@@ -232,14 +232,14 @@ async fn a_workers_own_trouble_is_a_failure_and_a_clients_mistake_is_not() {
 async fn a_client_that_leaves_abandons_its_request() {
     let policy = listening();
     let (worker, mut pens) = streaming().await;
-    let router = told_to(&policy, &worker).start().await;
+    let router = reported_to(&policy, &worker).start().await;
     let mut answer = send(router.address, chat()).await;
     let pen = pens.recv().await.unwrap();
     pen.send(Ok(FIRST.into())).await.unwrap();
     answer.piece().await.unwrap().unwrap();
     drop(answer);
     policy
-        .hears(&[
+        .receives(&[
             "worker.joined 0 a",
             "request.dispatched 1 a",
             "request.first-token 1 a",
@@ -249,14 +249,14 @@ async fn a_client_that_leaves_abandons_its_request() {
 }
 
 #[tokio::test]
-async fn both_legs_of_a_request_are_told_with_their_own_workers() {
+async fn events_report_both_legs_of_a_request_with_their_own_workers() {
     let policy = listening();
     let (prefill, decode) = (prefilling().await, Worker::named("d").await);
     let router = one_pair(Dialect::Nixl, &prefill, &decode).policy(policy.policy());
     let router = router.start().await;
     send(router.address, request()).await.text().await;
     policy
-        .hears(&[
+        .receives(&[
             "worker.joined 0 p",
             "worker.joined 0 d",
             "request.dispatched 1 p",
@@ -286,7 +286,7 @@ async fn a_decode_stream_that_begins_with_the_clients_mistake_is_no_failure() {
         StatusCode::BAD_REQUEST
     );
     policy
-        .hears(&[
+        .receives(&[
             "worker.joined 0 p",
             "worker.joined 0 d",
             "request.dispatched 1 p",
@@ -299,17 +299,17 @@ async fn a_decode_stream_that_begins_with_the_clients_mistake_is_no_failure() {
 }
 
 #[tokio::test]
-async fn workers_that_come_go_and_change_their_role_are_told() {
+async fn changes_of_workers_and_their_roles_are_reported_as_events() {
     let policy = listening();
     let worker = Worker::named("a").await;
-    let mut router = told_to(&policy, &worker).start().await;
-    policy.hears(&["worker.joined 0 a"]).await;
-    let two = told_to(&policy, &worker).worker("b", &worker.url());
+    let mut router = reported_to(&policy, &worker).start().await;
+    policy.receives(&["worker.joined 0 a"]).await;
+    let two = reported_to(&policy, &worker).worker("b", &worker.url());
     router.change(two);
     let changed = self::router().specified(spec(Role::Prefill, "b", &worker.url()));
     router.change(changed.policy(policy.policy()));
     policy
-        .hears(&[
+        .receives(&[
             "worker.joined 0 a",
             "worker.joined 0 b",
             "worker.role 0 b",
@@ -321,30 +321,33 @@ async fn workers_that_come_go_and_change_their_role_are_told() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_put_in_force_begins_with_the_workers_and_the_old_one_hears_no_more() {
+async fn a_new_version_begins_with_the_workers_and_the_old_one_receives_no_more_events() {
     let (old, new) = (listening(), listening());
     let worker = Worker::named("a").await;
-    let mut router = told_to(&old, &worker).start().await;
-    old.hears(&["worker.joined 0 a"]).await;
-    router.change(told_to(&new, &worker));
-    new.hears(&["worker.joined 0 a"]).await;
-    eventually("the old one rests", || old.ear.rests.load(Ordering::Relaxed) == 1).await;
+    let mut router = reported_to(&old, &worker).start().await;
+    old.receives(&["worker.joined 0 a"]).await;
+    router.change(reported_to(&new, &worker));
+    new.receives(&["worker.joined 0 a"]).await;
+    eventually("the old one rests", || {
+        old.subscriber.rests.load(Ordering::Relaxed) == 1
+    })
+    .await;
     send(router.address, chat()).await.text().await;
-    new.hears(&[
+    new.receives(&[
         "worker.joined 0 a",
         "request.dispatched 1 a",
         "request.finished 1 a",
     ])
     .await;
-    old.hears(&["worker.joined 0 a"]).await;
-    assert_eq!(new.ear.ticks.load(Ordering::Relaxed), 1);
+    old.receives(&["worker.joined 0 a"]).await;
+    assert_eq!(new.subscriber.ticks.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
-async fn shadows_are_told_too_and_a_policy_on_two_places_once() {
+async fn shadows_receive_events_too_and_a_policy_on_two_places_once() {
     let (policy, shadow) = (listening(), listening());
     let worker = Worker::named("a").await;
-    let router = told_to(&policy, &worker).with(|builder| {
+    let router = reported_to(&policy, &worker).with(|builder| {
         builder.shadows = vec![shadow.policy()];
         builder.decode_policy = Some(policy.policy());
     });
@@ -355,16 +358,16 @@ async fn shadows_are_told_too_and_a_policy_on_two_places_once() {
         "request.dispatched 1 a",
         "request.finished 1 a",
     ];
-    policy.hears(&expected).await;
-    shadow.hears(&expected).await;
+    policy.receives(&expected).await;
+    shadow.receives(&expected).await;
 }
 
 #[tokio::test]
 async fn a_listener_that_fails_fails_no_request_is_counted_and_rests() {
     let policy = listening();
-    policy.ear.is_failing.store(true, Ordering::Relaxed);
+    policy.subscriber.is_failing.store(true, Ordering::Relaxed);
     let worker = Worker::named("a").await;
-    let router = told_to(&policy, &worker).start().await;
+    let router = reported_to(&policy, &worker).start().await;
     let report = || router.snapshot().listeners().remove(0);
     let mut sent = 0;
     while report().circuit.as_str() == "closed" {
@@ -384,7 +387,7 @@ async fn a_listener_that_fails_fails_no_request_is_counted_and_rests() {
     })
     .await;
     // The policy works again, and receives events without intervention.
-    policy.ear.is_failing.store(false, Ordering::Relaxed);
+    policy.subscriber.is_failing.store(false, Ordering::Relaxed);
     loop {
         assert_eq!(send(router.address, chat()).await.status, StatusCode::OK);
         if report().circuit.as_str() == "closed" {

@@ -7,7 +7,7 @@ use crate::eventually;
 use crate::policy::{Scripted, route};
 use crate::router::{Router, router};
 use crate::tokens::hold_two_blocks;
-use crate::worker::{Worker, asking, json, streaming};
+use crate::worker::{Worker, answered_by_hand, json, streaming};
 
 fn completion(model: &str) -> http::Request<bytes::Bytes> {
     post(
@@ -113,11 +113,11 @@ async fn a_stream_is_measured_from_its_first_piece_to_its_last() {
 
 #[tokio::test]
 async fn stages_of_a_client_that_leaves_while_its_request_is_placed_count() {
-    let (worker, mut asked) = asking().await;
+    let (worker, mut arrivals) = answered_by_hand().await;
     let router = router().worker("a", &worker.url()).start().await;
     {
         let request = std::pin::pin!(send(router.address, chat()));
-        let arrived = std::pin::pin!(asked.recv());
+        let arrived = std::pin::pin!(arrivals.recv());
         futures_util::future::select(request, arrived).await;
     }
     let decided = r#"conductor_stage_seconds_count{pool="main",stage="decide"}"#;
@@ -138,7 +138,7 @@ async fn the_reuse_funnel_has_what_was_there_what_was_chosen_and_what_the_engine
         .worker("a", &worker.url())
         .worker("b", &worker.url())
         .policy(policy)
-        .with(crate::tokens::asking_worker)
+        .with(crate::tokens::querying_worker)
         .start()
         .await;
     hold_two_blocks(&router, "a");

@@ -1,6 +1,6 @@
 //! Tests of a process above its memory limit.
 
-use crate::bodies::{half, said, turned};
+use crate::bodies::{half, read_all, turned};
 use crate::client::{chat, get, send};
 use crate::eventually;
 use crate::router::{Builder, router};
@@ -35,10 +35,10 @@ async fn where_memory_is_short_requests_are_refused_and_health_is_answered_until
 
     router.change(with(Some(TOO_LITTLE)));
     eventually("it is noticed", || router.metric(STAGE) == 3.0).await;
-    let told = said(arriving).await;
+    let answer = read_all(arriving).await;
     assert!(
-        told.starts_with("HTTP/1.1 503 ") && told.contains("memory_full"),
-        "{told}"
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("memory_full"),
+        "{answer}"
     );
     let refused = send(router.address, chat()).await;
     assert_eq!(

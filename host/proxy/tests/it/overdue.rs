@@ -52,7 +52,7 @@ async fn a_client_that_reads_slowly_keeps_nothing_beyond_the_requests_time() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_is_told_that_the_time_is_up() {
+async fn a_client_that_reads_gets_an_error_when_the_time_is_up() {
     let (worker, mut pens) = streaming().await;
     let router = router().worker("a", &worker.url()).with(short).start().await;
     let mut request = chat();
@@ -71,7 +71,7 @@ async fn a_client_that_reads_is_told_that_the_time_is_up() {
 }
 
 #[tokio::test]
-async fn a_worker_that_says_continue_without_end_holds_nobody_beyond_the_requests_time() {
+async fn a_worker_that_sends_continue_without_end_holds_no_request_beyond_its_time() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut worker_side = JoinSet::new();

@@ -38,7 +38,7 @@ async fn readyz(router: &Router) -> (StatusCode, Value) {
 async fn a_worker_never_reached_gets_no_requests_while_another_is_in_service() {
     let b = Worker::named("b").await;
     let router = router()
-        .worker("a", &Worker::nobody().await)
+        .worker("a", &Worker::unreachable().await)
         .worker("b", &b.url())
         .start()
         .await;
@@ -130,10 +130,10 @@ async fn without_probes_a_bare_connection_brings_it_into_service() {
 }
 
 #[tokio::test]
-async fn the_router_is_not_ready_while_no_worker_was_ever_reached_and_says_which() {
+async fn the_router_is_not_ready_while_no_worker_was_ever_reached_and_names_them() {
     let router = router()
-        .worker("a", &Worker::nobody().await)
-        .worker("b", &Worker::nobody().await)
+        .worker("a", &Worker::unreachable().await)
+        .worker("b", &Worker::unreachable().await)
         .start()
         .await;
     router.readiness.mark_ready();

@@ -166,7 +166,7 @@ async fn a_pool_that_lost_its_workers_is_unavailable_and_its_models_exist() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_was_closed_meanwhile_is_replaced_and_nobody_rests() {
+async fn a_kept_connection_that_was_closed_meanwhile_is_replaced_and_no_worker_is_ejected() {
     let worker = Worker::start_closing(|_| async { json(200, "a") }).await;
     let router = router().worker("a", &worker.url()).start().await;
     for _ in 0..5 {
@@ -177,10 +177,10 @@ async fn a_kept_connection_that_was_closed_meanwhile_is_replaced_and_nobody_rest
 }
 
 #[tokio::test]
-async fn when_nobody_can_be_reached_the_client_is_told_so() {
+async fn when_no_worker_can_be_reached_the_client_gets_an_error() {
     let router = router()
-        .worker("a", &Worker::nobody().await)
-        .worker("b", &Worker::nobody().await)
+        .worker("a", &Worker::unreachable().await)
+        .worker("b", &Worker::unreachable().await)
         .start()
         .await;
     for _ in 0..2 {
@@ -279,7 +279,7 @@ async fn a_worker_that_stays_keeps_its_connections() {
     router_.change(
         router()
             .worker("a", &worker.url())
-            .worker("b", &Worker::nobody().await),
+            .worker("b", &Worker::unreachable().await),
     );
     send(router_.address, chat()).await.text().await;
     assert_eq!(worker.connections(), 1);

@@ -11,7 +11,7 @@ use crate::client::{chat, post, send};
 use crate::eventually;
 use crate::policy::{Scripted, route};
 use crate::router::{Router, router};
-use crate::worker::{Worker, asking, json, streaming};
+use crate::worker::{Worker, answered_by_hand, json, streaming};
 
 /// Creates a hold with a re-evaluation on a release. Without one, the time exceeds that of any test.
 fn hold(order: f64, waits_for: Option<WaitsFor>) -> Verdict {
@@ -109,7 +109,7 @@ async fn a_request_that_waits_for_a_prompt_goes_when_its_first_token_comes() {
 
 #[tokio::test]
 async fn a_request_that_waits_for_a_prompt_goes_when_it_should_be_computed_and_that_cannot_be_seen() {
-    let (worker, mut answers) = asking().await;
+    let (worker, mut answers) = answered_by_hand().await;
     let router = one_prompt_at_a_time(&worker).await;
     let address = router.address;
     // 40,000 bytes are about 10,000 tokens, estimated at a second. The second request has the same length, so that its
@@ -223,7 +223,7 @@ async fn a_policy_sees_what_waits_for_each_worker_while_it_waits() {
 }
 
 #[tokio::test]
-async fn a_policy_is_told_that_a_full_queue_holds_no_more() {
+async fn a_policy_sees_that_a_full_queue_holds_no_more() {
     let (worker, mut pens) = streaming().await;
     let policy = Scripted::seeing(&["request.hold-left-ms"], &["load.requests"], |input| {
         let may_wait = input.numbers[0] > 0.0;
@@ -250,7 +250,7 @@ async fn a_policy_is_told_that_a_full_queue_holds_no_more() {
 }
 
 #[tokio::test]
-async fn a_policy_is_told_that_an_answer_must_begin_before_the_queue_gives_it_up() {
+async fn a_policy_sees_that_an_answer_must_begin_before_the_queue_gives_it_up() {
     let worker = Worker::start(|_| async { json(200, "{}") }).await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let seeing = Arc::clone(&seen);
@@ -276,7 +276,7 @@ async fn a_policy_is_told_that_an_answer_must_begin_before_the_queue_gives_it_up
 }
 
 #[tokio::test]
-async fn a_full_queue_and_a_long_wait_are_told_apart() {
+async fn a_full_queue_and_a_long_wait_are_distinguished() {
     for (limit, status, code) in [(0, 429, "queue_full"), (1, 503, "queue_timeout")] {
         let (worker, mut pens) = streaming().await;
         let router = router()

@@ -20,7 +20,7 @@ use crate::client::{chat, post, send};
 use crate::eventually;
 use crate::policy::{Scripted, fault, route};
 use crate::router::{Builder, router};
-use crate::tokens::asking_worker;
+use crate::tokens::querying_worker;
 use crate::worker::{Worker, json};
 
 /// Run number of every router in these tests.
@@ -256,7 +256,7 @@ async fn a_fault_is_written_and_so_is_what_the_fallback_made_of_it() {
 }
 
 #[tokio::test]
-async fn every_column_is_written_where_asked_for_and_the_decision_is_none_the_wiser() {
+async fn every_column_is_written_where_configured_and_the_decision_is_none_the_wiser() {
     let recording = Recording::start();
     let worker = Worker::named("a").await;
     let policy = Scripted::first(&[], &["load.requests"]);
@@ -267,7 +267,7 @@ async fn every_column_is_written_where_asked_for_and_the_decision_is_none_the_wi
     let router = router()
         .worker("a", &worker.url())
         .policy(policy.clone())
-        .with(asking_worker)
+        .with(querying_worker)
         .with(recorded_as(spec))
         .start()
         .await;
@@ -277,7 +277,7 @@ async fn every_column_is_written_where_asked_for_and_the_decision_is_none_the_wi
     assert_eq!(
         answer.header("x-conductor-matched-tokens"),
         None,
-        "the policy did not ask"
+        "the policy sent no query"
     );
     answer.text().await;
     eventually("the outcome is written", || {
@@ -329,11 +329,11 @@ async fn files_are_put_aside_when_they_are_full_and_each_can_be_read_by_itself()
     for file in files {
         let lines = lines(&file);
         assert!(matches!(lines[0], Line::Log(_)));
-        let mut told = false;
+        let mut has_policy = false;
         for line in &lines {
             match line {
-                Line::Policy(policy) => told = policy.id == 1,
-                Line::Decision(decision) => assert!(told && decision.policy == 1),
+                Line::Policy(policy) => has_policy = policy.id == 1,
+                Line::Decision(decision) => assert!(has_policy && decision.policy == 1),
                 _ => {}
             }
         }
@@ -408,7 +408,7 @@ async fn is_lost(path: &str) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_counted_and_nobody_waits_for_it() {
+async fn what_cannot_be_written_is_counted_and_no_request_waits_for_it() {
     is_lost("nowhere/decisions.jsonl").await;
 }
 
@@ -449,7 +449,7 @@ fn named(id: &str, explain: bool) -> Request<bytes::Bytes> {
 }
 
 #[tokio::test]
-async fn the_latest_requests_that_asked_for_it_are_explained() {
+async fn the_latest_requests_with_the_explain_header_are_explained() {
     let recorder = Recorder::new(&mut Registry::default());
     let spec = RecordSpec {
         explain_on_demand: true,

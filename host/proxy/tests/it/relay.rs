@@ -92,8 +92,8 @@ async fn a_client_that_stops_reading_frees_the_worker() {
 async fn a_client_that_leaves_before_the_answer_frees_the_worker() {
     let worker = Worker::start(|_| std::future::pending()).await;
     let router = router().worker("a", &worker.url()).start().await;
-    let asked = tokio::time::timeout(Duration::from_millis(200), send(router.address, chat()));
-    assert!(asked.await.is_err());
+    let answer = tokio::time::timeout(Duration::from_millis(200), send(router.address, chat()));
+    assert!(answer.await.is_err());
     eventually("the lease is given back", || router.in_flight("a") == 0).await;
     eventually("the worker's connection is closed", || worker.busy() == 0).await;
     assert_eq!(

@@ -219,7 +219,7 @@ async fn what_no_worker_could_answer_is_refused_in_the_openai_shape() {
 }
 
 #[tokio::test]
-async fn a_route_can_ask_for_a_header() {
+async fn a_route_can_require_a_header() {
     let worker = Worker::named("a").await;
     let router = router()
         .worker("a", &worker.url())
@@ -242,7 +242,7 @@ async fn models_of_all_workers_are_one_list() {
         .worker("a", &first.url())
         .worker("b", &second.url())
         .worker("c", &broken.url())
-        .worker("d", &Worker::nobody().await)
+        .worker("d", &Worker::unreachable().await)
         .start()
         .await;
     let list = r#"{"object":"list","data":[{"id":"x","root":"/x"},{"id":"y"}]}"#;
@@ -272,7 +272,7 @@ async fn a_model_of_the_list_can_be_had_by_its_id() {
 }
 
 #[tokio::test]
-async fn a_model_list_told_to_credentials_is_told_to_nobody_else() {
+async fn a_model_list_sent_to_credentials_is_sent_to_no_other_client() {
     let worker = Worker::start(|request| async move {
         let model = request.headers.get("authorization").map_or("open", |_| "private");
         json(200, format!(r#"{{"data":[{{"id":"{model}"}}]}}"#))

@@ -13,7 +13,7 @@ use crate::router::{Builder, router};
 use crate::worker::Worker;
 
 #[tokio::test]
-async fn health_is_always_good_and_readiness_tells_why_not() {
+async fn health_is_always_good_and_readiness_has_a_reason() {
     let worker = Worker::named("a").await;
     let router = router().worker("a", &worker.url()).start().await;
     assert_eq!(send(router.address, get("/health")).await.status, 200);
@@ -36,7 +36,7 @@ async fn health_is_always_good_and_readiness_tells_why_not() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_a_connection_could_have_heard_of_the_drain() {
+async fn connections_are_refused_only_after_the_drain_was_announced() {
     let router = router().start().await;
     router.readiness.mark_ready();
     router.shut_down();
@@ -79,7 +79,7 @@ async fn an_idle_connection_is_closed_by_a_drain() {
 }
 
 #[tokio::test]
-async fn at_the_limit_a_connection_waits_and_the_log_says_why() {
+async fn at_the_limit_a_connection_waits_and_the_log_has_the_reason() {
     let log = Log::begin();
     let router = router().with(|builder| builder.max_connections = 1).start().await;
     let connected = || router.metric("conductor_client_connections");
@@ -101,7 +101,7 @@ async fn at_the_limit_a_connection_waits_and_the_log_says_why() {
 }
 
 #[tokio::test]
-async fn for_a_while_a_drain_is_told_and_requests_are_still_taken() {
+async fn for_a_while_a_drain_is_announced_and_requests_are_still_taken() {
     let router = router()
         .with(|builder| builder.delay = Duration::from_secs(3_600))
         .start()
@@ -117,7 +117,7 @@ async fn for_a_while_a_drain_is_told_and_requests_are_still_taken() {
 }
 
 #[tokio::test]
-async fn whose_answer_had_not_begun_when_the_drain_is_over_is_told_so() {
+async fn an_answer_not_begun_when_the_drain_is_over_is_an_error() {
     let worker = Worker::start(|_| std::future::pending()).await;
     let router = router()
         .worker("a", &worker.url())

@@ -46,7 +46,7 @@ async fn requests(router: &Router, count: usize) {
 }
 
 #[tokio::test]
-async fn agreement_is_counted_and_disagreements_are_told() {
+async fn agreement_is_counted_and_disagreements_are_reported() {
     let (workers, built) = two_workers().await;
     // Agrees on every second request.
     let shadow = shadow(|input| Ok(route((input.request.seq % 2) as u32)));
@@ -96,7 +96,7 @@ async fn a_shadow_sees_the_loads_as_they_were_before_the_request_was_booked() {
 /// queries.
 async fn check_matches(active: Arc<Scripted>) {
     let seeing = shadow(|_| Ok(route(0)));
-    let router = asked_twice(active, Arc::clone(&seeing)).await;
+    let router = sent_twice(active, Arc::clone(&seeing)).await;
     let [first, second] = &seeing.shown()[..] else {
         panic!()
     };
@@ -110,7 +110,7 @@ async fn check_matches(active: Arc<Scripted>) {
 
 /// Starts a router and sends two requests of the same prompt, which are expected at the first of two workers. The
 /// shadow is called for both.
-async fn asked_twice(active: Arc<Scripted>, seeing: Arc<Scripted>) -> Router {
+async fn sent_twice(active: Arc<Scripted>, seeing: Arc<Scripted>) -> Router {
     let (_workers, built) = two_workers().await;
     let assumed = AssumedCache {
         tokens: 1_000,
@@ -119,7 +119,7 @@ async fn asked_twice(active: Arc<Scripted>, seeing: Arc<Scripted>) -> Router {
     };
     let router = built
         .policy(active)
-        .with(crate::tokens::asking_worker)
+        .with(crate::tokens::querying_worker)
         .with(|builder| {
             builder.expectation.assumed = Some(assumed);
             builder.shadows = vec![seeing];
@@ -144,16 +144,16 @@ async fn a_shadow_sees_the_matches_as_they_were_before_the_request_was_expected_
 }
 
 #[tokio::test]
-async fn a_shadow_that_asks_by_an_import_sees_the_same_matches() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = Arc::clone(&told);
+async fn a_shadow_that_queries_by_an_import_sees_the_same_matches() {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let reporting = Arc::clone(&reported);
     let importing = Scripted::named("shadow", &[], &["load.requests"], move |input| {
-        telling.lock().unwrap().push(input.queries.matched(Tier::Disk));
+        reporting.lock().unwrap().push(input.queries.matched(Tier::Disk));
         Ok(route(0))
     });
     let active = Scripted::first(&["request.prompt-tokens"], &[]);
-    let _router = asked_twice(active, importing).await;
-    assert_eq!(*told.lock().unwrap(), [[0, 0], [8, 0]]);
+    let _router = sent_twice(active, importing).await;
+    assert_eq!(*reported.lock().unwrap(), [[0, 0], [8, 0]]);
 }
 
 #[tokio::test]
@@ -192,8 +192,8 @@ async fn a_shadow_that_faults_rests_and_the_policy_in_force_knows_nothing_of_it(
         .start()
         .await;
     requests(&router, 30).await;
-    let asked = || result(&router, "fault") + result(&router, "circuit-open");
-    eventually("all were decided", || asked() == 30).await;
+    let queries = || result(&router, "fault") + result(&router, "circuit-open");
+    eventually("all were decided", || queries() == 30).await;
     assert!(result(&router, "fault") >= 5 && result(&router, "circuit-open") > 0);
     assert_eq!(
         router.metric(r#"conductor_policy_faults_total{policy="shadow",kind="trap"}"#),
@@ -206,7 +206,7 @@ async fn a_shadow_that_faults_rests_and_the_policy_in_force_knows_nothing_of_it(
 }
 
 #[tokio::test]
-async fn a_row_that_is_not_there_is_a_fault_and_a_pass_is_told() {
+async fn a_row_that_is_not_there_is_a_fault_and_a_pass_is_reported() {
     let (_workers, built) = two_workers().await;
     let odd = shadow(|input| match input.request.seq {
         1 => Ok(route(2)),
@@ -306,7 +306,7 @@ async fn every_decision_is_a_line_of_the_file_that_is_wished_for() {
     eventually("all are written", || lines().len() == 4).await;
     let lines = lines();
     assert_eq!(lines[0]["log"]["schema"], 1);
-    let told: Vec<_> = lines[1..]
+    let reported: Vec<_> = lines[1..]
         .iter()
         .map(|line| &line["shadow"])
         .map(|line| {
@@ -317,14 +317,17 @@ async fn every_decision_is_a_line_of_the_file_that_is_wished_for() {
                 &line["fault"],
             )
         })
-        .map(|told| format!("{told:?}"))
+        .map(|reported| format!("{reported:?}"))
         .collect();
     let expected = [
         (json!("agreed"), json!("a"), json!("a"), json!(null)),
         (json!("differed"), json!("a"), json!("b"), json!(null)),
         (json!("fault"), json!("a"), json!(null), json!("trap")),
     ];
-    assert_eq!(told, expected.each_ref().map(|told| format!("{told:?}")));
+    assert_eq!(
+        reported,
+        expected.each_ref().map(|reported| format!("{reported:?}"))
+    );
     let second = &lines[2]["shadow"];
     assert_eq!(second["active"]["policy"], "scripted");
     assert_eq!(second["shadow"]["policy"], "shadow");

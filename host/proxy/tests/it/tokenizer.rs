@@ -5,7 +5,7 @@ use futures_util::future::join;
 use crate::client::{chat, post, send};
 use crate::policy::{Scripted, route};
 use crate::router::router;
-use crate::tokens::asking_worker;
+use crate::tokens::querying_worker;
 use crate::worker::{BrokenOff, Leaving, Worker, json, tokenizing, writing};
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn a_tokenize_request_goes_to_a_worker_of_the_models_pool() {
 }
 
 /// Checks whether a second request queries tokens after `/tokenize` has answered the first with a status and a text.
-async fn check_asked_again(status: u16, text: &'static str, asked_again: bool) {
+async fn check_queried_again(status: u16, text: &'static str, queried_again: bool) {
     let worker = Worker::start(move |request| async move {
         if request.uri.path() == "/tokenize" {
             json(status, text)
@@ -35,26 +35,26 @@ async fn check_asked_again(status: u16, text: &'static str, asked_again: bool) {
     let router = router()
         .worker("a", &worker.url())
         .policy(policy)
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     for _ in 0..2 {
         assert_eq!(send(router.address, chat()).await.text().await, "a");
     }
     let paths = worker.paths();
-    let asked = paths.iter().filter(|path| *path == "/tokenize").count();
-    assert_eq!(asked, 1 + usize::from(asked_again), "{status} {text}");
+    let queries = paths.iter().filter(|path| *path == "/tokenize").count();
+    assert_eq!(queries, 1 + usize::from(queried_again), "{status} {text}");
     assert_eq!(router.metric(r#"conductor_worker_ejected{worker="a"}"#), 0.0);
 }
 
 #[tokio::test]
 async fn a_tokenizer_that_is_out_is_left_alone_and_one_that_refuses_a_prompt_is_not() {
-    check_asked_again(404, r#"{"detail":"Not Found"}"#, false).await;
-    check_asked_again(405, "", false).await;
-    check_asked_again(503, "", false).await;
-    check_asked_again(200, "not tokens", false).await;
-    check_asked_again(404, r#"{"message":"The model `m` does not exist."}"#, true).await;
-    check_asked_again(400, "too long", true).await;
+    check_queried_again(404, r#"{"detail":"Not Found"}"#, false).await;
+    check_queried_again(405, "", false).await;
+    check_queried_again(503, "", false).await;
+    check_queried_again(200, "not tokens", false).await;
+    check_queried_again(404, r#"{"message":"The model `m` does not exist."}"#, true).await;
+    check_queried_again(400, "too long", true).await;
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_tokenizer_that_cannot_be_reached_is_passed_over() {
         .worker("a", &gone.url)
         .worker("b", &worker.url())
         .policy(policy.clone())
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     gone.leave().await;
@@ -98,7 +98,7 @@ async fn a_tokenizer_that_cannot_be_reached_is_passed_over() {
 async fn a_tokenize_request_goes_to_another_worker_when_one_cannot_be_reached() {
     let worker = tokenizing().await;
     let router = router()
-        .worker("a", &Worker::nobody().await)
+        .worker("a", &Worker::unreachable().await)
         .worker("b", &worker.url())
         .start()
         .await;
@@ -113,10 +113,10 @@ async fn a_tokenize_request_goes_to_another_worker_when_one_cannot_be_reached() 
 }
 
 #[tokio::test]
-async fn a_tokenize_answer_that_breaks_off_is_told_as_such() {
+async fn a_tokenize_answer_that_breaks_off_is_reported_as_such() {
     let (worker, mut pens) = writing("application/json").await;
     let router = router().worker("a", &worker.url()).start().await;
-    let asked = send(
+    let queries = send(
         router.address,
         post("/tokenize", r#"{"model":"m","prompt":"hi"}"#),
     );
@@ -125,7 +125,7 @@ async fn a_tokenize_answer_that_breaks_off_is_told_as_such() {
         pen.send(Ok("{\"half\":".into())).await.unwrap();
         pen.send(Err(BrokenOff)).await.unwrap();
     };
-    let (answer, ()) = join(asked, write).await;
+    let (answer, ()) = join(queries, write).await;
     assert_eq!(answer.status, 502);
     assert!(answer.text().await.contains("\"code\":\"worker_broke_off\""));
 }
@@ -146,7 +146,7 @@ async fn with_one_hung_tokenizer(
         .worker("a", &hung.url())
         .worker("b", &well.url())
         .policy(policy)
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     (hung, well, router)

@@ -38,21 +38,21 @@ pub(crate) fn hold_two_blocks(router: &Router, worker: &str) {
     router.index.apply(holder, &BlockEvent::Stored(stored));
 }
 
-pub(crate) fn asking_worker(builder: &mut Builder) {
+pub(crate) fn querying_worker(builder: &mut Builder) {
     builder.tokens = TokenSource::Worker {
         timeout: Duration::from_secs(10),
     };
 }
 
 #[tokio::test]
-async fn a_prompt_of_token_ids_is_matched_without_asking_anyone() {
+async fn a_prompt_of_token_ids_is_matched_without_a_query() {
     let (a, b) = (Worker::named("a").await, Worker::named("b").await);
     let policy = Scripted::first(&["request.prompt-tokens", "prefix.best-tokens"], &COLUMNS);
     let router = router()
         .worker("a", &a.url())
         .worker("b", &b.url())
         .policy(policy.clone())
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     hold_two_blocks(&router, "b");
@@ -88,7 +88,7 @@ async fn check_feed_not_live(columns: &[&str]) {
     let router = router()
         .worker("a", &worker.url())
         .policy(policy)
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     hold_two_blocks(&router, "a");
@@ -110,13 +110,13 @@ async fn check_feed_not_live(columns: &[&str]) {
 }
 
 #[tokio::test]
-async fn what_is_held_behind_a_feed_that_is_not_live_counts_for_nobody() {
+async fn blocks_behind_a_feed_that_is_not_live_count_for_no_worker() {
     check_feed_not_live(&COLUMNS).await;
     check_feed_not_live(&["load.requests"]).await;
 }
 
 #[tokio::test]
-async fn a_policy_that_asks_by_itself_is_told_what_the_booking_counts() {
+async fn a_policy_that_queries_by_itself_gets_what_the_booking_counts() {
     let worker = Worker::named("a").await;
     let policy = Scripted::seeing(&["request.prompt-tokens"], &[], |input| {
         assert_eq!(input.queries.matched(Tier::Device), [8]);
@@ -126,7 +126,7 @@ async fn a_policy_that_asks_by_itself_is_told_what_the_booking_counts() {
     let router = router()
         .worker("a", &worker.url())
         .policy(policy)
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     hold_two_blocks(&router, "a");
@@ -146,7 +146,7 @@ async fn prompts_that_begin_alike_have_equal_keys_without_a_question_to_the_inde
     let router = router()
         .worker("a", &worker.url())
         .policy(policy.clone())
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     let shared: Vec<u32> = (0..64).collect();
@@ -184,7 +184,7 @@ async fn a_chat_is_tokenized_by_a_worker() {
     let router = router()
         .worker("a", &worker.url())
         .policy(policy.clone())
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     hold_two_blocks(&router, "a");
@@ -192,12 +192,12 @@ async fn a_chat_is_tokenized_by_a_worker() {
     assert_eq!(send(router.address, chat()).await.text().await, "a");
     assert_eq!(policy.shown()[0], [8.0, 8.0, 8.0, 2.0]);
     assert_eq!(worker.paths(), ["/tokenize", "/v1/chat/completions"]);
-    let asked = &worker.received()[0];
+    let query = &worker.received()[0];
     assert_eq!(
-        asked.body,
+        query.body,
         r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#
     );
-    assert_eq!(asked.headers["content-type"], "application/json");
+    assert_eq!(query.headers["content-type"], "application/json");
     assert_eq!(
         router.metric(r#"conductor_tokenized_total{pool="main",outcome="worker"}"#),
         1.0
@@ -209,13 +209,13 @@ async fn a_chat_is_tokenized_by_a_worker() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_for_tokens_that_no_policy_wants() {
+async fn no_worker_is_queried_for_tokens_that_no_policy_wants() {
     let worker = tokenizing().await;
     let policy = Scripted::first(&[], &["load.requests"]);
     let router = router()
         .worker("a", &worker.url())
         .policy(policy)
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     send(router.address, chat()).await.text().await;

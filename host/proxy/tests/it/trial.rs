@@ -139,7 +139,7 @@ async fn every_try_of_a_request_is_its_arms() {
 }
 
 #[tokio::test]
-async fn only_an_arm_that_asks_for_tokens_has_them_learnt() {
+async fn only_an_arm_that_needs_tokens_has_them_learnt() {
     let worker = crate::worker::tokenizing().await;
     let canary = Scripted::named("canary", &["request.prompt-tokens"], &[], |_| Ok(route(0)));
     let plain = router()
@@ -150,20 +150,20 @@ async fn only_an_arm_that_asks_for_tokens_has_them_learnt() {
                 timeout: Duration::from_secs(10),
             };
         });
-    let asked = |worker: &Worker| worker.paths().iter().filter(|path| *path == "/tokenize").count();
+    let queries = |worker: &Worker| worker.paths().iter().filter(|path| *path == "/tokenize").count();
     let none = plain
         .clone()
         .with(|builder| builder.canaries = vec![(canary.clone(), 1)]);
     send(none.start().await.address, of_session(0)).await.text().await;
-    assert_eq!(asked(&worker), 0);
+    assert_eq!(queries(&worker), 0);
     let all = plain.with(|builder| builder.canaries = vec![(canary.clone(), 10_000)]);
     send(all.start().await.address, of_session(0)).await.text().await;
-    assert_eq!(asked(&worker), 1);
+    assert_eq!(queries(&worker), 1);
     assert_eq!(canary.shown(), [[9.0]]);
 }
 
 #[tokio::test]
-async fn what_becomes_of_requests_is_told_by_arm() {
+async fn metrics_report_outcomes_by_arm() {
     let a = Worker::named("a").await;
     let (b, mut pens) = crate::worker::streaming().await;
     let router = arms(&a, &b, 10_000).start().await;
@@ -188,13 +188,17 @@ async fn what_becomes_of_requests_is_told_by_arm() {
     let complete =
         r#"conductor_arm_requests_total{pool="main",route="*",policy="canary",outcome="complete"}"#;
     assert_eq!(router.metric(complete), 1.0);
-    let told = arm(&router, 1);
+    let reported = arm(&router, 1);
     assert_eq!(
-        (told.side.requests, told.side.failed, told.side.cached_tokens),
+        (
+            reported.side.requests,
+            reported.side.failed,
+            reported.side.cached_tokens
+        ),
         (1, 0, 64)
     );
-    assert_eq!(told.side.ttft.unwrap().count, 1);
-    assert_eq!((told.verdict, told.share), (CanaryVerdict::TooFew, 1.0));
+    assert_eq!(reported.side.ttft.unwrap().count, 1);
+    assert_eq!((reported.verdict, reported.share), (CanaryVerdict::TooFew, 1.0));
     assert!(arm(&router, 0).is_control);
 }
 
@@ -304,7 +308,7 @@ async fn a_canary_whose_first_tokens_come_late_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_worse_canary_goes_on_where_it_is_only_to_be_told() {
+async fn a_worse_canary_goes_on_where_it_is_only_to_be_reported() {
     let a = Worker::named("a").await;
     let b = Worker::start(|_| async { json(503, "no") }).await;
     let rule = StopRule { stop: false, ..RULE };

@@ -123,17 +123,17 @@ impl Worker {
     }
 
     /// Returns a URL without a listener.
-    pub(crate) async fn nobody() -> String {
+    pub(crate) async fn unreachable() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     }
 
     /// Starts a worker that accepts connections and requests, and hangs up on them.
     pub(crate) async fn hanging_up() -> Self {
-        Self::saying(b"").await
+        Self::writing_bytes(b"").await
     }
 
-    async fn saying(words: &'static [u8]) -> Self {
+    async fn writing_bytes(words: &'static [u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::<AtomicUsize>::default();
@@ -160,7 +160,7 @@ impl Worker {
 
     /// Starts a worker that answers the first request on each connection with bytes that are not HTTP.
     pub(crate) async fn babbling() -> Self {
-        Self::saying(b"what?\r\n\r\n").await
+        Self::writing_bytes(b"what?\r\n\r\n").await
     }
 
     pub(crate) fn url(&self) -> String {
@@ -245,11 +245,11 @@ async fn accept(listener: TcpListener, scene: Scene, connections: Arc<AtomicUsiz
                 connections.fetch_add(1, Ordering::SeqCst);
             }
             let done = Arc::new(tokio::sync::Notify::new());
-            let told = Arc::clone(&done);
+            let signal = Arc::clone(&done);
             let service = service_fn(move |request| {
-                let (scene, told) = (scene.clone(), Arc::clone(&told));
+                let (scene, signal) = (scene.clone(), Arc::clone(&signal));
                 async move {
-                    let response = answer(scene, request, told).await;
+                    let response = answer(scene, request, signal).await;
                     match response.extensions().get() {
                         Some(HangUp) => Err(HangUp),
                         None => Ok(response),
@@ -365,17 +365,17 @@ pub(crate) async fn writing(content_type: &'static str) -> (Worker, mpsc::Receiv
 }
 
 /// Sender of the response to a waiting request.
-pub(crate) type Say = oneshot::Sender<Response<WorkerBody>>;
+pub(crate) type ResponseSender = oneshot::Sender<Response<WorkerBody>>;
 
 /// Starts a worker whose whole responses are given by the test. A request without one is never answered.
-pub(crate) async fn asking() -> (Worker, mpsc::Receiver<Say>) {
-    let (asked, answers) = mpsc::channel(16);
+pub(crate) async fn answered_by_hand() -> (Worker, mpsc::Receiver<ResponseSender>) {
+    let (arrivals, answers) = mpsc::channel(16);
     let worker = Worker::start(move |_| {
-        let asked = asked.clone();
+        let arrivals = arrivals.clone();
         async move {
-            let (say, said) = oneshot::channel();
-            asked.send(say).await.unwrap();
-            match said.await {
+            let (answer, answered) = oneshot::channel();
+            arrivals.send(answer).await.unwrap();
+            match answered.await {
                 Ok(response) => response,
                 Err(_) => std::future::pending().await,
             }

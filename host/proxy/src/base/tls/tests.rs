@@ -39,7 +39,7 @@ async fn talk(server: &ServerTls, worker: &WorkerTls, host: &str) -> io::Result<
         stream.write_u8(byte).await?;
         stream.flush().await
     };
-    let asking = async {
+    let connecting = async {
         let host = server_name(host).map_err(io::Error::other)?;
         let stream = TcpStream::connect(address).await?;
         let (mut stream, _) = worker.connect(&host, stream, false).await?;
@@ -48,11 +48,11 @@ async fn talk(server: &ServerTls, worker: &WorkerTls, host: &str) -> io::Result<
         assert_eq!(stream.read_u8().await?, 7);
         Ok(())
     };
-    tokio::try_join!(serving, asking).map(|_| ())
+    tokio::try_join!(serving, connecting).map(|_| ())
 }
 
 #[tokio::test]
-async fn a_worker_is_believed_by_its_authority_and_name_and_may_ask_for_ours() {
+async fn a_worker_is_trusted_by_its_authority_and_name_and_may_request_our_certificate() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let (ca, other_ca) = (ours.0.pem(), theirs.0.pem());
     let (certificate, key) = ours.vouch("worker.test");
@@ -87,11 +87,11 @@ async fn a_worker_is_believed_by_its_authority_and_name_and_may_ask_for_ours() {
     talk(&plain, &worker(&other_ca, None, None), "worker.test")
         .await
         .unwrap_err();
-    let asking = server(Some(&ca));
-    talk(&asking, &worker(&ca, Some(identity), None), "worker.test")
+    let connecting = server(Some(&ca));
+    talk(&connecting, &worker(&ca, Some(identity), None), "worker.test")
         .await
         .unwrap();
-    talk(&asking, &worker(&ca, None, None), "worker.test")
+    talk(&connecting, &worker(&ca, None, None), "worker.test")
         .await
         .unwrap_err();
     talk(
@@ -104,7 +104,7 @@ async fn a_worker_is_believed_by_its_authority_and_name_and_may_ask_for_ours() {
 }
 
 #[test]
-fn a_certificate_tells_its_end() {
+fn a_certificate_has_its_end() {
     let (certificate, key) = Authority::new().vouch("a.test");
     let parts = ServerTlsParts {
         certificate: certificate.as_bytes(),
@@ -177,9 +177,9 @@ async fn http_2_is_spoken_where_both_sides_offer_it() {
         client.alpn_protocols = wanted.iter().map(|name| name.to_vec()).collect();
         let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(client));
         let name = rustls::pki_types::ServerName::try_from("router.test").unwrap();
-        let asking = async { connector.connect(name, TcpStream::connect(address).await?).await };
+        let connecting = async { connector.connect(name, TcpStream::connect(address).await?).await };
         let serving = async { server.accept(listener.accept().await?.0, offered).await };
-        let (_client, (_stream, is_http2)) = tokio::try_join!(asking, serving).unwrap();
+        let (_client, (_stream, is_http2)) = tokio::try_join!(connecting, serving).unwrap();
         assert_eq!(is_http2, expected, "{offered} {wanted:?}");
     }
 }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_believed_or_passed_on() {
+    fn no_other_source_is_believed_or_passed_on() {
         check("192.0.2.9", &["192.0.2.7"], None);
         let mut headers = headers(&["1.1.1.1", "2.2.2.2"]);
         headers.insert(http::header::FORWARDED, HeaderValue::from_static("for=1.1.1.1"));

@@ -75,7 +75,7 @@ async fn who_was_idle_for_longest_goes_first_and_who_is_busy_stays() {
 }
 
 #[tokio::test]
-async fn between_two_requests_nobody_is_idle() {
+async fn between_two_requests_no_connection_is_idle() {
     let room = room(1);
     let seat = placed(&room);
     let turn = seat.turn();
@@ -157,20 +157,20 @@ async fn of_a_front_the_clients_are_limited_and_not_the_front() {
         .collect();
     let client = "192.0.2.1".parse().unwrap();
     let limit = AddressLimit::Of(2);
-    let ask = |at: usize, limit| seats[at].forwarded(client, limit);
-    let first = ask(0, limit).unwrap();
+    let forward = |at: usize, limit| seats[at].forwarded(client, limit);
+    let first = forward(0, limit).unwrap();
     // The client's own connection counts too.
     let own = admit(Some(client), limit).unwrap();
-    assert!(ask(1, limit).is_none());
+    assert!(forward(1, limit).is_none());
     assert!(seats[1].forwarded("192.0.2.2".parse().unwrap(), limit).is_some());
     drop(first);
     let mut turn = seats[2].turn();
-    turn.is_of(ask(2, limit));
-    assert!(ask(3, limit).is_none());
+    turn.is_of(forward(2, limit));
+    assert!(forward(3, limit).is_none());
     drop((turn, own));
-    assert!(ask(3, limit).is_some());
+    assert!(forward(3, limit).is_some());
     // Without an explicit limit, an address has a quarter.
-    let all: Vec<_> = (0..4).map(|_| ask(4, AddressLimit::Part).unwrap()).collect();
-    assert!(ask(5, AddressLimit::Part).is_none());
+    let all: Vec<_> = (0..4).map(|_| forward(4, AddressLimit::Part).unwrap()).collect();
+    assert!(forward(5, AddressLimit::Part).is_none());
     drop(all);
 }

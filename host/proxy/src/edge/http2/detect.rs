@@ -41,14 +41,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let saying = async {
+        let writing = async {
             for piece in pieces {
                 client.write_all(piece).await.unwrap();
                 sleep(Duration::from_millis(5)).await;
             }
             client.shutdown().await.unwrap();
         };
-        let (begins, ()) = tokio::join!(begins_with_http2(&stream), saying);
+        let (begins, ()) = tokio::join!(begins_with_http2(&stream), writing);
         assert_eq!(begins.unwrap(), expected, "{pieces:?}");
     }
 

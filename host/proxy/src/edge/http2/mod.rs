@@ -31,7 +31,7 @@ use worker_client::tls::Stream;
 pub(super) use self::detect::begins_with_http2;
 use self::stream::StreamBody;
 use self::traffic::{StreamEntry, StreamTasks, Traffic};
-use super::drive::{CONNECTION_BUFFER, Ended, LAST_WORDS, unheard};
+use super::drive::{CONNECTION_BUFFER, Ended, LAST_WORDS, no_head};
 use super::respond::{Respond, Terms};
 use crate::base::deadline::ResponseDeadline;
 use crate::base::in_place;
@@ -159,7 +159,7 @@ where
         tokio::select! {
             biased;
             () = traffic.flooded() => CloseReason::ResetFlood,
-            () = unheard(&traffic.heard, terms.limits.head_timeout) => CloseReason::HeadTimeout,
+            () = no_head(&traffic.has_head, terms.limits.head_timeout) => CloseReason::HeadTimeout,
             () = traffic.idle(terms.limits.keep_alive_timeout) => CloseReason::KeepAlive,
         }
     });

@@ -32,7 +32,7 @@ tokio::task_local! {
 pub(super) struct Traffic {
     pub(super) seat: Arc<ConnectionSlot>,
     /// `true` once a head has come.
-    pub(super) heard: AtomicBool,
+    pub(super) has_head: AtomicBool,
     /// Write timeout of a response.
     patience: Duration,
     open: Mutex<Open>,
@@ -87,7 +87,7 @@ impl Traffic {
         let now = Instant::now();
         Arc::new(Self {
             seat: Arc::new(seat),
-            heard: AtomicBool::new(false),
+            has_head: AtomicBool::new(false),
             patience,
             open: Mutex::new(Open {
                 count: 0,
@@ -110,7 +110,7 @@ impl Traffic {
 
     /// Registers a new stream.
     pub(super) fn enter(self: &Arc<Self>) -> StreamEntry {
-        self.heard.store(true, Ordering::Relaxed);
+        self.has_head.store(true, Ordering::Relaxed);
         self.metrics.came_over_http2();
         let mut open = self.lock();
         open.count += 1;

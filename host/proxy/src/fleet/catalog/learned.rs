@@ -14,7 +14,7 @@ pub(crate) struct LearnedModels {
     /// Number of lists that differed from the one before.
     version: AtomicU64,
     /// Number of queries.
-    asked: AtomicU64,
+    queries: AtomicU64,
     /// Time from which a request may cause the next query, on the clock of the worker's link.
     news_from_ms: AtomicU64,
     /// Last known list. The lock is held for a comparison of lists, and never across an await.
@@ -45,7 +45,7 @@ pub struct ModelsReport {
 impl LearnedModels {
     /// Begins a query. Its number goes with the answer, so that an older answer does not replace a newer one.
     pub(super) fn begin(&self) -> u64 {
-        self.asked.fetch_add(1, Ordering::Relaxed) + 1
+        self.queries.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Stores the list that the query got. Returns `true` if it differs from the one before.
@@ -75,7 +75,7 @@ impl LearnedModels {
     }
 
     /// Returns `true` if a request may cause a query now. The next query may follow after a pause.
-    pub(super) fn may_ask(&self, now_ms: u64) -> bool {
+    pub(super) fn may_query(&self, now_ms: u64) -> bool {
         let from = self.news_from_ms.load(Ordering::Relaxed);
         let next = now_ms + NEWS_PAUSE_MS;
         now_ms >= from
@@ -150,8 +150,8 @@ mod tests {
     #[test]
     fn requests_cause_one_question_a_second() {
         let learned = LearnedModels::default();
-        assert!(learned.may_ask(10));
-        assert!(!learned.may_ask(1_009));
-        assert!(learned.may_ask(1_010));
+        assert!(learned.may_query(10));
+        assert!(!learned.may_query(1_009));
+        assert!(learned.may_query(1_010));
     }
 }

@@ -35,19 +35,19 @@ pub(crate) async fn look_up(pool: &Arc<WorkerPool>, model: &str) -> Arc<ServedMo
 /// Fetches all lists, unless that was just done, and waits for those that come in time.
 async fn look_again(pool: Arc<WorkerPool>) {
     let came = Instant::now();
-    let asked = async {
-        if let Ok(_turn) = pool.catalog.asking.acquire().await
-            && may_ask(&pool, came)
+    let queried = async {
+        if let Ok(_turn) = pool.catalog.query_permit.acquire().await
+            && may_query(&pool, came)
         {
-            ask_all(Arc::clone(&pool)).await;
+            query_all(Arc::clone(&pool)).await;
         }
     };
     // Only the lists that came in time count.
-    let _ = timeout(PATIENCE, asked).await;
+    let _ = timeout(PATIENCE, queried).await;
 }
 
-async fn ask_all(pool: Arc<WorkerPool>) {
-    let ask = |members: Vec<usize>| {
+async fn query_all(pool: Arc<WorkerPool>) {
+    let query = |members: Vec<usize>| {
         let pool = Arc::clone(&pool);
         async move {
             if let Some(spec) = &pool.model_list {
@@ -55,18 +55,22 @@ async fn ask_all(pool: Arc<WorkerPool>) {
             }
         }
     };
-    let questions = stream::iter(by_url(&pool.members)).map(ask);
-    let answers = questions.buffer_unordered(AT_ONCE);
+    let queries = stream::iter(by_url(&pool.members)).map(query);
+    let answers = queries.buffer_unordered(AT_ONCE);
     answers.for_each(|()| std::future::ready(())).await;
 }
 
 /// Returns `true` if all members are to be queried for a request that came then. A request that waited for its turn
 /// uses the lists that were fetched for another one meanwhile.
-fn may_ask(pool: &WorkerPool, came: Instant) -> bool {
-    let mut asked = pool.catalog.asked.lock().unwrap_or_else(PoisonError::into_inner);
-    let may = asked.is_none_or(|asked| asked < came && asked.elapsed() >= PAUSE);
+fn may_query(pool: &WorkerPool, came: Instant) -> bool {
+    let mut queried_at = pool
+        .catalog
+        .queried_at
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let may = queried_at.is_none_or(|queried_at| queried_at < came && queried_at.elapsed() >= PAUSE);
     if may {
-        *asked = Some(Instant::now());
+        *queried_at = Some(Instant::now());
     }
     may
 }
@@ -125,7 +129,7 @@ pub(crate) async fn after_not_found(
         .position(|member| member.worker.id() == worker);
     let Some(at) = at.filter(|at| {
         let link = &pool.members[*at].link;
-        link.models.may_ask(link.now_ms())
+        link.models.may_query(link.now_ms())
     }) else {
         return;
     };

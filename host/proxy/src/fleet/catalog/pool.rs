@@ -35,9 +35,9 @@ pub(crate) struct ModelCatalog {
     /// ones.
     writer: Mutex<()>,
     /// Semaphore that lets one request at a time query all members.
-    pub(super) asking: Semaphore,
+    pub(super) query_permit: Semaphore,
     /// Time of the last such query.
-    pub(super) asked: Mutex<Option<Instant>>,
+    pub(super) queried_at: Mutex<Option<Instant>>,
 }
 
 /// Entries of the table.
@@ -59,8 +59,8 @@ impl ModelCatalog {
             adapters: adapters.into(),
             learns,
             writer: Mutex::new(()),
-            asking: Semaphore::new(1),
-            asked: Mutex::default(),
+            query_permit: Semaphore::new(1),
+            queried_at: Mutex::default(),
         };
         catalog.renew(members);
         catalog

@@ -200,10 +200,10 @@ impl WorkerHealth {
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
-        let told = change(&mut state);
+        let result = change(&mut state);
         self.watched.store(!state.is_plain(), Ordering::Relaxed);
         self.failures.store(state.failures(), Ordering::Relaxed);
-        told
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -21,9 +21,9 @@ type Checked = Result<ProbeResult, (ProbeResult, String)>;
 /// Probes the worker's health page once, and records the result.
 pub(super) async fn probe(member: &Member, spec: &ProbeSpec) {
     let answers = member.link.health.answers();
-    let asked = tokio::time::timeout(spec.timeout, ask(&member.link, spec)).await;
+    let probed = tokio::time::timeout(spec.timeout, query_page(&member.link, spec)).await;
     let checked =
-        asked.unwrap_or_else(|_| timed_out(&format!("answer to `GET {}`", spec.path), spec.timeout));
+        probed.unwrap_or_else(|_| timed_out(&format!("answer to `GET {}`", spec.path), spec.timeout));
     record(member, checked, answers);
 }
 
@@ -72,7 +72,7 @@ fn record(member: &Member, checked: Checked, answers: u64) {
     }
 }
 
-async fn ask(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
+async fn query_page(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
     let outgoing = OutgoingRequest {
         method: &Method::GET,
         target: &spec.path,

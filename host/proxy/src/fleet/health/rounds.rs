@@ -67,11 +67,11 @@ impl QueryPace {
     }
 
     /// Returns the pause after so many queries.
-    fn pause(self, asked: u64) -> Duration {
+    fn pause(self, queries: u64) -> Duration {
         if !self.is_pending {
             return self.interval;
         }
-        let doublings = asked.saturating_sub(1).min(16) as u32;
+        let doublings = queries.saturating_sub(1).min(16) as u32;
         (FIRST_RETRY * 2_u32.pow(doublings)).min(self.interval)
     }
 }
@@ -80,7 +80,7 @@ impl QueryPace {
 #[derive(Debug)]
 struct QuerySchedule {
     due: Instant,
-    asked: u64,
+    queries: u64,
     under_way: Arc<AtomicBool>,
     /// `true` while the last answer was useful.
     of_use: Arc<AtomicBool>,
@@ -138,8 +138,8 @@ impl Rounds {
                 let pace =
                     QueryPace::of_checks(pool.checks.health.probe.as_ref(), member.link.health.is_pending());
                 let Some(pace) = pace else { continue };
-                if let Some(asked) = self.turns.is_due(member, QueryKind::Health, pace, now) {
-                    spawner.query(pool, &Arc::from([at]), asked);
+                if let Some(running) = self.turns.is_due(member, QueryKind::Health, pace, now) {
+                    spawner.query(pool, &Arc::from([at]), running);
                 }
             }
             let load = pool
@@ -153,8 +153,8 @@ impl Rounds {
                 for members in by_url {
                     let first = &pool.members[members[0]];
                     let pace = QueryPace::every(interval);
-                    if let Some(asked) = self.turns.is_due(first, question, pace, now) {
-                        spawner.query(pool, members, asked);
+                    if let Some(running) = self.turns.is_due(first, question, pace, now) {
+                        spawner.query(pool, members, running);
                     }
                 }
             }
@@ -210,7 +210,7 @@ impl QuerySchedules {
                 // Queries to the workers of a fleet that has just started are spread over the interval.
                 QueryKind::Load => now + interval.mul_f64(spread(id, 0)),
             },
-            asked: 0,
+            queries: 0,
             under_way: Arc::default(),
             of_use: Arc::new(AtomicBool::new(true)),
         });
@@ -221,8 +221,10 @@ impl QuerySchedules {
         if turn.due > now || !is_free || !has_room {
             return None;
         }
-        turn.asked += 1;
-        let pause = pace.pause(turn.asked).mul_f64(0.9 + 0.2 * spread(id, turn.asked));
+        turn.queries += 1;
+        let pause = pace
+            .pause(turn.queries)
+            .mul_f64(0.9 + 0.2 * spread(id, turn.queries));
         let of_use = turn.of_use.load(Ordering::Relaxed);
         let pause = if of_use { pause } else { pause * RARELY };
         turn.due = now + pause;
@@ -264,9 +266,9 @@ impl Drop for RunningQuery {
 
 impl QuerySpawner {
     /// Queries the URL of these members of the pool, of which there is at least one.
-    fn query(&self, pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: RunningQuery) {
+    fn query(&self, pool: &Arc<WorkerPool>, members: &Arc<[usize]>, running: RunningQuery) {
         let (pool, members, stop) = (Arc::clone(pool), Arc::clone(members), self.stop.clone());
-        let name = match asked.question {
+        let name = match running.question {
             QueryKind::Health => "probe",
             QueryKind::Load => "scrape",
             QueryKind::Models => "models",
@@ -274,15 +276,15 @@ impl QuerySpawner {
         tasks::spawn(&self.tracker, name, async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = send(&pool, &members, &asked) => {}
+                () = send(&pool, &members, &running) => {}
             }
         });
     }
 }
 
 /// Sends one query and applies its answer.
-async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: &RunningQuery) {
-    match asked.question {
+async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, running: &RunningQuery) {
+    match running.question {
         QueryKind::Health => {
             let member = &pool.members[members[0]];
             match &pool.checks.health.probe {
@@ -294,13 +296,13 @@ async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, asked: &RunningQue
             if let Some(spec) = &pool.checks.scrape {
                 let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
                 let of_use = scrape::scrape(&members, spec).await;
-                asked.of_use.store(of_use, Ordering::Relaxed);
+                running.of_use.store(of_use, Ordering::Relaxed);
             }
         }
         QueryKind::Models => {
             if let Some(spec) = &pool.model_list {
                 let of_use = catalog::refresh(pool, members, spec).await;
-                asked.of_use.store(of_use, Ordering::Relaxed);
+                running.of_use.store(of_use, Ordering::Relaxed);
             }
         }
     }
@@ -333,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ranks_behind_one_url_are_asked_once() {
+    fn the_ranks_behind_one_url_are_queried_once() {
         let groups = alike(["a", "b", "a", "c", "b", "a"].into_iter());
         let groups: Vec<&[usize]> = groups.iter().map(|group| &**group).collect();
         assert_eq!(groups, [&[0, 2, 5][..], &[1, 4], &[3]]);
@@ -346,7 +348,7 @@ mod tests {
                 interval: Duration::from_millis(interval_ms),
                 is_pending,
             };
-            [1, 2, 3, 4, 5, 6, 1_000].map(|asked| pace.pause(asked).as_millis())
+            [1, 2, 3, 4, 5, 6, 1_000].map(|queries| pace.pause(queries).as_millis())
         };
         assert_eq!(pauses(5_000, true), [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000]);
         assert_eq!(pauses(100, true), [100; 7]);

@@ -47,9 +47,9 @@ pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec) -> bool {
     let Some(first) = members.first() else {
         return false;
     };
-    let asked = tokio::time::timeout(spec.timeout, ask(&first.link, spec)).await;
-    let asked = asked.unwrap_or(Err(ScrapeResult::Failed));
-    let (result, loads) = match asked {
+    let scraped = tokio::time::timeout(spec.timeout, fetch(&first.link, spec)).await;
+    let scraped = scraped.unwrap_or(Err(ScrapeResult::Failed));
+    let (result, loads) = match scraped {
         Ok(loads) if loads.is_empty() => (ScrapeResult::Nothing, loads),
         Ok(loads) => (ScrapeResult::Reported, loads),
         Err(result) => (result, BTreeMap::new()),
@@ -62,7 +62,10 @@ pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec) -> bool {
             None => sum(&loads),
         };
         if let Some(load) = load {
-            member.worker.load().engine_said(said(load), member.link.now_ms());
+            member
+                .worker
+                .load()
+                .engine_said(report(load), member.link.now_ms());
         }
     }
     !matches!(result, ScrapeResult::NoPage | ScrapeResult::Nothing)
@@ -80,15 +83,15 @@ fn sum(loads: &BTreeMap<u16, EngineLoad>) -> Option<EngineLoad> {
         kv_usage: add(a.kv_usage, b.kv_usage),
         kv_tokens: add(a.kv_tokens, b.kv_tokens),
     })?;
-    let told = loads.values().filter(|load| load.kv_usage.is_some()).count();
+    let reporting = loads.values().filter(|load| load.kv_usage.is_some()).count();
     Some(EngineLoad {
         // Ranks are alike in size.
-        kv_usage: whole.kv_usage.map(|usage| usage / told.max(1) as f64),
+        kv_usage: whole.kv_usage.map(|usage| usage / reporting.max(1) as f64),
         ..whole
     })
 }
 
-fn said(load: EngineLoad) -> EngineSaid {
+fn report(load: EngineLoad) -> EngineSaid {
     EngineSaid {
         running: load.running.unwrap_or(f64::NAN),
         waiting: load.waiting.unwrap_or(f64::NAN),
@@ -97,7 +100,10 @@ fn said(load: EngineLoad) -> EngineSaid {
     }
 }
 
-async fn ask(link: &Arc<WorkerHandle>, spec: &ScrapeSpec) -> Result<BTreeMap<u16, EngineLoad>, ScrapeResult> {
+async fn fetch(
+    link: &Arc<WorkerHandle>,
+    spec: &ScrapeSpec,
+) -> Result<BTreeMap<u16, EngineLoad>, ScrapeResult> {
     match get(link, &spec.path, spec.timeout).await {
         Ok(page) => {
             let loads = engine_loads(&String::from_utf8_lossy(&page));

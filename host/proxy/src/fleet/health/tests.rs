@@ -80,11 +80,11 @@ fn the_first_good_probe_or_answer_brings_a_pending_worker_into_service() {
     assert_eq!(probed.status(2), HealthStatus::Serving);
     assert!(probed.is_plain() && probed.admits(7, 2), "in full at once");
 
-    let mut asked = State::new(HealthSpec::default());
-    assert_eq!(asked.begin(5), Plain);
-    asked.answered(Plain, 6);
-    assert_eq!(asked.status(6), HealthStatus::Serving);
-    assert!(asked.is_plain());
+    let mut probed = State::new(HealthSpec::default());
+    assert_eq!(probed.begin(5), Plain);
+    probed.answered(Plain, 6);
+    assert_eq!(probed.status(6), HealthStatus::Serving);
+    assert!(probed.is_plain());
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn one_trial_at_a_time_decides_when_the_rest_is_over() {
 }
 
 #[test]
-fn more_failures_in_a_row_are_borne_where_the_rules_say_so() {
+fn more_failures_in_a_row_are_borne_where_the_rules_allow_them() {
     let mut state = in_service(HealthSpec {
         failures: 3,
         ..rules()
@@ -276,7 +276,7 @@ fn a_share_of_server_errors_takes_out_unless_too_many_are_out_already() {
 }
 
 #[test]
-fn few_errors_among_many_answers_take_nobody_out() {
+fn few_errors_among_many_answers_take_no_worker_out() {
     let mut state = state();
     for seen in 0..1_000 {
         assert_eq!(server_error(&mut state, Plain, (seen, 2 * seen), true), None);
@@ -366,7 +366,7 @@ fn without_probes_what_they_found_is_forgotten() {
 }
 
 #[test]
-fn who_asks_to_be_passed_over_is_for_a_minute_at_most() {
+fn a_worker_that_requests_a_pause_has_it_for_a_minute_at_most() {
     let mut state = state();
     state.passed_over(2_000, 0);
     assert_eq!(state.status(1_999), HealthStatus::Busy);

@@ -79,7 +79,7 @@ async fn when_its_time_is_up_the_oldest_goes_on_and_the_youngest_fails() {
 }
 
 #[tokio::test]
-async fn a_body_whose_time_is_up_fails_where_nobody_can_give_way() {
+async fn a_body_whose_time_is_up_fails_where_no_other_can_give_way() {
     let budget = budget(10);
     let _served = taken(&budget, 0, 10);
     let mut late = share(&budget, 1);

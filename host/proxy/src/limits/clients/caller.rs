@@ -132,12 +132,12 @@ impl Principal {
     }
 
     /// Returns `true` if the client may use the model.
-    pub(crate) fn may_ask_for(&self, model: &str) -> bool {
+    pub(crate) fn may_use(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model))
     }
 
     /// Returns `true` if the client may use every model.
-    pub(super) fn may_ask_for_all(&self) -> bool {
+    pub(super) fn may_use_all(&self) -> bool {
         self.models.is_empty()
     }
 

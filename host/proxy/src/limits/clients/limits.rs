@@ -272,11 +272,11 @@ mod tests {
         #[test]
         fn never_more_than_the_rate_passes(
             per_minute in 1_u32..1_000_000,
-            asks in prop::collection::vec((0_u64..20 * SECOND, 1_u64..2_000), 1..200),
+            requests in prop::collection::vec((0_u64..20 * SECOND, 1_u64..2_000), 1..200),
         ) {
             let (bucket, rate) = (RateBucket::default(), rate(per_minute));
             let (mut now, mut given) = (0, 0_u64);
-            for (pause, amount) in asks {
+            for (pause, amount) in requests {
                 now += pause;
                 let amount = amount.min(per_minute.into());
                 match bucket.take(rate, amount, now) {
@@ -300,12 +300,12 @@ mod tests {
         fn the_overshoot_of_several_routers_is_what_they_took_before_it_was_known(
             per_minute in 60_u32..10_000,
             delay in 0_u64..5 * SECOND,
-            asks in prop::collection::vec((0_usize..3, 0_u64..SECOND, 1_u64..20), 1..300),
+            requests in prop::collection::vec((0_usize..3, 0_u64..SECOND, 1_u64..20), 1..300),
         ) {
             let (buckets, rate) = ([const { RateBucket { full_at: AtomicU64::new(0), own: AtomicU64::new(0) } }; 3], rate(per_minute));
             let (mut now, mut taken) = (0, Vec::<(u64, usize, u64)>::new());
             let (mut known, mut overshoot) = (0, 0_u64);
-            for (router, pause, amount) in asks {
+            for (router, pause, amount) in requests {
                 now += pause;
                 while let Some((at, from, amount)) = taken.get(known).filter(|(at, ..)| at + delay <= now).copied() {
                     let microseconds = i64::try_from(rate.cost(amount) / MICROSECOND).unwrap();

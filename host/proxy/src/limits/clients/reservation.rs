@@ -92,7 +92,7 @@ impl RateLimitGuard {
 
     /// Checks that the client may use the model.
     pub(crate) fn check_model(&self, model: &str) -> Result<(), Refusal> {
-        if self.caller.may_ask_for(model) {
+        if self.caller.may_use(model) {
             return Ok(());
         }
         self.caller.ledger.metrics.refused.model.inc();

@@ -66,10 +66,10 @@ impl Principal {
         match peek.adapters() {
             Ok(names) => names
                 .into_iter()
-                .find(|name| !self.may_ask_for(name))
+                .find(|name| !self.may_use(name))
                 .map(|name| name.into_owned()),
             // An unreadable body may name any adapter.
-            Err(_) => (!self.may_ask_for_all()).then(|| "lora_path".to_owned()),
+            Err(_) => (!self.may_use_all()).then(|| "lora_path".to_owned()),
         }
     }
 }

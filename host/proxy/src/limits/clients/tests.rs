@@ -35,9 +35,9 @@ fn limits(requests: u32, tokens: u32, concurrent: u32) -> ClientLimits {
 /// Creates clients whose clock stands still: its epoch is tomorrow.
 fn clients(previous: Option<&Clients>, specs: Vec<ClientSpec>) -> Clients {
     let metrics = ClientFamilies::default();
-    let mut nobody = Clients::next(None, vec![], &metrics);
-    nobody.clock.epoch += Duration::from_hours(24);
-    Clients::next(Some(previous.unwrap_or(&nobody)), specs, &metrics)
+    let mut empty = Clients::next(None, vec![], &metrics);
+    empty.clock.epoch += Duration::from_hours(24);
+    Clients::next(Some(previous.unwrap_or(&empty)), specs, &metrics)
 }
 
 fn enter(clients: &Clients, key: &str) -> Result<Option<RateLimitGuard>, Refusal> {
@@ -53,7 +53,7 @@ fn reservation(clients: &Clients, key: &str) -> RateLimitGuard {
 }
 
 #[test]
-fn without_clients_nobody_needs_a_key_and_every_header_stays() {
+fn without_clients_no_key_is_needed_and_every_header_stays() {
     let mut headers = HeaderMap::new();
     headers.insert("x-api-key", HeaderValue::from_static("theirs"));
     let entry = clients(None, vec![]).enter(&mut headers);

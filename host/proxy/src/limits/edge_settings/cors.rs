@@ -40,10 +40,10 @@ impl CorsSpec {
     /// Answers a preflight. Returns `None` if the request is not a preflight.
     pub(crate) fn preflight<B, A: Default>(&self, request: &Request<B>) -> Option<Response<A>> {
         let headers = request.headers();
-        let asks = *request.method() == Method::OPTIONS
+        let is_preflight = *request.method() == Method::OPTIONS
             && headers.contains_key(ORIGIN)
             && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-        if !asks {
+        if !is_preflight {
             return None;
         }
         let mut answer = Response::new(A::default());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_may_ask_from_a_listed_origin_or_from_any() {
+    fn a_page_may_send_from_a_listed_origin_or_from_any() {
         let listed = spec(Some(&["https://a.example"]));
         check(&listed, "https://a.example", Some("https://a.example"));
         check(&listed, "https://b.example", None);

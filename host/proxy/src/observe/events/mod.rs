@@ -54,22 +54,22 @@ pub(crate) struct EventHub {
     /// [`EventKinds`] that any policy wants.
     wanted: AtomicU32,
     inboxes: RwLock<Box<[Arc<Inbox>]>>,
-    /// Bell that wakes the thread when there are other inboxes.
-    bell: SyncSender<()>,
+    /// Channel that wakes the thread when there are other inboxes.
+    waker: SyncSender<()>,
     /// Wake-up channel, until the thread takes it.
-    rung: Mutex<Option<Receiver<()>>>,
+    woken: Mutex<Option<Receiver<()>>>,
 }
 
 impl EventHub {
     pub(crate) fn new(families: EventFamilies) -> Arc<Self> {
-        let (bell, rung) = sync_channel(1);
+        let (waker, woken) = sync_channel(1);
         Arc::new(Self {
             started: Instant::now(),
             families,
             wanted: AtomicU32::new(0),
             inboxes: RwLock::default(),
-            bell,
-            rung: Mutex::new(Some(rung)),
+            waker,
+            woken: Mutex::new(Some(woken)),
         })
     }
 
@@ -124,8 +124,8 @@ impl EventHub {
             .fold(0, |wanted, inbox| wanted | inbox.kinds().bits());
         self.wanted.store(wanted, Ordering::Relaxed);
         drop(inboxes);
-        // One pending ring is enough.
-        let _ = self.bell.try_send(());
+        // One pending wake-up is enough.
+        let _ = self.waker.try_send(());
     }
 
     /// Records the workers that left with the snapshot before: no new request goes to them.

@@ -90,7 +90,7 @@ fn a_full_queue_drops_and_counts_what_comes_and_delivers_the_rest_in_batches() {
 }
 
 #[test]
-fn nobody_wants_what_nobody_subscribed_to() {
+fn no_event_is_wanted_without_a_subscriber() {
     let hub = EventHub::new(EventFamilies::default());
     assert!(!hub.wants_any(EventKinds::REQUESTS));
     // Goes nowhere.
@@ -112,9 +112,9 @@ fn the_workers_it_begins_with_are_never_dropped_and_take_no_room() {
     while inbox.deliver(&hub) {}
     push(&inbox, &hub, QUEUE as u64 + 3);
     assert_eq!((inbox.report().waiting, inbox.report().dropped), (QUEUE, 6));
-    let told = keeps.0.lock().unwrap();
-    assert!(told[..fleet].iter().all(|seq| *seq == 0));
-    assert!(told[fleet..].iter().copied().eq(0..QUEUE as u64));
+    let received = keeps.0.lock().unwrap();
+    assert!(received[..fleet].iter().all(|seq| *seq == 0));
+    assert!(received[fleet..].iter().copied().eq(0..QUEUE as u64));
 }
 
 #[test]
@@ -143,7 +143,7 @@ struct Listening {
 
 impl Listening {
     /// Returns the events it received.
-    fn told(&self, hub: &EventHub) -> Vec<String> {
+    fn received(&self, hub: &EventHub) -> Vec<String> {
         for inbox in &**hub.inboxes() {
             while inbox.deliver(hub) {}
         }
@@ -224,14 +224,14 @@ fn a_worker_has_joined_before_its_first_request_and_leaves_after_its_last() {
     dispatched(&fleet);
     dispatched(&next_fleet);
     hub.part(&workers(&fleet), &workers(&next_fleet));
-    let told = [
+    let received = [
         "worker.joined a",
         "worker.joined b",
         "request.dispatched a",
         "request.dispatched b",
         "worker.left a",
     ];
-    assert_eq!(policy.told(hub), told);
+    assert_eq!(policy.received(hub), received);
 
     // Of two versions each event goes to one.
     let newer = Listening::default();
@@ -239,5 +239,5 @@ fn a_worker_has_joined_before_its_first_request_and_leaves_after_its_last() {
     dispatched(&next_fleet);
     hub.prepare(&workers(&next_fleet), &workers(&last_fleet), listeners_of(&newer));
     dispatched(&next_fleet);
-    assert_eq!(newer.told(hub), ["worker.joined b", "request.dispatched b"]);
+    assert_eq!(newer.received(hub), ["worker.joined b", "request.dispatched b"]);
 }

@@ -25,20 +25,20 @@ struct EventReceiver {
 impl EventHub {
     /// Starts the thread. The thread ends when the hub is dropped.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
-        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(rung) = rung else { return Ok(()) };
+        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(woken) = woken else { return Ok(()) };
         let hub = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("policy-events".into());
-        thread.spawn(move || run(&hub, &rung)).map(drop)
+        thread.spawn(move || run(&hub, &woken)).map(drop)
     }
 }
 
-fn run(hub: &Weak<EventHub>, rung: &Receiver<()>) {
+fn run(hub: &Weak<EventHub>, woken: &Receiver<()>) {
     // Elsewhere that would be the priority of the whole process.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut receivers = Vec::new();
-    while wait(rung, receivers.is_empty()) {
+    while wait(woken, receivers.is_empty()) {
         let Some(hub) = hub.upgrade() else { return };
         loop {
             renew(&mut receivers, &hub);
@@ -50,11 +50,11 @@ fn run(hub: &Weak<EventHub>, rung: &Receiver<()>) {
 }
 
 /// Waits until there may be something to do. Returns `true` while the hub exists.
-fn wait(rung: &Receiver<()>, is_idle: bool) -> bool {
+fn wait(woken: &Receiver<()>, is_idle: bool) -> bool {
     if is_idle {
-        return rung.recv().is_ok();
+        return woken.recv().is_ok();
     }
-    rung.recv_timeout(PACE) != Err(RecvTimeoutError::Disconnected)
+    woken.recv_timeout(PACE) != Err(RecvTimeoutError::Disconnected)
 }
 
 /// Updates the list to the policies that receive events now.

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_is_asked_for_at_its_path() {
+    fn a_response_is_requested_at_its_path() {
         let check = |path: &str, expected: Option<(&str, &'static str)>| {
             let call = ResponseCall::of_path(path).map(|call| (call.id, call.allow));
             assert_eq!(call, expected, "{path}");

@@ -47,8 +47,8 @@ async fn streams_of_a_front_count_by_their_clients() {
 
 /// Starts a worker that never answers completions.
 async fn silent() -> Worker {
-    Worker::start(|asked| async move {
-        if asked.uri.path() == "/v1/completions" {
+    Worker::start(|request| async move {
+        if request.uri.path() == "/v1/completions" {
             pending::<()>().await;
         }
         json(200, "{}")
@@ -72,7 +72,7 @@ async fn a_client_that_opens_and_resets_streams_is_closed() {
         frames.extend(frame(DATA, END_STREAM, stream, b"{}"));
         frames.extend(reset(stream));
     }
-    client.say(&frames).await;
+    client.send(&frames).await;
     if let Some(goodbye) = client.until(GO_AWAY).await {
         assert_eq!(goodbye.code(), ENHANCE_YOUR_CALM);
     }
@@ -100,7 +100,7 @@ async fn a_client_that_waits_for_its_requests_to_begin_before_it_resets_them_is_
         let began = f64::from(stream / 2) + 1.0;
         let mut frames = head(stream, "/v1/completions");
         frames.extend(frame(DATA, END_STREAM, stream, COMPLETION.as_bytes()));
-        if !client.say(&frames).await {
+        if !client.send(&frames).await {
             break;
         }
         eventually("the request begins, or the connection has ended", || {
@@ -111,7 +111,7 @@ async fn a_client_that_waits_for_its_requests_to_begin_before_it_resets_them_is_
         if turned(&router, "reset-flood") > 0.0 {
             break;
         }
-        client.say(&reset(stream)).await;
+        client.send(&reset(stream)).await;
         stream += 2;
         assert!(stream < 10_000, "never closed");
     }
@@ -148,7 +148,7 @@ async fn continuations_without_end_close_the_connection() {
         frames.extend(frame(CONTINUATION, 0, 1, &[0, 1, b'x', 0]));
         frames.extend(frame(CONTINUATION, 0, 1, &[]));
     }
-    client.say(&frames).await;
+    client.send(&frames).await;
     if let Some(goodbye) = client.until(GO_AWAY).await {
         assert_eq!(goodbye.code(), ENHANCE_YOUR_CALM);
     }
@@ -166,7 +166,7 @@ async fn streams_beyond_their_limit_are_refused() {
         .await;
     let mut client = RawClient::connect(router.address).await;
     for stream in [1, 3, 5] {
-        client.say(&head(stream, "/v1/completions")).await;
+        client.send(&head(stream, "/v1/completions")).await;
     }
     let refused = client.until(RST_STREAM).await.unwrap();
     assert_eq!((refused.stream, refused.code()), (5, REFUSED_STREAM));
@@ -291,7 +291,7 @@ async fn a_client_that_gives_no_sign_of_life_is_closed() {
     });
     let router = router.start().await;
     let mut client = RawClient::connect(router.address).await;
-    client.say(&request(1, "/health", &[])).await;
+    client.send(&request(1, "/health", &[])).await;
     while client.frame().await.is_some() {}
     eventually("it is counted", || turned(&router, "ping-timeout") == 1.0).await;
 }
@@ -304,7 +304,7 @@ async fn a_client_that_sends_no_head_is_closed() {
     let mut client = RawClient::connect(router.address).await;
     // An endless head.
     client
-        .say(&frame(HEADERS, END_STREAM, 1, &block("GET", "/health", &[])))
+        .send(&frame(HEADERS, END_STREAM, 1, &block("GET", "/health", &[])))
         .await;
     while client.frame().await.is_some() {}
     eventually("it is counted", || turned(&router, "head-timeout") == 1.0).await;

@@ -48,7 +48,7 @@ impl RawClient {
     }
 
     /// Writes frames. Returns `false` if the router has closed the connection.
-    pub(super) async fn say(&mut self, frames: &[u8]) -> bool {
+    pub(super) async fn send(&mut self, frames: &[u8]) -> bool {
         self.0.write_all(frames).await.is_ok()
     }
 

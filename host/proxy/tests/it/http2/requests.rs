@@ -55,7 +55,7 @@ async fn without_prior_knowledge_allowed_a_plain_listener_speaks_http_1_1_only()
     let router = router::router().start().await;
     let mut client = RawClient::connect(router.address).await;
     // The response, if any, is not a frame that ends an HTTP/2 connection.
-    client.say(&request(1, "/health", &[])).await;
+    client.send(&request(1, "/health", &[])).await;
     while let Some(frame) = client.frame().await {
         assert_eq!(frame.kind, b"HTTP/1.1 "[3], "it is HTTP/1.1: {frame:?}");
     }
@@ -128,7 +128,7 @@ async fn headers_of_a_connection_reset_their_stream() {
         ("te", "gzip"),
     ] {
         let mut client = RawClient::connect(router.address).await;
-        client.say(&request(1, "/health", &[header])).await;
+        client.send(&request(1, "/health", &[header])).await;
         let reset = client.until(RST_STREAM).await.unwrap();
         // PROTOCOL_ERROR.
         assert_eq!((reset.stream, reset.code()), (1, 1), "{header:?}");
@@ -167,7 +167,7 @@ async fn an_answer_before_the_end_of_a_body_is_whole_and_stops_it_without_an_err
 }
 
 #[tokio::test]
-async fn a_drain_says_so_and_lets_streams_finish() {
+async fn a_drain_is_announced_and_lets_streams_finish() {
     let (worker, mut pens) = streaming().await;
     let router = router().worker("a", &worker.url()).start().await;
     let mut client = Client::connect(router.address).await;
@@ -188,7 +188,7 @@ async fn a_drain_says_so_and_lets_streams_finish() {
 }
 
 #[tokio::test]
-async fn what_a_drain_cuts_says_so() {
+async fn responses_cut_by_a_drain_end_with_an_error() {
     let (worker, mut pens) = streaming().await;
     let router = router().worker("a", &worker.url());
     let router = router

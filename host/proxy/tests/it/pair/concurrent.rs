@@ -11,22 +11,22 @@ use crate::pair::{
     BODY, ended, header, parsed, prefill_answer, prefilled, prefilling, request, troubled, with_header,
 };
 use crate::router::{Builder, router, spec};
-use crate::worker::{Leaving, Worker, asking, json};
+use crate::worker::{Leaving, Worker, answered_by_hand, json};
 
 /// Response of a bootstrap server; `None` is an error.
-pub(super) type Told = Arc<Mutex<Option<&'static str>>>;
+pub(super) type EngineName = Arc<Mutex<Option<&'static str>>>;
 
 pub(super) const E1: &str = r#"{"0":{"engine_id":"e1","worker_addr":{}}}"#;
 
-pub(super) async fn bootstrap(told: &'static str) -> (Worker, Told) {
-    let told: Told = Arc::new(Mutex::new(Some(told)));
-    let tells = Arc::clone(&told);
+pub(super) async fn bootstrap(engine: &'static str) -> (Worker, EngineName) {
+    let engine: EngineName = Arc::new(Mutex::new(Some(engine)));
+    let current = Arc::clone(&engine);
     let worker = Worker::start(move |_| {
-        let now = *tells.lock().unwrap();
+        let now = *current.lock().unwrap();
         async move { now.map_or_else(|| json(500, "down"), |ids| json(200, ids)) }
     })
     .await;
-    (worker, told)
+    (worker, engine)
 }
 
 pub(super) fn prefill(builder: Builder, name: &str, url: &str, bootstrap: &str) -> Builder {
@@ -46,8 +46,8 @@ pub(super) fn one_pair(prefill_worker: &Worker, bootstrap: &Worker, decode: &Wor
 
 #[tokio::test]
 async fn both_legs_go_out_before_either_answers_and_name_the_same_transfer() {
-    let (prefill, mut prefills) = asking().await;
-    let (decode, mut decodes) = asking().await;
+    let (prefill, mut prefills) = answered_by_hand().await;
+    let (decode, mut decodes) = answered_by_hand().await;
     let (bootstrap, _) = bootstrap(E1).await;
     let router = one_pair(&prefill, &bootstrap, &decode).start().await;
     let answered = async {
@@ -84,7 +84,7 @@ async fn both_legs_go_out_before_either_answers_and_name_the_same_transfer() {
 #[tokio::test]
 async fn a_prefill_failure_drops_the_decode_leg_and_is_the_clients_answer() {
     for status in [400, 429, 500, 503] {
-        let (prefill, (decode, mut decodes)) = (asking().await, asking().await);
+        let (prefill, (decode, mut decodes)) = (answered_by_hand().await, answered_by_hand().await);
         let (prefill, mut prefills) = prefill;
         let (bootstrap, _) = bootstrap(E1).await;
         let router = one_pair(&prefill, &bootstrap, &decode).start().await;
@@ -104,7 +104,7 @@ async fn a_prefill_failure_drops_the_decode_leg_and_is_the_clients_answer() {
 #[tokio::test]
 async fn a_prompt_whose_token_ends_the_answer_is_not_waited_for() {
     let prefill = Worker::start(|_| async { prefill_answer("stop", "null") }).await;
-    let (decode, mut decodes) = asking().await;
+    let (decode, mut decodes) = answered_by_hand().await;
     let (bootstrap, _) = bootstrap(E1).await;
     let router = one_pair(&prefill, &bootstrap, &decode)
         .with_pd(|pd| pd.alone = true)
@@ -144,11 +144,11 @@ async fn a_decode_worker_that_cannot_have_begun_gives_the_same_transfer_to_anoth
 
 #[tokio::test]
 async fn a_prefill_leg_that_no_decode_worker_waits_for_is_closed() {
-    let (prefill, mut prefills) = asking().await;
+    let (prefill, mut prefills) = answered_by_hand().await;
     let (bootstrap, _) = bootstrap(E1).await;
     // The decode worker responds while the prefill leg is in progress.
     for (status, words) in [(503, "busy"), (404, "no such model")] {
-        let (decode, mut decodes) = asking().await;
+        let (decode, mut decodes) = answered_by_hand().await;
         let router = one_pair(&prefill, &bootstrap, &decode).start().await;
         let answered = async {
             let never = prefills.recv().await.unwrap();
@@ -165,19 +165,19 @@ async fn a_prefill_leg_that_no_decode_worker_waits_for_is_closed() {
 
 #[tokio::test]
 async fn when_the_client_leaves_decode_is_closed_and_the_prompt_is_computed_to_its_end() {
-    let (prefill, mut prefills) = asking().await;
-    let (decode, mut decodes) = asking().await;
+    let (prefill, mut prefills) = answered_by_hand().await;
+    let (decode, mut decodes) = answered_by_hand().await;
     let (bootstrap, _) = bootstrap(E1).await;
     let router = one_pair(&prefill, &bootstrap, &decode).start().await;
     let both = async { (prefills.recv().await.unwrap(), decodes.recv().await.unwrap()) };
-    let (say, _never) = tokio::select! {
+    let (response, _never) = tokio::select! {
         _ = send(router.address, request()) => unreachable!("no worker answers"),
         both = both => both,
     };
     eventually("the decode leg is closed", || decode.busy() == 0).await;
     eventually("its lease is given back", || router.in_flight("d") == 0).await;
     assert_eq!((prefill.busy(), router.in_flight("p")), (1, 1));
-    say.send(prefilled()).unwrap();
+    response.send(prefilled()).unwrap();
     eventually("the prefill leg's lease is given back", || {
         router.in_flight("p") == 0
     })
@@ -193,8 +193,8 @@ async fn when_the_client_leaves_decode_is_closed_and_the_prompt_is_computed_to_i
 
 async fn send_again(
     router: &crate::router::Router,
-    prefills: &mut tokio::sync::mpsc::Receiver<crate::worker::Say>,
-    decodes: &mut tokio::sync::mpsc::Receiver<crate::worker::Say>,
+    prefills: &mut tokio::sync::mpsc::Receiver<crate::worker::ResponseSender>,
+    decodes: &mut tokio::sync::mpsc::Receiver<crate::worker::ResponseSender>,
 ) {
     let answered = async {
         prefills.recv().await.unwrap().send(prefilled()).unwrap();
@@ -206,8 +206,8 @@ async fn send_again(
 
 #[tokio::test]
 async fn what_goes_on_without_a_client_is_bounded_by_the_prefill_timeout() {
-    let (prefill, mut prefills) = asking().await;
-    let (decode, _decodes) = asking().await;
+    let (prefill, mut prefills) = answered_by_hand().await;
+    let (decode, _decodes) = answered_by_hand().await;
     let (bootstrap, _) = bootstrap(E1).await;
     let router = one_pair(&prefill, &bootstrap, &decode)
         .with_pd(|pd| pd.prefill_timeout = Duration::from_millis(300))
@@ -215,7 +215,7 @@ async fn what_goes_on_without_a_client_is_bounded_by_the_prefill_timeout() {
         .await;
     let _never = tokio::select! {
         _ = send(router.address, request()) => unreachable!("no worker answers"),
-        asked = prefills.recv() => asked.unwrap(),
+        queried = prefills.recv() => queried.unwrap(),
     };
     eventually("the prefill leg is closed", || prefill.busy() == 0).await;
     eventually("its lease is given back", || router.in_flight("p") == 0).await;

@@ -8,7 +8,7 @@ use crate::eventually;
 use crate::pair::concurrent::{E1, bootstrap, one_pair, prefill};
 use crate::pair::{BODY, ended, header, parsed, prefilled, prefilling, request, troubled, with_header};
 use crate::router::{router, spec};
-use crate::worker::{Worker, asking, json};
+use crate::worker::{Worker, answered_by_hand, json};
 
 const E2: &str = r#"{"0":{"engine_id":"e2","worker_addr":{}}}"#;
 
@@ -38,7 +38,7 @@ async fn a_pinned_rank_meets_its_own_engine() {
 }
 
 #[tokio::test]
-async fn ranks_that_nobody_pinned_take_turns() {
+async fn ranks_that_no_request_pins_take_turns() {
     let (p, d) = (prefilling().await, Worker::named("d").await);
     let (server, _) = bootstrap(r#"{"0":{"engine_id":"e-0"},"1":{"engine_id":"e-1"}}"#).await;
     let router = one_pair(&p, &server, &d).start().await;
@@ -58,14 +58,14 @@ async fn ranks_that_nobody_pinned_take_turns() {
 }
 
 #[tokio::test]
-async fn a_decode_leg_that_was_told_of_an_engine_that_is_no_more_is_told_of_the_new_one() {
+async fn a_decode_leg_with_an_engine_that_is_no_more_is_sent_the_new_one() {
     let prefill = prefilling().await;
-    let (bootstrap, told) = bootstrap(E1).await;
-    let (decode, mut decodes) = asking().await;
+    let (bootstrap, engine) = bootstrap(E1).await;
+    let (decode, mut decodes) = answered_by_hand().await;
     let router = one_pair(&prefill, &bootstrap, &decode).start().await;
     let answered = async {
         let first = decodes.recv().await.unwrap();
-        *told.lock().unwrap() = Some(E2);
+        *engine.lock().unwrap() = Some(E2);
         first.send(json(500, "no such engine")).unwrap();
         let again = decodes.recv().await.unwrap();
         again.send(json(200, "d")).unwrap();
@@ -83,13 +83,13 @@ async fn a_decode_leg_that_was_told_of_an_engine_that_is_no_more_is_told_of_the_
 #[tokio::test]
 async fn a_decode_leg_whose_prompt_went_with_its_engine_is_not_waited_for() {
     let prefill = prefilling().await;
-    let (bootstrap, told) = bootstrap(E1).await;
-    let (decode, mut decodes) = asking().await;
+    let (bootstrap, engine) = bootstrap(E1).await;
+    let (decode, mut decodes) = answered_by_hand().await;
     let router = one_pair(&prefill, &bootstrap, &decode).start().await;
     let answered = async {
         let _never = decodes.recv().await.unwrap();
         eventually("the prompt is computed", || prefill.busy() == 0).await;
-        *told.lock().unwrap() = Some(E2);
+        *engine.lock().unwrap() = Some(E2);
         let again = decodes.recv().await.unwrap();
         again.send(json(200, "d")).unwrap();
     };
@@ -103,14 +103,14 @@ async fn a_decode_leg_whose_prompt_went_with_its_engine_is_not_waited_for() {
 #[tokio::test]
 async fn an_answer_from_before_the_doubt_does_not_settle_it() {
     let prefill = prefilling().await;
-    let (bootstrap, mut questions) = asking().await;
-    let (decode, mut decodes) = asking().await;
+    let (bootstrap, mut questions) = answered_by_hand().await;
+    let (decode, mut decodes) = answered_by_hand().await;
     let router = one_pair(&prefill, &bootstrap, &decode).start().await;
-    let asked = tokio::sync::Notify::new();
+    let queried = tokio::sync::Notify::new();
     let bootstraps = async {
         questions.recv().await.unwrap().send(json(200, E1)).unwrap();
         let under_way = questions.recv().await.unwrap();
-        asked.notify_one();
+        queried.notify_one();
         eventually("the failure is seen", || {
             router.metric(r#"conductor_worker_failures_total{worker="d",kind="server-error"}"#) == 1.0
         })
@@ -122,7 +122,7 @@ async fn an_answer_from_before_the_doubt_does_not_settle_it() {
     };
     let again = async {
         let leg = decodes.recv().await.unwrap();
-        asked.notified().await;
+        queried.notified().await;
         leg.send(json(500, "no such engine")).unwrap();
         decodes.recv().await.unwrap().send(json(200, "d")).unwrap();
         std::future::pending::<()>().await;
@@ -137,7 +137,7 @@ async fn an_answer_from_before_the_doubt_does_not_settle_it() {
 }
 
 #[tokio::test]
-async fn a_decode_worker_that_fails_where_nobody_restarted_is_passed_over() {
+async fn a_decode_worker_that_fails_where_no_worker_restarted_is_passed_over() {
     let (prefill, second) = (prefilling().await, Worker::named("e").await);
     let (bootstrap, _) = bootstrap(E1).await;
     let first = troubled(500).await;
@@ -156,7 +156,7 @@ async fn a_worker_whose_bootstrap_server_is_down_gets_no_leg() {
     let (p, q, d) = (prefilling().await, prefilling().await, Worker::named("d").await);
     let (server, _) = bootstrap(E1).await;
     let builder = router().pd(Dialect::Mooncake).decode("d", &d.url());
-    let builder = prefill(builder, "p", &p.url(), &Worker::nobody().await);
+    let builder = prefill(builder, "p", &p.url(), &Worker::unreachable().await);
     let router = prefill(builder, "q", &q.url(), &server.url()).start().await;
     let answer = send(router.address, request()).await;
     assert_eq!(answer.header("x-conductor-prefill-worker"), Some("q"));
@@ -164,13 +164,13 @@ async fn a_worker_whose_bootstrap_server_is_down_gets_no_leg() {
 }
 
 #[tokio::test]
-async fn where_all_bootstrap_servers_are_down_the_client_is_told_so() {
+async fn where_all_bootstrap_servers_are_down_the_client_gets_an_error() {
     let (p, d) = (prefilling().await, Worker::named("d").await);
     let builder = router()
         .pd(Dialect::Mooncake)
         .with_pd(|pd| pd.alone = false)
         .decode("d", &d.url());
-    let router = prefill(builder, "p", &p.url(), &Worker::nobody().await)
+    let router = prefill(builder, "p", &p.url(), &Worker::unreachable().await)
         .start()
         .await;
     let answer = send(router.address, request()).await;
@@ -196,15 +196,15 @@ async fn a_bad_request_casts_no_doubt_on_engine_ids() {
         }
     })
     .await;
-    let (decode, (bootstrap, told)) = (Worker::named("d").await, bootstrap(E1).await);
+    let (decode, (bootstrap, engine)) = (Worker::named("d").await, bootstrap(E1).await);
     let router = one_pair(&prefill, &bootstrap, &decode).start().await;
     send(router.address, request()).await.text().await;
-    *told.lock().unwrap() = None;
+    *engine.lock().unwrap() = None;
     let bad = with_header(request(), "x-bad", "1");
     assert_eq!(send(router.address, bad).await.status, 400);
-    let asked = bootstrap.received().len();
+    let queried = bootstrap.received().len();
     eventually("it is queried without success", || {
-        bootstrap.received().len() > asked
+        bootstrap.received().len() > queried
     })
     .await;
     assert_eq!(send(router.address, request()).await.text().await, "d");

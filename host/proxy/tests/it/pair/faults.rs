@@ -12,7 +12,7 @@ use crate::worker::{Leaving, Received, Worker, whole, written};
 const SEQUENTIAL: [Dialect; 2] = [Dialect::Nixl, Dialect::Store];
 
 #[tokio::test]
-async fn a_prefill_refusal_is_the_clients_answer_and_decode_is_never_asked() {
+async fn a_prefill_refusal_is_the_clients_answer_and_decode_is_never_called() {
     for status in [400, 401, 404, 422] {
         let prefill = Worker::start(move |_| async move { whole(status, "text/x-refusal", "no") }).await;
         let decode = Worker::named("d").await;
@@ -26,7 +26,7 @@ async fn a_prefill_refusal_is_the_clients_answer_and_decode_is_never_asked() {
         assert_eq!(answer.header("x-conductor-worker"), Some("p"));
         assert!(answer.header("x-request-id").is_some());
         assert_eq!(answer.text().await, "no");
-        assert_eq!(prefill.received().len(), 1, "another would say the same");
+        assert_eq!(prefill.received().len(), 1, "another would answer the same");
         assert!(decode.received().is_empty());
         assert_eq!(ended(&router, "complete"), 1.0);
     }
@@ -82,7 +82,7 @@ async fn check_second_is_taken(first: &str, leave: impl Future<Output = ()>) {
 }
 
 #[tokio::test]
-async fn when_nobody_does_better_the_last_ones_own_words_reach_the_client() {
+async fn when_no_worker_does_better_the_last_response_reaches_the_client() {
     for status in [429, 500, 503] {
         let (first, second) = (troubled(500).await, troubled(status).await);
         let decode = Worker::named("d").await;
@@ -208,7 +208,7 @@ async fn a_decode_worker_that_hangs_up_costs_nixl_a_new_prompt_and_a_store_nothi
 }
 
 #[tokio::test]
-async fn a_decode_worker_in_trouble_may_lack_the_prompt_so_its_prefill_worker_is_not_asked_again() {
+async fn a_decode_worker_in_trouble_may_lack_the_prompt_so_its_prefill_worker_is_not_called_again() {
     let (first, second) = (prefilling().await, prefilling().await);
     let (decode, other) = (troubled(500).await, Worker::named("e").await);
     let router = one_pair(Dialect::Nixl, &first, &decode)
@@ -242,7 +242,7 @@ async fn an_error_as_a_streams_first_event_is_a_failure_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_nobody_takes_over_begins_anew_on_a_mixed_worker() {
+async fn a_prompt_that_no_worker_takes_over_begins_again_on_a_mixed_worker() {
     let (prefill, mixed) = (prefilling().await, Worker::named("m").await);
     let decode = troubled(503).await;
     let router = one_pair(Dialect::Nixl, &prefill, &decode)
@@ -267,7 +267,7 @@ async fn all_tries_together_are_bounded() {
     }
     let router = builder.start().await;
     assert_eq!(send(router.address, request()).await.status, 503);
-    let asked: Vec<_> = decodes.iter().map(|decode| decode.received().len()).collect();
-    assert_eq!(asked, [1, 1, 0]);
+    let queried: Vec<_> = decodes.iter().map(|decode| decode.received().len()).collect();
+    assert_eq!(queried, [1, 1, 0]);
     eventually("the leases are given back", || router.in_flight("p") == 0).await;
 }

@@ -10,7 +10,7 @@ use crate::eventually;
 use crate::pair::{BODY, one_pair, prefilling, request};
 use crate::policy::{Scripted, pair, route};
 use crate::router::{Builder, router};
-use crate::worker::{Worker, asking, json};
+use crate::worker::{Worker, answered_by_hand, json};
 
 /// Two workers of each role, in the order m, p, d, n, q, e. Each one that answers clients answers with its name.
 struct Six(Vec<(&'static str, Worker)>);
@@ -40,20 +40,20 @@ impl Six {
     }
 
     /// Returns the workers that received a request.
-    fn asked(&self) -> Vec<&'static str> {
-        let asked = self.0.iter().filter(|(_, worker)| !worker.received().is_empty());
-        asked.map(|(name, _)| *name).collect()
+    fn called(&self) -> Vec<&'static str> {
+        let called = self.0.iter().filter(|(_, worker)| !worker.received().is_empty());
+        called.map(|(name, _)| *name).collect()
     }
 }
 
 #[tokio::test]
-async fn a_pairing_policy_is_asked_once_about_all_workers_and_its_pair_is_used() {
+async fn a_pairing_policy_is_called_once_with_all_workers_and_its_pair_is_used() {
     let six = Six::start().await;
     let policy = Scripted::seeing(&[], &["worker.role"], |_| Ok(pair(5, 4)));
     let router = six.router().policy(policy.clone()).start().await;
     let answer = send(router.address, request()).await;
     assert_eq!(answer.text().await, "e");
-    assert_eq!(six.asked(), ["q", "e"]);
+    assert_eq!(six.called(), ["q", "e"]);
     assert_eq!(policy.phases(), [Phase::Mixed]);
     assert_eq!(policy.shown(), [[0.0, 1.0, 2.0, 0.0, 1.0, 2.0]]);
 }
@@ -65,7 +65,7 @@ async fn a_pairing_policy_may_give_all_to_one_worker() {
         let policy = Scripted::seeing(&[], &["worker.role"], move |_| Ok(route(row)));
         let router = six.router().policy(policy).start().await;
         assert_eq!(send(router.address, request()).await.text().await, name);
-        assert_eq!(six.asked(), [name]);
+        assert_eq!(six.called(), [name]);
         assert_eq!(
             router.metric(r#"conductor_pd_placements_total{pool="main",shape="whole"}"#),
             1.0
@@ -78,8 +78,8 @@ async fn a_pair_that_makes_no_sense_is_a_fault_and_the_fallback_makes_one_that_d
     // p, d, q: roles swapped, no decode worker, prefill alone, the worker itself, no such worker.
     for verdict in [pair(0, 1), pair(2, 0), route(0), pair(1, 1), pair(1, 9)] {
         let (p, d, q) = (prefilling().await, Worker::named("d").await, prefilling().await);
-        let said = verdict.clone();
-        let policy = Scripted::seeing(&[], &["worker.role"], move |_| Ok(said.clone()));
+        let answer = verdict.clone();
+        let policy = Scripted::seeing(&[], &["worker.role"], move |_| Ok(answer.clone()));
         let router = one_pair(Dialect::Nixl, &p, &d)
             .prefill("q", &q.url())
             .policy(policy)
@@ -113,7 +113,7 @@ async fn decode_alone_is_no_answer_where_it_is_not_allowed() {
 }
 
 #[tokio::test]
-async fn any_other_policy_is_asked_for_each_phase_about_those_who_can_take_it() {
+async fn any_other_policy_is_called_for_each_phase_with_the_workers_that_can_take_it() {
     let six = Six::start().await;
     let policy = Scripted::seeing(&[], &["worker.weight"], |input| {
         // m, p, n, q; then d, e.
@@ -125,7 +125,7 @@ async fn any_other_policy_is_asked_for_each_phase_about_those_who_can_take_it() 
     });
     let router = six.router().policy(policy.clone()).start().await;
     assert_eq!(send(router.address, request()).await.text().await, "e");
-    assert_eq!(six.asked(), ["q", "e"]);
+    assert_eq!(six.called(), ["q", "e"]);
     assert_eq!(policy.phases(), [Phase::Prefill, Phase::Decode]);
     let shown: Vec<_> = policy.shown().iter().map(Vec::len).collect();
     assert_eq!(shown, [4, 2]);
@@ -161,7 +161,7 @@ async fn a_phase_of_its_own_policy_is_not_the_routes_to_place() {
         .start()
         .await;
     assert_eq!(send(router.address, request()).await.text().await, "e");
-    assert_eq!(six.asked(), ["p", "e"]);
+    assert_eq!(six.called(), ["p", "e"]);
     assert_eq!(prefill.phases(), [Phase::Prefill]);
     assert_eq!(decode.phases(), [Phase::Decode]);
     assert!(pairing.phases().is_empty());
@@ -206,15 +206,15 @@ async fn either_phase_may_refuse() {
         assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(answer.header("retry-after"), Some("2"));
         assert!(answer.text().await.contains("over budget"));
-        assert!(six.asked().is_empty());
+        assert!(six.called().is_empty());
     }
 }
 
 #[tokio::test]
-async fn either_phase_may_hold_and_both_are_asked_again() {
+async fn either_phase_may_hold_and_both_are_reevaluated() {
     for phase in [Phase::Prefill, Phase::Decode] {
         let prefill = prefilling().await;
-        let (decode, mut decodes) = asking().await;
+        let (decode, mut decodes) = answered_by_hand().await;
         let policy = Scripted::seeing(&[], &["load.requests"], move |input| {
             if input.request.phase == phase && input.request.seq == 2 && input.request.attempt == 0 {
                 return Ok(Verdict::Queue(Hold {
@@ -231,7 +231,7 @@ async fn either_phase_may_hold_and_both_are_asked_again() {
             .await;
         let first = send(router.address, request());
         let second = async {
-            let say = decodes.recv().await.unwrap();
+            let response = decodes.recv().await.unwrap();
             let second = send(router.address, request());
             let released = async {
                 eventually("the second is held", || {
@@ -243,7 +243,7 @@ async fn either_phase_may_hold_and_both_are_asked_again() {
                     1,
                     "nothing is sent before both are placed"
                 );
-                say.send(json(200, "first")).unwrap();
+                response.send(json(200, "first")).unwrap();
                 decodes.recv().await.unwrap().send(json(200, "second")).unwrap();
             };
             futures_util::join!(second, released).0

@@ -12,7 +12,7 @@ use crate::pair::{
     BODY, FIRST, PARAMS, begun, ended, header, one_pair, parsed, prefill_answer, prefilled, prefilling,
     request, with_header,
 };
-use crate::worker::{BrokenOff, Worker, asking, json, streaming, whole};
+use crate::worker::{BrokenOff, Worker, answered_by_hand, json, streaming, whole};
 
 #[tokio::test]
 async fn what_the_prefill_worker_hands_over_goes_with_the_decode_leg_verbatim() {
@@ -75,7 +75,7 @@ async fn both_legs_carry_the_requests_id_its_trace_and_the_pools_key() {
 
 #[tokio::test]
 async fn both_workers_are_booked_while_the_prompt_is_computed() {
-    let (prefill, mut prefills) = asking().await;
+    let (prefill, mut prefills) = answered_by_hand().await;
     let (decode, mut pens) = streaming().await;
     let router = one_pair(Dialect::Nixl, &prefill, &decode).start().await;
     let loads = || (router.in_flight("p"), router.in_flight("d"));
@@ -101,12 +101,12 @@ async fn both_workers_are_booked_while_the_prompt_is_computed() {
 
 #[tokio::test]
 async fn a_client_that_leaves_during_the_prefill_leg_frees_everything() {
-    let (prefill, mut prefills) = asking().await;
+    let (prefill, mut prefills) = answered_by_hand().await;
     let decode = Worker::named("d").await;
     let router = one_pair(Dialect::Nixl, &prefill, &decode).start().await;
     let _never = tokio::select! {
         _ = send(router.address, request()) => unreachable!("no worker answers"),
-        asked = prefills.recv() => asked.unwrap(),
+        queried = prefills.recv() => queried.unwrap(),
     };
     eventually("the prefill leg is closed", || prefill.busy() == 0).await;
     eventually("the leases are given back", || {
@@ -214,7 +214,7 @@ async fn a_prefill_answer_that_stalls_is_a_timeout_too() {
 }
 
 #[tokio::test]
-async fn a_store_tells_how_many_tokens_the_prefill_worker_had_cached() {
+async fn a_store_reports_how_many_tokens_the_prefill_worker_had_cached() {
     const WHOLE: &str = r#"{"usage":{"prompt_tokens_details":{"cached_tokens":170}}}"#;
     let expected = WHOLE.replace("170", "64");
     let decode = Worker::start(|_| async { json(200, WHOLE) }).await;
@@ -234,7 +234,7 @@ async fn a_store_tells_how_many_tokens_the_prefill_worker_had_cached() {
 }
 
 #[tokio::test]
-async fn a_store_tells_it_in_streams_too_however_they_are_cut() {
+async fn a_store_reports_it_in_streams_too_however_they_are_cut() {
     let (decode, mut pens) = begun().await;
     let prefill = prefilling().await;
     let router = one_pair(Dialect::Store, &prefill, &decode).start().await;
@@ -253,7 +253,7 @@ async fn a_store_tells_it_in_streams_too_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn what_nixl_and_failures_say_of_cached_tokens_is_left() {
+async fn cached_tokens_of_nixl_and_of_failures_are_left_unchanged() {
     for (dialect, status) in [(Dialect::Nixl, 200), (Dialect::Store, 400)] {
         let body = r#"{"cached_tokens":170}"#;
         let decode = Worker::start(move |_| async move { whole(status, "application/json", body) }).await;

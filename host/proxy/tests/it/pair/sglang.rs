@@ -7,7 +7,7 @@ use crate::client::send;
 use crate::eventually;
 use crate::pair::{begun, ended, header, parsed, request, troubled};
 use crate::router::{Builder, router, spec};
-use crate::worker::{Worker, asking, json, streaming, writing};
+use crate::worker::{Worker, answered_by_hand, json, streaming, writing};
 
 fn one_pair(prefill: &Worker, decode: &Worker) -> Builder {
     let mut prefill = spec(Role::Prefill, "p", &prefill.url());
@@ -86,7 +86,8 @@ async fn the_rest_of_the_prefill_answer_is_drained_and_its_connection_serves_aga
 
 #[tokio::test]
 async fn when_the_client_leaves_before_the_answer_both_legs_are_closed() {
-    let ((prefill, mut prefills), (decode, mut decodes)) = (asking().await, asking().await);
+    let ((prefill, mut prefills), (decode, mut decodes)) =
+        (answered_by_hand().await, answered_by_hand().await);
     let router = one_pair(&prefill, &decode).start().await;
     let both = async { (prefills.recv().await.unwrap(), decodes.recv().await.unwrap()) };
     let _never = tokio::select! {
@@ -125,7 +126,7 @@ async fn when_the_client_leaves_the_stream_both_legs_are_closed() {
 
 #[tokio::test]
 async fn a_leg_that_fails_closes_the_other_and_a_new_room_is_tried() {
-    let (prefill, mut prefills) = asking().await;
+    let (prefill, mut prefills) = answered_by_hand().await;
     let (first, second) = (troubled(503).await, Worker::named("e").await);
     let router = one_pair(&prefill, &first)
         .decode("e", &second.url())

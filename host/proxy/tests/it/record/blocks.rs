@@ -8,7 +8,7 @@ use super::{Recording, outcomes, recorded_as};
 use crate::client::{post, send};
 use crate::eventually;
 use crate::router::router;
-use crate::tokens::asking_worker;
+use crate::tokens::querying_worker;
 use crate::worker::Worker;
 
 /// Sends two prompts that differ after their tenth token. Returns their outcomes.
@@ -17,7 +17,7 @@ async fn outcomes_of_two(change: impl FnOnce(RecordSpec) -> RecordSpec) -> Vec<O
     let worker = Worker::named("a").await;
     let router = router()
         .worker("a", &worker.url())
-        .with(asking_worker)
+        .with(querying_worker)
         .with(recorded_as(change(recording.everything())))
         .start()
         .await;
@@ -37,7 +37,7 @@ async fn outcomes_of_two(change: impl FnOnce(RecordSpec) -> RecordSpec) -> Vec<O
 }
 
 #[tokio::test]
-async fn the_blocks_of_prompts_are_written_where_asked_for_as_far_as_they_are_complete() {
+async fn the_blocks_of_prompts_are_written_where_configured_as_far_as_they_are_complete() {
     let outcomes = outcomes_of_two(|spec| RecordSpec {
         prompt_blocks: NonZeroU32::new(5),
         ..spec
@@ -62,7 +62,7 @@ async fn the_blocks_of_prompts_are_written_where_asked_for_as_far_as_they_are_co
 }
 
 #[tokio::test]
-async fn no_blocks_are_written_where_nobody_asked() {
+async fn no_blocks_are_written_where_none_are_configured() {
     let outcomes = outcomes_of_two(|spec| spec).await;
     assert_eq!(
         (&outcomes[0].blocks, outcomes[0].prompt_tokens),

@@ -23,7 +23,7 @@ use crate::base::label::EjectionCause;
 /// Smallest share of requests that a returned worker gets (start of the slow start).
 const FIRST_SHARE: f64 = 0.1;
 /// Longest time for which a worker's own request for a pause is honoured.
-const LONGEST_TOLD_MS: u64 = 60_000;
+const LONGEST_PAUSE_MS: u64 = 60_000;
 
 /// Meaning of a request for the health of its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(super) struct State {
     ejections: u32,
     window: OutcomeWindow,
     /// End of the pause that the worker requested, 0 where it requested none.
-    told_until_ms: u64,
+    pause_until_ms: u64,
     probes: Probes,
     /// Times and errors for the reports.
     history: History,
@@ -109,7 +109,7 @@ struct History {
     /// Start of the stage. A further rest of the same outage keeps the first one's start.
     stage_ms: u64,
     /// Time of the worker's last request for a pause.
-    told_ms: u64,
+    paused_ms: u64,
     /// Time when the probes took the worker out of service.
     against_ms: u64,
     /// Last failure, while anything counts against the worker.
@@ -135,7 +135,7 @@ impl State {
             server_errors: 0,
             ejections: 0,
             window: OutcomeWindow::default(),
-            told_until_ms: 0,
+            pause_until_ms: 0,
             probes: Probes::default(),
             history: History::default(),
         }
@@ -180,7 +180,7 @@ impl State {
         self.stage == HealthStage::Serving
             && self.failures == 0
             && self.server_errors == 0
-            && self.told_until_ms == 0
+            && self.pause_until_ms == 0
             && !self.probes.are_against
     }
 
@@ -200,7 +200,7 @@ impl State {
         match self.stage {
             HealthStage::Pending => HealthStatus::Pending,
             HealthStage::Ejected { until_ms, .. } if until_ms > now_ms => HealthStatus::Ejected,
-            _ if self.told_until_ms > now_ms => HealthStatus::Busy,
+            _ if self.pause_until_ms > now_ms => HealthStatus::Busy,
             HealthStage::Returning { .. } => HealthStatus::Returning,
             HealthStage::Serving | HealthStage::Ejected { .. } => HealthStatus::Serving,
         }
@@ -312,11 +312,11 @@ impl State {
 
     /// Records the worker's request for a pause, which is honoured up to a minute.
     pub(super) fn passed_over(&mut self, after_ms: u64, now_ms: u64) {
-        if self.told_until_ms <= now_ms {
-            self.history.told_ms = now_ms;
+        if self.pause_until_ms <= now_ms {
+            self.history.paused_ms = now_ms;
         }
-        let until_ms = now_ms.saturating_add(after_ms.min(LONGEST_TOLD_MS));
-        self.told_until_ms = self.told_until_ms.max(until_ms);
+        let until_ms = now_ms.saturating_add(after_ms.min(LONGEST_PAUSE_MS));
+        self.pause_until_ms = self.pause_until_ms.max(until_ms);
     }
 
     /// Records the result of a probe. Returns the cause if that takes the worker out of service.
@@ -402,8 +402,8 @@ impl State {
             self.history.stage_ms = since_ms.saturating_add(millis(self.rules.slow_start));
             self.history.trouble = None;
         }
-        if self.told_until_ms <= now_ms {
-            self.told_until_ms = 0;
+        if self.pause_until_ms <= now_ms {
+            self.pause_until_ms = 0;
         }
     }
 }

@@ -26,7 +26,7 @@ impl State {
         let status = self.status(now_ms);
         let (since_ms, next_ms) = match status {
             HealthStatus::Unhealthy => (self.history.against_ms, None),
-            HealthStatus::Busy => (self.history.told_ms, Some(self.told_until_ms)),
+            HealthStatus::Busy => (self.history.paused_ms, Some(self.pause_until_ms)),
             HealthStatus::Returning => {
                 let full_ms = self
                     .history
