@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_asked_for_wherever_there_is_one() {
+    fn a_key_is_required_wherever_there_is_one() {
         for listener in [Listener::Clients, Listener::Operators] {
             check(Some("secret"), listener, &[(X_API_KEY, "secret")], None);
             for wrong in ["secret2", "secre", "Secret", ""] {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_ask_for_it_only_where_that_is_wanted() {
+    fn pages_require_it_only_where_that_is_configured() {
         let none = HeaderMap::new();
         let admin = AdminKey::default();
         admin.set(Some(ApiKey::new("secret")), &ServerConfig::default());
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_asks_for_the_key_where_there_is_one() {
+    fn a_reload_requires_the_key_where_there_is_one() {
         let admin = AdminKey::default();
         let of_a_page = HeaderMap::from_iter([(ORIGIN, "http://evil.example".parse().unwrap())]);
         assert!(admin.check_reload(&HeaderMap::new()).is_ok());

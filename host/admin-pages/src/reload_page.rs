@@ -35,7 +35,7 @@ impl ReloadPage {
 
     async fn reload(&self, headers: &HeaderMap) -> Result<ReloadAnswer, Refusal> {
         self.key.check_reload(headers)?;
-        send_command(&self.commands, ReloadCommand::Asked).await
+        send_command(&self.commands, ReloadCommand::Reload).await
     }
 }
 

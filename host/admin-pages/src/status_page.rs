@@ -107,9 +107,9 @@ impl StatusPage {
             "load": {
                 "requests": load.requests, "decoding": load.decoding, "prefill_tokens": load.prefill_tokens,
             },
-            "engine": report.engine.map(|(said, age_ms)| json!({
-                "running": said.running, "waiting": said.waiting, "kv_usage": said.kv_usage,
-                "kv_tokens": said.kv_tokens, "age_ms": age_ms,
+            "engine": report.engine.map(|(report, age_ms)| json!({
+                "running": report.running, "waiting": report.waiting, "kv_usage": report.kv_usage,
+                "kv_tokens": report.kv_tokens, "age_ms": age_ms,
             })),
             "models": models(&spec.models, &report.models),
             "feed_live": self.live.is_live(worker.id()),

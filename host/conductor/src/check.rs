@@ -215,13 +215,13 @@ mod tests {
              [clients.a]\nkey = { env = \"CONDUCTOR_KEY_THAT_NOBODY_SETS\" }\n\
              [pools.a]\nauthorization = { file = \"/nowhere/engine\" }\nworkers = [{ url = \"http://a:1\" }]\n";
         let checked = check(&ConfigSource::Text(text.to_owned())).unwrap();
-        let told: Vec<_> = checked
+        let findings: Vec<_> = checked
             .problems
             .iter()
             .map(|problem| (problem.line, &*problem.code))
             .collect();
         assert_eq!(
-            told,
+            findings,
             [
                 (2, "certificate-unavailable"),
                 (3, "certificate-unavailable"),
@@ -234,7 +234,7 @@ mod tests {
 
     /// Returns the places and codes of all mistakes of a file in a folder of its own.
     #[track_caller]
-    fn told(text: &[u8]) -> Vec<(usize, usize, String)> {
+    fn findings(text: &[u8]) -> Vec<(usize, usize, String)> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("conductor.toml");
         std::fs::write(&file, text).unwrap();
@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn tells(text: &str, expected: &[(usize, usize, &str)]) {
-        let told = told(text.as_bytes());
-        let told: Vec<_> = told
+    fn check_findings(text: &str, expected: &[(usize, usize, &str)]) {
+        let findings = findings(text.as_bytes());
+        let findings: Vec<_> = findings
             .iter()
             .map(|(line, column, code)| (*line, *column, &**code))
             .collect();
-        assert_eq!(told, expected);
+        assert_eq!(findings, expected);
     }
 
     const POOL: &str =
@@ -263,7 +263,7 @@ mod tests {
     fn refused_parameters_are_reported_beside_mistakes_of_other_tables() {
         let text = "[server]\nlistne = \"a\"\n[policies.mine]\nbuiltin = \"cache-aware\"\n\
                     params = { request-tokns = 1, request-tokens = \"many\" }\n";
-        tells(
+        check_findings(
             &format!("{text}{POOL}"),
             &[
                 (2, 1, "unknown-key"),
@@ -277,7 +277,7 @@ mod tests {
     fn refused_parameters_are_reported_beside_mistakes_of_their_own_table() {
         let text = "[policies.mine]\nbuiltin = \"cache-aware\"\nlimit = 1\n\
                     params = { request-tokns = 1, request-tokens = nan }\n";
-        tells(
+        check_findings(
             &format!("{text}{POOL}"),
             &[
                 (3, 1, "unknown-key"),
@@ -290,32 +290,32 @@ mod tests {
     #[test]
     fn refused_parameters_are_reported_beside_broken_lines() {
         let text = "[server]\nlisten = \n[policies.mine]\nbuiltin = \"cache-aware\"\nparams = { request-tokns = 1 }\n";
-        let told = told(format!("{text}{POOL}").as_bytes());
-        let codes: Vec<_> = told.iter().map(|(line, _, code)| (*line, &**code)).collect();
+        let findings = findings(format!("{text}{POOL}").as_bytes());
+        let codes: Vec<_> = findings.iter().map(|(line, _, code)| (*line, &**code)).collect();
         assert_eq!(codes, [(2, "syntax"), (5, "refused-param")]);
     }
 
     #[test]
     fn a_policy_whose_source_cannot_be_read_is_not_loaded() {
         let text = "[policies.mine]\nbuiltin = 3\nparams = { nonsense = 1 }\n";
-        tells(&format!("{text}{POOL}"), &[(2, 11, "wrong-type")]);
+        check_findings(&format!("{text}{POOL}"), &[(2, 11, "wrong-type")]);
     }
 
     #[test]
     fn a_policy_folder_that_cannot_be_read_is_an_error() {
         let text = "policy-dir = \"no-folder\"\n[[pools.a.workers]]\nurl = \"http://a:1\"\n";
-        tells(text, &[(1, 14, "unreadable-folder")]);
+        check_findings(text, &[(1, 14, "unreadable-folder")]);
     }
 
     #[test]
     fn the_first_byte_that_is_no_utf8_is_reported_with_its_place() {
-        let told = told(b"[server]\nlisten = \"\xe9\"\n");
-        assert_eq!(told, [(2, 11, "not-utf8".to_owned())]);
+        let findings = findings(b"[server]\nlisten = \"\xe9\"\n");
+        assert_eq!(findings, [(2, 11, "not-utf8".to_owned())]);
     }
 
     #[test]
     fn a_listener_that_others_reach_without_a_key_is_warned_of() {
         let text = "[indexer]\nlisten = \"0.0.0.0:13333\"\n[[pools.a.workers]]\nurl = \"http://a:1\"\n";
-        tells(text, &[(2, 10, "open-listener")]);
+        check_findings(text, &[(2, 10, "open-listener")]);
     }
 }

@@ -120,7 +120,7 @@ pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Ex
     loop {
         tokio::select! {
             exit = &mut router => return exit.context("the router's task failed"),
-            asked = signals.next() => match asked {
+            signal = signals.next() => match signal {
                 SignalRequest::Reload => reload.notify_one(),
                 SignalRequest::Stop if shutdown.is_cancelled() => {
                     info!("second signal: not waiting for running requests");

@@ -18,7 +18,7 @@ pub enum ReloadCommand {
     /// A watched folder or the workers of a source changed, or the router stops.
     Changed,
     /// Reload now, and send the outcome.
-    Asked(oneshot::Sender<ReloadAnswer>),
+    Reload(oneshot::Sender<ReloadAnswer>),
     /// SIGHUP came: log the outcome, then send.
     Hangup(oneshot::Sender<()>),
     /// Add or remove an instance now, and send the outcome.
@@ -60,10 +60,10 @@ mod tests {
     async fn a_thread_that_is_busy_or_has_ended_is_a_refusal() {
         let (commands, thread) = sync_channel(1);
         commands.send(ReloadCommand::Changed).unwrap();
-        let busy = send_command(&commands, ReloadCommand::Asked).await.unwrap_err();
+        let busy = send_command(&commands, ReloadCommand::Reload).await.unwrap_err();
         assert_eq!(busy.code, "busy");
         drop(thread);
-        let ended = send_command(&commands, ReloadCommand::Asked).await.unwrap_err();
+        let ended = send_command(&commands, ReloadCommand::Reload).await.unwrap_err();
         assert_eq!(ended.code, "busy");
     }
 }

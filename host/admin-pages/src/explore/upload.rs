@@ -157,7 +157,7 @@ impl UploadPage {
 
     /// Requests a reload, and returns the policy after it.
     async fn activate(&self, policy: &str) -> Option<PolicyReport> {
-        let reloaded = send_command(&self.commands, ReloadCommand::Asked);
+        let reloaded = send_command(&self.commands, ReloadCommand::Reload);
         // Where the thread is busy, it looks for new files soon.
         let _ = tokio::time::timeout(ACTIVATION, reloaded).await;
         let mut policies = self.status.policies().policies.into_iter();

@@ -23,38 +23,38 @@ struct OverlayRequest {
 
 /// Parses an addition.
 pub(super) fn addition(body: &[u8]) -> Result<InstanceChange, Refusal> {
-    let asked = read(body)?;
+    let form = read(body)?;
     let missing = || {
         let message = format!("`type` is missing: say what the instance is to do; {FORM}");
         bad("type_missing", message).of("type")
     };
-    if let Some(name) = &asked.name {
+    if let Some(name) = &form.name {
         check_worker_name(name).map_err(|why| bad("name_invalid", why).of("name"))?;
     }
     Ok(InstanceChange::Add(Addition {
-        url: address(&asked.instance, "instance")?,
-        role: role(asked.r#type.as_deref())?.ok_or_else(missing)?,
-        bootstrap: asked
+        url: address(&form.instance, "instance")?,
+        role: role(form.r#type.as_deref())?.ok_or_else(missing)?,
+        bootstrap: form
             .bootstrap
             .map(|server| address(&server, "bootstrap"))
             .transpose()?,
-        name: asked.name,
-        pool: asked.pool,
+        name: form.name,
+        pool: form.pool,
     }))
 }
 
 /// Parses a removal.
 pub(super) fn removal(body: &[u8]) -> Result<InstanceChange, Refusal> {
-    let asked = read(body)?;
-    if asked.bootstrap.is_some() {
+    let form = read(body)?;
+    if form.bootstrap.is_some() {
         let message = "`bootstrap` means nothing for an instance that is removed: leave it out";
         return Err(bad("bootstrap_not_allowed", message).of("bootstrap"));
     }
     Ok(InstanceChange::Remove(Removal {
-        url: address(&asked.instance, "instance")?,
-        role: role(asked.r#type.as_deref())?,
-        name: asked.name,
-        pool: asked.pool,
+        url: address(&form.instance, "instance")?,
+        role: role(form.r#type.as_deref())?,
+        name: form.name,
+        pool: form.pool,
     }))
 }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(change: Result<InstanceChange, Refusal>, code: &str, says: &str) {
+    fn check(change: Result<InstanceChange, Refusal>, code: &str, expected: &str) {
         let refusal = change.unwrap_err();
         assert_eq!(
             (refusal.status, refusal.code),
@@ -133,7 +133,7 @@ mod tests {
             "{}",
             refusal.message
         );
-        assert!(refusal.message.contains(says), "{}", refusal.message);
+        assert!(refusal.message.contains(expected), "{}", refusal.message);
     }
 
     #[test]

@@ -43,8 +43,8 @@ impl KnowledgeSources {
     /// Returns the warnings of each of these pools, in their order.
     #[must_use]
     pub fn warnings(&self, pools: &[PoolReport]) -> Vec<Vec<Warning>> {
-        let (asked, feeds) = (self.discovery.report(), self.feeds.status());
-        pools.iter().map(|pool| of_pool(pool, &asked, &feeds)).collect()
+        let (targets, feeds) = (self.discovery.report(), self.feeds.status());
+        pools.iter().map(|pool| of_pool(pool, &targets, &feeds)).collect()
     }
 
     /// Keeps the log up to date until `stop` is cancelled.
@@ -66,14 +66,14 @@ impl KnowledgeSources {
 }
 
 /// Returns the warnings of a pool.
-fn of_pool(pool: &PoolReport, asked: &[TargetReport], feeds: &[FeedStatus]) -> Vec<Warning> {
+fn of_pool(pool: &PoolReport, targets: &[TargetReport], feeds: &[FeedStatus]) -> Vec<Warning> {
     let mut warnings = of_pairs(pool);
     if pool.is_cache_aware {
         // Problems of a worker that is not in service are in its health.
         let in_service = pool.workers.iter().filter(|worker| worker.health.is_in_service());
         let in_service: HashSet<WorkerId> = in_service.map(|worker| worker.worker.id()).collect();
         warnings.extend(of_tokens(pool));
-        warnings.extend(of_discovery(&in_service, asked));
+        warnings.extend(of_discovery(&in_service, targets));
         warnings.extend(of_feeds(&in_service, feeds));
     }
     warnings
@@ -119,14 +119,14 @@ fn of_tokens(pool: &PoolReport) -> impl Iterator<Item = Warning> {
     timeouts.into_iter().chain(failures)
 }
 
-fn of_discovery(in_service: &HashSet<WorkerId>, asked: &[TargetReport]) -> Option<Warning> {
+fn of_discovery(in_service: &HashSet<WorkerId>, targets: &[TargetReport]) -> Option<Warning> {
     let is_concerned = |target: &&TargetReport| {
         target.reason.is_some() && target.workers.iter().any(|id| in_service.contains(id))
     };
-    let without: Vec<(&str, Option<&str>)> = asked
+    let without: Vec<(&str, Option<&str>)> = targets
         .iter()
         .filter(is_concerned)
-        .filter(|target| target.is_asked)
+        .filter(|target| target.is_queried)
         .map(|target| (&*target.worker, target.reason.as_deref()))
         .collect();
     concerned(

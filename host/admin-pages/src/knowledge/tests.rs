@@ -12,12 +12,12 @@ fn warning(count: u64) -> Vec<Warning> {
     }]
 }
 
-struct Story {
+struct Scenario {
     log: WarningLog,
     began: Instant,
 }
 
-impl Story {
+impl Scenario {
     /// Returns the additional failures of each warning that is logged at that second, and the number of those that are
     /// cured.
     fn at(&mut self, second: u64, warnings: &Vec<Warning>) -> (Vec<u64>, usize) {
@@ -33,8 +33,8 @@ impl Story {
     }
 }
 
-fn story() -> Story {
-    Story {
+fn scenario() -> Scenario {
+    Scenario {
         log: WarningLog::default(),
         began: Instant::now(),
     }
@@ -42,28 +42,32 @@ fn story() -> Story {
 
 #[test]
 fn a_warning_is_logged_at_once_and_then_at_most_once_a_minute_with_what_was_held_back() {
-    let mut story = story();
-    assert_eq!(story.at(0, &warning(1)), (vec![1], 0));
+    let mut scenario = scenario();
+    assert_eq!(scenario.at(0, &warning(1)), (vec![1], 0));
     for second in 1..60 {
-        assert_eq!(story.at(second, &warning(1 + second)), (vec![], 0));
+        assert_eq!(scenario.at(second, &warning(1 + second)), (vec![], 0));
     }
-    assert_eq!(story.at(60, &warning(111)), (vec![110], 0));
-    assert_eq!(story.at(61, &warning(112)), (vec![], 0));
-    assert_eq!(story.at(200, &warning(90)), (vec![0], 0), "fewer is news as well");
-    assert_eq!(story.at(300, &warning(90)), (vec![], 0), "nothing new to say");
+    assert_eq!(scenario.at(60, &warning(111)), (vec![110], 0));
+    assert_eq!(scenario.at(61, &warning(112)), (vec![], 0));
+    assert_eq!(
+        scenario.at(200, &warning(90)),
+        (vec![0], 0),
+        "fewer is news as well"
+    );
+    assert_eq!(scenario.at(300, &warning(90)), (vec![], 0), "nothing new to say");
 }
 
 #[test]
 fn a_cure_is_logged_once_and_what_comes_and_goes_is_not_logged_more_often() {
-    let mut story = story();
-    assert_eq!(story.at(0, &warning(1)), (vec![1], 0));
+    let mut scenario = scenario();
+    assert_eq!(scenario.at(0, &warning(1)), (vec![1], 0));
     for second in 1..60 {
         let warnings = if second % 2 == 0 { warning(second) } else { vec![] };
-        assert_eq!(story.at(second, &warnings), (vec![], 0));
+        assert_eq!(scenario.at(second, &warnings), (vec![], 0));
     }
-    assert_eq!(story.at(60, &vec![]), (vec![], 1));
-    assert_eq!(story.at(61, &vec![]), (vec![], 0));
-    assert_eq!(story.at(62, &warning(5)), (vec![5], 0));
+    assert_eq!(scenario.at(60, &vec![]), (vec![], 1));
+    assert_eq!(scenario.at(61, &vec![]), (vec![], 0));
+    assert_eq!(scenario.at(62, &warning(5)), (vec![5], 0));
 }
 
 #[test]

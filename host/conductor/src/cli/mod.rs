@@ -364,10 +364,10 @@ mod tests {
         assert_eq!(demo.log_level.as_deref(), Some("debug"));
         for args in [&["--log-level", "inof"][..], &["demo", "--log-level", "inof"]] {
             let refused = Cli::try_parse_from(std::iter::once(&"conductor").chain(args)).unwrap_err();
-            let says = refused.to_string();
+            let message = refused.to_string();
             assert!(
-                says.contains("--log-level") && says.contains("did you mean `info`?"),
-                "{says}"
+                message.contains("--log-level") && message.contains("did you mean `info`?"),
+                "{message}"
             );
             assert_eq!(refused.exit_code(), 2);
         }

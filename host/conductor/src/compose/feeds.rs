@@ -41,7 +41,7 @@ pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan
             ),
             // Discovery uses plain HTTP only.
             KvEvents::Auto if !members.is_empty() && !configured.url.starts_with("https://") => {
-                plan.asked.push(target(pool, configured, &members, curve))
+                plan.targets.push(target(pool, configured, &members, curve))
             }
             KvEvents::Auto | KvEvents::Off => {}
         }

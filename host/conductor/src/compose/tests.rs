@@ -166,7 +166,7 @@ fn each_rank_has_the_feed_that_is_written_down_for_it() {
 }
 
 #[test]
-fn a_server_is_asked_once_for_all_of_its_ranks() {
+fn a_server_is_queried_once_for_all_of_its_ranks() {
     let config = config(RANKED);
     let fleet = fleet(&config);
     let plan = feed_plan(&config, &Keys::default(), &fleet);
@@ -177,8 +177,8 @@ fn a_server_is_asked_once_for_all_of_its_ranks() {
             .expect(name)
             .id()
     };
-    let asked: Vec<_> = plan
-        .asked
+    let targets: Vec<_> = plan
+        .targets
         .iter()
         .map(|target| {
             let publishers = target.publishers.iter();
@@ -187,7 +187,7 @@ fn a_server_is_asked_once_for_all_of_its_ranks() {
         })
         .collect();
     assert_eq!(
-        asked,
+        targets,
         [
             ("q", "http://q:8000", vec![(id("q"), None)]),
             (
@@ -248,7 +248,7 @@ fn a_configured_memory_limit_counts_more_than_that_of_the_control_group() {
 }
 
 #[test]
-fn a_policy_runs_by_itself_as_one_of_which_a_configuration_only_says_the_name() {
+fn a_policy_runs_by_itself_as_one_of_which_a_configuration_has_only_the_name() {
     let wanted = wanted_policies(&config(SPARSE), &ConfigSource::Text(String::new())).remove(0);
     assert_eq!(wanted.settings, PolicySettings::default());
     assert_eq!(wanted.circuit, CircuitSpec::default());

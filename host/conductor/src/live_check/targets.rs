@@ -48,7 +48,7 @@ impl Targets<'_> {
         let mut members = self.fleet.workers().iter();
         let member = members.find(|member| *member.spec().url == *worker.url);
         let bootstrap = member.and_then(|member| member.spec().bootstrap.as_deref());
-        let mut queried = self.plan.asked.iter();
+        let mut queried = self.plan.targets.iter();
         WorkerTarget {
             name: worker.name.clone(),
             url: worker.url.clone(),

@@ -72,7 +72,7 @@ impl Loader for Held {
 }
 
 /// A router with two versions of `tuned`, whose reload thread runs.
-struct Story {
+struct Scenario {
     folder: TempDir,
     commands: SyncSender<ReloadCommand>,
     status: Status,
@@ -81,7 +81,7 @@ struct Story {
     _running: DropGuard,
 }
 
-impl Story {
+impl Scenario {
     async fn begin() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tuned = folder.path().join("tuned.wasm");
@@ -119,7 +119,7 @@ impl Story {
         fs::write(self.folder.path().join(file), bytes).unwrap();
     }
 
-    fn ask<T>(&self, commands: impl FnOnce(oneshot::Sender<T>) -> ReloadCommand) -> oneshot::Receiver<T> {
+    fn send<T>(&self, commands: impl FnOnce(oneshot::Sender<T>) -> ReloadCommand) -> oneshot::Receiver<T> {
         let (to, answer) = oneshot::channel();
         self.commands.send(commands(to)).unwrap();
         answer
@@ -139,13 +139,13 @@ impl Story {
             pool: None,
             bootstrap: None,
         });
-        let answer = self.ask(|to| ReloadCommand::Instance(add, to)).await.unwrap();
+        let answer = self.send(|to| ReloadCommand::Instance(add, to)).await.unwrap();
         answer.unwrap();
     }
 
     fn change(&self, action: PolicyAction) -> oneshot::Receiver<Result<PolicyReport, RefusedPolicyChange>> {
         let policy = "tuned".to_owned();
-        self.ask(|to| ReloadCommand::Policy(PolicyChange { policy, action }, to))
+        self.send(|to| ReloadCommand::Policy(PolicyChange { policy, action }, to))
     }
 
     /// Returns true if these bytes of `tuned` are active.
@@ -163,20 +163,20 @@ impl Story {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rollbacks_edits_and_instances_go_through_while_a_policy_is_compiled() {
-    let story = Story::begin().await;
-    story.write("tuned.wasm", bytes(HELD));
-    story.is_compiling();
+    let scenario = Scenario::begin().await;
+    scenario.write("tuned.wasm", bytes(HELD));
+    scenario.is_compiling();
 
-    story.change(PolicyAction::RollBack).await.unwrap().unwrap();
-    assert!(story.has(FIRST));
+    scenario.change(PolicyAction::RollBack).await.unwrap().unwrap();
+    assert!(scenario.has(FIRST));
 
-    story.write("conductor.toml", text("[tokens]\ncache = \"1MiB\"", "tuned"));
-    let answer = story.ask(ReloadCommand::Asked).await.unwrap();
+    scenario.write("conductor.toml", text("[tokens]\ncache = \"1MiB\"", "tuned"));
+    let answer = scenario.send(ReloadCommand::Reload).await.unwrap();
     assert_eq!(answer.outcome.as_str(), "applied");
     assert!(answer.outcome.has_changes() && answer.outcome.swapped().is_empty());
 
-    story.add_instance("http://127.0.0.1:30").await;
-    let policies = story.status.policies().policies;
+    scenario.add_instance("http://127.0.0.1:30").await;
+    let policies = scenario.status.policies().policies;
     assert!(
         policies
             .iter()
@@ -184,81 +184,81 @@ async fn rollbacks_edits_and_instances_go_through_while_a_policy_is_compiled() {
     );
 
     // A query about the new bytes is answered once the result is known, and blocks no other client until then.
-    let mut asked = story.ask(ReloadCommand::Asked);
-    story.add_instance("http://127.0.0.1:31").await;
-    assert!(asked.try_recv().is_err());
-    story.go.send(()).unwrap();
-    let answer = asked.await.unwrap();
+    let mut reloaded = scenario.send(ReloadCommand::Reload);
+    scenario.add_instance("http://127.0.0.1:31").await;
+    assert!(reloaded.try_recv().is_err());
+    scenario.go.send(()).unwrap();
+    let answer = reloaded.await.unwrap();
     assert_eq!(answer.outcome.swapped(), ["tuned"]);
-    assert!(story.has(HELD));
+    assert!(scenario.has(HELD));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_edit_that_names_a_policy_which_is_compiled_waits_as_a_whole_and_alone() {
-    let story = Story::begin().await;
-    story.write("other.wasm", bytes(HELD));
+    let scenario = Scenario::begin().await;
+    scenario.write("other.wasm", bytes(HELD));
     let edited = text("[policies.other]\npath = \"other.wasm\"", "other");
-    story.write("conductor.toml", edited);
-    story.is_compiling();
-    let mut asked = story.ask(ReloadCommand::Asked);
-    let before = story.generation();
-    story.change(PolicyAction::RollBack).await.unwrap().unwrap();
-    assert!(story.has(FIRST));
-    assert!(asked.try_recv().is_err());
-    assert_eq!(story.generation(), before + 1, "the rollback alone");
-    story.go.send(()).unwrap();
-    let answer = asked.await.unwrap();
+    scenario.write("conductor.toml", edited);
+    scenario.is_compiling();
+    let mut reloaded = scenario.send(ReloadCommand::Reload);
+    let before = scenario.generation();
+    scenario.change(PolicyAction::RollBack).await.unwrap().unwrap();
+    assert!(scenario.has(FIRST));
+    assert!(reloaded.try_recv().is_err());
+    assert_eq!(scenario.generation(), before + 1, "the rollback alone");
+    scenario.go.send(()).unwrap();
+    let answer = reloaded.await.unwrap();
     assert_eq!(answer.outcome.as_str(), "applied");
     assert_eq!(answer.outcome.swapped(), ["other"]);
 
     // The next bytes of that file are a new version like any other.
-    story.write("other.wasm", bytes(SECOND));
-    let answer = story.ask(ReloadCommand::Asked).await.unwrap();
+    scenario.write("other.wasm", bytes(SECOND));
+    let answer = scenario.send(ReloadCommand::Reload).await.unwrap();
     assert_eq!(answer.outcome.swapped(), ["other"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_is_given_a_policy_which_is_compiled_is_answered_when_it_is_there() {
-    let story = Story::begin().await;
-    story.write(
+    let scenario = Scenario::begin().await;
+    scenario.write(
         "conductor.toml",
         format!("policy-dir = \"folder\"\n{}", text("", "tuned")),
     );
-    fs::create_dir(story.folder.path().join("folder")).unwrap();
+    fs::create_dir(scenario.folder.path().join("folder")).unwrap();
     assert!(
-        story
-            .ask(ReloadCommand::Asked)
+        scenario
+            .send(ReloadCommand::Reload)
             .await
             .unwrap()
             .outcome
             .has_changes()
     );
-    story.write("folder/fresh.wasm", bytes(HELD));
-    story.is_compiling();
+    scenario.write("folder/fresh.wasm", bytes(HELD));
+    scenario.is_compiling();
     let change = RouteChange {
         policy: "fresh".to_owned(),
         route: None,
         action: RouteAction::Canary(1_000),
     };
-    let mut changed = story.ask(|to| ReloadCommand::Route(change, to));
-    story.change(PolicyAction::RollBack).await.unwrap().unwrap();
+    let mut changed = scenario.send(|to| ReloadCommand::Route(change, to));
+    scenario.change(PolicyAction::RollBack).await.unwrap().unwrap();
     assert!(changed.try_recv().is_err());
-    story.go.send(()).unwrap();
+    scenario.go.send(()).unwrap();
     changed.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resumption_is_answered_when_the_bytes_of_the_file_are_there() {
-    let story = Story::begin().await;
-    story.change(PolicyAction::RollBack).await.unwrap().unwrap();
-    assert!(story.has(FIRST));
-    story.write("tuned.wasm", bytes(HELD));
-    story.is_compiling();
-    let mut resumed = story.change(PolicyAction::Resume);
-    story.add_instance("http://127.0.0.1:30").await;
+    let scenario = Scenario::begin().await;
+    scenario.change(PolicyAction::RollBack).await.unwrap().unwrap();
+    assert!(scenario.has(FIRST));
+    scenario.write("tuned.wasm", bytes(HELD));
+    scenario.is_compiling();
+    let mut resumed = scenario.change(PolicyAction::Resume);
+    scenario.add_instance("http://127.0.0.1:30").await;
     assert!(resumed.try_recv().is_err());
-    story.go.send(()).unwrap();
+    scenario.go.send(()).unwrap();
     let report = resumed.await.unwrap().unwrap();
     assert_eq!(report.problem, None);
-    assert!(story.has(HELD));
+    assert!(scenario.has(HELD));
 }

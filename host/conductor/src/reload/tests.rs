@@ -96,14 +96,14 @@ policy = "tuned"
 }
 
 /// A router whose reloads the test runs itself.
-struct Story {
+struct Scenario {
     folder: TempDir,
     reloader: Box<Reloader>,
     admin: Client,
     _serving: DropGuard,
 }
 
-impl Story {
+impl Scenario {
     async fn begin() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for key in ["old", "new"] {
@@ -246,24 +246,24 @@ fn later_steps() -> impl Iterator<Item = PlanStep> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_edit_that_fails_at_any_step_changes_nothing() {
-    let mut story = Story::begin().await;
-    let active = story.state().await;
-    fs::write(story.path("conductor.toml"), after()).unwrap();
+    let mut scenario = Scenario::begin().await;
+    let active = scenario.state().await;
+    fs::write(scenario.path("conductor.toml"), after()).unwrap();
     for &step in PlanStep::ALL {
         let outcome;
-        (story, outcome) = story.reload(Some(step)).await;
+        (scenario, outcome) = scenario.reload(Some(step)).await;
         assert!(
             matches!(&outcome, ReloadOutcome::Refused { step: at, .. } if *at == step),
             "{step:?}: {outcome:?}"
         );
-        Story::is_unchanged(&active, &story.state().await, step);
-        assert_eq!(story.reloader.active.text, before());
+        Scenario::is_unchanged(&active, &scenario.state().await, step);
+        assert_eq!(scenario.reloader.active.text, before());
     }
 
     let outcome;
-    (story, outcome) = story.reload(None).await;
+    (scenario, outcome) = scenario.reload(None).await;
     assert!(outcome.has_changes(), "{outcome:?}");
-    let now = story.state().await;
+    let now = scenario.state().await;
     for (part, was) in &active {
         // Written by a thread of its own, which has to find its order first.
         if *part != "record file" {
@@ -274,29 +274,29 @@ async fn an_edit_that_fails_at_any_step_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_new_key_that_fails_at_any_step_is_not_taken() {
-    let mut story = Story::begin().await;
-    let active = story.state().await;
-    fs::write(story.path("old.key"), "another").unwrap();
+    let mut scenario = Scenario::begin().await;
+    let active = scenario.state().await;
+    fs::write(scenario.path("old.key"), "another").unwrap();
     let steps = PlanStep::ALL.iter().copied();
     let not_run = [PlanStep::Parse, PlanStep::LoadPolicies];
     for step in steps.filter(|step| !not_run.contains(step)) {
         let outcome;
-        (story, outcome) = story.reload(Some(step)).await;
+        (scenario, outcome) = scenario.reload(Some(step)).await;
         assert!(
             matches!(outcome, ReloadOutcome::Refused { .. }),
             "{step:?}: {outcome:?}"
         );
-        Story::is_unchanged(&active, &story.state().await, step);
+        Scenario::is_unchanged(&active, &scenario.state().await, step);
     }
-    let (story, outcome) = story.reload(None).await;
+    let (scenario, outcome) = scenario.reload(None).await;
     assert!(outcome.has_changes(), "{outcome:?}");
-    assert_ne!(active["snapshot"], story.state().await["snapshot"]);
+    assert_ne!(active["snapshot"], scenario.state().await["snapshot"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_instance_that_fails_at_any_step_is_not_added() {
-    let mut story = Story::begin().await;
-    let active = story.state().await;
+    let mut scenario = Scenario::begin().await;
+    let active = scenario.state().await;
     let change = || {
         InstanceChange::Add(Addition {
             url: "http://127.0.0.1:30".to_owned(),
@@ -312,28 +312,28 @@ async fn an_instance_that_fails_at_any_step_is_not_added() {
             reloader.change_instance(&change())
         };
         let refused;
-        (story, refused) = story.run(add).await;
+        (scenario, refused) = scenario.run(add).await;
         assert!(
             matches!(refused, Err(RefusedChange::Config(_))),
             "{step:?}: {refused:?}"
         );
-        Story::is_unchanged(&active, &story.state().await, step);
+        Scenario::is_unchanged(&active, &scenario.state().await, step);
     }
     let add = move |reloader: &mut Reloader| {
         reloader.steps.fault = None;
         reloader.change_instance(&change())
     };
-    let (story, added) = story.run(add).await;
+    let (scenario, added) = scenario.run(add).await;
     assert_eq!(added.unwrap().generation, Generation(2));
-    assert_ne!(active["status"], story.state().await["status"]);
+    assert_ne!(active["status"], scenario.state().await["status"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_policy_that_fails_at_any_step_is_neither_rolled_back_nor_resumed() {
-    let story = Story::begin().await;
+    let scenario = Scenario::begin().await;
     let tuned = before().replace("backlog-price = 0.5", "backlog-price = 0.6");
-    fs::write(story.path("conductor.toml"), tuned).unwrap();
-    let (mut story, outcome) = story.reload(None).await;
+    fs::write(scenario.path("conductor.toml"), tuned).unwrap();
+    let (mut scenario, outcome) = scenario.reload(None).await;
     assert!(outcome.has_changes(), "{outcome:?}");
     for action in [PolicyAction::RollBack, PolicyAction::Resume] {
         let act = move |fault: Option<PlanStep>| {
@@ -343,26 +343,30 @@ async fn a_policy_that_fails_at_any_step_is_neither_rolled_back_nor_resumed() {
                 reloader.change_policy(&PolicyChange { policy, action })
             }
         };
-        let active = story.state().await;
+        let active = scenario.state().await;
         for step in later_steps() {
             let refused;
-            (story, refused) = story.run(act(Some(step))).await;
+            (scenario, refused) = scenario.run(act(Some(step))).await;
             assert!(
                 matches!(refused, Err(RefusedPolicyChange::Plan(_))),
                 "{step:?}: {refused:?}"
             );
-            (story, ()) = story.run(|reloader| reloader.report_policies()).await;
-            Story::is_unchanged(&active, &story.state().await, step);
+            (scenario, ()) = scenario.run(|reloader| reloader.report_policies()).await;
+            Scenario::is_unchanged(&active, &scenario.state().await, step);
         }
         let done;
-        (story, done) = story.run(act(None)).await;
+        (scenario, done) = scenario.run(act(None)).await;
         done.unwrap();
-        assert_ne!(active["policies"], story.state().await["policies"], "{action:?}");
+        assert_ne!(
+            active["policies"],
+            scenario.state().await["policies"],
+            "{action:?}"
+        );
     }
 }
 
 #[test]
-fn every_file_of_the_story_is_valid() {
+fn every_file_of_the_scenario_is_valid() {
     for text in [before(), after()] {
         let source = ConfigSource::File(Path::new("/nowhere/conductor.toml").to_owned());
         if let Err(mistakes) = read(&source, &text) {

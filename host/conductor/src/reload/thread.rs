@@ -27,7 +27,7 @@ const QUIET: Duration = Duration::from_millis(50);
 /// ...but not longer than this.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Interval of looks without a notification: replaced folders and network file systems send none.
-const UNASKED: Duration = Duration::from_secs(2);
+const POLL_EVERY: Duration = Duration::from_secs(2);
 /// The next look at a file that seemed half-written.
 const UNSETTLED: Duration = Duration::from_millis(100);
 
@@ -40,21 +40,21 @@ impl Reloader {
         mut self,
         stop: CancellationToken,
     ) -> io::Result<(SyncSender<ReloadCommand>, JoinHandle<()>)> {
-        let (commands, rung) = sync_channel(16);
+        let (commands, received) = sync_channel(16);
         let loaded = commands.clone();
         self.library.load_behind(move || {
-            // A full channel is rung already.
+            // A full channel has a command already.
             let _ = loaded.try_send(ReloadCommand::Changed);
         })?;
         let found = commands.clone();
         self.live.sources.on_change(move || {
-            // A full channel is rung already.
+            // A full channel has a command already.
             let _ = found.try_send(ReloadCommand::Changed);
         });
         if let Some(agreed) = &self.agreed {
             let decided = commands.clone();
             agreed.on_change(move || {
-                // A full channel is rung already.
+                // A full channel has a command already.
                 let _ = decided.try_send(ReloadCommand::Changed);
             });
         }
@@ -63,36 +63,38 @@ impl Reloader {
         let watched = commands.clone();
         let thread = std::thread::Builder::new()
             .name("reload".into())
-            .spawn(move || self.run(watched, &rung, &stop))?;
+            .spawn(move || self.run(watched, &received, &stop))?;
         Ok((commands, thread))
     }
 
     fn run(
         mut self,
         commands: SyncSender<ReloadCommand>,
-        rung: &Receiver<ReloadCommand>,
+        received: &Receiver<ReloadCommand>,
         stop: &CancellationToken,
     ) {
         let mut watch = Watch::start(commands);
-        let mut pause = UNASKED;
+        let mut pause = POLL_EVERY;
         let mut waiting = Vec::new();
         while !stop.is_cancelled() {
             watch.set(&self.paths());
             // Woken or not, there may be something to see.
-            let first = rung.recv_timeout(pause).ok();
-            waiting.extend(collect(first, rung, stop).into_iter().filter_map(Waiting::of));
+            let first = received.recv_timeout(pause).ok();
+            waiting.extend(collect(first, received, stop).into_iter().filter_map(Waiting::of));
             if stop.is_cancelled() {
                 return;
             }
             self.journal.begin(cause(&waiting), None);
             let (outcome, seen) = self.reload();
-            pause = if seen.is_unsettled { UNSETTLED } else { UNASKED };
+            pause = if seen.is_unsettled { UNSETTLED } else { POLL_EVERY };
             let look = Look {
                 is_open: seen.is_loading && outcome.is_open(),
                 outcome,
             };
-            let asked = std::mem::take(&mut waiting).into_iter();
-            waiting = asked.filter_map(|waiting| self.answer(waiting, &look)).collect();
+            let requested = std::mem::take(&mut waiting).into_iter();
+            waiting = requested
+                .filter_map(|waiting| self.answer(waiting, &look))
+                .collect();
         }
     }
 
@@ -108,7 +110,7 @@ impl Reloader {
                     return Some(Waiting::Reload { to, earlier });
                 }
                 let outcome = look.outcome.clone().with_earlier(earlier);
-                self.tell(to, outcome);
+                self.report(to, outcome);
             }
             Waiting::Instance(change, to) => drop(to.send(self.change_instance(&change))),
             Waiting::Policy(change, to) => match self.change_policy(&change).transpose() {
@@ -131,7 +133,7 @@ impl Reloader {
         None
     }
 
-    fn tell(&self, to: ReloadRequester, outcome: ReloadOutcome) {
+    fn report(&self, to: ReloadRequester, outcome: ReloadOutcome) {
         match to {
             ReloadRequester::Signal(logged) => {
                 outcome::log(&outcome, self.active.generation.0);
@@ -193,7 +195,7 @@ impl Waiting {
         Some(match commands {
             ReloadCommand::Changed => return None,
             ReloadCommand::Hangup(logged) => reload(ReloadRequester::Signal(logged)),
-            ReloadCommand::Asked(to) => reload(ReloadRequester::Page(to)),
+            ReloadCommand::Reload(to) => reload(ReloadRequester::Page(to)),
             ReloadCommand::Instance(change, to) => Self::Instance(change, to),
             ReloadCommand::Policy(change, to) => Self::Policy(change, to),
             ReloadCommand::Route(change, to) => Self::Route(change, to),
@@ -218,23 +220,23 @@ fn cause(waiting: &[Waiting]) -> ChangeCause {
 /// Waits for a pause in the changes, or the end, and returns the commands of the meantime.
 fn collect(
     first: Option<ReloadCommand>,
-    rung: &Receiver<ReloadCommand>,
+    received: &Receiver<ReloadCommand>,
     stop: &CancellationToken,
 ) -> Vec<ReloadCommand> {
     let started = Instant::now();
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     let mut next = first;
     while let Some(commands) = next {
         if !matches!(commands, ReloadCommand::Changed) {
-            asked.push(commands);
+            requested.push(commands);
         }
         next = if started.elapsed() < PATIENCE && !stop.is_cancelled() {
-            rung.recv_timeout(QUIET).ok()
+            received.recv_timeout(QUIET).ok()
         } else {
             None
         };
     }
-    asked
+    requested
 }
 
 /// Watched folders, if the system supports it. Each error is logged once.
@@ -245,15 +247,15 @@ struct Watch {
 
 impl Watch {
     fn start(commands: SyncSender<ReloadCommand>) -> Self {
-        let ring = move || {
-            // A full channel is rung already.
+        let wake = move || {
+            // A full channel has a command already.
             let _ = commands.try_send(ReloadCommand::Changed);
         };
         let mut watch = Self {
             folders: None,
             complaint: None,
         };
-        match FolderWatch::start(ring) {
+        match FolderWatch::start(wake) {
             Ok(folders) => watch.folders = Some(folders),
             Err(error) => watch.complain(Some(error_chain(&error))),
         }
@@ -272,7 +274,7 @@ impl Watch {
             return;
         }
         if let Some(error) = &complaint {
-            warn!(error, "changes there are noticed only every {UNASKED:?}");
+            warn!(error, "changes there are noticed only every {POLL_EVERY:?}");
         }
         self.complaint = complaint;
     }

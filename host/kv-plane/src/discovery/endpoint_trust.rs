@@ -69,11 +69,11 @@ fn fault<'a>(
 }
 
 /// Replaces the queried address by the worker's own host.
-pub(super) fn at_own_host(mut source: EventSource, asked: IpAddr, own: &str) -> EventSource {
+pub(super) fn at_own_host(mut source: EventSource, queried: IpAddr, own: &str) -> EventSource {
     let renamed = |endpoint: &str| {
         let is_own = host_of(endpoint)?
             .parse::<IpAddr>()
-            .is_ok_and(|ip| same(ip, asked));
+            .is_ok_and(|ip| same(ip, queried));
         let (_, port) = endpoint.rsplit_once(':')?;
         is_own.then(|| format!("tcp://{own}:{port}"))
     };
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_at_which_a_worker_was_asked_is_its_own_host() {
+    fn the_address_at_which_a_worker_was_queried_is_its_own_host() {
         let own = at_own_host(
             source(0, "tcp://10.0.0.7:5557", Some("tcp://10.0.0.8:5558")),
             [10, 0, 0, 7].into(),

@@ -54,7 +54,7 @@ pub struct FeedPlan {
     /// Configured feeds.
     pub given: Vec<FeedSpec>,
     /// Workers to query for their feeds.
-    pub asked: Vec<Target>,
+    pub targets: Vec<Target>,
     /// Stores that workers share.
     pub stores: Vec<StorePlan>,
     /// All workers of the fleet.
@@ -109,7 +109,7 @@ impl Discovery {
     /// # Errors
     /// [`FeedError`] for too many feeds.
     pub fn check(&self, plan: FeedPlan) -> Result<CheckedFeeds, FeedError> {
-        let targets = self.state().targets.next(plan.asked.clone(), Instant::now());
+        let targets = self.state().targets.next(plan.targets.clone(), Instant::now());
         let feeds = plan.given.len() + targets.specs().count() + plan.stores.len();
         self.feeds.check(feeds)?;
         Ok(CheckedFeeds(plan))
@@ -120,7 +120,7 @@ impl Discovery {
     pub fn apply(&self, CheckedFeeds(plan): CheckedFeeds) {
         let now = Instant::now();
         let mut state = self.state();
-        state.targets = state.targets.next(plan.asked, now);
+        state.targets = state.targets.next(plan.targets, now);
         state.stores.set(plan.stores, now, || self.feeds.new_store());
         state.given = plan.given;
         state.workers.clone_from(&plan.workers);
@@ -149,12 +149,12 @@ impl Discovery {
     /// Queries workers until `stop` is cancelled.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         tokio::select! {
-            () = self.keep_asking() => {}
+            () = self.keep_querying() => {}
             () = stop.cancelled() => {}
         }
     }
 
-    async fn keep_asking(&self) {
+    async fn keep_querying(&self) {
         loop {
             let answers = self.due().into_iter().map(|target| async move {
                 let answer = self.client.event_sources(&target.url).await;
@@ -195,11 +195,11 @@ impl Discovery {
     /// Queries the status of the stores.
     async fn look_at_stores(&self) {
         let due = self.state().stores.due(Instant::now());
-        let asked = due.into_iter().map(|(store, url)| async move {
+        let queries = due.into_iter().map(|(store, url)| async move {
             let page = self.client.get(&url, STORE_STATUS).await;
             (store, page.ok().flatten())
         });
-        let mut pages = stream::iter(asked).buffer_unordered(AT_ONCE);
+        let mut pages = stream::iter(queries).buffer_unordered(AT_ONCE);
         while let Some((store, page)) = pages.next().await {
             match page.as_deref().map(StoreStatus::parse) {
                 Some(Ok(status)) => self.state().stores.learn(store, status, Instant::now()),
@@ -228,13 +228,13 @@ impl Discovery {
     pub fn unfilled(&self) -> usize {
         // Targets and settled feeds first: an answer and its feeds become known under one lock, and a settled feed has
         // its contents.
-        let unasked = self.state().targets.unasked();
+        let unqueried = self.state().targets.unqueried();
         let settled = self.fill.peers.settled();
         let engines = self.feeds.engines();
         let filling = engines
             .iter()
             .filter(|(_, feed)| is_filling(feed.state, &feed.reason, feed.replays));
-        unasked + filling.count() + PeerFill::wanted_among(&engines, settled.as_ref()).len()
+        unqueried + filling.count() + PeerFill::wanted_among(&engines, settled.as_ref()).len()
     }
 
     /// Waits until the replays of all feeds, and other routers, have filled the index, for at most this time.

@@ -89,7 +89,7 @@ mod tests {
 
     const WORKER: WorkerId = WorkerId(3);
 
-    struct Story {
+    struct Scenario {
         silences: SilentFeeds,
         began: Instant,
         now: Instant,
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    impl Story {
+    impl Scenario {
         fn new() -> Self {
             let now = Instant::now() + Duration::from_secs(1000);
             Self {
@@ -143,7 +143,7 @@ mod tests {
         }
 
         /// Returns true if the worker is queried at this second, after a silence of `silent_for` seconds.
-        fn asked(&mut self, seconds: u64, silent_for: u64) -> bool {
+        fn queried(&mut self, seconds: u64, silent_for: u64) -> bool {
             self.now = self.began + Duration::from_secs(seconds);
             !self.silences.due(&[feed(silent_for, false)], self.now).is_empty()
         }
@@ -159,40 +159,40 @@ mod tests {
 
     #[test]
     fn an_engine_that_computed_blocks_while_its_feed_was_silent_is_suspect() {
-        let mut story = Story::new();
-        assert!(!story.asked(0, 4));
-        assert!(story.asked(1, 5));
-        assert!(!story.suspects(10_000.0));
-        assert!(!story.asked(5, 9));
-        assert!(story.asked(6, 10));
-        assert!(!story.suspects(10_000.0 + 8.0 * 32.0));
-        assert!(story.asked(16, 20));
-        assert!(story.suspects(10_000.0 + 8.0 * 32.0 + 1.0));
+        let mut scenario = Scenario::new();
+        assert!(!scenario.queried(0, 4));
+        assert!(scenario.queried(1, 5));
+        assert!(!scenario.suspects(10_000.0));
+        assert!(!scenario.queried(5, 9));
+        assert!(scenario.queried(6, 10));
+        assert!(!scenario.suspects(10_000.0 + 8.0 * 32.0));
+        assert!(scenario.queried(16, 20));
+        assert!(scenario.suspects(10_000.0 + 8.0 * 32.0 + 1.0));
     }
 
     #[test]
-    fn what_was_computed_before_something_was_heard_does_not_count() {
-        let mut story = Story::new();
-        assert!(story.asked(0, 5));
-        assert!(!story.suspects(0.0));
-        assert!(!story.asked(4, 1));
-        assert!(story.asked(10, 7));
-        assert!(!story.suspects(1e6));
-        assert!(story.asked(20, 17));
-        assert!(!story.suspects(1e6));
+    fn what_was_computed_before_an_event_does_not_count() {
+        let mut scenario = Scenario::new();
+        assert!(scenario.queried(0, 5));
+        assert!(!scenario.suspects(0.0));
+        assert!(!scenario.queried(4, 1));
+        assert!(scenario.queried(10, 7));
+        assert!(!scenario.suspects(1e6));
+        assert!(scenario.queried(20, 17));
+        assert!(!scenario.suspects(1e6));
     }
 
     #[test]
-    fn an_idle_engine_is_asked_ever_more_rarely() {
-        let mut story = Story::new();
-        let asked: Vec<u64> = (0..300)
-            .filter(|second| story.asked(*second, second + 5))
+    fn an_idle_engine_is_queried_ever_more_rarely() {
+        let mut scenario = Scenario::new();
+        let queried: Vec<u64> = (0..300)
+            .filter(|second| scenario.queried(*second, second + 5))
             .collect();
-        assert_eq!(asked, [0, 5, 15, 35, 75, 135, 195, 255]);
+        assert_eq!(queried, [0, 5, 15, 35, 75, 135, 195, 255]);
     }
 
     #[test]
-    fn feeds_that_look_after_themselves_ask_nobody() {
+    fn feeds_that_look_after_themselves_cause_no_query() {
         let mut silences = SilentFeeds::default();
         assert!(silences.due(&[feed(500, true)], Instant::now()).is_empty());
     }

@@ -153,13 +153,13 @@ mod tests {
     }
 
     /// Plans as they come, each new store under the next id.
-    struct Story {
+    struct Scenario {
         stores: Stores,
         now: Instant,
         last: Cell<u32>,
     }
 
-    impl Story {
+    impl Scenario {
         fn new() -> Self {
             Self {
                 stores: Stores::default(),
@@ -193,41 +193,41 @@ mod tests {
 
     #[test]
     fn a_store_keeps_its_identity_until_it_moves() {
-        let mut story = Story::new();
-        story.set(vec![plan("tcp://a:1", None)]);
-        assert_eq!(story.id(), StoreId(1));
+        let mut scenario = Scenario::new();
+        scenario.set(vec![plan("tcp://a:1", None)]);
+        assert_eq!(scenario.id(), StoreId(1));
         let unshared = StorePlan {
             workers: Vec::new(),
             ..plan("tcp://a:1", None)
         };
-        story.set(vec![unshared]);
-        let bound: Vec<_> = story.stores.bindings().collect();
+        scenario.set(vec![unshared]);
+        let bound: Vec<_> = scenario.stores.bindings().collect();
         assert_eq!(bound, [(StoreId(1), Some(2), &[][..])]);
-        story.set(vec![plan("tcp://b:1", None)]);
-        assert_eq!(story.id(), StoreId(2));
-        story.set(Vec::new());
-        assert!(story.stores.is_empty());
-        story.set(vec![plan("tcp://b:1", None)]);
-        assert_eq!(story.id(), StoreId(3), "its known contents are gone");
+        scenario.set(vec![plan("tcp://b:1", None)]);
+        assert_eq!(scenario.id(), StoreId(2));
+        scenario.set(Vec::new());
+        assert!(scenario.stores.is_empty());
+        scenario.set(vec![plan("tcp://b:1", None)]);
+        assert_eq!(scenario.id(), StoreId(3), "its known contents are gone");
     }
 
     #[test]
     fn a_store_is_queried_until_it_answers_and_then_rarely() {
-        let mut story = Story::new();
-        story.set(vec![plan("tcp://a:1", Some("http://a:9003"))]);
-        let (id, now) = (story.id(), story.now);
-        assert_eq!(story.stores.due(now), [(id, "http://a:9003".into())]);
-        assert!(story.stores.due(now).is_empty());
-        assert_eq!(story.stores.due(now + RETRY).len(), 1);
-        story.stores.learn(id, reported(false), now);
-        assert!(story.stores.due(now + RETRY).is_empty());
-        assert_eq!(story.stores.due(now + PAUSE).len(), 1);
+        let mut scenario = Scenario::new();
+        scenario.set(vec![plan("tcp://a:1", Some("http://a:9003"))]);
+        let (id, now) = (scenario.id(), scenario.now);
+        assert_eq!(scenario.stores.due(now), [(id, "http://a:9003".into())]);
+        assert!(scenario.stores.due(now).is_empty());
+        assert_eq!(scenario.stores.due(now + RETRY).len(), 1);
+        scenario.stores.learn(id, reported(false), now);
+        assert!(scenario.stores.due(now + RETRY).is_empty());
+        assert_eq!(scenario.stores.due(now + PAUSE).len(), 1);
     }
 
     #[test]
     fn a_store_without_admin_pages_is_not_queried() {
-        let mut story = Story::new();
-        story.set(vec![plan("tcp://a:1", None)]);
-        assert!(story.stores.due(story.now + PAUSE).is_empty());
+        let mut scenario = Scenario::new();
+        scenario.set(vec![plan("tcp://a:1", None)]);
+        assert!(scenario.stores.due(scenario.now + PAUSE).is_empty());
     }
 }

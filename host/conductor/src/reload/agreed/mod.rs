@@ -50,9 +50,9 @@ impl AgreedFollower {
         }
     }
 
-    /// Calls `bell` when the entries change.
-    pub(crate) fn on_change(&self, bell: impl Fn() + Send + 'static) {
-        self.handle.on_change(bell);
+    /// Calls `wake` when the entries change.
+    pub(crate) fn on_change(&self, wake: impl Fn() + Send + 'static) {
+        self.handle.on_change(wake);
     }
 
     /// Returns whether the store answers.

@@ -75,7 +75,7 @@ pub struct TargetReport {
     pub next_try_s: Option<u64>,
     /// True after the first query.
     #[serde(skip)]
-    pub is_asked: bool,
+    pub is_queried: bool,
     /// Workers whose caches it reports.
     #[serde(skip)]
     pub workers: Vec<WorkerId>,
@@ -121,9 +121,9 @@ impl Targets {
     }
 
     /// Returns the number of targets that were not queried yet.
-    pub(super) fn unasked(&self) -> usize {
-        let is_unasked = |known: &&TargetState| !known.is_asked();
-        self.0.iter().filter(is_unasked).count()
+    pub(super) fn unqueried(&self) -> usize {
+        let is_unqueried = |known: &&TargetState| !known.is_queried();
+        self.0.iter().filter(is_unqueried).count()
     }
 
     /// Schedules a query of the targets whose feeds are down.
@@ -190,7 +190,7 @@ impl Targets {
                 debug!(worker = %name, error, "failed to query the worker for KV event feeds");
                 known.trouble = Some(error);
                 // Known feeds stay until an answer names others: they may come back.
-                known.ask_later(LAST_PAUSE, now);
+                known.query_later(LAST_PAUSE, now);
                 return false;
             }
         };
@@ -214,8 +214,8 @@ impl Targets {
             warn_of_rank_mismatch(&known.target, &sources);
         }
         match (sources.is_empty(), is_new) {
-            (true, _) => known.ask_later(LAST_PAUSE_WITHOUT, now),
-            (false, false) => known.ask_later(LAST_PAUSE, now),
+            (true, _) => known.query_later(LAST_PAUSE_WITHOUT, now),
+            (false, false) => known.query_later(LAST_PAUSE, now),
             // No query is needed unless they are down.
             (false, true) => known.due = None,
         }
@@ -254,7 +254,7 @@ impl Targets {
             feeds: known.sources.as_ref().map_or(0, Vec::len),
             reason: known.reason(),
             refused: known.refused.clone(),
-            is_asked: known.is_asked(),
+            is_queried: known.is_queried(),
             next_try_s: known.due.map(|due| due.saturating_duration_since(now).as_secs()),
             workers: known
                 .target
@@ -272,7 +272,7 @@ impl TargetState {
         self.sources.as_ref().is_some_and(|sources| !sources.is_empty())
     }
 
-    fn is_asked(&self) -> bool {
+    fn is_queried(&self) -> bool {
         self.sources.is_some() || self.trouble.is_some()
     }
 
@@ -285,7 +285,7 @@ impl TargetState {
     }
 
     /// Schedules the next query after a pause, and doubles the pause.
-    fn ask_later(&mut self, longest: Duration, now: Instant) {
+    fn query_later(&mut self, longest: Duration, now: Instant) {
         self.due = Some(now + self.pause);
         self.pause = (self.pause * 2).min(longest);
     }

@@ -5,12 +5,12 @@ use crate::discovery::source_client::SourceError;
 
 const WORKER: WorkerId = WorkerId(7);
 
-struct Story {
+struct Scenario {
     targets: Targets,
     now: Instant,
 }
 
-impl Story {
+impl Scenario {
     fn new() -> Self {
         let now = Instant::now();
         let publisher = publisher(WORKER, "w", None);
@@ -22,7 +22,7 @@ impl Story {
 
     /// Seconds until the next query.
     #[track_caller]
-    fn asked_after(&mut self, seconds: u64) {
+    fn queried_after(&mut self, seconds: u64) {
         if let Some(before) = seconds.checked_sub(1) {
             let before = self.now + Duration::from_secs(before);
             assert!(self.targets.due(before).is_empty(), "queried too early");
@@ -79,24 +79,24 @@ fn failed() -> SourceAnswer {
 }
 
 #[test]
-fn a_worker_that_does_not_answer_is_asked_ever_more_rarely() {
-    let mut story = Story::new();
+fn a_worker_that_does_not_answer_is_queried_ever_more_rarely() {
+    let mut scenario = Scenario::new();
     for pause in [0, 1, 2, 4, 8, 16, 32, 60, 60] {
-        story.asked_after(pause);
-        assert!(!story.learn(failed()));
+        scenario.queried_after(pause);
+        assert!(!scenario.learn(failed()));
     }
-    assert_eq!(story.targets.report(story.now)[0].state, "asking");
+    assert_eq!(scenario.targets.report(scenario.now)[0].state, "asking");
 }
 
 #[test]
-fn a_worker_without_events_is_asked_every_few_minutes() {
-    let mut story = Story::new();
+fn a_worker_without_events_is_queried_every_few_minutes() {
+    let mut scenario = Scenario::new();
     for pause in [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
-        story.asked_after(pause);
-        assert!(!story.learn(SourceAnswer::Absent));
+        scenario.queried_after(pause);
+        assert!(!scenario.learn(SourceAnswer::Absent));
     }
-    assert_eq!(story.targets.report(story.now)[0].state, "none");
-    let report = &story.targets.report(story.now)[0];
+    assert_eq!(scenario.targets.report(scenario.now)[0].state, "none");
+    let report = &scenario.targets.report(scenario.now)[0];
     assert!(
         report
             .reason
@@ -108,35 +108,35 @@ fn a_worker_without_events_is_asked_every_few_minutes() {
 }
 
 #[test]
-fn found_feeds_are_followed_rank_by_rank_and_not_asked_for_again_while_they_are_well() {
-    let mut story = Story::new();
-    story.asked_after(0);
-    assert!(story.found(5557));
-    let specs: Vec<_> = story.targets.specs().collect();
+fn found_feeds_are_followed_rank_by_rank_and_not_queried_again_while_they_are_well() {
+    let mut scenario = Scenario::new();
+    scenario.queried_after(0);
+    assert!(scenario.found(5557));
+    let specs: Vec<_> = scenario.targets.specs().collect();
     assert_eq!(specs.len(), 2);
     assert_eq!(specs[1].rank, Some(DpRank(1)));
     assert_eq!(
         specs[1].endpoint,
         Endpoint::Connect("tcp://gpu-1:5558".to_owned())
     );
-    story.feeds_are(FeedState::Live);
-    assert!(story.targets.due(story.now + LAST_PAUSE_WITHOUT).is_empty());
+    scenario.feeds_are(FeedState::Live);
+    assert!(scenario.targets.due(scenario.now + LAST_PAUSE_WITHOUT).is_empty());
 }
 
 #[test]
 fn the_ranks_of_a_server_are_the_caches_of_the_workers_pinned_to_them() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     let ranked = target(vec![
         publisher(WorkerId(1), "w@2", Some(2)),
         publisher(WorkerId(2), "w@3", Some(3)),
     ]);
-    story.targets = Targets::default().next(vec![ranked], story.now);
-    story.learn(SourceAnswer::Sources(vec![
+    scenario.targets = Targets::default().next(vec![ranked], scenario.now);
+    scenario.learn(SourceAnswer::Sources(vec![
         source(3, 5560),
         source(2, 5559),
         source(1, 5558),
     ]));
-    let specs: Vec<_> = story
+    let specs: Vec<_> = scenario
         .targets
         .specs()
         .map(|spec| (spec.worker, spec.name.to_string(), spec.rank))
@@ -144,75 +144,75 @@ fn the_ranks_of_a_server_are_the_caches_of_the_workers_pinned_to_them() {
     let expected = [(2, "w@3", 3), (1, "w@2", 2)]
         .map(|(worker, name, rank)| (WorkerId(worker), name.to_owned(), Some(DpRank(rank))));
     assert_eq!(specs, expected, "no worker is pinned to rank 1");
-    story
+    scenario
         .targets
-        .watch([(WorkerId(2), FeedState::Connecting)], story.now);
-    story.asked_after(5);
+        .watch([(WorkerId(2), FeedState::Connecting)], scenario.now);
+    scenario.queried_after(5);
 }
 
 #[test]
-fn a_worker_whose_feeds_stay_down_is_asked_whether_they_moved() {
-    let mut story = Story::new();
-    story.asked_after(0);
-    story.found(5557);
-    story.feeds_are(FeedState::Connecting);
-    story.asked_after(5);
-    assert!(!story.found(5557), "the same again");
-    story.feeds_are(FeedState::Connecting);
-    story.asked_after(5);
-    assert!(!story.learn(failed()));
-    assert_eq!(story.targets.specs().count(), 2);
-    story.asked_after(10);
-    assert!(story.found(6557));
-    story.feeds_are(FeedState::Live);
-    assert!(story.targets.due(story.now + LAST_PAUSE_WITHOUT).is_empty());
+fn a_worker_whose_feeds_stay_down_is_queried_for_new_endpoints() {
+    let mut scenario = Scenario::new();
+    scenario.queried_after(0);
+    scenario.found(5557);
+    scenario.feeds_are(FeedState::Connecting);
+    scenario.queried_after(5);
+    assert!(!scenario.found(5557), "the same again");
+    scenario.feeds_are(FeedState::Connecting);
+    scenario.queried_after(5);
+    assert!(!scenario.learn(failed()));
+    assert_eq!(scenario.targets.specs().count(), 2);
+    scenario.queried_after(10);
+    assert!(scenario.found(6557));
+    scenario.feeds_are(FeedState::Live);
+    assert!(scenario.targets.due(scenario.now + LAST_PAUSE_WITHOUT).is_empty());
 }
 
 #[test]
-fn a_short_outage_asks_nobody() {
-    let mut story = Story::new();
-    story.asked_after(0);
-    story.found(5557);
-    story.feeds_are(FeedState::Connecting);
-    story.feeds_are(FeedState::Rebuilding);
-    assert!(story.targets.due(story.now + LAST_PAUSE).is_empty());
+fn a_short_outage_causes_no_query() {
+    let mut scenario = Scenario::new();
+    scenario.queried_after(0);
+    scenario.found(5557);
+    scenario.feeds_are(FeedState::Connecting);
+    scenario.feeds_are(FeedState::Rebuilding);
+    assert!(scenario.targets.due(scenario.now + LAST_PAUSE).is_empty());
 }
 
 #[test]
 fn a_worker_that_stops_publishing_loses_its_feeds() {
-    let mut story = Story::new();
-    story.asked_after(0);
-    story.found(5557);
-    assert!(story.learn(SourceAnswer::Sources(Vec::new())));
-    assert_eq!(story.targets.specs().count(), 0);
+    let mut scenario = Scenario::new();
+    scenario.queried_after(0);
+    scenario.found(5557);
+    assert!(scenario.learn(SourceAnswer::Sources(Vec::new())));
+    assert_eq!(scenario.targets.specs().count(), 0);
 }
 
 #[test]
 fn what_a_worker_reported_outlives_a_reload() {
-    let mut story = Story::new();
-    story.asked_after(0);
-    story.found(5557);
-    let same = story.targets.0[0].target.clone();
+    let mut scenario = Scenario::new();
+    scenario.queried_after(0);
+    scenario.found(5557);
+    let same = scenario.targets.0[0].target.clone();
     let other = Target {
         name: "x".into(),
         ..same.clone()
     };
-    let next = story.targets.next(vec![other, same], story.now);
+    let next = scenario.targets.next(vec![other, same], scenario.now);
     assert_eq!(next.specs().count(), 2);
-    assert_eq!(story.targets.next(Vec::new(), story.now).specs().count(), 0);
+    assert_eq!(scenario.targets.next(Vec::new(), scenario.now).specs().count(), 0);
 }
 
 #[test]
-fn an_endpoint_at_another_host_is_not_followed_and_the_report_says_so() {
-    let mut story = Story::new();
-    story.asked_after(0);
+fn an_endpoint_at_another_host_is_not_followed_and_the_report_shows_it() {
+    let mut scenario = Scenario::new();
+    scenario.queried_after(0);
     let stray = EventSource {
         endpoint: "tcp://10.9.9.9:22".to_owned(),
         ..source(0, 1)
     };
-    assert!(!story.learn(SourceAnswer::Sources(vec![stray])));
-    assert_eq!(story.targets.specs().count(), 0);
-    let report = &story.targets.report(story.now)[0];
+    assert!(!scenario.learn(SourceAnswer::Sources(vec![stray])));
+    assert_eq!(scenario.targets.specs().count(), 0);
+    let report = &scenario.targets.report(scenario.now)[0];
     assert_eq!((report.state, report.refused.len()), ("none", 1));
     assert_eq!(report.refused[0].endpoint, "tcp://10.9.9.9:22");
     let reason = report.reason.as_deref().unwrap();
@@ -221,7 +221,7 @@ fn an_endpoint_at_another_host_is_not_followed_and_the_report_says_so() {
         "{reason}"
     );
     // A later answer replaces it.
-    story.asked_after(1);
-    assert!(story.found(5557));
-    assert!(story.targets.report(story.now)[0].refused.is_empty());
+    scenario.queried_after(1);
+    assert!(scenario.found(5557));
+    assert!(scenario.targets.report(scenario.now)[0].refused.is_empty());
 }
