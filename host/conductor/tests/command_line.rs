@@ -40,13 +40,13 @@ fn folder_with(config: &[u8]) -> TempDir {
 }
 
 #[test]
-fn bare_conductor_uses_the_file_of_the_working_directory_and_says_so() {
+fn bare_conductor_uses_the_file_of_the_working_directory_and_logs_it() {
     let folder = folder_with(b"[server]\nlistne = 1\n");
     for args in [&[][..], &["serve"], &["--log-level", "debug"]] {
         let run = conductor(folder.path(), args);
-        let said = text(&run.stderr);
-        assert!(said.contains("serving `conductor.toml`"), "{said}");
-        assert!(said.contains("unknown-key"), "{said}");
+        let printed = text(&run.stderr);
+        assert!(printed.contains("serving `conductor.toml`"), "{printed}");
+        assert!(printed.contains("unknown-key"), "{printed}");
         assert_eq!(run.status.code(), Some(1));
     }
 }
@@ -60,7 +60,7 @@ fn serve_without_anything_to_serve_is_a_mistake_of_the_command_line() {
 }
 
 #[test]
-fn bare_conductor_runs_the_demo_where_there_is_no_file_and_says_so() {
+fn bare_conductor_runs_the_demo_where_there_is_no_file_and_logs_it() {
     let folder = tempfile::tempdir().unwrap();
     // The demo ends before it listens: it finds no place for its files.
     let run = Command::new(env!("CARGO_BIN_EXE_conductor"))
@@ -69,12 +69,12 @@ fn bare_conductor_runs_the_demo_where_there_is_no_file_and_says_so() {
         .env("TMPDIR", "/nowhere")
         .output()
         .unwrap();
-    let said = text(&run.stderr);
+    let printed = text(&run.stderr);
     assert!(
-        said.contains("running the demo") && said.contains("no `conductor.toml`"),
-        "{said}"
+        printed.contains("running the demo") && printed.contains("no `conductor.toml`"),
+        "{printed}"
     );
-    assert!(said.contains("make a folder for the demo"), "{said}");
+    assert!(printed.contains("make a folder for the demo"), "{printed}");
 }
 
 #[test]
@@ -84,12 +84,15 @@ fn a_check_ends_with_0_1_or_2() {
     let bad = folder_with(b"[server]\nlisten = \"\xff\"\n");
     let run = conductor(bad.path(), &["check", "conductor.toml"]);
     assert_eq!(run.status.code(), Some(1));
-    let said = text(&run.stdout);
+    let printed = text(&run.stdout);
     assert!(
-        said.contains("not-utf8") && said.contains("conductor.toml:2:11"),
-        "{said}"
+        printed.contains("not-utf8") && printed.contains("conductor.toml:2:11"),
+        "{printed}"
     );
-    assert!(!said.contains('\u{1b}'), "no colours but on terminals: {said}");
+    assert!(
+        !printed.contains('\u{1b}'),
+        "no colours but on terminals: {printed}"
+    );
     let none = tempfile::tempdir().unwrap();
     assert_eq!(conductor(none.path(), &["check"]).status.code(), Some(2));
 }
@@ -102,9 +105,9 @@ async fn a_live_check_of_a_file_ends_with_0_while_workers_answer_and_with_1_when
     let url = fleet.engines[0].url();
     let folder = folder_with(format!("[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{url}\"\n").as_bytes());
     let run = conductor_beside(&folder, &["check", "--live", "conductor.toml"]).await;
-    let said = text(&run.stdout);
-    assert_eq!(run.status.code(), Some(0), "warnings are no failure: {said}");
-    let lines: Vec<&str> = said.lines().collect();
+    let printed = text(&run.stdout);
+    assert_eq!(run.status.code(), Some(0), "warnings are no failure: {printed}");
+    let lines: Vec<&str> = printed.lines().collect();
     assert_eq!(
         lines[..5],
         [
@@ -120,16 +123,16 @@ async fn a_live_check_of_a_file_ends_with_0_while_workers_answer_and_with_1_when
         "  ‼ kv-events: publishes none: policies see no cached prefixes there",
         "  √ version: 0.32.0",
     ] {
-        assert!(lines.contains(&line), "{line}\n{said}");
+        assert!(lines.contains(&line), "{line}\n{printed}");
     }
     fleet.engines[0].faults().refuse_connections().await.unwrap();
     let run = conductor_beside(&folder, &["check", "--live"]).await;
-    let said = text(&run.stdout);
-    assert_eq!(run.status.code(), Some(1), "{said}");
-    assert!(said.contains("  × reachable: "), "{said}");
+    let printed = text(&run.stdout);
+    assert_eq!(run.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("  × reachable: "), "{printed}");
     assert!(
-        said.ends_with("some checks failed: 0 passed, 0 warned, 1 failed\n"),
-        "{said}"
+        printed.ends_with("some checks failed: 0 passed, 0 warned, 1 failed\n"),
+        "{printed}"
     );
 }
 
@@ -310,12 +313,12 @@ fn mistakes_of_flags_have_no_place_in_a_text_that_was_not_written() {
     let flags = ["--worker", "http://a:1", "--policy", "no-such-policy"];
     for command in [&["check"][..], &["serve"]] {
         let run = conductor(folder.path(), &[command, &flags[..]].concat());
-        let said = text(&run.stdout) + &text(&run.stderr);
-        assert_eq!(run.status.code(), Some(1), "{said}");
+        let printed = text(&run.stdout) + &text(&run.stderr);
+        assert_eq!(run.status.code(), Some(1), "{printed}");
         assert!(
-            said.contains("error: ") && said.contains("no-such-policy"),
-            "{said}"
+            printed.contains("error: ") && printed.contains("no-such-policy"),
+            "{printed}"
         );
-        assert!(!said.contains("-->") && !said.contains(":2:"), "{said}");
+        assert!(!printed.contains("-->") && !printed.contains(":2:"), "{printed}");
     }
 }

@@ -20,14 +20,17 @@ fn waiting() -> Child {
 }
 
 #[test]
-fn block_hashes_of_less_than_a_block_are_none_and_it_says_why() {
+fn block_hashes_of_less_than_a_block_are_none_and_the_reason_is_printed() {
     let mut child = waiting();
     child.stdin.take().unwrap().write_all(b"[1, 2, 3]").unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(output.stdout, b"");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("no hashes") && told.contains("3 tokens"), "{told}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        printed.contains("no hashes") && printed.contains("3 tokens"),
+        "{printed}"
+    );
 }
 
 /// Without such a thread, what an idle router freed last stays with the process.

@@ -11,8 +11,8 @@ fn simulate(args: &[&str]) -> Output {
 
 fn json(args: &[&str]) -> Value {
     let output = simulate(&[args, &["--json"]].concat());
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -106,10 +106,10 @@ fn refused(args: &[&str], words: &[&str]) {
         false => &["--requests", "1"],
     };
     let output = simulate(&[few, args].concat());
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     for word in words {
-        assert!(told.contains(word), "{told}");
+        assert!(printed.contains(word), "{printed}");
     }
 }
 
@@ -171,7 +171,7 @@ fn an_impossible_simulation_is_reported_with_its_remedy() {
 }
 
 #[test]
-fn no_decode_workers_may_be_asked_for_where_there_are_none_anyway() {
+fn no_decode_workers_may_be_required_where_there_are_none_anyway() {
     let report = json(&[&SMALL[..], &["round-robin", "--prefill-only", "--decode", "0"]].concat());
     assert_eq!(report["rows"][0]["served"], 300);
 }
@@ -262,7 +262,7 @@ fn decode_workers_that_refuse_are_reported_with_what_they_wasted() {
 }
 
 #[test]
-fn a_report_says_with_what_it_was_made() {
+fn a_report_has_the_inputs_it_was_made_with() {
     let report = json(
         &[
             &SMALL[..],

@@ -22,17 +22,17 @@ fn simulate(args: &[&str]) -> Output {
 #[track_caller]
 fn json(args: &[&str]) -> Value {
     let output = simulate(&[args, &["--json"]].concat());
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 #[track_caller]
 fn text(args: &[&str]) -> String {
     let output = simulate(args);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
-    assert_eq!(told, "", "no bar where there is no terminal");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
+    assert_eq!(printed, "", "no bar where there is no terminal");
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
@@ -112,10 +112,10 @@ fn every_policy_is_compared_with_the_first_and_better_only_where_the_seeds_agree
     assert_eq!(cache_aware["verdict"], "better", "{cache_aware:#}");
     let share = |side: &str| cache_aware["paired"][side]["mean"].as_f64().unwrap();
     assert!(share("faster") > share("slower") && share("faster") + share("slower") <= 1.0);
-    let told = text(&[&load[..], &["--seeds", "1"], &policies].concat());
+    let printed = text(&[&load[..], &["--seeds", "1"], &policies].concat());
     assert!(
-        told.contains("Verdict: one seed:") && !told.contains("is better"),
-        "{told}"
+        printed.contains("Verdict: one seed:") && !printed.contains("is better"),
+        "{printed}"
     );
 }
 
@@ -128,9 +128,9 @@ fn what_cannot_be_compared_or_written_is_refused_before_anything_runs() {
         (&["--seeds", "0"], "1..=1000"),
     ] {
         let output = simulate(args);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(words), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(words), "{printed}");
     }
 }
 
@@ -233,8 +233,8 @@ fn the_page_needs_nothing_else_and_takes_no_name_for_markup() {
         "round-robin",
         "cache-aware={\"backlog-price\":0.5}",
     ];
-    let told = text(&[&paths[..], &policies].concat());
-    assert!(told.contains("TTFT s"), "the table is printed too");
+    let printed = text(&[&paths[..], &policies].concat());
+    assert!(printed.contains("TTFT s"), "the table is printed too");
     let page = fs::read_to_string(page).unwrap();
     for outside in [
         "<script", "<link", "<img", "src=", "href=", "url(", "@import", "http://", "https://",

@@ -39,7 +39,7 @@ pub struct Inspection {
 
 /// A policy's own description under some parameters.
 #[derive(Debug, Clone)]
-pub struct Interview {
+pub struct DescribedPolicy {
     /// Name and version.
     pub manifest: Manifest,
     /// Parameters; `None` if it does not describe them.
@@ -80,14 +80,14 @@ impl PolicyEngine {
     ///
     /// # Errors
     /// The [`LoadError`]s of all steps before the first decision.
-    pub fn interview(&self, bytes: &[u8], settings: &PolicySettings) -> Result<Interview, LoadError> {
+    pub fn describe(&self, bytes: &[u8], settings: &PolicySettings) -> Result<DescribedPolicy, LoadError> {
         let blueprint = self.blueprint(&Arc::from("interviewed"), bytes, settings)?;
         let (_, introduction) = introduce(&blueprint, settings)?;
         Ok(introduction.into())
     }
 }
 
-impl Interview {
+impl DescribedPolicy {
     /// Returns `true` if a pipeline can use the policy as a scorer, see [`routing::scores_singly`].
     #[must_use]
     pub fn scores_singly(&self) -> bool {
@@ -95,7 +95,7 @@ impl Interview {
     }
 }
 
-impl From<PolicyIntroduction> for Interview {
+impl From<PolicyIntroduction> for DescribedPolicy {
     fn from(introduction: PolicyIntroduction) -> Self {
         Self {
             manifest: introduction.manifest,

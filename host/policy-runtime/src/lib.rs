@@ -52,7 +52,7 @@ pub use code_cache::{CodeCache, CodeCacheError, CodeCacheStats};
 pub use contract::{Mismatch, Mismatches};
 pub use engine::{EngineError, EngineLimits, PolicyEngine};
 pub use fault::Failure;
-pub use inspection::{ComponentInterface, Inspection, Interview};
+pub use inspection::{ComponentInterface, DescribedPolicy, Inspection};
 pub use listener_check::ListenerCheck;
 pub use load_error::LoadError;
 pub use parameters::{ParamFault, ParamFaults, ParamPlace, Parameter, ParameterError, ParameterKind};

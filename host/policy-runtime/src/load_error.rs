@@ -18,7 +18,7 @@ use crate::subscription::SubscribeError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The settings ask for more memory than the engine's slots have.
+    /// The settings request more memory than the engine's slots have.
     #[error("give a policy {requested} bytes of memory: the maximum is {most}")]
     Memory {
         /// Memory of the settings.

@@ -60,14 +60,15 @@ pub(crate) fn probe(
         };
         let call = SyntheticCall::new(plan, recipe, trial);
         let start = Instant::now();
-        ask(instance, &call, trial, budget).map_err(|source| LoadError::Probe { candidates, source })?;
+        decide_synthetic(instance, &call, trial, budget)
+            .map_err(|source| LoadError::Probe { candidates, source })?;
         took = start.elapsed();
     }
     Ok(took)
 }
 
 /// Decides one synthetic request, and checks the answer as the router does. A scorer scores it too.
-pub(crate) fn ask(
+pub(crate) fn decide_synthetic(
     instance: &mut Instance,
     call: &SyntheticCall,
     seq: u64,

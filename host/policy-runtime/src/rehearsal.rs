@@ -9,14 +9,14 @@ use routing::{FaultKind, FeaturePlan, Verdict};
 
 use crate::budget::{CallBudget, thread_cpu_time};
 use crate::engine::PolicyEngine;
-use crate::inspection::Interview;
+use crate::inspection::DescribedPolicy;
 use crate::instance::Instance;
 use crate::listener;
 use crate::listener_check::{self, ListenerCheck};
 use crate::load::{introduce, trial_budget};
 use crate::load_error::LoadError;
 use crate::policy::InstanceMaker;
-use crate::probe::{ProbeError, ask, probe};
+use crate::probe::{ProbeError, decide_synthetic, probe};
 use crate::scenarios::Scenario;
 use crate::settings::PolicySettings;
 use crate::synthetic::{InputRecipe, SyntheticCall};
@@ -32,7 +32,7 @@ const REQUEST: u64 = 7;
 #[derive(Debug)]
 pub struct Rehearsal {
     /// The policy's own description.
-    pub interview: Interview,
+    pub description: DescribedPolicy,
     /// Real time of compiling and linking.
     pub compiled_in: Duration,
     /// Real time of instantiating and configuring: the cost of a fault for the next call.
@@ -133,7 +133,7 @@ impl PolicyEngine {
                 Ok(instance)
             });
         Ok(Rehearsal {
-            interview: introduction.into(),
+            description: introduction.into(),
             compiled_in,
             instantiated_in,
             refused,
@@ -190,7 +190,7 @@ impl RehearsalStage {
         let (_, other, _) = self.play_on_new_instance(&call);
         let warm = instance.as_mut().filter(|_| outcome.is_ok()).map(|instance| {
             instance.store.data_mut().state = Arc::default();
-            timed(|| ask(instance, &call, REQUEST, self.budget))
+            timed(|| decide_synthetic(instance, &call, REQUEST, self.budget))
         });
         Scene {
             scenario,
@@ -220,7 +220,7 @@ impl RehearsalStage {
     ) -> (Option<Instance>, Result<Verdict, ProbeError>, Duration) {
         match self.fresh() {
             Ok(mut instance) => {
-                let (outcome, took) = timed(|| ask(&mut instance, call, REQUEST, self.budget));
+                let (outcome, took) = timed(|| decide_synthetic(&mut instance, call, REQUEST, self.budget));
                 (Some(instance), outcome, took)
             }
             Err(error) => (None, Err(error), Duration::ZERO),
@@ -255,11 +255,11 @@ impl RehearsalStage {
                     break;
                 }
                 endurance.calls += 1;
-                let mut answer = ask(&mut instance, &call, endurance.calls, self.budget);
+                let mut answer = decide_synthetic(&mut instance, &call, endurance.calls, self.budget);
                 if exceeded_its_time(&answer) {
                     answer = self.maker.make().map_err(ProbeError::from).and_then(|fresh| {
                         instance = fresh;
-                        ask(&mut instance, &call, endurance.calls, self.budget)
+                        decide_synthetic(&mut instance, &call, endurance.calls, self.budget)
                     });
                 }
                 if let Err(error) = answer {

@@ -58,7 +58,7 @@ pub(crate) enum NumberSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FleetRoles {
     /// Roles as in practice: a third each if the policy places pairs, else all mixed.
-    AsAsked,
+    AsUsual,
     /// Alternating roles, with one leg requested.
     Of(&'static [Role]),
     /// Alternating roles, with both legs requested, and a flag if one decode worker may do both.
@@ -105,8 +105,8 @@ impl SyntheticCall {
     /// Builds an input from a recipe; `seed` numbers the request and selects the numbers.
     pub(crate) fn new(plan: &FeaturePlan, recipe: InputRecipe, seed: u64) -> Self {
         let (turn, alone): (&[Role], _) = match recipe.roles {
-            FleetRoles::AsAsked if plan.pairs() => (&[Role::Mixed, Role::Prefill, Role::Decode], Some(true)),
-            FleetRoles::AsAsked => (&[Role::Mixed], None),
+            FleetRoles::AsUsual if plan.pairs() => (&[Role::Mixed, Role::Prefill, Role::Decode], Some(true)),
+            FleetRoles::AsUsual => (&[Role::Mixed], None),
             FleetRoles::Of(turn) => (turn, None),
             FleetRoles::Pairs(turn, alone) => (turn, Some(alone)),
         };
@@ -203,7 +203,7 @@ impl InputRecipe {
     pub(crate) const USUAL: Self = Self {
         candidates: 16,
         numbers: NumberSource::Usual,
-        roles: FleetRoles::AsAsked,
+        roles: FleetRoles::AsUsual,
         phase: Phase::Mixed,
         attempt: 0,
         session: true,

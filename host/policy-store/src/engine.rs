@@ -63,7 +63,7 @@ pub fn policy_engine(
             ),
         }
     }
-    let (folder, is_asked_for) = match &config.policy_cache {
+    let (folder, is_configured) = match &config.policy_cache {
         PolicyCache::Folder(folder) => (source.resolve(folder), true),
         PolicyCache::OfUser => match &options.cache_folder {
             Some(folder) => (folder.clone(), false),
@@ -71,13 +71,13 @@ pub fn policy_engine(
         },
         PolicyCache::Off => return Ok(engine),
     };
-    if let (false, Some(caches)) = (is_asked_for, folder.parent()) {
+    if let (false, Some(caches)) = (is_configured, folder.parent()) {
         // `~/.cache` of a new user. If it cannot be made, the next step reports why.
         let _ = DirBuilder::new().mode(0o700).create(caches);
     }
     match CodeCache::open(&folder) {
         Ok(cache) => return Ok(engine.with_cache(cache)),
-        Err(error) if is_asked_for => warn!(
+        Err(error) if is_configured => warn!(
             error = error_chain(&error),
             "compiled policies are not kept on disk"
         ),

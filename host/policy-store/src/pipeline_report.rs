@@ -44,8 +44,8 @@ pub struct ScorerReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Former name of `version`, for one release; `nobody` in place of `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub asks: Option<String>,
+    #[serde(rename = "asks", skip_serializing_if = "Option::is_none")]
+    pub former_version: Option<String>,
 }
 
 impl PipelineReport {
@@ -66,7 +66,7 @@ impl PipelineReport {
                 feature,
                 weight: term.weight,
                 version: None,
-                asks: None,
+                former_version: None,
             }
         });
         Self {
@@ -96,6 +96,6 @@ pub fn add_deciding_versions(policies: &mut [PolicyReport]) {
                 id => id.to_owned(),
             })
         };
-        (scorer.version, scorer.asks) = (named("none"), named("nobody"));
+        (scorer.version, scorer.former_version) = (named("none"), named("nobody"));
     }
 }

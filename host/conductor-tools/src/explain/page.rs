@@ -64,7 +64,8 @@ pub(super) struct CallPage {
     pub(super) columns: Vec<String>,
     pub(super) candidates: Vec<CandidatePage>,
     /// Queries of the call.
-    pub(super) asked: Vec<NoteLine>,
+    #[serde(rename = "asked")]
+    pub(super) queries: Vec<NoteLine>,
     /// Parts of a pipeline's decision that its columns do not show, such as a scorer that was left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) parts: Vec<String>,
@@ -143,7 +144,7 @@ impl CallPage {
                 .chain(policy.columns.iter().chain(&policy.more_columns).cloned())
                 .collect(),
             candidates: candidates(call),
-            asked: line.transcript.clone(),
+            queries: line.transcript.clone(),
             parts: pipeline::parts(policy, line),
         }
     }

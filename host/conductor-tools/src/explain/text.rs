@@ -81,7 +81,7 @@ impl fmt::Display for CallPage {
         for part in &self.parts {
             writeln!(f, "   {part}")?;
         }
-        let queries = self.asked.iter().map(|note| note.noted());
+        let queries = self.queries.iter().map(|note| note.noted());
         for noted in queries {
             writeln!(f, "   queried {}: {:?}", noted.question, noted.answer)?;
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use policy_component::{Anatomy, Layer};
-use policy_runtime::{ComponentInterface, Inspection, Interview};
+use policy_runtime::{ComponentInterface, DescribedPolicy, Inspection};
 use serde::Serialize;
 
 use super::component::ComponentFile;
@@ -26,7 +26,7 @@ pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
         report.layer,
         settings::read(&args.settings, &subject.name).map_err(UsageError::new)?,
     ) {
-        ("component", Ok(given)) => report.ask(&subject, &given)?,
+        ("component", Ok(given)) => report.inspect_component(&subject, &given)?,
         (_, Err(mistakes)) => report.findings = mistakes,
         _ => report.findings.push(
             Diagnostic::error(
@@ -67,7 +67,7 @@ struct InspectReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled_us: Option<f64>,
     #[serde(flatten)]
-    asked: Option<Asked>,
+    policy: Option<InspectedPolicy>,
     /// Parameters, if it describes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<Vec<ParameterRow>>,
@@ -85,7 +85,7 @@ struct Item {
 /// Manifest.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Asked {
+struct InspectedPolicy {
     name: String,
     version: String,
     request_features: Vec<String>,
@@ -131,14 +131,14 @@ impl InspectReport {
             exports: anatomy.exports.into_iter().map(Item::bare).collect(),
             imports: anatomy.imports.into_iter().map(Item::bare).collect(),
             compiled_us: None,
-            asked: None,
+            policy: None,
             parameters: None,
             findings: vec![],
         }
     }
 
     /// Facts that only the runtime finds.
-    fn ask(&mut self, subject: &ComponentFile, given: &GivenSettings) -> anyhow::Result<()> {
+    fn inspect_component(&mut self, subject: &ComponentFile, given: &GivenSettings) -> anyhow::Result<()> {
         let engine = engine()?;
         let inspected = match engine.inspect(&subject.bytes) {
             Ok(inspected) => inspected,
@@ -163,11 +163,11 @@ impl InspectReport {
             self.findings.extend(findings);
             return Ok(());
         }
-        match engine.interview(&subject.bytes, &given.settings) {
-            Ok(interview) => {
-                let parameters = interview.parameters.as_deref();
+        match engine.describe(&subject.bytes, &given.settings) {
+            Ok(description) => {
+                let parameters = description.parameters.as_deref();
                 self.parameters = parameters.map(ParameterRow::all);
-                self.asked = Some(interview.into());
+                self.policy = Some(description.into());
             }
             Err(error) => {
                 // The parameters help most where one is missing.
@@ -197,19 +197,19 @@ impl From<ComponentInterface> for Item {
     }
 }
 
-impl From<Interview> for Asked {
-    fn from(interview: Interview) -> Self {
+impl From<DescribedPolicy> for InspectedPolicy {
+    fn from(description: DescribedPolicy) -> Self {
         Self {
-            scores: interview.scores_singly(),
-            name: interview.manifest.name,
-            version: interview.manifest.version,
-            request_features: interview.request_features,
-            candidate_features: interview.candidate_features,
-            needs_tokens: interview.features.needs_tokens(),
-            needs_prefix_index: interview.features.needs_prefix(),
-            places_pairs: interview.features.pairs(),
-            events: interview.events,
-            ticks: interview.ticks,
+            scores: description.scores_singly(),
+            name: description.manifest.name,
+            version: description.manifest.version,
+            request_features: description.request_features,
+            candidate_features: description.candidate_features,
+            needs_tokens: description.features.needs_tokens(),
+            needs_prefix_index: description.features.needs_prefix(),
+            places_pairs: description.features.pairs(),
+            events: description.events,
+            ticks: description.ticks,
         }
     }
 }
@@ -237,8 +237,8 @@ impl fmt::Display for InspectReport {
                 .to_owned(),
             ));
         }
-        if let Some(asked) = &self.asked {
-            lines.extend(asked.lines());
+        if let Some(policy) = &self.policy {
+            lines.extend(policy.lines());
         }
         for (head, line) in lines {
             writeln!(f, "{}", format!("{head:10} {line}").trim_end())?;
@@ -250,7 +250,7 @@ impl fmt::Display for InspectReport {
     }
 }
 
-impl Asked {
+impl InspectedPolicy {
     fn lines(&self) -> Vec<(&'static str, String)> {
         let yes = |yes: bool, what: &str| format!("{}: {what}", if yes { "yes" } else { "no" });
         vec![

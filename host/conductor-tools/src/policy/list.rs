@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use conductor_config::check_policy_name;
-use policy_runtime::{Interview, PolicyEngine, PolicySettings};
+use policy_runtime::{DescribedPolicy, PolicyEngine, PolicySettings};
 use serde::Serialize;
 
 use super::component::ComponentFile;
@@ -94,10 +94,10 @@ struct Listed {
 
 impl Listed {
     fn new(engine: &PolicyEngine, subject: &ComponentFile, about: Option<&'static str>) -> Self {
-        let interview = engine.interview(&subject.bytes, &PolicySettings::default());
-        let scores = interview.as_ref().is_ok_and(Interview::scores_singly);
-        let (manifest, problem) = match interview {
-            Ok(interview) => (Some(interview.manifest), None),
+        let description = engine.describe(&subject.bytes, &PolicySettings::default());
+        let scores = description.as_ref().is_ok_and(DescribedPolicy::scores_singly);
+        let (manifest, problem) = match description {
+            Ok(description) => (Some(description.manifest), None),
             Err(error) => (None, Some(format!("failed to {}", error_chain(&error)))),
         };
         let (manifest, version) = manifest.map(|manifest| (manifest.name, manifest.version)).unzip();

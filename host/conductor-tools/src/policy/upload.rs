@@ -73,12 +73,12 @@ pub fn check_upload(engine: &PolicyEngine, component: &UploadedComponent<'_>) ->
         Err(error) => return UploadCheck::default().with(Diagnostic::not_loaded(&error, None)),
     };
     let mut findings = all_findings(&rehearsal, settings, &GateArgs::default());
-    if scores && !rehearsal.interview.scores_singly() {
+    if scores && !rehearsal.description.scores_singly() {
         let message = "a pipeline has the policy as a scorer, and the component is none";
         let help = "export `score`, and do not request `worker.role`";
         findings.push(Diagnostic::error("not-a-scorer", message).help(help));
     }
-    let manifest = &rehearsal.interview.manifest;
+    let manifest = &rehearsal.description.manifest;
     let manifest = format!("{} {}", manifest.name, manifest.version);
     let check = UploadCheck {
         manifest: Some(manifest),

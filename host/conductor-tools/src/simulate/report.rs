@@ -38,7 +38,8 @@ pub(super) struct SimulationReport {
     /// True if all runs were made; false after an interrupt.
     pub(super) complete: bool,
     pub(super) runs_made: usize,
-    pub(super) runs_asked: usize,
+    #[serde(rename = "runs-asked")]
+    pub(super) runs_requested: usize,
     pub(super) rows: Vec<ReportRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) comparisons: Vec<Comparison>,
@@ -102,7 +103,7 @@ impl SimulationReport {
             seeds_vary: setting.source.varies(),
             complete: !made.stopped,
             runs_made: done,
-            runs_asked: requested,
+            runs_requested: requested,
             rows,
             comparisons,
             shows_breakdown: false,
@@ -215,7 +216,7 @@ impl SimulationReport {
 impl SimulationReport {
     /// Returns a note if runs are missing.
     fn what_was_made(&self) -> String {
-        let (made, requested, seeds) = (self.runs_made, self.runs_asked, self.seeds.len());
+        let (made, requested, seeds) = (self.runs_made, self.runs_requested, self.seeds.len());
         let of_rows = || self.rows.iter().map(|row| row.seeds);
         let each = match (of_rows().min(), of_rows().max()) {
             (Some(least), Some(most)) if seeds > 1 && least < most => {

@@ -28,20 +28,20 @@ impl Process {
             .spawn()
             .unwrap();
         let log = child.stderr.take().unwrap();
-        let (said, heard) = tokio::sync::oneshot::channel();
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
         // Reads on to the end, so that the process never waits for its log to be read.
         let reader = std::thread::spawn(move || {
-            let mut said = Some(said);
+            let mut ready = Some(ready);
             for line in BufReader::new(log).lines().map_while(Result::ok) {
-                let told: Option<Value> = serde_json::from_str(&line).ok();
-                let listen = told.and_then(|told| Some(told.get("listen")?.as_str()?.to_owned()));
-                if let Some((listen, said)) = listen.zip(said.take_if(|_| line.contains("ready"))) {
-                    drop(said.send(listen));
+                let event: Option<Value> = serde_json::from_str(&line).ok();
+                let listen = event.and_then(|event| Some(event.get("listen")?.as_str()?.to_owned()));
+                if let Some((listen, ready)) = listen.zip(ready.take_if(|_| line.contains("ready"))) {
+                    drop(ready.send(listen));
                 }
             }
         });
         drop(reader);
-        let listen = tokio::time::timeout(Duration::from_secs(60), heard).await;
+        let listen = tokio::time::timeout(Duration::from_secs(60), is_ready).await;
         let listen = listen.unwrap().unwrap();
         Self {
             child,

@@ -53,7 +53,7 @@ fn the_system_interface_is_refused_with_the_cure() {
 }
 
 #[test]
-fn the_report_of_a_foreign_module_says_what_it_lacks() {
+fn the_report_of_a_foreign_module_names_what_it_lacks() {
     let files = Files::new();
     let file = files.write(
         "mine.wasm",
@@ -152,12 +152,12 @@ fn what_a_script_wrote_over_is_put_back_when_it_is_no_good_or_the_script_fails()
 }
 
 #[test]
-fn a_script_may_install_only_where_it_is_asked_for() {
+fn a_script_may_install_only_on_request() {
     let files = project("echo \"install: ${CONDUCTOR_INSTALL:-no}\"\ncp core.bin mine.wasm");
     let plain = policy_in(files.folder(), ["build"]);
     assert!(plain.stderr.contains("install: no"), "{plain:?}");
-    let asked = policy_in(files.folder(), ["build", "--install"]);
-    assert!(asked.stderr.contains("install: 1"), "{asked:?}");
+    let installed = policy_in(files.folder(), ["build", "--install"]);
+    assert!(installed.stderr.contains("install: 1"), "{installed:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::binary::{Run, policy};
-use crate::components::{Files, LEAST, LISTENS, REFUSES, component, deciding, module};
+use crate::components::{Files, LEAST, LISTENER, REFUSES, component, deciding, module};
 
 /// Checks the component of a case.
 fn checked(case: &str) -> Run {
@@ -63,7 +63,7 @@ fn every_builtin_passes() {
 }
 
 #[test]
-fn a_pairing_policy_is_asked_for_pairs_and_another_one_is_not() {
+fn a_pairing_policy_is_called_for_pairs_and_another_one_is_not() {
     let pairs = policy(["check", "pd-pairing", "--json"]);
     let pair = scene(&pairs, "pair-not-alone");
     assert_eq!(pair["outcome"], "route");
@@ -272,7 +272,7 @@ fn a_broken_configuration_is_reported_instead() {
 
 #[test]
 fn events_and_ticks_are_tried_too_and_absurd_ones() {
-    let good = checked(LISTENS);
+    let good = checked(LISTENER);
     assert_eq!(good.code, 0, "{good:?}");
     assert_eq!(good.findings(), [""; 0]);
     let checks = good.json()["listener-checks"].as_array().unwrap().clone();
@@ -280,7 +280,7 @@ fn events_and_ticks_are_tried_too_and_absurd_ones() {
     assert!(checks.iter().all(|check| check["fault"].is_null()), "{checks:?}");
     // Bears no number that is not known.
     let trap = "(f64.eq (local.get $number) (f64.const 666))";
-    let odd = checked(&LISTENS.replace(trap, "(f64.ne (local.get $number) (local.get $number))"));
+    let odd = checked(&LISTENER.replace(trap, "(f64.ne (local.get $number) (local.get $number))"));
     assert_eq!(
         (odd.code, odd.findings()),
         (1, vec!["events-failed".to_owned()]),

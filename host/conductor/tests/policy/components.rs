@@ -16,7 +16,7 @@ pub(crate) const LEAST: &str = include_str!("../../../policy-runtime/tests/wat/l
 pub(crate) const REFUSES: &str = include_str!("../../../policy-runtime/tests/wat/refuses.wat");
 
 /// Policy that receives events, and ticks.
-pub(crate) const LISTENS: &str = include_str!("../../../policy-runtime/tests/wat/listens.wat");
+pub(crate) const LISTENER: &str = include_str!("../../../policy-runtime/tests/wat/listens.wat");
 
 /// Code that makes a policy describe its parameters.
 pub(crate) const PARAMETERS: &str = include_str!("../../../policy-runtime/tests/wat/parameters.wat");

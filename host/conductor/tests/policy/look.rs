@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::binary::policy;
-use crate::components::{Files, LEAST, LISTENS, component, deciding, module};
+use crate::components::{Files, LEAST, LISTENER, component, deciding, module};
 
 #[test]
-fn a_component_tells_its_interfaces_its_makers_and_its_plan() {
+fn a_component_shows_its_interfaces_its_makers_and_its_plan() {
     let run = policy(["inspect", "pd-pairing", "--json"]);
     assert_eq!(run.code, 0, "{run:?}");
     let report = run.json();
@@ -164,7 +164,7 @@ fn junk_is_called_so_in_a_line() {
 #[test]
 fn the_events_of_a_policy_are_shown() {
     let files = Files::new();
-    let file = files.write("mine.wasm", component(LISTENS));
+    let file = files.write("mine.wasm", component(LISTENER));
     let report = policy(["inspect", file.to_str().unwrap(), "--json"]).json();
     let kinds = ["request.dispatched", "moon.full?", "request.failed"];
     assert_eq!(

@@ -59,10 +59,10 @@ fn a_rust_project_builds_outside_of_a_checkout_and_without_a_network() {
         )
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     let warned = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{warned}");
-    assert!(said.contains("1 passed"), "{said}");
+    assert!(output.status.success(), "{printed}\n{warned}");
+    assert!(printed.contains("1 passed"), "{printed}");
     assert!(!warned.contains("warning"), "{warned}");
 }
 
@@ -80,7 +80,7 @@ fn nothing_is_overwritten() {
 }
 
 #[test]
-fn a_file_in_place_of_the_folder_is_said_to_be_one() {
+fn a_file_in_place_of_the_folder_is_reported_as_one() {
     let files = Files::new();
     files.write("mine", "text");
     std::os::unix::fs::symlink("nowhere", files.folder().join("link")).unwrap();
@@ -143,9 +143,9 @@ fn no_build_installs_anything_without_a_request() {
         assert_eq!(run.code, 0, "{run:?}");
         let script = files.folder().join(language).join("build.sh");
         let installs = |calls: &str| calls.contains("venv") || calls.contains("install");
-        let (unprompted, said) = calls(&script, &[], None);
+        let (unprompted, printed) = calls(&script, &[], None);
         assert!(!installs(&unprompted), "{language}: {unprompted}");
-        assert!(said.contains("CONDUCTOR_INSTALL=1"), "{language}: {said}");
+        assert!(printed.contains("CONDUCTOR_INSTALL=1"), "{language}: {printed}");
         let (requested, _) = calls(&script, &[], Some("1"));
         assert!(installs(&requested), "{language}: {requested}");
     }
@@ -179,17 +179,17 @@ fn a_rust_project_needs_nothing_but_a_compiler_with_the_target() {
     );
     if !Path::new("/usr/bin/wasm-ld-22").exists() {
         fs::remove_file(library).unwrap();
-        let (again, said) = run();
+        let (again, printed) = run();
         assert_eq!(again, calls, "nothing is installed or built");
         assert!(
-            said.contains("CONDUCTOR_INSTALL=1") && said.contains("rustup target add"),
-            "{said}"
+            printed.contains("CONDUCTOR_INSTALL=1") && printed.contains("rustup target add"),
+            "{printed}"
         );
     }
 }
 
 #[test]
-fn the_toolchain_of_the_shipped_policies_is_installed_only_when_asked_for() {
+fn the_toolchain_of_the_shipped_policies_is_installed_only_on_request() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/install-toolchain.sh");
     let (unasked, _) = calls(&script, &[], None);
     assert!(!unasked.contains("apt-get"), "{unasked}");

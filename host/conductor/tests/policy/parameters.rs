@@ -6,7 +6,7 @@ use crate::binary::{Run, policy};
 use crate::components::{Files, LEAST, PARAMETERS, component};
 
 /// Runs the command on a policy with these definitions, and a configuration that gives it `params`, if any.
-fn ask(command: &str, definitions: &str, params: &str) -> Run {
+fn run_with(command: &str, definitions: &str, params: &str) -> Run {
     let files = Files::new();
     let file = files.write("mine.wasm", component(&format!("{LEAST}{definitions}")));
     let config = files.write(
@@ -21,9 +21,9 @@ fn ask(command: &str, definitions: &str, params: &str) -> Run {
 }
 
 /// Returns line, column and message of each finding.
-fn told(run: &Run) -> Vec<(Value, Value, String)> {
+fn findings_of(run: &Run) -> Vec<(Value, Value, String)> {
     let findings = run.json()["findings"].as_array().cloned().unwrap();
-    let told = |finding: &Value| {
+    let findings_of = |finding: &Value| {
         let message = finding["message"].as_str().unwrap();
         (
             finding["line"].clone(),
@@ -31,12 +31,12 @@ fn told(run: &Run) -> Vec<(Value, Value, String)> {
             message.to_owned(),
         )
     };
-    findings.iter().map(told).collect()
+    findings.iter().map(findings_of).collect()
 }
 
 #[test]
 fn every_parameter_that_is_wrong_is_pointed_at_in_one_run() {
-    let run = ask("check", PARAMETERS, "params = { wieght = 1, weight = 11 }");
+    let run = run_with("check", PARAMETERS, "params = { wieght = 1, weight = 11 }");
     assert_eq!(run.code, 1, "{run:?}");
     let at = |column: u32, message: &str| (json!(3), json!(column), format!("policy `mine`: {message}"));
     let expected = [
@@ -44,14 +44,14 @@ fn every_parameter_that_is_wrong_is_pointed_at_in_one_run() {
         at(12, "unknown parameter `wieght`"),
         at(33, "`weight` must be a number from 0 to 10 (x), not 11"),
     ];
-    assert_eq!(told(&run), expected);
-    let good = ask("check", PARAMETERS, "params = { zone = \"a\", weight = 10.0 }");
+    assert_eq!(findings_of(&run), expected);
+    let good = run_with("check", PARAMETERS, "params = { zone = \"a\", weight = 10.0 }");
     assert_eq!((good.code, good.findings()), (0, vec![]), "{good:?}");
 }
 
 #[test]
 fn parameters_are_shown_even_where_one_must_still_be_given() {
-    let run = ask("inspect", PARAMETERS, "");
+    let run = run_with("inspect", PARAMETERS, "");
     assert_eq!(run.findings(), ["refused-param"]);
     let expected = json!([
         {"name": "weight", "kind": "number", "default": 1.5, "unit": "x", "least": 0.0, "most": 10.0, "about": "What it is worth."},
@@ -74,10 +74,10 @@ fn the_parameters_of_a_builtin_are_a_table() {
 }
 
 #[test]
-fn a_policy_that_does_not_tell_its_parameters_takes_any() {
-    let run = ask("check", "", "params = { anything = [1] }");
+fn a_policy_that_does_not_declare_its_parameters_takes_any() {
+    let run = run_with("check", "", "params = { anything = [1] }");
     assert_eq!((run.code, run.findings()), (0, vec![]), "{run:?}");
-    assert!(ask("inspect", "", "").json().get("parameters").is_none());
+    assert!(run_with("inspect", "", "").json().get("parameters").is_none());
 }
 
 #[test]
@@ -100,18 +100,18 @@ fn unreadable_parameters_are_an_error_of_the_component() {
             "failed to call `parameters` of the policy",
         ),
     ] {
-        let run = ask("check", &definitions, "params = { zone = \"a\" }");
+        let run = run_with("check", &definitions, "params = { zone = \"a\" }");
         assert_eq!(
             (run.code, run.findings()),
             (1, vec!["not-loadable".to_owned()]),
             "{run:?}"
         );
-        assert!(told(&run)[0].2.contains(message), "{run:?}");
+        assert!(findings_of(&run)[0].2.contains(message), "{run:?}");
     }
 }
 
 #[test]
-fn every_policy_that_ships_tells_what_its_parameters_do() {
+fn every_policy_that_ships_documents_its_parameters() {
     for name in conductor::builtin::names() {
         let run = policy(["inspect", name, "--json"]);
         let report = run.json();

@@ -22,8 +22,8 @@ const CACHE_TOKENS: &str = "65536";
 fn prompts(session: u32) -> Vec<Vec<u32>> {
     let mut prompt: Vec<u32> = (0..600).map(|at| 10_000 + session % 4 * 1_000 + at).collect();
     let turns = (0..TURNS as u32).map(|turn| {
-        let said = 120 + (session * 7 + turn * 31) % 200;
-        prompt.extend((0..said).map(|at| 20_000 + session * 200 + turn * 20 + at % 97));
+        let answered = 120 + (session * 7 + turn * 31) % 200;
+        prompt.extend((0..answered).map(|at| 20_000 + session * 200 + turn * 20 + at % 97));
         prompt.clone()
     });
     turns.collect()

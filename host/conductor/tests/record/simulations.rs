@@ -33,22 +33,22 @@ impl Binary {
             .spawn()
             .unwrap();
         let log = child.stderr.take().unwrap();
-        let (said, heard) = tokio::sync::oneshot::channel();
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
         let reader = std::thread::spawn(move || {
-            let mut said = Some(said);
+            let mut ready = Some(ready);
             for line in BufReader::new(log).lines().map_while(Result::ok) {
                 let line: Value = serde_json::from_str(&line).unwrap_or_default();
                 let address = |name: &str| Some(format!("http://{}", line.get(name)?.as_str()?));
                 if let Some(addresses) = address("listen").zip(address("admin"))
-                    && let Some(said) = said.take()
+                    && let Some(ready) = ready.take()
                 {
-                    drop(said.send(addresses));
+                    drop(ready.send(addresses));
                 }
             }
         });
         drop(reader);
-        let heard = tokio::time::timeout(Duration::from_secs(60), heard).await;
-        let (client, admin) = heard.unwrap().unwrap();
+        let addresses = tokio::time::timeout(Duration::from_secs(60), is_ready).await;
+        let (client, admin) = addresses.unwrap().unwrap();
         Self {
             child,
             client: Client::new(client),

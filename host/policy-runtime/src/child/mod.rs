@@ -274,12 +274,12 @@ impl Drop for RunningChild {
 }
 
 fn read_output(pipe: impl Read, most: u64) -> io::Result<PipeOutput> {
-    let mut said = Vec::new();
-    pipe.take(most + 1).read_to_end(&mut said)?;
-    Ok(if said.len() as u64 > most {
+    let mut output = Vec::new();
+    pipe.take(most + 1).read_to_end(&mut output)?;
+    Ok(if output.len() as u64 > most {
         PipeOutput::TooMuch
     } else {
-        PipeOutput::All(said)
+        PipeOutput::All(output)
     })
 }
 
@@ -311,10 +311,10 @@ mod tests {
             ..ChildLimits::default()
         };
         let compiler = ChildCompiler::of_program(program, limits);
-        let said = compiler.compile(&vec![0; 1 << 20]);
+        let output = compiler.compile(&vec![0; 1 << 20]);
         let counted = compiler.results();
         assert_eq!(counted.len(), 1, "{counted:?}");
-        (folder, said)
+        (folder, output)
     }
 
     #[track_caller]
@@ -372,25 +372,25 @@ mod tests {
             PipeOutput::TooMuch
         ));
         assert!(
-            matches!(read_output(io::repeat(0).take(10), 10).unwrap(), PipeOutput::All(said) if said.len() == 10)
+            matches!(read_output(io::repeat(0).take(10), 10).unwrap(), PipeOutput::All(output) if output.len() == 10)
         );
     }
 
     #[test]
     fn a_child_has_no_environment_and_its_arguments_are_its_limits() {
-        let said = compile("cat > /dev/null; env; echo $0 \"$@\"; pwd", LONG).1;
-        let Ok(CompileVerdict::Code(said)) = said else {
+        let output = compile("cat > /dev/null; env; echo $0 \"$@\"; pwd", LONG).1;
+        let Ok(CompileVerdict::Code(output)) = output else {
             panic!()
         };
-        let said = String::from_utf8(said).unwrap();
+        let output = String::from_utf8(output).unwrap();
         // Variables of the shell itself.
         let own = ["PWD=", "SHLVL=", "_=", "OLDPWD=", "RAYON_NUM_THREADS="];
-        let variables = said.lines().filter(|line| line.contains('='));
+        let variables = output.lines().filter(|line| line.contains('='));
         let strange: Vec<_> = variables
             .filter(|line| !own.iter().any(|own| line.starts_with(own)))
             .collect();
         assert!(strange.is_empty(), "{strange:?}");
-        assert!(said.contains("compile-policy 2147483648 120"), "{said}");
-        assert!(said.ends_with("\n/\n"), "{said}");
+        assert!(output.contains("compile-policy 2147483648 120"), "{output}");
+        assert!(output.ends_with("\n/\n"), "{output}");
     }
 }

@@ -152,8 +152,8 @@ impl Parameter {
             unit => format!("({unit})"),
         };
         let parts = [kind, &self.bounds(), &unit];
-        let said: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        said.join(" ")
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(" ")
     }
 
     /// Returns its bounds in words, such as `from 0 to 10`; empty for none.

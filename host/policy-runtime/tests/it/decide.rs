@@ -78,7 +78,7 @@ fn check_fault(seq: u64, kind: FaultKind, detail: &str) {
 }
 
 #[test]
-fn a_trap_is_survived_and_says_where_it_was() {
+fn a_trap_is_survived_and_reports_where_it_was() {
     check_fault(
         1001,
         FaultKind::Trap,
@@ -131,23 +131,23 @@ fn a_wall_limit_ends_a_call_within_its_cpu_budget() {
 }
 
 /// Returns the answer that the policy got to the query of that number.
-fn heard(seq: u64) -> f64 {
+fn query_result(seq: u64) -> f64 {
     route(decide(&loaded(&engine(), QUESTIONS), seq, &[0.0, 0.0])).1
 }
 
 #[test]
 fn questions_are_answered_from_the_request() {
-    assert_eq!(heard(2002), 123_456.0);
-    assert_eq!(heard(2004), 2.0);
-    assert_eq!(heard(2005), 48.0);
-    assert_eq!(heard(2007), 4.0);
-    assert_eq!(heard(2008), 5.0);
-    assert_eq!(heard(2009), 5.0);
+    assert_eq!(query_result(2002), 123_456.0);
+    assert_eq!(query_result(2004), 2.0);
+    assert_eq!(query_result(2005), 48.0);
+    assert_eq!(query_result(2007), 4.0);
+    assert_eq!(query_result(2008), 5.0);
+    assert_eq!(query_result(2009), 5.0);
 }
 
 #[test]
 fn secrets_stay_in_the_host() {
-    assert_eq!(heard(2006), 0.0);
+    assert_eq!(query_result(2006), 0.0);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn the_same_request_gets_the_same_random_numbers() {
     let policy = loaded(&engine(), QUESTIONS);
     let first = decide(&policy, 2001, &[0.0]).unwrap();
     assert_eq!(decide(&policy, 2001, &[0.0]).unwrap(), first);
-    assert_eq!(heard(2001), route(Ok(first)).1);
+    assert_eq!(query_result(2001), route(Ok(first)).1);
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn components(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn ask(policy: &WasmPolicy, seq: u64, rows: &[Row]) -> Result<Verdict, PolicyFault> {
+fn decide(policy: &WasmPolicy, seq: u64, rows: &[Row]) -> Result<Verdict, PolicyFault> {
     let ids: Vec<_> = (7..).map(WorkerId).take(rows.len()).collect();
     let queries: Arc<dyn DecisionQueries> = Arc::new(Answers);
     policy.decide(&DecisionInput {
@@ -124,7 +124,7 @@ fn route(row: u32, score: f64) -> Verdict {
 #[track_caller]
 fn check(rows: &[Row], verdict: &Verdict) {
     for language in languages() {
-        let decided = ask(&language.unlimited, 1, rows);
+        let decided = decide(&language.unlimited, 1, rows);
         assert_eq!(decided.as_ref(), Ok(verdict), "{}", language.name);
     }
 }
@@ -133,13 +133,13 @@ fn check(rows: &[Row], verdict: &Verdict) {
 #[track_caller]
 fn check_of_eight(rows: &[Row], verdict: &Verdict) {
     for language in languages() {
-        let decided = ask(&language.of_eight, 1, rows);
+        let decided = decide(&language.of_eight, 1, rows);
         assert_eq!(decided.as_ref(), Ok(verdict), "{}", language.name);
     }
 }
 
 #[test]
-fn every_language_says_who_it_is_and_requests_two_columns() {
+fn every_language_has_its_manifest_and_requests_two_columns() {
     for language in languages() {
         let policy = &language.unlimited;
         println!("{}: {:?}", language.name, policy.report());
@@ -163,8 +163,13 @@ fn ties_are_shared_and_the_same_request_goes_the_same_way() {
     for language in languages() {
         let mut counts = [0; 4];
         for seq in 1..=600 {
-            let decided = ask(&language.unlimited, seq, &rows);
-            assert_eq!(decided, ask(&language.unlimited, seq, &rows), "{}", language.name);
+            let decided = decide(&language.unlimited, seq, &rows);
+            assert_eq!(
+                decided,
+                decide(&language.unlimited, seq, &rows),
+                "{}",
+                language.name
+            );
             let Ok(Verdict::Route(choice)) = decided else {
                 panic!("{}: {decided:?}", language.name)
             };
@@ -235,7 +240,7 @@ fn a_limit_may_be_written_with_a_fraction_and_zero_is_none() {
     let small = |language: &&Language| language.bytes.len() <= INTERPRETER_BYTES;
     for language in languages().iter().filter(small) {
         let decided = |params: &str| {
-            ask(
+            decide(
                 &load(&language.engine, &language.bytes, params).unwrap(),
                 1,
                 &rows,
@@ -263,7 +268,7 @@ fn a_thousand_candidates_are_no_trouble() {
     check(&rows, &route(1000, -2.0));
     rows[1000] = [3.0, 1.0];
     for language in languages() {
-        let decided = ask(&language.unlimited, 1, &rows);
+        let decided = decide(&language.unlimited, 1, &rows);
         assert!(matches!(decided, Ok(Verdict::Route(choice)) if choice.score == -3.0));
     }
 }
@@ -305,8 +310,8 @@ fn all_languages_decide_alike_over_thousands_of_calls() {
                 (&language.of_eight, &first.of_eight),
             ] {
                 let decided =
-                    ask(here, seq, &rows).unwrap_or_else(|fault| panic!("{}: {fault}", language.name));
-                let expected = ask(there, seq, &rows).unwrap();
+                    decide(here, seq, &rows).unwrap_or_else(|fault| panic!("{}: {fault}", language.name));
+                let expected = decide(there, seq, &rows).unwrap();
                 assert_eq!(
                     without_ties(decided, &rows),
                     without_ties(expected, &rows),

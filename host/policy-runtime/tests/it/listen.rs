@@ -12,7 +12,7 @@ use routing::{
 
 use crate::components::{component, decide, engine, load, loaded, loaded_over};
 
-const LISTENS: &str = include_str!("../wat/listens.wat");
+const LISTENER: &str = include_str!("../wat/listens.wat");
 
 fn listener(policy: &WasmPolicy) -> Arc<dyn EventListener> {
     let mut listeners = policy.listeners();
@@ -48,7 +48,7 @@ fn count(state: &PolicyState, key: &str) -> i64 {
 #[test]
 fn events_are_reported_by_the_position_of_their_kind_and_what_is_learnt_is_in_the_state() {
     let state = Arc::<PolicyState>::default();
-    let policy = loaded_over(&engine(), LISTENS, &state);
+    let policy = loaded_over(&engine(), LISTENER, &state);
     assert_eq!(state.keys(), 0, "a trial moves nothing");
     let listener = listener(&policy);
     let kinds = EventKinds::NONE
@@ -71,7 +71,7 @@ fn events_are_reported_by_the_position_of_their_kind_and_what_is_learnt_is_in_th
 #[test]
 fn a_tick_is_had_and_its_pause_is_bounded() {
     let state = Arc::<PolicyState>::default();
-    let policy = loaded_over(&engine(), LISTENS, &state);
+    let policy = loaded_over(&engine(), LISTENER, &state);
     let listener = listener(&policy);
     assert!(listener.ticks());
     assert_eq!(listener.tick(1).unwrap(), Duration::from_millis(100));
@@ -81,7 +81,7 @@ fn a_tick_is_had_and_its_pause_is_bounded() {
 #[test]
 fn a_handler_that_traps_or_spins_costs_its_instance_and_no_decision() {
     let state = Arc::<PolicyState>::default();
-    let policy = loaded_over(&engine(), LISTENS, &state);
+    let policy = loaded_over(&engine(), LISTENER, &state);
     let listener = listener(&policy);
     for (number, kind) in [(666.0, FaultKind::Trap), (667.0, FaultKind::Deadline)] {
         let fault = listener
@@ -112,23 +112,23 @@ fn a_policy_that_wants_nothing_has_no_listener() {
 
 #[test]
 fn what_no_one_reports_is_refused_unless_it_may_be_unknown() {
-    let other = LISTENS.replace("moon.full?", "moon.full!");
+    let other = LISTENER.replace("moon.full?", "moon.full!");
     let error = load(&engine(), &component(&other)).unwrap_err();
     assert!(matches!(error, LoadError::Events(_)), "{error}");
-    let told = std::error::Error::source(&error).unwrap().to_string();
+    let message = std::error::Error::source(&error).unwrap().to_string();
     assert!(
-        told.contains("`moon.full!`") && told.contains("worker.joined"),
-        "{told}"
+        message.contains("`moon.full!`") && message.contains("worker.joined"),
+        "{message}"
     );
 }
 
 #[test]
 fn a_handler_that_fails_its_trial_is_refused_and_check_reports_what_else_it_fails_at() {
-    let traps = LISTENS.replace("(global.set $top (i32.const 8192))", "unreachable");
+    let traps = LISTENER.replace("(global.set $top (i32.const 8192))", "unreachable");
     let error = load(&engine(), &component(&traps)).unwrap_err();
     assert!(matches!(error, LoadError::ProbeEvents(_)), "{error}");
     // Only a number that is not known, which the router's own trial has none of.
-    let odd = LISTENS.replace(
+    let odd = LISTENER.replace(
         "(f64.eq (local.get $number) (f64.const 666))",
         "(f64.ne (local.get $number) (local.get $number))",
     );
@@ -144,8 +144,8 @@ fn a_handler_that_fails_its_trial_is_refused_and_check_reports_what_else_it_fail
     let failed: Vec<_> = failed.map(|check| check.about).collect();
     assert_eq!(failed, ["256 events with unknown workers, kinds and numbers"]);
     assert_eq!(rehearsal.listener_checks.len(), 4);
-    let told = rehearsal.interview.events.unwrap();
-    assert_eq!(told, ["request.dispatched", "moon.full?", "request.failed"]);
+    let events = rehearsal.description.events.unwrap();
+    assert_eq!(events, ["request.dispatched", "moon.full?", "request.failed"]);
 }
 
 #[test]

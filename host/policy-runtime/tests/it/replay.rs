@@ -1,4 +1,4 @@
-//! A decision that was noted is made again from the notes alone, bit for bit, or said to be another one.
+//! A decision that was noted is made again from the notes alone, bit for bit, or reported as another one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use routing::{
 const QUESTIONS: &str = include_str!("../wat/questions.wat");
 const GAMBLER: &str = include_str!("../wat/gambler.wat");
 
-fn ask<T>(
+fn call<T>(
     policy: &WasmPolicy,
     seq: u64,
     queries: impl DecisionQueries + 'static,
-    ask: impl FnOnce(&DecisionInput<'_>) -> T,
+    call: impl FnOnce(&DecisionInput<'_>) -> T,
 ) -> T {
     let ids = [WorkerId(7), WorkerId(8)];
     let request = RequestFacts {
@@ -29,7 +29,7 @@ fn ask<T>(
         attempt: 0,
         now_us: 123_456,
     };
-    ask(&DecisionInput {
+    call(&DecisionInput {
         request: &request,
         ids: &ids,
         numbers: &vec![0.0; ids.len() * policy.plan().candidate().len()],
@@ -49,7 +49,7 @@ fn gambler(engine: &PolicyEngine, state: &Arc<PolicyState>) -> WasmPolicy {
 }
 
 fn noted(policy: &WasmPolicy, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
-    ask(policy, seq, Answers, |input| policy.decide_noting(input))
+    call(policy, seq, Answers, |input| policy.decide_noting(input))
 }
 
 fn replayed(
@@ -57,7 +57,7 @@ fn replayed(
     seq: u64,
     transcript: &Transcript,
 ) -> Result<Result<Verdict, PolicyFault>, Divergence> {
-    ask(policy, seq, NoAnswers, |input| {
+    call(policy, seq, NoAnswers, |input| {
         policy.decide_replaying(input, transcript)
     })
 }

@@ -16,7 +16,7 @@ fn loaded_scorer() -> WasmPolicy {
     load(&engine(), &scorer(SCORER)).unwrap()
 }
 
-fn ask<T>(seq: u64, numbers: &[f64], ask: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
+fn call<T>(seq: u64, numbers: &[f64], call: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
     let ids: Vec<_> = (7..).map(WorkerId).take(numbers.len()).collect();
     let request = RequestFacts {
         seq,
@@ -26,7 +26,7 @@ fn ask<T>(seq: u64, numbers: &[f64], ask: impl FnOnce(&DecisionInput<'_>) -> T) 
         attempt: 0,
         now_us: 123_456,
     };
-    ask(&DecisionInput {
+    call(&DecisionInput {
         request: &request,
         ids: &ids,
         numbers,
@@ -37,7 +37,7 @@ fn ask<T>(seq: u64, numbers: &[f64], ask: impl FnOnce(&DecisionInput<'_>) -> T) 
 fn score(policy: &WasmPolicy, seq: u64, numbers: &[f64]) -> Result<Vec<f64>, PolicyFault> {
     let mut scores = vec![9.0; numbers.len()];
     let scorer = policy.scorer().unwrap();
-    ask(seq, numbers, |input| scorer.score(input, &mut scores))?;
+    call(seq, numbers, |input| scorer.score(input, &mut scores))?;
     Ok(scores)
 }
 
@@ -74,7 +74,7 @@ fn scores_repeat_from_what_was_noted() {
     let noted = || {
         let mut scores = vec![9.0; 2];
         let scorer = policy.scorer().unwrap();
-        let (answer, transcript) = ask(1004, &[5.0, 2.0], |input| scorer.score_noting(input, &mut scores));
+        let (answer, transcript) = call(1004, &[5.0, 2.0], |input| scorer.score_noting(input, &mut scores));
         answer.unwrap();
         (scores, transcript)
     };
@@ -82,7 +82,7 @@ fn scores_repeat_from_what_was_noted() {
     assert_eq!(first, [1.0, -2.0]);
     assert_eq!(noted().0, [2.0, -2.0], "its state goes on");
     let again = |transcript: &Transcript| {
-        ask(1004, &[5.0, 2.0], |input| {
+        call(1004, &[5.0, 2.0], |input| {
             policy.score_replaying(input, transcript)
         })
     };

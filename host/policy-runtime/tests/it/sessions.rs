@@ -32,14 +32,14 @@ fn facts(seq: u64, session: Option<u64>, now_us: u64) -> RequestFacts {
     }
 }
 
-fn ask<T>(
+fn call<T>(
     policy: &WasmPolicy,
     request: &RequestFacts,
     ids: &[u32],
-    ask: impl FnOnce(&DecisionInput<'_>) -> T,
+    call: impl FnOnce(&DecisionInput<'_>) -> T,
 ) -> T {
     let ids: Vec<_> = ids.iter().copied().map(WorkerId).collect();
-    ask(&DecisionInput {
+    call(&DecisionInput {
         request,
         ids: &ids,
         numbers: &vec![0.0; ids.len() * policy.plan().candidate().len()],
@@ -48,7 +48,7 @@ fn ask<T>(
 }
 
 fn row(policy: &WasmPolicy, request: &RequestFacts, ids: &[u32]) -> (u32, f64) {
-    route(ask(policy, request, ids, |input| policy.decide(input)))
+    route(call(policy, request, ids, |input| policy.decide(input)))
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_was_recalled_is_noted_and_replayed_without_a_memory() {
     let policy = loaded_over(&engine, STICKS, &state);
     let request = facts(1, Some(4), 0);
     row(&policy, &request, &[7, 8]);
-    let (verdict, transcript) = ask(&policy, &request, &[8, 7], |input| policy.decide_noting(input));
+    let (verdict, transcript) = call(&policy, &request, &[8, 7], |input| policy.decide_noting(input));
     assert_eq!(route(verdict), (0, 1.0));
     let noted = &transcript.notes()[0];
     assert_eq!(

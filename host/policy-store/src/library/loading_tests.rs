@@ -32,11 +32,11 @@ impl Loader for Held {
 }
 
 /// Library whose policies are loaded when the test allows it.
-struct Story {
+struct Scenario {
     library: PolicyLibrary,
     begun: Receiver<Digest>,
     go: SyncSender<()>,
-    rung: Receiver<()>,
+    loaded: Receiver<()>,
 }
 
 const A: &str = "round-robin";
@@ -44,7 +44,7 @@ const B: &str = "load-weighted";
 const C: &str = "cache-aware";
 const D: &str = "pd-pairing";
 
-impl Story {
+impl Scenario {
     fn begin() -> Self {
         let limits = EngineLimits {
             instances_per_policy: 2,
@@ -62,14 +62,14 @@ impl Story {
         // The policies of the start are loaded while the router starts.
         let prepared = library.prepare(vec![wanted("p", A)]);
         library.commit(prepared);
-        let (bell, rung) = sync_channel(64);
+        let (sender, loaded) = sync_channel(64);
         library.loader = Arc::new(held);
-        library.load_behind(move || _ = bell.send(())).unwrap();
+        library.load_behind(move || _ = sender.send(())).unwrap();
         Self {
             library,
             begun: has_begun,
             go,
-            rung,
+            loaded,
         }
     }
 
@@ -91,7 +91,7 @@ impl Story {
     /// Lets the compiler do what it began.
     fn finish(&self) {
         self.go.send(()).unwrap();
-        self.rung.recv().unwrap();
+        self.loaded.recv().unwrap();
     }
 
     #[track_caller]
@@ -130,95 +130,95 @@ fn only(policy: &str) -> Vec<String> {
 
 #[test]
 fn while_a_policy_is_compiled_the_version_before_decides_and_can_be_rolled_back() {
-    let mut story = Story::begin();
-    assert_eq!(story.look(vec![wanted("p", B)]), (none(), only("p")));
-    story.begins(B);
-    story.finish();
-    assert_eq!(story.look(vec![wanted("p", B)]), (only("p"), none()));
-    assert_eq!(story.look(vec![wanted("p", C)]), (none(), only("p")));
-    story.begins(C);
+    let mut scenario = Scenario::begin();
+    assert_eq!(scenario.look(vec![wanted("p", B)]), (none(), only("p")));
+    scenario.begins(B);
+    scenario.finish();
+    assert_eq!(scenario.look(vec![wanted("p", B)]), (only("p"), none()));
+    assert_eq!(scenario.look(vec![wanted("p", C)]), (none(), only("p")));
+    scenario.begins(C);
     for _ in 0..3 {
         assert_eq!(
-            story.look(vec![wanted("p", C)]),
+            scenario.look(vec![wanted("p", C)]),
             (none(), only("p")),
             "ordered once"
         );
-        story.in_force("p", B);
+        scenario.in_force("p", B);
     }
-    assert!(story.library.is_loading("p"));
-    story.library.roll_back("p").unwrap();
-    story.in_force("p", A);
-    story.finish();
-    assert_eq!(story.look(vec![wanted("p", C)]), (only("p"), none()));
-    story.in_force("p", C);
-    assert!(!story.library.is_loading("p"));
-    assert!(story.begun.try_recv().is_err(), "nothing else was compiled");
+    assert!(scenario.library.is_loading("p"));
+    scenario.library.roll_back("p").unwrap();
+    scenario.in_force("p", A);
+    scenario.finish();
+    assert_eq!(scenario.look(vec![wanted("p", C)]), (only("p"), none()));
+    scenario.in_force("p", C);
+    assert!(!scenario.library.is_loading("p"));
+    assert!(scenario.begun.try_recv().is_err(), "nothing else was compiled");
 }
 
 #[test]
 fn of_the_files_that_wait_under_one_name_only_the_newest_is_compiled() {
-    let mut story = Story::begin();
+    let mut scenario = Scenario::begin();
     let of_q = |builtin| vec![wanted("p", A), wanted("q", builtin)];
-    story.look(vec![wanted("p", B)]);
-    story.begins(B);
+    scenario.look(vec![wanted("p", B)]);
+    scenario.begins(B);
     for builtin in [B, C, D] {
         let wanted = vec![wanted("p", B), wanted("q", builtin)];
-        assert_eq!(story.look(wanted).0, none());
+        assert_eq!(scenario.look(wanted).0, none());
     }
-    story.finish();
-    story.begins(D);
-    story.finish();
-    assert_eq!(story.look(of_q(D)), (only("q"), none()));
-    story.in_force("q", D);
-    assert!(story.begun.try_recv().is_err());
+    scenario.finish();
+    scenario.begins(D);
+    scenario.finish();
+    assert_eq!(scenario.look(of_q(D)), (only("q"), none()));
+    scenario.in_force("q", D);
+    assert!(scenario.begun.try_recv().is_err());
 }
 
 #[test]
 fn bytes_that_are_no_longer_wanted_do_not_come_into_force() {
-    let mut story = Story::begin();
-    story.look(vec![wanted("p", B)]);
-    story.begins(B);
-    assert_eq!(story.look(vec![wanted("p", A)]), (none(), none()), "put back");
-    story.finish();
-    assert_eq!(story.look(vec![wanted("p", A)]), (none(), none()));
-    story.in_force("p", A);
+    let mut scenario = Scenario::begin();
+    scenario.look(vec![wanted("p", B)]);
+    scenario.begins(B);
+    assert_eq!(scenario.look(vec![wanted("p", A)]), (none(), none()), "put back");
+    scenario.finish();
+    assert_eq!(scenario.look(vec![wanted("p", A)]), (none(), none()));
+    scenario.in_force("p", A);
 }
 
 #[test]
 fn what_a_configuration_waits_for_is_kept_until_all_of_it_is_there() {
-    let mut story = Story::begin();
+    let mut scenario = Scenario::begin();
     let next = || vec![wanted("p", A), wanted("q", B), wanted("r", C)];
     // A reload prepares the next configuration, and commits the one that is active.
-    let look = |story: &mut Story| {
-        story.library.begin_look();
-        let prepared = story.library.prepare(next());
+    let look = |scenario: &mut Scenario| {
+        scenario.library.begin_look();
+        let prepared = scenario.library.prepare(next());
         let is_loading = prepared.loading().next().is_some();
-        let active = story.library.prepare(vec![wanted("p", A)]);
-        story.library.commit(active);
+        let active = scenario.library.prepare(vec![wanted("p", A)]);
+        scenario.library.commit(active);
         is_loading.then_some(()).map_or(Some(prepared), |()| None)
     };
-    assert!(look(&mut story).is_none());
+    assert!(look(&mut scenario).is_none());
     for builtin in [B, C] {
-        story.begins(builtin);
-        assert!(look(&mut story).is_none());
-        story.finish();
+        scenario.begins(builtin);
+        assert!(look(&mut scenario).is_none());
+        scenario.finish();
         if builtin == B {
-            assert!(look(&mut story).is_none(), "{C} is not there");
-            look(&mut story);
+            assert!(look(&mut scenario).is_none(), "{C} is not there");
+            look(&mut scenario);
         }
     }
-    let prepared = look(&mut story).expect("all of it is there");
-    story.library.commit(prepared);
-    story.in_force("q", B);
-    story.in_force("r", C);
-    assert!(story.begun.try_recv().is_err(), "each was compiled once");
-    let memory = story.library.memory.of("q");
-    assert!(Arc::ptr_eq(&memory, &story.library.memory.of("q")));
+    let prepared = look(&mut scenario).expect("all of it is there");
+    scenario.library.commit(prepared);
+    scenario.in_force("q", B);
+    scenario.in_force("r", C);
+    assert!(scenario.begun.try_recv().is_err(), "each was compiled once");
+    let memory = scenario.library.memory.of("q");
+    assert!(Arc::ptr_eq(&memory, &scenario.library.memory.of("q")));
 }
 
 #[test]
 fn a_policy_that_cannot_be_loaded_is_a_problem_once_and_the_version_before_goes_on() {
-    let mut story = Story::begin();
+    let mut scenario = Scenario::begin();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("p.wasm");
     std::fs::write(&file, b"\0asm\x0d\0\x01\0 and then nothing good").unwrap();
@@ -231,15 +231,15 @@ fn a_policy_that_cannot_be_loaded_is_a_problem_once_and_the_version_before_goes_
         .set_modified(old)
         .unwrap();
     let mut bad = wanted("p", A);
-    story.library.entries.get_mut("p").unwrap().wanted.source = PolicySource::File(file.clone());
+    scenario.library.entries.get_mut("p").unwrap().wanted.source = PolicySource::File(file.clone());
     bad.source = PolicySource::File(file);
-    assert_eq!(story.look(vec![bad.clone()]), (none(), only("p")));
-    story.begun.recv().unwrap();
-    story.finish();
+    assert_eq!(scenario.look(vec![bad.clone()]), (none(), only("p")));
+    scenario.begun.recv().unwrap();
+    scenario.finish();
     for _ in 0..3 {
-        assert_eq!(story.look(vec![bad.clone()]), (none(), none()));
-        story.in_force("p", A);
-        assert!(story.library.entries["p"].problem.is_some());
+        assert_eq!(scenario.look(vec![bad.clone()]), (none(), none()));
+        scenario.in_force("p", A);
+        assert!(scenario.library.entries["p"].problem.is_some());
     }
-    assert!(story.begun.try_recv().is_err(), "it was tried once");
+    assert!(scenario.begun.try_recv().is_err(), "it was tried once");
 }

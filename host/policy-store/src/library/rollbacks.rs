@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_a_rollback_is_said_to_end_with_the_process() {
+    fn without_a_folder_a_rollback_is_reported_to_end_with_the_process() {
         let engine = PolicyEngine::new(EngineLimits::default()).unwrap();
         let mut library = PolicyLibrary::new(engine, Arc::default());
         apply(&mut library, &wanted(BEFORE));

@@ -118,11 +118,11 @@ fn a_version_keeps_its_own_parameters() {
     assert!(!Arc::ptr_eq(&first, &policy(&library)));
     check_routes(&library);
     let reports = library.report().remove(0).counted().versions;
-    let told: Vec<_> = reports
+    let prices: Vec<_> = reports
         .iter()
         .map(|version| version.params["backlog-price"].as_f64())
         .collect();
-    assert_eq!(told, [Some(0.7), Some(0.5)]);
+    assert_eq!(prices, [Some(0.7), Some(0.5)]);
     assert_ne!(reports[0].id, reports[1].id);
     assert_eq!(reports[0].sha256, reports[1].sha256);
 }
@@ -359,7 +359,7 @@ fn listed(list: &[&str]) -> WantedPolicy {
 }
 
 #[test]
-fn a_rollback_holds_whatever_the_list_says_by_now() {
+fn a_rollback_holds_whatever_the_list_has_by_now() {
     let mut library = library();
     apply(&mut library, wanted(A));
     apply(&mut library, listed(&[A, B]));

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_module_is_found_among_what_cargo_tells() {
+    fn the_module_is_found_in_the_messages_of_cargo() {
         let messages = concat!(
             r#"{"reason":"compiler-artifact","filenames":["/t/libdep.rlib"],"fresh":true}"#,
             "\n",

@@ -1,4 +1,4 @@
-//! `conductor policy check`: a policy decides the built-in scenarios, as the router would ask it.
+//! `conductor policy check`: a policy decides the built-in scenarios, as the router would call it.
 
 mod report;
 
@@ -128,7 +128,7 @@ fn turned_away(rehearsal: &Rehearsal, gate: &GateArgs) -> Vec<Diagnostic> {
     }
     let passed = of(|verdict| matches!(verdict, Verdict::Pass));
     // A scorer without an opinion leaves the choice to the others of its pipeline.
-    let is_scorer = rehearsal.interview.scores_singly();
+    let is_scorer = rehearsal.description.scores_singly();
     if !passed.is_empty() && !is_scorer && !gate.allows(IdleVerdict::Pass) {
         let message = format!(
             "it passes on a request although no worker has any load, so that the router's fallback decides: {}",

@@ -147,14 +147,14 @@ impl CheckReport {
 
 impl From<Rehearsal> for Rehearsed {
     fn from(rehearsal: Rehearsal) -> Self {
-        let interview = rehearsal.interview;
+        let description = rehearsal.description;
         let endurance = rehearsal.endurance;
         Self {
-            scores: interview.scores_singly(),
-            name: interview.manifest.name,
-            version: interview.manifest.version,
-            request_features: interview.request_features,
-            candidate_features: interview.candidate_features,
+            scores: description.scores_singly(),
+            name: description.manifest.name,
+            version: description.manifest.version,
+            request_features: description.request_features,
+            candidate_features: description.candidate_features,
             compiled_us: micros(rehearsal.compiled_in),
             instantiated_us: micros(rehearsal.instantiated_in),
             scenarios: rehearsal.scenes.into_iter().map(SceneReport::from).collect(),

@@ -101,7 +101,7 @@ fn replay(
         } else if let Some(part) = part_of(policy, &settings.params_json, &recorded) {
             report.as_scorer.add_part(policy, &recorded, part);
         } else if !recorded.line.fallback {
-            rival.ask(&recorded, &mut report.other);
+            rival.compare(&recorded, &mut report.other);
         }
     }
     report.read(&log);
@@ -126,12 +126,12 @@ impl RecordedDecision {
         self.line.ids.iter().copied().map(WorkerId).collect()
     }
 
-    /// Calls `ask` with the recorded decision, other numbers and other answers. Returns its time in nanoseconds.
-    fn asking<T>(
+    /// Calls `call` with the recorded decision, other numbers and other answers. Returns its time in nanoseconds.
+    fn timed_call<T>(
         &self,
         numbers: &[f64],
         queries: &Arc<dyn DecisionQueries>,
-        ask: impl FnOnce(&DecisionInput<'_>) -> T,
+        call: impl FnOnce(&DecisionInput<'_>) -> T,
     ) -> (T, u64) {
         let (facts, ids) = (self.facts(), self.ids());
         let input = DecisionInput {
@@ -141,7 +141,7 @@ impl RecordedDecision {
             queries,
         };
         let start = Instant::now();
-        let answer = ask(&input);
+        let answer = call(&input);
         let took = start.elapsed().as_nanos();
         (answer, u64::try_from(took).unwrap_or(u64::MAX))
     }

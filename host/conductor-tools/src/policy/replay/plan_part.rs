@@ -52,7 +52,7 @@ impl Again {
         let numbers = columns.lay_out(recorded);
         let transcript = scored.noted();
         let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
-        let (replayed, took) = recorded.asking(&numbers, &queries, |input| {
+        let (replayed, took) = recorded.timed_call(&numbers, &queries, |input| {
             policy.score_replaying(input, &transcript)
         });
         self.nanoseconds.push(took);
@@ -123,5 +123,5 @@ fn weigh_again(recorded: &RecordedDecision, at: usize, scores: Option<&[f64]>) -
             given.is_some()
         })
     };
-    Some(recorded.asking(&recorded.line.numbers.0, &queries, weigh).0)
+    Some(recorded.timed_call(&recorded.line.numbers.0, &queries, weigh).0)
 }

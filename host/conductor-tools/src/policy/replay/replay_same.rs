@@ -47,7 +47,7 @@ impl Again {
         }
         let transcript = recorded.line.noted();
         let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
-        let (replayed, took) = recorded.asking(&recorded.line.numbers.0, &queries, |input| {
+        let (replayed, took) = recorded.timed_call(&recorded.line.numbers.0, &queries, |input| {
             policy.decide_replaying(input, &transcript)
         });
         self.nanoseconds.push(took);

@@ -72,7 +72,7 @@ impl<'a> Rival<'a> {
         }
     }
 
-    pub(super) fn ask(&mut self, recorded: &RecordedDecision, other: &mut Other) {
+    pub(super) fn compare(&mut self, recorded: &RecordedDecision, other: &mut Other) {
         other.decisions += 1;
         *other
             .recorded_policies
@@ -87,14 +87,14 @@ impl<'a> Rival<'a> {
     /// Returns the answer to a recorded call, or the reason why the policy cannot be called or its answer does not
     /// count.
     pub(super) fn answer(&mut self, recorded: &RecordedDecision) -> Result<AnsweredCall, String> {
-        self.is_asked_so(recorded)?;
+        self.check_part(recorded)?;
         let numbers = match self.columns(&recorded.policy) {
             Ok(columns) => columns.lay_out(recorded),
             Err(missing) => return Err(format!("not recorded: {}", missing.join(", "))),
         };
         let queries = Arc::new(LoggedQueries::of(recorded));
         let shared: Arc<dyn DecisionQueries> = Arc::clone(&queries) as _;
-        let (answer, took) = recorded.asking(&numbers, &shared, |input| self.policy.decide(input));
+        let (answer, took) = recorded.timed_call(&numbers, &shared, |input| self.policy.decide(input));
         let missed = queries.missed();
         if !missed.is_empty() {
             return Err(format!("not recorded: {}", missed.join(", ")));
@@ -119,7 +119,7 @@ impl<'a> Rival<'a> {
     }
 
     /// Checks that the router would call the policy about such a part of a request.
-    fn is_asked_so(&self, recorded: &RecordedDecision) -> Result<(), String> {
+    fn check_part(&self, recorded: &RecordedDecision) -> Result<(), String> {
         let pairs = self.policy.plan().pairs();
         match (recorded.line.pair_or_alone, recorded.line.phase) {
             (Some(_), _) if !pairs => {

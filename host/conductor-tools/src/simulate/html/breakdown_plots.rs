@@ -98,7 +98,7 @@ fn shown<'r>(id: String, title: &str, how: &str, x: Axis, lines: Vec<Line<'r>>) 
         plot: Plot {
             id,
             title: title.to_owned(),
-            says: format!("{how} The table below has the values."),
+            text: format!("{how} The table below has the values."),
             x,
             y,
             lines,

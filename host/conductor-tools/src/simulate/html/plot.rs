@@ -24,7 +24,7 @@ pub(super) struct Plot<'p> {
     pub(super) id: String,
     pub(super) title: String,
     /// Text alternative of the plot.
-    pub(super) says: String,
+    pub(super) text: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line<'p>>,
@@ -127,13 +127,13 @@ impl Plot<'_> {
 
 impl fmt::Display for Plot<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (id, title, says) = (&self.id, Escaped(&self.title), Escaped(&self.says));
+        let (id, title, text) = (&self.id, Escaped(&self.title), Escaped(&self.text));
         writeln!(
             f,
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-title {id}-says\">"
         )?;
         writeln!(f, "<title id=\"{id}-title\">{title}</title>")?;
-        writeln!(f, "<desc id=\"{id}-says\">{says}</desc>")?;
+        writeln!(f, "<desc id=\"{id}-says\">{text}</desc>")?;
         self.axes(f)?;
         for line in &self.lines {
             self.line(f, line)?;
@@ -153,7 +153,7 @@ mod tests {
         let plot = Plot {
             id: "p".to_owned(),
             title: "a < b".to_owned(),
-            says: "what".to_owned(),
+            text: "what".to_owned(),
             x: Axis::of("x", Scale::Linear, [0.0, 10.0]),
             y: Axis::shares("y"),
             lines: vec![Line {

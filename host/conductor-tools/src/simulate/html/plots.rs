@@ -121,7 +121,7 @@ fn ttft<'r>(curves: &[(usize, &'r str, &'r Curves)], number_of_speed: usize) -> 
         plot: Plot {
             id: format!("ttft-{number_of_speed}"),
             title: "Time to first token: attainment".to_owned(),
-            says: medians(&lines),
+            text: medians(&lines),
             x,
             y: Axis::shares("share of the requests"),
             lines,
@@ -182,7 +182,7 @@ fn over_time<'r>(
         plot: Plot {
             id: format!("{}-{number_of_speed}", series.id),
             title: series.title.to_owned(),
-            says: format!("{} The table below has the values.", series.how),
+            text: format!("{} The table below has the values.", series.how),
             x: Axis::between(&format!("{unit} of the run"), 0.0, last_s / factor),
             y,
             lines,
@@ -243,7 +243,7 @@ pub(super) fn goodput<'r>(report: &'r SimulationReport, policies: &BTreeMap<usiz
         plot: Plot {
             id: "goodput".to_owned(),
             title: "Goodput against speed".to_owned(),
-            says: format!("{how} The table below has the values."),
+            text: format!("{how} The table below has the values."),
             x: Axis::between(
                 "speed",
                 speeds.first().copied().unwrap_or(0.0),

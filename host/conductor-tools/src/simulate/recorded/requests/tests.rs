@@ -61,7 +61,7 @@ fn head() -> Vec<Value> {
 }
 
 #[test]
-fn a_request_is_what_its_decisions_and_its_outcome_say() {
+fn a_request_follows_its_decisions_and_its_outcome() {
     let blocks = json!({ "block-tokens": 16, "blocks": "00000000000a0000000000ff" });
     let held = json!({ "queue": { "ask-again-ms": 5 } });
     let lines = [
