@@ -212,7 +212,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_bad_property_is_a_fault_that_names_it() {
-        for (name, value, says) in [
+        for (name, value, message) in [
             ("conductor_role", "both-of-them", "both-of-them"),
             ("conductor_weight", "-1", "-1"),
             ("conductor_weight", "NaN", "NaN"),
@@ -223,7 +223,7 @@ pub(crate) mod tests {
             ("", "x", "empty name"),
         ] {
             let fault = read(&[(name, value)]).unwrap_err();
-            assert!(fault.contains(says), "{name}: {fault}");
+            assert!(fault.contains(message), "{name}: {fault}");
         }
     }
 

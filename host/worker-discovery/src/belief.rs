@@ -65,7 +65,7 @@ impl Belief {
     }
 
     /// Takes an answer: workers in the order of their URLs, each URL once.
-    pub fn hear(&mut self, answer: Vec<DiscoveredWorker>) -> BeliefChange {
+    pub fn record(&mut self, answer: Vec<DiscoveredWorker>) -> BeliefChange {
         let believed = self.workers.take().unwrap_or_default();
         let is_listed = |worker: &&DiscoveredWorker| {
             let found = answer.binary_search_by(|listed| listed.url.cmp(&worker.url));
@@ -108,7 +108,7 @@ mod tests {
         let mut belief = Belief::new(confirm);
         let names = |workers: &[DiscoveredWorker]| workers.iter().map(|worker| &worker.name()[..1]).collect();
         let after = |names_of: &&str| {
-            belief.hear(answer(names_of));
+            belief.record(answer(names_of));
             names(belief.workers().unwrap())
         };
         answers.iter().map(after).collect()
@@ -143,11 +143,11 @@ mod tests {
     #[test]
     fn the_first_answer_of_another_place_is_believed_in_full() {
         let mut belief = Belief::new(3);
-        belief.hear(answer("ab"));
+        belief.record(answer("ab"));
         belief.believe_next();
-        belief.hear(answer("x"));
+        belief.record(answer("x"));
         assert_eq!(belief.workers().unwrap(), answer("x"));
-        belief.hear(Vec::new());
+        belief.record(Vec::new());
         assert_eq!(belief.workers().unwrap(), answer("x"));
     }
 
@@ -159,15 +159,15 @@ mod tests {
             doubted: 0,
         };
         assert_eq!(belief.workers(), None);
-        assert_eq!(belief.hear(answer("a")), no_doubt(true));
-        assert_eq!(belief.hear(answer("a")), no_doubt(false));
+        assert_eq!(belief.record(answer("a")), no_doubt(true));
+        assert_eq!(belief.record(answer("a")), no_doubt(false));
         let mut heavier = answer("a");
         heavier[0].weight = 2.0;
-        assert_eq!(belief.hear(heavier), no_doubt(true));
+        assert_eq!(belief.record(heavier), no_doubt(true));
         let doubted = BeliefChange {
             is_changed: false,
             doubted: 1,
         };
-        assert_eq!(belief.hear(Vec::new()), doubted);
+        assert_eq!(belief.record(Vec::new()), doubted);
     }
 }

@@ -76,7 +76,7 @@ impl Follower {
             match self.round(&mut store, state).await {
                 Ok(()) => pause = FIRST_PAUSE,
                 Err(error) => {
-                    state.hear(Err(error));
+                    state.record(Err(error));
                     sleep(pause).await;
                     pause = (pause * 2).min(LAST_PAUSE);
                 }
@@ -92,7 +92,7 @@ impl Follower {
                 sleep(self.every).await;
             }
             self.list(store).await?;
-            state.hear(store.answer().map_err(SourceError::from));
+            state.record(store.answer().map_err(SourceError::from));
         }
         let began = Instant::now();
         self.watch(store, state).await?;
@@ -140,7 +140,7 @@ impl Follower {
             opened => opened?,
         };
         // The source may have failed since the last answer.
-        state.hear(store.answer().map_err(SourceError::from));
+        state.record(store.answer().map_err(SourceError::from));
         let mut lines = LineBuffer::new(self.max_bytes);
         // A body that is cut ends the watch as its end does: the next one repeats what was not whole.
         while let Ok(Some(Ok(frame))) = timeout(SILENCE, body.frame()).await {
@@ -154,7 +154,7 @@ impl Follower {
                 }
             }
             if is_changed {
-                state.hear(store.answer().map_err(SourceError::from));
+                state.record(store.answer().map_err(SourceError::from));
             }
             if state.doubted() > 0 {
                 return Ok(());

@@ -69,13 +69,13 @@ impl Collector for SourceCollector {
                 .iter()
                 .map(|report| (label(&report.source), is_failing(report))),
         )?;
-        let heard = reports
+        let answered = reports
             .iter()
             .filter_map(|report| Some((report, report.last_success?)));
         page.seconds(
             "conductor_discovery_last_success_timestamp_seconds",
             "Unix time of the last good answer of a source",
-            heard.map(|(report, at)| {
+            answered.map(|(report, at)| {
                 let since_epoch = std::time::Duration::try_from_secs_f64(at).unwrap_or_default();
                 (label(&report.source), since_epoch)
             }),

@@ -45,7 +45,7 @@ pub(crate) async fn follow(spec: SourceSpec, state: Arc<SourceState>) {
         let good = answer.as_ref().ok().cloned();
         // Several notifications of one save are one answer.
         if is_due || good != last {
-            state.hear(answer);
+            state.record(answer);
         }
         last = good;
         is_due = tokio::select! {

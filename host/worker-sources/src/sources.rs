@@ -13,7 +13,7 @@ use worker_discovery::SourceWorkers;
 use crate::metrics;
 use crate::report::SourceReport;
 use crate::spec::SourceSpec;
-use crate::state::{ChangeBell, SourceState};
+use crate::state::{ChangeCallback, SourceState};
 use crate::tasks::SourceTask;
 
 /// All sources. Without one, no thread runs.
@@ -21,7 +21,7 @@ pub struct WorkerSources {
     running: Arc<RunningSources>,
     /// Runtime of the sources' tasks, from the first source on.
     runtime: Mutex<Option<Runtime>>,
-    bell: Mutex<ChangeBell>,
+    on_change: Mutex<ChangeCallback>,
 }
 
 /// Running sources by name.
@@ -56,17 +56,17 @@ impl WorkerSources {
         Arc::new(Self {
             running,
             runtime: Mutex::default(),
-            bell: Mutex::new(Arc::new(|| {})),
+            on_change: Mutex::new(Arc::new(|| {})),
         })
     }
 
     /// Sets the function that is called when the workers of a source change. It must not block.
-    pub fn on_change(&self, bell: impl Fn() + Send + Sync + 'static) {
-        let bell: ChangeBell = Arc::new(bell);
+    pub fn on_change(&self, on_change: impl Fn() + Send + Sync + 'static) {
+        let on_change: ChangeCallback = Arc::new(on_change);
         for running in self.running.lock().values() {
-            running.state.set_bell(Arc::clone(&bell));
+            running.state.set_on_change(Arc::clone(&on_change));
         }
-        *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = bell;
+        *self.on_change.lock().unwrap_or_else(PoisonError::into_inner) = on_change;
     }
 
     /// Prepares a change, and starts the thread with the first source. Nothing is queried.
@@ -87,7 +87,7 @@ impl WorkerSources {
     pub fn apply(&self, SourcesPlan(specs): SourcesPlan) {
         let runtime = self.runtime();
         let Some(runtime) = &*runtime else { return };
-        let bell = Arc::clone(&self.bell.lock().unwrap_or_else(PoisonError::into_inner));
+        let on_change = Arc::clone(&self.on_change.lock().unwrap_or_else(PoisonError::into_inner));
         let mut running = self.running.lock();
         let mut before = std::mem::take(&mut *running);
         for spec in specs {
@@ -101,7 +101,7 @@ impl WorkerSources {
                             kept.state.respecify(spec.clone());
                             Arc::clone(&kept.state)
                         }
-                        None => Arc::new(SourceState::new(spec.clone(), Arc::clone(&bell))),
+                        None => Arc::new(SourceState::new(spec.clone(), Arc::clone(&on_change))),
                     };
                     RunningSource {
                         _task: SourceTask::spawn(runtime.handle(), spec.clone(), Arc::clone(&state)),

@@ -12,12 +12,12 @@ use crate::report::{BadEntries, SourceReport, SourceStatus};
 use crate::spec::SourceSpec;
 
 /// Function that is called when the believed workers of a source change.
-pub(crate) type ChangeBell = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type ChangeCallback = Arc<dyn Fn() + Send + Sync>;
 
 /// Shared state of a source.
 pub(crate) struct SourceState {
     inner: Mutex<SourceMemory>,
-    bell: Mutex<ChangeBell>,
+    on_change: Mutex<ChangeCallback>,
 }
 
 /// State behind the lock.
@@ -45,7 +45,7 @@ pub(crate) struct QueryCounts {
 }
 
 impl SourceState {
-    pub(crate) fn new(spec: SourceSpec, bell: ChangeBell) -> Self {
+    pub(crate) fn new(spec: SourceSpec, on_change: ChangeCallback) -> Self {
         Self {
             inner: Mutex::new(SourceMemory {
                 belief: Belief::new(spec.confirm),
@@ -57,7 +57,7 @@ impl SourceState {
                 counts: QueryCounts::default(),
                 spec,
             }),
-            bell: Mutex::new(bell),
+            on_change: Mutex::new(on_change),
         }
     }
 
@@ -73,8 +73,8 @@ impl SourceState {
         inner.spec = spec;
     }
 
-    pub(crate) fn set_bell(&self, bell: ChangeBell) {
-        *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = bell;
+    pub(crate) fn set_on_change(&self, on_change: ChangeCallback) {
+        *self.on_change.lock().unwrap_or_else(PoisonError::into_inner) = on_change;
     }
 
     /// Returns the believed workers.
@@ -88,10 +88,10 @@ impl SourceState {
     }
 
     /// Takes the result of a query.
-    pub(crate) fn hear(&self, result: Result<Decoded, SourceError>) {
+    pub(crate) fn record(&self, result: Result<Decoded, SourceError>) {
         match result {
-            Ok(decoded) => self.hear_answer(decoded),
-            Err(error) => self.hear_error(&error),
+            Ok(decoded) => self.record_answer(decoded),
+            Err(error) => self.record_error(&error),
         }
     }
 
@@ -103,13 +103,13 @@ impl SourceState {
         }
     }
 
-    fn hear_answer(&self, decoded: Decoded) {
+    fn record_answer(&self, decoded: Decoded) {
         let mut inner = self.lock();
         inner.recover();
         inner.last_success = Some(SystemTime::now());
         inner.note_bad_entries(&decoded);
         let was_doubted = inner.belief.doubted();
-        let change = inner.belief.hear(decoded.workers);
+        let change = inner.belief.record(decoded.workers);
         match change.doubted {
             0 => inner.counts.good += 1,
             _ => inner.counts.doubted += 1,
@@ -131,12 +131,12 @@ impl SourceState {
         }
         drop(inner);
         if change.is_changed {
-            let bell = Arc::clone(&self.bell.lock().unwrap_or_else(PoisonError::into_inner));
-            bell();
+            let on_change = Arc::clone(&self.on_change.lock().unwrap_or_else(PoisonError::into_inner));
+            on_change();
         }
     }
 
-    fn hear_error(&self, error: &SourceError) {
+    fn record_error(&self, error: &SourceError) {
         let mut inner = self.lock();
         inner.counts.failed += 1;
         let error = error_chain(error);

@@ -24,7 +24,7 @@ proptest! {
             let answer = workers(numbers);
             let listed = urls(&answer);
             history.push(listed.clone());
-            belief.hear(answer);
+            belief.record(answer);
             let after = urls(belief.workers().unwrap());
             prop_assert!(listed.is_subset(&after));
             let missing = before.difference(&listed).count();
@@ -45,11 +45,11 @@ proptest! {
     ) {
         let mut belief = Belief::new(confirm);
         for numbers in earlier {
-            belief.hear(workers(numbers));
+            belief.record(workers(numbers));
         }
         let last = workers(last);
         for _ in 0..confirm {
-            belief.hear(last.clone());
+            belief.record(last.clone());
         }
         prop_assert_eq!(belief.workers().unwrap(), &*last);
         prop_assert_eq!(belief.doubted(), 0);

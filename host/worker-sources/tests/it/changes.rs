@@ -68,9 +68,9 @@ fn each_change_of_the_workers_is_signalled_and_counted() {
     let mut registry = Registry::default();
     let sources = WorkerSources::new(&mut registry);
     let rung = Arc::new(AtomicUsize::new(0));
-    let bell = Arc::clone(&rung);
+    let count = Arc::clone(&rung);
     sources.on_change(move || {
-        bell.fetch_add(1, Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
     });
     apply(&sources, vec![served(&server)]);
     finds(&sources, &["a:1"]);

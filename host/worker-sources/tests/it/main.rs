@@ -92,15 +92,18 @@ fn finds(sources: &WorkerSources, expected: &[&str]) {
 
 /// Waits until the source fails with an error that says so.
 #[track_caller]
-fn fails(sources: &WorkerSources, says: &str) {
+fn fails(sources: &WorkerSources, message: &str) {
     let started = Instant::now();
     loop {
         let report = report(sources);
         let is_failing = report.state == SourceStatus::Failing;
-        if is_failing && report.error.as_ref().is_some_and(|error| error.contains(says)) {
+        if is_failing && report.error.as_ref().is_some_and(|error| error.contains(message)) {
             return;
         }
-        assert!(started.elapsed() < DEADLINE, "no error says `{says}`: {report:?}");
+        assert!(
+            started.elapsed() < DEADLINE,
+            "no error says `{message}`: {report:?}"
+        );
         std::thread::sleep(PAUSE);
     }
 }
