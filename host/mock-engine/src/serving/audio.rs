@@ -6,9 +6,9 @@ use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use crate::sequence::{Finish, Output};
-use crate::serving::ask::InferenceRequest;
 use crate::serving::context::Context;
 use crate::serving::form::parts;
+use crate::serving::inference_request::InferenceRequest;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope};
 use crate::tokens::{token_id, tokenize};
@@ -68,20 +68,20 @@ impl InferenceRequest {
                 "continuous_usage_stats": is_on("stream_continuous_usage_stats"),
             });
         }
-        let mut prompt = heard(&file);
+        let mut prompt = transcribe(&file);
         prompt.extend(tokenize(field("prompt").unwrap_or_default()));
-        let mut ask = Self::of_prompt(context, dialect, shared, prompt)?;
-        ask.recording = Some(Recording {
+        let mut parsed = Self::of_prompt(context, dialect, shared, prompt)?;
+        parsed.recording = Some(Recording {
             seconds: seconds(&file),
             language: field("language").unwrap_or("en").to_owned(),
             is_verbose,
         });
-        Ok(ask)
+        Ok(parsed)
     }
 }
 
 /// Returns the prompt of a file.
-fn heard(file: &[u8]) -> Vec<u32> {
+fn transcribe(file: &[u8]) -> Vec<u32> {
     let stretches = file.chunks(STRETCH);
     stretches
         .map(|stretch| token_id(&format!("{stretch:?}")))
@@ -100,15 +100,15 @@ fn seconds(file: &[u8]) -> f64 {
 
 impl Envelope {
     /// Returns the answer to a form without streaming.
-    pub(super) fn heard(&self, said: &AnswerSoFar) -> Value {
-        let text = said.choice(0).text.trim();
+    pub(super) fn transcript(&self, answer: &AnswerSoFar) -> Value {
+        let text = answer.choice(0).text.trim();
         let Some(recording) = &self.recording else {
             return json!({"text": text});
         };
         if recording.is_verbose {
             let segment = json!({
                 "id": 0, "avg_logprob": -0.5, "compression_ratio": 1.0, "end": recording.seconds, "no_speech_prob": null,
-                "seek": 0, "start": 0.0, "temperature": 0.0, "text": text, "tokens": tokenize(&said.choice(0).text),
+                "seek": 0, "start": 0.0, "temperature": 0.0, "text": text, "tokens": tokenize(&answer.choice(0).text),
             });
             return json!({
                 "duration": recording.seconds, "language": recording.language, "text": text, "segments": [segment],
@@ -126,7 +126,7 @@ impl Envelope {
     }
 
     /// Returns the chunk of one token.
-    pub(super) fn heard_chunk(&self, output: &Output) -> Value {
+    pub(super) fn transcript_chunk(&self, output: &Output) -> Value {
         let mut choice = json!({"delta": {"content": output.text}});
         if let Some(finish) = output.finish {
             choice["finish_reason"] = Finish::as_str(finish).into();

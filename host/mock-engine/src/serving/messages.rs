@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::sequence::{Finish, Output};
-use crate::serving::ask::{InferenceRequest, resolve};
 use crate::serving::context::Context;
+use crate::serving::inference_request::{InferenceRequest, resolve};
 use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{AnswerSoFar, Envelope};
@@ -125,12 +125,12 @@ pub(crate) fn count(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
 
 impl Envelope {
     /// Returns the answer to a request without streaming.
-    pub(super) fn message(&self, said: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
-        let choice = said.choice(0);
+    pub(super) fn message(&self, answer: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
+        let choice = answer.choice(0);
         let mut answer = json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model,
             "content": [{"type": "text", "text": choice.text}], "stop_reason": stop_reason(choice.finish),
-            "usage": self.message_usage(said, true),
+            "usage": self.message_usage(answer, true),
         });
         if !kv_transfer_params.is_null() {
             answer["kv_transfer_params"] = kv_transfer_params.clone();
@@ -139,22 +139,22 @@ impl Envelope {
     }
 
     /// Returns the usage: the prompt's tokens without those of the cache, which are known at the end.
-    fn message_usage(&self, said: &AnswerSoFar, is_last: bool) -> Value {
+    fn message_usage(&self, answer: &AnswerSoFar, is_last: bool) -> Value {
         if !is_last {
-            return json!({"input_tokens": self.prompt_tokens, "output_tokens": said.tokens()});
+            return json!({"input_tokens": self.prompt_tokens, "output_tokens": answer.tokens()});
         }
-        let read = said.cached();
+        let read = answer.cached();
         let created = self.cacheable_tokens.saturating_sub(read);
         json!({
-            "input_tokens": self.prompt_tokens.saturating_sub(read + created), "output_tokens": said.tokens(),
+            "input_tokens": self.prompt_tokens.saturating_sub(read + created), "output_tokens": answer.tokens(),
             "cache_creation_input_tokens": created, "cache_read_input_tokens": read,
         })
     }
 
-    /// Returns the events of one token, which `said` contains already.
+    /// Returns the events of one token, which `answer` contains already.
     pub(super) fn message_events(
         &self,
-        said: &AnswerSoFar,
+        answer: &AnswerSoFar,
         output: &Output,
         first: bool,
         out: &mut VecDeque<Bytes>,
@@ -177,7 +177,7 @@ impl Envelope {
         if output.finish.is_some() {
             out.push_back(event("content_block_stop", json!({"index": 0})));
             let delta = json!({"stop_reason": stop_reason(output.finish), "stop_sequence": null});
-            let usage = self.message_usage(said, true);
+            let usage = self.message_usage(answer, true);
             out.push_back(event("message_delta", json!({"delta": delta, "usage": usage})));
             out.push_back(event("message_stop", json!({})));
         }

@@ -1,13 +1,13 @@
 //! HTTP service of the engine. It uses the scheduler only through the core's commands.
 
 mod adapters;
-mod ask;
 mod audio;
 mod body;
 mod bootstrap;
 mod context;
 mod form;
 mod generate;
+mod inference_request;
 mod kept;
 mod listener;
 mod messages;

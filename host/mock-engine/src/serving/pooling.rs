@@ -7,8 +7,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::event::Namespace;
 use crate::sequence::{Finish, Submission};
-use crate::serving::ask::{ChatMessage, Prompt, conversation, resolve};
 use crate::serving::context::{Context, unix_now};
+use crate::serving::inference_request::{ChatMessage, Prompt, conversation, resolve};
 use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 use crate::tokens::tokenize;

@@ -40,7 +40,7 @@ struct RealtimeSession {
     text: String,
     words: u64,
     /// Words of all utterances.
-    heard: u32,
+    received: u32,
 }
 
 impl ConversationSlot {
@@ -103,7 +103,7 @@ async fn converse(context: &Context, upgraded: Upgraded, cut_after: Option<u32>)
                 return;
             }
         }
-        if cut_after.is_some_and(|most| session.heard >= most) {
+        if cut_after.is_some_and(|most| session.received >= most) {
             return;
         }
         match socket.next().await {
@@ -180,7 +180,7 @@ impl RealtimeSession {
         }
         let words: Vec<String> = self.waiting.drain(..).collect();
         self.words += words.len() as u64;
-        self.heard += u32::try_from(words.len()).unwrap_or(u32::MAX);
+        self.received += u32::try_from(words.len()).unwrap_or(u32::MAX);
         self.text.extend(words.iter().map(String::as_str));
         let delta = |word| json!({"type": "transcription.delta", "delta": word});
         words.into_iter().map(delta).collect()

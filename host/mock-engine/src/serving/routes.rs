@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::config::MockConfig;
 use crate::fault_script::RequestFault;
-use crate::serving::ask::InferenceRequest;
 use crate::serving::body::{HttpResult, ReplyBody, empty_reply, json_reply, reply};
 use crate::serving::context::{Context, unix_now};
 use crate::serving::generate::generate;
+use crate::serving::inference_request::InferenceRequest;
 use crate::serving::messages::count;
 use crate::serving::metrics;
 use crate::serving::paths::{Inference, Route, route};
@@ -160,7 +160,7 @@ async fn infer(
         Inference::Any => Inference::of_body(&read(&body)?),
         kind => kind,
     };
-    let ask = match kind {
+    let parsed = match kind {
         Inference::Chat => InferenceRequest::chat(context, &body)?,
         Inference::Completion => InferenceRequest::completion(context, &body)?,
         Inference::Responses => {
@@ -184,7 +184,7 @@ async fn infer(
             return Ok(reply(StatusCode::OK, "application/json", body));
         }
     };
-    generate(context, ask, head, cut_after).await
+    generate(context, parsed, head, cut_after).await
 }
 
 /// Returns `true` if the events of a stored response are requested.

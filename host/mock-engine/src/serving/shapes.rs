@@ -123,8 +123,8 @@ impl Choice {
 
 impl Envelope {
     /// Returns the answer to a request without streaming.
-    pub(crate) fn whole(&self, said: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
-        let choices = said.choices.iter().enumerate();
+    pub(crate) fn whole(&self, answer: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
+        let choices = answer.choices.iter().enumerate();
         let (object, choices): (_, Vec<Value>) = match self.dialect {
             Dialect::Chat => (
                 "chat.completion",
@@ -136,14 +136,14 @@ impl Envelope {
                     .map(|(at, choice)| completion_choice(at, choice))
                     .collect(),
             ),
-            Dialect::Responses => return self.response(said, true),
-            Dialect::Message => return self.message(said, kv_transfer_params),
-            Dialect::Generate => return self.generated(said, kv_transfer_params),
-            Dialect::Transcription | Dialect::Translation => return self.heard(said),
+            Dialect::Responses => return self.response(answer, true),
+            Dialect::Message => return self.message(answer, kv_transfer_params),
+            Dialect::Generate => return self.generated(answer, kv_transfer_params),
+            Dialect::Transcription | Dialect::Translation => return self.transcript(answer),
         };
         let mut answer = json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
-            "service_tier": null, "system_fingerprint": FINGERPRINT, "usage": self.whole_usage(said),
+            "service_tier": null, "system_fingerprint": FINGERPRINT, "usage": self.whole_usage(answer),
             "kv_transfer_params": kv_transfer_params, "ec_transfer_params": null, "metrics": null,
         });
         if self.dialect == Dialect::Chat {
@@ -155,21 +155,21 @@ impl Envelope {
     }
 
     /// Returns a response object, completed or in progress.
-    pub(super) fn response(&self, said: &AnswerSoFar, done: bool) -> Value {
-        let cut = said.choice(0).finish == Some(Finish::Length);
+    pub(super) fn response(&self, answer: &AnswerSoFar, done: bool) -> Value {
+        let cut = answer.choice(0).finish == Some(Finish::Length);
         let status = match (done, cut) {
             (false, _) => "in_progress",
             (true, true) => "incomplete",
             (true, false) => "completed",
         };
-        let output = done.then(|| self.response_message(said));
+        let output = done.then(|| self.response_message(answer));
         let usage = done.then(|| {
             json!({
                 "input_tokens": self.prompt_tokens,
-                "input_tokens_details": {"cached_tokens": said.cached()},
-                "output_tokens": said.tokens(),
+                "input_tokens_details": {"cached_tokens": answer.cached()},
+                "output_tokens": answer.tokens(),
                 "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": self.prompt_tokens + said.tokens(),
+                "total_tokens": self.prompt_tokens + answer.tokens(),
             })
         });
         json!({
@@ -184,17 +184,17 @@ impl Envelope {
     }
 
     /// Returns a response object that is queued in the background.
-    pub(super) fn queued(&self, said: &AnswerSoFar) -> Value {
-        let mut response = self.response(said, false);
+    pub(super) fn queued(&self, answer: &AnswerSoFar) -> Value {
+        let mut response = self.response(answer, false);
         response["status"] = "queued".into();
         response
     }
 
-    fn response_message(&self, said: &AnswerSoFar) -> Value {
+    fn response_message(&self, answer: &AnswerSoFar) -> Value {
         json!({
             "id": self.message_id(), "type": "message", "role": "assistant", "status": "completed",
             "content": [{
-                "type": "output_text", "text": said.choice(0).text, "annotations": [], "logprobs": null,
+                "type": "output_text", "text": answer.choice(0).text, "annotations": [], "logprobs": null,
             }],
         })
     }
@@ -203,28 +203,28 @@ impl Envelope {
         self.id.replacen("resp_", "msg_", 1)
     }
 
-    pub(super) fn usage(&self, said: &AnswerSoFar) -> Value {
+    pub(super) fn usage(&self, answer: &AnswerSoFar) -> Value {
         json!({
             "prompt_tokens": self.prompt_tokens,
-            "total_tokens": self.prompt_tokens + said.tokens(),
-            "completion_tokens": said.tokens(),
+            "total_tokens": self.prompt_tokens + answer.tokens(),
+            "completion_tokens": answer.tokens(),
         })
     }
 
     /// Returns the usage with the values known at the end.
-    pub(super) fn last_usage(&self, said: &AnswerSoFar) -> Value {
-        let mut usage = self.usage(said);
-        let mut details = json!({"cached_tokens": said.cached()});
+    pub(super) fn last_usage(&self, answer: &AnswerSoFar) -> Value {
+        let mut usage = self.usage(answer);
+        let mut details = json!({"cached_tokens": answer.cached()});
         if self.dialect == Dialect::Chat {
-            let created = self.cacheable_tokens.saturating_sub(said.cached());
+            let created = self.cacheable_tokens.saturating_sub(answer.cached());
             details["created_cache_tokens"] = created.into();
         }
         usage["prompt_tokens_details"] = details;
         usage
     }
 
-    fn whole_usage(&self, said: &AnswerSoFar) -> Value {
-        let mut usage = self.last_usage(said);
+    fn whole_usage(&self, answer: &AnswerSoFar) -> Value {
+        let mut usage = self.last_usage(answer);
         let details = &mut usage["prompt_tokens_details"];
         details["multimodal_tokens"] = Value::Null;
         if self.dialect == Dialect::Completion {

@@ -20,7 +20,7 @@ pub(crate) struct Stream {
     envelope: Envelope,
     include_usage: bool,
     continuous_usage: bool,
-    said: AnswerSoFar,
+    answer: AnswerSoFar,
     /// Event counter: events of `/v1/responses` are numbered.
     events: u64,
     /// Store of the response.
@@ -31,7 +31,7 @@ impl Stream {
     /// Creates a stream without tokens yet.
     pub(crate) fn new(
         envelope: Envelope,
-        said: AnswerSoFar,
+        answer: AnswerSoFar,
         include_usage: bool,
         continuous_usage: bool,
     ) -> Self {
@@ -39,7 +39,7 @@ impl Stream {
             envelope,
             include_usage,
             continuous_usage,
-            said,
+            answer,
             events: 0,
             kept: None,
         }
@@ -52,7 +52,7 @@ impl Stream {
 
     /// Returns the number of choices.
     pub(crate) fn choices(&self) -> usize {
-        self.said.choices()
+        self.answer.choices()
     }
 
     /// Adds the events of one token; the first token adds the opening, the last one the end.
@@ -68,11 +68,11 @@ impl Stream {
             out.push_back(Bytes::from_static(DONE));
             return;
         }
-        let first = self.said.choice(output.choice).tokens == 0;
-        self.said.add(output);
+        let first = self.answer.choice(output.choice).tokens == 0;
+        self.answer.add(output);
         match self.envelope.dialect {
             Dialect::Responses => self.response_events(output, first, out),
-            Dialect::Message => self.envelope.message_events(&self.said, output, first, out),
+            Dialect::Message => self.envelope.message_events(&self.answer, output, first, out),
             _ => self.chunks(output, first, out),
         }
     }
@@ -89,9 +89,9 @@ impl Stream {
         }
         let mut chunk = self.chunk(self.choice(output));
         if self.continuous_usage {
-            chunk["usage"] = self.envelope.usage(&self.said);
+            chunk["usage"] = self.envelope.usage(&self.answer);
         }
-        let last = self.said.is_over();
+        let last = self.answer.is_over();
         if last && !self.include_usage && self.is_fingerprinted() {
             chunk["system_fingerprint"] = FINGERPRINT.into();
         }
@@ -99,7 +99,7 @@ impl Stream {
         if last && self.include_usage {
             let mut usage = self.chunk(Value::Null);
             usage["choices"] = json!([]);
-            usage["usage"] = self.envelope.last_usage(&self.said);
+            usage["usage"] = self.envelope.last_usage(&self.answer);
             if self.is_fingerprinted() {
                 usage["system_fingerprint"] = FINGERPRINT.into();
             }
@@ -118,7 +118,7 @@ impl Stream {
         let finish = output.finish.map(Finish::as_str);
         match self.envelope.dialect {
             Dialect::Generate => return self.envelope.generated_choice(output),
-            Dialect::Transcription | Dialect::Translation => return self.envelope.heard_chunk(output),
+            Dialect::Transcription | Dialect::Translation => return self.envelope.transcript_chunk(output),
             _ => {}
         }
         if self.envelope.dialect == Dialect::Completion {
@@ -158,7 +158,7 @@ impl Stream {
     fn response_events(&mut self, output: &Output, first: bool, out: &mut VecDeque<Bytes>) {
         let item = self.envelope.message_id();
         if first {
-            let begun = self.envelope.response(&self.said, false);
+            let begun = self.envelope.response(&self.answer, false);
             self.event("response.created", json!({"response": begun}), out);
         }
         let place = json!({"item_id": item, "output_index": 0, "content_index": 0});
@@ -167,9 +167,9 @@ impl Stream {
         self.event("response.output_text.delta", delta, out);
         if output.finish.is_some() {
             let mut text = place;
-            text["text"] = self.said.choice(0).text.clone().into();
+            text["text"] = self.answer.choice(0).text.clone().into();
             self.event("response.output_text.done", text, out);
-            let response = self.envelope.response(&self.said, true);
+            let response = self.envelope.response(&self.answer, true);
             let name = match output.finish {
                 Some(Finish::Length) => "response.incomplete",
                 _ => "response.completed",

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::sequence::{Finish, Output};
-use crate::serving::ask::InferenceRequest;
 use crate::serving::context::Context;
+use crate::serving::inference_request::InferenceRequest;
 use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 use crate::serving::shapes::{AnswerSoFar, Dialect, Envelope};
@@ -45,14 +45,14 @@ impl InferenceRequest {
 
 impl Envelope {
     /// Returns the answer to a request without streaming.
-    pub(super) fn generated(&self, said: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
+    pub(super) fn generated(&self, answer: &AnswerSoFar, kv_transfer_params: &Value) -> Value {
         let choice = |index: usize| {
-            let choice = said.choice(index as u32);
+            let choice = answer.choice(index as u32);
             entry(index as u32, &choice.text, choice.finish)
         };
-        let choices: Vec<Value> = (0..said.choices()).map(choice).collect();
+        let choices: Vec<Value> = (0..answer.choices()).map(choice).collect();
         json!({
-            "request_id": self.id, "model": self.model, "created": self.created, "usage": self.usage(said),
+            "request_id": self.id, "model": self.model, "created": self.created, "usage": self.usage(answer),
             "prompt_logprobs": null, "prompt_token_id_logprobs": null, "prompt_token_ids": null, "mm_placeholders": null,
             "metrics": null, "kv_transfer_params": kv_transfer_params, "ec_transfer_params": null,
             "output_mode": "tokens", "choices": choices,

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::serving::ask::{ChatMessage, resolve};
 use crate::serving::context::Context;
+use crate::serving::inference_request::{ChatMessage, resolve};
 use crate::serving::reading::read;
 use crate::serving::refusal::Refusal;
 use crate::tokens::{Ending, Message, Segment, chat_segments, segment_tokens};

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
 
 /// Timeout of a bootstrap query, in real time: the server is on this machine.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest directory.
 const MAX_DIRECTORY: usize = 1 << 20;
 
@@ -48,5 +48,5 @@ async fn get(url: &str) -> Option<Bytes> {
             .ok()?;
         good.then(|| body.to_bytes())
     };
-    tokio::time::timeout(ASK_TIMEOUT, read).await.ok()?
+    tokio::time::timeout(REQUEST_TIMEOUT, read).await.ok()?
 }

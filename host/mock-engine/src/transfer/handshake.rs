@@ -49,10 +49,10 @@ impl Members {
         let Some(params) = &self.kv_transfer_params else {
             return Params::None;
         };
-        let says = |name| params.get(name).and_then(Value::as_bool).unwrap_or(false);
-        if says("do_remote_decode") {
+        let is_set = |name| params.get(name).and_then(Value::as_bool).unwrap_or(false);
+        if is_set("do_remote_decode") {
             Params::RemoteDecode(params)
-        } else if says("do_remote_prefill") {
+        } else if is_set("do_remote_prefill") {
             Params::RemotePrefill(params)
         } else {
             Params::None

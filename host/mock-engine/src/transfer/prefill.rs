@@ -39,7 +39,7 @@ pub(super) struct Handover {
     /// Time before the decode side can fetch them, in real time.
     pub(super) unavailable_for: Duration,
     /// Contents of the prefill's answer.
-    pub(super) says: PrefillAnswer,
+    pub(super) answer: PrefillAnswer,
 }
 
 /// Answer of a prefill leg.
@@ -73,9 +73,9 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
-    pub(super) fn add(&mut self, leg: oneshot::Receiver<Settled>, says: PrefillAnswer) {
+    pub(super) fn add(&mut self, leg: oneshot::Receiver<Settled>, answer: PrefillAnswer) {
         self.legs.push(leg);
-        self.before_head |= says == PrefillAnswer::NothingUntilFetched;
+        self.before_head |= answer == PrefillAnswer::NothingUntilFetched;
     }
 
     /// Returns the answer's `kv_transfer_params`: those of the first leg that has any.
@@ -83,9 +83,9 @@ impl Settling {
         let mut params = Value::Null;
         for leg in self.legs {
             // A leg ends without parameters if its blocks were not kept.
-            let said = leg.await.unwrap_or(Ok(Value::Null))?;
+            let settled = leg.await.unwrap_or(Ok(Value::Null))?;
             if params.is_null() {
-                params = said;
+                params = settled;
             }
         }
         Ok(params)
@@ -125,7 +125,7 @@ async fn hand_over(side: &Side, plan: Handover, kept: &KeptBlocks, mut settle: o
     let (fetched, wait) = oneshot::channel();
     let (now, key) = (Instant::now(), plan.key);
     let until = now + plan.keep_for;
-    let params = match plan.says {
+    let params = match plan.answer {
         PrefillAnswer::Where { tokens, port } => nixl_params(&key, kept, tokens, port),
         PrefillAnswer::Nothing | PrefillAnswer::NothingUntilFetched => Value::Null,
     };
@@ -136,7 +136,7 @@ async fn hand_over(side: &Side, plan: Handover, kept: &KeptBlocks, mut settle: o
     };
     side.fabric().offer(key.clone(), offer);
     // The receiver may be gone; the blocks are kept all the same.
-    if plan.says == PrefillAnswer::NothingUntilFetched {
+    if plan.answer == PrefillAnswer::NothingUntilFetched {
         let fetched = until_fetched(side, &key, wait, until, settle.closed()).await;
         let _ = settle.send(if fetched { Ok(params) } else { Err(NotFetched) });
     } else {

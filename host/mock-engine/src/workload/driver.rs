@@ -158,13 +158,13 @@ impl Player {
         let Ok(_place) = self.places.acquire().await else {
             return Vec::new();
         };
-        let (mut turns, mut said) = (Vec::new(), Vec::new());
+        let (mut turns, mut answers) = (Vec::new(), Vec::new());
         for (number, turn) in session.turns.iter().enumerate() {
             tokio::time::sleep(turn.pause.div_f64(self.driver.time_scale)).await;
             let limit = self.driver.timeout;
-            let answer = tokio::time::timeout(limit, self.ask(session, number, &said)).await;
+            let answer = tokio::time::timeout(limit, self.send(session, number, &answers)).await;
             let answer = answer.unwrap_or(Err(TurnError::TimedOut(limit)));
-            said.push(
+            answers.push(
                 answer
                     .as_ref()
                     .map_or(String::new(), |answer| answer.text.clone()),
@@ -174,12 +174,12 @@ impl Player {
         turns
     }
 
-    async fn ask(&self, session: &Session, turn: usize, said: &[String]) -> Result<Answered, TurnError> {
+    async fn send(&self, session: &Session, turn: usize, answers: &[String]) -> Result<Answered, TurnError> {
         let mut request = Request::post(self.url.clone()).header(CONTENT_TYPE, "application/json");
         if let Some(header) = &self.driver.session_header {
             request = request.header(header, &session.name);
         }
-        let body = Full::new(Bytes::from(session.body(turn, said)));
+        let body = Full::new(Bytes::from(session.body(turn, answers)));
         let request = request.body(body).map_err(TurnError::Request)?;
         let sent = Instant::now();
         let answer = self.client.request(request).await.map_err(TurnError::Send)?;

@@ -133,8 +133,8 @@ impl Session {
     #[must_use]
     pub fn body(&self, turn: usize, answers: &[String]) -> Vec<u8> {
         let mut messages = vec![json!({"role": "system", "content": &*self.system})];
-        for (said, answer) in self.turns.iter().zip(answers).take(turn) {
-            messages.push(json!({"role": "user", "content": said.user}));
+        for (before, answer) in self.turns.iter().zip(answers).take(turn) {
+            messages.push(json!({"role": "user", "content": before.user}));
             messages.push(json!({"role": "assistant", "content": answer}));
         }
         let now = &self.turns[turn];
@@ -178,15 +178,15 @@ mod tests {
         systems.dedup();
         assert_eq!(systems.len(), 2);
         assert_eq!(tokenize(systems[0]).len(), 50);
-        let mut said: Vec<_> = sessions
+        let mut texts: Vec<_> = sessions
             .iter()
             .flat_map(|session| &session.turns)
             .map(|turn| &turn.user)
             .collect();
-        assert!(said.iter().all(|text| tokenize(text).len() == 7));
-        said.sort_unstable();
-        said.dedup();
-        assert_eq!(said.len(), 24);
+        assert!(texts.iter().all(|text| tokenize(text).len() == 7));
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), 24);
     }
 
     #[test]

@@ -7,14 +7,14 @@ use mock_engine::{BatchLoss, MockConfig, MockEngine, RequestFault, Times};
 use serde_json::{Value, json};
 
 use crate::client::{complete, get, open, post};
-use crate::subscriber::{ask_replay, replay, subscribe};
+use crate::subscriber::{replay, request_replay, subscribe};
 use crate::{eventually, instant, slow, start};
 
 fn body(stream: bool) -> Value {
     json!({"prompt": [1, 2, 3], "max_tokens": 5, "stream": stream})
 }
 
-async fn ask(engine: &MockEngine, stream: bool) -> crate::client::Reply {
+async fn send(engine: &MockEngine, stream: bool) -> crate::client::Reply {
     post(engine, "/v1/completions", &body(stream)).await
 }
 
@@ -27,13 +27,13 @@ async fn a_status_comes_as_often_as_scripted_and_spares_other_paths() {
     };
     engine.faults().on_requests(refuse, Times::Next(1));
     assert_eq!(get(&engine, "/health").await.status, 200);
-    let refused = ask(&engine, false).await;
+    let refused = send(&engine, false).await;
     assert_eq!(
         (refused.status.as_u16(), &refused.headers["retry-after"]),
         (429, &http::HeaderValue::from(7))
     );
     assert_eq!(refused.json()["error"]["code"], 429);
-    assert_eq!(ask(&engine, false).await.status, 200);
+    assert_eq!(send(&engine, false).await.status, 200);
     assert_eq!((engine.stats().faulted, engine.stats().requests), (1, 1));
 }
 
@@ -43,7 +43,7 @@ async fn a_hanging_request_goes_on_once_the_fault_is_cleared() {
     engine
         .faults()
         .on_requests(RequestFault::Hang, Times::UntilCleared);
-    let request = ask(&engine, false);
+    let request = send(&engine, false);
     tokio::pin!(request);
     let begun = Instant::now();
     while engine.stats().faulted == 0 {
@@ -61,15 +61,15 @@ async fn a_cut_lets_so_many_tokens_through() {
     engine
         .faults()
         .on_requests(RequestFault::Cut { after_tokens: 2 }, Times::Next(2));
-    let stream = ask(&engine, true).await;
+    let stream = send(&engine, true).await;
     assert_eq!(
         (stream.status.as_u16(), stream.complete, stream.chunks().len()),
         (200, false, 2)
     );
-    let plain = ask(&engine, false).await;
+    let plain = send(&engine, false).await;
     assert_eq!((plain.status.as_u16(), plain.complete), (200, false));
     assert!(!plain.body.is_empty());
-    assert!(ask(&engine, true).await.complete);
+    assert!(send(&engine, true).await.complete);
     assert_eq!(engine.stats().in_flight(), 0);
 }
 
@@ -124,7 +124,7 @@ async fn a_slow_engine_takes_longer() {
 }
 
 #[tokio::test]
-async fn a_slow_tokenizer_and_a_sick_engine_say_so() {
+async fn a_slow_tokenizer_and_a_sick_engine_report_it() {
     let engine = start(instant()).await;
     engine.faults().slow_tokenize(Duration::from_millis(30));
     engine.faults().fail_health(Some(StatusCode::SERVICE_UNAVAILABLE));
@@ -154,14 +154,14 @@ async fn lost_batches_leave_gaps() {
 }
 
 #[tokio::test]
-async fn a_mute_publisher_keeps_what_it_does_not_say() {
+async fn a_mute_publisher_keeps_what_it_does_not_publish() {
     let engine = start(instant()).await;
     let (subscription, _) = subscribe(&engine).await;
     let missed = engine.stats().batches;
     engine.faults().mute_publisher(true);
     complete(&engine, &[1; 5], 1).await;
     assert_eq!(engine.stats().batches, missed + 1);
-    let unanswered = ask_replay(&engine, 0);
+    let unanswered = request_replay(&engine, 0);
     assert_eq!(unanswered.poll(zmq::POLLIN, 50), Ok(0));
     engine.faults().mute_publisher(false);
     complete(&engine, &[2; 5], 1).await;

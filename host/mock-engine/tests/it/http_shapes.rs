@@ -159,7 +159,7 @@ async fn answers_have_the_recorded_fields() {
 }
 
 #[tokio::test]
-async fn a_stream_says_what_a_plain_answer_says() {
+async fn a_stream_has_the_content_of_a_plain_answer() {
     let engine = start(instant()).await;
     let plain = post(&engine, "/v1/chat/completions", &chat()).await;
     assert_eq!(plain.headers["content-type"], "application/json");
@@ -284,13 +284,13 @@ async fn responses_and_embeddings_are_well_formed() {
     let delta = "response.output_text.delta";
     let end = ["response.output_text.done", "response.incomplete"];
     assert_eq!(names, ["response.created", delta, delta, delta, end[0], end[1]]);
-    let said = &plain["output"][0]["content"][0]["text"];
+    let text = &plain["output"][0]["content"][0]["text"];
     assert_eq!(
         (
             &stream[4]["text"],
             &stream[5]["response"]["output"][0]["content"][0]["text"]
         ),
-        (said, said)
+        (text, text)
     );
     let vectors = post(&engine, "/v1/embeddings", &json!({"input": ["a b", "c", "a b"]}))
         .await
@@ -303,13 +303,13 @@ async fn responses_and_embeddings_are_well_formed() {
 #[tokio::test]
 async fn adapters_are_loaded_and_unloaded_while_it_runs() {
     let engine = start(instant()).await;
-    let ask = async |status: u16| {
+    let send = async |status: u16| {
         let body = json!({"model": "ad", "prompt": vec![7; 9], "max_tokens": 1});
         let answer = post(&engine, "/v1/completions", &body).await;
         assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
         answer.json()
     };
-    let error = &ask(404).await["error"];
+    let error = &send(404).await["error"];
     assert_eq!(
         *error,
         json!({
@@ -327,7 +327,7 @@ async fn adapters_are_loaded_and_unloaded_while_it_runs() {
             .as_u16(),
         400
     );
-    assert_eq!(ask(200).await["model"], "ad");
+    assert_eq!(send(200).await["model"], "ad");
     let models = get(&engine, "/v1/models").await.json();
     assert_eq!(models["data"][1]["id"], "ad");
     assert_eq!(models["data"][1]["parent"], "mock");
@@ -346,7 +346,7 @@ async fn adapters_are_loaded_and_unloaded_while_it_runs() {
             .as_u16(),
         404
     );
-    ask(404).await;
+    send(404).await;
 }
 
 fn metric(page: &str, name: &str) -> f64 {
@@ -358,7 +358,7 @@ fn metric(page: &str, name: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn metrics_and_models_say_what_routers_look_for() {
+async fn metrics_and_models_have_what_routers_look_for() {
     let engine: MockEngine = start(MockConfig {
         loras: vec!["ad".to_owned()],
         ..instant()

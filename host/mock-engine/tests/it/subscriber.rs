@@ -45,7 +45,7 @@ pub(crate) fn receive(engine: &MockEngine, socket: &zmq::Socket) -> Vec<Vec<Vec<
 }
 
 /// Requests a replay.
-pub(crate) fn ask_replay(engine: &MockEngine, start: u64) -> zmq::Socket {
+pub(crate) fn request_replay(engine: &MockEngine, start: u64) -> zmq::Socket {
     let socket = socket(zmq::DEALER, engine.kv_replay());
     socket
         .send_multipart([&b""[..], &start.to_be_bytes()], 0)
@@ -55,7 +55,7 @@ pub(crate) fn ask_replay(engine: &MockEngine, start: u64) -> zmq::Socket {
 
 /// Returns every message of a replay, the end marker included.
 pub(crate) fn replay_messages(engine: &MockEngine, start: u64) -> Vec<Vec<Vec<u8>>> {
-    let socket = ask_replay(engine, start);
+    let socket = request_replay(engine, start);
     let mut messages = Vec::new();
     loop {
         messages.push(socket.recv_multipart(0).expect("a reply in time"));

@@ -95,7 +95,7 @@ impl Side {
         let mut legs = Legs::default();
         for child in 0..opening.prompts.len() * opening.choices {
             let tokens = opening.prompts[child / opening.choices].len();
-            let (keep_for, says) = if mooncake {
+            let (keep_for, answer) = if mooncake {
                 (self.config.abort_timeout, PrefillAnswer::Nothing)
             } else {
                 (
@@ -131,12 +131,12 @@ impl Side {
                         keep_for
                     }),
                     unavailable_for: self.real(unavailable_for),
-                    says,
+                    answer,
                 })
             };
             let (transfer, settled) = keep(self, plan, !mooncake);
             legs.transfers.push(transfer);
-            legs.settling.add(settled, says);
+            legs.settling.add(settled, answer);
         }
         legs
     }
@@ -186,7 +186,7 @@ impl Side {
                 legs.transfers.push(receive(self, Source::Room(room), tokens));
                 continue;
             }
-            let says = PrefillAnswer::NothingUntilFetched;
+            let answer = PrefillAnswer::NothingUntilFetched;
             let plan = Plan::Offer(Handover {
                 key: Key {
                     engine: self.engine_id(0),
@@ -194,11 +194,11 @@ impl Side {
                 },
                 keep_for: self.real(self.config.abort_timeout),
                 unavailable_for: Duration::ZERO,
-                says,
+                answer,
             });
             let (transfer, settled) = keep(self, plan, true);
             legs.transfers.push(transfer);
-            legs.settling.add(settled, says);
+            legs.settling.add(settled, answer);
         }
         Some(legs)
     }

@@ -4,7 +4,7 @@ use http::{Method, StatusCode};
 use mock_engine::{MockEngine, PdDialect, RequestFault, Times};
 use serde_json::{Value, json};
 
-use super::{PATH, Pair, alone, ask, body, pair, prompt, said, with};
+use super::{PATH, Pair, alone, body, pair, prompt, send, text_of, with};
 use crate::client::{open, open_url, whole};
 use crate::eventually;
 
@@ -38,7 +38,7 @@ async fn the_wrong_role_kills_the_engine_and_what_it_was_doing() {
         eventually("another life", || p.engine_ids() != before).await;
         for engine in [&p, &d] {
             engine.faults().accept_connections().await.expect("an engine");
-            assert_eq!(ask(engine, &body(&prompt(1))).await.status, 200);
+            assert_eq!(send(engine, &body(&prompt(1))).await.status, 200);
         }
     }
 }
@@ -49,7 +49,7 @@ async fn either_role_serves_plain_requests() {
         let pair = pair(dialect).await;
         for engine in [&pair.p, &pair.d] {
             assert_eq!(
-                said(&ask(engine, &body(&prompt(1))).await),
+                text_of(&send(engine, &body(&prompt(1))).await),
                 alone(&prompt(1)).await
             );
         }
@@ -71,7 +71,7 @@ async fn a_leg_made_wrong_is_refused_as_by_vllm() {
     ];
     let pair = pair(PdDialect::Nixl).await;
     for (members, message) in refused {
-        let answer = ask(&pair.p, &with(leg("do_remote_decode"), members)).await;
+        let answer = send(&pair.p, &with(leg("do_remote_decode"), members)).await;
         assert_eq!(
             (answer.status.as_u16(), answer.json()["error"]["message"].as_str()),
             (400, Some(message))
@@ -89,7 +89,7 @@ async fn scripted_faults_meet_legs() {
     };
     for (engine, name) in [(&pair.p, "do_remote_decode"), (&pair.d, "do_remote_prefill")] {
         engine.faults().on_requests(busy, Times::Next(1));
-        let refused = ask(engine, &leg(name)).await;
+        let refused = send(engine, &leg(name)).await;
         assert_eq!(
             (refused.status.as_u16(), &refused.headers["retry-after"]),
             (503, &http::HeaderValue::from(1))
@@ -98,13 +98,13 @@ async fn scripted_faults_meet_legs() {
     pair.p
         .faults()
         .on_requests(RequestFault::Cut { after_tokens: 1 }, Times::Next(1));
-    assert!(!ask(&pair.p, &leg("do_remote_decode")).await.complete);
+    assert!(!send(&pair.p, &leg("do_remote_decode")).await.complete);
     pair.p.faults().lose_transfer_params(true);
-    let answer = ask(&pair.p, &leg("do_remote_decode")).await.json();
+    let answer = send(&pair.p, &leg("do_remote_decode")).await.json();
     assert_eq!(answer["kv_transfer_params"], Value::Null);
     assert_eq!((pair.p.stats().pinned_blocks, pair.p.stats().faulted), (4, 2));
     pair.p.faults().clear();
-    assert!(ask(&pair.p, &leg("do_remote_decode")).await.json()["kv_transfer_params"].is_object());
+    assert!(send(&pair.p, &leg("do_remote_decode")).await.json()["kv_transfer_params"].is_object());
     pair.idle().await;
 }
 
@@ -119,7 +119,7 @@ async fn both_legs_are_recorded_as_they_came() {
     assert_eq!((recorded.len(), &recorded[0].body[..]), (1, body.as_bytes()));
     assert_eq!(recorded[0].headers["x-data-parallel-rank"], "0");
     for _ in 0..40 {
-        ask(&pair.p, &super::body(&prompt(2))).await;
+        send(&pair.p, &super::body(&prompt(2))).await;
     }
     assert_eq!(pair.p.requests(PATH).len(), pair.p.config().recorded_requests);
     assert!(pair.d.requests(PATH).is_empty());

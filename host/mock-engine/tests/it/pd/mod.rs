@@ -88,7 +88,7 @@ fn with(mut body: Value, members: Value) -> Value {
     body
 }
 
-async fn ask(engine: &MockEngine, body: &Value) -> Reply {
+async fn send(engine: &MockEngine, body: &Value) -> Reply {
     post(engine, PATH, body).await
 }
 
@@ -128,7 +128,7 @@ fn cached(reply: &Reply) -> u64 {
     usage.as_u64().expect("cached tokens")
 }
 
-fn said(reply: &Reply) -> String {
+fn text_of(reply: &Reply) -> String {
     reply.json()["choices"][0]["text"]
         .as_str()
         .expect("a text")
@@ -150,5 +150,5 @@ fn prompt(own: u32) -> Vec<u32> {
 
 /// Returns the answer of an engine on its own to a prompt.
 async fn alone(prompt: &[u32]) -> String {
-    said(&ask(&start(instant()).await, &body(prompt)).await)
+    text_of(&send(&start(instant()).await, &body(prompt)).await)
 }

@@ -7,8 +7,8 @@ use mock_engine::{MockConfig, MockEngine, PdDialect};
 use serde_json::{Value, json};
 
 use super::{
-    ABORT, PATH, Pair, alone, ask, background, body, cached, check_failed, pair, pair_of, prompt, said,
-    scaled, slow_prefill, with,
+    ABORT, PATH, Pair, alone, background, body, cached, check_failed, pair, pair_of, prompt, scaled, send,
+    slow_prefill, text_of, with,
 };
 use crate::client::{Reply, open_url, whole};
 use crate::{capture, eventually};
@@ -92,17 +92,17 @@ async fn either_leg_may_come_first() {
             let decode = background(&pair.d, &decode(&pair.p, &request, transfer));
             eventually("waiting", || pair.d.stats().transfers_waiting == 1).await;
             (
-                ask(&pair.p, &prefill(&request, transfer)).await,
+                send(&pair.p, &prefill(&request, transfer)).await,
                 decode.reply().await,
             )
         } else {
-            let prefill = ask(&pair.p, &prefill(&request, transfer)).await;
+            let prefill = send(&pair.p, &prefill(&request, transfer)).await;
             assert_eq!(pair.p.stats().pinned_blocks, 3);
-            (prefill, ask(&pair.d, &decode(&pair.p, &request, transfer)).await)
+            (prefill, send(&pair.d, &decode(&pair.p, &request, transfer)).await)
         };
         assert_eq!((cached(&answers.0), cached(&answers.1)), (hits, 10));
         assert_eq!(answers.0.json()["kv_transfer_params"], Value::Null);
-        assert_eq!(said(&answers.1), alone(&prompt(1)).await);
+        assert_eq!(text_of(&answers.1), alone(&prompt(1)).await);
         pair.idle().await;
     }
     assert_eq!((pair.p.stats().prefill_legs, pair.d.stats().decode_legs), (2, 2));
@@ -112,10 +112,10 @@ async fn either_leg_may_come_first() {
 async fn a_decode_alone_fails_and_a_prefill_alone_stays_pinned_until_the_timeout() {
     let pair = mooncake().await;
     let begun = Instant::now();
-    check_failed(&ask(&pair.d, &decode(&pair.p, &body(&prompt(1)), "a")).await);
+    check_failed(&send(&pair.d, &decode(&pair.p, &body(&prompt(1)), "a")).await);
     assert!(begun.elapsed() >= scaled(ABORT));
     let begun = Instant::now();
-    assert_eq!(ask(&pair.p, &prefill(&body(&prompt(1)), "b")).await.status, 200);
+    assert_eq!(send(&pair.p, &prefill(&body(&prompt(1)), "b")).await.status, 200);
     assert_eq!(pair.p.stats().pinned_blocks, 3);
     pair.idle().await;
     assert!(begun.elapsed() >= scaled(ABORT));
@@ -131,15 +131,15 @@ async fn a_wrong_engine_or_a_bootstrap_server_that_is_down_fails_soon() {
     pair.p.faults().restart(None).await.expect("an engine");
     for leg in [unknown, nowhere, restarted] {
         let begun = Instant::now();
-        check_failed(&ask(&pair.d, &leg).await);
+        check_failed(&send(&pair.d, &leg).await);
         assert!(begun.elapsed() >= scaled(0.7));
     }
     pair.p.faults().bootstrap_down(true).await.expect("an engine");
-    check_failed(&ask(&pair.d, &decode(&pair.p, &request, "t")).await);
-    assert_eq!(ask(&pair.p, &request).await.status, 200);
+    check_failed(&send(&pair.d, &decode(&pair.p, &request, "t")).await);
+    assert_eq!(send(&pair.p, &request).await.status, 200);
     pair.p.faults().bootstrap_down(false).await.expect("an engine");
-    assert_eq!(ask(&pair.p, &prefill(&request, "u")).await.status, 200);
-    assert_eq!(ask(&pair.d, &decode(&pair.p, &request, "u")).await.status, 200);
+    assert_eq!(send(&pair.p, &prefill(&request, "u")).await.status, 200);
+    assert_eq!(send(&pair.d, &decode(&pair.p, &request, "u")).await.status, 200);
     pair.idle().await;
 }
 
@@ -148,10 +148,10 @@ async fn a_decode_without_a_transfer_id_hangs_and_keeps_its_blocks() {
     let pair = mooncake().await;
     let hangs = background(&pair.d, &spoilt(&pair.p, "transfer_id", None));
     eventually("waiting", || pair.d.stats().transfers_waiting == 1).await;
-    check_failed(&ask(&pair.d, &decode(&pair.p, &body(&prompt(1)), "never")).await);
+    check_failed(&send(&pair.d, &decode(&pair.p, &body(&prompt(1)), "never")).await);
     assert!(!hangs.is_over());
     hangs.leave();
-    assert_eq!(ask(&pair.d, &body(&prompt(2))).await.status, 200);
+    assert_eq!(send(&pair.d, &body(&prompt(2))).await.status, 200);
     assert_eq!(
         (pair.d.stats().transfers_waiting, pair.d.stats().blocks_used),
         (1, 3)
@@ -165,17 +165,17 @@ async fn a_first_token_that_stops_is_not_handed_over() {
     let request = json!({"prompt": prompt(1), "max_tokens": 3});
     let stops = with(request.clone(), json!({"stop": ["x"], "ignore_eos": true}));
     for (transfer, spoilt) in [("eos", &request), ("stop", &stops)] {
-        let first = ask(&pair.p, &prefill(spoilt, transfer)).await.json();
+        let first = send(&pair.p, &prefill(spoilt, transfer)).await.json();
         assert_eq!(first["choices"][0]["finish_reason"], "stop");
         assert_eq!(pair.p.stats().pinned_blocks, 0);
-        check_failed(&ask(&pair.d, &decode(&pair.p, &request, transfer)).await);
+        check_failed(&send(&pair.d, &decode(&pair.p, &request, transfer)).await);
     }
     let guarded = with(request.clone(), json!({"ignore_eos": true, "stop": []}));
     assert_eq!(
-        ask(&pair.p, &prefill(&guarded, "ok")).await.json()["choices"][0]["finish_reason"],
+        send(&pair.p, &prefill(&guarded, "ok")).await.json()["choices"][0]["finish_reason"],
         "length"
     );
-    assert_eq!(ask(&pair.d, &decode(&pair.p, &request, "ok")).await.status, 200);
+    assert_eq!(send(&pair.d, &decode(&pair.p, &request, "ok")).await.status, 200);
     pair.idle().await;
 }
 
@@ -227,13 +227,13 @@ async fn a_prompt_too_long_is_refused_on_both_legs_and_frees_the_prefill() {
     // The prefill leg requests one token, which fits.
     let request = body(&prompt(1));
     let begun = Instant::now();
-    assert_eq!(ask(&pair.p, &prefill(&request, "t")).await.status, 200);
-    assert_eq!(ask(&pair.d, &decode(&pair.p, &request, "t")).await.status, 400);
+    assert_eq!(send(&pair.p, &prefill(&request, "t")).await.status, 200);
+    assert_eq!(send(&pair.d, &decode(&pair.p, &request, "t")).await.status, 400);
     pair.idle().await;
     assert!(begun.elapsed() < scaled(ABORT));
     let long = body(&[1; 12]);
-    assert_eq!(ask(&pair.p, &prefill(&long, "u")).await.status, 400);
-    assert_eq!(ask(&pair.d, &decode(&pair.p, &long, "u")).await.status, 400);
+    assert_eq!(send(&pair.p, &prefill(&long, "u")).await.status, 400);
+    assert_eq!(send(&pair.d, &decode(&pair.p, &long, "u")).await.status, 400);
 }
 
 #[tokio::test]
@@ -248,8 +248,8 @@ async fn a_decode_that_leaves_the_queue_frees_the_prefill_and_one_that_is_refuse
     eventually("full", || pair.d.stats().transfers_waiting == 1).await;
     let queued = background(&pair.d, &decode(&pair.p, &request, "t"));
     eventually("queued", || pair.d.stats().waiting == 2).await;
-    assert_eq!(ask(&pair.p, &prefill(&request, "t")).await.status, 200);
-    assert_eq!(ask(&pair.d, &decode(&pair.p, &request, "t")).await.status, 503);
+    assert_eq!(send(&pair.p, &prefill(&request, "t")).await.status, 200);
+    assert_eq!(send(&pair.d, &decode(&pair.p, &request, "t")).await.status, 503);
     assert_eq!(pair.p.stats().pinned_blocks, 3);
     let begun = Instant::now();
     queued.leave();
@@ -261,19 +261,19 @@ async fn a_decode_that_leaves_the_queue_frees_the_prefill_and_one_that_is_refuse
 async fn a_transfer_is_there_once() {
     let pair = mooncake().await;
     let request = body(&prompt(1));
-    ask(&pair.p, &prefill(&request, "t")).await;
-    assert_eq!(ask(&pair.d, &decode(&pair.p, &request, "t")).await.status, 200);
-    check_failed(&ask(&pair.d, &decode(&pair.p, &request, "t")).await);
+    send(&pair.p, &prefill(&request, "t")).await;
+    assert_eq!(send(&pair.d, &decode(&pair.p, &request, "t")).await.status, 200);
+    check_failed(&send(&pair.d, &decode(&pair.p, &request, "t")).await);
 }
 
 #[tokio::test]
 async fn several_prompts_fail_and_stay_pinned_for_good() {
     let pair = mooncake().await;
     let batch = with(body(&prompt(1)), json!({"prompt": [prompt(1), prompt(2)]}));
-    assert_eq!(ask(&pair.p, &prefill(&batch, "t")).await.status, 200);
-    check_failed(&ask(&pair.d, &decode(&pair.p, &batch, "t")).await);
+    assert_eq!(send(&pair.p, &prefill(&batch, "t")).await.status, 200);
+    check_failed(&send(&pair.d, &decode(&pair.p, &batch, "t")).await);
     // Longer than anything else is kept.
-    check_failed(&ask(&pair.d, &decode(&pair.p, &body(&prompt(1)), "never")).await);
+    check_failed(&send(&pair.d, &decode(&pair.p, &body(&prompt(1)), "never")).await);
     assert_eq!(pair.p.stats().pinned_blocks, 6);
     pair.p.faults().restart(None).await.expect("an engine");
     assert!(pair.p.stats().is_idle());
@@ -292,7 +292,7 @@ async fn a_rank_is_an_engine_of_its_own() {
     assert_eq!(ranked(&pair.p, "1", &prefill(&request, "t")).await.status, 200);
     let mut leg = decode(&pair.p, &request, "t");
     leg["kv_transfer_params"]["remote_engine_id"] = directory["1"]["engine_id"].clone();
-    assert_eq!(ask(&pair.d, &leg).await.status, 200);
+    assert_eq!(send(&pair.d, &leg).await.status, 200);
     assert_eq!(ranked(&pair.p, "1", &prefill(&request, "u")).await.status, 200);
-    check_failed(&ask(&pair.d, &decode(&pair.p, &request, "u")).await);
+    check_failed(&send(&pair.d, &decode(&pair.p, &request, "u")).await);
 }

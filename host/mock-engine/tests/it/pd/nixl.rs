@@ -6,7 +6,7 @@ use mock_engine::{MockConfig, PdDialect};
 use serde_json::{Value, json};
 
 use super::{
-    LEASE, Pair, alone, ask, background, body, cached, check_failed, pair, pair_of, prompt, said, scaled,
+    LEASE, Pair, alone, background, body, cached, check_failed, pair, pair_of, prompt, scaled, send, text_of,
     with,
 };
 use crate::client::post;
@@ -32,7 +32,7 @@ async fn nixl() -> Pair {
 
 /// Computes a prompt on the prefill engine and answers the parameters for the decode engine.
 async fn prefilled(pair: &Pair, body: &Value) -> Value {
-    let answer = ask(&pair.p, &with(body.clone(), prefill_params())).await.json();
+    let answer = send(&pair.p, &with(body.clone(), prefill_params())).await.json();
     answer["kv_transfer_params"].clone()
 }
 
@@ -55,7 +55,7 @@ fn the_fixture_is_the_recorded_answer() {
 }
 
 #[tokio::test]
-async fn a_prefill_says_where_its_blocks_are_as_recorded() {
+async fn a_prefill_reports_where_its_blocks_are_as_recorded() {
     let pair = pair_of(PdDialect::Nixl, |config: &mut MockConfig| config.block_size = 32).await;
     let prompt: Vec<u32> = (0..150).collect();
     let found = prefilled(&pair, &body(&prompt)).await;
@@ -74,14 +74,17 @@ async fn a_prefill_says_where_its_blocks_are_as_recorded() {
 }
 
 #[tokio::test]
-async fn a_decode_says_what_one_engine_would_and_frees_the_prefill() {
+async fn a_decode_answers_as_one_engine_would_and_frees_the_prefill() {
     let pair = nixl().await;
     let request = body(&prompt(1));
     for hits in [0, 8] {
         let params = prefilled(&pair, &request).await;
         assert_eq!(params["remote_prefill_cached_tokens"], hits);
-        let answer = ask(&pair.d, &decode(&request, params)).await;
-        assert_eq!((said(&answer), cached(&answer)), (alone(&prompt(1)).await, hits));
+        let answer = send(&pair.d, &decode(&request, params)).await;
+        assert_eq!(
+            (text_of(&answer), cached(&answer)),
+            (alone(&prompt(1)).await, hits)
+        );
         assert_eq!(answer.json()["kv_transfer_params"], Value::Null);
         pair.idle().await;
     }
@@ -112,7 +115,7 @@ async fn a_decode_whose_prefill_is_gone_fails_after_a_while() {
     pair.p.faults().refuse_connections().await.expect("an engine");
     for params in [foreign, restarted, unreachable] {
         let begun = Instant::now();
-        check_failed(&ask(&pair.d, &decode(&request, params)).await);
+        check_failed(&send(&pair.d, &decode(&request, params)).await);
         assert!(begun.elapsed() >= scaled(7.0));
     }
     assert_eq!(pair.d.stats().failed, 3);
@@ -120,12 +123,12 @@ async fn a_decode_whose_prefill_is_gone_fails_after_a_while() {
 }
 
 #[tokio::test]
-async fn a_stream_that_fails_says_so_after_its_head() {
+async fn a_stream_that_fails_reports_it_after_its_head() {
     let pair = nixl().await;
     let mut params = prefilled(&pair, &body(&prompt(1))).await;
     params["remote_engine_id"] = "nope".into();
     let request = with(body(&prompt(1)), json!({"stream": true}));
-    let answer = ask(&pair.d, &decode(&request, params)).await;
+    let answer = send(&pair.d, &decode(&request, params)).await;
     assert_eq!((answer.status.as_u16(), answer.complete), (200, true));
     let chunks = answer.chunks();
     assert_eq!((chunks.len(), &chunks[0]["error"]["code"]), (1, &json!(500)));
@@ -147,10 +150,10 @@ async fn a_decode_without_a_field_hangs_and_keeps_its_blocks() {
     let mut foreign = lacking.clone();
     foreign["remote_request_id"] = "x".into();
     foreign["remote_engine_id"] = "nope".into();
-    check_failed(&ask(&pair.d, &decode(&request, foreign)).await);
+    check_failed(&send(&pair.d, &decode(&request, foreign)).await);
     assert!(!hangs.is_over());
     hangs.leave();
-    assert_eq!(ask(&pair.d, &body(&prompt(2))).await.status, 200);
+    assert_eq!(send(&pair.d, &body(&prompt(2))).await.status, 200);
     assert_eq!(
         (pair.d.stats().transfers_waiting, pair.d.stats().blocks_used),
         (1, 3)
@@ -181,8 +184,8 @@ async fn a_handshake_can_be_used_twice() {
     let request = body(&prompt(1));
     let params = prefilled(&pair, &request).await;
     for _ in 0..2 {
-        let answer = ask(&pair.d, &decode(&request, params.clone())).await;
-        assert_eq!(said(&answer), alone(&prompt(1)).await);
+        let answer = send(&pair.d, &decode(&request, params.clone())).await;
+        assert_eq!(text_of(&answer), alone(&prompt(1)).await);
     }
     pair.idle().await;
 }
@@ -194,7 +197,7 @@ async fn a_prefill_of_several_choices_keeps_both_sides_for_the_lease() {
     let begun = Instant::now();
     let params = prefilled(&pair, &with(request.clone(), json!({"n": 2}))).await;
     assert_eq!(pair.p.stats().pinned_blocks, 6 - 2);
-    let answer = ask(&pair.d, &decode(&request, params)).await;
+    let answer = send(&pair.d, &decode(&request, params)).await;
     assert_eq!(answer.status, 200);
     assert!(begun.elapsed() >= scaled(LEASE));
     pair.idle().await;
@@ -207,8 +210,8 @@ async fn a_decode_of_several_choices_or_prompts_answers_as_without_a_split() {
     for members in [json!({"n": 2}), json!({"prompt": [prompt(1), prompt(2)]})] {
         let whole = with(request.clone(), members);
         let params = prefilled(&pair, &request).await;
-        let answer = ask(&pair.d, &decode(&whole, params)).await.json();
-        let unsplit = ask(&crate::start(crate::instant()).await, &whole).await.json();
+        let answer = send(&pair.d, &decode(&whole, params)).await.json();
+        let unsplit = send(&crate::start(crate::instant()).await, &whole).await.json();
         assert_eq!(answer["choices"], unsplit["choices"]);
         assert_eq!(answer["choices"].as_array().map(Vec::len), Some(2));
     }
@@ -221,7 +224,7 @@ async fn a_batch_hands_over_one_prompt_only() {
     let batch = with(body(&prompt(1)), json!({"prompt": [prompt(1), prompt(2)]}));
     let params = prefilled(&pair, &batch).await;
     assert_eq!(params["remote_num_tokens"], 10);
-    let answer = ask(&pair.d, &decode(&body(&prompt(1)), params)).await;
+    let answer = send(&pair.d, &decode(&body(&prompt(1)), params)).await;
     assert_eq!(answer.status, 200);
     eventually("one is left", || {
         pair.p.stats().pinned_blocks == 3 || pair.p.stats().is_idle()
@@ -238,7 +241,7 @@ async fn a_first_token_that_stops_is_handed_over_all_the_same() {
     let params = prefilled(&pair, &request).await;
     assert_eq!(params["remote_num_tokens"], 10);
     assert_eq!(
-        said(&ask(&pair.d, &decode(&request, params)).await),
+        text_of(&send(&pair.d, &decode(&request, params)).await),
         alone(&prompt(1)).await
     );
 }

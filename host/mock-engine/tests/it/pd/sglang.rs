@@ -7,7 +7,7 @@ use mock_engine::{MockEngine, PdDialect};
 use serde_json::{Value, json};
 
 use super::{
-    ABORT, Pair, alone, ask, background, body, cached, check_failed, pair, prompt, said, scaled, with,
+    ABORT, Pair, alone, background, body, cached, check_failed, pair, prompt, scaled, send, text_of, with,
 };
 use crate::client::{open_url, whole};
 use crate::eventually;
@@ -44,7 +44,7 @@ async fn each_leg_waits_for_the_other() {
         let waits = || pair.d.stats().transfers_waiting == 1 || pair.p.stats().pinned_blocks == 3;
         eventually("waiting", waits).await;
         assert!(!early.is_over());
-        let late = ask(second, &both).await;
+        let late = send(second, &both).await;
         let early = early.reply().await;
         let (p, d) = if decode_first {
             (late, early)
@@ -55,7 +55,7 @@ async fn each_leg_waits_for_the_other() {
             (p.json()["usage"]["completion_tokens"].as_u64(), cached(&p)),
             (Some(1), hits)
         );
-        assert_eq!((said(&d), cached(&d)), (alone(&prompt(1)).await, hits));
+        assert_eq!((text_of(&d), cached(&d)), (alone(&prompt(1)).await, hits));
         pair.idle().await;
     }
 }
@@ -66,7 +66,7 @@ async fn streams_and_batches_meet_too() {
     let stream = with(body(&prompt(1)), json!({"stream": true}));
     let stream = meeting(&pair.p, &stream, 1);
     let prefill = background(&pair.p, &stream);
-    assert_eq!(ask(&pair.d, &stream).await.chunks().len(), 3);
+    assert_eq!(send(&pair.d, &stream).await.chunks().len(), 3);
     assert_eq!(prefill.reply().await.chunks().len(), 1);
     let batch = with(
         body(&prompt(1)),
@@ -76,7 +76,7 @@ async fn streams_and_batches_meet_too() {
         }),
     );
     let prefill = background(&pair.p, &batch);
-    let answer = ask(&pair.d, &batch).await.json();
+    let answer = send(&pair.d, &batch).await.json();
     for (index, own) in [(0, 2), (1, 3)] {
         let choice = &answer["choices"][index];
         assert_eq!(
@@ -96,7 +96,7 @@ async fn a_leg_alone_fails_at_the_timeout() {
     let pair = sglang().await;
     for engine in [&pair.p, &pair.d] {
         let begun = Instant::now();
-        check_failed(&ask(engine, &meeting(&pair.p, &body(&prompt(1)), 3)).await);
+        check_failed(&send(engine, &meeting(&pair.p, &body(&prompt(1)), 3)).await);
         assert!(begun.elapsed() >= scaled(ABORT));
     }
     pair.idle().await;
@@ -122,7 +122,7 @@ async fn a_leg_whose_client_leaves_frees_its_own_side_at_once() {
 async fn a_leg_without_a_room_is_refused_and_one_with_a_wrong_server_fails_soon() {
     let pair = sglang().await;
     for engine in [&pair.p, &pair.d] {
-        assert_eq!(ask(engine, &body(&prompt(1))).await.status, 400);
+        assert_eq!(send(engine, &body(&prompt(1))).await.status, 400);
     }
     let url = format!("{}/health", pair.p.bootstrap().expect("a bootstrap server"));
     assert_eq!(
@@ -133,6 +133,6 @@ async fn a_leg_without_a_room_is_refused_and_one_with_a_wrong_server_fails_soon(
     );
     pair.p.faults().bootstrap_down(true).await.expect("an engine");
     let begun = Instant::now();
-    check_failed(&ask(&pair.d, &meeting(&pair.p, &body(&prompt(1)), 3)).await);
+    check_failed(&send(&pair.d, &meeting(&pair.p, &body(&prompt(1)), 3)).await);
     assert!(begun.elapsed() >= scaled(0.7));
 }

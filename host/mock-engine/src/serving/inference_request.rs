@@ -235,18 +235,18 @@ impl InferenceRequest {
         let mut messages: Vec<_> = body
             .instructions
             .into_iter()
-            .map(|said| text("system", said))
+            .map(|content| text("system", content))
             .collect();
         match body.input {
-            ResponsesInput::Text(said) => messages.push(text("user", said)),
-            ResponsesInput::Messages(said) => messages.extend(said),
+            ResponsesInput::Text(content) => messages.push(text("user", content)),
+            ResponsesInput::Messages(given) => messages.extend(given),
         }
         let requested = max_tokens(body.max_output_tokens)?;
         let prompts = vec![conversation(messages)];
-        let ask = Self::new(context, Dialect::Responses, body.shared, prompts, requested)?;
+        let parsed = Self::new(context, Dialect::Responses, body.shared, prompts, requested)?;
         Ok(Self {
             is_background: body.background.unwrap_or(false),
-            ..ask
+            ..parsed
         })
     }
 
