@@ -33,12 +33,12 @@ mod tests {
     use crate::document::render::Paint;
 
     #[track_caller]
-    fn check(bytes: &[u8], place: &str, says: &str) {
+    fn check(bytes: &[u8], place: &str, message: &str) {
         let mistakes = decode("conductor.toml", bytes.to_owned()).unwrap_err();
         let item = &mistakes.items()[0];
         assert_eq!(item.code, Code::NotUtf8);
         assert_eq!(item.primary.location.to_string(), place);
-        assert!(item.message.contains(says), "{}", item.message);
+        assert!(item.message.contains(message), "{}", item.message);
         assert!(mistakes.render(Paint::Plain).contains(place));
     }
 

@@ -165,10 +165,10 @@ mod tests {
         for good in ["info", "WARN", "warn,proxy=debug", "off", "proxy[request]=trace"] {
             assert_eq!(check_log_level(good), Ok(()), "{good}");
         }
-        let says = |level| check_log_level(level).unwrap_err();
-        assert_eq!(says("inof"), "`inof` is not a log level: did you mean `info`?");
-        assert!(says("loud").contains("LEVEL is one of"), "{}", says("loud"));
-        assert!(says("").contains("not a log level"));
-        assert!(says("proxy=").contains("not a log level"));
+        let message = |level| check_log_level(level).unwrap_err();
+        assert_eq!(message("inof"), "`inof` is not a log level: did you mean `info`?");
+        assert!(message("loud").contains("LEVEL is one of"), "{}", message("loud"));
+        assert!(message("").contains("not a log level"));
+        assert!(message("proxy=").contains("not a log level"));
     }
 }

@@ -152,8 +152,8 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
     let choices: Vec<_> = std::iter::once(("local", None)).chain(choices).collect();
     let chosen = how.as_ref().map(|item| item.choice(&choices));
     // A worker is called over the network, and maybe a second one.
-    let asks_workers = matches!(chosen, Some(Some(Some(_))));
-    let default = Duration::from_millis(if asks_workers { 500 } else { 50 });
+    let queries_workers = matches!(chosen, Some(Some(Some(_))));
+    let default = Duration::from_millis(if queries_workers { 500 } else { 50 });
     let timeout = model.duration("tokenize-timeout", default, TIMEOUTS);
     model.finish();
     let tokenize = match chosen {

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn few_sessions_tell_nothing_however_many_requests_they_make() {
+    fn few_sessions_prove_nothing_however_many_requests_they_make() {
         let mut few = Samples::default();
         for at in 0..10_000_u32 {
             few.add((at % 7) as u8, 1.0);

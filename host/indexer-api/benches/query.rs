@@ -153,7 +153,7 @@ impl ServerProcess {
     }
 
     /// Sends a request; returns the length of the response body.
-    fn ask(&mut self, request: &[u8], buffer: &mut Vec<u8>) -> BenchResult<usize> {
+    fn query(&mut self, request: &[u8], buffer: &mut Vec<u8>) -> BenchResult<usize> {
         self.stream.write_all(request)?;
         buffer.clear();
         let mut chunk = [0; 65_536];
@@ -233,14 +233,14 @@ fn compare() -> BenchResult<()> {
             let mut process = ServerProcess::start(instances)?;
             let mut buffer = Vec::new();
             for _ in 0..50 {
-                process.ask(&request, &mut buffer)?;
+                process.query(&request, &mut buffer)?;
             }
             let (cpu, start) = (process.cpu()?, Instant::now());
             let mut times = Vec::new();
             let mut answer = 0;
             while start.elapsed() < MEASURE {
                 let requested = Instant::now();
-                answer = process.ask(&request, &mut buffer)?;
+                answer = process.query(&request, &mut buffer)?;
                 times.push(requested.elapsed());
             }
             let cpu = (process.cpu()? - cpu) * 1e6 / times.len() as f64;

@@ -86,7 +86,7 @@ impl CacheRequest {
             };
             for (context, services) in sources.directory.contexts() {
                 if context.model == self.model && context.lora.is_empty() {
-                    let held = self.ask(context, &registered)?;
+                    let held = self.query(context, &registered)?;
                     left_out += held.not_current.len();
                     let services = services.iter().map(|known| &*known.service);
                     let engines = services.filter(|service| service.kind != ServiceKind::Mooncake);
@@ -117,7 +117,7 @@ impl CacheRequest {
             directory: &Directory::default(),
             ..*sources
         };
-        let held = self.ask(&context, &own)?;
+        let held = self.query(&context, &own)?;
         for known in sources.workers {
             let name = &known.worker.spec().name;
             let size = sources.index.block_size(known.worker.id()).unwrap_or(1);
@@ -127,14 +127,14 @@ impl CacheRequest {
         Ok(held.not_current.len())
     }
 
-    fn ask(&self, context: &QueryContext, sources: &LookupSources<'_>) -> Result<LookupResult, Refusal> {
+    fn query(&self, context: &QueryContext, sources: &LookupSources<'_>) -> Result<LookupResult, Refusal> {
         let selection = EngineSelection {
             context: context.clone(),
             salt: "".into(),
             instance: None,
         };
         let candidates = EngineCandidates::of(&selection, sources);
-        candidates.ask(
+        candidates.query(
             sources.index,
             &selection,
             &LookupKeys::Tokens(self.tokens.clone()),

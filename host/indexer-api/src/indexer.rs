@@ -223,7 +223,7 @@ impl Indexer {
         sought: &LookupKeys,
     ) -> RouteResult {
         let candidates = self.look_up(|sources| EngineCandidates::of(selection, sources));
-        let found = candidates.ask(&self.index, selection, sought)?;
+        let found = candidates.query(&self.index, selection, sought)?;
         let left_out = found.not_current.len();
         let answer = QueryAnswer::new(shape, &selection.context.tenant, found);
         let response = wire::answer(format, StatusCode::OK, &answer);

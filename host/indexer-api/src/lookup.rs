@@ -152,7 +152,7 @@ impl EngineCandidates {
     }
 
     /// Returns the tokens that each engine holds, and the engines left out.
-    pub(crate) fn ask(
+    pub(crate) fn query(
         self,
         index: &SharedPrefixIndex,
         selection: &EngineSelection,

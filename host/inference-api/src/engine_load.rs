@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn sglang_reports_once_however_many_tensor_ranks_say_it() {
+    fn sglang_reports_once_however_many_tensor_ranks_report_it() {
         assert_eq!(engine_loads(SGLANG)[&0], load(3.0, 4.0, 0.55, 1000.0));
     }
 

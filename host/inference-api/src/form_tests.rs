@@ -27,7 +27,7 @@ fn refused(content_type: &str, body: &str, expected: FormError) {
 }
 
 #[test]
-fn a_form_says_its_model_whether_it_streams_and_how_large_it_is() {
+fn a_form_has_its_model_whether_it_streams_and_how_large_it_is() {
     let text = body(&[
         part("name=\"file\"; filename=\"a.wav\"", "\0\r\n--c\r\n\u{fffd}"),
         part("name=\"model\"", "whisper"),

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_publishes_nothing_says_so() {
+    fn a_store_that_publishes_nothing_reports_it() {
         let answer = br#"{"enabled":false,"published_batches":0,"published_events":0,"dropped_events":0,"skipped_unparsed_keys":0}"#;
         let expected = StoreStatus {
             enabled: false,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_says_nothing_of_it_is_an_error() {
+    fn an_answer_without_it_is_an_error() {
         for answer in ["", "[]", "{}", r#"{"enabled":"yes"}"#, r#"{"enabled":true"#] {
             assert!(StoreStatus::parse(answer.as_bytes()).is_err(), "{answer}");
         }

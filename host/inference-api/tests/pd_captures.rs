@@ -103,8 +103,8 @@ fn mooncake_legs_are_those_that_worked_and_usage_is_put_right() {
         let passed = [filter.push(Bytes::from(response.clone())), filter.finish()].concat();
         let passed = String::from_utf8(passed).unwrap();
         let number = to_raw_value(&cached).unwrap();
-        let told = passed.split("\"cached_tokens\":").nth(1).unwrap().trim_start();
-        assert!(told.starts_with(number.get()), "{}", decode.label);
+        let count = passed.split("\"cached_tokens\":").nth(1).unwrap().trim_start();
+        assert!(count.starts_with(number.get()), "{}", decode.label);
         assert_eq!(passed.matches("cached_tokens").count(), 1);
         assert!(response.len().abs_diff(passed.len()) < 4);
     }

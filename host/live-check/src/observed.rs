@@ -74,7 +74,7 @@ pub(crate) enum Events {
     /// The query failed.
     Failed(String),
     /// Workers behind TLS are not queried.
-    NotAsked,
+    NotQueried,
 }
 
 /// One publisher.

@@ -214,7 +214,7 @@ async fn events(target: &WorkerTarget) -> Events {
             });
             return Events::Endpoints(futures_util::future::join_all(endpoints).await);
         }
-        KvEvents::Auto if target.url.starts_with("https://") => return Events::NotAsked,
+        KvEvents::Auto if target.url.starts_with("https://") => return Events::NotQueried,
         KvEvents::Auto => SourceClient::new().event_sources(&target.url).await,
     };
     match found {

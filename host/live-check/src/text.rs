@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_locale_says_which_marks_can_be_shown() {
+    fn the_locale_decides_which_marks_can_be_shown() {
         let check = |set: &[(&str, &str)], expected| {
             let variable = |name: &str| {
                 let found = set.iter().find(|(key, _)| *key == name);

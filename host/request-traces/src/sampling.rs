@@ -59,8 +59,8 @@ impl SamplingRule {
         is_forced: bool,
         budget: impl FnOnce() -> bool,
     ) -> bool {
-        let is_asked = is_forced || parent.is_some_and(|parent| parent.is_sampled);
-        if is_asked && budget() {
+        let is_requested = is_forced || parent.is_some_and(|parent| parent.is_sampled);
+        if is_requested && budget() {
             return true;
         }
         // A parent that is not sampled has decided for the whole trace.

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn says_why_a_quantity_cannot_be_read() {
+    fn reports_why_a_quantity_cannot_be_read() {
         let check = |text, fault| assert_eq!(parse_size(text), Err(fault), "{text}");
         check("32", QuantityFault::NoUnit);
         check("32MB", QuantityFault::UnknownUnit);

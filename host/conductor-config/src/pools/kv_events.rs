@@ -16,7 +16,7 @@ use crate::unique::claim;
 /// Location of a worker's KV events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum KvEvents {
-    /// Discovered by asking the worker.
+    /// Discovered by a query of the worker.
     #[default]
     Auto,
     /// Not followed.

@@ -80,7 +80,7 @@ fn stopped(runs: u64, rule: StopRule, change: impl Fn(&mut Traffic)) -> usize {
 }
 
 #[test]
-fn an_equal_canary_is_stopped_no_more_often_than_the_confidence_says_even_without_a_margin() {
+fn an_equal_canary_is_stopped_no_more_often_than_the_confidence_allows_even_without_a_margin() {
     // Four looks at each of two measures: were each as sure as all are to be, one in six would be stopped.
     let wrong = stopped(100, RULE, |_| {});
     assert!(wrong <= 5, "{wrong} of 100");
@@ -204,7 +204,7 @@ fn requests_that_neither_failed_nor_ended_well_do_not_count_as_failures_in_a_row
 }
 
 #[test]
-fn a_comparison_without_a_look_says_what_it_waits_for() {
+fn a_comparison_without_a_look_reports_what_it_waits_for() {
     let mut evidence = Evidence::new(RULE, 2);
     for sample in 0..250_u64 {
         let ended = RequestResult {
@@ -216,7 +216,7 @@ fn a_comparison_without_a_look_says_what_it_waits_for() {
             evidence.add(1, (sample % 3) as u8, &ended);
         }
     }
-    let told: Vec<_> = evidence
+    let reported: Vec<_> = evidence
         .shortages(1)
         .iter()
         .map(|shortage| {
@@ -230,7 +230,7 @@ fn a_comparison_without_a_look_says_what_it_waits_for() {
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (Measure::Ttft, 0, Wanted::FirstTokens, 0, 200),
             (Measure::Ttft, 0, Wanted::SessionGroups, 0, 8),

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_does_not_say_is_not_there() {
+    fn what_an_answer_does_not_have_is_not_there() {
         for answer in [
             "{}",
             r#"{"usage":null,"kv_transfer_params":null,"choices":null}"#,

@@ -29,7 +29,7 @@ pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
         || fields.prompt_embeds.is_none()
             && !matches!(peek.prompt.single(), Prompt::Batch(_) | Prompt::Other);
     let has_legs = peek.endpoint.spec().splits;
-    let asks_of_the_prompt = fields.prompt_logprobs.is_some() || is_set(fields.echo);
+    let needs_prompt_output = fields.prompt_logprobs.is_some() || is_set(fields.echo);
     let shares_a_room = dialect.is_concurrent() && fields.n.is_some_and(|n| n.get() != "1");
     let takes_handshake = peek.endpoint.spec().prompt != PromptField::AnthropicMessages
         || match dialect {
@@ -40,7 +40,7 @@ pub fn splits(peek: &Peek<'_>, dialect: Dialect) -> bool {
     has_legs
         && takes_handshake
         && prompt_fits
-        && !asks_of_the_prompt
+        && !needs_prompt_output
         && !is_set(fields.use_beam_search)
         && !shares_a_room
 }

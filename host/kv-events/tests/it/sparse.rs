@@ -117,7 +117,7 @@ fn a_longer_block_has_the_hash_of_the_last_shorter_one_in_it() {
 }
 
 #[test]
-fn a_group_that_keeps_nothing_of_a_range_says_nothing() {
+fn a_group_that_keeps_nothing_of_a_range_reports_nothing() {
     check(&[stored(1, &[], "mamba", &[])], &[], &[]);
 }
 

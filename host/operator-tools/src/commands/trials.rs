@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_canary_that_waits_for_evidence_says_for_which() {
+    fn a_canary_that_waits_for_evidence_reports_which() {
         let arm = json!({
             "verdict": "undecided", "stopped": null,
             "waits_for": [{ "measure": "ttft", "of": "requests", "have": 12, "need": 200 }],
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_canary_says_why() {
+    fn a_stopped_canary_reports_why() {
         let arm = |stopped: Value| json!({ "verdict": "worse", "stopped": stopped, "waits_for": [] });
         assert_eq!(
             verdict(&arm(json!({ "failures": 5 }))),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_trials_are_listed_and_their_absence_is_said() {
+    fn both_kinds_of_trials_are_listed_and_their_absence_is_reported() {
         let page = json!({
             "trials": [{ "pool": "chat", "route": "1", "arms": [{
                 "policy": "mine", "version": "aa", "share": 0.05, "state": "running", "requests": 40,

@@ -372,16 +372,16 @@ impl Done {
 fn agree(
     worker: &WorkerConfig,
     pool: &str,
-    said_name: Option<&str>,
-    said_pool: Option<&str>,
+    given_name: Option<&str>,
+    given_pool: Option<&str>,
 ) -> Result<(), ChangeError> {
-    if said_pool.is_some_and(|said| said != pool) {
+    if given_pool.is_some_and(|given| given != pool) {
         return Err(ChangeError::OtherPool {
             url: worker.url.clone(),
             pool: pool.to_owned(),
         });
     }
-    if said_name.is_some_and(|said| said != worker.name) {
+    if given_name.is_some_and(|given| given != worker.name) {
         return Err(ChangeError::OtherName {
             url: worker.url.clone(),
             name: worker.name.clone(),

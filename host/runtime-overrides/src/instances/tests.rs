@@ -146,7 +146,7 @@ fn what_is_put_back_as_the_file_has_it_is_no_overlay() {
 }
 
 #[test]
-fn a_removed_instance_comes_back_with_what_the_file_says_of_it() {
+fn a_removed_instance_comes_back_with_its_entry_of_the_file() {
     let overlays = made(
         FILE,
         &[
@@ -161,7 +161,7 @@ fn a_removed_instance_comes_back_with_what_the_file_says_of_it() {
 }
 
 #[test]
-fn a_reload_that_says_nothing_of_an_instance_keeps_its_overlay() {
+fn a_reload_without_a_change_of_an_instance_keeps_its_overlay() {
     let overlays = made(
         FILE,
         &[
@@ -176,7 +176,7 @@ fn a_reload_that_says_nothing_of_an_instance_keeps_its_overlay() {
 }
 
 #[test]
-fn a_file_that_says_otherwise_has_its_way() {
+fn a_file_that_differs_has_its_way() {
     #[track_caller]
     fn check(change: InstanceChange, from: &str, to: &str, why: &str) {
         assert!(FILE.contains(from), "{from}");

@@ -33,7 +33,7 @@ fn in_folder() -> Vec<String> {
     ["mine", "tried"].map(str::to_owned).to_vec()
 }
 
-fn asked(policy: &str, action: RouteAction, route: Option<usize>) -> RouteChange {
+fn requested(policy: &str, action: RouteAction, route: Option<usize>) -> RouteChange {
     RouteChange {
         policy: policy.to_owned(),
         action,
@@ -61,7 +61,7 @@ fn routes(overrides: &RouteOverrides) -> Vec<RouteConfig> {
 #[test]
 fn a_canary_is_set_up_promoted_and_retracted() {
     let none = RouteOverrides::default();
-    let canary = changed(&none, &asked("mine", RouteAction::Canary(500), Some(1)));
+    let canary = changed(&none, &requested("mine", RouteAction::Canary(500), Some(1)));
     let shares = |route: &RouteConfig| -> Vec<(String, u32)> {
         let canaries = route.trials.canaries.iter();
         canaries
@@ -71,7 +71,7 @@ fn a_canary_is_set_up_promoted_and_retracted() {
     assert_eq!(shares(&routes(&canary)[0]), [("mine".to_owned(), 500)]);
     assert_eq!(routes(&canary)[1], read(FILE).routes[1]);
 
-    let promoted = changed(&canary, &asked("mine", RouteAction::Promote, None));
+    let promoted = changed(&canary, &requested("mine", RouteAction::Promote, None));
     let route = routes(&promoted).remove(0);
     assert_eq!((&*route.policy, shares(&route).len()), ("mine", 0));
     let mut config = read(FILE);
@@ -83,23 +83,23 @@ fn a_canary_is_set_up_promoted_and_retracted() {
         .unwrap();
     assert_eq!(mine.source, PolicySource::Folder);
 
-    let retracted = changed(&promoted, &asked("mine", RouteAction::Retract, None));
+    let retracted = changed(&promoted, &requested("mine", RouteAction::Retract, None));
     assert!(retracted.is_empty());
 }
 
 #[test]
 fn a_shadow_becomes_a_canary_and_leaves_what_the_file_tries_out_alone() {
     let none = RouteOverrides::default();
-    let shadow = changed(&none, &asked("mine", RouteAction::Shadow(Some(0.5)), Some(2)));
+    let shadow = changed(&none, &requested("mine", RouteAction::Shadow(Some(0.5)), Some(2)));
     let route = routes(&shadow).remove(1);
     assert_eq!(
         (&*route.trials.shadows, route.trials.shadow_sample),
         (&["mine".to_owned()][..], 0.5)
     );
-    let canary = changed(&shadow, &asked("mine", RouteAction::Canary(1_000), Some(2)));
+    let canary = changed(&shadow, &requested("mine", RouteAction::Canary(1_000), Some(2)));
     let route = routes(&canary).remove(1);
     assert_eq!((route.trials.shadows.len(), route.trials.canaries.len()), (0, 2));
-    let left = changed(&canary, &asked("mine", RouteAction::Retract, None));
+    let left = changed(&canary, &requested("mine", RouteAction::Retract, None));
     assert_eq!(
         routes(&left)[1].trials.canaries,
         read(FILE).routes[1].trials.canaries
@@ -107,15 +107,15 @@ fn a_shadow_becomes_a_canary_and_leaves_what_the_file_tries_out_alone() {
 }
 
 #[test]
-fn a_candidate_of_the_file_is_promoted_and_the_override_says_what_to_write() {
+fn a_candidate_of_the_file_is_promoted_and_the_override_has_the_text_to_write() {
     let none = RouteOverrides::default();
-    let promoted = changed(&none, &asked("tried", RouteAction::Promote, None));
+    let promoted = changed(&none, &requested("tried", RouteAction::Promote, None));
     let report = promoted.report(&read(FILE), true);
     assert_eq!(
         (report.len(), report[0].route, &*report[0].toml),
         (1, 2, "policy = \"tried\"")
     );
-    let canary = changed(&promoted, &asked("mine", RouteAction::Canary(525), Some(2)));
+    let canary = changed(&promoted, &requested("mine", RouteAction::Canary(525), Some(2)));
     let report = canary.report(&read(FILE), false);
     let lines = "policy = \"tried\"\nsplit = { \"tried\" = 94.75, \"mine\" = 5.25 }";
     assert_eq!((&*report[0].toml, report[0].kept), (lines, false));
@@ -131,9 +131,9 @@ fn a_candidate_of_the_file_is_promoted_and_the_override_says_what_to_write() {
 }
 
 #[test]
-fn an_override_stands_while_the_file_says_the_same_of_its_route() {
+fn an_override_stands_while_the_files_route_is_unchanged() {
     let none = RouteOverrides::default();
-    let promoted = changed(&none, &asked("tried", RouteAction::Promote, None));
+    let promoted = changed(&none, &requested("tried", RouteAction::Promote, None));
     let other_route = FILE.replace("policy = \"round-robin\"", "policy = \"mine\"");
     let (left, ended) = promoted.under(&read(&format!("# a line above\n{other_route}")));
     assert_eq!((left, ended.len()), (promoted.clone(), 0));
@@ -145,7 +145,7 @@ fn an_override_stands_while_the_file_says_the_same_of_its_route() {
 #[test]
 fn what_cannot_be_is_refused_with_why() {
     use RouteAction::{Canary, Promote, Retract, Shadow};
-    let canary = |policy, route| asked(policy, Canary(100), route);
+    let canary = |policy, route| requested(policy, Canary(100), route);
     assert_eq!(
         refused(&canary("nowhere", None)),
         RouteChangeError::NoSuchPolicy("nowhere".to_owned())
@@ -163,29 +163,29 @@ fn what_cannot_be_is_refused_with_why() {
         route: 1,
     };
     assert_eq!(refused(&canary("round-robin", Some(1))), decides);
-    assert_eq!(refused(&asked("round-robin", Shadow(None), Some(1))), decides);
+    assert_eq!(refused(&requested("round-robin", Shadow(None), Some(1))), decides);
     assert_eq!(
-        refused(&asked("mine", Promote, None)),
+        refused(&requested("mine", Promote, None)),
         RouteChangeError::NotTried("mine".to_owned())
     );
     assert_eq!(
-        refused(&asked("tried", Retract, None)),
+        refused(&requested("tried", Retract, None)),
         RouteChangeError::NothingToRetract("tried".to_owned())
     );
     let shares = RouteChangeError::Shares {
         route: 2,
         parts: 10_500,
     };
-    assert_eq!(refused(&asked("mine", Canary(9_500), Some(2))), shares);
-    let all = refused(&asked("mine", Canary(10_000), Some(1)));
+    assert_eq!(refused(&requested("mine", Canary(9_500), Some(2))), shares);
+    let all = refused(&requested("mine", Canary(10_000), Some(1)));
     assert!(matches!(all, RouteChangeError::Shares { route: 1, .. }), "{all}");
 }
 
 #[test]
 fn what_is_written_is_read() {
     let none = RouteOverrides::default();
-    let canary = changed(&none, &asked("mine", RouteAction::Canary(525), Some(2)));
-    let both = changed(&canary, &asked("mine", RouteAction::Shadow(None), Some(1)));
+    let canary = changed(&none, &requested("mine", RouteAction::Canary(525), Some(2)));
+    let both = changed(&canary, &requested("mine", RouteAction::Shadow(None), Some(1)));
     assert_eq!(RouteOverrides::decode(&both.encode()), Some(both.clone()));
     assert_eq!(RouteOverrides::decode(b"{}"), None);
     let newer = String::from_utf8(both.encode())
@@ -197,8 +197,11 @@ fn what_is_written_is_read() {
 #[test]
 fn a_former_name_of_a_built_in_policy_becomes_its_current_name() {
     let none = RouteOverrides::default();
-    let former = changed(&none, &asked("conductor", RouteAction::Shadow(None), Some(1)));
-    let current = changed(&none, &asked("ttft-queue", RouteAction::Shadow(None), Some(1)));
+    let former = changed(&none, &requested("conductor", RouteAction::Shadow(None), Some(1)));
+    let current = changed(
+        &none,
+        &requested("ttft-queue", RouteAction::Shadow(None), Some(1)),
+    );
     assert_eq!(former, current);
 
     let saved = String::from_utf8(current.encode()).unwrap();
