@@ -22,11 +22,11 @@ fn main() {
 #[divan::bench(types = [CacheAware, PdPairing, RoundRobin, TtftQueue], args = CANDIDATES, sample_size = 100)]
 fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
-    warm_up(|seq| drop(contest.ask_wasm(seq)));
+    warm_up(|seq| drop(contest.call_wasm(seq)));
     let mut seq = 0;
     bencher.bench_local(|| {
         seq += 1;
-        contest.ask_wasm(seq)
+        contest.call_wasm(seq)
     });
 }
 
@@ -34,11 +34,11 @@ fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
 #[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
 fn noting<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
-    warm_up(|seq| drop(contest.ask_noting(seq)));
+    warm_up(|seq| drop(contest.call_noting(seq)));
     let mut seq = 0;
     bencher.bench_local(|| {
         seq += 1;
-        contest.ask_noting(seq)
+        contest.call_noting(seq)
     });
 }
 
@@ -48,18 +48,18 @@ fn native<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let mut seq = 0;
     bencher.bench_local(|| {
         seq += 1;
-        contest.ask_native(seq)
+        contest.call_native(seq)
     });
 }
 
 #[divan::bench(args = CANDIDATES, sample_size = 100)]
 fn boundary(bencher: Bencher<'_, '_>, candidates: usize) {
     let crossing = Crossing::new(&component(include_str!("boundary.wat")), 6, candidates);
-    warm_up(|seq| drop(crossing.ask(seq)));
+    warm_up(|seq| drop(crossing.call(seq)));
     let mut seq = 0;
     bencher.bench_local(|| {
         seq += 1;
-        crossing.ask(seq)
+        crossing.call(seq)
     });
 }
 
@@ -67,11 +67,11 @@ fn boundary(bencher: Bencher<'_, '_>, candidates: usize) {
 #[divan::bench(args = CANDIDATES, sample_size = 100)]
 fn pipeline(bencher: Bencher<'_, '_>, candidates: usize) {
     let crossing = PipelineCrossing::new(candidates);
-    warm_up(|seq| drop(crossing.ask(seq)));
+    warm_up(|seq| drop(crossing.call(seq)));
     let mut seq = 0;
     bencher.bench_local(|| {
         seq += 1;
-        crossing.ask(seq)
+        crossing.call(seq)
     });
 }
 
@@ -98,8 +98,8 @@ fn whole(bencher: Bencher<'_, '_>, candidates: usize, keeps: bool) {
 
 /// Makes the first calls, which create the instance and its memory. If they were timed, the bench would take every call
 /// for slow.
-fn warm_up(ask: impl Fn(u64)) {
-    (1..=1000).for_each(ask);
+fn warm_up(call: impl Fn(u64)) {
+    (1..=1000).for_each(call);
 }
 
 /// Returns a module of text as a component for the project's contract.

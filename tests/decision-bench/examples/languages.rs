@@ -78,7 +78,7 @@ fn decision(policy: WasmPolicy, candidates: usize) -> Result<Duration, Box<dyn E
         let start = Instant::now();
         for _ in 0..calls {
             seq += 1;
-            crossing.ask(seq)?;
+            crossing.call(seq)?;
         }
         Ok(start.elapsed())
     };

@@ -59,19 +59,19 @@ impl Crossing {
     ///
     /// # Errors
     /// The component's fault.
-    pub fn ask(&self, seq: u64) -> Result<Verdict, PolicyFault> {
-        self.asking(seq, |input| self.policy.decide(input))
+    pub fn call(&self, seq: u64) -> Result<Verdict, PolicyFault> {
+        self.with_input(seq, |input| self.policy.decide(input))
     }
 
     /// Calls the component as the router does for a recorded request.
     ///
     /// # Errors
     /// The component's fault.
-    pub fn ask_noting(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
-        self.asking(seq, |input| self.policy.decide_noting(input))
+    pub fn call_noting(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
+        self.with_input(seq, |input| self.policy.decide_noting(input))
     }
 
-    fn asking<T>(&self, seq: u64, ask: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
+    fn with_input<T>(&self, seq: u64, call: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
         let request = RequestFacts {
             seq,
             run: RunNumber::default(),
@@ -80,7 +80,7 @@ impl Crossing {
             attempt: 0,
             now_us: seq,
         };
-        ask(&DecisionInput {
+        call(&DecisionInput {
             request: &request,
             ids: &self.ids,
             numbers: &self.numbers,
@@ -110,21 +110,21 @@ impl<P: NativePolicy> Contest<P> {
     ///
     /// # Errors
     /// The component's fault.
-    pub fn ask_wasm(&self, seq: u64) -> Result<Verdict, PolicyFault> {
-        self.crossing.ask(seq)
+    pub fn call_wasm(&self, seq: u64) -> Result<Verdict, PolicyFault> {
+        self.crossing.call(seq)
     }
 
     /// Calls the component and records its host calls.
     ///
     /// # Errors
     /// The component's fault.
-    pub fn ask_noting(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
-        self.crossing.ask_noting(seq)
+    pub fn call_noting(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
+        self.crossing.call_noting(seq)
     }
 
     /// Calls the native policy.
     #[must_use]
-    pub fn ask_native(&self, seq: u64) -> conductor_policy_sdk::Verdict {
+    pub fn call_native(&self, seq: u64) -> conductor_policy_sdk::Verdict {
         let request = Request {
             seq,
             session: Some(seq),
@@ -184,10 +184,10 @@ mod tests {
     fn check<P: NativePolicy>(candidates: usize) {
         let contest = Contest::<P>::new(candidates);
         for seq in 1..=100 {
-            let Ok(Verdict::Route(wasm)) = contest.ask_wasm(seq) else {
+            let Ok(Verdict::Route(wasm)) = contest.call_wasm(seq) else {
                 panic!("request {seq}: no route")
             };
-            let (row, prefill, score) = match contest.ask_native(seq) {
+            let (row, prefill, score) = match contest.call_native(seq) {
                 conductor_policy_sdk::Verdict::Route { row, score } => (row, None, score),
                 conductor_policy_sdk::Verdict::Pair { row, prefill, score } => (row, Some(prefill), score),
                 other => panic!("request {seq}: {other:?}"),

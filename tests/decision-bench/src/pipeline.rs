@@ -69,7 +69,7 @@ impl PipelineCrossing {
     ///
     /// # Errors
     /// None: a pipeline never fails.
-    pub fn ask(&self, seq: u64) -> Result<Verdict, PolicyFault> {
+    pub fn call(&self, seq: u64) -> Result<Verdict, PolicyFault> {
         let request = RequestFacts {
             seq,
             run: RunNumber::default(),
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn every_scorer_takes_part() {
         let crossing = PipelineCrossing::new(64);
-        let Ok(Verdict::Route(choice)) = crossing.ask(1) else {
+        let Ok(Verdict::Route(choice)) = crossing.call(1) else {
             panic!("no route")
         };
         // The best prefix counts twice, a home of the adapter once, and the least load once.

@@ -1,6 +1,6 @@
 //! Builders for tests of the whole router: a fleet of mock engines, the router the binary starts, and a client.
 //!
-//! A test reads as a story: start a fleet, start a router over it, send, look. Everything binds port 0 and lives
+//! A test is a sequence of steps: start a fleet, start a router over it, send, look. Everything binds port 0 and lives
 //! in the test's process.
 
 mod client;

@@ -198,7 +198,7 @@ pub fn avoids_who_failed() -> Result<Vec<u8>> {
 /// # Errors
 /// A mistake in this module.
 pub fn traps_at_events() -> Result<Vec<u8>> {
-    listens_by("(func $heard (param i32) unreachable)")
+    with_listener("(func $heard (param i32) unreachable)")
 }
 
 /// Returns a policy that never returns from an event.
@@ -206,13 +206,13 @@ pub fn traps_at_events() -> Result<Vec<u8>> {
 /// # Errors
 /// A mistake in this module.
 pub fn spins_at_events() -> Result<Vec<u8>> {
-    listens_by("(func $heard (param i32) (loop $on (br $on)))")
+    with_listener("(func $heard (param i32) (loop $on (br $on)))")
 }
 
-fn listens_by(heard: &str) -> Result<Vec<u8>> {
+fn with_listener(handler: &str) -> Result<Vec<u8>> {
     framed(
         LISTENER,
-        &format!("{heard} (func $choose (param i32 i32) (result i32) (i32.const 0))"),
+        &format!("{handler} (func $choose (param i32 i32) (result i32) (i32.const 0))"),
     )
 }
 

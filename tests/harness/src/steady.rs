@@ -46,7 +46,7 @@ impl Steady {
             let due = ticks.tick().await.into_std();
             let (steady, taken) = (self.clone(), Arc::clone(&taken));
             requests.spawn(async move {
-                let good = steady.ask().await;
+                let good = steady.send().await;
                 let took = due.elapsed();
                 let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
                 if good {
@@ -63,7 +63,7 @@ impl Steady {
         taken
     }
 
-    async fn ask(&self) -> bool {
+    async fn send(&self) -> bool {
         let body = Bytes::from(self.body.to_string());
         let answer = self
             .client

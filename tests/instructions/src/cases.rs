@@ -278,14 +278,14 @@ pub(crate) fn index(workers: u32) -> SharedPrefixIndex {
 }
 
 fn looked_up(workers: u32, times: u32) -> Outcome {
-    ask(workers, &tokens(10_007), times)
+    look_up(workers, &tokens(10_007), times)
 }
 
 fn missed(workers: u32, times: u32) -> Outcome {
-    ask(workers, &tokens(77_777_777), times)
+    look_up(workers, &tokens(77_777_777), times)
 }
 
-fn ask(workers: u32, tokens: &[u32], times: u32) -> Outcome {
+fn look_up(workers: u32, tokens: &[u32], times: u32) -> Outcome {
     let index = index(workers);
     let ids: Vec<_> = (0..workers).map(WorkerId).collect();
     let mut matches = Vec::new();

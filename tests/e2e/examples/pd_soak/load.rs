@@ -64,16 +64,16 @@ pub(crate) async fn questions(seed: u64) -> Result<Vec<Question>> {
 }
 
 /// One client.
-pub(crate) struct Asker {
+pub(crate) struct LoadClient {
     pub(crate) client: Client,
     pub(crate) pool: Arc<Pool>,
     pub(crate) questions: Arc<Vec<Question>>,
     pub(crate) account: Arc<Account>,
 }
 
-impl Asker {
+impl LoadClient {
     /// Sends one prompt after the other.
-    pub(crate) async fn ask_until(self, over: CancellationToken, seed: u64) {
+    pub(crate) async fn send_until(self, over: CancellationToken, seed: u64) {
         let mut random = Random::new(seed);
         while !over.is_cancelled() {
             let question = &self.questions[random.below(self.questions.len())];
@@ -92,7 +92,7 @@ impl Asker {
             };
             let patience = leaves_after.unwrap_or(HUNG_AFTER);
             // Dropping the request is how a client leaves.
-            let outcome = match tokio::time::timeout(patience, self.ask(question.path, &body)).await {
+            let outcome = match tokio::time::timeout(patience, self.send(question.path, &body)).await {
                 Ok(Some(seen)) => Outcome::Answer(seen),
                 Ok(None) => Outcome::NoAnswer,
                 Err(_) if leaves_after.is_some() => Outcome::Left,
@@ -104,7 +104,7 @@ impl Asker {
     }
 
     /// Sends a prompt. Returns `None` where the connection ended before an answer began.
-    async fn ask(&self, path: &str, body: &Value) -> Option<Seen> {
+    async fn send(&self, path: &str, body: &Value) -> Option<Seen> {
         let headers = [("x-pool", &*self.pool.name)];
         let body = body.to_string().into();
         let answer = self

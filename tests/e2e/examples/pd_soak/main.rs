@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::account::Account;
-use crate::load::Asker;
+use crate::load::LoadClient;
 use crate::pool::Pool;
 
 /// An engine's own timeouts, with a margin.
@@ -118,13 +118,13 @@ async fn run(options: &Options, pools: &[Arc<Pool>], router: &TestRouter) -> Res
         }
     }
     for number in 0..options.clients {
-        let asker = Asker {
+        let client = LoadClient {
             client: router.client.clone(),
             pool: Arc::clone(&pools[number % pools.len()]),
             questions: Arc::clone(&questions),
             account: Arc::clone(&account),
         };
-        clients.spawn(asker.ask_until(over.clone(), options.seed + number as u64));
+        clients.spawn(client.send_until(over.clone(), options.seed + number as u64));
     }
     let started = Instant::now();
     let length = Duration::try_from_secs_f64(options.minutes * 60.0).context("--minutes")?;

@@ -113,7 +113,7 @@ pub(crate) async fn play(
     })
 }
 
-/// Waits until each router hears the others, and the store.
+/// Waits until each router receives messages of the others, and of the store.
 async fn connected(routers: &Routers) -> Result<()> {
     let start = Instant::now();
     for router in &routers.0 {

@@ -60,7 +60,7 @@ struct Placed {
     cached: Option<u64>,
 }
 
-async fn ask(router: &TestRouter, model: &str, prompt: &str) -> Placed {
+async fn send_request(router: &TestRouter, model: &str, prompt: &str) -> Placed {
     let body = json!({ "model": model, "prompt": prompt, "max_tokens": 2 });
     let answer = router.client.post("/v1/completions", &body).await.unwrap();
     let page = answer.json().unwrap();
@@ -98,11 +98,11 @@ async fn an_adapter_of_one_worker_is_served_there_and_its_blocks_are_its_own() {
         let prompt = long_prompt(number);
         let tokens = tokenize(&prompt).len() as u64;
         let (whole, most) = (tokens / block * block, (tokens - 1) / block * block);
-        let first = ask(&router, "mock", &prompt).await;
+        let first = send_request(&router, "mock", &prompt).await;
         assert_eq!((first.matched, first.cached), (Some(0), Some(0)), "{first:?}");
         caught_up(&router, &fleet).await;
         // The same tokens: cached for the base model, but not for the adapter.
-        let adapted = ask(&router, "sql", &prompt).await;
+        let adapted = send_request(&router, "sql", &prompt).await;
         assert_eq!((adapted.status, &*adapted.worker), (StatusCode::OK, "w1"));
         assert_eq!(
             (adapted.matched, adapted.cached),
@@ -111,7 +111,7 @@ async fn an_adapter_of_one_worker_is_served_there_and_its_blocks_are_its_own() {
         );
         caught_up(&router, &fleet).await;
         for (model, worker) in [("mock", &*first.worker), ("sql", "w1")] {
-            let again = ask(&router, model, &prompt).await;
+            let again = send_request(&router, model, &prompt).await;
             assert_eq!(
                 (again.matched, again.cached),
                 (Some(whole), Some(most)),
@@ -131,7 +131,7 @@ async fn no_request_for_an_adapter_fails_while_its_worker_is_one_of_several() {
     let router = router_with("", &fleet, "round-robin").await;
     for number in 0..12 {
         for model in ["mock", "sql"] {
-            let placed = ask(&router, model, &long_prompt(number)).await;
+            let placed = send_request(&router, model, &long_prompt(number)).await;
             assert_eq!(placed.status, StatusCode::OK, "{model} {number}: {placed:?}");
         }
     }
@@ -141,7 +141,7 @@ async fn no_request_for_an_adapter_fails_while_its_worker_is_one_of_several() {
 async fn adapters_come_and_go_while_the_router_runs() {
     let fleet = half_adapted().await;
     let router = router_of(&fleet).await;
-    let missing = ask(&router, "late", "hello").await;
+    let missing = send_request(&router, "late", "hello").await;
     assert_eq!(missing.status, StatusCode::NOT_FOUND);
     call(
         &fleet.engines[0],
@@ -151,10 +151,10 @@ async fn adapters_come_and_go_while_the_router_runs() {
     .await;
     // Requests trigger a model list query at most once per second.
     harness::eventually("it is served", || async {
-        ask(&router, "late", "hello").await.status == StatusCode::OK
+        send_request(&router, "late", "hello").await.status == StatusCode::OK
     })
     .await;
-    assert_eq!(ask(&router, "late", "hello").await.worker, "w0");
+    assert_eq!(send_request(&router, "late", "hello").await.worker, "w0");
     let page = router.client.get("/v1/models").await.unwrap().json().unwrap();
     let names: BTreeSet<(&str, Option<&str>)> = page["data"]
         .as_array()
@@ -179,7 +179,7 @@ async fn adapters_come_and_go_while_the_router_runs() {
     )
     .await;
     harness::eventually("it is served by the other", || async {
-        ask(&router, "late", "hello").await.worker == "w1"
+        send_request(&router, "late", "hello").await.worker == "w1"
     })
     .await;
     call(
@@ -189,7 +189,7 @@ async fn adapters_come_and_go_while_the_router_runs() {
     )
     .await;
     harness::eventually("no worker gets it", || async {
-        let gone = ask(&router, "late", "hello").await;
+        let gone = send_request(&router, "late", "hello").await;
         gone.status == StatusCode::NOT_FOUND && gone.worker.is_empty()
     })
     .await;

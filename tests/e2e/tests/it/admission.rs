@@ -31,7 +31,7 @@ async fn start(fleet: &Fleet, pool: &str, admission: &str, route: &str) -> TestR
         .unwrap()
 }
 
-async fn ask(client: &Client, headers: &[(&str, &str)], body: &Value) -> Answer {
+async fn send_request(client: &Client, headers: &[(&str, &str)], body: &Value) -> Answer {
     let body = Bytes::from(body.to_string());
     let stream = client.stream(Method::POST, CHAT, headers, body).await.unwrap();
     stream.whole().await.unwrap()
@@ -65,7 +65,7 @@ async fn send(router: &TestRouter, text: &str, headers: &[(&str, &str)]) -> Sent
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
-        ask(&client, &headers, &body).await
+        send_request(&client, &headers, &body).await
     });
     eventually("the router has it", || async { known(router).await == there }).await;
     sent
@@ -153,7 +153,7 @@ async fn what_is_over_the_budget_waits_and_goes_in_by_its_class() {
 }
 
 #[tokio::test]
-async fn tenants_share_by_what_they_were_served_not_by_how_much_they_ask() {
+async fn tenants_share_by_what_they_were_served_not_by_how_much_they_request() {
     let fleet = fast_fleet(1).await;
     let router = start(&fleet, "", "requests = 1", "").await;
     hang(&fleet);
@@ -184,10 +184,10 @@ async fn a_full_queue_refuses_and_sheds_who_may_be_shed() {
     hang(&fleet);
     let inside = send(&router, "inside", &[]).await;
     let sheddable = send(&router, "sheddable", &[("x-priority", "-1")]).await;
-    let refused = ask(&router.client, &[("x-priority", "-1")], &chat("too", false)).await;
+    let refused = send_request(&router.client, &[("x-priority", "-1")], &chat("too", false)).await;
     check_refused(&refused, 429, "queue_full");
     let (client, body) = (router.client.clone(), chat("important", false));
-    let important = Sent::begin(async move { ask(&client, &[], &body).await });
+    let important = Sent::begin(async move { send_request(&client, &[], &body).await });
     check_refused(&sheddable.answer().await, 429, "shed");
     fleet.engines[0].faults().clear();
     assert_eq!(inside.answer().await.status, StatusCode::OK);
@@ -220,7 +220,7 @@ async fn who_is_refused_at_the_door_costs_no_tokenizing() {
     };
     let before = tokenized().await;
     check_refused(
-        &ask(&router.client, &[], &chat("too many", false)).await,
+        &send_request(&router.client, &[], &chat("too many", false)).await,
         429,
         "queue_full",
     );
@@ -242,7 +242,7 @@ async fn the_wait_ends_with_the_clients_time_or_the_queues() {
     .await;
     hang(&fleet);
     let inside = send(&router, "inside", &[]).await;
-    let refused = ask(&router.client, &[], &chat("waits", false)).await;
+    let refused = send_request(&router.client, &[], &chat("waits", false)).await;
     check_refused(&refused, 503, "queue_timeout");
     router
         .save_config(&config(&fleet, "", "requests = 1", ""))
@@ -250,7 +250,7 @@ async fn the_wait_ends_with_the_clients_time_or_the_queues() {
     router
         .admin_shows("/admin/config", "the longer wait", |page| page["generation"] == 2)
         .await;
-    let refused = ask(
+    let refused = send_request(
         &router.client,
         &[("x-request-timeout", "30ms")],
         &chat("waits", false),
@@ -263,7 +263,7 @@ async fn the_wait_ends_with_the_clients_time_or_the_queues() {
         known(&router).await == 0
     })
     .await;
-    let late = ask(
+    let late = send_request(
         &router.client,
         &[("x-request-timeout", "30ms")],
         &chat("hangs", false),
@@ -326,13 +326,13 @@ async fn an_automatic_budget_follows_the_workers_in_service() {
     assert_eq!(pool(&router).await["budget"]["requests"]["limit"], 6);
     fleet.engines[0].faults().refuse_connections().await.unwrap();
     eventually("one worker is out", || async {
-        ask(&router.client, &[], &chat("hi", false)).await;
+        send_request(&router.client, &[], &chat("hi", false)).await;
         pool(&router).await["budget"]["requests"]["limit"] == 3
     })
     .await;
     fleet.engines[0].faults().accept_connections().await.unwrap();
     eventually("it is back", || async {
-        ask(&router.client, &[], &chat("hi", false)).await;
+        send_request(&router.client, &[], &chat("hi", false)).await;
         pool(&router).await["budget"]["requests"]["limit"] == 6
     })
     .await;
@@ -358,19 +358,19 @@ async fn what_would_come_too_late_by_all_that_is_known_is_refused_at_once() {
     // Nothing is refused before anything is known.
     for number in 0..24 {
         let body = chat(&prompt(20 + number * 37 % 60, number), true);
-        let answer = ask(&router.client, &[], &body).await;
+        let answer = send_request(&router.client, &[], &body).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     }
     let long = chat(&prompt(20_000, 99), true);
-    check_refused(&ask(&router.client, &[], &long).await, 429, "too_slow");
+    check_refused(&send_request(&router.client, &[], &long).await, 429, "too_slow");
     let name = "conductor_admission_total{pool=\"chat\",result=\"rejected-early\"}";
     assert_eq!(metric(&router, name).await, 1.0);
-    let short = ask(&router.client, &[], &chat("short", true)).await;
+    let short = send_request(&router.client, &[], &chat("short", true)).await;
     assert_eq!(short.status, StatusCode::OK, "{}", short.text());
 }
 
 #[tokio::test]
-async fn a_stream_that_has_nothing_to_say_is_kept_alive_in_the_queue_and_at_the_worker() {
+async fn a_stream_without_data_is_kept_alive_in_the_queue_and_at_the_worker() {
     let fleet = fast_fleet(1).await;
     let router = start(&fleet, "sse-keep-alive = \"20ms\"", "requests = 1", "").await;
     hang(&fleet);
@@ -464,7 +464,7 @@ async fn many_requests_over_a_small_budget_are_all_answered() {
             let (class, tenant) = ((number % 5).to_string(), (number % 3).to_string());
             let headers = [("x-priority", class.as_str()), ("x-tenant", tenant.as_str())];
             let body = chat(&format!("hello {number}"), number.is_multiple_of(2));
-            ask(&router.client, &headers, &body).await.status
+            send_request(&router.client, &headers, &body).await.status
         }
     };
     for status in join_all((0..200).map(one)).await {

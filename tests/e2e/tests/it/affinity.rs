@@ -15,7 +15,7 @@ struct Placed {
     cached: u64,
 }
 
-async fn ask(router: &TestRouter, prompt: &str) -> Placed {
+async fn send_request(router: &TestRouter, prompt: &str) -> Placed {
     let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 });
     let answer = router.client.post("/v1/completions", &body).await.unwrap();
     let usage = &answer.json().unwrap()["usage"];
@@ -31,7 +31,7 @@ async fn ask(router: &TestRouter, prompt: &str) -> Placed {
 async fn finds_all(router: &TestRouter, prompt: &str) -> Placed {
     let block = u64::from(MockConfig::default().block_size);
     let tokens = tokenize(prompt).len() as u64;
-    let placed = ask(router, prompt).await;
+    let placed = send_request(router, prompt).await;
     let whole = |tokens: u64| tokens / block * block;
     assert_eq!(
         (placed.matched, placed.cached),
@@ -74,7 +74,7 @@ async fn a_prompt_goes_back_to_the_worker_that_holds_its_prefix() {
     let router = informed_router_over(&fleet).await;
     for number in 0..8 {
         let prompt = long_prompt(number);
-        let first = ask(&router, &prompt).await;
+        let first = send_request(&router, &prompt).await;
         assert_eq!((first.matched, first.cached), (0, 0), "prompt {number}");
         caught_up(&router, &fleet).await;
         let again = finds_all(&router, &prompt).await;
@@ -134,7 +134,7 @@ async fn a_router_that_starts_late_learns_what_is_cached_by_replay() {
     let prompt = long_prompt(1);
     {
         let router = informed_router_over(&fleet).await;
-        ask(&router, &prompt).await;
+        send_request(&router, &prompt).await;
     }
     let late = informed_router_over(&fleet).await;
     caught_up(&late, &fleet).await;
@@ -155,15 +155,15 @@ async fn what_an_engine_evicts_is_forgotten() {
     let fleet = small_fleet().await;
     let router = informed_router_over(&fleet).await;
     let prompt = long_prompt(0);
-    ask(&router, &prompt).await;
+    send_request(&router, &prompt).await;
     caught_up(&router, &fleet).await;
     let before = finds_all(&router, &prompt).await;
     // The fourth of these finds room only in place of this prompt's last blocks.
     for number in 1..=4 {
-        ask(&router, &long_prompt(number)).await;
+        send_request(&router, &long_prompt(number)).await;
     }
     caught_up(&router, &fleet).await;
-    let after = ask(&router, &prompt).await;
+    let after = send_request(&router, &prompt).await;
     assert!((1..before.matched).contains(&after.matched), "{after:?}");
     assert_eq!(after.matched, after.cached);
 }
@@ -173,14 +173,14 @@ async fn what_an_engine_held_before_a_reset_is_forgotten() {
     let fleet = small_fleet().await;
     let router = informed_router_over(&fleet).await;
     let prompt = long_prompt(0);
-    ask(&router, &prompt).await;
+    send_request(&router, &prompt).await;
     caught_up(&router, &fleet).await;
     finds_all(&router, &prompt).await;
     reset_prefix_cache(&fleet.engines[0]).await;
     // As in vLLM the next step announces the reset, so another prompt comes first.
-    ask(&router, &long_prompt(1)).await;
+    send_request(&router, &long_prompt(1)).await;
     caught_up(&router, &fleet).await;
-    let after = ask(&router, &prompt).await;
+    let after = send_request(&router, &prompt).await;
     assert_eq!((after.matched, after.cached), (0, 0));
 }
 

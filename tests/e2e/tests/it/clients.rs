@@ -31,7 +31,7 @@ fn file(folder: &TempDir, name: &str) -> String {
     format!("{{ file = {:?} }}", folder.path().join(name))
 }
 
-async fn ask(client: &Client, method: Method, path: &str, key: Option<&str>, body: Bytes) -> Answer {
+async fn send_request(client: &Client, method: Method, path: &str, key: Option<&str>, body: Bytes) -> Answer {
     let bearer = key.map(|key| format!("Bearer {key}"));
     let headers: Vec<(&str, &str)> = bearer
         .iter()
@@ -43,11 +43,13 @@ async fn ask(client: &Client, method: Method, path: &str, key: Option<&str>, bod
 
 async fn chat_with(client: &Client, key: Option<&str>) -> Answer {
     let body = Bytes::from(chat("hi", false).to_string());
-    ask(client, Method::POST, "/v1/chat/completions", key, body).await
+    send_request(client, Method::POST, "/v1/chat/completions", key, body).await
 }
 
 async fn get_with(client: &Client, path: &str, key: Option<&str>) -> StatusCode {
-    ask(client, Method::GET, path, key, Bytes::new()).await.status
+    send_request(client, Method::GET, path, key, Bytes::new())
+        .await
+        .status
 }
 
 #[tokio::test]
@@ -77,7 +79,7 @@ async fn clients_of_the_file_come_in_with_their_keys_and_limits() {
     let other = chat_with(&router.client, Some("test")).await;
     assert_eq!(other.status, StatusCode::NOT_FOUND);
     assert_eq!(other.json().unwrap()["error"]["code"], "model_not_found");
-    let models = ask(
+    let models = send_request(
         &router.client,
         Method::GET,
         "/v1/models",
@@ -132,7 +134,7 @@ async fn a_key_file_that_changes_alone_is_noticed() {
 
     replace(&folder, "admin.key", "admin-two");
     let reload = async |key: &str| {
-        ask(
+        send_request(
             &router.admin,
             Method::POST,
             "/admin/reload",
@@ -192,14 +194,14 @@ async fn clients_never_get_an_admin_page() {
     let router = TestRouter::start(&toml).await.unwrap();
     for key in [None, Some("test"), Some("admin")] {
         for (method, path) in ADMIN_PAGES {
-            let answer = ask(&router.client, method, path, key, Bytes::from("{}")).await;
+            let answer = send_request(&router.client, method, path, key, Bytes::from("{}")).await;
             assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
             assert_eq!(answer.json().unwrap()["error"]["code"], "unknown_path");
         }
     }
     // Pages that change the fleet require the admin key, and so does the fleet's state.
     for key in [None, Some("test")] {
-        let add = ask(
+        let add = send_request(
             &router.client,
             Method::POST,
             "/instances/add",
@@ -245,7 +247,7 @@ async fn without_an_admin_key_clients_neither_change_nor_see_the_fleet() {
     let client = format!("[clients.x]\nkey-sha256 = \"{HASH_OF_TEST}\"\n");
     let router = router_with(&client, &fleet, "round-robin").await;
     let body = r#"{"type": "mixed", "instance": "127.0.0.1:1"}"#;
-    let add = ask(
+    let add = send_request(
         &router.client,
         Method::POST,
         "/instances/add",
@@ -262,7 +264,7 @@ async fn without_an_admin_key_clients_neither_change_nor_see_the_fleet() {
 }
 
 #[tokio::test]
-async fn admin_pages_ask_for_the_key_where_that_is_wanted() {
+async fn admin_pages_require_the_key_where_that_is_configured() {
     let fleet = fast_fleet(1).await;
     let folder = keys(&[("admin.key", "admin")]);
     let key = file(&folder, "admin.key");
@@ -311,7 +313,7 @@ async fn two_clients_of_one_key_are_refused() {
 }
 
 #[tokio::test]
-async fn clients_see_no_decision_unless_the_file_says_so() {
+async fn clients_see_no_decision_unless_it_is_configured() {
     let fleet = fast_fleet(1).await;
     for is_shown in [false, true] {
         let toml = format!(
@@ -323,7 +325,7 @@ async fn clients_see_no_decision_unless_the_file_says_so() {
         let router = TestRouter::start(&toml).await.unwrap();
         let send = async |method: Method, path: &str, body: Value| {
             let body = Bytes::from(body.to_string());
-            let answer = ask(&router.client, method, path, Some("test"), body).await;
+            let answer = send_request(&router.client, method, path, Some("test"), body).await;
             let names: Vec<&str> = answer.headers.keys().map(|name| name.as_str()).collect();
             let shown = names.iter().any(|name| name.starts_with("x-conductor-"));
             assert_eq!(shown, is_shown, "{path}: {} {names:?}", answer.status);

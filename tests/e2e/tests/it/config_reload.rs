@@ -52,7 +52,7 @@ async fn a_worker_that_is_added_gets_traffic_and_one_that_is_removed_gets_none()
 }
 
 #[tokio::test]
-async fn a_broken_file_changes_nothing_and_says_where_it_is_broken() {
+async fn a_broken_file_changes_nothing_and_its_errors_have_places() {
     let fleet = fast_fleet(1).await;
     let good = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
     let router = TestRouter::start(&good).await.unwrap();

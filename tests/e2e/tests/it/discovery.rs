@@ -39,7 +39,7 @@ async fn matched(router: &TestRouter, prompt: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn feeds_that_are_not_written_down_are_found_by_asking() {
+async fn feeds_that_are_not_configured_are_discovered() {
     let fleet = fast_fleet(2).await;
     let router = router_over(&fleet.engines).await;
     live_feeds(&router, 2).await;
@@ -85,10 +85,10 @@ async fn a_worker_that_publishes_nothing_is_served_without_a_feed() {
     fast(0, &mut config);
     let engines = [MockEngine::start(config).await.unwrap()];
     let router = router_over(&engines).await;
-    let asked = router.admin_shows("/admin/feeds", "the worker has answered", |page| {
+    let queried = router.admin_shows("/admin/feeds", "the worker has answered", |page| {
         page["asked"][0]["state"] == "none"
     });
-    assert_eq!(asked.await["feeds"], json!([]));
+    assert_eq!(queried.await["feeds"], json!([]));
     let body = json!({ "model": "mock", "prompt": "hello", "max_tokens": 2 });
     let answer = router.client.post("/v1/completions", &body).await.unwrap();
     assert_eq!(answer.status, 200);

@@ -12,7 +12,7 @@ async fn start(fleet: &Fleet, pool: &str) -> TestRouter {
     router_with(pool, fleet, "round-robin").await
 }
 
-async fn ask(router: &TestRouter) -> harness::Answer {
+async fn send_request(router: &TestRouter) -> harness::Answer {
     let body = chat("hi", false);
     router.client.post("/v1/chat/completions", &body).await.unwrap()
 }
@@ -49,14 +49,14 @@ async fn a_worker_that_fails_its_probes_gets_no_requests_until_they_pass() {
     faults.fail_health(Some(StatusCode::SERVICE_UNAVAILABLE));
     is(&router, 1, "unhealthy").await;
     for _ in 0..6 {
-        assert_eq!(ask(&router).await.header("x-conductor-worker"), "w0");
+        assert_eq!(send_request(&router).await.header("x-conductor-worker"), "w0");
     }
     let ejected = r#"conductor_worker_ejections_total{worker="w1",cause="probe"}"#;
     assert_eq!(metric(&router, ejected).await, 1.0);
     faults.clear();
     is(&router, 1, "ok").await;
     eventually("it gets requests again", || async {
-        ask(&router).await.header("x-conductor-worker") == "w1"
+        send_request(&router).await.header("x-conductor-worker") == "w1"
     })
     .await;
 }
@@ -91,7 +91,7 @@ async fn a_worker_that_never_answers_costs_one_request_and_slows_no_other() {
         .on_requests(RequestFault::Hang, Times::UntilCleared);
     let mut timed_out = 0;
     for _ in 0..30 {
-        match ask(&router).await.status {
+        match send_request(&router).await.status {
             StatusCode::OK => {}
             StatusCode::GATEWAY_TIMEOUT => timed_out += 1,
             other => panic!("{other}"),
@@ -114,7 +114,7 @@ async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
         engine.faults().on_requests(error, Times::UntilCleared);
     }
     for _ in 0..12 {
-        let answer = ask(&router).await;
+        let answer = send_request(&router).await;
         // No worker answers better, so the client gets a worker's answer.
         assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     }
@@ -124,13 +124,13 @@ async fn a_burst_of_server_errors_takes_a_worker_out_and_not_all_of_them() {
 }
 
 #[tokio::test]
-async fn an_overloaded_worker_is_passed_over_for_as_long_as_it_says() {
+async fn an_overloaded_worker_is_passed_over_for_its_retry_after() {
     let fleet = fast_fleet(2).await;
     let router = start(&fleet, "").await;
     let busy = failing(StatusCode::TOO_MANY_REQUESTS, Some(3_600));
     fleet.engines[1].faults().on_requests(busy, Times::Next(1));
     for _ in 0..8 {
-        let answer = ask(&router).await;
+        let answer = send_request(&router).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     }
     assert_eq!(health(&router, 1).await, "busy");
@@ -147,7 +147,7 @@ async fn when_every_worker_refuses_the_client_gets_the_last_ones_answer() {
         let busy = failing(StatusCode::SERVICE_UNAVAILABLE, Some(7));
         engine.faults().on_requests(busy, Times::UntilCleared);
     }
-    let answer = ask(&router).await;
+    let answer = send_request(&router).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(answer.header("retry-after"), "7");
     let text = answer.text();
@@ -170,7 +170,7 @@ async fn the_budget_bounds_a_storm_of_retries() {
         engine.faults().on_requests(error, Times::UntilCleared);
     }
     for _ in 0..100 {
-        assert_eq!(ask(&router).await.status, StatusCode::BAD_GATEWAY);
+        assert_eq!(send_request(&router).await.status, StatusCode::BAD_GATEWAY);
     }
     let tries: u64 = fleet.engines.iter().map(|engine| engine.stats().faulted).sum();
     // A tenth in ten seconds, and those of the time before them.
@@ -190,11 +190,11 @@ async fn a_flapping_worker_costs_no_request() {
     for _ in 0..10 {
         fleet.engines[2].faults().refuse_connections().await.unwrap();
         for _ in 0..4 {
-            assert_eq!(ask(&router).await.status, StatusCode::OK);
+            assert_eq!(send_request(&router).await.status, StatusCode::OK);
         }
         fleet.engines[2].faults().accept_connections().await.unwrap();
         for _ in 0..4 {
-            assert_eq!(ask(&router).await.status, StatusCode::OK);
+            assert_eq!(send_request(&router).await.status, StatusCode::OK);
         }
     }
     is(&router, 2, "ok").await;
@@ -210,7 +210,7 @@ async fn a_worker_that_came_back_gets_a_rising_share() {
     .await;
     fleet.engines[1].faults().refuse_connections().await.unwrap();
     eventually("it failed", || async {
-        ask(&router).await;
+        send_request(&router).await;
         metric(
             &router,
             r#"conductor_worker_ejections_total{worker="w1",cause="failures"}"#,
@@ -221,13 +221,13 @@ async fn a_worker_that_came_back_gets_a_rising_share() {
     .await;
     fleet.engines[1].faults().accept_connections().await.unwrap();
     eventually("it is on its way back", || async {
-        ask(&router).await;
+        send_request(&router).await;
         health(&router, 1).await == "returning"
     })
     .await;
     let mut offered = 0;
     for _ in 0..200 {
-        let answer = ask(&router).await;
+        let answer = send_request(&router).await;
         assert_eq!(answer.status, StatusCode::OK);
         offered += u32::from(answer.header("x-conductor-worker") == "w1");
     }
@@ -253,7 +253,7 @@ async fn the_whole_time_of_a_request_ends_it_before_and_during_its_answer() {
     fleet.engines[0]
         .faults()
         .on_requests(RequestFault::Hang, Times::UntilCleared);
-    let answer = ask(&router).await;
+    let answer = send_request(&router).await;
     assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
     assert!(answer.text().contains("request_timeout"), "{}", answer.text());
     let ended = r#"conductor_requests_total{pool="chat",outcome="request-timeout"}"#;
@@ -302,7 +302,7 @@ async fn readiness_reports_whether_any_worker_is_in_service() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(page["reason"], "no worker of any pool is in service");
     assert_eq!(
-        ask(&router).await.status,
+        send_request(&router).await.status,
         StatusCode::OK,
         "then all are candidates"
     );
@@ -358,7 +358,7 @@ async fn a_worker_that_drains_finishes_what_it_has_and_gets_nothing_new() {
     router.save_config(&draining).unwrap();
     is(&router, 1, "draining").await;
     for _ in 0..6 {
-        assert_eq!(ask(&router).await.header("x-conductor-worker"), "w0");
+        assert_eq!(send_request(&router).await.header("x-conductor-worker"), "w0");
     }
     for stream in streams {
         let text = stream.whole().await.unwrap().text();
@@ -367,7 +367,10 @@ async fn a_worker_that_drains_finishes_what_it_has_and_gets_nothing_new() {
     let all_draining = draining.replace("name = \"w0\"\n", "name = \"w0\"\ndrain = true\n");
     router.save_config(&all_draining).unwrap();
     is(&router, 0, "draining").await;
-    assert_eq!(ask(&router).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        send_request(&router).await.status,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
     router.save_config(&toml).unwrap();
     is(&router, 1, "ok").await;
 }
@@ -419,7 +422,7 @@ async fn a_worker_that_a_reload_adds_is_pending_until_it_is_reached() {
     is(&router, 1, "pending").await;
     assert_eq!(health(&router, 0).await, "ok", "it keeps its state");
     for _ in 0..6 {
-        assert_eq!(ask(&router).await.header("x-conductor-worker"), "w0");
+        assert_eq!(send_request(&router).await.header("x-conductor-worker"), "w0");
     }
     let attempts = r#"conductor_worker_attempts_total{worker="w1"}"#;
     assert_eq!(metric(&router, attempts).await, 0.0);

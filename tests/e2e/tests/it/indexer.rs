@@ -30,7 +30,7 @@ async fn prompt_of(engine: &MockEngine, number: usize) -> Vec<u32> {
     tokenize(&prompt)
 }
 
-/// Waits until the instance is said to hold all whole blocks of the prompt.
+/// Waits until the instance is reported to hold all whole blocks of the prompt.
 async fn holds_all(router: &TestRouter, engine: &MockEngine, instance: &str, tokens: &[u32]) {
     let block = engine.config().block_size as usize;
     let whole = tokens.len() / block * block;

@@ -178,7 +178,7 @@ async fn a_stream_ends_in_full_at_a_worker_that_is_removed_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_reload_keeps_what_was_requested_until_the_file_says_otherwise() {
+async fn a_reload_keeps_what_was_requested_until_the_file_differs() {
     let mut fleet = fast_fleet(4).await;
     let added = fleet.engines.pop().unwrap();
     let (router, toml) = split(&fleet.engines).await;
@@ -356,11 +356,11 @@ async fn what_cannot_be_done_is_explained() {
         ),
         ("add", "x".repeat(100_000), 413, "body_too_large", "bytes"),
     ];
-    for (what, body, status, code, says) in cases {
+    for (what, body, status, code, message) in cases {
         let answer = send(&router.client, what, &[("x-api-key", KEY)], &body).await;
         let error = answer.json().unwrap()["error"].clone();
         assert_eq!((answer.status.as_u16(), &error["code"]), (status, &json!(code)));
-        assert!(error["message"].as_str().unwrap().contains(says), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(message), "{error}");
     }
     let answer = router.client.get("/instances/add").await.unwrap();
     assert_eq!(

@@ -46,7 +46,7 @@ fn without_feeds(fleet: &Fleet, policy: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_cache_aware_route_over_workers_without_kv_events_says_so() {
+async fn a_cache_aware_route_over_workers_without_kv_events_reports_it() {
     let fleet = silent_fleet().await;
     let router = TestRouter::start(&without_feeds(&fleet, "cache-aware"))
         .await
@@ -81,7 +81,7 @@ async fn prompts_without_tokens_are_reported_until_tokens_are_made_again() {
     let fleet = fast_fleet(1).await;
     let pool = "[pools.chat]\ntokenize-timeout = \"50ms\"\n";
     let router = router_with(pool, &fleet, "cache-aware").await;
-    let ask = async || {
+    let send_request = async || {
         let answer = router
             .client
             .post("/v1/chat/completions", &chat("hi", false))
@@ -91,7 +91,7 @@ async fn prompts_without_tokens_are_reported_until_tokens_are_made_again() {
     fleet.engines[0]
         .faults()
         .slow_tokenize(Duration::from_secs(3_600));
-    ask().await;
+    send_request().await;
     let found = warnings(&router, &["tokenize-timeouts"]).await;
     assert_eq!(found[0]["count"], 1, "{found:?}");
     let message = found[0]["message"].as_str().unwrap();
@@ -103,7 +103,7 @@ async fn prompts_without_tokens_are_reported_until_tokens_are_made_again() {
 }
 
 #[tokio::test]
-async fn a_feed_says_why_it_is_not_live() {
+async fn a_feed_reports_why_it_is_not_live() {
     let fleet = fast_fleet(1).await;
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -43,9 +43,9 @@ async fn a_message_is_answered_and_names_its_request() {
         .stream(Method::POST, "/v1/messages", &headers, body.clone());
     let answer = sent.await.unwrap().whole().await.unwrap();
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-    let said = answer.json().unwrap();
+    let message = answer.json().unwrap();
     assert_eq!(
-        (&said["type"], &said["role"]),
+        (&message["type"], &message["role"]),
         (&json!("message"), &json!("assistant"))
     );
     assert_eq!(answer.header("request-id"), answer.header("x-request-id"));
@@ -138,7 +138,7 @@ async fn errors_have_anthropics_shape_on_its_paths() {
     let router = TestRouter::start(&format!("{}{route}", fleet.workers_toml()))
         .await
         .unwrap();
-    let ask = async |path: &str, key: &str, body: &Value| {
+    let send = async |path: &str, key: &str, body: &Value| {
         let headers = [("x-api-key", key)];
         let body = Bytes::from(body.to_string());
         let sent = router.client.stream(Method::POST, path, &headers, body);
@@ -156,25 +156,25 @@ async fn errors_have_anthropics_shape_on_its_paths() {
     let hello = message("hello", false);
     let error = |status, kind: &str| (status, kind.to_owned());
     assert_eq!(
-        ask("/v1/messages", "wrong", &hello).await,
+        send("/v1/messages", "wrong", &hello).await,
         error(401, "authentication_error")
     );
     assert_eq!(
-        ask("/v1/messages/count_tokens", "wrong", &hello).await,
+        send("/v1/messages/count_tokens", "wrong", &hello).await,
         error(401, "authentication_error")
     );
     let other = json!({"model": "none", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]});
-    assert_eq!(ask("/v1/messages", "test", &other).await.0, 404);
+    assert_eq!(send("/v1/messages", "test", &other).await.0, 404);
     assert_eq!(
-        ask("/v1/messages", "test", &json!([])).await,
+        send("/v1/messages", "test", &json!([])).await,
         error(400, "invalid_request_error")
     );
-    assert_eq!(ask("/v1/messages", "test", &hello).await, error(200, ""));
+    assert_eq!(send("/v1/messages", "test", &hello).await, error(200, ""));
     let mut limited = error(200, "");
     // The limit refills with time.
     for _ in 0..100 {
         if limited.0 == 200 {
-            limited = ask("/v1/messages", "test", &hello).await;
+            limited = send("/v1/messages", "test", &hello).await;
         }
     }
     assert_eq!(limited, error(429, "rate_limit_error"));

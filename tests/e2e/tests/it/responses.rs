@@ -13,13 +13,17 @@ const HASHES: [&str; 2] = [
     "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa",
 ];
 
-fn ask(stream: bool) -> Value {
+fn response_body(stream: bool) -> Value {
     json!({"model": "mock", "input": "hi", "max_output_tokens": 3, "stream": stream})
 }
 
 /// Makes a response: its id and its worker.
 async fn make(router: &TestRouter, stream: bool) -> (String, String) {
-    let answer = router.client.post("/v1/responses", &ask(stream)).await.unwrap();
+    let answer = router
+        .client
+        .post("/v1/responses", &response_body(stream))
+        .await
+        .unwrap();
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     let worker = answer.header("x-conductor-worker").to_owned();
     let text = answer.text();
@@ -72,7 +76,7 @@ async fn a_response_is_found_where_it_was_made() {
 async fn the_stream_of_a_response_in_the_background_is_found_again() {
     let fleet = fast_fleet(3).await;
     let router = router_over(&fleet, "round-robin").await;
-    let mut body = ask(true);
+    let mut body = response_body(true);
     body["background"] = true.into();
     let made = router.client.post("/v1/responses", &body).await.unwrap();
     let first = made.text();
@@ -101,7 +105,7 @@ async fn a_response_in_the_background_is_cancelled_where_it_is_made() {
     let fleet = fleet.await.unwrap();
     let router = router_over(&fleet, "round-robin").await;
     for _ in 0..3 {
-        let mut body = ask(false);
+        let mut body = response_body(false);
         body["background"] = true.into();
         body["ignore_eos"] = true.into();
         body["max_output_tokens"] = 10_000.into();
@@ -128,7 +132,7 @@ async fn a_request_that_goes_on_from_a_response_goes_to_its_worker() {
     let fleet = fast_fleet(3).await;
     let router = router_over(&fleet, "round-robin").await;
     let (id, worker) = make(&router, false).await;
-    let mut body = ask(false);
+    let mut body = response_body(false);
     body["previous_response_id"] = id.into();
     for _ in 0..4 {
         let answer = router.client.post("/v1/responses", &body).await.unwrap();
@@ -170,7 +174,7 @@ async fn an_unknown_response_and_one_whose_worker_left_are_distinguished() {
         code(&answer.json().unwrap()) == "response_lost"
     })
     .await;
-    let mut body = ask(false);
+    let mut body = response_body(false);
     body["previous_response_id"] = id.into();
     let answer = router.client.post("/v1/responses", &body).await.unwrap();
     assert_eq!(code(&answer.json().unwrap()), "response_lost");
@@ -183,7 +187,7 @@ async fn a_worker_that_cannot_be_reached_keeps_its_responses_to_itself() {
     let (id, worker) = make(&router, false).await;
     let at = usize::from(worker == "w1");
     fleet.engines[at].faults().refuse_connections().await.unwrap();
-    let mut body = ask(false);
+    let mut body = response_body(false);
     body["previous_response_id"] = id.clone().into();
     let path = format!("/v1/responses/{id}");
     // First it is unreachable, then known to be out of service; no other worker gets the request.
@@ -217,7 +221,13 @@ async fn a_clients_responses_are_its_own() {
         let sent = router.client.stream(method, path, &headers, Bytes::from(body));
         sent.await.unwrap().whole().await.unwrap()
     };
-    let made = send(Method::POST, "/v1/responses", "test", ask(false).to_string()).await;
+    let made = send(
+        Method::POST,
+        "/v1/responses",
+        "test",
+        response_body(false).to_string(),
+    )
+    .await;
     let made = made.json().unwrap();
     let path = format!("/v1/responses/{}", made["id"].as_str().unwrap());
     // Each is over with its answer: the client may have one at a time.
@@ -228,8 +238,8 @@ async fn a_clients_responses_are_its_own() {
     let others = send(Method::GET, &path, "other", String::new()).await;
     assert_eq!(others.status, StatusCode::NOT_FOUND);
     assert_eq!(code(&others.json().unwrap()), "response_not_found");
-    let nobodys = router.client.get(&path).await.unwrap();
-    assert_eq!(nobodys.status, StatusCode::UNAUTHORIZED);
+    let without_key = router.client.get(&path).await.unwrap();
+    assert_eq!(without_key.status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]
@@ -244,7 +254,7 @@ async fn a_request_that_goes_on_in_another_pool_is_placed_by_its_policy() {
     let router = TestRouter::start(&toml).await.unwrap();
     let (id, worker) = make(&router, false).await;
     assert_eq!(worker, "w0");
-    let mut body = ask(false);
+    let mut body = response_body(false);
     body["previous_response_id"] = id.clone().into();
     let sent = router.client.stream(
         Method::POST,

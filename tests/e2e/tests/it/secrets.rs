@@ -54,7 +54,7 @@ const MARKER: &str = "marker-51c7e0";
 struct CollectedTexts(Vec<(String, String)>);
 
 impl CollectedTexts {
-    async fn ask(
+    async fn send_request(
         &mut self,
         client: &Client,
         method: Method,
@@ -114,12 +114,12 @@ async fn show_everywhere(router: &TestRouter, collected: &mut CollectedTexts, ke
             let headers = [header, ("x-conductor-explain", "1"), ("x-request-id", "asked")];
             let body = chat("hi", stream).to_string();
             collected
-                .ask(&router.client, Method::POST, CHATS, &headers, &body)
+                .send_request(&router.client, Method::POST, CHATS, &headers, &body)
                 .await;
         }
         for page in ["/v1/models", "/status", "/metrics", "/admin/config"] {
             collected
-                .ask(&router.client, Method::GET, page, &[header], "")
+                .send_request(&router.client, Method::GET, page, &[header], "")
                 .await;
         }
         let add = r#"{"type": "mixed", "instance": "127.0.0.1:1"}"#;
@@ -130,7 +130,9 @@ async fn show_everywhere(router: &TestRouter, collected: &mut CollectedTexts, ke
             (&router.admin, "/admin/reload", ""),
             (indexer, "/query", "{}"),
         ] {
-            collected.ask(client, Method::POST, path, &[header], body).await;
+            collected
+                .send_request(client, Method::POST, path, &[header], body)
+                .await;
         }
     }
 }
@@ -147,7 +149,9 @@ async fn read_everything(router: &TestRouter, collected: &mut CollectedTexts) {
         "/status",
         "/metrics",
     ] {
-        collected.ask(&router.admin, Method::GET, page, &[], "").await;
+        collected
+            .send_request(&router.admin, Method::GET, page, &[], "")
+            .await;
     }
 }
 
@@ -247,11 +251,11 @@ async fn no_prompt_key_header_or_query_is_in_a_log_or_a_metric() {
     ] {
         let lookup = "/admin/index/lookup";
         collected
-            .ask(&router.admin, Method::POST, lookup, &[], &body)
+            .send_request(&router.admin, Method::POST, lookup, &[], &body)
             .await;
     }
     collected
-        .ask(&router.admin, Method::GET, "/admin/index", &[], "")
+        .send_request(&router.admin, Method::GET, "/admin/index", &[], "")
         .await;
     let files = ["access.jsonl", "decisions.jsonl"].map(|name| router.path(name));
     for (file, lines) in files.iter().zip([3, 4]) {
@@ -263,7 +267,7 @@ async fn no_prompt_key_header_or_query_is_in_a_log_or_a_metric() {
         collected.0.push((file.display().to_string(), written()));
     }
     collected
-        .ask(&router.admin, Method::GET, "/metrics", &[], "")
+        .send_request(&router.admin, Method::GET, "/metrics", &[], "")
         .await;
     router.stop().await.unwrap();
     let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();

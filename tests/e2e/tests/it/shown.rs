@@ -172,7 +172,7 @@ async fn the_admin_listener_has_an_index_whose_pages_are_all_there() {
 }
 
 #[tokio::test]
-async fn an_unknown_admin_path_and_a_wrong_method_say_what_there_is() {
+async fn an_unknown_admin_path_and_a_wrong_method_list_what_there_is() {
     let fleet = fast_fleet(1).await;
     let toml = format!("{}{}", fleet.workers_toml(), route_all("round-robin"));
     let router = TestRouter::start(&toml).await.unwrap();

@@ -57,7 +57,7 @@ fn live(feed: &Value) -> bool {
 async fn a_publisher_that_falls_silent_is_found_out_by_its_replays() {
     let engine = engine().await;
     let router = router_over(&engine, true).await;
-    shown("an event was heard", &router, 100, live).await;
+    shown("an event was received", &router, 100, live).await;
     engine.faults().mute_publisher(true);
     let silent = |page: &Value| feed(page)["silent"] == true && feed(page)["state"] == "rebuilding";
     router
@@ -77,21 +77,21 @@ async fn a_publisher_that_falls_silent_is_found_out_by_its_replays() {
 async fn without_replays_an_engine_that_works_and_publishes_nothing_is_found_out_by_its_metrics() {
     let engine = engine().await;
     let router = router_over(&engine, false).await;
-    shown("an event was heard", &router, 100, live).await;
+    shown("an event was received", &router, 100, live).await;
     engine.faults().mute_publisher(true);
     shown("the feed is silent", &router, 1_000, |feed| {
         feed["silent"] == true
     })
     .await;
     engine.faults().mute_publisher(false);
-    shown("an event was heard again", &router, 100_000, live).await;
+    shown("an event was received again", &router, 100_000, live).await;
 }
 
 #[tokio::test]
 async fn a_new_router_is_ready_once_replays_have_filled_its_index() {
     let engine = engine().await;
     let first = router_over(&engine, true).await;
-    shown("events were heard", &first, 100, live).await;
+    shown("events were received", &first, 100, live).await;
     matched(&first, 7).await;
     eventually("the engine published the prompt", || async {
         matched(&first, 7).await.is_some_and(|tokens| tokens > 0)

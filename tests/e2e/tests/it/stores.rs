@@ -64,10 +64,10 @@ async fn what_a_store_holds_is_in_the_index_until_its_publisher_is_gone() {
         let frames = [Vec::new(), sequence.to_be_bytes().to_vec(), stored(sequence)];
         publisher.send_multipart(frames, 0).unwrap();
     }
-    let heard = router.admin_shows("/admin/feeds", "the store's events were heard", |page| {
+    let received = router.admin_shows("/admin/feeds", "the store's events were received", |page| {
         page["stores"][0]["stored"] == 2 && page["stores"][0]["state"] == "live"
     });
-    assert!(heard.await["stores"][0]["publishes"].is_null());
+    assert!(received.await["stores"][0]["publishes"].is_null());
     let metrics = || async { router.admin.get("/metrics").await.unwrap().text() };
     assert!(metrics().await.contains("conductor_index_store_blocks 2\n"));
     drop(publisher);

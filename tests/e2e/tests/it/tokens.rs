@@ -69,7 +69,7 @@ fn conversation(turns: &[&str]) -> Value {
     json!({"model": "mock", "max_tokens": 2, "messages": messages})
 }
 
-async fn ask(router: &TestRouter, body: &Value) -> (String, u64, u64) {
+async fn send_chat(router: &TestRouter, body: &Value) -> (String, u64, u64) {
     let answer = router.client.post("/v1/chat/completions", body).await.unwrap();
     let usage = &answer.json().unwrap()["usage"];
     (
@@ -105,13 +105,13 @@ async fn a_chat_is_tokenized_here_and_found_in_the_engines_cache() {
             feeds.is_some_and(|feeds| feeds.iter().all(|feed| feed["state"] == "live"))
         })
         .await;
-    let (worker, ..) = ask(&router, &conversation(&[&first])).await;
+    let (worker, ..) = send_chat(&router, &conversation(&[&first])).await;
     let turn = conversation(&[&first, "ok", &second]);
     let whole = u64::from(MockConfig::default().block_size);
     // Else the next turn may be placed elsewhere, and stays there.
     caught_up(&router, &fleet).await;
     eventually("the next turn finds what the first one left", || async {
-        let (again, matched, cached) = ask(&router, &turn).await;
+        let (again, matched, cached) = send_chat(&router, &turn).await;
         again == worker && matched >= cached && cached >= whole && matched > 0
     })
     .await;
@@ -124,12 +124,12 @@ async fn a_chat_is_tokenized_here_and_found_in_the_engines_cache() {
             >= 2.0
     );
     assert!(counted(&router, r#"conductor_tokenizer_tokens_total{from="cache"}"#).await > 0.0);
-    let asked: f64 = counted(
+    let queries: f64 = counted(
         &router,
         r#"conductor_tokenized_total{pool="chat",outcome="worker"}"#,
     )
     .await;
-    assert_eq!(asked, 0.0);
+    assert_eq!(queries, 0.0);
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn a_broken_tokenizer_is_reported_and_the_old_one_stays() {
     let fleet = fast_fleet(1).await;
     let router = router_with(&local(folder.path()), &fleet, "cache-aware").await;
     let local = r#"conductor_tokenized_total{pool="chat",outcome="local"}"#;
-    ask(&router, &conversation(&["hello"])).await;
+    send_chat(&router, &conversation(&["hello"])).await;
     assert_eq!(counted(&router, local).await, 1.0);
 
     fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
@@ -153,7 +153,7 @@ async fn a_broken_tokenizer_is_reported_and_the_old_one_stays() {
     let problem = &page["problems"][0];
     assert_eq!(problem["code"], "tokenizer-unavailable", "{problem}");
     assert_eq!(problem["column"], 13, "it points at the path: {problem}");
-    ask(&router, &conversation(&["hello"])).await;
+    send_chat(&router, &conversation(&["hello"])).await;
     assert_eq!(counted(&router, local).await, 2.0);
 
     write_tokenizer(folder.path(), &["hello", "again"]);
@@ -162,7 +162,7 @@ async fn a_broken_tokenizer_is_reported_and_the_old_one_stays() {
             page["problems"].as_array().is_some_and(Vec::is_empty)
         })
         .await;
-    ask(&router, &conversation(&["hello again"])).await;
+    send_chat(&router, &conversation(&["hello again"])).await;
     assert_eq!(counted(&router, local).await, 3.0);
 }
 
@@ -177,9 +177,9 @@ async fn text_alone_leads_a_conversation_back_where_caches_are_assumed() {
         .await
         .unwrap();
     let first = long_prompt(7);
-    let (worker, matched, _) = ask(&router, &conversation(&[&first])).await;
+    let (worker, matched, _) = send_chat(&router, &conversation(&[&first])).await;
     assert_eq!(matched, 0);
-    let (again, matched, _) = ask(&router, &conversation(&[&first, "ok", "and more"])).await;
+    let (again, matched, _) = send_chat(&router, &conversation(&[&first, "ok", "and more"])).await;
     assert_eq!(again, worker);
     assert!(
         matched as usize * 4 > first.len() / 2,

@@ -54,7 +54,7 @@ fn names<'e>(engines: impl IntoIterator<Item = &'e MockEngine>) -> BTreeSet<Stri
     engines.into_iter().map(address).collect()
 }
 
-async fn ask(router: &TestRouter) -> String {
+async fn send_request(router: &TestRouter) -> String {
     let answer = router
         .client
         .post("/v1/chat/completions", &chat("hi", false))
@@ -89,7 +89,7 @@ async fn the_workers_of_a_file_serve_and_follow_its_edits() {
             (&json!("discovery"), &json!("s"))
         );
     }
-    assert!(names(&fleet.engines[..3]).contains(&ask(&router).await));
+    assert!(names(&fleet.engines[..3]).contains(&send_request(&router).await));
 
     save(&fleet.engines[1..]);
     serves(&router, &names(&fleet.engines[1..])).await;
@@ -138,7 +138,7 @@ async fn a_pool_keeps_its_workers_while_its_source_fails_or_lists_none_by_mistak
         harness::eventually("it is queried again", || async { server.requests() > before + 2 }).await;
         let page = source(&router).await;
         assert_eq!(page["workers"], 2, "{page}");
-        ask(&router).await;
+        send_request(&router).await;
     }
     let page = source(&router).await;
     assert_eq!(
@@ -177,7 +177,7 @@ async fn a_pool_keeps_its_workers_while_its_source_fails_or_lists_none_by_mistak
             page["sources"][0]["state"] == "current" && page["sources"][0]["doubted"] == 0
         })
         .await;
-    ask(&router).await;
+    send_request(&router).await;
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn an_operator_drains_a_discovered_worker_until_its_source_forgets_it() {
         (&json!("api-drain"), &json!("s"))
     );
     for _ in 0..4 {
-        assert_ne!(ask(&router).await, drained);
+        assert_ne!(send_request(&router).await, drained);
     }
     server.set(200, &targets(&fleet.engines[1..]));
     // The drained worker got no requests before either: only the page shows that the source forgot it.
@@ -265,7 +265,7 @@ async fn the_addresses_of_a_name_serve() {
     ));
     let router = TestRouter::start(&toml).await.unwrap();
     serves(&router, &names(&fleet.engines)).await;
-    assert_eq!(ask(&router).await, engine.to_string());
+    assert_eq!(send_request(&router).await, engine.to_string());
 }
 
 /// Streams of requests, each of which must end well.

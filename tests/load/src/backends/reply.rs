@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_where_the_request_says_so_at_either_end() {
+    fn streams_where_the_request_has_it_at_either_end() {
         let prompt = "x".repeat(2 * FIELD_WINDOW);
         check(r#"{"stream":true,"max_tokens":7}"#, Some(7));
         check(r#"{"stream" : true}"#, Some(DEFAULT_TOKENS));

@@ -69,14 +69,14 @@ impl Running {
 
     /// Stops the process; returns the duration.
     pub(crate) fn end(mut self) -> Result<Duration> {
-        let asked = Instant::now();
+        let sent = Instant::now();
         self.terminate();
         anyhow::ensure!(
             matches!(self.child.try_wait(), Ok(Some(_))),
             "`{}` had not ended {GRACE:?} after SIGTERM",
             self.name
         );
-        Ok(asked.elapsed())
+        Ok(sent.elapsed())
     }
 
     /// Sends SIGTERM and waits for the end: nginx's master then ends its worker, which it would leave behind when

@@ -48,7 +48,7 @@ impl Account {
                 books.latency.record(due.elapsed());
                 return;
             }
-            Outcome::Told(what) => what.clone(),
+            Outcome::Reported(what) => what.clone(),
             Outcome::Torn(what) => (*what).to_owned(),
             Outcome::Hung => "hung".to_owned(),
         };

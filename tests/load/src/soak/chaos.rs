@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// Metrics that explain what clients saw: counters whose names have one of these words.
-const TELLING: [&str; 12] = [
+const NOTABLE: [&str; 12] = [
     "request", "attempt", "retr", "fail", "error", "cooldown", "health", "eject", "reload", "fault",
     "circuit", "shed",
 ];
@@ -67,13 +67,13 @@ async fn play(options: &Options, interrupt: &Interrupt) -> Result<()> {
 
     let started = Instant::now();
     let length = Duration::try_from_secs_f64(options.minutes * 60.0).context("--minutes")?;
-    let mut told = started;
+    let mut reported_at = started;
     while started.elapsed() < length {
         tokio::time::sleep(Duration::from_millis(200)).await;
         anyhow::ensure!(!interrupt.is_set(), "interrupted");
         router.lock().await.ensure_alive()?;
-        if told.elapsed() >= REPORT_EVERY {
-            told = Instant::now();
+        if reported_at.elapsed() >= REPORT_EVERY {
+            reported_at = Instant::now();
             eprintln!("after {:.0?}: {}", started.elapsed(), account.in_short());
         }
     }
@@ -145,12 +145,12 @@ async fn meddle(
 /// Counters of the router that are not zero and may explain what clients saw.
 async fn explanation(router: &Router) -> Result<String> {
     let metrics = router.metrics().await?;
-    let telling = metrics.iter().filter(|(name, value)| {
+    let notable = metrics.iter().filter(|(name, value)| {
         let name = name.split('{').next().unwrap_or_default();
-        **value != 0.0 && name.ends_with("_total") && TELLING.iter().any(|word| name.contains(word))
+        **value != 0.0 && name.ends_with("_total") && NOTABLE.iter().any(|word| name.contains(word))
     });
     let mut text = String::from("What the router says:\n");
-    for (name, value) in telling {
+    for (name, value) in notable {
         text += &format!("  {value} {name}\n");
     }
     Ok(text)

@@ -97,7 +97,7 @@ async fn play(options: &Options, interrupt: &Interrupt) -> Result<()> {
     while sending.join_next().await.is_some() {}
     router.ensure_alive()?;
     println!("{}\n{changes} edits and swaps.\n", account.to_markdown());
-    let (report, flat) = told(&samples);
+    let (report, flat) = report(&samples);
     println!("{report}");
     anyhow::ensure!(flat, "memory is not flat");
     anyhow::ensure!(account.is_good(), "requests failed");
@@ -105,7 +105,7 @@ async fn play(options: &Options, interrupt: &Interrupt) -> Result<()> {
 }
 
 /// Returns the samples and the slope of the second half, and whether that is flat.
-fn told(samples: &[Sample]) -> (String, bool) {
+fn report(samples: &[Sample]) -> (String, bool) {
     let mut text =
         String::from("| minutes | RSS KiB | PSS KiB | open files |\n| ---: | ---: | ---: | ---: |\n");
     for sample in samples {
@@ -169,17 +169,17 @@ mod tests {
     #[test]
     fn memory_that_settles_is_flat_and_memory_that_grows_is_not() {
         assert!(
-            told(&samples(|minute| 50_000
+            report(&samples(|minute| 50_000
                 + 1_000 * minute.min(20)
                 + minute % 3 * 40))
             .1
         );
-        let (text, flat) = told(&samples(|minute| 50_000 + 100 * minute));
+        let (text, flat) = report(&samples(|minute| 50_000 + 100 * minute));
         assert!(!flat && text.contains("+6000 KiB an hour"), "{text}");
     }
 
     #[test]
-    fn a_few_samples_say_nothing() {
-        assert!(told(&samples(|minute| 100 * minute)[..2]).1);
+    fn a_few_samples_prove_nothing() {
+        assert!(report(&samples(|minute| 100 * minute)[..2]).1);
     }
 }

@@ -28,7 +28,7 @@ const PROMPTS: usize = 200;
 pub(super) enum Outcome {
     Complete,
     /// An error, or a stream with an error event.
-    Told(String),
+    Reported(String),
     /// Cut off without an error, before or after it began.
     Torn(&'static str),
     /// The request did not end.
@@ -86,7 +86,7 @@ impl Clients {
                 continue;
             }
             let (clients, body) = (Arc::clone(&self), self.body(&mut random));
-            requests.spawn(async move { clients.ask(&body, due).await });
+            requests.spawn(async move { clients.exchange(&body, due).await });
         }
         requests.join_all().await;
     }
@@ -102,7 +102,7 @@ impl Clients {
         .to_string()
     }
 
-    async fn ask(&self, body: &str, due: Instant) {
+    async fn exchange(&self, body: &str, due: Instant) {
         let key = self.key.map(|key| format!("authorization: Bearer {key}\r\n"));
         let head = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: load\r\n{}content-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -196,13 +196,13 @@ impl Answer {
                         let event = last
                             .and_then(|last| serde_json::from_str(last).ok())
                             .unwrap_or_default();
-                        Outcome::Told(format!("stream ended by an error event, {}", code(&event)))
+                        Outcome::Reported(format!("stream ended by an error event, {}", code(&event)))
                     }
                 }
             }
             (status, true) => {
                 let body = serde_json::from_slice(&self.body).unwrap_or_default();
-                Outcome::Told(format!("{status} {}", code(&body)))
+                Outcome::Reported(format!("{status} {}", code(&body)))
             }
         }
     }
@@ -274,13 +274,13 @@ mod tests {
             200,
             true,
             "data: {}\n\ndata: {\"error\":{\"code\":\"worker_broke_off\"}}\n\n",
-            Outcome::Told("stream ended by an error event, worker_broke_off".to_owned()),
+            Outcome::Reported("stream ended by an error event, worker_broke_off".to_owned()),
         );
         check(
             503,
             true,
             r#"{"error":{"code":"overloaded"}}"#,
-            Outcome::Told("503 overloaded".to_owned()),
+            Outcome::Reported("503 overloaded".to_owned()),
         );
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 /// Server that answers every request with `{}` and keeps its head and body.
 pub(super) struct Capture {
     pub(super) url: String,
-    heard: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
     _serving: JoinSet<()>,
 }
 
@@ -17,8 +17,8 @@ impl Capture {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-        let kept = Arc::clone(&heard);
+        let received: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = Arc::clone(&received);
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             let mut connections = JoinSet::new();
@@ -28,7 +28,7 @@ impl Capture {
         });
         Self {
             url,
-            heard,
+            received,
             _serving: serving,
         }
     }
@@ -42,9 +42,9 @@ impl Capture {
     }
 
     /// Returns the received requests, heads in lower case.
-    pub(super) fn heard(&self) -> Vec<String> {
-        let heard = self.heard.lock().unwrap();
-        heard
+    pub(super) fn received(&self) -> Vec<String> {
+        let received = self.received.lock().unwrap();
+        received
             .iter()
             .filter(|request| request.starts_with("post"))
             .cloned()

@@ -20,7 +20,7 @@ async fn router(server: &str) -> (Fleet, TestRouter) {
 /// Returns a client that was answered, and stays.
 async fn idle(router: &TestRouter) -> Raw {
     let mut client = Raw::connect(router.client.base()).await.unwrap();
-    client.say(HEALTH).await.unwrap();
+    client.send(HEALTH).await.unwrap();
     assert_eq!(client.answer().await.unwrap().status, 200);
     client
 }
@@ -28,7 +28,7 @@ async fn idle(router: &TestRouter) -> Raw {
 /// Checks that another client is served.
 async fn check_served(router: &TestRouter) {
     let mut client = Raw::connect(router.client.base()).await.unwrap();
-    client.say(chat()).await.unwrap();
+    client.send(chat()).await.unwrap();
     assert_eq!(client.answer().await.unwrap().status, 200);
 }
 
@@ -38,8 +38,8 @@ async fn half_open_clients_keep_no_one_from_being_served_and_are_given_up() {
     let mut slow = Vec::new();
     for _ in 0..200 {
         let mut client = Raw::connect(router.client.base()).await.unwrap();
-        // Those that wait for a seat are heard later.
-        client.say(HALF_A_HEAD).await.unwrap();
+        // Requests that wait for a seat are read later.
+        client.send(HALF_A_HEAD).await.unwrap();
         slow.push(client);
     }
     check_served(&router).await;
@@ -55,7 +55,7 @@ async fn a_body_that_dribbles_is_refused_and_one_that_flows_is_not() {
     let (_fleet, router) = router("body-timeout = \"300ms\"\nbody-rate = \"1KiB\"\n").await;
     let mut client = Raw::connect(router.client.base()).await.unwrap();
     client
-        .say(format!("{HALF_A_HEAD}content-length: 100\r\n\r\n{{"))
+        .send(format!("{HALF_A_HEAD}content-length: 100\r\n\r\n{{"))
         .await
         .unwrap();
     let answer = client.answer().await.unwrap();
@@ -72,11 +72,11 @@ async fn a_body_that_dribbles_is_refused_and_one_that_flows_is_not() {
     let mut client = Raw::connect(router.client.base()).await.unwrap();
     let length = body.len();
     client
-        .say(format!("{HALF_A_HEAD}content-length: {length}\r\n\r\n{first}"))
+        .send(format!("{HALF_A_HEAD}content-length: {length}\r\n\r\n{first}"))
         .await
         .unwrap();
     let before = turned(&router, "body-timeout").await;
-    client.say(rest).await.unwrap();
+    client.send(rest).await.unwrap();
     assert_eq!(client.answer().await.unwrap().status, 200);
     assert_eq!(turned(&router, "body-timeout").await, before);
 }
@@ -122,7 +122,7 @@ async fn thousands_of_idle_connections_are_in_no_ones_way() {
     assert!(connected >= IDLE as f64, "{connected}");
     // None of them was forgotten.
     for client in &mut clients {
-        client.say(HEALTH).await.unwrap();
+        client.send(HEALTH).await.unwrap();
     }
     for mut client in clients {
         assert_eq!(client.answer().await.unwrap().status, 200);
@@ -139,7 +139,7 @@ fn free_address() -> String {
 async fn a_listener_moves_with_the_configuration_and_who_is_connected_stays() {
     let (fleet, router) = router("").await;
     let mut before = Raw::connect(router.client.base()).await.unwrap();
-    before.say(chat()).await.unwrap();
+    before.send(chat()).await.unwrap();
     assert_eq!(before.answer().await.unwrap().status, 200);
     let (listen, admin) = (free_address(), free_address());
     let moved = |listen: &str, admin: &str| {
@@ -158,7 +158,7 @@ async fn a_listener_moves_with_the_configuration_and_who_is_connected_stays() {
     })
     .await;
     assert!(Raw::connect(router.client.base()).await.is_err());
-    before.say(chat()).await.unwrap();
+    before.send(chat()).await.unwrap();
     assert_eq!(before.answer().await.unwrap().status, 200);
     // If another process listens there, only the reported state changes.
     let taken = TcpListener::bind("127.0.0.3:0").unwrap();

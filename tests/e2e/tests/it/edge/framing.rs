@@ -27,7 +27,7 @@ async fn what_is_too_much_is_refused_in_the_shape_clients_know_and_counted() {
     let check = async |request: String, status: u16, code: &str, reason: &str| {
         let before = turned(&router, reason).await;
         let mut client = Raw::connect(router.client.base()).await.unwrap();
-        client.say(&request).await.unwrap();
+        client.send(&request).await.unwrap();
         let answer = client.answer().await.unwrap();
         assert_eq!((answer.status, &*answer.code()), (status, code), "{answer:?}");
         assert_eq!(turned(&router, reason).await, before + 1.0, "{reason}");
@@ -73,9 +73,9 @@ async fn what_is_too_much_is_refused_in_the_shape_clients_know_and_counted() {
     let mut client = Raw::connect(router.client.base()).await.unwrap();
     let flood = "x".repeat(300 << 10);
     // The router may close before all is sent.
-    let _ = client.say(post(&format!("host: r\r\nx: {flood}"))).await;
+    let _ = client.send(post(&format!("host: r\r\nx: {flood}"))).await;
     assert!(client.answer().await.is_ok_and(|answer| answer.status == 431) || client.is_closed().await);
-    assert!(worker.heard().is_empty(), "{:?}", worker.heard());
+    assert!(worker.received().is_empty(), "{:?}", worker.received());
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn what_can_be_read_in_two_ways_reaches_no_worker() {
     let check = async |request: &str, status: u16| {
         let mut client = Raw::connect(router.client.base()).await.unwrap();
         // Were it read otherwise, a second request would follow.
-        let _ = client.say(format!("{request}{}", chat())).await;
+        let _ = client.send(format!("{request}{}", chat())).await;
         let answer = client.answer().await.unwrap();
         assert_eq!(answer.status, status, "{request}\n{answer:?}");
         if status == 400 && answer.body.is_empty() {
@@ -139,11 +139,11 @@ async fn what_can_be_read_in_two_ways_reaches_no_worker() {
     check(&format!("{overflow}FFFFFFFFFFFFFFFFF\r\n"), 400).await;
     assert!(
         worker
-            .heard()
+            .received()
             .iter()
             .all(|request| !request.contains("/v1/completions ")),
         "{:?}",
-        worker.heard()
+        worker.received()
     );
     assert!(turned(&router, "malformed").await > 0.0);
 }
@@ -157,7 +157,7 @@ async fn a_trailer_with_a_bare_lf_hides_no_second_request() {
         let before = turned(&router, "malformed").await;
         let mut client = Raw::connect(router.client.base()).await.unwrap();
         let _ = client
-            .say(format!("{chunked}2\r\n{{}}\r\n0\r\n{trailers}{}", chat()))
+            .send(format!("{chunked}2\r\n{{}}\r\n0\r\n{trailers}{}", chat()))
             .await;
         let answer = client.answer().await.unwrap();
         assert_eq!(answer.status, 400, "{trailers:?}: {answer:?}");
@@ -167,7 +167,7 @@ async fn a_trailer_with_a_bare_lf_hides_no_second_request() {
         })
         .await;
     }
-    assert!(worker.heard().is_empty(), "{:?}", worker.heard());
+    assert!(worker.received().is_empty(), "{:?}", worker.received());
 }
 
 #[tokio::test]
@@ -196,9 +196,9 @@ async fn what_is_meant_for_the_router_alone_ends_there() {
                  http2-settings: AAA\r\nupgrade: h2c\r\nte: trailers\r\ntrailer: x-sum\r\nkeep-alive: timeout=5\r\n\
                  proxy-connection: keep-alive\r\nproxy-authorization: Basic x\r\nvia: 1.0 fred\r\nx-kept: yes\r\n\
                  content-length: 2";
-    client.say(format!("{}{{}}", post(lines))).await.unwrap();
+    client.send(format!("{}{{}}", post(lines))).await.unwrap();
     assert_eq!(client.answer().await.unwrap().status, 200);
-    let heard = worker.heard().remove(0);
+    let received = worker.received().remove(0);
     for gone in [
         "x-private",
         "connection:",
@@ -209,11 +209,11 @@ async fn what_is_meant_for_the_router_alone_ends_there() {
         "keep-alive",
         "proxy-",
     ] {
-        assert!(!heard.contains(gone), "{gone}: {heard}");
+        assert!(!received.contains(gone), "{gone}: {received}");
     }
-    assert!(heard.contains("x-kept: yes"), "{heard}");
-    assert!(heard.contains("via: 1.0 fred\r\n"), "{heard}");
-    assert!(heard.contains("via: 1.1 conductor-"), "{heard}");
+    assert!(received.contains("x-kept: yes"), "{received}");
+    assert!(received.contains("via: 1.0 fred\r\n"), "{received}");
+    assert!(received.contains("via: 1.1 conductor-"), "{received}");
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn only_paths_that_are_known_lead_anywhere() {
     let check = async |line: &str, status: u16| {
         let mut client = Raw::connect(router.client.base()).await.unwrap();
         client
-            .say(format!("{line} HTTP/1.1\r\nhost: r\r\ncontent-length: 0\r\n\r\n"))
+            .send(format!("{line} HTTP/1.1\r\nhost: r\r\ncontent-length: 0\r\n\r\n"))
             .await
             .unwrap();
         assert_eq!(client.answer().await.unwrap().status, status, "{line}");
@@ -240,7 +240,7 @@ async fn only_paths_that_are_known_lead_anywhere() {
 }
 
 #[tokio::test]
-async fn a_router_that_is_its_own_worker_says_so_instead_of_asking_itself_for_ever() {
+async fn a_router_that_is_its_own_worker_reports_it_instead_of_querying_itself_for_ever() {
     let worker = Capture::start().await;
     let router = router("", &worker).await;
     let itself = format!(
@@ -256,7 +256,7 @@ async fn a_router_that_is_its_own_worker_says_so_instead_of_asking_itself_for_ev
         })
         .await;
     let mut client = Raw::connect(router.client.base()).await.unwrap();
-    client.say(chat()).await.unwrap();
+    client.send(chat()).await.unwrap();
     let answer = client.answer().await.unwrap();
     assert_eq!(
         (answer.status, &*answer.code()),
@@ -269,13 +269,13 @@ async fn a_router_that_is_its_own_worker_says_so_instead_of_asking_itself_for_ev
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_may_ask_where_they_are_listed() {
+async fn pages_of_other_origins_may_send_requests_where_they_are_listed() {
     let worker = Capture::start().await;
     let cors = "[server.cors]\norigins = [\"https://chat.example\"]\nmax-age = \"1m\"\n";
     let router = router(cors, &worker).await;
     let check = async |request: String, status: u16, has: &[&str], has_not: &[&str]| {
         let mut client = Raw::connect(router.client.base()).await.unwrap();
-        client.say(&request).await.unwrap();
+        client.send(&request).await.unwrap();
         let answer = client.answer().await.unwrap();
         assert_eq!(answer.status, status, "{answer:?}");
         for header in has {
@@ -326,7 +326,7 @@ async fn without_a_word_of_the_configuration_no_origin_is_sent_anything() {
     let router = router_over(&fleet, "round-robin").await;
     let mut client = Raw::connect(router.client.base()).await.unwrap();
     let preflight = "GET /health HTTP/1.1\r\nhost: r\r\norigin: https://chat.example\r\n\r\n";
-    client.say(preflight).await.unwrap();
+    client.send(preflight).await.unwrap();
     let answer = client.answer().await.unwrap();
     assert!(!answer.head.contains("access-control"), "{answer:?}");
 }

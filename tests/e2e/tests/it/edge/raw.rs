@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 /// A connection to a router.
 pub(super) struct Raw<S = TcpStream> {
     stream: S,
-    heard: Vec<u8>,
+    received: Vec<u8>,
 }
 
 /// An answer with a length, or with none and no body.
@@ -31,43 +31,43 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     pub(super) fn over(stream: S) -> Self {
         Self {
             stream,
-            heard: Vec::new(),
+            received: Vec::new(),
         }
     }
 
-    pub(super) async fn say(&mut self, bytes: impl AsRef<[u8]>) -> Result<()> {
+    pub(super) async fn send(&mut self, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.stream.write_all(bytes.as_ref()).await?;
         Ok(self.stream.flush().await?)
     }
 
     pub(super) async fn answer(&mut self) -> Result<RawAnswer> {
         let end = loop {
-            if let Some(end) = self.heard.windows(4).position(|four| four == b"\r\n\r\n") {
+            if let Some(end) = self.received.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end + 4;
             }
-            if self.stream.read_buf(&mut self.heard).await? == 0 {
-                bail!("closed after {:?}", String::from_utf8_lossy(&self.heard));
+            if self.stream.read_buf(&mut self.received).await? == 0 {
+                bail!("closed after {:?}", String::from_utf8_lossy(&self.received));
             }
         };
-        let head = String::from_utf8_lossy(&self.heard[..end]).to_ascii_lowercase();
+        let head = String::from_utf8_lossy(&self.received[..end]).to_ascii_lowercase();
         let status = head.split(' ').nth(1).context("a status")?.parse()?;
         let length = head.split("\r\ncontent-length: ").nth(1);
         let length = length.and_then(|rest| rest.split("\r\n").next()?.parse().ok());
         let whole = end + length.unwrap_or(0);
-        while self.heard.len() < whole {
-            if self.stream.read_buf(&mut self.heard).await? == 0 {
+        while self.received.len() < whole {
+            if self.stream.read_buf(&mut self.received).await? == 0 {
                 bail!("closed in the middle of a body");
             }
         }
-        let body = String::from_utf8_lossy(&self.heard[end..whole]).into_owned();
-        self.heard.drain(..whole);
+        let body = String::from_utf8_lossy(&self.received[end..whole]).into_owned();
+        self.received.drain(..whole);
         Ok(RawAnswer { status, head, body })
     }
 
     /// Returns `true` if the router closes the connection without further output.
     pub(super) async fn is_closed(&mut self) -> bool {
         // A reset says so as well.
-        self.heard.is_empty() && self.stream.read_buf(&mut self.heard).await.unwrap_or(0) == 0
+        self.received.is_empty() && self.stream.read_buf(&mut self.received).await.unwrap_or(0) == 0
     }
 }
 

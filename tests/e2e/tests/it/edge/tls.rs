@@ -116,7 +116,7 @@ async fn a_certificate_is_exchanged_while_requests_run_and_a_broken_one_is_not_t
     let (_fleet, router, rest) = router(&first).await;
     turn_on(&router, &format!("{TLS}{rest}"), &first).await;
     let mut early = connect(&router, &first, None).await.unwrap();
-    early.say(chat()).await.unwrap();
+    early.send(chat()).await.unwrap();
     assert_eq!(early.answer().await.unwrap().status, 200);
     let days = metric(&router, "conductor_edge_tls_certificate_days_left").await;
     assert!(days > 1.0);
@@ -131,7 +131,7 @@ async fn a_certificate_is_exchanged_while_requests_run_and_a_broken_one_is_not_t
     })
     .await;
     assert!(connect(&router, &first, None).await.is_err());
-    early.say(chat()).await.unwrap();
+    early.send(chat()).await.unwrap();
     assert_eq!(early.answer().await.unwrap().status, 200);
 
     let reloads = "conductor_config_reloads_total{outcome=\"refused\"";
@@ -150,7 +150,7 @@ async fn a_certificate_is_exchanged_while_requests_run_and_a_broken_one_is_not_t
     let page = router.admin.get("/metrics").await.unwrap().text();
     assert!(metric(&router, reloads).await >= refused, "{page}");
     let mut late = connect(&router, &second, None).await.unwrap();
-    late.say(chat()).await.unwrap();
+    late.send(chat()).await.unwrap();
     assert_eq!(late.answer().await.unwrap().status, 200);
 }
 
@@ -163,18 +163,18 @@ async fn a_websocket_is_opened_over_tls() {
     let mut socket = Socket::over(stream, "router.test", "?model=mock", &[])
         .await
         .unwrap();
-    assert_eq!(socket.hear().await.unwrap()["type"], "session.created");
+    assert_eq!(socket.receive().await.unwrap()["type"], "session.created");
     assert_eq!(socket.transcribe(2).await.unwrap()["text"], "6 6 ");
 }
 
 #[tokio::test]
-async fn who_speaks_no_tls_or_says_nothing_is_given_up_and_counted() {
+async fn clients_without_tls_and_silent_ones_are_given_up_and_counted() {
     let authority = Authority::new();
     let (_fleet, router, rest) = router(&authority).await;
     let toml = format!("head-timeout = \"2s\"\n{TLS}{rest}");
     turn_on(&router, &toml, &authority).await;
     let mut plain = Raw::connect(router.client.base()).await.unwrap();
-    plain.say(chat()).await.unwrap();
+    plain.send(chat()).await.unwrap();
     // The answer is an alert, not HTTP.
     assert!(plain.answer().await.is_err());
     eventually("a failure is counted", || async {
@@ -199,7 +199,7 @@ async fn with_an_authority_for_clients_only_its_clients_come_in() {
     let known = ours.vouch("client.test");
     let answer = eventually_ok("a known client is answered", || async {
         let mut client = connect(&router, &authority, Some(&known)).await?;
-        client.say(chat()).await?;
+        client.send(chat()).await?;
         client.answer().await
     })
     .await;
@@ -210,7 +210,7 @@ async fn with_an_authority_for_clients_only_its_clients_come_in() {
         let Ok(mut client) = connect(&router, &authority, shown).await else {
             continue;
         };
-        let _ = client.say(chat()).await;
+        let _ = client.send(chat()).await;
         assert!(client.answer().await.is_err());
     }
     assert!(turned(&router, "tls-failed").await >= 2.0);
@@ -220,7 +220,7 @@ async fn with_an_authority_for_clients_only_its_clients_come_in() {
 async fn page(base: &str, trusted: &Authority, path: &str, headers: &str) -> anyhow::Result<u16> {
     let mut client = Raw::over(dial(base, trusted, None).await?);
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
-    client.say(request).await?;
+    client.send(request).await?;
     Ok(client.answer().await?.status)
 }
 
@@ -246,7 +246,7 @@ async fn the_admin_listener_and_the_indexer_exchange_certificates_and_keys_while
         // The answer is an alert, not HTTP.
         let mut client = Raw::connect(base).await.unwrap();
         client
-            .say("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
             .await
             .unwrap();
         assert!(client.answer().await.is_err());

@@ -80,7 +80,7 @@ async fn a_websocket_reaches_a_worker_behind_tls() {
     );
     let router = TestRouter::start(&toml(port, &tls)).await.unwrap();
     let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
-    assert_eq!(socket.hear().await.unwrap()["type"], "session.created");
+    assert_eq!(socket.receive().await.unwrap()["type"], "session.created");
     assert_eq!(socket.transcribe(2).await.unwrap()["text"], "6 6 ");
 }
 

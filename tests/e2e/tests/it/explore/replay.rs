@@ -17,7 +17,7 @@ async fn router(record: &str) -> (harness::Fleet, TestRouter) {
     (fleet, router)
 }
 
-async fn ask(router: &TestRouter) -> String {
+async fn send_request(router: &TestRouter) -> String {
     let body = chat("hi", false);
     let answer = router.client.post("/v1/chat/completions", &body).await.unwrap();
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
@@ -52,7 +52,7 @@ async fn another_policy_decides_a_recorded_call_without_effect() {
                 .any(|policy| policy["name"] == "last" && policy["version"].is_string())
         })
         .await;
-    let id = ask(&router).await;
+    let id = send_request(&router).await;
     let explained = router.admin(&format!("/admin/explain/{id}")).await.unwrap();
     let call = &explained["calls"][0];
     let (status, replayed) = replay(&router, &id, &json!({ "policy": "last" })).await;
@@ -90,7 +90,7 @@ async fn another_policy_decides_a_recorded_call_without_effect() {
 #[tokio::test]
 async fn what_cannot_be_replayed_is_refused_with_why() {
     let (_fleet, router) = router("").await;
-    let id = ask(&router).await;
+    let id = send_request(&router).await;
     for (id, body, status, code) in [
         ("none", json!({ "policy": "weighted" }), 404, "request_not_kept"),
         (&id, json!({ "policy": "none" }), 404, "policy_not_found"),

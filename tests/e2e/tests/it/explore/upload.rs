@@ -86,7 +86,7 @@ async fn an_upload_that_passes_the_scenarios_is_active_when_it_is_answered() {
 }
 
 #[tokio::test]
-async fn a_refused_upload_says_why_and_leaves_the_file_as_it_was() {
+async fn a_refused_upload_has_a_reason_and_leaves_the_file_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let (_fleet, router) = with_key(folder.path(), "[policies.own]\nbuiltin = \"load-weighted\"\n").await;
     let good = sends_to(0, 1).unwrap();

@@ -25,7 +25,7 @@ async fn without_an_admin_key_everyone_reads_and_every_change_is_off_with_the_re
 }
 
 #[tokio::test]
-async fn the_admin_key_makes_an_admin_and_a_wrong_one_is_told_apart() {
+async fn the_admin_key_makes_an_admin_and_a_wrong_one_is_distinguished() {
     let fleet = fast_fleet(1).await;
     let router = router_with(&server_key(), &fleet, "round-robin").await;
     for (sent, role, key) in [

@@ -4,7 +4,7 @@ use harness::{SplitFleet, TestRouter};
 use http::StatusCode;
 use mock_engine::PdDialect;
 
-use super::{CHAT, ask, reference};
+use super::{CHAT, chat_body, reference};
 use crate::fast;
 
 async fn router_of(fleet: &SplitFleet, pd: &str) -> TestRouter {
@@ -26,7 +26,7 @@ async fn the_dialect_that_engines_show_is_spoken_from_the_first_request_on() {
         let (_engine, direct) = reference().await;
         let router = router_of(&fleet, "").await;
         for number in 0..4 {
-            let body = ask(number, false);
+            let body = chat_body(number, false);
             let answer = router.client.post(CHAT, &body).await.unwrap();
             assert_eq!(answer.status, StatusCode::OK, "{name}: {}", answer.text());
             assert_eq!(answer.header("x-conductor-prefill-worker"), "chat-p0", "{name}");
@@ -52,7 +52,7 @@ async fn a_dialect_that_nothing_shows_is_loud_and_requests_are_served() {
         .unwrap();
     let router = router_of(&fleet, "").await;
     for number in 0..3 {
-        let answer = router.client.post(CHAT, &ask(number, false)).await.unwrap();
+        let answer = router.client.post(CHAT, &chat_body(number, false)).await.unwrap();
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
         assert_eq!(answer.header("x-conductor-worker"), "chat-d0");
         assert_eq!(answer.header("x-conductor-prefill-worker"), "");
@@ -77,9 +77,9 @@ async fn nothing_is_answered_alone_where_that_is_off_and_the_dialect_is_unknown(
         .unwrap();
     let router = router_of(&fleet, ", alone = false").await;
     // The first request is the trial, and is served.
-    let first = router.client.post(CHAT, &ask(0, false)).await.unwrap();
+    let first = router.client.post(CHAT, &chat_body(0, false)).await.unwrap();
     assert_eq!(first.status, StatusCode::OK);
-    let answer = router.client.post(CHAT, &ask(1, false)).await.unwrap();
+    let answer = router.client.post(CHAT, &chat_body(1, false)).await.unwrap();
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(answer.json().unwrap()["error"]["code"], "dialect_unknown");
 }

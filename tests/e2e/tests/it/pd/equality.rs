@@ -39,7 +39,7 @@ fn requests(number: usize) -> Vec<(&'static str, Value)> {
 }
 
 /// Returns the contents of an answer, event by event if streamed, without times and ids.
-async fn said(client: &Client, path: &str, body: &Value) -> (bool, Vec<Value>) {
+async fn answer_of(client: &Client, path: &str, body: &Value) -> (bool, Vec<Value>) {
     let sent = client.stream(http::Method::POST, path, &[], Bytes::from(body.to_string()));
     let answer = sent.await.unwrap().whole().await.unwrap();
     assert_eq!(answer.status, http::StatusCode::OK, "{body}: {}", answer.text());
@@ -87,8 +87,8 @@ async fn two_engines_answer_what_one_does() {
                 if stream {
                     body["stream_options"] = json!({ "include_usage": true });
                 }
-                let (_, one) = said(&reference, path, &body).await;
-                let (split, two) = said(&router.client, path, &body).await;
+                let (_, one) = answer_of(&reference, path, &body).await;
+                let (split, two) = answer_of(&router.client, path, &body).await;
                 assert!(split, "{dialect:?} {path} {body}");
                 check(dialect, path, &body, &two, &one);
             }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::fault::{Fault, RETRY_AFTER, reached};
 use super::table::{Cell, LATE, See, TABLE};
-use super::{ANSWER_TOKENS, CHAT, DIALECTS, ask, reference, seen};
+use super::{ANSWER_TOKENS, CHAT, DIALECTS, chat_body, reference, seen};
 
 /// The router's timeouts for both legs where a row waits for them: far above what a healthy leg takes.
 const LEG_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -117,7 +117,7 @@ impl Row {
                 }
                 self.fault.end(&self.fleet).await;
 
-                let body = ask(next(&mut number), stream);
+                let body = chat_body(next(&mut number), stream);
                 let after = self.send(&body).await;
                 assert_eq!(
                     (after.status.as_u16(), &after.end),
@@ -130,7 +130,7 @@ impl Row {
     }
 
     fn body(&self, number: &mut usize, stream: bool) -> Value {
-        let mut body = ask(next(number), stream);
+        let mut body = chat_body(next(number), stream);
         if self.fault == Fault::PromptTooLong {
             let prompt = &mut body["messages"][0]["content"];
             *prompt = prompt.as_str().unwrap().repeat(10).into();
@@ -141,7 +141,7 @@ impl Row {
     /// Waits until a pair of workers answers, after any earlier fault.
     async fn serves_pairs(&self, number: &mut usize, what: &str) {
         eventually_ok(&format!("a pair answers before {what}"), || {
-            let body = ask(next(number), false);
+            let body = chat_body(next(number), false);
             async move {
                 let answer = self.send(&body).await;
                 if answer.end == End::Complete && !answer.header("x-conductor-prefill-worker").is_empty() {

@@ -19,7 +19,7 @@ fn message(number: usize, stream: bool) -> Value {
 }
 
 /// Returns the text of an answer, whole or streamed, and whether two engines made it.
-async fn said(client: &harness::Client, body: &Value) -> (String, bool) {
+async fn answer_of(client: &harness::Client, body: &Value) -> (String, bool) {
     let sent = client.stream(Method::POST, MESSAGES, &[], Bytes::from(body.to_string()));
     let answer = sent.await.unwrap().whole().await.unwrap();
     assert_eq!(answer.status, StatusCode::OK, "{body}: {}", answer.text());
@@ -66,8 +66,8 @@ async fn a_nixl_pair_answers_messages_as_one_engine_does() {
                 // The prefill leg of nixl keeps the budget: one token is all that it makes.
                 body["thinking"] = json!({"type": "enabled", "budget_tokens": 1024});
             }
-            let (one, _) = said(&reference, &body).await;
-            assert_eq!(said(&router.client, &body).await, (one, true), "{body}");
+            let (one, _) = answer_of(&reference, &body).await;
+            assert_eq!(answer_of(&router.client, &body).await, (one, true), "{body}");
             let (prefill, decode) = (handshake(&fleet.prefill[0]), handshake(&fleet.decode[0]));
             assert_eq!(prefill["do_remote_decode"], true, "{prefill}");
             assert_eq!(decode["do_remote_prefill"], true, "{decode}");
@@ -83,13 +83,13 @@ async fn a_store_splits_messages_unless_they_have_a_budget_of_thinking() {
     let (fleet, router) = split(PdDialect::Store).await;
     for (number, stream) in [false, true].into_iter().enumerate() {
         let mut body = message(2 * number, stream);
-        let (one, _) = said(&reference, &body).await;
-        assert_eq!(said(&router.client, &body).await, (one, true), "{body}");
+        let (one, _) = answer_of(&reference, &body).await;
+        assert_eq!(answer_of(&router.client, &body).await, (one, true), "{body}");
         body = message(2 * number + 1, stream);
         body["thinking"] = json!({"type": "enabled", "budget_tokens": 1024});
-        let (one, _) = said(&reference, &body).await;
+        let (one, _) = answer_of(&reference, &body).await;
         let before = fleet.prefill[0].requests(MESSAGES).len();
-        assert_eq!(said(&router.client, &body).await, (one, false), "{body}");
+        assert_eq!(answer_of(&router.client, &body).await, (one, false), "{body}");
         assert_eq!(fleet.prefill[0].requests(MESSAGES).len(), before);
     }
 }
@@ -100,8 +100,8 @@ async fn a_mooncake_pair_answers_messages_with_its_decode_worker() {
     let (fleet, router) = split(PdDialect::Mooncake).await;
     for stream in [false, true] {
         let body = message(usize::from(stream), stream);
-        let (one, _) = said(&reference, &body).await;
-        assert_eq!(said(&router.client, &body).await, (one, false), "{body}");
+        let (one, _) = answer_of(&reference, &body).await;
+        assert_eq!(answer_of(&router.client, &body).await, (one, false), "{body}");
     }
     assert!(fleet.prefill[0].requests(MESSAGES).is_empty());
 }

@@ -26,7 +26,7 @@ const DIALECTS: [PdDialect; 4] = [
 const ANSWER_TOKENS: u32 = 24;
 
 /// Returns a chat request whose prompt shares no block with that of any other `number`.
-fn ask(number: usize, stream: bool) -> Value {
+fn chat_body(number: usize, stream: bool) -> Value {
     let prompt: String = (0..60).map(|word| format!("topic{number}word{word} ")).collect();
     json!({
         "model": "mock", "stream": stream, "max_tokens": ANSWER_TOKENS,

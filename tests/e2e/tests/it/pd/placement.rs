@@ -6,7 +6,7 @@ use harness::{End, SplitFleet, TestRouter, eventually, route_all};
 use mock_engine::{MockEngine, PdDialect};
 use serde_json::{Value, json};
 
-use super::{CHAT, DIALECTS, ask, seen};
+use super::{CHAT, DIALECTS, chat_body, seen};
 use crate::{fast, fast_fleet};
 
 /// Returns the ranks that requests to an engine were pinned to.
@@ -33,7 +33,7 @@ async fn every_rank_of_every_engine_gets_legs_and_none_out_of_range() {
             .unwrap();
         let (mut prefill, mut decode) = (BTreeSet::new(), BTreeSet::new());
         for number in 0..8 {
-            let answer = seen(&router.client, CHAT, &ask(number, number % 2 == 0)).await;
+            let answer = seen(&router.client, CHAT, &chat_body(number, number % 2 == 0)).await;
             assert_eq!(answer.end, End::Complete, "{dialect:?}: {answer:?}");
             prefill.insert(answer.header("x-conductor-prefill-worker").to_owned());
             decode.insert(answer.header("x-conductor-worker").to_owned());
@@ -62,7 +62,7 @@ fn conversation(topic: &str, turns: usize) -> Value {
 async fn pd_pairing_splits_what_is_long_and_leaves_short_remainders_to_who_has_the_rest() {
     let fleet = SplitFleet::start(PdDialect::Nixl, (1, 2), |config| fast(0, config));
     let fleet = fleet.await.unwrap();
-    // Found by asking the engines.
+    // Found by a query of the engines.
     let toml = fleet
         .pool_toml("chat", "")
         .replace("kv-events = \"off\"\n", "")
@@ -127,7 +127,11 @@ async fn roles_change_with_the_file_while_requests_run() {
     .enumerate()
     {
         if at > 0 {
-            let mut before = router.client.open(CHAT, &ask(1000 + at, true)).await.unwrap();
+            let mut before = router
+                .client
+                .open(CHAT, &chat_body(1000 + at, true))
+                .await
+                .unwrap();
             router.save_config(&toml(roles)).unwrap();
             let applied = |page: &Value| page["reloads_applied"] == at;
             router
@@ -145,7 +149,7 @@ async fn roles_change_with_the_file_while_requests_run() {
         let mut seen_pairs = BTreeSet::new();
         for _ in 0..6 {
             number += 1;
-            let answer = seen(&router.client, CHAT, &ask(number, false)).await;
+            let answer = seen(&router.client, CHAT, &chat_body(number, false)).await;
             assert_eq!(answer.end, End::Complete, "{roles:?}: {answer:?}");
             let [prefill, decode] = ["x-conductor-prefill-worker", "x-conductor-worker"];
             seen_pairs.insert(format!("{} {}", answer.header(prefill), answer.header(decode)));

@@ -7,7 +7,7 @@ use harness::{End, SplitFleet, TestRouter, eventually, route_all};
 use mock_engine::{MockEngine, PdDialect};
 
 use super::fault::Fault::{self, *};
-use super::{CHAT, DIALECTS, ask, reference, seen};
+use super::{CHAT, DIALECTS, chat_body, reference, seen};
 use crate::fast;
 
 const FAULTS: [Fault; 8] = [
@@ -38,7 +38,7 @@ async fn another_pair_takes_over() {
             let (faulted, legs) = (fault.place(&fleet).stats().faulted, prefill_legs(&fleet));
             for _ in 0..REQUESTS {
                 number += 1;
-                let body = ask(number, number % 2 == 0);
+                let body = chat_body(number, number % 2 == 0);
                 let what = format!("{dialect:?} {fault:?}");
                 let expected = seen(&reference, CHAT, &body).await;
                 let answer = seen(&router.client, CHAT, &body).await;
@@ -85,10 +85,10 @@ async fn a_decode_worker_that_dies_with_the_prompt_costs_no_request() {
             .unwrap();
         // From now on, there are connections to all of them.
         for number in 0..2 {
-            let answer = seen(&router.client, CHAT, &ask(number, false)).await;
+            let answer = seen(&router.client, CHAT, &chat_body(number, false)).await;
             assert_eq!(answer.end, End::Complete, "{dialect:?}: {answer:?}");
         }
-        let mut body = ask(2, false);
+        let mut body = chat_body(2, false);
         body["max_tokens"] = 100.into();
         let dies = async {
             let generated = |engine: &MockEngine| engine.stats().generated_tokens;

@@ -94,22 +94,22 @@ async fn a_policy_learns_from_events_which_worker_to_avoid() {
         fleet.workers_toml()
     );
     let router = deciding(&avoids_who_failed().unwrap(), &workers).await;
-    let ask = || async {
+    let send_request = || async {
         router
             .client
             .post("/v1/chat/completions", &chat("hi", false))
             .await
             .unwrap()
     };
-    let first = ask().await;
+    let first = send_request().await;
     assert_eq!(first.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(first.header("x-conductor-worker"), "bad");
     harness::eventually("it receives the failure", || async {
-        ask().await.header("x-conductor-worker") == "w0"
+        send_request().await.header("x-conductor-worker") == "w0"
     })
     .await;
     for _ in 0..10 {
-        assert_eq!(ask().await.status, StatusCode::OK);
+        assert_eq!(send_request().await.status, StatusCode::OK);
     }
 }
 

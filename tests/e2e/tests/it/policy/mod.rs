@@ -106,7 +106,7 @@ impl Stage {
     }
 
     /// Calls an action of the policy: `rollback` or `resume`.
-    async fn ask(&self, action: &str) -> (StatusCode, Value) {
+    async fn post_action(&self, action: &str) -> (StatusCode, Value) {
         let path = format!("/admin/policies/mine/{action}");
         let answer = self.router.admin.post(&path, &Value::Null).await.unwrap();
         (answer.status, answer.json().unwrap())

@@ -116,16 +116,16 @@ async fn the_cache_and_the_load_are_weighed_by_the_host() {
         .router
         .admin_shows("/admin/feeds", "all feeds are live", all_live)
         .await;
-    let ask = |number| {
+    let send_request = |number| {
         let body = json!({ "model": "mock", "prompt": long_prompt(number), "max_tokens": 2 });
         let client = &mixed.router.client;
         async move { client.post("/v1/completions", &body).await.unwrap() }
     };
     for number in 0..4 {
-        let first = ask(number).await;
+        let first = send_request(number).await;
         let worker = first.header("x-conductor-worker").to_owned();
         harness::eventually("the prompt goes back to where it is cached", || async {
-            let again = ask(number).await;
+            let again = send_request(number).await;
             let matched: u64 = again.header("x-conductor-matched-tokens").parse().unwrap_or(0);
             matched > 0 && again.header("x-conductor-worker") == worker
         })
@@ -317,7 +317,7 @@ async fn a_pipeline_is_a_shadow_and_a_canary_like_any_policy() {
 }
 
 #[tokio::test]
-async fn the_worked_example_of_the_page_does_what_it_says() {
+async fn the_worked_example_of_the_page_works_as_described() {
     let page = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../host/docs/policies/pipelines.md"

@@ -23,7 +23,7 @@ async fn a_rollback_is_active_at_once_and_holds_until_other_bytes_come() {
     let second_sha = stage.swap(&second).await["sha256"].clone();
     stage.all_by("w1").await;
 
-    let (status, mine) = stage.ask("rollback").await;
+    let (status, mine) = stage.post_action("rollback").await;
     assert_eq!(status, StatusCode::OK, "{mine}");
     assert_eq!(mine["version"], first_id);
     assert_eq!(mine["held_back"], json!([second_sha]));
@@ -46,9 +46,9 @@ async fn a_rollback_is_active_at_once_and_holds_until_other_bytes_come() {
 async fn what_was_rolled_back_is_active_again_when_it_is_resumed() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
     let second = stage.swap(&sends_to(1, 2).unwrap()).await["version"].clone();
-    stage.ask("rollback").await;
+    stage.post_action("rollback").await;
     stage.all_by("w0").await;
-    let (status, mine) = stage.ask("resume").await;
+    let (status, mine) = stage.post_action("resume").await;
     assert_eq!(status, StatusCode::OK, "{mine}");
     assert_eq!(mine["version"], second);
     assert_eq!(mine["held_back"], json!([]));
@@ -56,12 +56,12 @@ async fn what_was_rolled_back_is_active_again_when_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_policy_that_is_resumed_without_its_file_says_so_and_goes_on() {
+async fn a_policy_that_is_resumed_without_its_file_reports_it_and_goes_on() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
     stage.swap(&sends_to(1, 2).unwrap()).await;
-    stage.ask("rollback").await;
+    stage.post_action("rollback").await;
     std::fs::remove_file(stage.router.path("policies/mine.wasm")).unwrap();
-    let (status, refused) = stage.ask("resume").await;
+    let (status, refused) = stage.post_action("resume").await;
     assert_eq!(status, StatusCode::CONFLICT, "{refused}");
     assert_eq!(refused["error"]["code"], "policy_unavailable", "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
@@ -73,7 +73,7 @@ async fn a_policy_that_is_resumed_without_its_file_says_so_and_goes_on() {
 #[tokio::test]
 async fn what_cannot_be_rolled_back_is_refused_with_why() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
-    let (status, refused) = stage.ask("rollback").await;
+    let (status, refused) = stage.post_action("rollback").await;
     assert_eq!(status, StatusCode::CONFLICT);
     assert_eq!(refused["error"]["code"], "no_version_before", "{refused}");
     stage.all_by("w0").await;
@@ -110,13 +110,13 @@ async fn a_rollback_requests_the_admin_key_as_every_change_does() {
     stage.router.save_config(&config).unwrap();
     reload(&stage).await;
     let admin = &stage.router.admin;
-    let ask = |key: &'static str| async move {
+    let post_action = |key: &'static str| async move {
         let headers = [("x-api-key", key)];
         let headers = if key.is_empty() { &[][..] } else { &headers[..] };
         let answer = admin.stream(Method::POST, path, headers, "{}".into()).await;
         answer.unwrap().status
     };
-    assert_eq!(ask("").await, StatusCode::UNAUTHORIZED);
-    assert_eq!(ask("wrong").await, StatusCode::UNAUTHORIZED);
-    assert_eq!(ask("secret").await, StatusCode::OK);
+    assert_eq!(post_action("").await, StatusCode::UNAUTHORIZED);
+    assert_eq!(post_action("wrong").await, StatusCode::UNAUTHORIZED);
+    assert_eq!(post_action("secret").await, StatusCode::OK);
 }

@@ -62,11 +62,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.headers["x-conductor-worker"].to_str().unwrap()
     }
 
-    async fn say(&mut self, event: &Value) -> Result<()> {
+    async fn send(&mut self, event: &Value) -> Result<()> {
         Ok(self.stream.send(Message::text(event.to_string())).await?)
     }
 
-    pub(crate) async fn hear(&mut self) -> Result<Value> {
+    pub(crate) async fn receive(&mut self) -> Result<Value> {
         match self.stream.next().await {
             Some(Ok(Message::Text(text))) => Ok(serde_json::from_str(&text)?),
             other => bail!("no event: {other:?}"),
@@ -75,20 +75,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
 
     /// Sends one utterance of so many pieces. Returns the transcript.
     pub(crate) async fn transcribe(&mut self, pieces: usize) -> Result<Value> {
-        self.say(&json!({ "type": "session.update", "model": "mock" }))
+        self.send(&json!({ "type": "session.update", "model": "mock" }))
             .await?;
-        self.say(&json!({ "type": "input_audio_buffer.commit" })).await?;
+        self.send(&json!({ "type": "input_audio_buffer.commit" })).await?;
         for _ in 0..pieces {
-            self.say(&json!({ "type": "input_audio_buffer.append", "audio": AUDIO }))
+            self.send(&json!({ "type": "input_audio_buffer.append", "audio": AUDIO }))
                 .await?;
             assert_eq!(
-                self.hear().await?,
+                self.receive().await?,
                 json!({ "type": "transcription.delta", "delta": "6 " })
             );
         }
-        self.say(&json!({ "type": "input_audio_buffer.commit", "final": true }))
+        self.send(&json!({ "type": "input_audio_buffer.commit", "final": true }))
             .await?;
-        self.hear().await
+        self.receive().await
     }
 
     /// Waits for the end, however it comes.
@@ -145,7 +145,7 @@ async fn events_flow_both_ways_and_the_lease_lasts_as_long_as_the_connection() {
         (socket.worker(), &socket.headers["x-request-id"]),
         ("w0", &HeaderValue::from_static("rt-1"))
     );
-    let created = socket.hear().await.unwrap();
+    let created = socket.receive().await.unwrap();
     assert_eq!(created["type"], "session.created");
     assert!(created["id"].as_str().unwrap().starts_with("sess-"));
     assert_eq!(router.leases("w0").await.unwrap(), 1.0);
@@ -171,10 +171,10 @@ async fn a_large_message_passes_whole_in_both_directions() {
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "round-robin").await;
     let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
-    socket.hear().await.unwrap();
+    socket.receive().await.unwrap();
     let kind = "x".repeat(1 << 20);
-    socket.say(&json!({ "type": kind })).await.unwrap();
-    let error = socket.hear().await.unwrap();
+    socket.send(&json!({ "type": kind })).await.unwrap();
+    let error = socket.receive().await.unwrap();
     assert_eq!(error["error"], format!("Unknown event type: {kind}"));
 }
 
@@ -232,7 +232,7 @@ async fn a_model_may_be_left_out_where_there_is_one() {
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "round-robin").await;
     let mut socket = Socket::open(&router, "", &[]).await.unwrap();
-    assert_eq!(socket.hear().await.unwrap()["type"], "session.created");
+    assert_eq!(socket.receive().await.unwrap()["type"], "session.created");
 }
 
 #[tokio::test]
@@ -340,14 +340,14 @@ async fn both_sides_end_when_either_does() {
     let router = router_over(&fleet, "round-robin").await;
     let connections = || async { router.metric("conductor_realtime_connections").await.unwrap() };
     let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
-    socket.hear().await.unwrap();
+    socket.receive().await.unwrap();
     drop(socket);
     no_leases(&router).await;
     ended_as(&router, "client-left").await;
     let cut = RequestFault::Cut { after_tokens: 2 };
     fleet.engines[0].faults().on_requests(cut, Times::Next(1));
     let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
-    socket.hear().await.unwrap();
+    socket.receive().await.unwrap();
     assert!(socket.transcribe(3).await.is_err());
     no_leases(&router).await;
     eventually("no socket is open", || async { connections().await == Some(0.0) }).await;
@@ -358,7 +358,7 @@ async fn a_socket_on_which_nothing_moves_is_closed() {
     let fleet = fast_fleet(1).await;
     let router = router_with("idle-timeout = \"1s\"\n", &fleet, "round-robin").await;
     let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
-    socket.hear().await.unwrap();
+    socket.receive().await.unwrap();
     socket.ended().await;
     no_leases(&router).await;
     ended_as(&router, "idle-timeout").await;
@@ -369,7 +369,7 @@ async fn a_socket_ends_with_its_requests_time() {
     let fleet = fast_fleet(1).await;
     let router = router_with("request-timeout = \"1s\"\n", &fleet, "round-robin").await;
     let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
-    while socket.say(&json!({ "type": "x" })).await.is_ok() && socket.hear().await.is_ok() {}
+    while socket.send(&json!({ "type": "x" })).await.is_ok() && socket.receive().await.is_ok() {}
     no_leases(&router).await;
     ended_as(&router, "request-timeout").await;
 }
@@ -380,8 +380,8 @@ async fn a_router_that_drains_lets_sockets_finish_and_then_cuts_them() {
     let router = router_over(&fleet, "round-robin").await;
     let mut early = Socket::open(&router, "?model=mock", &[]).await.unwrap();
     let mut late = Socket::open(&router, "?model=mock", &[]).await.unwrap();
-    early.hear().await.unwrap();
-    late.hear().await.unwrap();
+    early.receive().await.unwrap();
+    late.receive().await.unwrap();
     let base = router.client.base().to_owned();
     let mut stopping = JoinSet::new();
     stopping.spawn(router.stop());
@@ -403,7 +403,7 @@ async fn a_socket_outlives_the_removal_of_its_worker() {
     let fleet = fast_fleet(2).await;
     let router = router_over(&fleet, "round-robin").await;
     let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
-    socket.hear().await.unwrap();
+    socket.receive().await.unwrap();
     let other = 1 - usize::from(socket.worker() == "w1");
     let toml = format!(
         "{}{}",

@@ -24,17 +24,17 @@ pub(crate) async fn raw_worker(answer: &'static str) -> (u16, JoinSet<()>) {
                 }
             }
             let is_probe = head.starts_with(b"GET /health");
-            let is_asked = head
+            let is_request = head
                 .windows(12)
                 .any(|part| part == b"/v1/realtime" || part == b"/v1/chat/com");
             let ok = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
             let nothing = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-            let said = match (is_probe, is_asked) {
+            let response = match (is_probe, is_request) {
                 (true, _) => ok,
                 (false, true) => answer,
                 (false, false) => nothing,
             };
-            let _ = stream.write_all(said.as_bytes()).await;
+            let _ = stream.write_all(response.as_bytes()).await;
         }
     });
     (port, serving)
@@ -60,7 +60,7 @@ async fn a_worker_that_dies_before_it_switches_is_replaced_by_another() {
     for _ in 0..4 {
         let mut socket = Socket::open(&router, "?model=mock", &[]).await.unwrap();
         assert_eq!(socket.worker(), "w0");
-        assert_eq!(socket.hear().await.unwrap()["type"], "session.created");
+        assert_eq!(socket.receive().await.unwrap()["type"], "session.created");
     }
     let attempts = "conductor_worker_attempts_total{worker=\"raw\"}";
     assert!(router.metric(attempts).await.unwrap().unwrap() >= 1.0);

@@ -63,7 +63,7 @@ impl Holding {
     }
 
     /// Returns all of it, as batches.
-    pub(super) fn told(&self) -> Vec<Vec<u8>> {
+    pub(super) fn batches(&self) -> Vec<Vec<u8>> {
         let filling: Vec<_> = (0..self.filling)
             .map(|place| self.made_up(place, CHAIN))
             .collect();

@@ -58,7 +58,7 @@ impl Publishers {
                 socket,
                 holding: Holding::new(number, count, FILL / u64::from(count)),
                 sequence: 0,
-                heard: false,
+                has_subscriber: false,
             });
         }
         thread::Builder::new()
@@ -87,7 +87,7 @@ struct Publisher {
     holding: Holding,
     sequence: u64,
     /// A subscriber has connected.
-    heard: bool,
+    has_subscriber: bool,
 }
 
 fn serve(publishers: &mut [Publisher]) {
@@ -118,14 +118,14 @@ impl Publisher {
             new |= message.first() == Some(&1);
         }
         if new {
-            self.heard = true;
-            let batches = self.holding.told();
+            self.has_subscriber = true;
+            let batches = self.holding.batches();
             batches.iter().for_each(|batch| self.send(batch));
         }
     }
 
     fn go_on(&mut self) {
-        if self.heard {
+        if self.has_subscriber {
             let batch = self.holding.change();
             self.send(&batch);
         }

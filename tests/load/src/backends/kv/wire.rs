@@ -90,7 +90,7 @@ mod tests {
     fn conductor_reads_every_event() {
         let mut holding = Holding::new(0, 4, 4_096);
         let mut blocks = 0;
-        for batch in holding.told() {
+        for batch in holding.batches() {
             let batch = decode_batch(&batch).unwrap();
             assert_eq!(batch.rejected.samples(), []);
             for event in &batch.events {

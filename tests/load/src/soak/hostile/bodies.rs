@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 
-use super::field::{Field, connect, exchange, heard, status};
+use super::field::{Field, connect, exchange, read_all, status};
 use super::setup::HOSTILE_KEY;
 
 /// Bodies of 31 MiB, of which all but the end is sent.
@@ -71,7 +71,7 @@ async fn hold(field: Arc<Field>) {
         };
         // Once the router stops reading, nothing more is sent.
         let _ = tokio::time::timeout(PATIENCE, sending).await;
-        field.saw(ATTACK, status(&heard(&mut stream, PATIENCE).await));
+        field.saw(ATTACK, status(&read_all(&mut stream, PATIENCE).await));
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }

@@ -92,11 +92,11 @@ pub(super) async fn exchange(from: u8, to: Loopback, bytes: &[u8], patience: Dur
     if sent.is_err() {
         return Ok(String::new());
     }
-    Ok(heard(&mut stream, patience).await)
+    Ok(read_all(&mut stream, patience).await)
 }
 
 /// Returns the bytes received until the end or the timeout.
-pub(super) async fn heard(stream: &mut TcpStream, patience: Duration) -> String {
+pub(super) async fn read_all(stream: &mut TcpStream, patience: Duration) -> String {
     let mut seen = Vec::new();
     let reading = async {
         while seen.len() < MOST_READ {

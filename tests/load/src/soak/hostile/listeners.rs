@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 
-use super::field::{Field, connect, connect_unwilling, exchange, heard, status};
+use super::field::{Field, connect, connect_unwilling, exchange, read_all, status};
 use crate::loopback::Loopback;
 
 /// More than the admin listener takes.
@@ -31,7 +31,7 @@ pub(super) fn spawn(attacks: &mut JoinSet<()>, field: &Arc<Field>) {
         attacks.spawn(unwilling(Arc::clone(field)));
     }
     attacks.spawn(forge(Arc::clone(field)));
-    attacks.spawn(ask(Arc::clone(field)));
+    attacks.spawn(check_health(Arc::clone(field)));
 }
 
 /// Says nothing, or half a head.
@@ -41,7 +41,7 @@ async fn silent(field: Arc<Field>, what: &'static str, (from, to): (u8, Loopback
             if !is_mute {
                 let _ = stream.write_all(b"GET /health HTTP/1.1\r\nho").await;
             }
-            heard(&mut stream, PATIENCE).await;
+            read_all(&mut stream, PATIENCE).await;
             field.saw(what, "closed");
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -94,7 +94,7 @@ async fn forge(field: Arc<Field>) {
 }
 
 /// Operators and callers of the index are answered all the same.
-async fn ask(field: Arc<Field>) {
+async fn check_health(field: Arc<Field>) {
     let get = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     loop {
         for (what, to) in [

@@ -30,7 +30,7 @@ const HOSTILE_SHA: &str = "3563c2b59f3c62e187bb7b6e0fac1a73e2c0900ffc7df2c4417e3
 /// The policy that attackers' requests are placed by, and the file that is exchanged.
 pub(super) const POLICY: &str = "planted";
 /// Metrics of the router's defences.
-const TELLING: [&str; 9] = [
+const NOTABLE: [&str; 9] = [
     "edge_turned_away",
     "memory_",
     "kv_feed",
@@ -121,11 +121,11 @@ impl Router {
     /// Returns the metrics of its defences that are not 0.
     pub(super) async fn metrics(&self) -> Result<String> {
         let page = client::get(self.admin, "/metrics").await?;
-        let is_telling = |line: &&str| {
-            let is_known = TELLING.iter().any(|word| line.contains(word));
+        let is_notable = |line: &&str| {
+            let is_known = NOTABLE.iter().any(|word| line.contains(word));
             is_known && !line.starts_with('#') && !line.ends_with(" 0") && !line.ends_with(" 0.0")
         };
-        let lines: Vec<&str> = page.lines().filter(is_telling).collect();
+        let lines: Vec<&str> = page.lines().filter(is_notable).collect();
         Ok(format!("What the router says:\n  {}\n", lines.join("\n  ")))
     }
 }

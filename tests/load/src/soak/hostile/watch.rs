@@ -10,42 +10,42 @@ use tokio::time::timeout;
 use super::setup::Router;
 use crate::soak::client;
 
-const ASK_EVERY: Duration = Duration::from_millis(250);
+const QUERY_EVERY: Duration = Duration::from_millis(250);
 /// Timeout of a typical load balancer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Watch {
     is_over: Arc<AtomicBool>,
     counts: Arc<[AtomicU64; 2]>,
-    asking: JoinSet<()>,
+    queries: JoinSet<()>,
 }
 
 impl Watch {
     pub(super) fn start(router: &Router) -> Self {
         let (is_over, counts) = (Arc::<AtomicBool>::default(), Arc::<[AtomicU64; 2]>::default());
         let (over, counting, target) = (Arc::clone(&is_over), Arc::clone(&counts), router.target);
-        let mut asking = JoinSet::new();
-        asking.spawn(async move {
+        let mut queries = JoinSet::new();
+        queries.spawn(async move {
             while !over.load(Ordering::Relaxed) {
                 counting[0].fetch_add(1, Ordering::Relaxed);
                 if !matches!(timeout(PATIENCE, client::get(target, "/health")).await, Ok(Ok(_))) {
                     counting[1].fetch_add(1, Ordering::Relaxed);
                 }
-                tokio::time::sleep(ASK_EVERY).await;
+                tokio::time::sleep(QUERY_EVERY).await;
             }
         });
         Self {
             is_over,
             counts,
-            asking,
+            queries,
         }
     }
 
     /// Returns the number of requests and of missing answers.
     pub(super) async fn end(&mut self) -> (u64, u64) {
         self.is_over.store(true, Ordering::Relaxed);
-        while self.asking.join_next().await.is_some() {}
-        let [asked, unanswered] = [0, 1].map(|at| self.counts[at].load(Ordering::Relaxed));
-        (asked, unanswered)
+        while self.queries.join_next().await.is_some() {}
+        let [sent, unanswered] = [0, 1].map(|at| self.counts[at].load(Ordering::Relaxed));
+        (sent, unanswered)
     }
 }

@@ -67,9 +67,9 @@ async fn serve(listener: TcpListener, answered: Arc<AtomicUsize>) {
 
 /// Requested kind of answer.
 #[derive(Default)]
-struct Asked(String);
+struct ReceivedMessage(String);
 
-impl MessageSink for Asked {
+impl MessageSink for ReceivedMessage {
     fn head(&mut self, head: &Head<'_>) {
         self.0 = String::from_utf8_lossy(head.start).into_owned();
     }
@@ -78,7 +78,7 @@ impl MessageSink for Asked {
 }
 
 async fn converse(mut stream: TcpStream, answered: &AtomicUsize) -> io::Result<()> {
-    let (mut reader, mut asked) = (MessageReader::default(), Asked::default());
+    let (mut reader, mut message) = (MessageReader::default(), ReceivedMessage::default());
     let mut scratch = vec![0; 64 << 10];
     loop {
         let received = stream.read(&mut scratch).await?;
@@ -87,27 +87,27 @@ async fn converse(mut stream: TcpStream, answered: &AtomicUsize) -> io::Result<(
         }
         let mut rest = &scratch[..received];
         while !rest.is_empty() {
-            let (used, is_complete) = reader.feed(rest, &mut asked).map_err(io::Error::other)?;
+            let (used, is_complete) = reader.feed(rest, &mut message).map_err(io::Error::other)?;
             rest = &rest[used..];
             if is_complete {
-                let answer = answer(&asked.0, answered);
+                let answer = answer(&message.0, answered);
                 stream.write_all(answer.as_bytes()).await?;
             }
         }
     }
 }
 
-fn answer(asked: &str, answered: &AtomicUsize) -> String {
+fn answer(message: &str, answered: &AtomicUsize) -> String {
     let json = |body: &str| {
         format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )
     };
-    if asked.starts_with("GET /v1/models") {
+    if message.starts_with("GET /v1/models") {
         return json(MODELS);
     }
-    if !asked.starts_with("POST ") {
+    if !message.starts_with("POST ") {
         return json("{}");
     }
     match answered.fetch_add(1, Ordering::Relaxed) % 8 {
