@@ -2,8 +2,11 @@
 //!
 //! For workers without events, predictions are all that the index knows. They are kept in two generations. A request's
 //! blocks go into the current one. Ageing drops the previous generation and makes the current one previous. A block is
-//! therefore predicted for one to two ages after its last request, and at most `capacity` blocks are. Beyond half of
-//! that the generations age early.
+//! therefore predicted for one to two ages after its last request. The generations age early once the current one has
+//! half of the worker's capacity, or would exceed the capacity. Blocks of a prompt beyond the capacity are not predicted.
+//!
+//! A long prompt is inserted in parts, and other changes come between them. A part continues at the last block of the
+//! one before, if that is still predicted. Else it begins at the prompt's first block.
 //!
 //! Events confirm predictions: a stored block is held by its own lane, and a removed or cleared block is no longer
 //! predicted. Wrong predictions expire with their generation.
@@ -11,7 +14,9 @@
 use routing::WorkerId;
 
 use crate::core::IndexCore;
+use crate::forest::BlockPosition;
 use crate::hold::RunSpan;
+use crate::ingest::PART;
 use crate::lanes::LaneId;
 use crate::prompt::Prompt;
 
@@ -30,8 +35,17 @@ pub struct Sent {
     pub worker: WorkerId,
     /// Block size in tokens, if the index does not know it from events. With 0 nothing is predicted then.
     pub block_size: u32,
-    /// Most predicted blocks of the worker.
+    /// Blocks that the worker's cache holds: most blocks of a generation of predictions.
     pub capacity: u64,
+}
+
+/// Progress of a prompt's prediction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PredictionProgress {
+    /// Number of the predicted blocks.
+    blocks: usize,
+    /// Lane of their generation, and the last of them.
+    last: Option<(LaneId, BlockPosition)>,
 }
 
 impl WorkerPredictions {
@@ -46,50 +60,84 @@ impl IndexCore {
         Some(self.rows.get(worker).block_size).filter(|&size| size > 0)
     }
 
-    /// Inserts the blocks `from..to` of a prompt at a worker. Returns the start of the next part, or `None` at the
-    /// end.
+    /// Inserts the next blocks of a prompt at a worker. Returns `false` at the end.
     pub(crate) fn expect(
         &mut self,
         sent: &Sent,
         prompt: &mut Prompt<'_>,
-        from: usize,
-        to: usize,
-    ) -> Option<usize> {
+        progress: &mut PredictionProgress,
+    ) -> bool {
         let known = self
             .caches
             .ranks(sent.worker)
             .find(|(_, cache)| !cache.lanes.is_empty());
         let block_size = known.map_or(sent.block_size, |(_, cache)| cache.base);
-        let to = to.min(prompt.blocks(block_size));
-        if block_size == 0 || from >= to {
-            return None;
+        let most = usize::try_from(sent.capacity).unwrap_or(usize::MAX);
+        let blocks = prompt.blocks(block_size).min(most);
+        let to = (progress.blocks + PART).min(blocks);
+        if block_size == 0 || progress.blocks >= to {
+            return false;
         }
-        let lane = self.expecting_lane(sent, block_size);
+        let begun = progress.last.map(|(lane, _)| lane);
+        let lane = self.expecting_lane(sent, block_size, blocks as u64, begun);
         let hashes = prompt.hashes(block_size, to);
+        let before = self.last_predicted(lane, progress, hashes);
+        let from = before.map_or(0, |_| progress.blocks);
+        let last = self.expect_part(lane, before, &hashes[from..to]);
+        self.gc_step(2);
+        *progress = PredictionProgress {
+            blocks: to,
+            last: last.map(|last| (lane, last)),
+        };
+        last.is_some() && to < blocks
+    }
+
+    /// Returns the last block of the earlier parts, if it is where it was and the lane still has it.
+    fn last_predicted(
+        &self,
+        lane: LaneId,
+        progress: &PredictionProgress,
+        hashes: &[u64],
+    ) -> Option<BlockPosition> {
+        let (_, place) = progress.last.filter(|(begun, _)| *begun == lane)?;
+        let run = self.forest.runs().find(place.run)?;
+        let is_it =
+            run.covers(lane, place.at) && self.forest.content(run, place.at) == hashes[progress.blocks - 1];
+        is_it.then_some(place)
+    }
+
+    /// Adds blocks with these contents to a lane, after the block `before`. Returns the last of them; `None` if there is
+    /// no room for all.
+    fn expect_part(
+        &mut self,
+        lane: LaneId,
+        mut before: Option<BlockPosition>,
+        hashes: &[u64],
+    ) -> Option<BlockPosition> {
         let mut span: Option<RunSpan> = None;
         let mut at = 0;
-        while at < to {
-            let Ok(place) = self.find_or_add(span.map(RunSpan::last), hashes[at]) else {
+        while at < hashes.len() {
+            let Ok(place) = self.find_or_add(before, hashes[at]) else {
                 self.expect_span(lane, span);
                 return None;
             };
-            // The known part of a run at once: the walk from the start costs little on every call.
+            // The known part of a run at once.
             let run = self.forest.run(place.run);
-            let most = ((run.len - place.at) as usize).min(to - at) as u32;
-            let known = self.forest.common(run, place.at, &hashes[at..at + most as usize]);
+            let most = ((run.len - place.at) as usize).min(hashes.len() - at);
+            let known = self.forest.common(run, place.at, &hashes[at..at + most]);
             at += known as usize;
             let next = RunSpan {
                 run: place.run,
                 start: place.at,
                 end: place.at + known,
             };
+            before = Some(next.last());
             if !span.as_mut().is_some_and(|span| span.extend(next)) {
                 self.expect_span(lane, span.replace(next));
             }
         }
         self.expect_span(lane, span);
-        self.gc_step(2);
-        Some(to).filter(|&to| to < prompt.blocks(block_size))
+        before
     }
 
     /// Adds blocks to a lane together: alone each would change the coverage of its run.
@@ -99,16 +147,16 @@ impl IndexCore {
         }
     }
 
-    /// Returns the lane of the current generation.
-    fn expecting_lane(&mut self, sent: &Sent, block_size: u32) -> LaneId {
-        let known = self.expected.get(&sent.worker).copied();
-        if let Some(known) = known {
-            let held = |lane: Option<LaneId>| lane.map_or(0, |lane| self.lanes[lane.0 as usize].held);
+    /// Returns the lane for a prompt of so many blocks: the one in which its prediction began, or else that of the
+    /// current generation. The generations age at most once for a prompt, when its prediction begins.
+    fn expecting_lane(&mut self, sent: &Sent, block_size: u32, blocks: u64, begun: Option<LaneId>) -> LaneId {
+        if let Some(known) = self.expected.get(&sent.worker).copied() {
+            let kept = begun.filter(|begun| known.lanes().any(|lane| lane == *begun));
             if known.block_size != block_size {
                 self.forget_expected(sent.worker);
-            } else if held(known.current) >= sent.capacity.div_ceil(2).max(1) {
+            } else if begun.is_none() && self.is_full(known.current, sent.capacity, blocks) {
                 self.age_expected(sent.worker);
-            } else if let Some(lane) = known.current {
+            } else if let Some(lane) = kept.or(known.current) {
                 return lane;
             }
         }
@@ -122,6 +170,12 @@ impl IndexCore {
         expected.current = Some(lane);
         self.refresh_row(sent.worker);
         lane
+    }
+
+    /// Returns `true` if a generation has half of the capacity, or no room for so many blocks more.
+    fn is_full(&self, lane: Option<LaneId>, capacity: u64, blocks: u64) -> bool {
+        let held = lane.map_or(0, |lane| self.lanes[lane.0 as usize].held);
+        held > 0 && (held >= capacity.div_ceil(2) || held + blocks > capacity)
     }
 
     /// Drops predictions that no request has renewed for one age.
@@ -148,3 +202,6 @@ impl IndexCore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use routing::{BlockEvent, ObjectEvent, StoreId, WorkerId};
 
 use crate::core::IndexCore;
 use crate::count::{Applied, IndexLimits, IndexStats, ObjectsApplied};
-use crate::expected::Sent;
+use crate::expected::{PredictionProgress, Sent};
 use crate::holder::Holder;
 use crate::holdings::WorkerHoldings;
 use crate::ingest::{PART, blocks_of};
@@ -120,15 +120,11 @@ impl SharedPrefixIndex {
             .read(|core| core.rank_matches(&mut question, workers, out));
     }
 
-    /// Predicts a prompt's blocks at the worker it was just sent to. The prediction ends after two calls of
-    /// [`age_expected`](Self::age_expected) without another such request.
+    /// Predicts a prompt's blocks at the worker it was just sent to, at most as many as its cache holds. The prediction
+    /// ends after two calls of [`age_expected`](Self::age_expected) without another such request.
     pub fn expect(&self, sent: &Sent, prompt: &mut Prompt<'_>) {
-        let mut next = Some(0);
-        while let Some(from) = next {
-            next = self
-                .core
-                .write(|core| core.expect(sent, prompt, from, from + PART));
-        }
+        let mut progress = PredictionProgress::default();
+        while self.core.write(|core| core.expect(sent, prompt, &mut progress)) {}
     }
 
     /// Drops predictions of these workers that no request has renewed since the last call.

@@ -90,6 +90,34 @@ fn a_worker_without_events_keeps_what_was_sent_last_within_its_capacity() {
 }
 
 #[test]
+fn a_long_prompt_ages_the_predictions_of_a_worker_once() {
+    for (length, times) in [(150, 0), (250, 1), (1_000, 1)] {
+        let (index, capacity) = (index(), 252);
+        send(&index, 1, "old", capacity);
+        index.age_expected(&[WorkerId(1)]);
+        send(&index, 1, "short", capacity);
+        let long = "l".repeat(length);
+        send(&index, 1, &long, capacity);
+        let found = ["old", "short", &long].map(|prompt| matched(&index, 1, prompt)[0]);
+        let old = if times == 0 { 3 } else { 0 };
+        assert_eq!(found, [old, 5, length.min(252) as u32], "{length} blocks");
+    }
+}
+
+#[test]
+fn no_more_blocks_of_a_prompt_are_expected_than_a_cache_holds() {
+    for capacity in [0, 1, 2, 64, 65, 200] {
+        let index = index();
+        let long = "l".repeat(300);
+        for _ in 0..3 {
+            send(&index, 1, &long, capacity);
+            assert_eq!(matched(&index, 1, &long)[0], capacity as u32);
+        }
+        assert!(index.stats().expected <= 2 * capacity as usize);
+    }
+}
+
+#[test]
 fn nothing_is_expected_of_a_worker_that_left() {
     let index = index();
     send(&index, 1, "ab", 100);
@@ -102,12 +130,18 @@ fn nothing_is_expected_of_a_worker_that_left() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Prompts of two letters branch everywhere, and events of a worker in between make and divide runs.
+    /// Prompts of two letters branch everywhere, and events of a worker in between make and divide runs. Long ones are
+    /// inserted in parts.
     #[test]
     fn each_worker_is_expected_to_hold_the_beginnings_of_its_prompts(
-        sent in prop::collection::vec((1..4_u32, "[ab]{1,40}", any::<bool>()), 1..40), asked in "[ab]{40}",
+        sent in prop::collection::vec((1..4_u32, "[ab]{1,40}", 0..5_usize, any::<bool>()), 1..40), asked in "[ab]{40}",
     ) {
         let index = index();
+        let sent = sent.into_iter().map(|(worker, prompt, times, is_stored)| {
+            let long = "ab".repeat(25 * times);
+            (worker, long + &prompt + &"b".repeat(20 * times), is_stored)
+        });
+        let sent: Vec<_> = sent.collect();
         for (worker, prompt, is_stored) in &sent {
             if *is_stored {
                 index.apply(holder(9, 0), &stored(prompt, 0));
