@@ -57,11 +57,12 @@ impl Candidates {
         if everyone.is_some() && everyone == self.everyone_of && self.ids.len() == self.members.len() {
             return;
         }
-        self.everyone_of = everyone;
         self.fill(view, tried, |member| eligible.has(view, member));
         if self.ids.is_empty() {
             self.fill(view, tried, |member| eligible.has_role(view, member));
         }
+        // A worker may have gone out of service since the set was found.
+        self.everyone_of = everyone.filter(|_| self.members.len() == view.member_count());
     }
 
     fn fill<V: FleetView>(&mut self, view: &V, tried: &[WorkerId], is_candidate: impl Fn(usize) -> bool) {

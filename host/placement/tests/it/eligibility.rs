@@ -1,6 +1,6 @@
 //! Eligible workers.
 
-use placement::{Eligibility, NoCandidate};
+use placement::{Candidates, Eligibility, EligibleSet, FleetVersion, NoCandidate, PlacementPart};
 use routing::Role::{self, Decode, Mixed, Prefill};
 use routing::{LeastLoaded, WorkerId};
 
@@ -33,6 +33,20 @@ fn workers_out_of_service_are_candidates_for_want_of_others() {
     assert_eq!(view.candidates(&[]), Ok(vec![1]));
     view.workers[1].eligibility = Eligibility::OutOfService;
     assert_eq!(view.candidates(&[]), Ok(vec![0, 1]));
+}
+
+#[test]
+fn a_list_without_a_worker_that_just_went_out_of_service_is_not_kept() {
+    let mut view = view(&[Mixed, Mixed]);
+    view.fleet = Some(FleetVersion::unique());
+    let mut candidates = Candidates::default();
+    let everyone = EligibleSet::find(&view, PlacementPart::Request, &[]).unwrap();
+    view.workers[1].eligibility = Eligibility::OutOfService;
+    candidates.list(&view, &[], everyone);
+    assert_eq!(candidates.members, [0]);
+    view.workers[1].eligibility = Eligibility::Healthy;
+    candidates.list(&view, &[], everyone);
+    assert_eq!(candidates.members, [0, 1]);
 }
 
 #[test]
