@@ -1,7 +1,7 @@
 //! Comparison of a sample of the continued conversations with their whole renderings, on the tokenizer threads.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use tokenize::Budget;
@@ -15,8 +15,21 @@ use crate::tokens::threads::JobOrder;
 /// Time within which a comparison must begin.
 const WITHIN: Duration = Duration::from_secs(10);
 
+/// Tokens of a continued conversation.
+pub(super) struct SampledTokens {
+    pub(super) ids: Vec<u32>,
+    /// Date of their rendering.
+    pub(super) now: SystemTime,
+}
+
 /// Queues a comparison of a continued conversation's tokens. If the queue is full there is none: another one follows.
-pub(super) fn check_later(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>, ids: Vec<u32>) {
+pub(super) fn check_later(
+    local: &Local,
+    tokenizing: &Tokenizing,
+    question: &Question<'_>,
+    sampled: SampledTokens,
+) {
+    let SampledTokens { ids, now } = sampled;
     let deadline = Instant::now() + WITHIN;
     let work = Work {
         model: Arc::clone(&local.model),
@@ -24,7 +37,7 @@ pub(super) fn check_later(local: &Local, tokenizing: &Tokenizing, question: &Que
         longest: tokenizing.limits.longest,
         steps: steps(local.timeout),
         deadline: deadline + local.timeout,
-        now: std::time::SystemTime::now(),
+        now,
     };
     let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
     let (metrics, model) = (

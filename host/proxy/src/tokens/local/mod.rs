@@ -16,6 +16,7 @@ use tokenize::{
 use tokio::time::timeout_at;
 use tracing::debug;
 
+use self::check::SampledTokens;
 use crate::base::label::TokensKind;
 use crate::tokens::question::{Learnt, PromptSender, PromptTokens, Question};
 use crate::tokens::spec::{Local, Tokenizing};
@@ -46,6 +47,7 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
         deadline: began + local.timeout,
         now: SystemTime::now(),
     };
+    let now = work.now;
     let sender = question.sender.clone();
     let tokens = match work.prepare_in_place(question)? {
         Some(prepared) if prepared.new_bytes() <= tokenizing.limits.in_place => {
@@ -67,7 +69,8 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
         }
     };
     if tokens.is_sampled {
-        check::check_later(local, tokenizing, question, tokens.ids.to_vec());
+        let ids = tokens.ids.to_vec();
+        check::check_later(local, tokenizing, question, SampledTokens { ids, now });
     }
     if question.is_kept {
         metrics.count(&tokens, &tokenizing.cache);
@@ -255,127 +258,4 @@ fn rules(facts: TemplateFacts) -> TemplateRules {
 }
 
 #[cfg(test)]
-mod tests {
-    use http::HeaderMap;
-    use tokenize::Files;
-
-    use super::*;
-    use crate::base::timeouts::RequestLimits;
-    use crate::tokens::metrics::TokensMetrics;
-    use crate::tokens::spec::{
-        ModelSpec, ModelTokens, ModelsSpec, Source, TokenSource, TokenizingLimits, TokenizingPlan,
-    };
-
-    const SECOND: Duration = Duration::from_secs(1);
-    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
-        "added_tokens": [{"id": 2, "content": "<e>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
-        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
-        "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
-
-    const TWICE: &str = "{{ messages[0].content }}{{ messages[0].content }}";
-    const ROLES: &str = "{% for m in messages %}{{ m.role }} {{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}a{% endif %}";
-
-    /// Returns a model with a template, on a pool whose threads take no jobs.
-    fn tokenizing(template: &str, longest: usize) -> Tokenizing {
-        let files = Files {
-            tokenizer: TOKENIZER.into(),
-            templates: [("default".to_owned(), template.to_owned())].into(),
-            config: None,
-            special_tokens: None,
-            only_these_templates: false,
-        };
-        let model = ModelSpec {
-            names: vec!["*".to_owned()],
-            tokens: ModelTokens::Local {
-                model: Arc::new(Model::load(&files, None).unwrap()),
-                timeout: Duration::from_secs(60),
-            },
-        };
-        let limits = TokenizingLimits {
-            longest,
-            in_place: usize::MAX,
-            queue: 0,
-            ..TokenizingLimits::default()
-        };
-        let spec = ModelsSpec {
-            models: vec![model],
-            limits,
-        };
-        Tokenizing::new(
-            TokenizingPlan::new(None, spec).unwrap(),
-            None,
-            &TokensMetrics::new(&crate::base::buckets::BucketBounds::default()),
-        )
-    }
-
-    type Ids = Result<(TokensKind, Vec<u32>), crate::tokens::question::Unlearnt>;
-
-    /// Tokenizes a chat with these messages.
-    async fn ask(tokenizing: &Tokenizing, messages: &[(&str, String)]) -> Ids {
-        let Source::Local(local) = tokenizing.source("m", TokenSource::Off) else {
-            panic!("the model has a tokenizer");
-        };
-        let message =
-            |(role, content): &(&str, String)| format!(r#"{{"role":"{role}","content":"{content}"}}"#);
-        let messages: Vec<_> = messages.iter().map(message).collect();
-        let body: Bytes = format!(r#"{{"messages":[{}]}}"#, messages.join(",")).into();
-        let endpoint = Endpoint::ChatCompletions;
-        let question = Question {
-            peek: &inference_api::peek(endpoint, &body).unwrap(),
-            body: &body,
-            endpoint,
-            headers: &HeaderMap::new(),
-            sender: PromptSender::Unknown,
-            seq: 1,
-            limits: &RequestLimits {
-                attempts: 1,
-                body_bytes: usize::MAX,
-                connect_timeout: SECOND,
-                first_byte_timeout: SECOND,
-                first_token_timeout: None,
-                idle_timeout: SECOND,
-                request_timeout: None,
-            },
-            is_kept: true,
-        };
-        let learnt = tokens(local, tokenizing, &question).await;
-        learnt.map(|(kind, tokens)| (kind, tokens.ids.to_vec()))
-    }
-
-    /// Tokenizes a chat whose only message is `words` times "a".
-    async fn asked(words: usize, longest: usize) -> Ids {
-        ask(&tokenizing(TWICE, longest), &[("user", "a ".repeat(words))]).await
-    }
-
-    #[tokio::test]
-    async fn a_long_body_of_a_known_conversation_stays_on_the_requests_thread() {
-        let tokenizing = tokenizing(ROLES, 4 << 20);
-        let mut messages = vec![("user", "a ".repeat(SHORT_BODY / 2 - 100))];
-        let first = ask(&tokenizing, &messages).await.unwrap().1;
-        messages.extend([("assistant", "a ".repeat(1_000)), ("user", "a b".to_owned())]);
-        let second = ask(&tokenizing, &messages).await.unwrap().1;
-        // The text for the answer is no token of the next turn.
-        let known = first.len() - 1;
-        assert_eq!(second[..known], first[..known]);
-        // "assistant", its words, the added token, "user", "a", "b", the added token, "a".
-        assert_eq!(second.len(), known + 1 + 1_000 + 1 + 1 + 2 + 1 + 1);
-        messages[0].1.push('a');
-        let other = ask(&tokenizing, &messages).await;
-        assert_eq!(other, Err(TokensKind::QueueFull.into()), "another conversation");
-    }
-
-    #[tokio::test]
-    async fn a_long_body_is_left_to_a_thread_with_its_rendering() {
-        let learnt = asked(8, 4 << 20).await;
-        assert_eq!(learnt, Ok((TokensKind::Local, vec![0; 16])));
-        assert_eq!(
-            asked(SHORT_BODY, 4 << 20).await,
-            Err(TokensKind::QueueFull.into())
-        );
-    }
-
-    #[tokio::test]
-    async fn what_a_template_makes_too_long_is_not_tokenized() {
-        assert_eq!(asked(100, 300).await, Err(TokensKind::TooLong.into()));
-    }
-}
+mod tests;

@@ -1,0 +1,179 @@
+//! Tests of tokenization in the router.
+
+use futures_util::FutureExt as _;
+use http::HeaderMap;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokenize::Files;
+
+use super::*;
+use crate::base::timeouts::RequestLimits;
+use crate::tokens::metrics::TokensMetrics;
+use crate::tokens::spec::{
+    ModelSpec, ModelTokens, ModelsSpec, Source, TokenSource, TokenizingLimits, TokenizingPlan,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+    "added_tokens": [{"id": 2, "content": "<e>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+    "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+    "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
+
+const TWICE: &str = "{{ messages[0].content }}{{ messages[0].content }}";
+const DATED: &str = "{% if strftime_now('%Y') == '1970' %}a{% else %}?{% endif %}";
+const ROLES: &str = "{% for m in messages %}{{ m.role }} {{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}a{% endif %}";
+
+/// Returns a model with a template, on a pool whose threads take no jobs.
+fn tokenizing(template: &str, longest: usize) -> Tokenizing {
+    with_queue(template, longest, 0)
+}
+
+/// Returns a model with a template, on a pool with a queue of so many jobs.
+fn with_queue(template: &str, longest: usize, queue: usize) -> Tokenizing {
+    let files = Files {
+        tokenizer: TOKENIZER.into(),
+        templates: [("default".to_owned(), template.to_owned())].into(),
+        config: None,
+        special_tokens: None,
+        only_these_templates: false,
+    };
+    let model = ModelSpec {
+        names: vec!["*".to_owned()],
+        tokens: ModelTokens::Local {
+            model: Arc::new(Model::load(&files, None).unwrap()),
+            timeout: Duration::from_secs(60),
+        },
+    };
+    let limits = TokenizingLimits {
+        longest,
+        in_place: usize::MAX,
+        queue,
+        ..TokenizingLimits::default()
+    };
+    let spec = ModelsSpec {
+        models: vec![model],
+        limits,
+    };
+    Tokenizing::new(
+        TokenizingPlan::new(None, spec).unwrap(),
+        None,
+        &TokensMetrics::new(&crate::base::buckets::BucketBounds::default()),
+    )
+}
+
+type Ids = Result<(TokensKind, Vec<u32>), crate::tokens::question::Unlearnt>;
+
+/// Returns the body of a chat with these messages.
+fn body(messages: &[(&str, String)]) -> Bytes {
+    let message = |(role, content): &(&str, String)| format!(r#"{{"role":"{role}","content":"{content}"}}"#);
+    let messages: Vec<_> = messages.iter().map(message).collect();
+    format!(r#"{{"messages":[{}]}}"#, messages.join(",")).into()
+}
+
+/// Calls a function with the question of a chat.
+fn with_question<T>(body: &Bytes, ask: impl FnOnce(&Question<'_>) -> T) -> T {
+    let endpoint = Endpoint::ChatCompletions;
+    ask(&Question {
+        peek: &inference_api::peek(endpoint, body).unwrap(),
+        body,
+        endpoint,
+        headers: &HeaderMap::new(),
+        sender: PromptSender::Unknown,
+        seq: 1,
+        limits: &RequestLimits {
+            attempts: 1,
+            body_bytes: usize::MAX,
+            connect_timeout: SECOND,
+            first_byte_timeout: SECOND,
+            first_token_timeout: None,
+            idle_timeout: SECOND,
+            request_timeout: None,
+        },
+        is_kept: true,
+    })
+}
+
+fn local(tokenizing: &Tokenizing) -> &Local {
+    match tokenizing.source("m", TokenSource::Off) {
+        Source::Local(local) => local,
+        Source::As(_) => panic!("the model has a tokenizer"),
+    }
+}
+
+/// Tokenizes a chat with these messages. No thread is needed, or none is free.
+async fn ask(tokenizing: &Tokenizing, messages: &[(&str, String)]) -> Ids {
+    let body = body(messages);
+    let learnt = with_question(&body, |question| {
+        tokens(local(tokenizing), tokenizing, question)
+            .now_or_never()
+            .expect("no thread has the prompt")
+    });
+    learnt.map(|(kind, tokens)| (kind, tokens.ids.to_vec()))
+}
+
+/// Returns the comparisons of continued conversations, by their result.
+fn checks(tokenizing: &Tokenizing) -> [bool; 2] {
+    let mut registry = Registry::default();
+    tokenizing.metrics.register(&mut registry);
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    ["equal", "different"].map(|tokens| {
+        let none = format!("conversation_checks_total{{tokens=\"{tokens}\"}} 0");
+        !text.contains(&none)
+    })
+}
+
+/// Tokenizes a chat whose only message is `words` times "a".
+async fn asked(words: usize, longest: usize) -> Ids {
+    ask(&tokenizing(TWICE, longest), &[("user", "a ".repeat(words))]).await
+}
+
+#[tokio::test]
+async fn a_long_body_of_a_known_conversation_stays_on_the_requests_thread() {
+    let tokenizing = tokenizing(ROLES, 4 << 20);
+    let mut messages = vec![("user", "a ".repeat(SHORT_BODY / 2 - 100))];
+    let first = ask(&tokenizing, &messages).await.unwrap().1;
+    messages.extend([("assistant", "a ".repeat(1_000)), ("user", "a b".to_owned())]);
+    let second = ask(&tokenizing, &messages).await.unwrap().1;
+    // The text for the answer is no token of the next turn.
+    let known = first.len() - 1;
+    assert_eq!(second[..known], first[..known]);
+    // "assistant", its words, the added token, "user", "a", "b", the added token, "a".
+    assert_eq!(second.len(), known + 1 + 1_000 + 1 + 1 + 2 + 1 + 1);
+    messages[0].1.push('a');
+    let other = ask(&tokenizing, &messages).await;
+    assert_eq!(other, Err(TokensKind::QueueFull.into()), "another conversation");
+}
+
+#[tokio::test]
+async fn a_long_body_is_left_to_a_thread_with_its_rendering() {
+    let learnt = asked(8, 4 << 20).await;
+    assert_eq!(learnt, Ok((TokensKind::Local, vec![0; 16])));
+    assert_eq!(
+        asked(SHORT_BODY, 4 << 20).await,
+        Err(TokensKind::QueueFull.into())
+    );
+}
+
+#[tokio::test]
+async fn what_a_template_makes_too_long_is_not_tokenized() {
+    assert_eq!(asked(100, 300).await, Err(TokensKind::TooLong.into()));
+}
+
+#[tokio::test]
+async fn a_sample_is_rendered_with_the_date_of_its_request() {
+    let tokenizing = with_queue(DATED, 4 << 20, 1);
+    let body = body(&[("user", "a".to_owned())]);
+    let sampled = SampledTokens {
+        ids: vec![0],
+        now: SystemTime::UNIX_EPOCH,
+    };
+    with_question(&body, |question| {
+        check::check_later(local(&tokenizing), &tokenizing, question, sampled);
+    });
+    let deadline = Instant::now() + 10 * SECOND;
+    while checks(&tokenizing) == [false; 2] && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(checks(&tokenizing), [true, false]);
+}
