@@ -64,7 +64,8 @@ impl Model {
         cache: &TokenizationCache,
     ) -> Result<Prepared, ChatError> {
         let keys = self.keys(chat, now, cache);
-        if let Some(continued) = keys.as_deref().and_then(|keys| self.continued(chat, keys, cache)) {
+        let continued = |keys| self.continued(chat, keys, usize::MAX, cache);
+        if let Some(continued) = keys.as_deref().and_then(continued) {
             return Ok(continued);
         }
         // Longer chats are typed, for their states.
@@ -79,15 +80,17 @@ impl Model {
         Ok(self.prepare_marked(rendered, marks.unwrap_or_default(), cache))
     }
 
-    /// Prepares the prompt of a known conversation; `None` if the chat must be rendered whole.
+    /// Prepares the prompt of a known conversation. Returns `None` if the chat must be rendered whole, or has more than
+    /// `most_new` bytes of new messages.
     #[must_use]
     pub fn continue_chat(
         &self,
         chat: &Chat<'_>,
         now: SystemTime,
+        most_new: usize,
         cache: &TokenizationCache,
     ) -> Option<Prepared> {
-        self.continued(chat, &self.keys(chat, now, cache)?, cache)
+        self.continued(chat, &self.keys(chat, now, cache)?, most_new, cache)
     }
 
     /// Returns the keys after each message, if the chat may be continued.
@@ -111,7 +114,13 @@ impl Model {
         is_on.then(|| cache.hash.keys(head, chat, chat.positions))
     }
 
-    fn continued(&self, chat: &Chat<'_>, keys: &[u128], cache: &TokenizationCache) -> Option<Prepared> {
+    fn continued(
+        &self,
+        chat: &Chat<'_>,
+        keys: &[u128],
+        most_new: usize,
+        cache: &TokenizationCache,
+    ) -> Option<Prepared> {
         let latest = keys.iter().enumerate().rev().take(MOST_LOOKUPS);
         let first = keys.iter().enumerate().take(1);
         let (at, node) = latest
@@ -123,6 +132,9 @@ impl Model {
             (Some(first), Some(last)) => chat.messages.get(first.start..last.end)?,
             _ => "",
         };
+        if new.len() > most_new {
+            return None;
+        }
         let suffix = frame.suffix(self, end.last, new)?;
         if !self.frames().takes(frame, &suffix.messages) {
             return None;

@@ -342,10 +342,10 @@ fn a_difference_ends_the_continuation_for_its_template() {
             .unwrap()
     };
     assert_eq!(check(&tokens), Some(true));
-    assert!(model.continue_chat(&chat, now(), &cache).is_some());
+    assert!(model.continue_chat(&chat, now(), usize::MAX, &cache).is_some());
     tokens.pop();
     assert_eq!(check(&tokens), Some(false));
-    assert!(model.continue_chat(&chat, now(), &cache).is_none());
+    assert!(model.continue_chat(&chat, now(), usize::MAX, &cache).is_none());
 }
 
 #[test]

@@ -22,7 +22,8 @@ use crate::tokens::question::{Learnt, PromptSender, PromptTokens, Question};
 use crate::tokens::spec::{Local, Tokenizing};
 use crate::tokens::threads::{JobOrder, NoTurn};
 
-/// Maximum size in bytes of bodies that are rendered and looked up on the request's own thread.
+/// Maximum size in bytes of bodies, or of new messages of known conversations, that are rendered and looked up on the
+/// request's own thread.
 const SHORT_BODY: usize = 64 << 10;
 /// Maximum size in bytes of bodies whose messages are hashed on the request's own thread.
 const HASHED_BODY: usize = 1 << 20;
@@ -136,7 +137,7 @@ impl Work {
         if bytes <= SHORT_BODY {
             return self.prepare(question.peek).map(Some);
         }
-        // The messages of a known conversation are only hashed.
+        // The known messages of a conversation are only hashed.
         if bytes <= HASHED_BODY {
             return self.continued(question.peek);
         }
@@ -157,12 +158,15 @@ impl Work {
         self.within_limit(prepared)
     }
 
-    /// Prepares a turn of a known conversation.
+    /// Prepares a turn of a known conversation, unless its new messages are long.
     fn continued(&self, peek: &Peek<'_>) -> Made<Option<Prepared>> {
         let Some(PromptInput::Chat(chat)) = PromptInput::of(&self.model, peek) else {
             return Ok(None);
         };
-        let prepare = || self.model.continue_chat(&chat.chat(), self.now, &self.cache);
+        let prepare = || {
+            self.model
+                .continue_chat(&chat.chat(), self.now, SHORT_BODY, &self.cache)
+        };
         let prepared = guarded(prepare).ok_or(TokensKind::Failed)?;
         prepared.map(|prepared| self.within_limit(prepared)).transpose()
     }

@@ -161,6 +161,25 @@ async fn what_a_template_makes_too_long_is_not_tokenized() {
 }
 
 #[tokio::test]
+async fn a_long_rendering_behind_a_known_leading_message_is_left_to_a_thread() {
+    let tokenizing = tokenizing(ROLES, 4 << 20);
+    let lead = ("system", "a ".repeat(3_000));
+    let first = [lead.clone(), ("user", "a".to_owned())];
+    ask(&tokenizing, &first).await.unwrap();
+    // One long answer, or many short ones.
+    for (answer, answers, is_left) in [(27_000, 1, false), (1, 3_000, true)] {
+        let answer = ("assistant", "a ".repeat(answer));
+        let mut messages = vec![lead.clone(), ("user", "b ".repeat(4_000))];
+        (0..answers).for_each(|_| messages.extend([answer.clone(), ("user", "a".to_owned())]));
+        assert!(body(&messages).len() > SHORT_BODY);
+        match ask(&tokenizing, &messages).await {
+            Ok(_) => assert!(!is_left),
+            left => assert_eq!((left, is_left), (Err(TokensKind::QueueFull.into()), true)),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_sample_is_rendered_with_the_date_of_its_request() {
     let tokenizing = with_queue(DATED, 4 << 20, 1);
     let body = body(&[("user", "a".to_owned())]);
