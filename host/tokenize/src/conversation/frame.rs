@@ -40,6 +40,8 @@ struct TemplateState {
     name: String,
     /// Contents with one of these texts may be rendered otherwise in a longer conversation.
     markers: Option<AhoCorasick>,
+    /// Behind leading messages with one of these texts, others may be rendered otherwise.
+    lead_markers: Option<AhoCorasick>,
     /// Set after a difference to a whole rendering.
     is_off: AtomicBool,
 }
@@ -102,7 +104,7 @@ impl Frames {
             if facts.now.day(SystemTime::UNIX_EPOCH).is_none() {
                 continue;
             }
-            for lead in [None, Some("system")] {
+            let probed = |lead| {
                 let key = FrameKey {
                     template,
                     lead,
@@ -110,17 +112,24 @@ impl Frames {
                     arguments: None,
                     effort: None,
                 };
-                let frame = Frame::probed(model, key);
-                if frames.template(template).is_none() {
-                    let Some(literals) = model.templates().literals(template) else {
-                        break;
-                    };
-                    frames.templates.push(TemplateState {
-                        name: template.to_owned(),
-                        markers: markers(model, &frame, literals),
-                        is_off: AtomicBool::new(false),
-                    });
-                }
+                Frame::probed(model, key)
+            };
+            let [plain, led] = [None, Some("system")].map(probed);
+            if frames.template(template).is_none() {
+                let Some(literals) = model.templates().literals(template) else {
+                    continue;
+                };
+                // Elsewhere the role becomes the other.
+                let developer = facts.knows_developer.then(|| probed(Some("developer")));
+                let leads: Vec<&Frame> = std::iter::once(&led).chain(&developer).collect();
+                frames.templates.push(TemplateState {
+                    name: template.to_owned(),
+                    markers: search(probe::markers(model, &plain, literals)),
+                    lead_markers: search(probe::lead_markers(model, &leads, literals)),
+                    is_off: AtomicBool::new(false),
+                });
+            }
+            for frame in [plain, led] {
                 if let Some(slot) = frames.slots.iter_mut().find(|slot| slot.get().is_none()) {
                     *slot = OnceLock::from(frame);
                 }
@@ -165,6 +174,14 @@ impl Frames {
         None
     }
 
+    /// Returns `true` if other messages are rendered alike behind this leading message and behind that of the frame.
+    pub(crate) fn takes_lead(&self, frame: &Frame, lead: &Message) -> bool {
+        let markers = self
+            .template(&frame.template)
+            .and_then(|template| template.lead_markers.as_ref());
+        markers.is_none_or(|markers| !lead.content_matches(markers))
+    }
+
     /// Returns `true` if the messages are rendered alike in every conversation.
     pub(crate) fn takes(&self, frame: &Frame, messages: &[Message]) -> bool {
         let markers = self
@@ -183,11 +200,10 @@ impl Frames {
     }
 }
 
-/// Returns the search for the template's markers, if it has any.
-fn markers(model: &Model, frame: &Frame, literals: &[String]) -> Option<AhoCorasick> {
-    let found = probe::markers(model, frame, literals);
-    (!found.is_empty())
-        .then(|| AhoCorasick::new(found).ok())
+/// Returns the search for markers, if there are any.
+fn search(markers: Vec<String>) -> Option<AhoCorasick> {
+    (!markers.is_empty())
+        .then(|| AhoCorasick::new(markers).ok())
         .flatten()
 }
 

@@ -11,7 +11,7 @@ use crate::model::Model;
 /// Other tools than those of the frames' contexts.
 const TOOLS: &str = r#"[{"type":"function","function":{"name":"get_weather","description":"Weather of a city\nnow","parameters":{"type":"object","properties":{"city":{"type":"string","enum":["Rome","Oslo"]}},"required":["city"]}}},
     {"type":"function","function":{"name":"search","description":"","parameters":{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer"}}}}}]"#;
-const LEAD: &str = "You are a probe.\\n\\nBe brief. ";
+const LEAD: &str = "You are a probe.\n\nBe brief. ";
 /// Another day than that of the frames' contexts.
 const DAY: Duration = Duration::from_secs(400 * 86_400);
 
@@ -105,55 +105,84 @@ pub(super) fn restrict(model: &Model, frame: &mut Frame) {
     frame.takes_reasoning = same(model, frame, WITH_REASONING, &[Lead, User, Tool]) == Some(true);
 }
 
+/// Returns a message in JSON.
+fn message(role: &str, content: &str) -> String {
+    let mut text = String::from("\"");
+    for c in content.chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            c if c < ' ' => write!(text, "\\u{:04x}", u32::from(c)).expect("text takes everything"),
+            c => text.push(c),
+        }
+    }
+    format!(r#"{{"role":"{role}","content":{text}"}}"#)
+}
+
+/// Returns the texts that change the rendering of other messages when the leading message has them. The frames are those
+/// of the roles that lead.
+pub(super) fn lead_markers(model: &Model, frames: &[&Frame], literals: &[String]) -> Vec<String> {
+    let changes_in = |frame: &Frame, content: &str| {
+        let lead = frame.lead().map(|role| message(role, content));
+        let taken = [
+            (true, &PLAIN[..1]),
+            (frame.takes_tools, &WITH_TOOLS[1..2]),
+            (frame.takes_reasoning, &WITH_REASONING[..1]),
+        ];
+        taken.into_iter().any(|(is_taken, conversations)| {
+            let same =
+                |after: &[LastMessage]| same_behind(model, frame, lead.as_deref(), conversations, after);
+            let is_same =
+                || same(&[LastMessage::Lead]).or_else(|| same(&[LastMessage::User, LastMessage::Tool]));
+            is_taken && is_same() == Some(false)
+        })
+    };
+    let changes = |literal: &&String| {
+        let within = format!("a {literal} b");
+        frames
+            .iter()
+            .any(|frame| changes_in(frame, literal) || changes_in(frame, &within))
+    };
+    literals.iter().filter(changes).cloned().collect()
+}
+
 /// Returns the texts that change the rendering of other messages when a content has them.
 pub(super) fn markers(model: &Model, frame: &Frame, literals: &[String]) -> Vec<String> {
     let changes = |literal: &&String| {
-        let message = |role: &str, content: String| {
-            let mut text = String::from("\"");
-            for c in content.chars() {
-                match c {
-                    '"' | '\\' => text.extend(['\\', c]),
-                    c if c < ' ' => write!(text, "\\u{:04x}", u32::from(c)).expect("text takes everything"),
-                    c => text.push(c),
-                }
-            }
-            format!(r#"{{"role":"{role}","content":{text}"}}"#)
-        };
         let [within, around, after] = [
             format!("a {literal} b"),
             format!("{literal} c {literal}d"),
             format!("e{literal}"),
         ];
         let plain = [
-            message("user", within.clone()),
-            message("assistant", around.clone()),
-            message("user", (*literal).clone()),
-            message("assistant", after.clone()),
-            message("user", around.clone()),
-            message("assistant", within.clone()),
-            message("user", after.clone()),
+            message("user", &within),
+            message("assistant", &around),
+            message("user", literal),
+            message("assistant", &after),
+            message("user", &around),
+            message("assistant", &within),
+            message("user", &after),
         ];
         let result = format!(
             r#"{{"tool_call_id":"call00001",{}"#,
-            &message("tool", around.clone())[1..]
+            &message("tool", &around)[1..]
         );
         // Reasoning before a call is dropped once another question follows.
-        let call = |content: &String| {
-            let message = message("assistant", content.clone());
+        let call = |content: &str| {
+            let message = message("assistant", content);
             format!("{}{MADE_CALL}", &message[..message.len() - 1])
         };
         let called = [
-            message("user", within.clone()),
+            message("user", &within),
             call(&after),
             result.clone(),
             call(&within),
             result.clone(),
             call(&around),
             result,
-            message("assistant", after),
-            message("user", (*literal).clone()),
-            message("assistant", within),
-            message("user", around),
+            message("assistant", &after),
+            message("user", literal),
+            message("assistant", &within),
+            message("user", &around),
         ];
         let conversations: [Vec<&str>; 2] =
             [&plain[..], &called[..]].map(|messages| messages.iter().map(String::as_str).collect());
@@ -171,16 +200,21 @@ pub(super) fn markers(model: &Model, frame: &Frame, literals: &[String]) -> Vec<
 /// Compares conversations continued after messages of these kinds with their whole renderings. Returns `None` if none
 /// could be continued.
 fn same(model: &Model, frame: &Frame, conversations: &[&[&str]], after: &[LastMessage]) -> Option<bool> {
+    let lead = frame.lead().map(|role| message(role, LEAD));
+    same_behind(model, frame, lead.as_deref(), conversations, after)
+}
+
+/// Compares conversations behind a leading message as [`same`] does.
+fn same_behind(
+    model: &Model,
+    frame: &Frame,
+    lead: Option<&str>,
+    conversations: &[&[&str]],
+    after: &[LastMessage],
+) -> Option<bool> {
     let mut compared = None;
     for conversation in conversations {
-        let lead = frame
-            .lead()
-            .map(|role| format!(r#"{{"role":"{role}","content":"{LEAD}"}}"#));
-        let messages: Vec<&str> = lead
-            .as_deref()
-            .into_iter()
-            .chain(conversation.iter().copied())
-            .collect();
+        let messages: Vec<&str> = lead.into_iter().chain(conversation.iter().copied()).collect();
         match same_texts(model, frame, &messages, after) {
             Some(false) => return Some(false),
             Some(true) => compared = Some(true),

@@ -187,8 +187,12 @@ impl Model {
             effort: chat.reasoning_effort,
         };
         let (number, frame) = self.frames().find(self, key)?;
-        let others = &messages[usize::from(lead.is_some())..];
-        if messages.len() != keys.len() || !self.frames().takes(frame, others) {
+        let (leading, others) = messages.split_at(usize::from(lead.is_some()));
+        let takes_lead = |lead| self.frames().takes_lead(frame, lead);
+        if messages.len() != keys.len()
+            || !leading.iter().all(takes_lead)
+            || !self.frames().takes(frame, others)
+        {
             return None;
         }
         let text = rendered.as_str();

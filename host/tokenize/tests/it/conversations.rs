@@ -11,6 +11,8 @@ use tokenize::{Budget, CacheLimits, Chat, Files, Model, TokenizationCache, Token
 use crate::shapes;
 use crate::templates::{TEMPLATES, Template};
 
+mod leads;
+
 const SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TOOLS: &str = r#"[{"type":"function","function":{"name":"lookup","description":"of anything","parameters":{"type":"object","properties":{"key":{"type":"string"}}}}}]"#;
 
