@@ -4,21 +4,21 @@
 //! messages is what they add to the rendering of the context. Contexts have other tools and another system message
 //! than the chat, because their text is dropped.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use aho_corasick::AhoCorasick;
 
 use super::LastMessage;
+use super::frame_key::FrameKey;
+use super::frame_table::{FrameTable, NumberedFrame};
 use super::probe;
 use crate::chat::Chat;
 use crate::joined::PlainMessage;
 use crate::message::Message;
 use crate::model::Model;
 
-/// Most frames of a model. Clients choose the template's arguments, and each frame is probed.
-const MOST_FRAMES: usize = 16;
 /// Longest arguments of a frame in bytes.
 const LONGEST_ARGUMENTS: usize = 512;
 
@@ -31,7 +31,7 @@ const CALL: &str = r#"{"role":"assistant","content":"","tool_calls":[{"id":"call
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     templates: Vec<TemplateState>,
-    slots: [OnceLock<Frame>; MOST_FRAMES],
+    table: FrameTable,
 }
 
 /// State of a template whose conversations are continued.
@@ -44,17 +44,6 @@ struct TemplateState {
     lead_markers: Option<AhoCorasick>,
     /// Set after a difference to a whole rendering.
     is_off: AtomicBool,
-}
-
-/// Inputs of a rendering that select the frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FrameKey<'a> {
-    pub(crate) template: &'a str,
-    /// Role of the leading system or developer message.
-    pub(crate) lead: Option<&'a str>,
-    pub(crate) has_tools: bool,
-    pub(crate) arguments: Option<&'a str>,
-    pub(crate) effort: Option<&'a str>,
 }
 
 /// Frame of the conversations with one key.
@@ -130,9 +119,7 @@ impl Frames {
                 });
             }
             for frame in [plain, led] {
-                if let Some(slot) = frames.slots.iter_mut().find(|slot| slot.get().is_none()) {
-                    *slot = OnceLock::from(frame);
-                }
+                frames.table.add(frame, SystemTime::UNIX_EPOCH);
             }
         }
         frames
@@ -154,24 +141,23 @@ impl Frames {
         template.is_some_and(|template| !template.is_off.swap(true, Ordering::Relaxed))
     }
 
-    pub(crate) fn by_number(&self, number: u8) -> Option<&Frame> {
-        self.slots.get(usize::from(number))?.get()
+    /// Returns the frame with a number; `None` if it gave way to another one.
+    pub(crate) fn by_number(&self, number: u32, now: SystemTime) -> Option<Arc<NumberedFrame>> {
+        self.table.by_number(number, now)
     }
 
-    /// Returns the frame of a key with its number. A new frame is probed first, while there is room.
-    pub(crate) fn find(&self, model: &Model, key: FrameKey<'_>) -> Option<(u8, &Frame)> {
-        let mut new = None;
-        for (number, slot) in (0..).zip(&self.slots) {
-            if slot.get().is_none() {
-                let frame = new.take().or_else(|| Frame::within_bounds(model, key))?;
-                // Another thread may fill the slot first.
-                new = slot.set(frame).err();
-            }
-            if let Some(frame) = slot.get().filter(|frame| frame.key() == key) {
-                return Some((number, frame));
-            }
-        }
-        None
+    /// Returns the frame of a key. A new frame is probed first. Returns `None` if the table takes no new one now.
+    pub(crate) fn find(
+        &self,
+        model: &Model,
+        key: FrameKey<'_>,
+        now: SystemTime,
+    ) -> Option<Arc<NumberedFrame>> {
+        let arguments = key.arguments.map_or(0, str::len) + key.effort.map_or(0, str::len);
+        self.table.by_key(key, now).or_else(|| {
+            let is_added = arguments <= LONGEST_ARGUMENTS && self.table.admits(now);
+            is_added.then(|| self.table.add(Frame::probed(model, key), now))
+        })
     }
 
     /// Returns `true` if other messages are rendered alike behind this leading message and behind that of the frame.
@@ -208,12 +194,7 @@ fn search(markers: Vec<String>) -> Option<AhoCorasick> {
 }
 
 impl Frame {
-    fn within_bounds(model: &Model, key: FrameKey<'_>) -> Option<Self> {
-        let arguments = key.arguments.map_or(0, str::len) + key.effort.map_or(0, str::len);
-        (arguments <= LONGEST_ARGUMENTS).then(|| Self::probed(model, key))
-    }
-
-    fn probed(model: &Model, key: FrameKey<'_>) -> Self {
+    pub(super) fn probed(model: &Model, key: FrameKey<'_>) -> Self {
         let mut frame = Self {
             template: key.template.to_owned(),
             lead: key.lead.map(str::to_owned),
@@ -231,7 +212,7 @@ impl Frame {
         frame
     }
 
-    fn key(&self) -> FrameKey<'_> {
+    pub(super) fn key(&self) -> FrameKey<'_> {
         FrameKey {
             template: &self.template,
             lead: self.lead.as_deref(),

@@ -11,6 +11,8 @@
 
 mod check;
 mod frame;
+mod frame_key;
+mod frame_table;
 mod key;
 mod literals;
 mod probe;
@@ -36,7 +38,7 @@ pub(crate) enum LastMessage {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StateEnd {
     /// Number of the frame that continues it.
-    pub(crate) frame: u8,
+    pub(crate) frame: u32,
     pub(crate) last: LastMessage,
     /// Id of the added token; `None` where the text begins at a seam between words.
     pub(crate) id: Option<u32>,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::frame::{Frame, FrameKey};
+use super::frame::Frame;
+use super::frame_key::FrameKey;
 use super::key::ChatHead;
 use super::{LastMessage, StateEnd};
 use crate::boundary::TextBoundary;
@@ -38,7 +39,7 @@ pub(crate) struct Mark {
     key: u128,
     /// End of the message's text.
     pub(crate) end: usize,
-    frame: u8,
+    frame: u32,
     last: LastMessage,
 }
 
@@ -64,7 +65,7 @@ impl Model {
         cache: &TokenizationCache,
     ) -> Result<Prepared, ChatError> {
         let keys = self.keys(chat, now, cache);
-        let continued = |keys| self.continued(chat, keys, usize::MAX, cache);
+        let continued = |keys| self.continued(chat, keys, now, usize::MAX, cache);
         if let Some(continued) = keys.as_deref().and_then(continued) {
             return Ok(continued);
         }
@@ -90,7 +91,7 @@ impl Model {
         most_new: usize,
         cache: &TokenizationCache,
     ) -> Option<Prepared> {
-        self.continued(chat, &self.keys(chat, now, cache)?, most_new, cache)
+        self.continued(chat, &self.keys(chat, now, cache)?, now, most_new, cache)
     }
 
     /// Returns the keys after each message, if the chat may be continued.
@@ -118,16 +119,19 @@ impl Model {
         &self,
         chat: &Chat<'_>,
         keys: &[u128],
+        now: SystemTime,
         most_new: usize,
         cache: &TokenizationCache,
     ) -> Option<Prepared> {
         let latest = keys.iter().enumerate().rev().take(MOST_LOOKUPS);
         let first = keys.iter().enumerate().take(1);
-        let (at, node) = latest
-            .chain(first)
-            .find_map(|(at, key)| Some((at, cache.conversations.state(*key)?)))?;
+        let (at, node, numbered) = latest.chain(first).find_map(|(at, key)| {
+            let node = cache.conversations.state(*key)?;
+            let numbered = self.frames().by_number(node.end()?.0.frame, now)?;
+            Some((at, node, numbered))
+        })?;
         let (end, text) = node.end()?;
-        let frame = self.frames().by_number(end.frame)?;
+        let frame = &numbered.frame;
         let new = match (chat.positions.get(at + 1), chat.positions.last()) {
             (Some(first), Some(last)) => chat.messages.get(first.start..last.end)?,
             _ => "",
@@ -186,7 +190,8 @@ impl Model {
             arguments: chat.chat_template_kwargs,
             effort: chat.reasoning_effort,
         };
-        let (number, frame) = self.frames().find(self, key)?;
+        let numbered = self.frames().find(self, key, now)?;
+        let (number, frame) = (numbered.number, &numbered.frame);
         let (leading, others) = messages.split_at(usize::from(lead.is_some()));
         let takes_lead = |lead| self.frames().takes_lead(frame, lead);
         if messages.len() != keys.len()
@@ -240,7 +245,7 @@ impl Model {
 struct MarkMaker<'a> {
     model: &'a Model,
     frame: &'a Frame,
-    number: u8,
+    number: u32,
     text: &'a str,
 }
 
@@ -316,8 +321,10 @@ impl Mark {
         Some(cache.conversations.insert_state(self.key, node, end))
     }
 
-    /// Returns the state, if it is known.
+    /// Returns the state, if it is known and its frame is the place's.
     pub(crate) fn known(&self, cache: &TokenizationCache) -> Option<Arc<Node>> {
-        cache.conversations.state(self.key)
+        let state = cache.conversations.state(self.key)?;
+        let (end, _) = state.end()?;
+        (end.frame == self.frame).then_some(state)
     }
 }

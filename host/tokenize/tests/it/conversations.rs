@@ -11,6 +11,7 @@ use tokenize::{Budget, CacheLimits, Chat, Files, Model, TokenizationCache, Token
 use crate::shapes;
 use crate::templates::{TEMPLATES, Template};
 
+mod arguments;
 mod leads;
 
 const SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
