@@ -8,6 +8,9 @@ use crate::node_table::{NewNode, Node};
 
 /// Least length of a stride in bytes. It ends with the next comma.
 const STRIDE: usize = 1024;
+/// Share of the cache's limit that one list may have, as a divisor of its bytes: a stride takes up to three times its
+/// text. Later strides are read and not kept.
+const KEPT_SHARE: usize = 16;
 /// Space of the cache's keys, which no model has.
 const SPACE: u64 = u64::MAX;
 
@@ -29,36 +32,89 @@ struct StrideEnd {
     hash: u64,
 }
 
+/// Reader of a list, in parts.
+#[derive(Debug)]
+pub struct IdListReader<'a, F> {
+    cache: &'a TokenizationCache,
+    list: &'a str,
+    read: F,
+    ends: Vec<StrideEnd>,
+    /// Number of the strides that are read, and their end.
+    strides: usize,
+    from: usize,
+    ids: Vec<u32>,
+    cached: usize,
+    /// The last stride that is kept.
+    node: Option<Arc<Node>>,
+}
+
+impl<F: Fn(&str) -> Option<Vec<u32>>> IdListReader<'_, F> {
+    /// Reads so many further strides. Returns `true` if there are more; `None` if an element is no id.
+    pub fn read_strides(&mut self, count: usize) -> Option<bool> {
+        let most_kept = self.cache.pieces.limit() / KEPT_SHARE;
+        let to = self.ends.len().min(self.strides + count);
+        for end in &self.ends[self.strides..to] {
+            let text = &self.list[self.from..end.at];
+            let tokens = (self.read)(text.strip_suffix(',')?)?;
+            self.ids.extend_from_slice(&tokens);
+            if end.at <= most_kept {
+                let before = self.node.take();
+                self.node = Some(self.cache.keep_stride(before, end.hash, text, &tokens));
+            }
+            self.from = end.at;
+        }
+        self.strides = to;
+        Some(to < self.ends.len())
+    }
+
+    /// Reads the rest of the list. Returns `None` if an element is no id.
+    #[must_use]
+    pub fn finish(mut self) -> Option<ListedIds> {
+        self.read_strides(usize::MAX - self.strides)?;
+        self.ids.extend((self.read)(&self.list[self.from..])?);
+        Some(ListedIds {
+            ids: self.ids,
+            cached: self.cached,
+            beginning: self.node.map(KnownBeginning),
+        })
+    }
+}
+
 impl TokenizationCache {
     /// Reads a JSON list of ids, without its brackets. `read` reads the ids of a part of it, and returns `None` if one
     /// of them is no id; then there is no result. New strides are kept.
     pub fn read_ids(&self, list: &str, read: impl Fn(&str) -> Option<Vec<u32>>) -> Option<ListedIds> {
+        self.id_reader(list, read).finish()
+    }
+
+    /// Returns a reader of a list, as [`read_ids`](Self::read_ids) reads it. The known strides are read.
+    pub fn id_reader<'a, F: Fn(&str) -> Option<Vec<u32>>>(
+        &'a self,
+        list: &'a str,
+        read: F,
+    ) -> IdListReader<'a, F> {
         let ends = self.stride_ends(list);
         let known = ends.iter().enumerate().rev().find_map(|(index, end)| {
             let node = self.pieces.get(SPACE, end.hash, &list[..end.at])?;
             Some((index + 1, node))
         });
-        let (covered, mut node) = known.map_or((0, None), |(covered, node)| (covered, Some(node)));
+        let (strides, node) = known.map_or((0, None), |(strides, node)| (strides, Some(node)));
         // Most ids have at least four digits.
         let mut ids = Vec::with_capacity(list.len() / 4);
         if let Some(known) = &node {
             known.tokens_into(&mut ids);
         }
-        let cached = ids.len();
-        let mut from = covered.checked_sub(1).map_or(0, |last| ends[last].at);
-        for end in &ends[covered..] {
-            let text = &list[from..end.at];
-            let tokens = read(text.strip_suffix(',')?)?;
-            ids.extend_from_slice(&tokens);
-            node = Some(self.keep_stride(node, end.hash, text, &tokens));
-            from = end.at;
-        }
-        ids.extend(read(&list[from..])?);
-        Some(ListedIds {
+        IdListReader {
+            cache: self,
+            list,
+            read,
+            strides,
+            from: strides.checked_sub(1).map_or(0, |last| ends[last].at),
+            ends,
+            cached: ids.len(),
             ids,
-            cached,
-            beginning: node.map(KnownBeginning),
-        })
+            node,
+        }
     }
 
     /// Returns the ends of the strides; the rest of the list is shorter than one.
@@ -111,6 +167,47 @@ mod tests {
         assert!(second.beginning.unwrap().tokens() > second.cached);
         let other = cache.read_ids(&list(&ids[1..]), read).unwrap();
         assert_eq!((other.ids.as_slice(), other.cached), (&ids[1..], 0));
+    }
+
+    #[test]
+    fn a_long_list_leaves_most_of_the_cache_to_others() {
+        let cache = TokenizationCache::new(1 << 20);
+        let others: Vec<String> = (0..20)
+            .map(|at| list(&(at * 1_000..(at + 1) * 1_000).collect::<Vec<_>>()))
+            .collect();
+        others.iter().for_each(|other| drop(cache.read_ids(other, read)));
+        // Ids of one digit have the most tokens.
+        let long = list(&vec![7; 1 << 20]).replace(' ', "");
+        let first = cache.read_ids(&long, read).unwrap();
+        assert_eq!((first.ids.len(), first.cached), (1 << 20, 0));
+        assert!(cache.bytes() < 1 << 20, "{}", cache.bytes());
+        for other in &others {
+            assert!(cache.read_ids(other, read).unwrap().cached > 700);
+        }
+        let again = cache.read_ids(&long, read).unwrap();
+        assert_eq!(again.ids, first.ids);
+        assert!((30_000..33_000).contains(&again.cached), "{}", again.cached);
+    }
+
+    #[test]
+    fn a_list_that_is_read_in_parts_has_the_same_ids() {
+        let ids: Vec<u32> = (0..9_000).collect();
+        let whole = list(&ids);
+        for known in [0, 3_000, 9_000] {
+            let cache = TokenizationCache::new(1 << 20);
+            let _ = cache.read_ids(&list(&ids[..known]), read);
+            let (mut reader, mut parts) = (cache.id_reader(&whole, read), 1);
+            while reader.read_strides(7).unwrap() {
+                parts += 1;
+            }
+            assert_eq!(
+                (reader.finish().unwrap().ids == ids, parts > 1),
+                (true, known < 9_000)
+            );
+        }
+        let cache = TokenizationCache::new(1 << 20);
+        let mut reader = cache.id_reader(&whole, |_| None);
+        assert!(reader.read_strides(7).is_none());
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use chat::{Chat, ChatError};
 pub use content_format::ContentFormat;
 pub use error::{EncodeError, LoadError};
 pub use files::{FileError, FilePaths, Files, Stamp};
-pub use id_list::ListedIds;
+pub use id_list::{IdListReader, ListedIds};
 pub use kept_hashes::{HashSpace, KnownBeginning};
 pub use model::{Model, Rendered};
 pub use probe::TemplateFacts;

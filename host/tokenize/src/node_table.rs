@@ -80,9 +80,14 @@ impl NodeTable {
         self.evict(0, usize::MAX);
     }
 
+    /// Returns the limit in bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     /// Returns `true` if nothing may be stored.
     pub(crate) fn is_off(&self) -> bool {
-        self.limit.load(Ordering::Relaxed) == 0
+        self.limit() == 0
     }
 
     /// Returns the used memory in bytes.

@@ -17,6 +17,8 @@ mod turns;
 mod worker;
 
 use inference_api::read_ids;
+use tokenize::ListedIds;
+use tokio::task::yield_now;
 
 pub(crate) use self::metrics::{PromptMetrics, TokensMetrics};
 pub(crate) use self::question::{Learnt, PromptSender, PromptTokens, Question, TokenPool, Unlearnt};
@@ -26,6 +28,11 @@ pub(crate) use self::spec::{Tokenizing, TokenizingPlan};
 use self::worker::Path;
 pub(crate) use self::worker::able;
 use crate::base::label::TokensKind;
+
+/// Maximum size in bytes of lists of ids that are read without a pause.
+const SHORT_LIST: usize = 64 << 10;
+/// Strides of a longer list, of a KiB each, that are read before other requests of the thread go on.
+const STRIDES_AT_A_TIME: usize = 64;
 
 /// Determines the prompt's tokens if that is possible in time, and counts the result.
 pub(crate) async fn learn(
@@ -58,8 +65,18 @@ pub(crate) async fn learn(
 /// Determines the prompt's tokens with their source, or the reason for their absence.
 pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question: &Question<'_>) -> Learnt {
     let peek = question.peek;
-    if let Some(given) = peek.id_list().and_then(|list| given(tokenizing, question, list)) {
-        return Ok((TokensKind::Given, given));
+    if let Some(list) = peek.id_list() {
+        if question.body.len() > tokenizing.limits.longest {
+            return Err(TokensKind::TooLong.into());
+        }
+        let given = match list.len() <= SHORT_LIST {
+            true => given(tokenizing, question, list),
+            // Boxed: prompts of text would carry this size.
+            false => Box::pin(given_in_parts(tokenizing, question, list)).await,
+        };
+        if let Some(given) = given {
+            return Ok((TokensKind::Given, given));
+        }
     }
     match tokenizing.source(&peek.model, pool.source) {
         Source::Local(_) | Source::As(TokenSource::Text)
@@ -87,9 +104,30 @@ fn given(tokenizing: &Tokenizing, question: &Question<'_>, list: &str) -> Option
     if !question.is_kept {
         return read_ids(list).map(PromptTokens::from);
     }
-    let listed = tokenizing.cache.read_ids(list, read_ids)?;
-    Some(PromptTokens {
-        ids: listed.ids.into(),
-        beginning: listed.beginning,
-    })
+    tokenizing.cache.read_ids(list, read_ids).map(PromptTokens::from)
+}
+
+/// Reads the ids of a long list. Other requests of the thread go on after each part.
+async fn given_in_parts(
+    tokenizing: &Tokenizing,
+    question: &Question<'_>,
+    list: &str,
+) -> Option<PromptTokens> {
+    if !question.is_kept {
+        return given(tokenizing, question, list);
+    }
+    let mut reader = tokenizing.cache.id_reader(list, read_ids);
+    while reader.read_strides(STRIDES_AT_A_TIME)? {
+        yield_now().await;
+    }
+    reader.finish().map(PromptTokens::from)
+}
+
+impl From<ListedIds> for PromptTokens {
+    fn from(listed: ListedIds) -> Self {
+        Self {
+            ids: listed.ids.into(),
+            beginning: listed.beginning,
+        }
+    }
 }

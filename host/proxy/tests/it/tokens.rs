@@ -264,3 +264,32 @@ async fn a_request_is_served_without_tokens_when_they_cannot_be_had() {
     check_unknown(Worker::named("a").await, late, "failed").await;
     check_unknown(Worker::named("a").await, TokenSource::Off, "off").await;
 }
+
+#[tokio::test]
+async fn a_prompt_of_token_ids_has_the_limit_of_a_text() {
+    let worker = Worker::named("a").await;
+    let policy = Scripted::first(&["request.prompt-tokens"], &[]);
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy.clone())
+        .with(|builder| builder.models_spec.limits.longest = 300_000)
+        .start()
+        .await;
+    // Longer than a list that is read at once.
+    for (count, known, outcome) in [(100_000, true, "given"), (200_000, false, "too-long")] {
+        let ids = vec!["1"; count].join(",");
+        let body = format!(r#"{{"model":"m","prompt":[{ids}]}}"#);
+        send(router.address, post("/v1/completions", body))
+            .await
+            .text()
+            .await;
+        let shown = policy.shown().last().unwrap()[0];
+        assert_eq!(
+            (shown == count as f64, shown.is_nan()),
+            (known, !known),
+            "{shown}"
+        );
+        let metric = format!(r#"conductor_tokenized_total{{pool="main",outcome="{outcome}"}}"#);
+        assert_eq!(router.metric(&metric), 1.0);
+    }
+}
