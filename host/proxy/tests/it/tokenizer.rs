@@ -63,7 +63,7 @@ async fn a_request_for_a_model_that_nobody_serves_is_no_failure_of_a_tokenizer()
     let router = router()
         .serving("a", &worker.url(), &["m"])
         .policy(Scripted::first(&["request.prompt-tokens"], &[]))
-        .with(asking_worker)
+        .with(querying_worker)
         .start()
         .await;
     let body = r#"{"model":"mm","messages":[{"role":"user","content":"hi"}]}"#;
