@@ -2,10 +2,13 @@
 
 use std::ops::AddAssign;
 
+/// Blocks of an event or a prompt that are applied in one step.
+pub(crate) const PART: usize = 64;
+
 /// Limits of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexLimits {
-    /// Most different blocks, independent of the number of holders. A block takes about 24 bytes in long chains, up to
+    /// Most different blocks, independent of the number of holders. A block takes about 23 bytes in long chains, up to
     /// 500 without successors. Beyond the limit the least used blocks are evicted: that costs hits, but never reports
     /// false ones. Objects of stores count separately: the same limit for each store, at about 60 bytes.
     pub max_blocks: usize,

@@ -6,7 +6,7 @@ use routing::{Attention, BlockEvent, StoredBlocks};
 
 use crate::cache::{CacheGroup, KvCache};
 use crate::core::IndexCore;
-use crate::count::Applied;
+use crate::count::{Applied, PART};
 use crate::forest::{AHEAD, BlockPosition, NewBlocks, NumbersExhausted};
 use crate::hash::{Namespace, extra_digest, local_hash, sequence_hash};
 use crate::hold::{LaneProgress, StoreOutcome, StoreProgress};
@@ -18,8 +18,6 @@ const GC_RUNS_PER_EVENT: u32 = 2;
 pub(crate) const MOST_GROUPS: usize = 32;
 /// Most blocks that a cache may hold when the kind of its blocks becomes known.
 const BEGINNING: u64 = 1024;
-/// Blocks of an event that are applied in one step.
-pub(crate) const PART: usize = 64;
 
 /// Reason why a store is not indexed.
 enum StoreRefusal {

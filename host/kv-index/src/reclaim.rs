@@ -13,7 +13,7 @@ use crate::run::RunId;
 const LOOSE_BLOCKS: usize = 4096;
 /// Blocks removed from a run's end at a time.
 const TRIM: u32 = 64;
-/// Trims with every change, which is one of at most [`PART`](crate::ingest::PART) blocks.
+/// Trims with every change, which is one of at most [`PART`](crate::count::PART) blocks.
 const TRIMS: usize = 2;
 /// Runs to examine for eviction before a store is refused.
 const TRIES: usize = 1024;

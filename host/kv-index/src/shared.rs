@@ -8,11 +8,11 @@ use std::sync::Arc;
 use routing::{BlockEvent, ObjectEvent, StoreId, WorkerId};
 
 use crate::core::IndexCore;
-use crate::count::{Applied, IndexLimits, IndexStats, ObjectsApplied};
+use crate::count::{Applied, IndexLimits, IndexStats, ObjectsApplied, PART};
 use crate::expected::{PredictionProgress, Sent};
 use crate::holder::Holder;
 use crate::holdings::WorkerHoldings;
-use crate::ingest::{PART, blocks_of};
+use crate::ingest::blocks_of;
 use crate::prompt::Prompt;
 use crate::query::{IndexQuery, RankMatch, WorkerMatch};
 use crate::reader_preferring::ReaderPreferringLock;

@@ -12,7 +12,8 @@ use routing::{Attention, Tier};
 pub(crate) use self::export::CacheExport;
 pub(crate) use self::import::ImportedEnds;
 use crate::cache::MOST_AMBIGUOUS;
-use crate::ingest::{MOST_GROUPS, PART};
+use crate::count::PART;
+use crate::ingest::MOST_GROUPS;
 
 /// Most blocks of one chain of a snapshot.
 pub const MOST_CHAIN_BLOCKS: usize = PART;

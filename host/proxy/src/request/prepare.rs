@@ -114,8 +114,7 @@ pub(super) async fn prepare(
         .record
         .wants_tokens(head.seq, requests_explanation(&head.headers));
     let mut tokens_took = None;
-    // No policy places a request for a model that nobody serves.
-    let tokens = match (recorded || policies.needs_tokens(arm)) && is_served() {
+    let tokens = match recorded || policies.needs_tokens(arm) {
         true => {
             let sender = PromptSender::of(claim.caller.as_deref(), head.from);
             let started = Instant::now();

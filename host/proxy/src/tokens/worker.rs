@@ -81,7 +81,10 @@ pub(super) async fn ask(
     tokens
         .map(|tokens| (path.kind(), tokens.into()))
         .map_err(|untold| {
+            let is_served = || pool.workers.serving(&question.peek.model).next().is_some();
             let (kind, error) = match untold {
+                // The request is refused: no tokenizer has failed.
+                Untold::NoWorker if !is_served() => (TokensKind::Unsupported, None),
                 Untold::NoWorker => (
                     TokensKind::Failed,
                     Some(

@@ -31,7 +31,7 @@ const CALL: &str = r#"{"role":"assistant","content":"","tool_calls":[{"id":"call
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     templates: Vec<TemplateState>,
-    table: FrameTable,
+    table: FrameTable<Frame>,
 }
 
 /// State of a template whose conversations are continued.
@@ -119,10 +119,15 @@ impl Frames {
                 });
             }
             for frame in [plain, led] {
-                frames.table.add(frame, SystemTime::UNIX_EPOCH);
+                frames.add(frame, SystemTime::UNIX_EPOCH);
             }
         }
         frames
+    }
+
+    fn add(&self, frame: Frame, now: SystemTime) -> Arc<NumberedFrame<Frame>> {
+        let same = |one: &Frame, other: &Frame| one.key() == other.key();
+        self.table.add(frame, now, same)
     }
 
     fn template(&self, name: &str) -> Option<&TemplateState> {
@@ -142,7 +147,7 @@ impl Frames {
     }
 
     /// Returns the frame with a number; `None` if it gave way to another one.
-    pub(crate) fn by_number(&self, number: u32, now: SystemTime) -> Option<Arc<NumberedFrame>> {
+    pub(crate) fn by_number(&self, number: u32, now: SystemTime) -> Option<Arc<NumberedFrame<Frame>>> {
         self.table.by_number(number, now)
     }
 
@@ -152,11 +157,11 @@ impl Frames {
         model: &Model,
         key: FrameKey<'_>,
         now: SystemTime,
-    ) -> Option<Arc<NumberedFrame>> {
+    ) -> Option<Arc<NumberedFrame<Frame>>> {
         let arguments = key.arguments.map_or(0, str::len) + key.effort.map_or(0, str::len);
-        self.table.by_key(key, now).or_else(|| {
+        self.table.fitting(now, |frame| frame.key() == key).or_else(|| {
             let is_added = arguments <= LONGEST_ARGUMENTS && self.table.admits(now);
-            is_added.then(|| self.table.add(Frame::probed(model, key), now))
+            is_added.then(|| self.add(Frame::probed(model, key), now))
         })
     }
 

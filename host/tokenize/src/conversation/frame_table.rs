@@ -10,26 +10,23 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 
-use super::frame::Frame;
-use super::frame_key::FrameKey;
-
 /// Most frames of a model.
 pub(super) const MOST_FRAMES: usize = 16;
 /// Least time between two replaced frames. Each costs some hundred short renderings on a request's thread.
 pub(super) const BETWEEN_REPLACED: Duration = Duration::from_secs(10);
 
 /// Frames of a model. Readers take no lock.
-#[derive(Debug, Default)]
-pub(super) struct FrameTable {
-    frames: ArcSwap<Vec<Arc<NumberedFrame>>>,
+#[derive(Debug)]
+pub(super) struct FrameTable<F> {
+    frames: ArcSwap<Vec<Arc<NumberedFrame<F>>>>,
     changes: Mutex<TableChanges>,
 }
 
 /// Frame in the table.
 #[derive(Debug)]
-pub(crate) struct NumberedFrame {
+pub(crate) struct NumberedFrame<F> {
     pub(crate) number: u32,
-    pub(crate) frame: Frame,
+    pub(crate) frame: F,
     /// Second of the last use.
     used: AtomicU64,
 }
@@ -48,18 +45,35 @@ fn second(now: SystemTime) -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-impl FrameTable {
+impl<F> Default for FrameTable<F> {
+    fn default() -> Self {
+        Self {
+            frames: ArcSwap::default(),
+            changes: Mutex::default(),
+        }
+    }
+}
+
+impl<F> FrameTable<F> {
     /// Returns the frame with a number, and marks it as used.
-    pub(super) fn by_number(&self, number: u32, now: SystemTime) -> Option<Arc<NumberedFrame>> {
+    pub(super) fn by_number(&self, number: u32, now: SystemTime) -> Option<Arc<NumberedFrame<F>>> {
         self.find(now, |frame| frame.number == number)
     }
 
-    /// Returns the frame of a key, and marks it as used.
-    pub(super) fn by_key(&self, key: FrameKey<'_>, now: SystemTime) -> Option<Arc<NumberedFrame>> {
-        self.find(now, |frame| frame.frame.key() == key)
+    /// Returns the frame that fits, and marks it as used.
+    pub(super) fn fitting(
+        &self,
+        now: SystemTime,
+        fits: impl Fn(&F) -> bool,
+    ) -> Option<Arc<NumberedFrame<F>>> {
+        self.find(now, |frame| fits(&frame.frame))
     }
 
-    fn find(&self, now: SystemTime, is_it: impl Fn(&NumberedFrame) -> bool) -> Option<Arc<NumberedFrame>> {
+    fn find(
+        &self,
+        now: SystemTime,
+        is_it: impl Fn(&NumberedFrame<F>) -> bool,
+    ) -> Option<Arc<NumberedFrame<F>>> {
         let frames = self.frames.load();
         let found = frames.iter().find(|frame| is_it(frame))?;
         found.mark_used(second(now));
@@ -82,11 +96,16 @@ impl FrameTable {
         true
     }
 
-    /// Adds a frame, in the place of the least recently used one if there is no room. Returns the frame of its key, which
-    /// another thread may have added first.
-    pub(super) fn add(&self, frame: Frame, now: SystemTime) -> Arc<NumberedFrame> {
+    /// Adds a frame, in the place of the least recently used one if there is no room. Returns the one that is `same`, if
+    /// another thread has added it first.
+    pub(super) fn add(
+        &self,
+        frame: F,
+        now: SystemTime,
+        same: impl Fn(&F, &F) -> bool,
+    ) -> Arc<NumberedFrame<F>> {
         let mut changes = self.changes();
-        if let Some(known) = self.by_key(frame.key(), now) {
+        if let Some(known) = self.fitting(now, |known| same(known, &frame)) {
             return known;
         }
         let added = Arc::new(NumberedFrame {
@@ -113,7 +132,7 @@ impl FrameTable {
     }
 }
 
-impl NumberedFrame {
+impl<F> NumberedFrame<F> {
     /// Threads share the second, so it is written only if it changes.
     fn mark_used(&self, second: u64) {
         if self.used.load(Ordering::Relaxed) != second {
@@ -125,51 +144,26 @@ impl NumberedFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Files;
-    use crate::model::Model;
 
-    fn model() -> Model {
-        let tokenizer = r#"{"version":"1.0","added_tokens":[],"model":{"type":"WordLevel","vocab":{"?":0},"unk_token":"?"}}"#;
-        let files = Files {
-            tokenizer: tokenizer.into(),
-            templates: [("default".to_owned(), "{{ messages[0].content }}".to_owned())].into(),
-            config: None,
-            special_tokens: None,
-            only_these_templates: false,
-        };
-        Model::load(&files, None).unwrap()
-    }
-
-    fn key(arguments: &str) -> FrameKey<'_> {
-        FrameKey {
-            template: "default",
-            lead: None,
-            has_tools: false,
-            arguments: Some(arguments),
-            effort: None,
-        }
-    }
+    const SAME: fn(&String, &String) -> bool = |one, other| one == other;
 
     #[test]
     fn the_frame_that_was_not_used_for_longest_gives_way_once_in_a_while() {
-        let (model, table) = (model(), FrameTable::default());
+        let table = FrameTable::default();
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let add = |arguments: &str, seconds| {
+        let add = |name: &str, seconds| {
             let is_admitted = table.admits(at(seconds));
-            is_admitted.then(|| {
-                table
-                    .add(Frame::probed(&model, key(arguments)), at(seconds))
-                    .number
-            })
+            is_admitted.then(|| table.add(name.to_owned(), at(seconds), SAME).number)
         };
+        let has = |name: &str, seconds| table.fitting(at(seconds), |frame| frame == name).is_some();
         let names: Vec<String> = (0..MOST_FRAMES).map(|number| number.to_string()).collect();
         for (number, name) in (0..).zip(&names) {
             assert_eq!(add(name, 100), Some(number));
         }
-        assert!(table.by_key(key("0"), at(101)).is_some());
+        assert!(has("0", 101));
         assert_eq!(add("a", 102), Some(16));
-        assert!(table.by_key(key("0"), at(103)).is_some(), "it was used");
-        assert!(table.by_key(key("1"), at(103)).is_none());
+        assert!(has("0", 103), "it was used");
+        assert!(!has("1", 103));
         assert!(
             table.by_number(1, at(103)).is_none(),
             "its number is not given again"
@@ -181,12 +175,8 @@ mod tests {
 
     #[test]
     fn a_key_has_one_frame_whichever_thread_adds_it_first() {
-        let (model, table) = (model(), FrameTable::default());
-        let add = || {
-            table
-                .add(Frame::probed(&model, key("0")), SystemTime::UNIX_EPOCH)
-                .number
-        };
+        let table = FrameTable::default();
+        let add = || table.add("0".to_owned(), SystemTime::UNIX_EPOCH, SAME).number;
         assert_eq!([add(), add()], [0, 0]);
     }
 }

@@ -14,9 +14,9 @@
 use routing::WorkerId;
 
 use crate::core::IndexCore;
+use crate::count::PART;
 use crate::forest::BlockPosition;
 use crate::hold::RunSpan;
-use crate::ingest::PART;
 use crate::lanes::LaneId;
 use crate::prompt::Prompt;
 
