@@ -11,5 +11,6 @@ pub use instances::{
     OverlayKind, OverlayReport, Overlays, Removal, SharedInstance,
 };
 pub use routes::{
-    OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides, SharedOverride,
+    OverrideReport, RouteAction, RouteChange, RouteChangeError, RouteOverrides, SavedOverridesError,
+    SharedOverride,
 };

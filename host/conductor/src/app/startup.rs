@@ -6,7 +6,7 @@ use conductor_config::Config;
 use local_files::ConfigSource;
 use observability::error_chain;
 use policy_store::{EngineOptions, OVERRIDES, PolicyLibrary, PolicyMemory, policy_engine};
-use runtime_overrides::{Overlays, RouteOverrides};
+use runtime_overrides::{Overlays, RouteOverrides, SavedOverridesError};
 use tracing::error;
 
 use super::build_error::BuildError;
@@ -60,23 +60,27 @@ impl Startup {
     }
 }
 
-/// Reads the route overrides of the last run. An unreadable file is logged.
+/// Reads the route overrides of the last run. An unreadable file is logged, an invalid one also put aside.
 fn saved_overrides(memory: &PolicyMemory) -> Option<RouteOverrides> {
     let (name, ending) = OVERRIDES;
-    let saved = match memory.folder()?.get(name, ending) {
-        Ok(file) => {
-            let decoded = RouteOverrides::decode(&file?);
-            decoded.ok_or_else(|| "its file is damaged".to_owned())
-        }
-        Err(error) => Err(error_chain(&error)),
-    };
-    let log = |why: &String| {
+    let file = memory.folder()?.get(name, ending);
+    let file = file.inspect_err(|error| {
         error!(
-            why,
+            why = error_chain(error),
             "the route overrides of the last run are not restored: the configuration file is used"
         );
+    });
+    let decoded = RouteOverrides::decode(&file.ok()??);
+    let log = |why: &SavedOverridesError| {
+        let aside = memory.put_overrides_aside();
+        let put_aside = aside.map_or_else(|error| error_chain(&error), |path| path.display().to_string());
+        error!(
+            why = error_chain(why),
+            put_aside,
+            "the file of the route overrides of the last run is invalid: the configuration file is used"
+        );
     };
-    saved.inspect_err(log).ok()
+    decoded.inspect_err(log).ok()
 }
 
 /// Returns true if the policies of the overrides can be found. Otherwise it is logged.

@@ -256,6 +256,30 @@ async fn a_promotion_survives_a_restart_and_ends_where_the_file_changes_the_rout
 }
 
 #[tokio::test]
+async fn an_invalid_file_of_overrides_is_put_aside_and_the_configuration_file_decides() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let file = component(folder.path(), 1);
+    let state = folder.path().join("state");
+    let server = format!("policy-state = \"{}\"", state.display());
+    let table = format!("[policies.mine]\npath = \"{file}\"");
+    let split = format!("{ROUND_ROBIN}\nsplit = {{ round-robin = 90, mine = 10 }}");
+    let toml = config(&fleet, &server, &table, &split);
+    let router = TestRouter::start(&toml).await.unwrap();
+    let (status, answer) = change(&router, "canary", &json!({ "percent": 20 })).await;
+    assert_eq!(status, 200, "{answer}");
+    router.stop().await.unwrap();
+
+    let saved = state.join("routes.overrides");
+    let invalid = fs::read_to_string(&saved).unwrap().replace("2000", "4294967295");
+    fs::write(&saved, &invalid).unwrap();
+    let router = TestRouter::start(&toml).await.unwrap();
+    assert_eq!(page(&router).await["overrides"], json!([]));
+    let aside = fs::read_to_string(state.join("routes.overrides.damaged")).unwrap();
+    assert!(aside == invalid && aside.contains("4294967295"), "{aside}");
+    assert!(!saved.exists());
+}
+
+#[tokio::test]
 async fn a_rollback_survives_a_restart() {
     let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
     let file = folder.path().join("mine.wasm");

@@ -11,6 +11,8 @@ use thiserror::Error;
 use super::saved_memory::{FileDamage, MAX_FILE, SavedMemory};
 use local_files::{NewFileAccess, regular_file, replace_file};
 
+/// Ending of the file with the memory of a policy.
+pub(super) const STATE: &str = "state";
 /// Most damaged files that are kept per policy.
 const MOST_DAMAGED: u32 = 100;
 
@@ -102,8 +104,8 @@ impl StateFolder {
     }
 
     /// Renames a damaged file to an unused name, and returns it.
-    pub(super) fn put_aside(&self, policy: &str) -> io::Result<PathBuf> {
-        let path = self.path(policy);
+    pub(super) fn put_aside(&self, policy: &str, ending: &str) -> io::Result<PathBuf> {
+        let path = self.file(policy, ending);
         let name = |number: u32| match number {
             1 => added(&path, ".damaged"),
             _ => added(&path, &format!(".damaged-{number}")),
@@ -115,7 +117,7 @@ impl StateFolder {
     }
 
     fn path(&self, policy: &str) -> PathBuf {
-        self.file(policy, "state")
+        self.file(policy, STATE)
     }
 
     fn file(&self, policy: &str, ending: &str) -> PathBuf {
@@ -206,7 +208,7 @@ mod tests {
             let text = format!("not ours {round}");
             fs::write(folder.path("mine"), &text).unwrap();
             assert!(matches!(folder.read("mine"), Err(ReadError::Damaged { .. })));
-            folder.put_aside("mine").unwrap();
+            folder.put_aside("mine", STATE).unwrap();
             assert_eq!(fs::read_to_string(place.path().join(name)).unwrap(), text);
             assert_eq!(folder.read("mine").unwrap(), None);
         }

@@ -12,6 +12,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,9 +22,9 @@ use policy_runtime::{PolicyState, SessionEntry};
 use routing::WorkerId;
 use tracing::{error, info, warn};
 
-use self::folder::ReadError;
 pub use self::folder::StateFolder;
 pub use self::metrics::MemoryCollector;
+use self::folder::{ReadError, STATE};
 use self::saved_memory::{SavedMemory, SavedSession};
 pub use self::writer::{MemoryWriter, MemoryWriterHandle};
 
@@ -90,6 +91,22 @@ impl PolicyMemory {
 
     /// Returns the memory of a policy. Only the thread that loads policies calls it.
     pub fn of(&self, policy: &str) -> Arc<PolicyState> {
+    /// Counts the file of the route overrides as damaged, and renames it to an unused name, which it returns.
+    ///
+    /// # Errors
+    /// The system's error. The file stays then.
+    pub fn put_overrides_aside(&self) -> io::Result<PathBuf> {
+        let (name, ending) = OVERRIDES;
+        let no_folder = || io::Error::from(io::ErrorKind::NotFound);
+        let folder = self.folder.as_ref().ok_or_else(no_folder)?;
+        self.put_aside(folder, name, ending)
+    }
+
+    fn put_aside(&self, folder: &StateFolder, name: &str, ending: &str) -> io::Result<PathBuf> {
+        self.damaged.fetch_add(1, Ordering::Relaxed);
+        folder.put_aside(name, ending)
+    }
+
         if let Some(kept) = self.kept().get_mut(policy) {
             kept.is_left = false;
             return Arc::clone(&kept.state);
@@ -156,8 +173,7 @@ impl PolicyMemory {
                 }
             }
             Err(error @ ReadError::Damaged { .. }) => {
-                self.damaged.fetch_add(1, Ordering::Relaxed);
-                let aside = folder.put_aside(policy);
+                let aside = self.put_aside(folder, policy, STATE);
                 let is_unread = aside.is_err();
                 let put_aside =
                     aside.map_or_else(|error| error_chain(&error), |path| path.display().to_string());
@@ -213,7 +229,7 @@ impl PolicyMemory {
         }
     }
 
-    fn failed(&self, policy: &str, error: &std::io::Error) {
+    fn failed(&self, policy: &str, error: &io::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         if !self.is_failing.swap(true, Ordering::Relaxed) {
             warn!(

@@ -7,7 +7,7 @@ use super::{RouteOverrides, RoutePolicies};
 use policy_store::builtin;
 
 /// Denominator of shares.
-const PARTS: u32 = 10_000;
+pub(super) const PARTS: u32 = 10_000;
 
 /// Action on a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -9,6 +9,7 @@ mod change;
 mod report;
 mod saved;
 mod shared;
+mod validation;
 
 use conductor_config::{Config, Mark, PolicyConfig, PolicySource, RouteConfig, ShareConfig};
 use routing::hex;
@@ -17,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use self::change::{RouteAction, RouteChange, RouteChangeError};
 pub use self::report::OverrideReport;
+pub use self::saved::SavedOverridesError;
 pub use self::shared::SharedOverride;
 use policy_store::builtin;
 

@@ -3,7 +3,9 @@
 use conductor_config::ShareConfig;
 use policy_store::builtin;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
+use super::validation;
 use super::{RouteOverride, RouteOverrides, RoutePolicies};
 
 /// Version of the file format.
@@ -18,17 +20,32 @@ struct Saved {
     overrides: Vec<SavedOverride>,
 }
 
-/// Override of one route.
+/// Override of one route. Deserialising it validates names and shares: files and other routers are not trusted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct SavedOverride {
     /// Fingerprint of the file's route.
     route: String,
+    #[serde(deserialize_with = "validation::name")]
     policy: String,
     /// Canaries with their shares, in 10,000ths.
+    #[serde(deserialize_with = "validation::canaries")]
     canaries: Vec<(String, u32)>,
+    #[serde(deserialize_with = "validation::names")]
     shadows: Vec<String>,
+    #[serde(deserialize_with = "validation::sample")]
     shadow_sample: f64,
+}
+
+/// Reason for not reading a file.
+#[derive(Debug, Error)]
+pub enum SavedOverridesError {
+    /// The content is not that of such a file, or names and shares are invalid.
+    #[error("its content is invalid")]
+    Content(#[from] serde_json::Error),
+    /// The version of the format is unknown.
+    #[error("it is of version {0}, and this router reads versions {BEFORE_RENAMES} to {VERSION}")]
+    Version(u32),
 }
 
 impl RouteOverrides {
@@ -42,11 +59,14 @@ impl RouteOverrides {
         serde_json::to_vec_pretty(&saved).expect("it has only texts and numbers")
     }
 
-    /// Returns the overrides of a file. Returns `None` if it is damaged or of an unknown version.
-    pub fn decode(file: &[u8]) -> Option<Self> {
-        let saved: Saved = serde_json::from_slice(file).ok()?;
+    /// Returns the overrides of a file.
+    ///
+    /// # Errors
+    /// [`SavedOverridesError`] if it is damaged, has an invalid name or share, or is of an unknown version.
+    pub fn decode(file: &[u8]) -> Result<Self, SavedOverridesError> {
+        let saved: Saved = serde_json::from_slice(file)?;
         if ![BEFORE_RENAMES, VERSION].contains(&saved.version) {
-            return None;
+            return Err(SavedOverridesError::Version(saved.version));
         }
         let name = |name: String| match saved.version {
             BEFORE_RENAMES => builtin::current_name(&name).to_owned(),
@@ -56,7 +76,7 @@ impl RouteOverrides {
             route: known.route.clone(),
             now: known.policies(&name),
         });
-        Some(Self { all: all.collect() })
+        Ok(Self { all: all.collect() })
     }
 }
 

@@ -7,6 +7,8 @@ use super::saved::SavedOverride;
 use super::{RouteOverride, RouteOverrides, RoutePolicies, fingerprint};
 
 /// Policies of a route that a router changed over HTTP. Without an override they are the file's.
+///
+/// Deserialising it validates names and shares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SharedOverride(Option<SavedOverride>);

@@ -186,12 +186,59 @@ fn what_is_written_is_read() {
     let none = RouteOverrides::default();
     let canary = changed(&none, &requested("mine", RouteAction::Canary(525), Some(2)));
     let both = changed(&canary, &requested("mine", RouteAction::Shadow(None), Some(1)));
-    assert_eq!(RouteOverrides::decode(&both.encode()), Some(both.clone()));
-    assert_eq!(RouteOverrides::decode(b"{}"), None);
+    assert_eq!(RouteOverrides::decode(&both.encode()).unwrap(), both);
+    assert!(RouteOverrides::decode(b"{}").is_err());
     let newer = String::from_utf8(both.encode())
         .unwrap()
         .replace("\"version\": 2", "\"version\": 3");
-    assert_eq!(RouteOverrides::decode(newer.as_bytes()), None);
+    let newer = RouteOverrides::decode(newer.as_bytes());
+    assert!(matches!(newer, Err(SavedOverridesError::Version(3))), "{newer:?}");
+}
+
+/// Returns a saved override of the second route, with a shadow and a canary.
+fn saved() -> String {
+    let none = RouteOverrides::default();
+    let canary = changed(&none, &requested("mine", RouteAction::Canary(525), Some(2)));
+    let both = changed(&canary, &requested("ttft-queue", RouteAction::Shadow(None), Some(2)));
+    String::from_utf8(both.encode()).unwrap()
+}
+
+#[test]
+fn a_saved_override_with_an_invalid_name_or_share_is_refused() {
+    assert!(RouteOverrides::decode(saved().as_bytes()).is_ok());
+    for (from, to) in [
+        ("\"policy\": \"load-weighted\"", "\"policy\": \"../outside\""),
+        ("\"mine\"", "\"../outside\""),
+        ("\"ttft-queue\"", "\"../outside\""),
+        ("\"ttft-queue\"", "\"\""),
+        ("525", "4294967295"),
+        ("525", "9000"),
+        ("525", "0"),
+        ("\"shadow-sample\": 0.1", "\"shadow-sample\": 7.0"),
+        ("\"shadow-sample\": 0.1", "\"shadow-sample\": 0.0"),
+    ] {
+        let invalid = saved().replace(from, to);
+        assert_ne!(invalid, saved(), "{from}");
+        let refused = RouteOverrides::decode(invalid.as_bytes());
+        assert!(
+            matches!(refused, Err(SavedOverridesError::Content(_))),
+            "{to}: {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn an_override_of_another_router_with_an_invalid_name_or_share_is_refused() {
+    let share = |text: &str| serde_json::from_str::<SharedOverride>(text).map_err(|error| error.to_string());
+    let text = r#"{ "route": "r", "policy": "mine", "canaries": [["tried", 500]], "shadows": [], "shadow-sample": 0.5 }"#;
+    assert!(share(text).is_ok() && share("null").is_ok());
+    let outside = share(&text.replace("\"mine\"", "\"../outside\"")).unwrap_err();
+    assert!(outside.contains("../outside"), "{outside}");
+    let whole = share(&text.replace("500", "4294967295")).unwrap_err();
+    assert!(
+        whole.contains("the canaries have 4294967295 of 10000 parts"),
+        "{whole}"
+    );
 }
 
 #[test]
@@ -208,5 +255,5 @@ fn a_former_name_of_a_built_in_policy_becomes_its_current_name() {
     let before = saved
         .replace("\"version\": 2", "\"version\": 1")
         .replace("\"ttft-queue\"", "\"conductor\"");
-    assert_eq!(RouteOverrides::decode(before.as_bytes()), Some(current));
+    assert_eq!(RouteOverrides::decode(before.as_bytes()).unwrap(), current);
 }
