@@ -280,6 +280,32 @@ async fn an_invalid_file_of_overrides_is_put_aside_and_the_configuration_file_de
 }
 
 #[tokio::test]
+async fn a_reload_without_the_folder_of_an_overridden_policy_is_refused_with_the_way_out() {
+    let fleet = fleet().await;
+    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
+        .await
+        .unwrap();
+    router.save_policy("mine", &sends_to(0, 1).unwrap()).unwrap();
+    let (status, answer) = change(&router, "shadow", &json!({})).await;
+    assert_eq!(status, 200, "{answer}");
+    let file = router.path("conductor.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("policy-dir = \"policies\"\n", "")).unwrap();
+    let answer = router.admin.post("/admin/reload", &Value::Null).await.unwrap();
+    let text = answer.text();
+    assert!(
+        text.contains("which a runtime override of route 1 names"),
+        "{text}"
+    );
+    assert!(text.contains("conductor policy retract mine --route 1"), "{text}");
+
+    let (status, answer) = change(&router, "retract", &json!({})).await;
+    assert_eq!(status, 200, "{answer}");
+    let answer = router.admin.post("/admin/reload", &Value::Null).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+#[tokio::test]
 async fn a_rollback_survives_a_restart() {
     let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
     let file = folder.path().join("mine.wasm");

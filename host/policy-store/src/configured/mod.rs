@@ -66,14 +66,15 @@ impl<'a> PolicyFiles<'a> {
         }
     }
 
-    /// Returns the component of a configured policy. `None` for a pipeline.
+    /// Returns the component of a configured policy. `None` for a pipeline, and for a file of the policy folder if there
+    /// is no folder: such a policy is unavailable.
     fn configured(&self, policy: &PolicyConfig) -> Option<WantedPolicy> {
         let source = match &policy.source {
             ConfiguredSource::Builtin(name) => PolicySource::Builtin(name.clone()),
             ConfiguredSource::File(path) => PolicySource::File(self.source.resolve(path)),
             ConfiguredSource::Folder => {
                 let file = format!("{}.wasm", policy.name);
-                PolicySource::File(self.folder.clone().unwrap_or_default().join(file))
+                PolicySource::File(self.folder.as_ref()?.join(file))
             }
             ConfiguredSource::Pipeline(_) => return None,
         };

@@ -1,9 +1,9 @@
 //! Policies that a configuration names and that are unavailable, with the reasons.
 
-use conductor_config::{Code, Config, Diagnostic, PolicyConfig};
+use conductor_config::{Code, Config, Diagnostic, Mark, PolicyConfig, PolicySource};
 use observability::error_chain;
 
-use super::shadow_name;
+use super::{components, shadow_name};
 use crate::library::{Outcome, PolicyProblem, Prepared, PreparedPolicy};
 use crate::param_diagnostics::param_diagnostics;
 
@@ -17,7 +17,14 @@ pub fn unavailable_policies(config: &Config, prepared: &Prepared) -> Vec<Diagnos
         (!found.accepted).then_some((policy, found))
     });
     let diagnostics = named.flat_map(|(policy, found)| unavailable(config, policy, found));
-    diagnostics.collect()
+    let of_folder = config
+        .policies
+        .iter()
+        .filter(|policy| policy.source == PolicySource::Folder);
+    let homeless = of_folder.filter(|_| config.policy_dir.is_none());
+    let no_folder = "its file is looked for in `policy-dir`, which is not set";
+    let homeless = homeless.map(|policy| diagnostic(config, policy, &policy.source_at, no_folder));
+    diagnostics.chain(homeless).collect()
 }
 
 /// Returns the policies that the configuration waits for: policies that are being compiled, without a version that has
@@ -53,14 +60,41 @@ fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy
             (place, error_chain(&**problem))
         }
     };
-    let message = format!("policy `{}`: {problem}", policy.name);
-    let help = "correct the component or its settings; both are checked again when a file changes";
-    vec![Diagnostic::new(
-        Code::PolicyUnavailable,
-        place,
-        message,
-        Some(help.to_owned()),
-    )]
+    vec![diagnostic(config, policy, place, &problem)]
+}
+
+/// Returns the diagnostic of an unavailable policy. If only a runtime override names the policy, it says so, because the
+/// file has no place to point at.
+fn diagnostic(config: &Config, policy: &PolicyConfig, place: &Mark, problem: &str) -> Diagnostic {
+    let name = &policy.name;
+    let (message, help) = match overridden_route(config, policy) {
+        Some(route) => (
+            format!("policy `{name}`, which a runtime override of route {route} names: {problem}"),
+            format!(
+                "set `policy-dir` or add [policies.{name}] with its `path`; or end the override first: \
+                 conductor policy retract {name} --route {route}"
+            ),
+        ),
+        None => (
+            format!("policy `{name}`: {problem}"),
+            "correct the component or its settings; both are checked again when a file changes".to_owned(),
+        ),
+    };
+    Diagnostic::new(Code::PolicyUnavailable, place, message, Some(help))
+}
+
+/// Returns the number of the first route that has the policy by a runtime override. `None` if the file names the policy:
+/// then it has a position there.
+fn overridden_route(config: &Config, policy: &PolicyConfig) -> Option<usize> {
+    if policy.source_at != Mark::beginning() {
+        return None;
+    }
+    let names = |name: &str| components(config, name).any(|component| component == policy.name);
+    let at = config
+        .routes
+        .iter()
+        .position(|route| route.policies().any(names))?;
+    Some(at + 1)
 }
 
 /// Returns a diagnostic for each pipeline that has the policy as a scorer, although it is none.
@@ -79,4 +113,61 @@ fn no_scorer(config: &Config, policy: &PolicyConfig, problem: &PolicyProblem) ->
         )
     };
     places.map(|(_, at)| unfit(at)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use conductor_config::Known;
+    use local_files::ConfigSource;
+
+    use super::super::wanted_policies;
+    use super::*;
+
+    const FILE: &str = r#"
+[[pools.main.workers]]
+url = "http://a:1"
+[[routes]]
+match.model = "small"
+pool = "main"
+[[routes]]
+pool = "main"
+"#;
+
+    /// Returns a file without `policy-dir`, whose second route has by an override a policy of the folder.
+    fn overridden() -> Config {
+        let known = Known {
+            builtins: &["round-robin"],
+            former_builtins: &[],
+            default_policy: "round-robin",
+            files: &["mine"],
+            has_admin_key: false,
+        };
+        let mut config = Config::parse("conductor.toml", FILE, &known).unwrap().config;
+        config.routes[1].policy = "mine".to_owned();
+        let mine = PolicyConfig::implied("mine", PolicySource::Folder, Mark::beginning());
+        config.policies.push(mine);
+        config
+    }
+
+    #[test]
+    fn without_a_policy_folder_no_file_of_the_working_directory_is_a_policy() {
+        let source = ConfigSource::File("conductor.toml".into());
+        let wanted = wanted_policies(&overridden(), &source);
+        assert!(wanted.iter().all(|policy| policy.name != "mine"), "{wanted:?}");
+    }
+
+    #[test]
+    fn the_refusal_of_a_policy_that_only_an_override_names_has_its_route_and_the_way_out() {
+        let unavailable = unavailable_policies(&overridden(), &Prepared { policies: vec![] });
+        let [refusal] = &unavailable[..] else {
+            panic!("{unavailable:?}");
+        };
+        assert_eq!(
+            refusal.message,
+            "policy `mine`, which a runtime override of route 2 names: its file is looked for in `policy-dir`, which is \
+             not set"
+        );
+        let help = refusal.help.as_deref().unwrap();
+        assert!(help.contains("conductor policy retract mine --route 2"), "{help}");
+    }
 }
