@@ -214,7 +214,9 @@ impl Sessions {
         true
     }
 
-    fn limit(&self) -> usize {
+    /// Returns the limit.
+    #[must_use]
+    pub fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 

@@ -67,6 +67,8 @@ impl Reloader {
         }
         let changes = ConfigChanges::between(&before.config, config);
         let policies = prepared.map_or_else(PolicyCommit::default, |prepared| self.commit_policies(prepared));
+        // Workers that joined may have sessions of the last run.
+        self.settle_sessions();
         if !before.is_idle() {
             self.count_versions(&policies);
         }
@@ -81,10 +83,15 @@ impl Reloader {
     /// Commits the prepared policies to the library.
     pub(super) fn commit_policies(&mut self, prepared: Prepared) -> PolicyCommit {
         let committed = self.library.commit(prepared);
-        self.library
-            .settle_sessions(&LiveFleet(Arc::clone(&self.live.cell)));
+        self.settle_sessions();
         committed.log();
         committed
+    }
+
+    /// Restores the sessions of the last run whose workers are known now.
+    fn settle_sessions(&self) {
+        self.library
+            .settle_sessions(&LiveFleet(Arc::clone(&self.live.cell)));
     }
 
     /// Counts new and refused versions of policies.

@@ -3,29 +3,31 @@
 //! A policy's file is read when its name first comes up, before any of its code runs. A thread of its own (`writer.rs`)
 //! writes what has changed. What cannot be read is never written over: a damaged file is put aside, and one that the
 //! system refuses is left as it is, while the policy begins with nothing. Sessions wait until the workers they name are
-//! known.
+//! known, and for some minutes for those that join later.
 
 mod folder;
 mod metrics;
 mod saved_memory;
+mod waiting_sessions;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use observability::error_chain;
-use policy_runtime::{PolicyState, SessionEntry};
+use policy_runtime::PolicyState;
 use routing::WorkerId;
 use tracing::{error, info, warn};
 
 pub use self::folder::StateFolder;
-pub use self::metrics::MemoryCollector;
 use self::folder::{ReadError, STATE};
-use self::saved_memory::{SavedMemory, SavedSession};
+pub use self::metrics::MemoryCollector;
+use self::saved_memory::SavedMemory;
+use self::waiting_sessions::{FleetMoment, WaitingSessions};
 pub use self::writer::{MemoryWriter, MemoryWriterHandle};
 
 /// View of the fleet, for sessions that are saved by the names of workers.
@@ -64,8 +66,8 @@ struct RememberedPolicy {
     is_unread: bool,
     /// True if no configuration names the policy: it is forgotten after its last write.
     is_left: bool,
-    /// Sessions of its file, until the workers are known.
-    sessions: Vec<SavedSession>,
+    /// Sessions of its file whose workers are not known.
+    sessions: WaitingSessions,
 }
 
 impl PolicyMemory {
@@ -89,8 +91,6 @@ impl PolicyMemory {
         self.folder.as_ref()
     }
 
-    /// Returns the memory of a policy. Only the thread that loads policies calls it.
-    pub fn of(&self, policy: &str) -> Arc<PolicyState> {
     /// Counts the file of the route overrides as damaged, and renames it to an unused name, which it returns.
     ///
     /// # Errors
@@ -107,6 +107,8 @@ impl PolicyMemory {
         folder.put_aside(name, ending)
     }
 
+    /// Returns the memory of a policy. Only the thread that loads policies calls it.
+    pub fn of(&self, policy: &str) -> Arc<PolicyState> {
         if let Some(kept) = self.kept().get_mut(policy) {
             kept.is_left = false;
             return Arc::clone(&kept.state);
@@ -127,29 +129,27 @@ impl PolicyMemory {
     }
 
     /// Restores the sessions of another run, after the workers and the limits of sessions are known. Sessions of
-    /// unknown workers are forgotten.
+    /// unknown workers wait for some minutes: the next call restores them if their worker has joined.
     pub fn settle(&self, fleet: &dyn FleetView) {
+        self.settle_where(fleet, |kept| !kept.is_left);
+    }
+
+    /// Restores sessions as [`PolicyMemory::settle`] does, of those policies that `wanted` selects.
+    fn settle_where(&self, fleet: &dyn FleetView, wanted: impl Fn(&RememberedPolicy) -> bool) {
         let mut kept = self.kept();
-        let waits = |kept: &&mut RememberedPolicy| !kept.is_left && !kept.sessions.is_empty();
+        let waits = |kept: &&mut RememberedPolicy| wanted(kept) && !kept.sessions.is_empty();
         let mut waiting = kept.values_mut().filter(waits).peekable();
         if waiting.peek().is_none() {
             return;
         }
-        let (workers, now_ms) = (fleet.worker_names(), unix_ms());
-        let now_us = fleet.now_us();
-        let by_name: BTreeMap<&str, WorkerId> = workers.iter().map(|(id, name)| (&**name, *id)).collect();
-        let entry = |saved: SavedSession| {
-            let left = saved.until_ms.checked_sub(now_ms).filter(|left| *left > 0)?;
-            Some(SessionEntry {
-                session: saved.session,
-                worker: *by_name.get(&*saved.worker)?,
-                left: Duration::from_millis(left),
-            })
+        let workers = fleet.worker_names();
+        let moment = FleetMoment {
+            workers: workers.iter().map(|(id, name)| (&**name, *id)).collect(),
+            now_us: fleet.now_us(),
+            now_unix_ms: unix_ms(),
         };
         for kept in waiting {
-            let saved = std::mem::take(&mut kept.sessions).into_iter();
-            let entries: Vec<_> = saved.filter_map(entry).collect();
-            kept.state.sessions().restore(&entries, now_us);
+            kept.sessions.place(kept.state.sessions(), &moment);
         }
     }
 
@@ -194,12 +194,13 @@ impl PolicyMemory {
     /// Writes the policies that changed since their last write.
     fn write_changed(&self, fleet: &dyn FleetView) {
         let Some(folder) = &self.folder else { return };
+        // Ends the wait of sessions whose workers never join.
+        self.settle_where(fleet, |kept| kept.sessions.has_begun());
         let changed: Vec<(String, Arc<PolicyState>)> = {
             let kept = self.kept();
-            // While sessions of the file wait, it has what the memory has not.
-            let changed = kept
-                .iter()
-                .filter(|(_, kept)| !kept.is_saved() && kept.sessions.is_empty());
+            // Until the workers are known, the file has what the memory has not.
+            let is_known = |kept: &RememberedPolicy| kept.sessions.is_empty() || kept.sessions.has_begun();
+            let changed = kept.iter().filter(|(_, kept)| !kept.is_saved() && is_known(kept));
             changed
                 .map(|(name, kept)| (name.clone(), Arc::clone(&kept.state)))
                 .collect()
@@ -208,7 +209,12 @@ impl PolicyMemory {
             let (workers, now_us) = (fleet.worker_names(), fleet.now_us());
             for (policy, state) in changed {
                 let changes = state.changes();
-                let saved = SavedMemory::of(state.remembered(now_us), &workers, unix_ms());
+                // Before the policy's own sessions are read: one that is restored meanwhile is in both.
+                let waiting = self.kept().get(&policy).map(|kept| kept.sessions.clone());
+                let remembered = state.remembered(now_us);
+                let saved = waiting
+                    .unwrap_or_default()
+                    .saved_with(remembered, &workers, unix_ms());
                 match folder.write(&policy, &saved) {
                     Ok(()) => self.wrote(&policy, changes),
                     Err(error) => self.failed(&policy, &error),
@@ -274,7 +280,7 @@ fn restored(policy: &str, saved: SavedMemory) -> RememberedPolicy {
     RememberedPolicy {
         saved: state.changes(),
         state: Arc::new(state),
-        sessions: saved.sessions,
+        sessions: WaitingSessions::new(saved.sessions),
         ..RememberedPolicy::default()
     }
 }

@@ -54,6 +54,13 @@ pub(super) struct SavedSession {
     pub(super) until_ms: u64,
 }
 
+impl SavedSession {
+    /// Returns the rest of its time in milliseconds. `None` if it is over.
+    pub(super) fn left_ms(&self, now_unix_ms: u64) -> Option<u64> {
+        self.until_ms.checked_sub(now_unix_ms).filter(|left| *left > 0)
+    }
+}
+
 /// Serialised form of a file. The version comes first in every layout.
 #[derive(Debug, Serialize, Deserialize)]
 struct FileBody {

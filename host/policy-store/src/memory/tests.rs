@@ -97,6 +97,70 @@ fn sessions_of_the_file_give_way_to_newer_ones_and_stay_there_until_they_are_kno
     assert_eq!(placed, [None, b, a, b], "the oldest of the file went first");
 }
 
+/// Saves a session of each of the workers `a` and `b`.
+fn save_two_sessions(folder: &Path) {
+    let first = begin(folder);
+    let state = first.of("mine");
+    state.sessions().remember(1, WorkerId(10), 60 * MINUTE, 0);
+    state.sessions().remember(2, WorkerId(11), 60 * MINUTE, 0);
+    first.write_changed(&Fleet::new(&["a", "b"], 0));
+}
+
+#[test]
+fn sessions_wait_for_a_worker_that_joins_after_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    save_two_sessions(folder.path());
+    let second = begin(folder.path());
+    let state = second.of("mine");
+    second.settle(&Fleet::new(&[], 0));
+    second.settle(&Fleet::new(&["a"], 1));
+    assert_eq!(state.sessions().recall(1, 1), Some(WorkerId(10)));
+    assert_eq!(state.sessions().recall(2, 1), None);
+    second.settle(&Fleet::new(&["a", "b"], 2));
+    assert_eq!(state.sessions().recall(2, 2), Some(WorkerId(11)));
+}
+
+#[test]
+fn a_write_keeps_the_sessions_that_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    save_two_sessions(folder.path());
+    let second = begin(folder.path());
+    let state = second.of("mine");
+    second.settle(&Fleet::new(&["c"], 0));
+    state.set("k", vec![1]).unwrap();
+    // This one is placed again before its worker joins.
+    state.sessions().remember(2, WorkerId(10), 60 * MINUTE, 0);
+    second.write_changed(&Fleet::new(&["c"], 0));
+    assert_eq!(count(&second.written), 1);
+
+    let third = begin(folder.path());
+    let state = third.of("mine");
+    third.settle(&Fleet::new(&["a", "b", "c"], 0));
+    let placed = [1, 2].map(|session| state.sessions().recall(session, 0));
+    assert_eq!(placed, [Some(WorkerId(10)), Some(WorkerId(12))]);
+}
+
+#[test]
+fn sessions_wait_for_some_minutes_and_up_to_the_limit_of_the_policy() {
+    let minutes = |count: u64| count * 60 * 1_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    save_two_sessions(folder.path());
+    let second = begin(folder.path());
+    let state = second.of("mine");
+    second.settle(&Fleet::new(&[], 0));
+    second.write_changed(&Fleet::new(&[], minutes(11)));
+    second.settle(&Fleet::new(&["a", "b"], minutes(11)));
+    assert_eq!(state.sessions().count(), 0, "they waited too long");
+
+    let third = begin(folder.path());
+    let state = third.of("mine");
+    state.sessions().limit_to(1);
+    third.settle(&Fleet::new(&[], 0));
+    third.settle(&Fleet::new(&["a", "b"], minutes(1)));
+    let placed = [1, 2].map(|session| state.sessions().recall(session, minutes(1)));
+    assert_eq!(placed, [None, Some(WorkerId(11))], "the one that was used last");
+}
+
 #[test]
 fn sessions_of_a_policy_that_is_not_taken_stay_in_its_file() {
     let folder = tempfile::tempdir().unwrap();
