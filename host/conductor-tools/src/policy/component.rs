@@ -84,16 +84,19 @@ impl ComponentFile {
             path: path.to_owned(),
             source,
         };
-        let mut file = regular_file::open(path).map_err(failed)?;
+        let file = regular_file::open(path).map_err(failed)?;
         let size = file.metadata().map_err(failed)?.len();
-        if size > MAX_COMPONENT {
+        let mut bytes = Vec::new();
+        // The file may grow meanwhile.
+        file.take(MAX_COMPONENT + 1)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
+        if bytes.len() as u64 > MAX_COMPONENT {
             return Err(ComponentFileError::TooLarge {
                 path: path.to_owned(),
-                bytes: size,
+                bytes: size.max(bytes.len() as u64),
             });
         }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
         let name = path.file_stem().unwrap_or_default();
         Ok(Self {
             label: path.display().to_string(),

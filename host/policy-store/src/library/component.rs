@@ -1,8 +1,8 @@
 //! Bytes of a component, and the stamp of its file.
 
 use std::borrow::Cow;
-use std::fs::{self, Metadata};
-use std::io::Read;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -96,22 +96,51 @@ fn read_file(path: &Path) -> Result<ComponentBytes, PolicyProblem> {
         path: path.to_owned(),
         source,
     };
-    let mut file = regular_file::open(path).map_err(failed)?;
+    let file = regular_file::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
+    let too_large = |size| PolicyProblem::TooLarge {
+        path: path.to_owned(),
+        size,
+    };
     if metadata.len() > MAX_COMPONENT {
-        return Err(PolicyProblem::TooLarge {
-            path: path.to_owned(),
-            size: metadata.len(),
-        });
+        return Err(too_large(metadata.len()));
     }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(failed)?;
+    let bytes = read_to_limit(file).map_err(failed)?;
+    if bytes.len() as u64 > MAX_COMPONENT {
+        return Err(too_large(bytes.len() as u64));
+    }
     Ok(ComponentBytes {
         bytes: Cow::Owned(bytes),
         settling: age(&metadata).is_some_and(|age| age < SETTLING),
     })
 }
 
+/// Reads a file up to one byte more than the limit. Its size may have been checked before, but it may grow meanwhile.
+fn read_to_limit(file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_COMPONENT + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn age(metadata: &Metadata) -> Option<Duration> {
     metadata.modified().ok()?.elapsed().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_that_grows_meanwhile_is_read_up_to_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.wasm");
+        fs::write(&path, "small").unwrap();
+        let opened = regular_file::open(&path).unwrap();
+        let growing = File::options().write(true).open(&path).unwrap();
+        growing.set_len(MAX_COMPONENT + 4096).unwrap();
+        let bytes = read_to_limit(opened).unwrap();
+        assert_eq!(bytes.len() as u64, MAX_COMPONENT + 1);
+        let refused = read_file(&path);
+        assert!(matches!(refused, Err(PolicyProblem::TooLarge { .. })));
+    }
 }
