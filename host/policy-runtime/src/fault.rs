@@ -5,9 +5,14 @@ use thiserror::Error;
 use wasmtime::{Trap, WasmBacktrace};
 
 use crate::budget::BudgetOverrun;
+use crate::text::one_line;
 
 /// Most guest functions in a line, innermost first.
 const FRAMES: usize = 4;
+/// Longest name of a guest function in a line, in bytes. A component chooses its names.
+const MAX_NAME: usize = 256;
+/// Longest text of a failure, in bytes: it goes into the log and into the records of decisions.
+const MAX_DETAIL: usize = 1024;
 
 /// Failure of a call into a component.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -15,24 +20,26 @@ const FRAMES: usize = 4;
 pub struct Failure {
     /// Kind of the fault.
     pub kind: FaultKind,
-    /// One line for the log: the cause, and the position in the component.
+    /// One line of at most 1 KiB for the log: the cause, and the position in the component.
     pub detail: String,
 }
 
 impl Failure {
-    pub(crate) fn no_instance(detail: impl Into<String>) -> Self {
+    /// Creates a failure. Its text is cut and cleaned, since parts of it may come from the component.
+    pub(crate) fn new(kind: FaultKind, detail: &str) -> Self {
         Self {
-            kind: FaultKind::NoInstance,
-            detail: detail.into(),
+            kind,
+            detail: one_line(detail, MAX_DETAIL),
         }
+    }
+
+    pub(crate) fn no_instance(detail: impl AsRef<str>) -> Self {
+        Self::new(FaultKind::NoInstance, detail.as_ref())
     }
 
     /// Classifies the error of a call. `refused`: the instance was denied memory during the call.
     pub(crate) fn of_call(error: &wasmtime::Error, refused: bool) -> Self {
-        Self {
-            kind: kind(error, refused),
-            detail: detail(error),
-        }
+        Self::new(kind(error, refused), &detail(error))
     }
 }
 
@@ -54,20 +61,20 @@ fn kind(error: &wasmtime::Error, refused: bool) -> FaultKind {
 }
 
 fn detail(error: &wasmtime::Error) -> String {
-    let cause = error.root_cause().to_string();
-    let mut line = cause.replace(char::is_control, " ");
+    let mut line = error.root_cause().to_string();
     let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames);
     let mut names = frames
         .unwrap_or_default()
         .iter()
         .filter_map(|frame| frame.func_name())
         .take(FRAMES)
+        .map(|name| one_line(name, MAX_NAME))
         .peekable();
     if names.peek().is_some() {
         line.push_str(" in ");
     }
     while let Some(name) = names.next() {
-        line.push_str(name);
+        line.push_str(&name);
         if names.peek().is_some() {
             line.push_str(", called by ");
         }

@@ -295,10 +295,9 @@ impl InstanceMaker {
             Ok(_) => Err(Failure::no_instance(
                 "a new instance requests other features under the same `params`",
             )),
-            Err(message) => Err(Failure {
-                kind: FaultKind::NoInstance,
-                detail: format!("a fresh instance refuses `params`: {message}"),
-            }),
+            Err(message) => Err(Failure::no_instance(format!(
+                "a fresh instance refuses `params`: {message}"
+            ))),
         }
     }
 

@@ -10,10 +10,8 @@ pub(crate) fn check(scores: &[f64], input: &DecisionInput<'_>) -> Result<(), Fai
     if scores == candidates {
         return Ok(());
     }
-    Err(Failure {
-        kind: FaultKind::InvalidVerdict,
-        detail: format!("it gave {scores} scores for {candidates} candidates"),
-    })
+    let detail = format!("it gave {scores} scores for {candidates} candidates");
+    Err(Failure::new(FaultKind::InvalidVerdict, &detail))
 }
 
 /// Returns the highest score; ties are broken by the request's own randomness. Without any score there is no choice.

@@ -87,6 +87,19 @@ fn a_trap_is_survived_and_reports_where_it_was() {
 }
 
 #[test]
+fn a_faults_text_is_one_short_line_whatever_the_functions_are_called() {
+    for (length, shown) in [(20, 20), (70_000, 256)] {
+        let name = format!("\\1b[31m\\0a{}", "n".repeat(length));
+        let case = BEHAVIOURS.replace("(func $crash", &format!("(func $crash (@name \"{name}\")"));
+        let fault = decide(&loaded(&engine(), &case), 1001, &[0.0]).unwrap_err();
+        assert!(fault.detail.len() <= 1024, "{}", fault.detail.len());
+        assert!(!fault.detail.contains(char::is_control), "{fault}");
+        let kept = fault.detail.matches('n').count();
+        assert!(kept >= shown - 10, "{fault}");
+    }
+}
+
+#[test]
 fn an_endless_loop_is_ended_by_its_cpu_budget() {
     check_fault(1002, FaultKind::Deadline, "of CPU time");
 }
