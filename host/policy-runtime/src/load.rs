@@ -24,7 +24,7 @@ use crate::slots::InstancePool;
 use crate::state::PolicyState;
 use crate::stats::PolicyCounters;
 use crate::subscription::EventSubscription;
-use crate::text::cut;
+use crate::text::one_line;
 
 /// Most features of a plan, of the request and of a candidate together. The router computes their product with the
 /// candidates for every call.
@@ -181,8 +181,8 @@ pub(crate) fn introduce(
     let mut instance = instantiate(blueprint, Arc::default())?;
     let described = instance.describe().map_err(LoadError::Describe)?;
     let manifest = Manifest {
-        name: cut(described.name, MAX_MANIFEST),
-        version: cut(described.version, MAX_MANIFEST),
+        name: one_line(&described.name, MAX_MANIFEST),
+        version: one_line(&described.version, MAX_MANIFEST),
     };
     let parameters = parameters(&mut instance)?;
     if let Some(parameters) = &parameters {
@@ -242,6 +242,6 @@ fn configure(instance: &mut Instance, params: &str) -> Result<Plan, LoadError> {
         .configure(params)
         .map_err(LoadError::Configure)?
         .map_err(|message| LoadError::Params {
-            message: cut(message, MAX_MESSAGE),
+            message: one_line(&message, MAX_MESSAGE),
         })
 }

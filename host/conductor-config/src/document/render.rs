@@ -55,7 +55,7 @@ fn draw(renderer: &Renderer, source: &Source, item: &Diagnostic) -> String {
     let window = source.whole_lines(first, last);
     let annotation = |kind: AnnotationKind, mark: &Mark| {
         let span = mark.span.start - window.start..mark.span.end - window.start;
-        let label = Some(mark.label.clone()).filter(|label| !label.is_empty());
+        let label = Some(spelt_out(&mark.label)).filter(|label| !label.is_empty());
         kind.span(span).label(label)
     };
     let place: Element<'_> = if window.len() > MOST_SHOWN_BYTES {
@@ -76,10 +76,44 @@ fn draw(renderer: &Renderer, source: &Source, item: &Diagnostic) -> String {
             )
             .into()
     };
+    let help = item.help.as_deref().map(spelt_out);
     let group = level
-        .primary_title(&item.message)
+        .primary_title(spelt_out(&item.message))
         .id(item.code.as_str())
         .element(place)
-        .elements(item.help.as_deref().map(|help| Level::HELP.message(help)));
+        .elements(help.map(|help| Level::HELP.message(help)));
     renderer.render(&[group])
+}
+
+/// Returns a text with every control character but the ends of lines spelt out. It may quote a component's own words,
+/// and the renderer replaces only some of them, in titles.
+fn spelt_out(text: &str) -> String {
+    let is_spelt = |character: char| character.is_control() && character != '\n';
+    let spelt = |character: char| match is_spelt(character) {
+        true => character.escape_default().to_string(),
+        false => character.into(),
+    };
+    text.chars().map(spelt).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::code::Code;
+
+    #[test]
+    fn a_diagnostic_cannot_make_a_terminal_obey() {
+        let source = Source::new("conductor.toml", "x = 1\n");
+        let hostile = "one\u{1b}[2J\u{9b}31m\ntwo".to_owned();
+        let item = Diagnostic::new(
+            Code::RefusedParam,
+            &Mark::beginning(),
+            hostile.clone(),
+            Some(hostile),
+        );
+        let drawn = render(&source, &[item], Paint::Plain);
+        let is_hostile = |character: char| character.is_control() && character != '\n';
+        assert!(!drawn.contains(is_hostile), "{drawn:?}");
+        assert!(drawn.contains(r"one\u{1b}[2J\u{9b}31m"), "{drawn}");
+    }
 }

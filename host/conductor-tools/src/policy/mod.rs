@@ -24,6 +24,7 @@ mod upload;
 
 use std::fmt::Display;
 
+use operator_tools::admin::printable_lines;
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use serde::Serialize;
 
@@ -40,7 +41,7 @@ fn engine() -> Result<PolicyEngine, EngineError> {
     PolicyEngine::new(EngineLimits::default())
 }
 
-/// Prints a report.
+/// Prints a report. Its control characters are spelt out for people: components and recordings choose their texts.
 fn print(report: &(impl Serialize + Display), json: bool) -> anyhow::Result<()> {
-    print::print(report, report, json)
+    print::print(report, printable_lines(report.to_string()), json)
 }

@@ -23,6 +23,12 @@ pub fn printable(page: Value) -> Value {
     }
 }
 
+/// Returns a text of several lines with every other control character spelt out.
+#[must_use]
+pub fn printable_lines(text: String) -> String {
+    spelt_out(text, true)
+}
+
 fn spelt_out(text: String, has_lines: bool) -> String {
     let is_spelt = |character: char| character.is_control() && !(has_lines && character == '\n');
     if !text.contains(is_spelt) {

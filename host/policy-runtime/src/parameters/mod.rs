@@ -14,7 +14,7 @@ pub(crate) use check::check;
 pub use check::{ParamFault, ParamFaults, ParamPlace};
 
 use crate::bindings::parameters;
-use crate::text::cut;
+use crate::text::{cut, one_line};
 
 /// Most parameters.
 const MOST: usize = 256;
@@ -159,11 +159,11 @@ impl Parameter {
         let parameter = Self {
             kind: ParameterKind::read(described.kind),
             default: default(&name, &described.default)?,
-            unit: cut(described.unit, UNIT_BYTES),
+            unit: one_line(&described.unit, UNIT_BYTES),
             least: bound(least),
             most: bound(most),
             choices: described.choices,
-            about: cut(described.about, ABOUT_BYTES),
+            about: one_line(&described.about, ABOUT_BYTES),
             name,
         };
         match parameter

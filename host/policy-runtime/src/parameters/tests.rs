@@ -159,7 +159,7 @@ fn a_description_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn units_and_sentences_are_cut() {
+fn units_and_sentences_are_cut_and_stay_one_line() {
     let long = parameters::Parameter {
         unit: "u".repeat(1_000),
         about: "a".repeat(1_000),
@@ -170,4 +170,10 @@ fn units_and_sentences_are_cut() {
         (read[0].unit.len(), read[0].about.len()),
         (UNIT_BYTES, ABOUT_BYTES)
     );
+    let hostile = parameters::Parameter {
+        about: "a\u{1b}[2J\u{9b}\nb".to_owned(),
+        ..described("a", "number", "1")
+    };
+    let read = Parameter::read_all(vec![hostile]).expect("it can be");
+    assert_eq!(read[0].about, "a [2J  b");
 }

@@ -51,7 +51,8 @@ pub(crate) fn scorer(case: &str) -> Vec<u8> {
     component_of(&contract(), "scorer", &module(case))
 }
 
-fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
+/// Returns a module as a component for a world of a contract.
+pub(crate) fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let package = resolve.push_source("policy.wit", wit).unwrap();
     let world = resolve.select_world(&[package], Some(world)).unwrap();

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::components::{Answers, component, decide, decide_with, engine, load, loaded, loaded_over, route};
+use crate::components::{
+    Answers, component, component_of, contract, decide, decide_with, engine, load, loaded, loaded_over,
+    module, route,
+};
 use policy_runtime::{PolicySettings, PolicyState};
 use routing::{
     DecisionQueries, FaultKind, Hold, InvalidVerdict, Offer, PolicyDescription, Rejection, Verdict, check,
@@ -84,6 +87,14 @@ fn a_trap_is_survived_and_reports_where_it_was() {
         FaultKind::Trap,
         "`unreachable` instruction executed in crash",
     );
+}
+
+#[test]
+fn a_manifest_cannot_make_a_terminal_obey() {
+    let hostile = module(LEAST).replace("test-policy", "tes\\1b[31mpol");
+    let wit = format!("{}\nworld tested {{ include scheduler; }}", contract());
+    let policy = load(&engine(), &component_of(&wit, "tested", &hostile)).unwrap();
+    assert_eq!(policy.manifest().name, "tes [31mpol");
 }
 
 #[test]
