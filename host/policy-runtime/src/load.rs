@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use routing::{FaultKind, FeaturePlan, Origin, hex};
+use routing::{FaultKind, FeaturePlan, Origin, UnknownFeature, hex};
 use sha2::{Digest, Sha256};
 
 use crate::bindings::Plan;
@@ -194,8 +194,8 @@ pub(crate) fn introduce(
         let most = MAX_FEATURES;
         return Err(LoadError::TooManyFeatures { requested, most });
     }
-    let features = FeaturePlan::resolve(&plan.request_features, &plan.candidate_features)
-        .map_err(LoadError::Features)?;
+    let features =
+        FeaturePlan::resolve(&plan.request_features, &plan.candidate_features).map_err(unknown_feature)?;
     if features.pairs() && !blueprint.exports.has_schedule() {
         return Err(LoadError::ScorerOfPairs);
     }
@@ -208,6 +208,12 @@ pub(crate) fn introduce(
         optional_calls: optional_calls(&mut instance)?,
     };
     Ok((instance, introduction))
+}
+
+/// Returns the error of an unknown feature, whose name the policy chose.
+fn unknown_feature(error: UnknownFeature) -> LoadError {
+    let name = one_line(&error.name, MAX_MANIFEST);
+    LoadError::Features(UnknownFeature { name, ..error })
 }
 
 fn instantiate(blueprint: &ComponentBlueprint, state: Arc<PolicyState>) -> Result<Instance, LoadError> {
@@ -244,4 +250,20 @@ fn configure(instance: &mut Instance, params: &str) -> Result<Plan, LoadError> {
         .map_err(|message| LoadError::Params {
             message: one_line(&message, MAX_MESSAGE),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_feature_is_named_in_one_short_line() {
+        let name = format!("\u{1b}[2J\n{}", "n".repeat(70_000));
+        let known = vec![];
+        let LoadError::Features(error) = unknown_feature(UnknownFeature { name, known }) else {
+            panic!("another error");
+        };
+        assert_eq!(error.name.len(), MAX_MANIFEST);
+        assert!(!error.name.contains(char::is_control));
+    }
 }

@@ -3,8 +3,12 @@
 use routing::{EventKind, EventKinds};
 use thiserror::Error;
 
+use crate::text::one_line;
+
 /// Most kinds that a policy may name.
 const MAX_KINDS: usize = 64;
+/// Longest name of an unknown kind in an error, in bytes.
+const MAX_NAME: usize = 256;
 
 /// A policy subscribes to an unknown event.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -54,7 +58,7 @@ fn kind(name: &str) -> Result<Option<EventKind>, SubscribeError> {
     let kind = EventKind::find(bare.unwrap_or(name));
     if kind.is_none() && bare.is_none() {
         return Err(SubscribeError::Unknown {
-            name: name.to_owned(),
+            name: one_line(name, MAX_NAME),
         });
     }
     Ok(kind)
@@ -70,6 +74,16 @@ mod tests {
 
     fn resolve(names: &[&str]) -> Result<EventSubscription, SubscribeError> {
         EventSubscription::resolve(names.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    #[test]
+    fn an_unknown_event_is_named_in_one_short_line() {
+        let name = format!("\u{1b}[2J\n{}", "n".repeat(70_000));
+        let Err(SubscribeError::Unknown { name }) = resolve(&[&name]) else {
+            panic!("another result");
+        };
+        assert_eq!(name.len(), MAX_NAME);
+        assert!(!name.contains(char::is_control));
     }
 
     #[test]
