@@ -27,6 +27,7 @@ mod policies;
 mod problem;
 mod read;
 mod reloader;
+mod renewal;
 mod resources;
 mod rounds;
 mod routes;

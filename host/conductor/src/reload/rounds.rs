@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::journal::JournalRefusal;
 use super::outcome;
 use super::plan::{FilePlan, Planned, Seen};
-use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, log_warnings};
+use super::{Reloader, log_warnings};
 
 impl Reloader {
     /// Returns the files and folders that matter.
@@ -34,7 +34,7 @@ impl Reloader {
         let of_file = match self.changed_text() {
             Ok(None) => self.reload_resources(),
             Ok(Some(text)) => self.reload_text(text, &mut seen),
-            Err(refused) => self.refuse(&refused, None),
+            Err(refused) => self.refuse_file(&refused, None),
         };
         // A new text brings its policies; else those of the active configuration may have new bytes.
         let outcome = match of_file {
@@ -57,8 +57,11 @@ impl Reloader {
     fn reload_text(&mut self, text: String, seen: &mut Seen) -> ReloadOutcome {
         match self.plan_text(text.clone(), seen) {
             Ok(Planned::Ready(planned)) => self.apply_text(*planned),
-            Ok(Planned::Waiting(policies)) => ReloadOutcome::Waiting { policies },
-            Err(refused) => self.refuse(&refused, Some(&text)),
+            Ok(Planned::Waiting(policies)) => {
+                self.keep_resources_current();
+                ReloadOutcome::Waiting { policies }
+            }
+            Err(refused) => self.refuse_file(&refused, Some(&text)),
         }
     }
 
@@ -83,34 +86,6 @@ impl Reloader {
         self.journal
             .applied_text(self.active.generation, &self.active.text);
         outcome::of_text(commit)
-    }
-
-    /// Reloads the resources. The text is the active one; the keys, certificates and tokenizers that it names may be
-    /// others.
-    fn reload_resources(&mut self) -> ReloadOutcome {
-        let ActiveConfig { file, text, .. } = &self.active;
-        let resources = match self.read_resources(file, text) {
-            Ok(resources) if resources == self.active.resources => return self.unchanged(),
-            Ok(resources) => resources,
-            Err(refused) => return self.refuse(&refused, None),
-        };
-        let candidate = Candidate {
-            resources,
-            ..self.active.candidate()
-        };
-        let plan = match self.plan(candidate, None) {
-            Ok(plan) => plan,
-            Err(refused) => return self.refuse(&refused, None),
-        };
-        self.commit(plan);
-        self.report_applied();
-        let generation = self.active.generation.0;
-        info!(
-            generation,
-            "keys, certificates or tokenizers changed and are applied"
-        );
-        self.note_applied("keys, certificates or tokenizers changed".to_owned());
-        outcome::of_resources()
     }
 
     /// Hot swap: activates new policy versions under the unchanged configuration. Returns the policies with new versions.
@@ -146,7 +121,7 @@ impl Reloader {
     }
 
     /// Records that the file is, or was put back to, the active one.
-    fn unchanged(&self) -> ReloadOutcome {
+    pub(super) fn unchanged(&self) -> ReloadOutcome {
         if !self.status.config().problems.is_empty() {
             info!("the configuration is again the active one");
             self.metrics.reload_unchanged();
@@ -156,7 +131,7 @@ impl Reloader {
     }
 
     /// Reports a configuration that became active.
-    fn report_applied(&self) {
+    pub(super) fn report_applied(&self) {
         let config = &self.active.config;
         let needs_restart = restart_keys(&self.at_start, config);
         if !needs_restart.is_empty() {
@@ -172,14 +147,18 @@ impl Reloader {
     }
 
     /// Reports a plan that failed, once for as long as it fails in the same way.
-    fn refuse(&self, refused: &RefusedPlan, text: Option<&str>) -> ReloadOutcome {
-        let problems = refused.reason().problems();
+    pub(super) fn refuse(
+        &self,
+        step: PlanStep,
+        problems: Vec<ProblemReport>,
+        text: Option<&str>,
+    ) -> ReloadOutcome {
         if self.status.config().problems != problems {
             for problem in &problems {
-                self.log_problem(problem, refused.step());
+                self.log_problem(problem, step);
             }
             self.metrics.reload_refused();
-            self.note_refused(refused.step(), &problems);
+            self.note_refused(step, &problems);
             if let Some(text) = text {
                 self.journal.refused_text(text, &problems);
             }
@@ -188,13 +167,10 @@ impl Reloader {
                 report.problems.clone_from(&problems);
             });
         }
-        ReloadOutcome::Refused {
-            step: refused.step(),
-            problems,
-        }
+        ReloadOutcome::Refused { step, problems }
     }
 
-    fn note_applied(&self, summary: String) {
+    pub(super) fn note_applied(&self, summary: String) {
         let generation = self.active.generation;
         self.journal
             .applied(ChangeKind::ConfigApplied, generation, summary);

@@ -1,0 +1,70 @@
+//! Renewal of the active configuration's resources: keys, certificates and tokenizers whose files changed.
+
+use admin_pages::control::{ProblemReport, ReloadOutcome};
+use tracing::info;
+
+use super::outcome;
+use super::{ActiveConfig, Candidate, RefusedPlan, Reloader};
+
+impl Reloader {
+    /// Reloads the resources of the active text, which is also that of the file.
+    pub(super) fn reload_resources(&mut self) -> ReloadOutcome {
+        match self.renew_resources() {
+            Ok(false) => self.unchanged(),
+            Ok(true) => {
+                self.report_applied();
+                outcome::of_resources()
+            }
+            Err(refused) => self.refuse(refused.step(), refused.reason().problems(), None),
+        }
+    }
+
+    /// Refuses the file, and renews the resources of the active configuration: a revoked key is not valid for as long
+    /// as the file has a mistake.
+    pub(super) fn refuse_file(&mut self, refused: &RefusedPlan, text: Option<&str>) -> ReloadOutcome {
+        let mut problems = refused.reason().problems();
+        if let Err(of_resources) = self.renew_resources() {
+            problems.extend(of_active(of_resources.reason().problems()));
+        }
+        self.refuse(refused.step(), problems, text)
+    }
+
+    /// Renews the resources of the active configuration while a new text cannot be applied yet. A mistake is reported
+    /// with the outcome of the text.
+    pub(super) fn keep_resources_current(&mut self) {
+        // The resources before stay.
+        let _ = self.renew_resources();
+    }
+
+    /// Makes changed resources of the active configuration active. Returns false if none has changed.
+    fn renew_resources(&mut self) -> Result<bool, RefusedPlan> {
+        let ActiveConfig { file, text, .. } = &self.active;
+        let resources = self.read_resources(file, text)?;
+        if resources == self.active.resources {
+            return Ok(false);
+        }
+        let candidate = Candidate {
+            resources,
+            ..self.active.candidate()
+        };
+        let plan = self.plan(candidate, None)?;
+        self.commit(plan);
+        let generation = self.active.generation.0;
+        info!(
+            generation,
+            "keys, certificates or tokenizers changed and are applied"
+        );
+        self.note_applied("keys, certificates or tokenizers changed".to_owned());
+        Ok(true)
+    }
+}
+
+/// Returns problems of the active configuration, for the report on a file with another text: it has not their places.
+fn of_active(problems: Vec<ProblemReport>) -> impl Iterator<Item = ProblemReport> {
+    problems.into_iter().map(|problem| ProblemReport {
+        line: 1,
+        column: 1,
+        message: format!("the active configuration: {}", problem.message),
+        ..problem
+    })
+}

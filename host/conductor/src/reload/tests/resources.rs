@@ -1,0 +1,86 @@
+//! Resources of the active configuration are renewed, whatever the file says.
+
+use http::{Method, StatusCode};
+
+use super::*;
+
+impl Story {
+    /// Adds lines to the start of the configuration and applies it.
+    async fn with(self, more: &str) -> Self {
+        let text = before().replace("[policies.tuned]", &format!("{more}\n[policies.tuned]"));
+        fs::write(self.path("conductor.toml"), text).unwrap();
+        let (story, outcome) = self.reload(None).await;
+        assert!(outcome.has_changes(), "{outcome:?}");
+        story
+    }
+
+    /// Returns a story whose admin pages need the key of `new.key`.
+    async fn locked() -> Self {
+        let keys = "admin-api-key = { file = \"new.key\" }\nadmin-key-for-reads = true";
+        Self::begin().await.with(keys).await
+    }
+
+    /// Returns the status of an admin page for a request with a key.
+    async fn status_for(&self, key: &str) -> StatusCode {
+        let headers = [("x-api-key", key)];
+        let page = self
+            .admin
+            .stream(Method::GET, "/admin/config", &headers, bytes::Bytes::new());
+        page.await.unwrap().whole().await.unwrap().status
+    }
+
+    async fn problems(&self) -> Vec<String> {
+        let report = self.reloader.status.config();
+        report
+            .problems
+            .iter()
+            .map(|problem| problem.message.clone())
+            .collect()
+    }
+}
+
+#[track_caller]
+fn is_refused(outcome: &ReloadOutcome) {
+    assert!(matches!(outcome, ReloadOutcome::Refused { .. }), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_revoked_key_is_refused_while_the_file_is_broken() {
+    let story = Story::locked().await;
+    assert_eq!(story.status_for("new").await, StatusCode::OK);
+    fs::write(story.path("conductor.toml"), "no-such-key = 1").unwrap();
+    fs::write(story.path("new.key"), "newer").unwrap();
+    let (story, outcome) = story.reload(None).await;
+    is_refused(&outcome);
+    assert_eq!(story.status_for("new").await, StatusCode::UNAUTHORIZED);
+    assert_eq!(story.status_for("newer").await, StatusCode::OK);
+    assert!(!story.problems().await.is_empty(), "the file is still refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_revoked_key_is_refused_while_the_file_is_missing() {
+    let story = Story::locked().await;
+    fs::remove_file(story.path("conductor.toml")).unwrap();
+    fs::write(story.path("new.key"), "newer").unwrap();
+    let (story, outcome) = story.reload(None).await;
+    is_refused(&outcome);
+    assert_eq!(story.status_for("new").await, StatusCode::UNAUTHORIZED);
+    assert_eq!(story.status_for("newer").await, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_unreadable_key_of_the_active_configuration_is_reported_beside_the_mistakes_of_the_file() {
+    let story = Story::locked().await;
+    fs::write(story.path("conductor.toml"), "no-such-key = 1").unwrap();
+    fs::remove_file(story.path("new.key")).unwrap();
+    let (story, outcome) = story.reload(None).await;
+    is_refused(&outcome);
+    assert_eq!(story.status_for("new").await, StatusCode::OK);
+    let problems = story.problems().await;
+    assert!(problems[0].contains("no-such-key"), "{problems:?}");
+    let last = problems.last().unwrap();
+    assert!(
+        last.contains("the active configuration") && last.contains("new.key"),
+        "{problems:?}"
+    );
+}
