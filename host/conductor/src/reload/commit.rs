@@ -39,7 +39,8 @@ impl Reloader {
         let config = &self.active.config;
         let live = &self.live;
         // The same feeds would be looked up one by one, thousands of them, for each new version of a policy.
-        if before.config != *config {
+        let has_same_feeds = before.resources.keys.has_same_feeds(&self.active.resources.keys);
+        if before.config != *config || !has_same_feeds {
             live.discovery.apply(feeds);
         }
         for watch in watches {

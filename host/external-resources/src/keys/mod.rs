@@ -289,6 +289,12 @@ impl Keys {
         self.curve.get(&pool.name).cloned()
     }
 
+    /// Returns true if the keys of all event publishers are those of `other`.
+    #[must_use]
+    pub fn has_same_feeds(&self, other: &Self) -> bool {
+        self.curve == other.curve
+    }
+
     /// Returns the handling of a client's `Authorization` in a pool of this configuration.
     #[must_use]
     pub fn authorization(&self, pool: &PoolConfig) -> Authorization {

@@ -53,7 +53,9 @@ impl Eq for CurveKeys {}
 
 impl fmt::Debug for CurveKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CurveKeys(..)")
+        // Public keys only. The beginning tells two apart.
+        let client = self.client.public_key();
+        write!(f, "CurveKeys({:02x?}, ..)", &client.as_bytes()[..4])
     }
 }
 

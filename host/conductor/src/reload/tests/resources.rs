@@ -84,3 +84,30 @@ async fn an_unreadable_key_of_the_active_configuration_is_reported_beside_the_mi
         "{problems:?}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_changed_key_of_event_feeds_is_given_to_the_feeds() {
+    let curve = |digit: u8| {
+        let secret = String::from_utf8(vec![b'0' + digit; 40]).unwrap();
+        let server = conductor_config::z85_key(SERVER_KEY).unwrap();
+        let keys = kv_feed::CurveKeys::new(server, conductor_config::z85_key(&secret).unwrap());
+        (secret, format!("{keys:?}"))
+    };
+    let ((first, shown_first), (second, shown_second)) = (curve(1), curve(2));
+    let story = Story::begin().await;
+    fs::write(story.path("curve.key"), first).unwrap();
+    let pool = format!(
+        "[pools.chat.kv-curve]\nserver-key = \"{SERVER_KEY}\"\nclient-key = {{ file = \"curve.key\" }}"
+    );
+    let story = story.with(&pool).await;
+    assert!(story.state().await["discovery"].contains(&shown_first));
+    fs::write(story.path("curve.key"), second).unwrap();
+    let (story, outcome) = story.reload(None).await;
+    assert!(outcome.has_changes(), "{outcome:?}");
+    let discovery = &story.state().await["discovery"];
+    assert!(discovery.contains(&shown_second), "{discovery}");
+    assert!(!discovery.contains(&shown_first), "{discovery}");
+}
+
+/// Public key of a publisher.
+const SERVER_KEY: &str = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7";
