@@ -27,7 +27,7 @@ use process_resources::{check_open_files, raise_open_files};
 /// If it cannot start.
 pub async fn run(args: &ServeArgs) -> Result<Exit> {
     // Before anything that a signal may interrupt.
-    let signals = Signals::listen().context("take over signals")?;
+    let mut signals = Signals::listen().context("take over signals")?;
     let (source, warnings) = choose_source(args, &LegacyEnvironment::of_process())?;
     let text = match source.read() {
         Err(ReadConfigError::NotUtf8(mistakes)) => {
@@ -76,8 +76,22 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         },
         program: own_program(),
     };
-    let app = App::build_with(source, options).await?;
-    Box::pin(until_signalled(app, signals)).await
+    // The text is not read again: the parts of the start would be of two texts.
+    let Some(built) = unless_stopped(Box::pin(App::build_with(source, text, options)), &mut signals).await
+    else {
+        info!("a signal ended the start: nothing was served");
+        return Ok(Exit::Success);
+    };
+    Box::pin(until_signalled(built?, signals)).await
+}
+
+/// Runs a start. Returns `None` if a signal to stop comes first: policies may be compiled for minutes. Blocking work of
+/// the start is left behind.
+pub(crate) async fn unless_stopped<T>(start: impl Future<Output = T>, signals: &mut Signals) -> Option<T> {
+    tokio::select! {
+        started = start => Some(started),
+        () = signals.stop() => None,
+    }
 }
 
 /// Returns the file of this program. Linux's path of it stays valid after the file was replaced.
@@ -179,4 +193,23 @@ pub(crate) fn source_of(flags: &FleetArgs) -> Result<ConfigSource> {
     };
     let text = configuration(flags, defaults).map_err(UsageError::new)?;
     Ok(ConfigSource::Text(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_to_stop_ends_a_start() {
+        let mut signals = Signals::listen().unwrap();
+        assert_eq!(unless_stopped(ready(1), &mut signals).await, Some(1));
+        kill_process(getpid(), Signal::HUP).unwrap();
+        kill_process(getpid(), Signal::TERM).unwrap();
+        assert_eq!(unless_stopped(pending::<u8>(), &mut signals).await, None);
+        assert_eq!(signals.next().await, SignalRequest::Reload);
+    }
 }

@@ -1,4 +1,5 @@
-//! Signals: the first SIGTERM or SIGINT starts the drain, a second one ends it. SIGHUP triggers a reload.
+//! Signals: the first SIGTERM or SIGINT starts the drain, a second one ends it. One during the start ends the start.
+//! SIGHUP triggers a reload.
 
 use std::io;
 
@@ -32,6 +33,14 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
         })
+    }
+
+    /// Waits for a signal that stops the process. A SIGHUP stays for [`Signals::next`].
+    pub(crate) async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 
     /// Waits for the next signal.

@@ -56,6 +56,24 @@ fn the_allocator_gives_memory_back_in_a_thread_of_its_own() {
     child.wait().unwrap();
 }
 
+#[test]
+fn a_configuration_from_a_pipe_is_refused_at_once() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("conductor.toml");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+    // Nobody writes to the pipe: a start that opened it would wait.
+    let output = command.arg("--config").arg(&pipe).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        shown.contains("no regular file") && shown.contains("save the text to a file"),
+        "{shown}"
+    );
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn the_service_manager_is_notified_of_the_start_of_reloads_and_of_the_stop() {

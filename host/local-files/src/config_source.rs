@@ -8,6 +8,10 @@ use conductor_config::{Diagnostics, PolicyFiles};
 use thiserror::Error;
 
 use crate::policy_folder::policies_in;
+use crate::regular_file::read_bounded;
+
+/// Most bytes that are read. The parser refuses less, and names the size.
+const LONGEST: u64 = 16 << 20;
 
 /// Configuration file, or text that stands for one.
 #[derive(Debug, Clone)]
@@ -30,6 +34,13 @@ pub enum ReadConfigError {
         #[source]
         source: io::Error,
     },
+    /// The path is a pipe, a device or a folder.
+    #[error(
+        "failed to read the configuration `{}`: it is no regular file, and the router reads it again at each change: save \
+         the text to a file and name that",
+        .0.display()
+    )]
+    NotRegular(PathBuf),
     /// The file is not UTF-8 text.
     #[error("failed to read the configuration as text")]
     NotUtf8(#[source] Diagnostics),
@@ -52,10 +63,7 @@ impl ConfigSource {
     pub fn read(&self) -> Result<String, ReadConfigError> {
         match self {
             Self::File(path) => {
-                let bytes = fs::read(path).map_err(|source| ReadConfigError::File {
-                    path: path.clone(),
-                    source,
-                })?;
+                let bytes = read_bounded(path, LONGEST).map_err(|source| failed_read(path, source))?;
                 conductor_config::decode(&self.name(), bytes).map_err(ReadConfigError::NotUtf8)
             }
             Self::Text(text) => Ok(text.clone()),
@@ -78,6 +86,14 @@ impl ConfigSource {
             Some(folder) => folder.join(path),
             None => path.to_owned(),
         }
+    }
+}
+
+fn failed_read(path: &Path, source: io::Error) -> ReadConfigError {
+    let path = path.to_owned();
+    match fs::metadata(&path) {
+        Ok(found) if !found.is_file() => ReadConfigError::NotRegular(path),
+        _ => ReadConfigError::File { path, source },
     }
 }
 
@@ -104,6 +120,8 @@ impl PolicyFiles for ConfigSource {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
     #[test]
@@ -125,6 +143,29 @@ mod tests {
             panic!("{error:?}");
         };
         assert_eq!(mistakes.items()[0].primary.location.to_string(), "2:11");
+    }
+
+    #[test]
+    fn a_configuration_that_is_a_pipe_or_a_folder_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [&pipe, folder.path()] {
+            let refused = ConfigSource::File(path.to_owned()).read().unwrap_err();
+            assert!(matches!(refused, ReadConfigError::NotRegular(_)), "{refused:?}");
+            assert!(refused.to_string().contains("save the text to a file"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_without_an_end_is_not_read_whole() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(LONGEST + 1).unwrap();
+        let refused = ConfigSource::File(file.path().to_owned()).read().unwrap_err();
+        assert!(
+            matches!(&refused, ReadConfigError::File { source, .. } if source.kind() == io::ErrorKind::FileTooLarge),
+            "{refused:?}"
+        );
     }
 
     #[test]

@@ -94,19 +94,23 @@ impl App {
     /// # Errors
     /// [`BuildError`].
     pub async fn build(source: ConfigSource) -> Result<Self, BuildError> {
-        Self::build_with(source, RuntimeOptions::default()).await
+        let reading = source.clone();
+        let text = tokio::task::spawn_blocking(move || reading.read()).await;
+        let text = text.map_err(BuildError::Load)??;
+        Self::build_with(source, text, RuntimeOptions::default()).await
     }
 
-    /// Builds a router with the options of its process.
+    /// Builds a router from the text of a source, with the options of its process.
     ///
     /// # Errors
     /// [`BuildError`].
     pub(crate) async fn build_with(
         source: ConfigSource,
+        text: String,
         options: RuntimeOptions,
     ) -> Result<Self, BuildError> {
         // Parts that only a restart changes.
-        let startup = Startup::read(&source, options.engine).await?;
+        let startup = Startup::read(&source, text, options.engine).await?;
         let (text, memory) = (startup.text.clone(), Arc::clone(&startup.memory));
         let fill_within = startup.config.index.fill_within;
         let mut registry = Registry::default();

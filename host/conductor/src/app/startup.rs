@@ -26,15 +26,22 @@ pub(super) struct Startup {
 }
 
 impl Startup {
-    /// Reads them, off the threads that serve.
-    pub(super) async fn read(source: &ConfigSource, engine: EngineOptions) -> Result<Box<Self>, BuildError> {
+    /// Reads them from a text of the source, off the threads that serve.
+    pub(super) async fn read(
+        source: &ConfigSource,
+        text: String,
+        engine: EngineOptions,
+    ) -> Result<Box<Self>, BuildError> {
         let source = source.clone();
-        let read = tokio::task::spawn_blocking(move || Self::read_blocking(&source, &engine)).await;
+        let read = tokio::task::spawn_blocking(move || Self::read_blocking(&source, text, &engine)).await;
         read.map_err(BuildError::Load)?
     }
 
-    fn read_blocking(source: &ConfigSource, engine: &EngineOptions) -> Result<Box<Self>, BuildError> {
-        let text = source.read()?;
+    fn read_blocking(
+        source: &ConfigSource,
+        text: String,
+        engine: &EngineOptions,
+    ) -> Result<Box<Self>, BuildError> {
         let parsed = reload::read(source, &text).map_err(RefusedConfig::Invalid);
         let parsed = parsed.map_err(BuildError::Config)?;
         reload::log_warnings(&parsed.warnings);

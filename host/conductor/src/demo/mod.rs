@@ -50,7 +50,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
             is_coloured: paint::on_stderr(),
         },
     )?;
-    let signals = Signals::listen().context("take over signals")?;
+    let mut signals = Signals::listen().context("take over signals")?;
     let fleet = fleet(args.workers, args.seed).await?;
     let folder = tempfile::Builder::new()
         .prefix("conductor-demo-")
@@ -58,7 +58,8 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         .context("make a folder for the demo")?;
     let admin = SocketAddr::new(args.listen.ip(), port_after(args.listen));
     let key = write_key(&folder)?;
-    let file = write_config(&folder, &demo_config(args.listen, admin, &fleet))?;
+    let text = demo_config(args.listen, admin, &fleet);
+    let file = write_config(&folder, &text)?;
     let options = RuntimeOptions {
         log: Some(log),
         engine: EngineOptions {
@@ -67,7 +68,11 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         },
         program: serve::own_program(),
     };
-    let app = App::build_with(ConfigSource::File(file.clone()), options).await?;
+    let build = Box::pin(App::build_with(ConfigSource::File(file.clone()), text, options));
+    let Some(built) = serve::unless_stopped(build, &mut signals).await else {
+        return Ok(Exit::Success);
+    };
+    let app = built?;
     banner::print(&app, &file, fleet.len(), &key);
     let base_url = (!args.no_traffic).then(|| format!("http://{}", app.addr()));
     let exit = tokio::select! {
