@@ -1,11 +1,15 @@
 //! File watcher: reports that something changed in the folders of the configuration and the policies.
 //!
 //! It reports no details: the receiver reads the files again and compares their bytes. A save may be a write, a rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes config maps). Folders
-//! are watched, never files, because a rename leaves a file's watch on the dead inode.
+//! are watched, never files, because a rename leaves a file's watch on the dead inode. Writes to other files of the folders
+//! are not reported: a log there grows with each line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use notify::event::ModifyKind;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use thiserror::Error;
 
@@ -14,6 +18,16 @@ use thiserror::Error;
 pub struct FolderWatch {
     watcher: RecommendedWatcher,
     folders: BTreeSet<PathBuf>,
+    wanted: Arc<Mutex<WantedWrites>>,
+}
+
+/// Files and folders of which writes are reported.
+#[derive(Debug, Default)]
+struct WantedWrites {
+    /// Names of files and of their targets, in any watched folder.
+    names: HashSet<OsString>,
+    /// Watched folders of which all files matter.
+    folders: HashSet<PathBuf>,
 }
 
 /// Error of watching folders.
@@ -34,20 +48,27 @@ pub enum WatchError {
 }
 
 impl FolderWatch {
-    /// Calls `notify` for every change, on a thread of the watcher's.
+    /// Calls `notify` for every change of the set paths, on a thread of the watcher's.
     ///
     /// # Errors
     /// [`WatchError::Start`].
     pub fn start(notify: impl Fn() + Send + 'static) -> Result<Self, WatchError> {
+        let wanted = Arc::<Mutex<WantedWrites>>::default();
+        let writes = Arc::clone(&wanted);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // An error means that events were lost: reading again is right then too. Reads are no changes.
-            if !matches!(&event, Ok(event) if matches!(event.kind, EventKind::Access(_))) {
+            // An error means that events were lost: reading again is right then too.
+            let is_change = event.map_or(true, |event| {
+                let writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
+                writes.is_change(&event)
+            });
+            if is_change {
                 notify();
             }
         });
         Ok(Self {
             watcher: watcher.map_err(WatchError::Start)?,
             folders: BTreeSet::new(),
+            wanted,
         })
     }
 
@@ -56,7 +77,10 @@ impl FolderWatch {
     /// # Errors
     /// The first folder that cannot be watched; the others are watched all the same.
     pub fn set<'a>(&mut self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), WatchError> {
-        let wanted: BTreeSet<PathBuf> = paths.into_iter().flat_map(folders_of).collect();
+        let paths: Vec<&Path> = paths.into_iter().collect();
+        let wanted: BTreeSet<PathBuf> = paths.iter().copied().flat_map(folders_of).collect();
+        // Before the folders, so that no write to a new one is missed.
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = WantedWrites::of(&paths, &wanted);
         let mut failed = Ok(());
         for gone in self.folders.difference(&wanted) {
             // A folder that was deleted has lost its watch already.
@@ -79,6 +103,47 @@ impl FolderWatch {
         }
         self.folders = watched;
         failed
+    }
+}
+
+impl WantedWrites {
+    /// Returns those of these paths. `watched` are the watched folders; several may be the same one, by other paths.
+    fn of(paths: &[&Path], watched: &BTreeSet<PathBuf>) -> Self {
+        let real = |path: &Path| path.canonicalize().ok();
+        let (folders, files): (Vec<&Path>, Vec<&Path>) = paths.iter().partition(|path| path.is_dir());
+        let folders: HashSet<PathBuf> = folders.into_iter().filter_map(real).collect();
+        let is_wanted = |folder: &&PathBuf| real(folder).is_some_and(|real| folders.contains(&real));
+        let name = |path: &Path| path.file_name().map(OsString::from);
+        let targets = files.iter().filter_map(|file| name(&real(file)?));
+        Self {
+            names: files
+                .iter()
+                .filter_map(|file| name(file))
+                .chain(targets)
+                .collect(),
+            // The paths of events are absolute.
+            folders: watched
+                .iter()
+                .filter(is_wanted)
+                .filter_map(|folder| std::path::absolute(folder).ok())
+                .collect(),
+        }
+    }
+
+    /// Returns true unless an event is a read, or a write to another file. Any new or changed name may be a swap of
+    /// links.
+    fn is_change(&self, event: &notify::Event) -> bool {
+        let is_wanted = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| self.names.contains(name))
+                || path.parent().is_some_and(|folder| self.folders.contains(folder))
+        };
+        match event.kind {
+            EventKind::Access(_) => false,
+            EventKind::Modify(ModifyKind::Data(_)) => {
+                event.paths.is_empty() || event.paths.iter().any(is_wanted)
+            }
+            _ => true,
+        }
     }
 }
 
@@ -112,6 +177,7 @@ fn folders_of(path: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write;
     use std::sync::mpsc::{Receiver, sync_channel};
     use std::time::Duration;
 
@@ -164,6 +230,61 @@ mod tests {
         fs::rename(root.path().join("..data_tmp"), root.path().join("..data")).unwrap();
         is_notified(&changes);
         assert_eq!(fs::read_to_string(&file).unwrap(), "v2");
+    }
+
+    #[test]
+    fn a_write_to_the_file_or_to_its_target_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (
+            folder.path().join("target.toml"),
+            folder.path().join("conductor.toml"),
+        );
+        fs::write(&file, "0").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for path in [&file, &link] {
+            let (_watch, changes) = watching(path);
+            append(path);
+            is_notified(&changes);
+        }
+    }
+
+    /// Appends to a file, which is one event.
+    fn append(path: &Path) {
+        let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(b"x").unwrap();
+    }
+
+    #[test]
+    fn a_file_that_grows_beside_the_configuration_is_no_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["conductor.toml", "router.log", "decisions.jsonl"] {
+            fs::write(at(name), "0").unwrap();
+        }
+        let (sender, changes) = sync_channel(1000);
+        let mut watch = FolderWatch::start(move || _ = sender.try_send(())).unwrap();
+        watch.set([&*at("conductor.toml")]).unwrap();
+        let rounds = 10;
+        for round in 0..rounds {
+            append(&at("router.log"));
+            append(&at("decisions.jsonl"));
+            // A new name is one change, and comes after the writes.
+            fs::create_dir(at(&round.to_string())).unwrap();
+        }
+        for _ in 0..rounds {
+            is_notified(&changes);
+        }
+        drop(watch);
+        assert_eq!(changes.try_iter().count(), 0, "the writes are no changes");
+    }
+
+    #[test]
+    fn a_write_in_a_folder_of_the_paths_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("mine.wasm"), "0").unwrap();
+        let (_watch, changes) = watching(folder.path());
+        append(&folder.path().join("mine.wasm"));
+        is_notified(&changes);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Files by name, opened only if they are regular: a pipe without a writer would block, and a device has no end.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 use tracing::warn;
@@ -44,20 +46,50 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Logs a warning if other users of the machine can read or change a file with a secret.
+/// Logs a warning if other users of the machine can read or change a file with a secret: once until its mode changes.
 ///
 /// The owner's group may: mounted secrets have such modes.
 pub fn warn_of_readers(path: &Path, what: &str) {
+    static WARNED: Mutex<WarnedModes> = Mutex::new(WarnedModes(BTreeMap::new()));
     // An unreadable file is an error elsewhere.
     let Ok(mode) = std::fs::metadata(path).map(|file| file.permissions().mode()) else {
         return;
     };
-    if let Some(access) = access_of_others(mode) {
+    let exposed = WARNED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .newly_exposed(path, mode);
+    if let Some(access) = exposed {
         warn!(
             file = %path.display(),
             mode = %format_args!("{:04o}", mode & 0o7777),
             "every user of this machine can {access} the file of {what}: remove the permissions of others (chmod o-rwx)"
         );
+    }
+}
+
+/// Most files whose warnings are remembered. Beyond it, some are repeated.
+const MOST_WARNED: usize = 1024;
+
+/// Modes of the files that the log warned of.
+#[derive(Debug)]
+struct WarnedModes(BTreeMap<PathBuf, u32>);
+
+impl WarnedModes {
+    /// Returns the access of other users to a file, if the log has not warned of it with this mode.
+    fn newly_exposed(&mut self, path: &Path, mode: u32) -> Option<&'static str> {
+        let Some(access) = access_of_others(mode) else {
+            self.0.remove(path);
+            return None;
+        };
+        if self.0.get(path) == Some(&mode) {
+            return None;
+        }
+        if self.0.len() >= MOST_WARNED {
+            self.0.clear();
+        }
+        self.0.insert(path.to_owned(), mode);
+        Some(access)
     }
 }
 
@@ -102,6 +134,21 @@ mod tests {
         ] {
             assert_eq!(access_of_others(mode), access, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn an_exposed_file_is_warned_of_once_until_its_mode_changes() {
+        let mut warned = WarnedModes(BTreeMap::new());
+        let (first, second) = (Path::new("first"), Path::new("second"));
+        assert_eq!(warned.newly_exposed(first, 0o644), Some("read"));
+        assert_eq!(warned.newly_exposed(second, 0o644), Some("read"));
+        for _ in 0..3 {
+            assert_eq!(warned.newly_exposed(first, 0o644), None);
+        }
+        assert_eq!(warned.newly_exposed(first, 0o666), Some("read and change"));
+        assert_eq!(warned.newly_exposed(first, 0o600), None);
+        assert_eq!(warned.newly_exposed(first, 0o666), Some("read and change"));
+        assert_eq!(warned.newly_exposed(second, 0o644), None);
     }
 
     #[test]
