@@ -57,7 +57,7 @@ impl<T> Eq for Made<T> {}
 
 /// Error of a certificate, its key or an authority.
 #[derive(Debug, Error)]
-pub enum CertificateError {
+enum CertificateError {
     /// The file cannot be read.
     #[error("failed to read {what} from the file `{}`", path.display())]
     File {
@@ -92,16 +92,16 @@ impl Certificates {
     /// that began with them.
     ///
     /// # Errors
-    /// [`CertificateError`] for the first unusable file.
+    /// A diagnostic for every unusable file.
     pub fn read(
         before: Option<&Self>,
         config: &Config,
         source: &ConfigSource,
-    ) -> Result<Self, CertificateError> {
+    ) -> Result<Self, Vec<Diagnostic>> {
         let (certificates, problems) = Self::survey(before, config, source);
-        match problems.into_iter().next() {
-            Some(problem) => Err(problem.error),
-            None => Ok(certificates),
+        match problems.is_empty() {
+            true => Ok(certificates),
+            false => Err(problems.iter().map(CertificateProblem::diagnostic).collect()),
         }
     }
 

@@ -15,8 +15,8 @@ use conductor_config::{Config, Diagnostics};
 
 use local_files::ConfigSource;
 
-pub use certificates::{CertificateError, Certificates};
-pub use keys::{Key, KeyError, Keys};
+pub use certificates::Certificates;
+pub use keys::{Key, Keys};
 pub use tokenizers::Tokenizers;
 
 /// Resources of one configuration.

@@ -13,8 +13,6 @@ use worker_sources::SourcesError;
 
 use crate::compose::{BrokenPipeline, NoCluster};
 use crate::listeners::ListenError;
-use external_resources::CertificateError;
-use external_resources::KeyError;
 use local_files::ReadConfigError;
 use logging::LogFilterError;
 use observability::error_chain;
@@ -31,12 +29,12 @@ pub enum RefusedConfig {
     /// The configuration needs unavailable policies.
     #[error("the configuration needs unavailable policies:\n{}", .0.render(Paint::Plain))]
     Policies(Diagnostics),
-    /// A key that it names cannot be had.
-    #[error(transparent)]
-    Key(KeyError),
-    /// A certificate that it names, its key or an authority, is no good.
-    #[error(transparent)]
-    Certificate(CertificateError),
+    /// Keys that it names cannot be had.
+    #[error("the configuration needs unavailable keys:\n{}", .0.render(Paint::Plain))]
+    Key(Diagnostics),
+    /// Certificates that it names, their keys or authorities, are no good.
+    #[error("the configuration needs unavailable certificates:\n{}", .0.render(Paint::Plain))]
+    Certificate(Diagnostics),
     /// Tokenizers that it names cannot be had.
     #[error("the configuration needs unavailable tokenizers:\n{}", .0.render(Paint::Plain))]
     Tokenizers(Diagnostics),
@@ -76,12 +74,13 @@ impl RefusedConfig {
     /// Returns the errors for tools.
     pub(crate) fn problems(&self) -> Vec<ProblemReport> {
         match self {
-            Self::Invalid(diagnostics) | Self::Policies(diagnostics) | Self::Tokenizers(diagnostics) => {
-                reports(diagnostics)
-            }
+            Self::Invalid(diagnostics)
+            | Self::Policies(diagnostics)
+            | Self::Key(diagnostics)
+            | Self::Certificate(diagnostics)
+            | Self::Tokenizers(diagnostics) => reports(diagnostics),
             Self::Read(ReadConfigError::NotUtf8(diagnostics)) => reports(diagnostics),
             Self::Read(_) => vec![whole_file("unreadable", self)],
-            Self::Key(_) | Self::Certificate(_) => vec![whole_file("key-unreadable", self)],
             Self::LogLevel(_)
             | Self::Pipeline(_)
             | Self::Snapshot(_)

@@ -19,25 +19,28 @@ pub(crate) struct ConfigText<'a> {
 /// are taken from `before`.
 ///
 /// # Errors
-/// [`RefusedPlan`] for the first unavailable key, else the first unavailable PEM file, else all unavailable tokenizers.
+/// [`RefusedPlan`] for all unavailable keys, else all unavailable PEM files, else all unavailable tokenizers.
 pub(crate) fn read_resources(
     steps: &Steps,
     before: Option<&ExternalResources>,
     named: ConfigText<'_>,
 ) -> Result<ExternalResources, RefusedPlan> {
     let ConfigText { config, source, text } = named;
+    let diagnostics = |problems| Diagnostics::new(&source.name(), text, problems);
     let keys = steps.run(PlanStep::ReadKeys, || {
-        Keys::read(config, source).map_err(RefusedConfig::Key)
+        let read = Keys::read(config, source);
+        read.map_err(|problems| RefusedConfig::Key(diagnostics(problems)))
     })?;
     let certificates = steps.run(PlanStep::ReadCertificates, || {
         let before = before.map(|before| &before.certificates);
-        Certificates::read(before, config, source).map_err(RefusedConfig::Certificate)
+        let read = Certificates::read(before, config, source);
+        read.map_err(|problems| RefusedConfig::Certificate(diagnostics(problems)))
     })?;
     // Last: it takes the longest.
     let tokenizers = steps.run(PlanStep::ReadTokenizers, || {
         let before = before.map(|before| &before.tokenizers);
-        Tokenizers::read(before, config, source)
-            .map_err(|problems| RefusedConfig::Tokenizers(Diagnostics::new(&source.name(), text, problems)))
+        let read = Tokenizers::read(before, config, source);
+        read.map_err(|problems| RefusedConfig::Tokenizers(diagnostics(problems)))
     })?;
     Ok(ExternalResources {
         keys,
@@ -68,7 +71,7 @@ workers = [{ url = "http://a:1" }]
     fn a_configuration_is_refused_for_each_unavailable_resource() {
         let folder = tempfile::tempdir().unwrap();
         let source = ConfigSource::File(folder.path().join("conductor.toml"));
-        let check = |text: &str, is_expected: fn(&RefusedConfig) -> bool| {
+        let check = |text: &str, is_expected: fn(&RefusedConfig) -> bool, places: &[(usize, usize)]| {
             let config = super::super::read(&source, text).expect("valid").config;
             let named = ConfigText {
                 config: &config,
@@ -77,13 +80,19 @@ workers = [{ url = "http://a:1" }]
             };
             let refused = read_resources(&Steps::default(), None, named).unwrap_err();
             assert!(is_expected(refused.reason()), "{refused:?}");
+            let problems = refused.reason().problems().into_iter();
+            let found: Vec<_> = problems.map(|problem| (problem.line, problem.column)).collect();
+            assert_eq!(found, places);
         };
         let without = |line: &str| NAMED.replace(line, "");
-        check(NAMED, |refused| matches!(refused, RefusedConfig::Key(_)));
+        let is_key = |refused: &RefusedConfig| matches!(refused, RefusedConfig::Key(_));
+        check(NAMED, is_key, &[(10, 17)]);
         let text = without("authorization = { file = \"engine\" }\n");
-        check(&text, |refused| matches!(refused, RefusedConfig::Certificate(_)));
+        let is_certificate = |refused: &RefusedConfig| matches!(refused, RefusedConfig::Certificate(_));
+        check(&text, is_certificate, &[(3, 8), (4, 7)]);
         let tls = "[server.tls]\ncert = \"server.crt\"\nkey = \"server.key\"\n";
         let text = text.replace(tls, "");
-        check(&text, |refused| matches!(refused, RefusedConfig::Tokenizers(_)));
+        let is_tokenizer = |refused: &RefusedConfig| matches!(refused, RefusedConfig::Tokenizers(_));
+        check(&text, is_tokenizer, &[(4, 13)]);
     }
 }

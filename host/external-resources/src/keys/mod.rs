@@ -74,7 +74,7 @@ pub struct Keys {
 
 /// Error of a key.
 #[derive(Debug, Error)]
-pub enum KeyError {
+enum KeyError {
     /// The environment variable is not there.
     #[error("failed to read {what}: the environment variable `{name}` {why}")]
     Env {
@@ -137,16 +137,17 @@ impl Keys {
     /// Reads the keys that a configuration names.
     ///
     /// # Errors
-    /// [`KeyError`] for the first that is unavailable.
-    pub fn read(config: &Config, source: &ConfigSource) -> Result<Self, KeyError> {
-        Self::read_from(config, source, |name| std::env::var_os(name))
+    /// A diagnostic for every unavailable key.
+    pub fn read(config: &Config, source: &ConfigSource) -> Result<Self, Vec<Diagnostic>> {
+        let read = Self::read_from(config, source, |name| std::env::var_os(name));
+        read.map_err(|problems| problems.into_iter().map(KeyProblem::of_router).collect())
     }
 
-    /// Returns a diagnostic for every unavailable key.
+    /// Returns a diagnostic for every unavailable key, for a check, which seldom runs as the user that runs the router.
     #[must_use]
     pub fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
         let (_, problems) = Self::survey(config, source, |name| std::env::var_os(name));
-        problems.into_iter().map(KeyProblem::diagnostic).collect()
+        problems.into_iter().map(KeyProblem::of_check).collect()
     }
 
     /// Returns the files that keys of a configuration are in.
@@ -194,11 +195,11 @@ impl Keys {
         config: &Config,
         source: &ConfigSource,
         env: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, KeyError> {
+    ) -> Result<Self, Vec<KeyProblem>> {
         let (keys, problems) = Self::survey(config, source, env);
-        match problems.into_iter().next() {
-            Some(problem) => Err(problem.error),
-            None => Ok(keys),
+        match problems.is_empty() {
+            true => Ok(keys),
+            false => Err(problems),
         }
     }
 
@@ -313,9 +314,9 @@ impl KeyProblem {
         Self { error, at }
     }
 
-    fn diagnostic(self) -> Diagnostic {
+    /// Returns the diagnostic of a check.
+    fn of_check(self) -> Diagnostic {
         let (code, help) = match &self.error {
-            // A check seldom runs as the user that runs the router.
             KeyError::Env { .. } | KeyError::NoAdminKey => (
                 Code::KeyNotHere,
                 "make sure that it exists where the router runs, which does not start without it",
@@ -325,6 +326,25 @@ impl KeyProblem {
             | KeyError::Curve { .. }
             | KeyError::Header { .. } => (Code::KeyUnavailable, MEND_FILE),
         };
+        self.diagnostic(code, help)
+    }
+
+    /// Returns the diagnostic of the router, for which each unavailable key is an error.
+    fn of_router(self) -> Diagnostic {
+        let help = match &self.error {
+            KeyError::Env { .. } => {
+                "set the variable and start the router again, or name a file, which is read again when it changes"
+            }
+            KeyError::NoAdminKey => "name a file or a variable with the key",
+            KeyError::File { .. }
+            | KeyError::Shared { .. }
+            | KeyError::Curve { .. }
+            | KeyError::Header { .. } => MEND_FILE,
+        };
+        self.diagnostic(Code::KeyUnavailable, help)
+    }
+
+    fn diagnostic(self, code: Code, help: &str) -> Diagnostic {
         let at = self.at.map_or_else(Mark::beginning, |at| *at);
         Diagnostic::new(code, &at, error_chain(&self.error), Some(help.to_owned()))
     }

@@ -6,9 +6,27 @@ use crate::test_config::parsed;
 fn read(text: &str, variable: Option<&str>) -> Result<Keys, KeyError> {
     let source = ConfigSource::Text(text.to_owned());
     let config = parsed(&source, text);
-    Keys::read_from(&config, &source, |name| {
+    let read = Keys::read_from(&config, &source, |name| {
         (name == "KEY").then_some(variable).flatten().map(OsString::from)
-    })
+    });
+    read.map_err(|problems| problems.into_iter().next().unwrap().error)
+}
+
+#[test]
+fn every_unavailable_key_is_an_error_of_the_router_with_its_place() {
+    let text = format!(
+        "[clients.a]\nkey = {{ file = \"/nowhere/a\" }}\n{}",
+        pool("{ env = \"CONDUCTOR_KEY_THAT_NOBODY_SETS\" }")
+    );
+    let source = ConfigSource::Text(text.clone());
+    let problems = Keys::read(&parsed(&source, &text), &source).unwrap_err();
+    let shown: Vec<_> = problems
+        .iter()
+        .map(|problem| (problem.primary.location.to_string(), problem.code.as_str()))
+        .collect();
+    let expected = [("2:7", "key-unavailable"), ("4:17", "key-unavailable")];
+    assert_eq!(shown, expected.map(|(at, code)| (at.to_owned(), code)));
+    assert!(problems.iter().all(|problem| problem.help.is_some()));
 }
 
 /// Returns a pool with this `authorization`.
