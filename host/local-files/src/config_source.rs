@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use conductor_config::{Diagnostics, PolicyFiles};
 use thiserror::Error;
@@ -10,6 +11,8 @@ use thiserror::Error;
 use crate::policy_folder::policies_in;
 use crate::regular_file::read_bounded;
 
+/// Age below which the file may be half-written.
+const SETTLING: Duration = Duration::from_millis(500);
 /// Most bytes that are read. The parser refuses less, and names the size.
 const LONGEST: u64 = 16 << 20;
 
@@ -68,6 +71,17 @@ impl ConfigSource {
             }
             Self::Text(text) => Ok(text.clone()),
         }
+    }
+
+    /// Returns true if the file was modified a moment before `now`: its writer may not have finished.
+    #[must_use]
+    pub fn is_settling(&self, now: SystemTime) -> bool {
+        let modified = self
+            .file()
+            .and_then(|path| fs::metadata(path).ok()?.modified().ok());
+        // The clock of a file server may be ahead: such a file is not waited for.
+        let age = modified.and_then(|modified| now.duration_since(modified).ok());
+        age.is_some_and(|age| age < SETTLING)
     }
 
     /// Returns the file to watch, if any.
@@ -153,7 +167,10 @@ mod tests {
         for path in [&pipe, folder.path()] {
             let refused = ConfigSource::File(path.to_owned()).read().unwrap_err();
             assert!(matches!(refused, ReadConfigError::NotRegular(_)), "{refused:?}");
-            assert!(refused.to_string().contains("save the text to a file"), "{refused}");
+            assert!(
+                refused.to_string().contains("save the text to a file"),
+                "{refused}"
+            );
         }
     }
 

@@ -56,7 +56,7 @@ pub(super) enum Planned {
 /// Other observations of a look at the files.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Set if some file seems half-written and should be read again soon.
+    /// Set if some file, also the configuration, seems half-written and should be read again soon.
     pub(super) is_unsettled: bool,
     /// Set while policies are being compiled. The compiling thread sends a command when they are there.
     pub(super) is_loading: bool,

@@ -1,6 +1,7 @@
 //! One round of the reload thread: it reads the files, plans the changes, applies them and reports the outcome.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use admin_pages::control::{PlanStep, ProblemReport, ReloadOutcome};
 use admin_views::ChangeKind;
@@ -27,12 +28,27 @@ impl Reloader {
         paths
     }
 
-    /// Runs one reload. Returns its outcome, and the observations of the look.
+    /// Runs one reload at a request, for which the file is taken as it is. Returns its outcome, and the observations of
+    /// the look.
     pub(super) fn reload(&mut self) -> (ReloadOutcome, Seen) {
+        self.round(None)
+    }
+
+    /// Runs one reload. Without a request, `now` is the time: a file that was modified a moment before may be
+    /// half-written, and is left for the next look.
+    pub(super) fn round(&mut self, now: Option<SystemTime>) -> (ReloadOutcome, Seen) {
         let mut seen = Seen::default();
         self.library.begin_look();
-        let of_file = match self.changed_text() {
+        let changed = self.changed_text();
+        // After the read: what is written in between is seen here.
+        let is_settling = now.is_some_and(|now| self.source.is_settling(now));
+        let of_file = match changed {
             Ok(None) => self.reload_resources(),
+            _ if is_settling => {
+                seen.is_unsettled = true;
+                self.keep_resources_current();
+                ReloadOutcome::Unchanged
+            }
             Ok(Some(text)) => self.reload_text(text, &mut seen),
             Err(refused) => self.refuse_file(&refused, None),
         };

@@ -19,6 +19,7 @@ use local_files::ConfigSource;
 use runtime_overrides::{Addition, InstanceChange};
 
 mod resources;
+mod settling;
 
 const FIRST: &str = r#"
 [server]

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use admin_pages::control::{
     FileAnswer, FileEdit, InstanceAnswer, PolicyChange, RefusedChange, RefusedEdit, RefusedPolicyChange,
@@ -85,7 +85,13 @@ impl Reloader {
                 return;
             }
             self.journal.begin(cause(&waiting), None);
-            let (outcome, seen) = self.reload();
+            let is_requested = waiting
+                .iter()
+                .any(|waiting| matches!(waiting, Waiting::Reload { .. }));
+            let (outcome, seen) = match is_requested {
+                true => self.reload(),
+                false => self.round(Some(SystemTime::now())),
+            };
             pause = if seen.is_unsettled { UNSETTLED } else { POLL_EVERY };
             let look = Look {
                 is_open: seen.is_loading && outcome.is_open(),
