@@ -199,7 +199,10 @@ fn what_is_written_is_read() {
 fn saved() -> String {
     let none = RouteOverrides::default();
     let canary = changed(&none, &requested("mine", RouteAction::Canary(525), Some(2)));
-    let both = changed(&canary, &requested("ttft-queue", RouteAction::Shadow(None), Some(2)));
+    let both = changed(
+        &canary,
+        &requested("ttft-queue", RouteAction::Shadow(None), Some(2)),
+    );
     String::from_utf8(both.encode()).unwrap()
 }
 

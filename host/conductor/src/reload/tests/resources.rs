@@ -4,17 +4,17 @@ use http::{Method, StatusCode};
 
 use super::*;
 
-impl Story {
+impl Scenario {
     /// Adds lines to the start of the configuration and applies it.
     async fn with(self, more: &str) -> Self {
         let text = before().replace("[policies.tuned]", &format!("{more}\n[policies.tuned]"));
         fs::write(self.path("conductor.toml"), text).unwrap();
-        let (story, outcome) = self.reload(None).await;
+        let (scenario, outcome) = self.reload(None).await;
         assert!(outcome.has_changes(), "{outcome:?}");
-        story
+        scenario
     }
 
-    /// Returns a story whose admin pages need the key of `new.key`.
+    /// Returns a scenario whose admin pages need the key of `new.key`.
     async fn locked() -> Self {
         let keys = "admin-api-key = { file = \"new.key\" }\nadmin-key-for-reads = true";
         Self::begin().await.with(keys).await
@@ -46,37 +46,37 @@ fn is_refused(outcome: &ReloadOutcome) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_revoked_key_is_refused_while_the_file_is_broken() {
-    let story = Story::locked().await;
-    assert_eq!(story.status_for("new").await, StatusCode::OK);
-    fs::write(story.path("conductor.toml"), "no-such-key = 1").unwrap();
-    fs::write(story.path("new.key"), "newer").unwrap();
-    let (story, outcome) = story.reload(None).await;
+    let scenario = Scenario::locked().await;
+    assert_eq!(scenario.status_for("new").await, StatusCode::OK);
+    fs::write(scenario.path("conductor.toml"), "no-such-key = 1").unwrap();
+    fs::write(scenario.path("new.key"), "newer").unwrap();
+    let (scenario, outcome) = scenario.reload(None).await;
     is_refused(&outcome);
-    assert_eq!(story.status_for("new").await, StatusCode::UNAUTHORIZED);
-    assert_eq!(story.status_for("newer").await, StatusCode::OK);
-    assert!(!story.problems().await.is_empty(), "the file is still refused");
+    assert_eq!(scenario.status_for("new").await, StatusCode::UNAUTHORIZED);
+    assert_eq!(scenario.status_for("newer").await, StatusCode::OK);
+    assert!(!scenario.problems().await.is_empty(), "the file is still refused");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_revoked_key_is_refused_while_the_file_is_missing() {
-    let story = Story::locked().await;
-    fs::remove_file(story.path("conductor.toml")).unwrap();
-    fs::write(story.path("new.key"), "newer").unwrap();
-    let (story, outcome) = story.reload(None).await;
+    let scenario = Scenario::locked().await;
+    fs::remove_file(scenario.path("conductor.toml")).unwrap();
+    fs::write(scenario.path("new.key"), "newer").unwrap();
+    let (scenario, outcome) = scenario.reload(None).await;
     is_refused(&outcome);
-    assert_eq!(story.status_for("new").await, StatusCode::UNAUTHORIZED);
-    assert_eq!(story.status_for("newer").await, StatusCode::OK);
+    assert_eq!(scenario.status_for("new").await, StatusCode::UNAUTHORIZED);
+    assert_eq!(scenario.status_for("newer").await, StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_unreadable_key_of_the_active_configuration_is_reported_beside_the_mistakes_of_the_file() {
-    let story = Story::locked().await;
-    fs::write(story.path("conductor.toml"), "no-such-key = 1").unwrap();
-    fs::remove_file(story.path("new.key")).unwrap();
-    let (story, outcome) = story.reload(None).await;
+    let scenario = Scenario::locked().await;
+    fs::write(scenario.path("conductor.toml"), "no-such-key = 1").unwrap();
+    fs::remove_file(scenario.path("new.key")).unwrap();
+    let (scenario, outcome) = scenario.reload(None).await;
     is_refused(&outcome);
-    assert_eq!(story.status_for("new").await, StatusCode::OK);
-    let problems = story.problems().await;
+    assert_eq!(scenario.status_for("new").await, StatusCode::OK);
+    let problems = scenario.problems().await;
     assert!(problems[0].contains("no-such-key"), "{problems:?}");
     let last = problems.last().unwrap();
     assert!(
@@ -94,17 +94,17 @@ async fn a_changed_key_of_event_feeds_is_given_to_the_feeds() {
         (secret, format!("{keys:?}"))
     };
     let ((first, shown_first), (second, shown_second)) = (curve(1), curve(2));
-    let story = Story::begin().await;
-    fs::write(story.path("curve.key"), first).unwrap();
+    let scenario = Scenario::begin().await;
+    fs::write(scenario.path("curve.key"), first).unwrap();
     let pool = format!(
         "[pools.chat.kv-curve]\nserver-key = \"{SERVER_KEY}\"\nclient-key = {{ file = \"curve.key\" }}"
     );
-    let story = story.with(&pool).await;
-    assert!(story.state().await["discovery"].contains(&shown_first));
-    fs::write(story.path("curve.key"), second).unwrap();
-    let (story, outcome) = story.reload(None).await;
+    let scenario = scenario.with(&pool).await;
+    assert!(scenario.state().await["discovery"].contains(&shown_first));
+    fs::write(scenario.path("curve.key"), second).unwrap();
+    let (scenario, outcome) = scenario.reload(None).await;
     assert!(outcome.has_changes(), "{outcome:?}");
-    let discovery = &story.state().await["discovery"];
+    let discovery = &scenario.state().await["discovery"];
     assert!(discovery.contains(&shown_second), "{discovery}");
     assert!(!discovery.contains(&shown_first), "{discovery}");
 }
