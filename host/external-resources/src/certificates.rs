@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use conductor_config::{Code, Config, Diagnostic, Mark, PemFile, PoolConfig, PoolTlsConfig, ServerTlsConfig};
 use proxy::{ListenersSpec, ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
@@ -264,18 +264,14 @@ fn whole<T>(read: Option<Option<T>>) -> Option<Option<T>> {
 
 /// Returns the TLS settings of pools without a table. The system's authorities are read on first use.
 fn of_the_system() -> Option<Arc<WorkerTls>> {
-    static TRUST: Mutex<Option<Arc<WorkerTls>>> = Mutex::new(None);
-    let mut trust = TRUST.lock().unwrap_or_else(PoisonError::into_inner);
-    if trust.is_none() {
-        match WorkerTls::new(WorkerTlsParts::default()) {
-            Ok(tls) => *trust = Some(Arc::new(tls)),
-            Err(error) => warn!(
-                error = error_chain(&error),
+    WorkerTls::of_system()
+        .inspect_err(|error| {
+            warn!(
+                error = error_chain(error),
                 "no worker behind https can be trusted without `ca` in its pool's [tls]"
-            ),
-        }
-    }
-    trust.clone()
+            );
+        })
+        .ok()
 }
 
 /// Reader of the files of one table, with a digest of their bytes.

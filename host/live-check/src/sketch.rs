@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use conductor_config::{KvEvents, Tokenize};
 use futures_util::{StreamExt, stream};
+use observability::error_chain;
 use routing::Role;
 use serde::Deserialize;
+use worker_client::tls::{TlsError, WorkerTls};
 use worker_client::{Authorization, ConnectionsSpec, WorkerClient};
 
 use crate::observed::{EndpointProbe, EventEndpoint, Events, Observed, Page};
@@ -44,7 +46,10 @@ pub async fn sketch_all(urls: &[String]) -> Vec<WorkerSketch> {
 }
 
 async fn sketch(url: &str) -> WorkerSketch {
-    let target = bare_target(url);
+    let target = match bare_target(url) {
+        Ok(target) => target,
+        Err(error) => return unreached(url, &error),
+    };
     let observed = Box::pin(probe::observe(&target)).await;
     let (engine, role) = match &observed.reached {
         Some(Ok(_)) => engine(url, version(&observed)).await,
@@ -70,9 +75,25 @@ async fn sketch(url: &str) -> WorkerSketch {
     }
 }
 
-/// Returns a worker with nothing but its URL.
-fn bare_target(url: &str) -> WorkerTarget {
-    WorkerTarget {
+/// Returns the sketch of a worker that cannot be queried.
+fn unreached(url: &str, error: &TlsError) -> WorkerSketch {
+    WorkerSketch {
+        url: url.to_owned(),
+        role: None,
+        engine: None,
+        models: Vec::new(),
+        adapters: Vec::new(),
+        events: events(None),
+        problem: Some(format!("not reached: {}", error_chain(error))),
+    }
+}
+
+/// Returns a worker with nothing but its URL. The system's authorities are trusted behind https, as in a pool without
+/// a table `tls`.
+fn bare_target(url: &str) -> Result<WorkerTarget, TlsError> {
+    let is_secure = url.starts_with("https://");
+    let tls = is_secure.then(WorkerTls::of_system).transpose()?;
+    Ok(WorkerTarget {
         name: url.to_owned(),
         url: url.to_owned(),
         role: Role::Mixed,
@@ -93,10 +114,13 @@ fn bare_target(url: &str) -> WorkerTarget {
             local: Arc::default(),
         },
         access: ProbeAccess {
-            connections: ConnectionsSpec::default(),
+            connections: ConnectionsSpec {
+                tls,
+                ..ConnectionsSpec::default()
+            },
             authorization: Authorization::Pass,
         },
-    }
+    })
 }
 
 fn version(observed: &Observed) -> Option<&str> {

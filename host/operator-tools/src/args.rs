@@ -19,6 +19,14 @@ pub struct RouterArgs {
     #[arg(long, value_name = "FILE")]
     pub admin_key_file: Option<PathBuf>,
 
+    /// PEM file with the authorities of https routers [default: those that the system trusts].
+    #[arg(long, value_name = "FILE", env = "CONDUCTOR_ADMIN_CA")]
+    pub admin_ca: Option<PathBuf>,
+
+    /// PEM file with a client certificate and its key, for routers with `client-ca` in [server.admin-tls].
+    #[arg(long, value_name = "FILE")]
+    pub admin_cert: Option<PathBuf>,
+
     /// Output format.
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t)]
     pub output: OutputFormat,

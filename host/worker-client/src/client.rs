@@ -1,6 +1,7 @@
 //! Client for tools and discovery: whole requests and responses, with one time limit per request.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use crate::authorization::Authorization;
 use crate::connection::WorkerBody;
 use crate::pool::{ConnectionPool, ConnectionsSpec};
 use crate::send::{ConnectionReuse, OutgoingRequest, SendTimeouts};
+use crate::tls::{TlsError, WorkerTls};
 
 /// Entry in `Via` of requests to a pool's workers.
 const VIA: HeaderValue = HeaderValue::from_static("1.1 conductor-check");
@@ -84,6 +86,17 @@ pub enum WorkerClientError {
     },
 }
 
+/// Error of a server to which no client can be created.
+#[derive(Debug, Error)]
+pub enum ServerClientError {
+    /// The address is unusable.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The authorities of `https://` servers are unusable.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
 impl WorkerClient {
     /// Creates a client of a pool's worker at `url`: `http://host:port` or `https://host:port`.
     ///
@@ -109,11 +122,25 @@ impl WorkerClient {
 
     /// Creates a client of another server at `url`, with default connections and without headers of its own.
     ///
+    /// The system's authorities are trusted if it is `https://`.
+    ///
     /// # Errors
-    /// [`UrlError`].
-    pub fn of_server(url: &str, limit: Duration) -> Result<Self, UrlError> {
+    /// [`ServerClientError`].
+    pub fn of_server(url: &str, limit: Duration) -> Result<Self, ServerClientError> {
+        Self::of_server_with(url, None, limit)
+    }
+
+    /// Creates a client like [`Self::of_server`], with these TLS settings. `None` means the system's authorities.
+    ///
+    /// # Errors
+    /// [`ServerClientError`].
+    pub fn of_server_with(
+        url: &str,
+        tls: Option<Arc<WorkerTls>>,
+        limit: Duration,
+    ) -> Result<Self, ServerClientError> {
         Ok(Self {
-            pool: ConnectionPool::new(url)?,
+            pool: ConnectionPool::of_server(url, tls)?,
             authorization: Authorization::Pass,
             limit,
             max_response: MAX_RESPONSE,

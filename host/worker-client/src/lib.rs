@@ -20,7 +20,7 @@ mod upgrade;
 
 pub use address::UrlError;
 pub use authorization::Authorization;
-pub use client::{WorkerClient, WorkerClientError, WorkerReply};
+pub use client::{ServerClientError, WorkerClient, WorkerClientError, WorkerReply};
 pub use connection::WorkerBody;
 pub use dial::ConnectError;
 pub use pool::{ConnectionPool, ConnectionsSpec};

@@ -1,10 +1,10 @@
 //! The commands that show and change running routers, against routers in this process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use harness::{Fleet, TestRouter, route_all};
+use harness::{Fleet, TestRouter, eventually, route_all};
 use serde_json::{Value, json};
 
 /// Result of a run of the binary.
@@ -278,6 +278,71 @@ async fn the_admin_key_is_read_from_a_file_or_the_environment() {
     let verbose = at(&router, &["reload", "-v", "--admin-key-file", path(&key)]).await;
     assert!(verbose.stderr.contains("/admin/reload: 200"), "{verbose:?}");
     assert!(!verbose.stderr.contains("secret-secret"), "{verbose:?}");
+}
+
+/// Secures the admin listener of a router, and returns its address with the file of its certificate.
+async fn secured(router: &TestRouter, fleet: &Fleet) -> (String, PathBuf) {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let authority = router.path("server.crt");
+    std::fs::write(&authority, cert.pem()).unwrap();
+    std::fs::write(router.path("server.key"), signing_key.serialize_pem()).unwrap();
+    let tls = "[server.admin-tls]\ncert = \"server.crt\"\nkey = \"server.key\"\n";
+    let toml = format!("{tls}{}{}", fleet.workers_toml(), route_all("round-robin"));
+    router.save_config(&toml).unwrap();
+    let plain = router.admin.base();
+    eventually("its admin listener speaks TLS", || async {
+        at(router, &["status"]).await.code == 1
+    })
+    .await;
+    (plain.replace("http://", "https://"), authority)
+}
+
+#[tokio::test]
+async fn a_secured_admin_listener_is_trusted_by_a_file_or_by_the_authorities_of_the_system() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    let (url, authority) = secured(&router, &fleet).await;
+    let status = |args: &[&str]| {
+        let mut command = command(&["status", "--admin", &url]);
+        command.args(args).env_remove("CONDUCTOR_ADMIN_CA");
+        command
+    };
+    run(status(&["--admin-ca", path(&authority)])).await.good();
+    let mut by_variable = status(&[]);
+    by_variable.env("CONDUCTOR_ADMIN_CA", &authority);
+    run(by_variable).await.good();
+    let mut by_system = status(&[]);
+    by_system.env("SSL_CERT_FILE", &authority);
+    run(by_system).await.good();
+
+    let unnamed = run(status(&["--admin-ca", "no.crt"])).await;
+    assert_eq!(unnamed.code, 2, "{unnamed:?}");
+    assert!(unnamed.stderr.contains("no.crt"), "{unnamed:?}");
+    let unknown = {
+        let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(router.path("other.crt"), other.cert.pem()).unwrap();
+        run(status(&["--admin-ca", path(&router.path("other.crt"))])).await
+    };
+    assert_eq!(unknown.code, 1, "{unknown:?}");
+    assert!(unknown.stderr.contains("--admin-ca"), "{unknown:?}");
+    let plain = at(&router, &["status"]).await;
+    assert!(plain.stderr.contains("write https://"), "{plain:?}");
+}
+
+#[tokio::test]
+async fn init_reaches_https_workers_by_the_authorities_of_the_system() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    let (url, authority) = secured(&router, &fleet).await;
+    let file = router.path("made.toml");
+    let mut init = command(&["init", "--worker", &url, "--file", path(&file)]);
+    init.env("SSL_CERT_FILE", &authority);
+    let run = run(init).await;
+    // The admin listener stands for a worker, and has no models.
+    assert!(run.stderr.contains("it has no /v1/models"), "{run:?}");
+    let made = std::fs::read_to_string(&file).unwrap();
+    assert!(!made.contains("not reached"), "{made}");
 }
 
 fn path(path: &Path) -> &str {

@@ -1,6 +1,8 @@
 //! Client of one router's admin pages. Answers are made fit for a terminal.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,9 +12,10 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use local_files::ADMIN_API_KEY;
 use observability::error_chain;
 use serde_json::Value;
-use worker_client::{SendError, WorkerClient, WorkerClientError, read_body};
+use worker_client::tls::{WorkerTls, WorkerTlsParts};
+use worker_client::{ConnectError, SendError, ServerClientError, WorkerClient, WorkerClientError, read_body};
 
-use super::error::{ADDRESS, RUNS, RemoteError};
+use super::error::{ADDRESS, RUNS, RemoteError, SECURE, TRUST};
 use super::events::EventStream;
 use super::printable::printable;
 use crate::args::RouterArgs;
@@ -45,7 +48,14 @@ impl AdminClient {
             cause,
         };
         let (server, base) = split_url(&url).map_err(|error| bad(error_chain(&error)))?;
-        let http = WorkerClient::of_server(&server, PATIENCE).map_err(|error| bad(error_chain(&error)))?;
+        let http = WorkerClient::of_server_with(&server, tls(&url, args)?, PATIENCE);
+        let http = http.map_err(|error| match error {
+            ServerClientError::Url(error) => bad(error_chain(&error)),
+            ServerClientError::Tls(source) => RemoteError::Tls {
+                url: url.clone(),
+                source,
+            },
+        })?;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(key) = key(args)? {
@@ -143,7 +153,11 @@ impl AdminClient {
                 return RemoteError::Timeout { url, limit };
             }
             WorkerClientError::Forward { source, .. } => match source.downcast_ref::<SendError>() {
+                Some(SendError::Connect(error @ ConnectError::Tls { .. })) => (error_chain(error), TRUST),
                 Some(SendError::Connect(error)) => (error_chain(error), RUNS),
+                Some(error @ SendError::BadAnswer(_)) if self.url.starts_with("http://") => {
+                    (cause(error), SECURE)
+                }
                 Some(error) => (cause(error), ADDRESS),
                 None => (error_chain(&*source), ADDRESS),
             },
@@ -176,6 +190,36 @@ fn cause(error: &SendError) -> String {
         SendError::BadAnswer(error) => format!("its answer is not HTTP: {}", error_chain(error)),
         SendError::UnexpectedUpgrade | SendError::TwoFramings => "its answer is not valid HTTP".to_owned(),
     }
+}
+
+/// Returns the TLS settings of the arguments. `None` means the system's authorities.
+fn tls(url: &str, args: &RouterArgs) -> Result<Option<Arc<WorkerTls>>, RemoteError> {
+    let read = |flag, path: &Option<PathBuf>| {
+        let read = path.as_ref().map(|path| {
+            std::fs::read(path).map_err(|source| RemoteError::TlsFile {
+                flag,
+                path: path.clone(),
+                source,
+            })
+        });
+        read.transpose()
+    };
+    let authorities = read("--admin-ca", &args.admin_ca)?;
+    let identity = read("--admin-cert", &args.admin_cert)?;
+    if authorities.is_none() && identity.is_none() {
+        return Ok(None);
+    }
+    let tls = WorkerTls::new(WorkerTlsParts {
+        authorities: authorities.as_deref(),
+        // One file has both.
+        identity: identity.as_deref().map(|pem| (pem, pem)),
+        server_name: None,
+    });
+    let tls = tls.map_err(|source| RemoteError::Tls {
+        url: url.to_owned(),
+        source,
+    })?;
+    Ok(Some(Arc::new(tls)))
 }
 
 /// Returns the admin key of the arguments, or that of the environment.

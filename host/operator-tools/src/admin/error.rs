@@ -9,6 +9,7 @@ use http::header::InvalidHeaderValue;
 use local_files::ADMIN_API_KEY;
 use serde_json::Value;
 use thiserror::Error;
+use worker_client::tls::TlsError;
 
 /// Failure to reach a router, or its refusal.
 #[derive(Debug, Error)]
@@ -51,6 +52,26 @@ pub enum RemoteError {
         #[source]
         source: io::Error,
     },
+    /// A file of authorities or of a certificate cannot be read.
+    #[error("failed to read the file `{}` of {flag}", path.display())]
+    TlsFile {
+        /// Flag that names it.
+        flag: &'static str,
+        /// File.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The authorities or the certificate are unusable.
+    #[error("failed to prepare TLS for the router at `{url}`; check --admin-ca and --admin-cert")]
+    Tls {
+        /// Address.
+        url: String,
+        /// Cause.
+        #[source]
+        source: TlsError,
+    },
     /// The router refuses.
     #[error("the router at `{router}` refused: {message} ({status}){}", key_hint(*status))]
     Refused {
@@ -85,6 +106,11 @@ pub enum RemoteError {
 pub(super) const RUNS: &str = "check that it runs, and name its admin listener (`admin-listen` of [server]) with --admin or CONDUCTOR_ADMIN";
 /// Cure if the connection fails otherwise.
 pub(super) const ADDRESS: &str = "name its admin listener with --admin or CONDUCTOR_ADMIN";
+
+/// Cure if the TLS handshake fails.
+pub(super) const TRUST: &str = "name the authorities of its certificate with --admin-ca or CONDUCTOR_ADMIN_CA, or write http:// if it has no [server.admin-tls]";
+/// Cure if a plain request gets an answer that is not HTTP.
+pub(super) const SECURE: &str = "if it has [server.admin-tls], write https:// before its address";
 
 fn key_hint(status: StatusCode) -> String {
     match status {

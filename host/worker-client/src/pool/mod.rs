@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::address::{UrlError, WorkerAddress};
+use crate::client::ServerClientError;
 use crate::connection::{Connection, RequestChannel, WorkerBody};
 use crate::dial::{ConnectError, DialOptions, DialedStream};
 use crate::http2::{SharedConnection, SharedStream};
@@ -151,6 +152,18 @@ impl ConnectionPool {
             state.shared.clear();
         }
         state.spec = spec.clone();
+    }
+
+    /// Creates the pool of another server with default connections. Requests get no entry in `Via`.
+    ///
+    /// `tls` is used for `https://` servers. `None` means the system's trusted authorities.
+    pub(crate) fn of_server(url: &str, tls: Option<Arc<WorkerTls>>) -> Result<Self, ServerClientError> {
+        let pool = Self::new(url)?;
+        if pool.address.is_secure() {
+            let tls = tls.map_or_else(WorkerTls::of_system, Ok)?;
+            pool.lock().spec.tls = Some(tls);
+        }
+        Ok(pool)
     }
 
     /// Returns the value of the `Host` header.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
@@ -66,6 +66,21 @@ impl WorkerTls {
             with_http2: Arc::new(with_http2),
             server_name: parts.server_name.map(server_name).transpose()?,
         })
+    }
+
+    /// Returns settings that trust the system's authorities. They are read on the first success, and kept.
+    ///
+    /// # Errors
+    /// [`TlsError::System`].
+    pub fn of_system() -> Result<Arc<Self>, TlsError> {
+        static SYSTEM: Mutex<Option<Arc<WorkerTls>>> = Mutex::new(None);
+        let mut system = SYSTEM.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tls) = &*system {
+            return Ok(Arc::clone(tls));
+        }
+        let tls = Arc::new(Self::new(WorkerTlsParts::default())?);
+        *system = Some(Arc::clone(&tls));
+        Ok(tls)
     }
 
     /// Runs the TLS handshake with the worker `host`. Returns whether the worker chose HTTP/2.
