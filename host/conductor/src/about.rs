@@ -1,12 +1,12 @@
 //! `conductor version`, `completions` and `man-pages`: the program about itself.
 
+use std::fmt::Write as _;
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap_complete::Shell;
-use conductor_tools::Exit;
+use conductor_tools::{Exit, print};
 
 use crate::cli::command;
 
@@ -16,10 +16,10 @@ const CONTRACT: &str = "conductor:policy@0.1.0";
 /// Prints the version, and with `is_verbose` how the program was built.
 ///
 /// # Errors
-/// Never; commands have this type.
+/// If standard output cannot be written.
 pub fn version(is_verbose: bool) -> Result<Exit> {
-    println!(
-        "conductor {}, policy contract {CONTRACT}",
+    let mut text = format!(
+        "conductor {}, policy contract {CONTRACT}\n",
         env!("CARGO_PKG_VERSION")
     );
     if is_verbose {
@@ -30,18 +30,23 @@ pub fn version(is_verbose: bool) -> Result<Exit> {
             ("features", env!("CONDUCTOR_BUILD_FEATURES")),
             ("compiler", env!("CONDUCTOR_BUILD_COMPILER")),
         ] {
-            println!("{name:<9} {value}");
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name:<9} {value}");
         }
     }
+    print::write(text)?;
     Ok(Exit::Success)
 }
 
 /// Prints the script that completes commands in a shell.
 ///
 /// # Errors
-/// Never; commands have this type.
+/// If standard output cannot be written.
 pub fn completions(shell: Shell) -> Result<Exit> {
-    clap_complete::generate(shell, &mut command(), "conductor", &mut io::stdout());
+    // The generator panics if its output fails.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "conductor", &mut script);
+    print::write(script)?;
     Ok(Exit::Success)
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use conductor_tools::{Exit, UsageError};
+use conductor_tools::{Exit, UsageError, print};
 use mooncake_compat::fleet_flags::FleetArgs;
 use mooncake_compat::import::{LegacyEnvironment, import_file};
 use router_import::{ForeignRouter, ImportedText, import_flags, import_picker};
@@ -42,7 +42,7 @@ pub fn run(args: &ImportArgs) -> Result<Exit> {
     for note in &imported.notes {
         eprintln!("warning: {note}");
     }
-    print!("{}", imported.toml);
+    print::write(imported.toml)?;
     Ok(Exit::Success)
 }
 

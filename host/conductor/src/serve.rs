@@ -48,7 +48,7 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
         }
     };
     if args.print_config {
-        print!("{text}");
+        print::write(text)?;
         return Ok(Exit::Success);
     }
     let format = match config.log.format {

@@ -2,7 +2,7 @@
 //! the other.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 use anyhow::Result;
 use crossterm::cursor::{Hide, MoveTo, Show};
@@ -10,7 +10,7 @@ use crossterm::execute;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, size};
 
 use super::fleet_table::TableLook;
-use crate::paint;
+use crate::{paint, print};
 
 /// Erases the rest of a line.
 const REST_OF_LINE: &str = "\u{1b}[K";
@@ -45,19 +45,18 @@ impl LiveScreen {
         }
     }
 
-    /// Shows a frame. Lines below the end of the terminal are cut.
-    pub(super) fn show(&mut self, frame: &str) -> Result<()> {
-        let mut out = io::stdout().lock();
-        if self.is_terminal {
+    /// Shows a frame. Lines below the end of the terminal are cut. Returns false if the reader of the output is gone.
+    pub(super) fn show(&mut self, frame: &str) -> Result<bool> {
+        let text = if self.is_terminal {
             let height = size().map_or(usize::MAX, |(_, height)| height.into());
-            execute!(out, MoveTo(0, 0))?;
-            out.write_all(on_screen(frame, height).as_bytes())?;
+            execute!(io::stdout(), MoveTo(0, 0))?;
+            on_screen(frame, height)
         } else {
             let gap = if self.frames > 0 { "\n" } else { "" };
-            out.write_all(format!("{gap}{frame}").as_bytes())?;
-        }
+            format!("{gap}{frame}")
+        };
         self.frames += 1;
-        Ok(out.flush()?)
+        print::write(text)
     }
 }
 

@@ -13,11 +13,11 @@ use tokio::time::sleep;
 use super::fleet_table::{FleetTable, TableLook, items, short};
 use super::screen::LiveScreen;
 use super::workers::WorkerTable;
-use crate::Exit;
 use crate::admin::{AdminClient, EventStream, RemoteError, RouterSet, StreamEvent};
 use crate::args::TopArgs;
 use crate::table::{Side, TableCell, Tone};
 use crate::units::{number, percent, seconds, text};
+use crate::{Exit, print};
 
 /// Path of the stream.
 const STREAM: &str = "/admin/stream?topics=fleet,changes";
@@ -53,16 +53,17 @@ pub fn top(args: &TopArgs) -> Result<Exit> {
                 _ = ctrl_c() => return Ok(Exit::Interrupted),
             };
             let is_update = matches!(&message, Ok(event) if event.name == "fleet");
+            let mut has_reader = true;
             if is_json && is_update {
-                println!("{}", json_line(&routers, number, &message));
+                has_reader = print::write(format!("{}\n", json_line(&routers, number, &message)))?;
             }
             fleets[number].take(message);
             if let (Some(screen), true) = (&mut screen, is_update) {
                 let look = screen.look(routers.is_several());
-                screen.show(&frame(&fleets, look))?;
+                has_reader = screen.show(&frame(&fleets, look))?;
             }
             left = left.map(|left| left.saturating_sub(u64::from(is_update)));
-            if left == Some(0) {
+            if !has_reader || left == Some(0) {
                 return Ok(Exit::Success);
             }
         }

@@ -10,7 +10,7 @@ use super::fleet_table::TableLook;
 use super::screen::LiveScreen;
 use crate::admin::{RouterAnswer, RouterSet};
 use crate::args::{RouterArgs, WatchArgs};
-use crate::{Exit, paint};
+use crate::{Exit, paint, print};
 
 /// Shows the text of the routers' pages.
 pub(super) fn show(
@@ -34,15 +34,15 @@ pub(super) fn show(
     let mut shown = 0;
     loop {
         let answers = query(&routers);
-        match &mut screen {
+        let has_reader = match &mut screen {
             Some(screen) => {
                 let look = screen.look(routers.is_several());
-                screen.show(&format!("{}{}", text(&answers, look), failures(&answers)))?;
+                screen.show(&format!("{}{}", text(&answers, look), failures(&answers)))?
             }
-            None => println!("{}", routers.as_json(&answers)),
-        }
+            None => print::write(format!("{}\n", routers.as_json(&answers)))?,
+        };
         shown += 1;
-        if watch.count.is_some_and(|count| shown >= count) {
+        if !has_reader || watch.count.is_some_and(|count| shown >= count) {
             return Ok(Exit::Success);
         }
         let is_interrupted = routers.wait(async {
