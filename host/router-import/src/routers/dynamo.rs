@@ -2,6 +2,8 @@
 
 use crate::rule::{Effect, FlagRule, one, switch};
 
+/// Host and port that it listens on by default.
+pub(super) const LISTEN: (&str, u16) = ("0.0.0.0", 8000);
 /// Its router modes.
 const MODES: &[(&str, &str)] = &[
     ("kv", "ttft-queue"),

@@ -40,6 +40,16 @@ impl ForeignRouter {
         }
     }
 
+    /// Returns host and port that it listens on without flags.
+    fn default_listen(self) -> (&'static str, u16) {
+        match self {
+            Self::Vllm => vllm::LISTEN,
+            Self::Sglang => sglang::LISTEN,
+            Self::Dynamo => dynamo::LISTEN,
+            Self::ProductionStack => production_stack::LISTEN,
+        }
+    }
+
     fn rule(self, name: &str) -> Option<FlagRule> {
         let tables: &[&[FlagRule]] = match self {
             Self::Vllm => &[vllm::RULES, shared::RULES],
@@ -68,6 +78,9 @@ pub fn import_flags(router: ForeignRouter, words: &[String]) -> ImportedText {
             )),
         }
     }
+    let (host, port) = router.default_listen();
+    draft.host.get_or_insert_with(|| host.to_owned());
+    draft.port.get_or_insert_with(|| port.to_string());
     draft.finish(router.as_str())
 }
 
@@ -116,6 +129,14 @@ fn apply_to_workers(draft: &mut ConfigDraft, flag: &GivenFlag, effect: Effect) -
         Effect::Bootstrapped(role) => {
             let mut urls = urls.into_iter().peekable();
             while let Some(url) = urls.next() {
+                // A host alone is more likely a mistyped port.
+                if !url.contains(':') {
+                    draft.notes.push(format!(
+                        "`{}`: `{url}` is neither a URL nor a port: write http://HOST:PORT, and after it the bootstrap port or `none`",
+                        flag.name
+                    ));
+                    continue;
+                }
                 let port = urls.next_if(|word| *word == "none" || word.parse::<u16>().is_ok());
                 draft.add_worker(url, role, port.filter(|port| *port != "none"));
             }

@@ -4,6 +4,8 @@ use routing::Role;
 
 use crate::rule::{Effect, FlagRule, one, switch};
 
+/// Host and port that it listens on by default.
+pub(super) const LISTEN: (&str, u16) = ("0.0.0.0", 8001);
 /// Its routing logics.
 const LOGICS: &[(&str, &str)] = &[
     ("roundrobin", "round-robin"),

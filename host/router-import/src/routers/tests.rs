@@ -235,6 +235,31 @@ fn values_of_other_kinds_and_unknown_policies_are_notes() {
 }
 
 #[test]
+fn without_flags_the_address_is_the_default_of_the_other_router() {
+    let cases = [
+        (ForeignRouter::Vllm, "--worker-urls http://a:1", "127.0.0.1:30000"),
+        (ForeignRouter::Sglang, "--worker-urls http://a:1", "0.0.0.0:30000"),
+        (ForeignRouter::Dynamo, "--http-port 9", "0.0.0.0:9"),
+        (ForeignRouter::Dynamo, "--http-host 10.0.0.1", "10.0.0.1:8000"),
+        (ForeignRouter::ProductionStack, "--port 8002", "0.0.0.0:8002"),
+        (ForeignRouter::ProductionStack, "--host ::1", "[::1]:8001"),
+    ];
+    for (router, line, listen) in cases {
+        has(&import(router, line), &[&format!("listen = \"{listen}\"")]);
+    }
+}
+
+#[test]
+fn a_mistyped_bootstrap_port_is_no_worker() {
+    let imported = import(
+        ForeignRouter::Sglang,
+        "--prefill http://a:1 x --decode http://b:1",
+    );
+    notes(&imported, &["`--prefill`: `x` is neither a URL nor a port"]);
+    assert!(!imported.toml.contains("http://x"), "{}", imported.toml);
+}
+
+#[test]
 fn no_flag_is_listed_twice() {
     let tables: [(&str, &[FlagRule]); 5] = [
         ("vllm", vllm::RULES),

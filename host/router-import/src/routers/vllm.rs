@@ -2,6 +2,8 @@
 
 use crate::rule::{Effect, FlagRule, many, one, switch};
 
+/// Host and port that it listens on by default.
+pub(super) const LISTEN: (&str, u16) = ("127.0.0.1", 30000);
 /// Its policies.
 const POLICIES: &[(&str, &str)] = &[
     ("cache_aware", "ttft-queue"),
