@@ -202,14 +202,46 @@ async fn requests_are_listed_followed_and_the_last_is_explained() {
         .await
         .good();
     assert_eq!(list, "none\n");
-    let followed = at(&router, &["requests", "--follow", "-n", "2"]).await.good();
+    let followed = followed(&router, &["-n", "2"]).await;
     assert_eq!(followed.matches("complete").count(), 2, "{followed}");
-    let rows = at(&router, &["requests", "--follow", "-n", "1", "--json"])
-        .await
-        .json();
-    assert_eq!(rows["outcome"], "complete", "{rows}");
+    let row = self::followed(&router, &["-n", "1", "--json"]).await;
+    let row: Value = serde_json::from_str(&row).unwrap();
+    assert_eq!(row["outcome"], "complete", "{row}");
+    assert!(row["seq"].as_u64() > Some(2), "it ended after the start: {row}");
     let explained = at(&router, &["explain", "--last"]).await.good();
     assert!(explained.contains("round-robin"), "{explained}");
+}
+
+/// Follows the requests of a router, which gets some until the command ends.
+async fn followed(router: &TestRouter, args: &[&str]) -> String {
+    let mut command = command(&["requests", "--follow", "--admin", router.admin.base()]);
+    command.args(args);
+    let mut followed = Box::pin(run(command));
+    loop {
+        tokio::select! {
+            run = &mut followed => return run.good(),
+            () = tokio::time::sleep(std::time::Duration::from_millis(50)) => send(router).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_live_command_whose_reader_leaves_has_succeeded() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    for args in [
+        &["status", "--watch", "--interval", "0.1"][..],
+        &["top", "--json"],
+        &["completions", "bash"],
+    ] {
+        let mut command = command(args);
+        command.env("CONDUCTOR_ADMIN", router.admin.base());
+        let (reader, writer) = std::io::pipe().unwrap();
+        command.stdout(writer);
+        drop(reader);
+        let ended = tokio::task::spawn_blocking(move || command.spawn().unwrap().wait_with_output().unwrap());
+        assert_eq!(ended.await.unwrap().status.code(), Some(0), "{args:?}");
+    }
 }
 
 #[tokio::test]

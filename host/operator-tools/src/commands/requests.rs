@@ -1,7 +1,6 @@
 //! `conductor requests`: the recorded requests, and with `--follow` those that end.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,18 +11,17 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::fleet_table::{FleetTable, TableLook, items, pages, short};
-use crate::Exit;
 use crate::admin::{AdminClient, RemoteError, RouterAnswer, RouterSet, in_a_path};
 use crate::args::{RequestFilterArgs, RequestsArgs, RouterArgs};
-use crate::paint;
 use crate::table::{Side, TableCell, Tone};
 use crate::units::{UNKNOWN, number, seconds, text};
+use crate::{Exit, paint, print};
 
 /// Requests of a list unless the command line has a number.
 const USUAL_COUNT: u16 = 20;
 /// Most requests of one page.
 const PAGE: u16 = 200;
-/// Requests that a follower remembers, so that it prints each once.
+/// Requests that a follower remembers, so that it prints none twice.
 const REMEMBERED: usize = 10_000;
 /// Pause before a lost stream is opened again.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -178,7 +176,7 @@ fn follow(routers: &RouterSet, args: &RequestsArgs) -> Result<Exit> {
     let mut printer = RowPrinter {
         is_several: routers.is_several(),
         is_json,
-        printed: BTreeSet::new(),
+        known: BTreeSet::new(),
         left: args.count.map(u64::from),
     };
     if !is_json {
@@ -201,7 +199,13 @@ fn follow(routers: &RouterSet, args: &RequestsArgs) -> Result<Exit> {
 }
 
 /// Requests of one event of a router.
-type RouterRows<'a> = (&'a str, Value);
+#[derive(Debug)]
+struct RouterRows<'a> {
+    router: &'a str,
+    event: Value,
+    /// Set for the first event, which has the requests that ended before.
+    is_backlog: bool,
+}
 
 /// Sends the rows of a router's stream, and opens a lost stream again. Returns the failure of the first attempt.
 async fn follow_one<'a>(client: &'a AdminClient, rows: mpsc::Sender<RouterRows<'a>>) -> RemoteError {
@@ -210,11 +214,20 @@ async fn follow_one<'a>(client: &'a AdminClient, rows: mpsc::Sender<RouterRows<'
         Ok(stream) => stream,
         Err(error) => return error,
     };
+    // The first event of a stream that is opened again has what the follower missed.
+    let mut is_backlog = true;
     loop {
         let lost = match stream.next_of("requests").await {
             Ok(event) => {
+                let router = client.url();
+                let event = RouterRows {
+                    router,
+                    event,
+                    is_backlog,
+                };
+                is_backlog = false;
                 // The receiver lives as long as this.
-                let _ = rows.send((client.url(), event)).await;
+                let _ = rows.send(event).await;
                 continue;
             }
             Err(lost) => lost,
@@ -234,8 +247,8 @@ async fn follow_one<'a>(client: &'a AdminClient, rows: mpsc::Sender<RouterRows<'
 struct RowPrinter {
     is_several: bool,
     is_json: bool,
-    /// Requests that were printed.
-    printed: BTreeSet<(u64, String)>,
+    /// Ended requests that were printed, filtered out or in the backlog.
+    known: BTreeSet<(u64, String)>,
     /// Requests until the end.
     left: Option<u64>,
 }
@@ -246,15 +259,8 @@ impl RowPrinter {
         rows: &mut mpsc::Receiver<RouterRows<'_>>,
         filter: &RequestFilterArgs,
     ) -> Result<Exit> {
-        while let Some((router, event)) = rows.recv().await {
-            for request in items(&event["requests"]) {
-                if self.left == Some(0) {
-                    return Ok(Exit::Success);
-                }
-                if !request["outcome"].is_null() && selects(filter, request) {
-                    self.show(router, request)?;
-                }
-            }
+        while let Some(rows) = rows.recv().await {
+            self.take(&rows, filter)?;
             if self.left == Some(0) {
                 break;
             }
@@ -262,17 +268,35 @@ impl RowPrinter {
         Ok(Exit::Success)
     }
 
-    fn show(&mut self, router: &str, request: &Value) -> Result<()> {
+    /// Prints the ended requests of an event that are new. The backlog has none of them.
+    fn take(&mut self, rows: &RouterRows<'_>, filter: &RequestFilterArgs) -> Result<()> {
+        let ended = items(&rows.event["requests"]).filter(|request| !request["outcome"].is_null());
+        for request in ended {
+            if self.left == Some(0) {
+                break;
+            }
+            let is_new = self.is_new(rows.router, request);
+            if is_new && !rows.is_backlog && selects(filter, request) {
+                self.show(rows.router, request)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers a request. Returns whether it was unknown.
+    fn is_new(&mut self, router: &str, request: &Value) -> bool {
         let key = (
             request["seq"].as_u64().unwrap_or_default(),
             format!("{router} {}", request["id"]),
         );
-        if !self.printed.insert(key) {
-            return Ok(());
+        let is_new = self.known.insert(key);
+        if self.known.len() > REMEMBERED {
+            self.known.pop_first();
         }
-        if self.printed.len() > REMEMBERED {
-            self.printed.pop_first();
-        }
+        is_new
+    }
+
+    fn show(&mut self, router: &str, request: &Value) -> Result<()> {
         let router = self.is_several.then(|| short(router));
         let text = if self.is_json {
             let mut request = request.clone();
@@ -289,10 +313,12 @@ impl RowPrinter {
         self.print(&text)
     }
 
-    fn print(&self, line: &str) -> Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{line}")?;
-        Ok(out.flush()?)
+    /// Prints a line. Without a reader it is the last one.
+    fn print(&mut self, line: &str) -> Result<()> {
+        if !print::write(format!("{line}\n"))? {
+            self.left = Some(0);
+        }
+        Ok(())
     }
 }
 
@@ -342,6 +368,30 @@ mod tests {
             "-",
         ];
         assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn a_follower_prints_and_counts_only_what_ends_after_its_start() {
+        let mut printer = RowPrinter {
+            is_several: false,
+            is_json: true,
+            known: BTreeSet::new(),
+            left: Some(2),
+        };
+        let mut take = |ids: &[&str], is_backlog: bool| {
+            let requests: Vec<Value> = ids.iter().map(|id| request(id)).collect();
+            let event = json!({ "requests": requests });
+            let rows = RouterRows {
+                router: "http://a:1",
+                event,
+                is_backlog,
+            };
+            printer.take(&rows, &RequestFilterArgs::default()).unwrap();
+            printer.left
+        };
+        assert_eq!(take(&["old-1", "old-2", "old-3"], true), Some(2));
+        assert_eq!(take(&["old-3", "new-1"], false), Some(1));
+        assert_eq!(take(&["new-1", "new-2", "new-3"], false), Some(0));
     }
 
     #[test]
