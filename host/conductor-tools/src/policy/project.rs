@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use conductor_config::check_policy_name;
 use policy_component::CONTRACT;
+use policy_store::builtin;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -34,6 +35,11 @@ pub(crate) enum NewError {
         "failed to name a policy `{0}`: its name is that of a package too; use letters, digits and any of -_ after a first letter"
     )]
     PackageName(String),
+    /// A builtin has the name.
+    #[error(
+        "failed to name a policy `{0}`: it is a builtin, which a file does not replace; choose another name"
+    )]
+    Builtin(String),
     /// The path exists already.
     #[error("failed to make the folder `{}`: it is there and not empty; name another one with --dir", .0.display())]
     Occupied(PathBuf),
@@ -70,9 +76,12 @@ pub(super) fn run(args: &NewArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Checks that the name is a policy's name, and a package name in every language.
+/// Checks that the name is a policy's name and no builtin's, and a package name in every language.
 fn check_name(name: &str) -> Result<(), NewError> {
     check_policy_name(name).map_err(NewError::Name)?;
+    if builtin::find(name).is_some() {
+        return Err(NewError::Builtin(name.to_owned()));
+    }
     let fits = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains('.');
     if fits {
         Ok(())
@@ -181,5 +190,11 @@ mod tests {
         assert!(matches!(check_name("a b"), Err(NewError::Name(_))));
         assert!(matches!(check_name("2nd"), Err(NewError::PackageName(_))));
         assert!(matches!(check_name("a.b"), Err(NewError::PackageName(_))));
+    }
+
+    #[test]
+    fn a_name_of_a_builtin_is_refused_since_its_file_would_be_ignored() {
+        let refused = check_name("round-robin").unwrap_err();
+        assert!(matches!(refused, NewError::Builtin(_)), "{refused}");
     }
 }
