@@ -35,6 +35,11 @@ pub enum FleetFlagError {
         "failed to understand `--prefill {0}`: a bootstrap port goes after its worker's URL, one to each"
     )]
     StrayBootstrap(String),
+    /// Value that is no URL and no bootstrap port.
+    #[error(
+        "failed to understand `--prefill {0}`: it is neither a URL nor a port; write http://HOST:PORT, and after it the bootstrap port or none"
+    )]
+    NeitherUrlNorPort(String),
     /// Bootstrap port that is not a port number.
     #[error(
         "failed to understand the bootstrap port `{0}` of `--prefill`: give a number from 1 to 65535, or none"
@@ -42,7 +47,7 @@ pub enum FleetFlagError {
     BootstrapPort(String),
     /// Lists of hosts and ports of different lengths.
     #[error(
-        "failed to pair `--{kind}_hosts` with `--{kind}_ports`: there are {hosts} hosts and {ports} ports"
+        "failed to pair `--{kind}_hosts` with `--{kind}_ports`: the number of hosts is {hosts}, that of ports {ports}"
     )]
     Lengths {
         /// Kind of the workers.

@@ -227,7 +227,7 @@ fn invalid_flags_are_refused_with_the_reason() {
     refused("--worker http://127.0.0.1:1,weight=2", "weight=2");
     refused(
         "--prefiller_hosts a,b --prefiller_ports 1",
-        "there are 2 hosts and 1 ports",
+        "the number of hosts is 2, that of ports 1",
     );
     refused("--decoder_hosts a --decoder_ports x", "`x` in `--decoder_ports`");
     refused("--mixed_hosts a --mixed_ports 0", "`0` in `--mixed_ports`");
@@ -235,5 +235,9 @@ fn invalid_flags_are_refused_with_the_reason() {
     refused("--prefill 9000", "after its worker's URL");
     refused("--prefill a:1 9000 9001", "--prefill 9001");
     refused("--prefill a:1 70000", "70000");
+    refused(
+        "--prefill http://a:1 x",
+        "`--prefill x`: it is neither a URL nor a port",
+    );
     refused("--mixed a:1 --host gpu-1", "gpu-1");
 }

@@ -105,6 +105,10 @@ fn prefill(values: &[String]) -> Result<Vec<FlagWorker>, FleetFlagError> {
         let is_none = value.eq_ignore_ascii_case("none");
         let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
         if !is_none && !is_number {
+            // A host alone is more likely a mistyped port.
+            if !value.contains(':') {
+                return Err(FleetFlagError::NeitherUrlNorPort(value.clone()));
+            }
             workers.push(FlagWorker::new(value, Role::Prefill));
             is_open = true;
             continue;
