@@ -89,19 +89,31 @@ fn verdict(arm: &Value) -> String {
             None => format!("stopped: {} worse", text(&stopped["look"]["measure"])),
         };
     }
-    let missing = items(&arm["waits_for"]).map(|missing| {
-        let (measure, of) = (text(&missing["measure"]), text(&missing["of"]));
-        format!(
-            "{measure}: {} of {} {of}",
-            number(&missing["have"]),
-            number(&missing["need"])
-        )
-    });
-    let missing: Vec<String> = missing.collect();
+    let missing = missing_evidence(arm);
     match missing.is_empty() {
         true => text(&arm["verdict"]),
-        false => format!("{}; waits for {}", text(&arm["verdict"]), missing.join(", ")),
+        false => format!("{}; waits for {}", text(&arm["verdict"]), missing.join("; ")),
     }
+}
+
+/// Returns the missing evidence of each arm of a comparison.
+fn missing_evidence(arm: &Value) -> Vec<String> {
+    let of_side = |name: &str, is_canary: bool| {
+        let missing = items(&arm["waits_for"]);
+        let missing = missing.filter(|missing| (missing["policy"] == arm["policy"]) == is_canary);
+        let amounts: Vec<String> = missing
+            .map(|missing| {
+                let [measure, of] = [&missing["measure"], &missing["of"]].map(text);
+                let [have, need] = [&missing["have"], &missing["need"]].map(number);
+                format!("{measure} {have} of {need} {of}")
+            })
+            .collect();
+        (!amounts.is_empty()).then(|| format!("{name}: {}", amounts.join(", ")))
+    };
+    [of_side("control", false), of_side("canary", true)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn shadows(answers: &[RouterAnswer], look: TableLook) -> FleetTable {
@@ -162,12 +174,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_canary_that_waits_for_evidence_reports_which() {
-        let arm = json!({
-            "verdict": "undecided", "stopped": null,
-            "waits_for": [{ "measure": "ttft", "of": "requests", "have": 12, "need": 200 }],
+    fn a_canary_that_waits_for_evidence_reports_which_of_each_arm() {
+        let missing = |policy: &str, of: &str, have: u64, need: u64| json!({ "measure": "ttft", "policy": policy, "of": of, "have": have, "need": need });
+        let mut arm = json!({
+            "policy": "mine", "verdict": "undecided", "stopped": null,
+            "waits_for": [
+                missing("mine", "first-tokens", 0, 100),
+                missing("ttft-queue", "first-tokens", 40, 100),
+                missing("ttft-queue", "session-groups", 2, 8),
+            ],
         });
-        assert_eq!(verdict(&arm), "undecided; waits for ttft: 12 of 200 requests");
+        assert_eq!(
+            verdict(&arm),
+            "undecided; waits for control: ttft 40 of 100 first-tokens, ttft 2 of 8 session-groups; \
+             canary: ttft 0 of 100 first-tokens"
+        );
+        arm["waits_for"] = json!([missing("mine", "first-tokens", 0, 100)]);
+        assert_eq!(
+            verdict(&arm),
+            "undecided; waits for canary: ttft 0 of 100 first-tokens"
+        );
     }
 
     #[test]
