@@ -222,9 +222,10 @@ fn out_of_service(page: &Value) -> String {
     let absent: Vec<_> = members.filter(|(_, worker)| !is_in_service(worker)).collect();
     let line = |(pool, worker): &(&Value, &Value)| {
         let [pool, name] = [&pool["name"], &worker["name"]].map(text);
-        let lasts = seconds(&worker["health_for_s"]);
+        let lasts = worker["health_for_s"].is_number();
+        let lasts = lasts.then(|| format!(" for {}", seconds(&worker["health_for_s"])));
         let [state, reason] = [&worker["health"], &worker["health_reason"]].map(text);
-        format!("  {pool}/{name} {state} for {lasts}: {reason}\n")
+        format!("  {pool}/{name} {state}{}: {reason}\n", lasts.unwrap_or_default())
     };
     let more = match absent.len().saturating_sub(MOST_LISTED) {
         0 => String::new(),
@@ -282,6 +283,19 @@ out of service:
 warning: pool chat: no KV events; set kv-events
 ";
         assert_eq!(shown, expected, "{shown}");
+    }
+
+    #[test]
+    fn a_state_of_unknown_duration_has_none() {
+        let mut page = fleet();
+        let worker = &mut page["pools"][0]["workers"][1];
+        worker["health"] = json!("draining");
+        worker["health_reason"] = json!("an operator drains it");
+        worker["health_for_s"] = Value::Null;
+        assert_eq!(
+            out_of_service(&page),
+            "  chat/w1 draining: an operator drains it\n"
+        );
     }
 
     #[test]
