@@ -300,7 +300,8 @@ async fn the_admin_key_is_read_from_a_file_or_the_environment() {
     let router = TestRouter::start(&toml).await.unwrap();
     let without = at(&router, &["reload"]).await;
     assert_eq!(without.code, 1, "{without:?}");
-    assert!(without.stdout.contains("ADMIN_API_KEY"), "{without:?}");
+    assert!(without.stderr.contains("conductor: "), "{without:?}");
+    assert!(without.stderr.contains("ADMIN_API_KEY"), "{without:?}");
     at(&router, &["reload", "--admin-key-file", path(&key)])
         .await
         .good();

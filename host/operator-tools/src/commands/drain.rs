@@ -50,6 +50,7 @@ pub fn drain(args: &DrainWaitArgs) -> Result<Exit> {
         let router = short(&answer.router);
         match left {
             0 => eprintln!("{router}: it has no requests of this router left"),
+            1 => eprintln!("{router}: it still has 1 request after {limit:?}"),
             left => eprintln!("{router}: it still has {left} requests after {limit:?}"),
         }
         is_idle &= left == 0;

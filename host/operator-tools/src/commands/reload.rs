@@ -6,10 +6,10 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::fleet_table::{items, short};
-use crate::Exit;
 use crate::admin::{RemoteError, RouterAnswer, RouterSet};
 use crate::args::ReloadArgs;
 use crate::units::text;
+use crate::{Exit, print};
 
 /// Runs `conductor reload`.
 ///
@@ -23,7 +23,13 @@ pub fn reload(args: &ReloadArgs) -> Result<Exit> {
         return routers.print(&answers, &text);
     }
     // A refusal is text too: it has the problems of the file.
-    print!("{text}");
+    print::write(text)?;
+    for answer in &answers {
+        match &answer.page {
+            Err(error) if !has_problems(error) => eprintln!("conductor: {error}"),
+            _ => {}
+        }
+    }
     let is_failed = answers.iter().any(|answer| answer.page.is_err());
     Ok(if is_failed { Exit::Failure } else { Exit::Success })
 }
@@ -35,17 +41,19 @@ fn show(answer: &RouterAnswer) -> String {
         Err(RemoteError::Refused { message, page, .. }) if page["problems"].is_array() => {
             format!("{router}: {message}\n{}", problems(page))
         }
-        Err(error) => format!("{error}\n"),
+        Err(_) => String::new(),
     }
+}
+
+/// Returns whether a refusal has the problems of a file, which are text.
+fn has_problems(error: &RemoteError) -> bool {
+    matches!(error, RemoteError::Refused { page, .. } if page["problems"].is_array())
 }
 
 fn outcome(page: &Value) -> String {
     let mut shown = format!("{}, generation {}\n", text(&page["outcome"]), page["generation"]);
     for (name, change) in page["changes"].as_object().into_iter().flatten() {
-        let change = match change {
-            Value::Array(names) => names.iter().map(text).collect::<Vec<_>>().join(", "),
-            other => text(other),
-        };
+        let change = change_text(change);
         let _ = writeln!(shown, "  {}: {change}", name.replace('_', " "));
     }
     let awaited: Vec<String> = items(&page["awaits"]).map(text).collect();
@@ -61,6 +69,21 @@ fn outcome(page: &Value) -> String {
         let _ = writeln!(shown, "  needs a restart: {}", restart.join(", "));
     }
     shown
+}
+
+/// Returns a change as text: a list of names, or names by what happened to them.
+fn change_text(change: &Value) -> String {
+    let parts: Vec<String> = match change {
+        Value::Array(names) => names.iter().map(change_text).collect(),
+        Value::Object(kinds) => {
+            let kinds = kinds.iter();
+            kinds
+                .map(|(kind, names)| format!("{} {}", kind.replace('_', " "), change_text(names)))
+                .collect()
+        }
+        other => vec![text(other)],
+    };
+    parts.join(", ")
 }
 
 fn problems(page: &Value) -> String {
@@ -98,6 +121,15 @@ mod tests {
             "outcome": "applied", "generation": 4, "changes": { "pools_added": ["b"] }, "needs_restart": ["listen"],
         });
         let expected = "a:1: applied, generation 4\n  pools added: b\n  needs a restart: listen\n";
+        assert_eq!(show(&answer(Ok(page))), expected);
+    }
+
+    #[test]
+    fn changes_by_kind_are_listed_without_json() {
+        let page = json!({
+            "outcome": "applied", "generation": 4, "changes": { "clients": { "added": ["bob", "eve"], "removed": ["al"] } },
+        });
+        let expected = "a:1: applied, generation 4\n  clients: added bob, eve, removed al\n";
         assert_eq!(show(&answer(Ok(page))), expected);
     }
 
