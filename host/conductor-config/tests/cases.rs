@@ -70,6 +70,23 @@ fn the_cases_bring_up_every_code_but_the_size_of_the_file() {
 }
 
 #[test]
+fn the_list_of_policies_has_each_name_once() {
+    let known = Known {
+        files: &["own", "round-robin"],
+        ..KNOWN
+    };
+    let text = "policy-dir = \"policies.d\"\n[policies.own]\n[[pools.main.workers]]\nurl = \"http://a:1\"\n\
+                [[routes]]\npool = \"main\"\npolicy = \"nothing-like-it\"\n";
+    let mistakes = Config::parse("conductor.toml", text, &known).unwrap_err();
+    let items = mistakes.items().iter();
+    let unknown = items.filter(|item| item.code == Code::NoSuchPolicy);
+    let help: String = unknown.filter_map(|item| item.help.clone()).collect();
+    for name in ["`own`", "`round-robin`"] {
+        assert_eq!(help.matches(name).count(), 1, "{help}");
+    }
+}
+
+#[test]
 fn a_file_named_like_a_builtin_is_not_loaded_unless_a_table_takes_a_file() {
     let known = Known {
         files: &["own", "round-robin"],

@@ -50,11 +50,18 @@ pub(crate) fn find_policy(
     if found.is_none() {
         let declared = names.policies.iter().map(|policy| policy.config.name.as_str());
         let in_folder = names.in_folder.unwrap_or_default().iter().map(String::as_str);
-        let all = declared
+        let mut all: Vec<&str> = Vec::new();
+        for name in declared
             .chain(names.known.builtins.iter().copied())
-            .chain(in_folder);
+            .chain(in_folder)
+        {
+            // A table or a file may have the name of a builtin.
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
         let name = text.text;
-        let help = suggest::help(name, all).map(|help| match names.in_folder {
+        let help = suggest::help(name, all.iter().copied()).map(|help| match names.in_folder {
             Some(_) => format!("{help}; or put {name}.wasm into the folder `policy-dir` names"),
             None => help,
         });
