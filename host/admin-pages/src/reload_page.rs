@@ -53,8 +53,9 @@ pub(crate) fn reload_page(ReloadAnswer { outcome, report }: &ReloadAnswer) -> Re
                 .iter()
                 .filter(|problem| problem.severity == "error")
                 .count();
+            let plural = if errors == 1 { "" } else { "s" };
             let message = format!(
-                "the configuration is refused while {step}, with {errors} errors: see `problems`; the old one stays"
+                "the configuration is refused while {step}, with {errors} error{plural}: see `problems`; the old one stays"
             );
             page["step"] = json!(step.as_str());
             page["problems"] = json!(problems);

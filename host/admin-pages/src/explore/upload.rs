@@ -204,10 +204,10 @@ fn running() -> Refusal {
 fn refused(check: UploadCheck) -> RefusedUpload {
     let first = check.problems.first();
     let first = first.map_or("", |problem| &problem.message);
-    let message = format!(
-        "the component is refused for {} problems, and nothing is written: {first}",
-        check.problems.len()
-    );
+    let count = check.problems.len();
+    let plural = if count == 1 { "" } else { "s" };
+    let message =
+        format!("the component is refused for {count} problem{plural}, and nothing is written: {first}");
     RefusedUpload {
         refusal: Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "policy_refused", message),
         check: Some(check),

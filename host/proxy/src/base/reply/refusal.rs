@@ -341,7 +341,7 @@ pub(crate) enum Limited {
     Requests { limit: u32, wait: Duration },
     #[error("the rate limit of {limit} tokens a minute is reached: try again in {}", seconds(*wait))]
     Tokens { limit: u32, wait: Duration },
-    #[error("{most} requests are being answered, which is the limit: try again when one has ended")]
+    #[error("the limit of concurrent requests, {most}, is reached: try again when one has ended")]
     Concurrent { most: u32 },
 }
 
