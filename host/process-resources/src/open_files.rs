@@ -67,7 +67,7 @@ pub fn check_open_files(limit: Option<u64>, max_connections: u32) {
             target: LOG_TARGET,
             limit,
             key = KEY,
-            "so many clients fit into the limit of open files, but not while each of them has a connection to a worker"
+            "the limit of open files is enough for `max-connections` clients, but not if each also has a connection to a worker: raise the hard limit (`ulimit -Hn`, LimitNOFILE=) or lower the key"
         ),
         Room::TooLittle => warn!(
             target: LOG_TARGET,
