@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 /// Address of a router on this machine with the default ports.
@@ -244,6 +245,28 @@ pub struct RequestsArgs {
     pub router: RouterArgs,
 }
 
+/// Outcomes of requests, as in `conductor_requests_total`, and `open`.
+pub const OUTCOMES: [&str; 18] = [
+    "complete",
+    "client-left",
+    "upstream-error",
+    "shut-down",
+    "idle-timeout",
+    "first-byte-timeout",
+    "unreachable",
+    "rejected",
+    "queue-full",
+    "queue-timeout",
+    "invalid",
+    "unauthorized",
+    "limited",
+    "request-timeout",
+    "shed",
+    "rejected-early",
+    "bodies-full",
+    "open",
+];
+
 /// Selection of requests. An absent part selects every request.
 #[derive(Debug, Default, Clone, Args)]
 #[command(next_help_heading = "Selection")]
@@ -265,7 +288,7 @@ pub struct RequestFilterArgs {
     pub model: Option<String>,
 
     /// Outcome, such as `complete` or `unreachable`; `open` for running requests.
-    #[arg(long, value_name = "OUTCOME")]
+    #[arg(long, value_name = "OUTCOME", value_parser = PossibleValuesParser::new(OUTCOMES), hide_possible_values = true)]
     pub outcome: Option<String>,
 
     /// Requests of at least this duration, in seconds.

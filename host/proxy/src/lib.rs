@@ -29,6 +29,7 @@ mod tasks;
 mod tokens;
 
 pub use base::buckets::BucketBounds;
+pub use base::label::outcome_labels;
 pub use base::readiness::Readiness;
 pub use base::timeouts::{PoolTimeouts, RequestLimits};
 pub use base::tls::{ServerTls, ServerTlsParts};

@@ -62,6 +62,12 @@ pub(crate) const OUTCOMES: [(Outcome, &str); 17] = [
     (Outcome::BodiesFull, "bodies-full"),
 ];
 
+/// Returns the labels of all outcomes.
+#[must_use]
+pub fn outcome_labels() -> [&'static str; OUTCOMES.len()] {
+    OUTCOMES.map(|(_, label)| label)
+}
+
 /// Kind of a failed attempt on a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureKind {
