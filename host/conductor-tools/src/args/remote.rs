@@ -2,20 +2,21 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use operator_tools::args::RouterArgs;
 
 use super::GateArgs;
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("explained").required(true)))]
 pub struct ExplainArgs {
     /// Request id: the `x-request-id` header of the answer.
-    #[arg(value_name = "REQUEST-ID", required_unless_present = "last")]
+    #[arg(value_name = "REQUEST-ID", group = "explained")]
     pub request: Option<String>,
 
     /// Explain the newest recorded request.
-    #[arg(long, conflicts_with = "request")]
+    #[arg(long, group = "explained")]
     pub last: bool,
 
     /// Routers.
