@@ -28,7 +28,9 @@ const GROUPS: [(&str, &[&str]); 6] = [
 #[must_use]
 pub fn parse() -> Cli {
     let matches = command().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let cli = Cli::from_arg_matches(&matches);
+    cli.and_then(|cli| cli.check().map(|()| cli))
+        .unwrap_or_else(|error| error.exit())
 }
 
 /// Returns the definition of the command line, with its help.

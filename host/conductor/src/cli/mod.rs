@@ -9,6 +9,7 @@ pub use self::reference::reference;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use conductor_tools::args::{BlockHashesArgs, ExplainArgs, PolicyArgs, SimulateArgs};
 use mooncake_compat::fleet_flags::{FLEET_GROUP, FleetArgs};
@@ -153,12 +154,27 @@ pub struct ServeArgs {
     pub verbose: bool,
 
     /// Print the configuration equivalent to the flags, and exit.
-    #[arg(long, requires = FLEET_GROUP)]
+    #[arg(long)]
     pub print_config: bool,
 
     /// Fleet configured by flags.
     #[command(flatten)]
     pub fleet: FleetArgs,
+}
+
+impl Cli {
+    /// Checks that `--print-config` has flags to print.
+    fn check(&self) -> Result<(), clap::Error> {
+        let serve = match &self.command {
+            Some(Command::Serve(args) | Command::Mooncake(args)) => args,
+            _ => &self.serve,
+        };
+        if !serve.print_config || !serve.fleet.is_empty() {
+            return Ok(());
+        }
+        let message = "--print-config prints the configuration that flags stand for: name the workers with --worker, or with --prefill and --decode, and no file";
+        Err(command().error(ErrorKind::MissingRequiredArgument, message))
+    }
 }
 
 impl ServeArgs {
@@ -323,6 +339,8 @@ impl Default for DemoArgs {
 
 #[cfg(test)]
 mod tests {
+    use operator_tools::args::OUTCOMES;
+
     use super::*;
 
     #[track_caller]
@@ -351,6 +369,44 @@ mod tests {
         assert!(Cli::try_parse_from(["conductor", "--config", "a", "--port", "1"]).is_err());
         assert!(Cli::try_parse_from(["conductor", "--policy", "round-robin"]).is_err());
         assert!(Cli::try_parse_from(["conductor", "--port", "1"]).is_err());
+    }
+
+    #[test]
+    fn print_config_without_flags_is_refused_with_those_that_it_needs() {
+        for args in [
+            &["-c", "a.toml", "--print-config"][..],
+            &["--print-config"],
+            &["serve", "-c", "a.toml", "--print-config"],
+        ] {
+            let refused = parse(args).check().unwrap_err().to_string();
+            assert!(
+                refused.contains("--worker") && !refused.contains("cannot be used"),
+                "{refused}"
+            );
+        }
+        assert!(parse(&["--print-config", "--worker", "http://b"]).check().is_ok());
+    }
+
+    #[test]
+    fn the_outcomes_of_the_command_line_are_those_of_the_router() {
+        let (open, ended) = OUTCOMES.split_last().unwrap();
+        assert_eq!((*open, ended), ("open", &proxy::outcome_labels()[..]));
+        let refused = Cli::try_parse_from(["conductor", "requests", "--outcome", "unreachabel"]).unwrap_err();
+        let says = refused.to_string();
+        assert!(
+            says.contains("'unreachable'") && says.contains("queue-full"),
+            "{says}"
+        );
+    }
+
+    #[test]
+    fn an_explanation_needs_a_request_or_the_last_one_and_says_so() {
+        let refused = Cli::try_parse_from(["conductor", "explain"])
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("REQUEST-ID|--last"), "{refused}");
+        assert!(Cli::try_parse_from(["conductor", "explain", "--last"]).is_ok());
+        assert!(Cli::try_parse_from(["conductor", "explain", "r1", "--last"]).is_err());
     }
 
     #[test]
