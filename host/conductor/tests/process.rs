@@ -64,7 +64,7 @@ fn a_configuration_from_a_pipe_is_refused_at_once() {
     let pipe = folder.path().join("conductor.toml");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
-    // Nobody writes to the pipe: a start that opened it would wait.
+    // The pipe has no writer: a start that opened it would wait.
     let output = command.arg("--config").arg(&pipe).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let shown = String::from_utf8(output.stderr).unwrap();

@@ -53,7 +53,7 @@ impl Eq for CurveKeys {}
 
 impl fmt::Debug for CurveKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Public keys only. The beginning tells two apart.
+        // Public keys only. The beginning distinguishes two.
         let client = self.client.public_key();
         write!(f, "CurveKeys({:02x?}, ..)", &client.as_bytes()[..4])
     }
