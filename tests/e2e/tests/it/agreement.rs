@@ -28,10 +28,11 @@ async fn router(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, mine:
         .save_config(&config(site, fleet, name, engines, &route_all("mine")))
         .unwrap();
     shows_policy(&router, "it is loaded", |policy| policy["sha256"].is_string()).await;
-    harness::eventually("the route has the policy", || async {
-        !worker(&router).await.is_empty()
-    })
-    .await;
+    router
+        .admin_shows("/admin/policies", "the route has the policy", |page| {
+            page["routes"][0]["policy"] == "mine"
+        })
+        .await;
     router
 }
 
