@@ -44,7 +44,11 @@ async fn finds_all(router: &TestRouter, prompt: &str) -> Placed {
 /// Starts a cache-aware router that follows all its feeds, and has enough time to get a prompt's tokens.
 async fn informed_router_over(fleet: &Fleet) -> TestRouter {
     let patient = "[pools.chat]\ntokenize-timeout = \"10s\"\n";
-    let router = router_with(patient, fleet, "cache-aware").await;
+    informed(router_with(patient, fleet, "cache-aware").await).await
+}
+
+/// Waits until all feeds of the router are live: before that matches are unknown.
+async fn informed(router: TestRouter) -> TestRouter {
     let is_live = |feed: &Value| feed["state"] == "live";
     router
         .admin_shows("/admin/feeds", "all feeds are live", |page| {
@@ -99,7 +103,7 @@ async fn a_tenant_finds_nothing_of_what_another_left_in_the_caches() {
         )
     };
     for (is_isolated, prompt) in [(false, long_prompt(1)), (true, long_prompt(2))] {
-        let router = router_with(&toml(is_isolated), &fleet, "cache-aware").await;
+        let router = informed(router_with(&toml(is_isolated), &fleet, "cache-aware").await).await;
         let send = async |key: &str| {
             let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 }).to_string();
             let headers = [("x-api-key", key)];
