@@ -33,7 +33,7 @@ pub(crate) struct FeedDelivery {
 /// Effect of a payload on the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applied {
-    /// Changes alone: what was known before still holds.
+    /// No cache was emptied: earlier blocks stay, with the changes of the payload.
     Kept,
     /// The payload may have had removals that are unreadable, so at least one cache was emptied.
     Emptied,

@@ -40,7 +40,7 @@ impl Reloader {
         let mut seen = Seen::default();
         self.library.begin_look();
         let changed = self.changed_text();
-        // After the read: what is written in between is seen here.
+        // Checked after the read: a write between the two also delays the text.
         let is_settling = now.is_some_and(|now| self.source.is_settling(now));
         let of_file = match changed {
             Ok(None) => self.reload_resources(),

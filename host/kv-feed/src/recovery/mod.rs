@@ -227,7 +227,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         }
     }
 
-    /// Handles an applied message that the delivery could not read: what was known before it is void. A replay has the
+    /// Handles an applied message that emptied the caches: nothing before it is known any more. A replay has the
     /// same message, so none is requested.
     pub(crate) fn emptied(&mut self, sequence: u64) {
         self.known_from = Some(sequence.saturating_add(1));
