@@ -39,6 +39,7 @@ pub use discovery::{
     DiscoveredDefaults, DiscoveryConfig, DiscoveryPlace, KubernetesConfig, KubernetesObjects,
 };
 pub use document::code::{Code, Severity};
+pub use document::controls::spelt_out;
 pub use document::diagnostic::{Diagnostic, Diagnostics, Mark};
 pub use document::redact::redacted;
 pub use document::render::Paint;

@@ -1,6 +1,7 @@
 //! Document machinery: source text, syntax tree, sections, values, and diagnostics.
 
 pub(crate) mod code;
+pub(crate) mod controls;
 pub(crate) mod diagnostic;
 pub(crate) mod redact;
 pub(crate) mod renamed;

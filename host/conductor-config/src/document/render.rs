@@ -3,6 +3,7 @@
 use annotate_snippets::{AnnotationKind, Element, Level, Origin, Renderer, Snippet};
 
 use crate::document::code::Severity;
+use crate::document::controls::spelt_out;
 use crate::document::diagnostic::{Diagnostic, Mark};
 use crate::document::source::Source;
 
@@ -55,7 +56,7 @@ fn draw(renderer: &Renderer, source: &Source, item: &Diagnostic) -> String {
     let window = source.whole_lines(first, last);
     let annotation = |kind: AnnotationKind, mark: &Mark| {
         let span = mark.span.start - window.start..mark.span.end - window.start;
-        let label = Some(spelt_out(&mark.label)).filter(|label| !label.is_empty());
+        let label = Some(spelt_out(&mark.label, true).into_owned()).filter(|label| !label.is_empty());
         kind.span(span).label(label)
     };
     let place: Element<'_> = if window.len() > MOST_SHOWN_BYTES {
@@ -76,24 +77,13 @@ fn draw(renderer: &Renderer, source: &Source, item: &Diagnostic) -> String {
             )
             .into()
     };
-    let help = item.help.as_deref().map(spelt_out);
+    let help = item.help.as_deref().map(|help| spelt_out(help, true));
     let group = level
-        .primary_title(spelt_out(&item.message))
+        .primary_title(spelt_out(&item.message, true))
         .id(item.code.as_str())
         .element(place)
         .elements(help.map(|help| Level::HELP.message(help)));
     renderer.render(&[group])
-}
-
-/// Returns a text with every control character but the ends of lines spelt out. It may quote a component's own words,
-/// and the renderer replaces only some of them, in titles.
-fn spelt_out(text: &str) -> String {
-    let is_spelt = |character: char| character.is_control() && character != '\n';
-    let spelt = |character: char| match is_spelt(character) {
-        true => character.escape_default().to_string(),
-        false => character.into(),
-    };
-    text.chars().map(spelt).collect()
 }
 
 #[cfg(test)]

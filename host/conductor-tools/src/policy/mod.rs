@@ -43,5 +43,5 @@ fn engine() -> Result<PolicyEngine, EngineError> {
 
 /// Prints a report. Its control characters are spelt out for people: components and recordings choose their texts.
 fn print(report: &(impl Serialize + Display), json: bool) -> anyhow::Result<()> {
-    print::print(report, printable_lines(report.to_string()), json)
+    print::print(report, printable_lines(&report.to_string()), json)
 }

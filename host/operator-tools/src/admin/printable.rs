@@ -1,5 +1,6 @@
 //! Text of other programs, made fit for a terminal.
 
+use conductor_config::spelt_out;
 use serde_json::Value;
 
 /// Member with lines of a configuration. Its line breaks stay.
@@ -10,13 +11,15 @@ const LINES: &str = "toml";
 #[must_use]
 pub fn printable(page: Value) -> Value {
     match page {
-        Value::String(text) => Value::String(spelt_out(text, false)),
+        Value::String(text) => Value::String(spelt_out(&text, false).into_owned()),
         Value::Array(items) => items.into_iter().map(printable).collect(),
         Value::Object(members) => members
             .into_iter()
             .map(|(name, member)| match member {
-                Value::String(text) if name == LINES => (name, Value::String(spelt_out(text, true))),
-                member => (spelt_out(name, false), printable(member)),
+                Value::String(text) if name == LINES => {
+                    (name, Value::String(spelt_out(&text, true).into_owned()))
+                }
+                member => (spelt_out(&name, false).into_owned(), printable(member)),
             })
             .collect(),
         plain => plain,
@@ -25,20 +28,8 @@ pub fn printable(page: Value) -> Value {
 
 /// Returns a text of several lines with every other control character spelt out.
 #[must_use]
-pub fn printable_lines(text: String) -> String {
-    spelt_out(text, true)
-}
-
-fn spelt_out(text: String, has_lines: bool) -> String {
-    let is_spelt = |character: char| character.is_control() && !(has_lines && character == '\n');
-    if !text.contains(is_spelt) {
-        return text;
-    }
-    let spelt = |character: char| match is_spelt(character) {
-        true => character.escape_default().to_string(),
-        false => character.into(),
-    };
-    text.chars().map(spelt).collect()
+pub fn printable_lines(text: &str) -> String {
+    spelt_out(text, true).into_owned()
 }
 
 #[cfg(test)]
