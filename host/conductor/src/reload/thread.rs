@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const POLL_EVERY: Duration = Duration::from_secs(2);
 /// The next look at a file that seemed half-written.
 const UNSETTLED: Duration = Duration::from_millis(100);
+/// A requested reload does not wait for files that still change after this long.
+const MOST_UNSETTLED: Duration = Duration::from_secs(3);
 
 impl Reloader {
     /// Starts the thread, which ends soon after `stop` is cancelled. Returns the sender of its commands.
@@ -94,7 +96,8 @@ impl Reloader {
             };
             pause = if seen.is_unsettled { UNSETTLED } else { POLL_EVERY };
             let look = Look {
-                is_open: seen.is_loading && outcome.is_open(),
+                is_loading: seen.is_loading && outcome.is_open(),
+                is_unsettled: seen.is_unsettled && outcome.is_open(),
                 outcome,
             };
             let requested = std::mem::take(&mut waiting).into_iter();
@@ -110,10 +113,14 @@ impl Reloader {
         // The look's cause, and the reason of an operator before, are not this command's.
         self.journal.begin(ChangeCause::Api, None);
         match waiting {
-            Waiting::Reload { to, mut earlier } => {
-                if look.is_open {
+            Waiting::Reload {
+                to,
+                mut earlier,
+                since,
+            } => {
+                if look.is_open(since) {
                     earlier.extend(look.outcome.swapped().iter().cloned());
-                    return Some(Waiting::Reload { to, earlier });
+                    return Some(Waiting::Reload { to, earlier, since });
                 }
                 let outcome = look.outcome.clone().with_earlier(earlier);
                 self.report(to, outcome);
@@ -157,7 +164,16 @@ impl Reloader {
 struct Look {
     outcome: ReloadOutcome,
     /// New policies are compiled, and nothing else changed.
-    is_open: bool,
+    is_loading: bool,
+    /// A policy's file may be half-written, and nothing else changed.
+    is_unsettled: bool,
+}
+
+impl Look {
+    /// Returns whether a reload that was requested at `since` has no outcome yet.
+    fn is_open(&self, since: Instant) -> bool {
+        self.is_loading || self.is_unsettled && since.elapsed() < MOST_UNSETTLED
+    }
 }
 
 /// Requester of a reload.
@@ -174,6 +190,7 @@ enum Waiting {
     Reload {
         to: ReloadRequester,
         earlier: Vec<String>,
+        since: Instant,
     },
     Instance(
         InstanceChange,
@@ -197,7 +214,11 @@ enum Waiting {
 
 impl Waiting {
     fn of(commands: ReloadCommand) -> Option<Self> {
-        let reload = |to| Self::Reload { to, earlier: vec![] };
+        let reload = |to| Self::Reload {
+            to,
+            earlier: vec![],
+            since: Instant::now(),
+        };
         Some(match commands {
             ReloadCommand::Changed => return None,
             ReloadCommand::Hangup(logged) => reload(ReloadRequester::Signal(logged)),

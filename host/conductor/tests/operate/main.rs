@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use harness::{Fleet, TestRouter, eventually, route_all};
+use harness::{Fleet, TestRouter, eventually, route_all, sends_to};
 use serde_json::{Value, json};
 
 /// Result of a run of the binary.
@@ -283,6 +283,29 @@ async fn a_reload_prints_changes_or_the_problems_of_the_file() {
         refused.stdout.contains("unknown-key") && refused.stdout.contains(":2:1: "),
         "{refused:?}"
     );
+}
+
+#[tokio::test]
+async fn a_refused_policy_file_is_a_warning_of_status_and_reload() {
+    let fleet = fleet().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.wasm");
+    std::fs::write(&file, sends_to(0, 1).unwrap()).unwrap();
+    let toml = format!(
+        "{}[policies.mine]\npath = \"{}\"\n{}",
+        fleet.workers_toml(),
+        path(&file),
+        route_all("mine")
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    assert!(!at(&router, &["status"]).await.good().contains("policy mine"));
+    std::fs::write(&file, b"no component").unwrap();
+    for command in ["reload", "status"] {
+        let shown = at(&router, &[command]).await.good();
+        assert!(shown.contains("warning: policy mine: "), "{shown}");
+    }
+    let page = at(&router, &["status", "--json"]).await.json();
+    assert_eq!(page["policy_problems"][0]["policy"], "mine", "{page}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod drain;
 mod feeds;
 mod fleet_table;
 pub mod policies;
+mod policy_problems;
 mod reload;
 mod requests;
 mod screen;

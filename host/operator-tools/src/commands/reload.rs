@@ -6,7 +6,8 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::fleet_table::{items, short};
-use crate::admin::{RemoteError, RouterAnswer, RouterSet};
+use super::policy_problems;
+use crate::admin::{AdminClient, RemoteError, RouterAnswer, RouterSet};
 use crate::args::ReloadArgs;
 use crate::units::text;
 use crate::{Exit, print};
@@ -17,7 +18,7 @@ use crate::{Exit, print};
 /// If no router can be queried, or the output cannot be written.
 pub fn reload(args: &ReloadArgs) -> Result<Exit> {
     let routers = RouterSet::of(&args.router)?;
-    let answers = routers.every(|client| client.post("/admin/reload", None));
+    let answers = routers.every(reload_one);
     let text: String = answers.iter().map(show).collect();
     if routers.is_json() {
         return routers.print(&answers, &text);
@@ -32,6 +33,13 @@ pub fn reload(args: &ReloadArgs) -> Result<Exit> {
     }
     let is_failed = answers.iter().any(|answer| answer.page.is_err());
     Ok(if is_failed { Exit::Failure } else { Exit::Success })
+}
+
+/// Returns a router's outcome, with the problems of its policies.
+async fn reload_one(client: &AdminClient) -> Result<Value, RemoteError> {
+    let mut page = client.post("/admin/reload", None).await?;
+    policy_problems::add(client, &mut page).await;
+    Ok(page)
 }
 
 fn show(answer: &RouterAnswer) -> String {
@@ -68,7 +76,7 @@ fn outcome(page: &Value) -> String {
     if !restart.is_empty() {
         let _ = writeln!(shown, "  needs a restart: {}", restart.join(", "));
     }
-    shown
+    shown + &policy_problems::lines(page)
 }
 
 /// Returns a change as text: a list of names, or names by what happened to them.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::fleet_table::{FleetTable, TableLook, items, pages, short};
-use super::watch;
+use super::{policy_problems, watch};
 use crate::Exit;
 use crate::admin::{AdminClient, RemoteError};
 use crate::args::FleetStatusArgs;
@@ -34,9 +34,10 @@ pub fn status(args: &FleetStatusArgs) -> Result<Exit> {
     )
 }
 
-/// Returns the page of the fleet, with the rates of the last second if the router has them.
+/// Returns the page of the fleet, with problems of policies and the rates of the last second if the router has them.
 async fn page(client: &AdminClient) -> Result<Value, RemoteError> {
     let mut page = client.get("/status").await?;
+    policy_problems::add(client, &mut page).await;
     if let Ok(event) = fleet_event(client).await {
         page["ready"] = event["ready"].clone();
         page["rates"] = items(&event["pools"])
@@ -72,7 +73,7 @@ fn show(router: &str, page: &Value, look: TableLook) -> String {
             let _ = writeln!(shown, "warning: pool {}: {message}; {fix}", text(&pool["name"]));
         }
     }
-    shown
+    shown + &policy_problems::lines(page)
 }
 
 fn headline(router: &str, page: &Value) -> String {
