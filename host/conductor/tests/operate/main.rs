@@ -336,14 +336,21 @@ async fn the_admin_key_is_read_from_a_file_or_the_environment() {
     assert!(!verbose.stderr.contains("secret-secret"), "{verbose:?}");
 }
 
-/// Secures the admin listener of a router, and returns its address with the file of its certificate.
-async fn secured(router: &TestRouter, fleet: &Fleet) -> (String, PathBuf) {
+/// Certificate that signs itself, for a listener or a client at this address, and its key as PEM.
+fn certificate() -> (String, String) {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    (cert.pem(), signing_key.serialize_pem())
+}
+
+/// Secures the admin listener of a router, and returns its address with the file of its certificate. `client_ca` is a
+/// line for the authority of client certificates.
+async fn secured(router: &TestRouter, fleet: &Fleet, client_ca: &str) -> (String, PathBuf) {
+    let (cert, key) = certificate();
     let authority = router.path("server.crt");
-    std::fs::write(&authority, cert.pem()).unwrap();
-    std::fs::write(router.path("server.key"), signing_key.serialize_pem()).unwrap();
-    let tls = "[server.admin-tls]\ncert = \"server.crt\"\nkey = \"server.key\"\n";
+    std::fs::write(&authority, cert).unwrap();
+    std::fs::write(router.path("server.key"), key).unwrap();
+    let tls = format!("[server.admin-tls]\ncert = \"server.crt\"\nkey = \"server.key\"\n{client_ca}");
     let toml = format!("{tls}{}{}", fleet.workers_toml(), route_all("round-robin"));
     router.save_config(&toml).unwrap();
     let plain = router.admin.base();
@@ -355,10 +362,35 @@ async fn secured(router: &TestRouter, fleet: &Fleet) -> (String, PathBuf) {
 }
 
 #[tokio::test]
+async fn a_client_certificate_opens_an_admin_listener_with_an_authority_for_them() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    let (cert, key) = certificate();
+    std::fs::write(router.path("client.crt"), &cert).unwrap();
+    let both = router.path("client.pem");
+    std::fs::write(&both, cert + &key).unwrap();
+    let (url, authority) = secured(&router, &fleet, "client-ca = \"client.crt\"\n").await;
+    let status = |cert: Option<&str>| {
+        let mut command = command(&["status", "--admin", &url, "--admin-ca", path(&authority)]);
+        command.args(cert.map_or(vec![], |cert| vec!["--admin-cert", cert]));
+        command
+    };
+    run(status(Some(path(&both)))).await.good();
+    let without = run(status(None)).await;
+    assert_eq!(without.code, 1, "{without:?}");
+    let keyless = run(status(Some(path(&router.path("client.crt"))))).await;
+    assert_eq!(keyless.code, 2, "{keyless:?}");
+    let (cert, key) = certificate();
+    std::fs::write(&both, cert + &key).unwrap();
+    let stranger = run(status(Some(path(&both)))).await;
+    assert_eq!(stranger.code, 1, "{stranger:?}");
+}
+
+#[tokio::test]
 async fn a_secured_admin_listener_is_trusted_by_a_file_or_by_the_authorities_of_the_system() {
     let fleet = fleet().await;
     let router = router(&fleet).await;
-    let (url, authority) = secured(&router, &fleet).await;
+    let (url, authority) = secured(&router, &fleet, "").await;
     let status = |args: &[&str]| {
         let mut command = command(&["status", "--admin", &url]);
         command.args(args).env_remove("CONDUCTOR_ADMIN_CA");
@@ -376,8 +408,7 @@ async fn a_secured_admin_listener_is_trusted_by_a_file_or_by_the_authorities_of_
     assert_eq!(unnamed.code, 2, "{unnamed:?}");
     assert!(unnamed.stderr.contains("no.crt"), "{unnamed:?}");
     let unknown = {
-        let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        std::fs::write(router.path("other.crt"), other.cert.pem()).unwrap();
+        std::fs::write(router.path("other.crt"), certificate().0).unwrap();
         run(status(&["--admin-ca", path(&router.path("other.crt"))])).await
     };
     assert_eq!(unknown.code, 1, "{unknown:?}");
@@ -390,7 +421,7 @@ async fn a_secured_admin_listener_is_trusted_by_a_file_or_by_the_authorities_of_
 async fn init_reaches_https_workers_by_the_authorities_of_the_system() {
     let fleet = fleet().await;
     let router = router(&fleet).await;
-    let (url, authority) = secured(&router, &fleet).await;
+    let (url, authority) = secured(&router, &fleet, "").await;
     let file = router.path("made.toml");
     let mut init = command(&["init", "--worker", &url, "--file", path(&file)]);
     init.env("SSL_CERT_FILE", &authority);
