@@ -16,8 +16,8 @@ pub struct EligibleSet {
     pub(crate) splits: bool,
     /// Roles without a healthy worker. Their returning workers are eligible.
     returning: RoleSet,
-    /// Set if workers out of service are eligible, for want of others.
-    out_of_service: bool,
+    /// Roles whose workers out of service are eligible, for want of others.
+    out_of_service: RoleSet,
     /// Seed of the request: it selects the requests that returning workers get.
     seed: u64,
     /// Set if every member of the pool is in the set.
@@ -45,7 +45,8 @@ pub enum NoCandidate {
 impl EligibleSet {
     /// Finds the workers that serve the model, were not tried, do not drain, and are in service.
     ///
-    /// Where none is in service, those out of service are eligible. A decode worker does the whole of a request where
+    /// Where no shape can be made of those in service, workers out of service are eligible for the roles that lack one. A
+    /// decode worker does the whole of a request where
     /// neither a pair nor a mixed worker is eligible.
     ///
     /// # Errors
@@ -86,8 +87,8 @@ impl EligibleSet {
                 ..set
             })
         };
-        found(in_service, false)
-            .or_else(|| found(all, true))
+        found(in_service, RoleSet::EMPTY)
+            .or_else(|| found(all, all.without(in_service)))
             .ok_or_else(|| NoCandidate::why(view, all, tried, allowed))
     }
 
@@ -107,7 +108,7 @@ impl EligibleSet {
             roles,
             splits: pair,
             returning: RoleSet::EMPTY,
-            out_of_service: false,
+            out_of_service: RoleSet::EMPTY,
             seed: 0,
             is_everyone: false,
         })
@@ -130,15 +131,12 @@ impl EligibleSet {
     /// Returns whether a member is in the set. Whether it serves the model and was tried is checked elsewhere.
     pub(crate) fn has<V: FleetView>(self, view: &V, member: usize) -> bool {
         let role = RoleSet::of(view.worker(member).role());
-        let is_in_service = || {
-            self.out_of_service
-                || match view.eligibility(member, self.seed) {
-                    Eligibility::Healthy => true,
-                    Eligibility::Returning => self.returning.has(role),
-                    Eligibility::OutOfService => false,
-                }
+        let is_eligible = || match view.eligibility(member, self.seed) {
+            Eligibility::Healthy => true,
+            Eligibility::Returning => self.returning.has(role),
+            Eligibility::OutOfService => self.out_of_service.has(role),
         };
-        self.roles.has(role) && !view.is_draining(member) && is_in_service()
+        self.roles.has(role) && !view.is_draining(member) && is_eligible()
     }
 }
 

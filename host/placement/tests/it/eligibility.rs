@@ -36,6 +36,15 @@ fn workers_out_of_service_are_candidates_for_want_of_others() {
 }
 
 #[test]
+fn workers_out_of_service_do_the_part_that_no_other_can_and_no_more() {
+    let mut view = view(&[Prefill, Prefill, Decode]);
+    for member in [1, 2] {
+        view.workers[member].eligibility = Eligibility::OutOfService;
+    }
+    assert_eq!(view.candidates(&[]), Ok(vec![0, 2]));
+}
+
+#[test]
 fn a_list_without_a_worker_that_just_went_out_of_service_is_not_kept() {
     let mut view = view(&[Mixed, Mixed]);
     view.fleet = Some(FleetVersion::unique());
