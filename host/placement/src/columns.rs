@@ -184,9 +184,7 @@ fn request_number<V: PlacementView>(
         RequestFeature::WaitedMs => millis(view.waited()),
         RequestFeature::DecodeAlone => u8::from(view.allowed().alone).into(),
         RequestFeature::Tried => tried.len() as f64,
-        RequestFeature::HoldLeftMs if is_held || view.queued() < view.queue_limit() => {
-            millis(view.hold_left())
-        }
+        RequestFeature::HoldLeftMs if is_held || view.queue_limit() > 0 => millis(view.hold_left()),
         RequestFeature::TtftTargetMs => values.ttft_target.map_or(f64::NAN, millis),
         RequestFeature::PoolQueued => view.queued().saturating_sub(is_held.into()) as f64,
         RequestFeature::PoolWorkers => view.serving_workers() as f64,

@@ -31,9 +31,9 @@ mod versions;
 mod worker;
 
 pub use admission::{
-    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, ElsewherePace, FairQueue,
-    HELD_CLASSES, Held, HeldClass, HeldSummary, TenantService, WaitersByWorker, Waiting, WorkerWaiter,
-    add_held_elsewhere, weighted_tokens,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DeferredEvent, DrainRate, ElsewherePace,
+    FairQueue, HELD_CLASSES, Held, HeldClass, HeldSummary, PacedEvent, TenantService, WaitersByWorker,
+    Waiting, WorkerWaiter, add_held_elsewhere, least_pause_us, weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};

@@ -148,8 +148,7 @@ impl Queue {
         let PlacedRequest {
             call, row, uncached, ..
         } = request;
-        let left_ms = call.number(self.left_ms);
-        if !may_wait(left_ms) {
+        if !may_wait(call.number(self.left_ms)) {
             return None;
         }
         let slack_ms = self.slack_ms(request);
@@ -158,7 +157,7 @@ impl Queue {
         let until = if urgent_in > 0.0 { urgent_in } else { AGAIN_MS };
         Some(Verdict::Queue {
             order: order(slack_ms, *uncached),
-            ask_again_ms: until.min(left_ms).clamp(1.0, AGAIN_MS) as u32,
+            ask_again_ms: until.clamp(1.0, AGAIN_MS) as u32,
         })
     }
 
@@ -181,9 +180,10 @@ impl Queue {
     }
 }
 
-/// Returns true if the request may be held for this time. It is NaN where the pool holds no requests.
+/// Returns true if the pool holds requests. The time is NaN where it does not. A request without time left is held too:
+/// the router answers it with an error.
 fn may_wait(left_ms: f64) -> bool {
-    left_ms > 0.0
+    !left_ms.is_nan()
 }
 
 /// Returns the sort key: shortest first, urgent requests before, late requests last.

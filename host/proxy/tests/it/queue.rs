@@ -223,10 +223,10 @@ async fn a_policy_sees_what_waits_for_each_worker_while_it_waits() {
 }
 
 #[tokio::test]
-async fn a_policy_sees_that_a_full_queue_holds_no_more() {
+async fn no_request_goes_past_a_full_queue() {
     let (worker, mut pens) = streaming().await;
     let policy = Scripted::seeing(&["request.hold-left-ms"], &["load.requests"], |input| {
-        let may_wait = input.numbers[0] > 0.0;
+        let may_wait = !input.numbers[0].is_nan();
         Ok(if may_wait && input.numbers[1] >= 1.0 {
             hold(0.0, None)
         } else {
@@ -240,13 +240,17 @@ async fn a_policy_sees_that_a_full_queue_holds_no_more() {
         .start()
         .await;
     let _first = send(router.address, chat()).await;
-    let _pen = pens.recv().await.unwrap();
+    let pen = pens.recv().await.unwrap();
     let address = router.address;
     let mut waiting = tokio::task::JoinSet::new();
     waiting.spawn(async move { send(address, chat()).await.status });
     held(&router, 1.0).await;
-    assert_eq!(send(address, chat()).await.status, StatusCode::OK);
-    waiting.shutdown().await;
+    let refused = send(address, chat()).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(refused.text().await.contains("queue_full"));
+    drop(pen);
+    let held = waiting.join_next().await.unwrap().unwrap();
+    assert_eq!(held, StatusCode::OK, "the one that waited is next");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@
 //! (`host/adr/0016-wake-budget.md`). Requests that wait for another worker are decided at most every 1.5 ms
 //! ([`ElsewherePace`]).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::tenant_queue::OrderKey;
 use crate::id::WorkerId;
@@ -107,6 +107,22 @@ impl CapacityEvent {
         Self { whole, left, ..self }
     }
 
+    /// Returns the event for the requests that this one has no budget for now, whichever worker they wait for: a later
+    /// event within the pause has freed another one.
+    const fn deferred(self) -> Self {
+        let whole = WakeBudget {
+            aimed: 0,
+            free: self.whole.elsewhere,
+            elsewhere: 0,
+        };
+        Self {
+            worker: None,
+            whole,
+            left: whole,
+            last: self.last,
+        }
+    }
+
     /// Returns the event for requests up to that order only: a later one leaves the capacity to another router, which
     /// holds a request of that order for the worker. An infinite order is no limit.
     #[must_use]
@@ -150,22 +166,72 @@ impl CapacityEvent {
 pub struct ElsewherePace {
     /// Time from which an event has budget for them.
     next_us: AtomicU64,
+    /// True if events had none, and none has had it since.
+    is_deferred: AtomicBool,
+}
+
+/// A capacity event with the budget that its pace allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacedEvent {
+    /// The event.
+    pub now: CapacityEvent,
+    /// The event that decides the other requests later, unless [`ElsewherePace::take_deferred`] refuses it then.
+    pub later: Option<DeferredEvent>,
+}
+
+/// Event of capacity that was freed within a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeferredEvent {
+    /// The event.
+    pub event: CapacityEvent,
+    /// End of the pause, in microseconds.
+    pub at_us: u64,
 }
 
 impl ElsewherePace {
-    /// Returns the event at that time, with budget for requests that wait for another worker at most every 1.5 ms.
+    /// Returns the event at that time, with budget for requests that wait for another worker at most every 1.5 ms. The
+    /// first event of a pause is deferred for them to its end.
     #[must_use]
-    pub fn apply(&self, event: CapacityEvent, now_us: u64) -> CapacityEvent {
+    pub fn apply(&self, event: CapacityEvent, now_us: u64) -> PacedEvent {
+        let at_once = PacedEvent {
+            now: event,
+            later: None,
+        };
         if event.worker.is_none() || event.left.elsewhere == 0 {
-            return event;
+            return at_once;
         }
         // Two threads that read the same time spend the budget twice, which is harmless.
-        if now_us < self.next_us.load(Ordering::Relaxed) {
-            return event.without_elsewhere();
+        let at_us = self.next_us.load(Ordering::Relaxed);
+        if now_us >= at_us {
+            self.begin_pause(now_us);
+            return at_once;
         }
+        let is_first =
+            !self.is_deferred.load(Ordering::Relaxed) && !self.is_deferred.swap(true, Ordering::Relaxed);
+        PacedEvent {
+            now: event.without_elsewhere(),
+            later: is_first.then(|| DeferredEvent {
+                event: event.deferred(),
+                at_us,
+            }),
+        }
+    }
+
+    /// Returns whether a deferred event is due at that time. An event with budget since then has replaced it.
+    #[must_use]
+    pub fn take_deferred(&self, now_us: u64) -> bool {
+        let is_due =
+            now_us >= self.next_us.load(Ordering::Relaxed) && self.is_deferred.load(Ordering::Relaxed);
+        if is_due {
+            self.begin_pause(now_us);
+        }
+        is_due
+    }
+
+    fn begin_pause(&self, now_us: u64) {
         self.next_us
             .store(now_us.saturating_add(ELSEWHERE_EVERY_US), Ordering::Relaxed);
-        event
+        self.is_deferred.store(false, Ordering::Relaxed);
     }
 }
 
@@ -222,12 +288,11 @@ mod tests {
     #[test]
     fn requests_that_wait_for_another_worker_are_decided_at_most_every_few_milliseconds() {
         let (pace, event) = (ElsewherePace::default(), CapacityEvent::at(HERE));
-        assert_eq!(
-            pace.apply(CapacityEvent::elsewhere_at(HERE), 7),
-            CapacityEvent::elsewhere_at(HERE)
-        );
-        assert_eq!(pace.apply(event, 7), event);
-        let soon = pace.apply(event, 7 + ELSEWHERE_EVERY_US - 1);
+        let at_once = |now| PacedEvent { now, later: None };
+        let aimed = CapacityEvent::elsewhere_at(HERE);
+        assert_eq!(pace.apply(aimed, 7), at_once(aimed));
+        assert_eq!(pace.apply(event, 7), at_once(event));
+        let soon = pace.apply(event, 7 + ELSEWHERE_EVERY_US - 1).now;
         for event in [soon, soon.reset()] {
             assert_eq!(evaluations(event, Some(THERE)), 0);
             assert_eq!(
@@ -238,10 +303,42 @@ mod tests {
         let anywhere = CapacityEvent::anywhere();
         assert_eq!(
             pace.apply(anywhere, 8),
-            anywhere,
+            at_once(anywhere),
             "capacity anywhere is of use to each"
         );
-        assert_eq!(pace.apply(event, 7 + ELSEWHERE_EVERY_US), event);
+        assert_eq!(pace.apply(event, 7 + ELSEWHERE_EVERY_US), at_once(event));
+    }
+
+    #[test]
+    fn the_first_event_of_a_pause_is_deferred_to_its_end() {
+        let (pace, event) = (ElsewherePace::default(), CapacityEvent::at(HERE).up_to(5.0));
+        assert_eq!(pace.apply(event, 7).later, None);
+        let later = pace.apply(event, 8).later.unwrap();
+        assert_eq!(later.at_us, 7 + ELSEWHERE_EVERY_US);
+        for waits_for in [None, Some(HERE), Some(THERE)] {
+            assert_eq!(evaluations(later.event, waits_for), WHOLE.elsewhere);
+        }
+        assert!(later.event.reaches(5.0) && !later.event.reaches(5.5));
+        assert_eq!(pace.apply(event, 9).later, None, "one is deferred already");
+        assert!(!pace.take_deferred(later.at_us - 1));
+        assert!(pace.take_deferred(later.at_us));
+        assert!(!pace.take_deferred(later.at_us), "it is taken once");
+        assert!(
+            pace.apply(event, later.at_us + 1).later.is_some(),
+            "a new pause began"
+        );
+    }
+
+    #[test]
+    fn an_event_with_budget_replaces_the_deferred_one() {
+        let (pace, event) = (ElsewherePace::default(), CapacityEvent::at(HERE));
+        let _ = pace.apply(event, 0);
+        let first = pace.apply(event, 1).later.unwrap();
+        assert_eq!(pace.apply(event, first.at_us).now, event);
+        assert!(!pace.take_deferred(first.at_us));
+        let second = pace.apply(event, first.at_us + 1).later.unwrap();
+        assert!(!pace.take_deferred(first.at_us + 1), "it waits for its own pause");
+        assert!(pace.take_deferred(second.at_us));
     }
 
     #[test]

@@ -202,8 +202,18 @@ impl<W> FairQueue<W> {
         ahead.map(|(_, of_class)| of_class.numbers.len()).sum()
     }
 
-    /// Enqueues a request. One of the same number is replaced.
-    pub fn insert(&mut self, number: u64, mut one: Waiting, waiter: W) {
+    /// Enqueues a request that has not waited yet. One of the same number is replaced.
+    pub fn insert(&mut self, number: u64, one: Waiting, waiter: W) {
+        let (tenant, is_new) = self.put_back(number, one, waiter);
+        if is_new {
+            let level = self.tenants.lift(&tenant);
+            self.has_moved(&tenant, level);
+        }
+    }
+
+    /// Enqueues a request again that was decided and is held further. Its tenant was not idle meanwhile. Returns the
+    /// name under which the tenant is counted, and whether it has no other request of that class in the queue.
+    pub fn put_back(&mut self, number: u64, mut one: Waiting, waiter: W) -> (Arc<str>, bool) {
         self.remove(number);
         one.tenant = self.tenants.name(&one.tenant);
         let class = self.classes.entry(Reverse(one.class)).or_default();
@@ -222,11 +232,9 @@ impl<W> FairQueue<W> {
                 },
             );
         }
-        if is_new {
-            let level = self.tenants.lift(&one.tenant);
-            self.has_moved(&one.tenant, level);
-        }
+        let tenant = Arc::clone(&one.tenant);
         self.entries.insert(number, (one, waiter));
+        (tenant, is_new)
     }
 
     /// Removes a request and returns it with its waker. Its tenant is not charged.
@@ -251,12 +259,20 @@ impl<W> FairQueue<W> {
         Some((one, waiter))
     }
 
-    /// Dequeues a request that is admitted. Its tenant is charged.
+    /// Dequeues a request that is admitted, or decided again if it is held. Its tenant is charged.
     pub fn serve(&mut self, number: u64) -> Option<(Waiting, W)> {
         let (one, waiter) = self.remove(number)?;
-        let level = self.tenants.serve(&one.tenant, one.share);
+        let level = match one.held {
+            Some(_) => self.tenants.charge(&one.tenant, one.share),
+            None => self.tenants.serve(&one.tenant, one.share),
+        };
         self.has_moved(&one.tenant, level);
         Some((one, waiter))
+    }
+
+    /// Moves the virtual time after a decision that ended the wait of a held request with this share.
+    pub fn decided(&mut self, tenant: &str, share: f64) {
+        self.tenants.advance(tenant, share);
     }
 
     /// Makes a held request due for a decision as soon as there is room.
@@ -265,7 +281,7 @@ impl<W> FairQueue<W> {
             if let Some(held) = &mut one.held {
                 held.evaluated_at = None;
             }
-            self.insert(number, one, waiter);
+            self.put_back(number, one, waiter);
         }
     }
 

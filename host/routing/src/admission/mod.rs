@@ -5,6 +5,7 @@
 
 mod budget;
 mod capacity_event;
+mod decision_pace;
 mod drain;
 mod fair_queue;
 mod held_summary;
@@ -13,7 +14,8 @@ mod tenants;
 mod waiters;
 
 pub use budget::{Budget, BudgetLimits, BudgetUse};
-pub use capacity_event::{CapacityEvent, ElsewherePace};
+pub use capacity_event::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent};
+pub use decision_pace::least_pause_us;
 pub use drain::DrainRate;
 pub use fair_queue::{ClassCounts, FairQueue, Held, Waiting};
 pub use held_summary::{HELD_CLASSES, HeldClass, HeldSummary, add_held_elsewhere};

@@ -101,21 +101,27 @@ impl Tenants {
 
     /// Charges a tenant for a request that was admitted from the queue. Returns its service.
     pub(super) fn serve(&mut self, tenant: &Arc<str>, share: f64) -> f64 {
-        let mut before = self.floor;
-        let charged = self.update(tenant, |counter| {
-            before = counter.level;
-            counter.charge(share);
-        });
-        self.floor = self.floor.max(before);
+        self.floor = self.floor.max(self.level(tenant));
+        self.charge(tenant, share)
+    }
+
+    /// Charges a tenant for a request that is decided, and may be held again. Returns its service.
+    pub(super) fn charge(&mut self, tenant: &Arc<str>, share: f64) -> f64 {
+        let charged = self.update(tenant, |counter| counter.charge(share));
         charged.unwrap_or_else(|| {
             self.insert(
                 tenant,
                 TenantCounter {
-                    level: before + share,
+                    level: self.floor + share,
                     own: share,
                 },
             )
         })
+    }
+
+    /// Moves the virtual time to the service of a tenant before a charged request.
+    pub(super) fn advance(&mut self, tenant: &str, share: f64) {
+        self.floor = self.floor.max(self.level(tenant) - share);
     }
 
     /// Charges a tenant for a request that was admitted without waiting. Returns the name under which it is counted,

@@ -50,6 +50,13 @@ impl Naive {
             let floor = self.floor;
             let level = self.level(&one.tenant);
             *level = level.max(floor);
+        }
+        self.put_back(number, one);
+    }
+
+    fn put_back(&mut self, number: u64, one: Waiting) {
+        let is_new = |(_, other): &(u64, Waiting)| other.class != one.class || other.tenant != one.tenant;
+        if self.waiting.iter().all(is_new) {
             let key = (one.class, Arc::clone(&one.tenant));
             self.since.retain(|(other, _)| *other != key);
             self.since.push((key, number));
@@ -105,7 +112,9 @@ impl Naive {
         let level = self.level(&one.tenant);
         let before = *level;
         *level += one.share;
-        self.floor = self.floor.max(before);
+        if one.held.is_none() {
+            self.floor = self.floor.max(before);
+        }
     }
 }
 
@@ -218,7 +227,7 @@ fn play(acts: Vec<Act>) {
                 if let Some(held) = &mut one.held {
                     held.evaluated_at = None;
                 }
-                naive.insert(number, one);
+                naive.put_back(number, one);
                 line.make_due(number);
             }
             Act::CapacityEvent => releases += 1,
@@ -251,6 +260,49 @@ fn play(acts: Vec<Act>) {
         line.serve(number).unwrap();
     }
     assert!(line.is_empty(), "everybody is served in the end");
+}
+
+#[test]
+fn decisions_that_hold_a_request_again_are_no_service() {
+    let mut line = FairQueue::default();
+    let held = |tenant, work| Waiting {
+        held: Some(Held {
+            order: 0.0,
+            evaluated_at: Some(0),
+            waits_for: None,
+        }),
+        ..waiting(0, tenant, work)
+    };
+    line.pass(&"heavy".into(), 10_000.0);
+    line.insert(1, held("heavy", 10), ());
+    line.insert(2, held("light", 10), ());
+    let anywhere = CapacityEvent::anywhere();
+    for _ in 0..3 {
+        for (expected, tenant) in [(2, "light"), (1, "heavy")] {
+            let (number, _) = line.first(0, None, 1, Some(&anywhere)).unwrap();
+            assert_eq!(number, expected, "the tenant with the least service first");
+            let (one, ()) = line.serve(number).unwrap();
+            line.correct(&tenant.into(), -one.share);
+            let again = Waiting {
+                held: one.held.map(|held| Held {
+                    evaluated_at: Some(1),
+                    ..held
+                }),
+                ..one
+            };
+            line.put_back(number, again, ());
+        }
+        for number in [1, 2] {
+            line.make_due(number);
+        }
+    }
+    // The light tenant is served: the virtual time follows, and an idle tenant begins there.
+    line.serve(2).unwrap();
+    line.decided("light", 10.0);
+    line.insert(3, waiting(0, "idle", 10), ());
+    let mut levels = Vec::new();
+    line.visit_tenants(|tenant| levels.push((tenant.tenant.to_string(), tenant.share)));
+    assert!(levels.contains(&("light".to_owned(), 10.0)), "{levels:?}");
 }
 
 /// Returns the widest gap between two tenants with requests of these sizes always waiting.

@@ -90,7 +90,7 @@ pub const REQUEST_CATALOGUE: &[(RequestFeature, FeatureDoc)] = &[
             name: "request.hold-left-ms",
             unit: "milliseconds",
             freshness: "now",
-            unknown: "the pool holds no requests, or no longer this one",
+            unknown: "the pool holds no requests (`queue-limit = 0`)",
             meaning: "remaining time in which the request may be held; after that it is answered with an error",
         },
     ),

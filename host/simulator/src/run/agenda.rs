@@ -10,6 +10,8 @@ pub(super) enum AgendaItem {
     Arrives(usize),
     /// A held request is decided again; the number is that of the hold.
     HoldExpires(usize, u32),
+    /// A router's deferred capacity event is due.
+    Deferred(usize),
     /// A worker fails, and is away.
     Fails(usize),
     /// A router dies.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
-use routing::{CapacityEvent, ElsewherePace, WorkerId};
+use routing::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent, WorkerId};
 
 /// Held requests, each with the worker that it waits for.
 #[derive(Debug, Default)]
@@ -12,6 +12,8 @@ pub(super) struct HeldQueue {
     keys: HashMap<usize, Key>,
     held: u64,
     pace: ElsewherePace,
+    /// Event for the requests that had no budget.
+    deferred: Option<CapacityEvent>,
 }
 
 /// A held request.
@@ -47,12 +49,25 @@ impl HeldQueue {
         }
     }
 
-    /// Returns a capacity event with the budget that it has at that time.
-    pub(super) fn paced(&self, event: CapacityEvent, now_us: u64) -> CapacityEvent {
+    /// Returns a capacity event with the budget that it has at that time, and when a deferred one is due.
+    pub(super) fn paced(&mut self, event: CapacityEvent, now_us: u64) -> (CapacityEvent, Option<u64>) {
         if self.order.is_empty() {
-            return event;
+            return (event, None);
         }
-        self.pace.apply(event, now_us)
+        let PacedEvent { now, later } = self.pace.apply(event, now_us);
+        if let Some(DeferredEvent { event, .. }) = later {
+            self.deferred = Some(event);
+        }
+        (now, later.map(|later| later.at_us))
+    }
+
+    /// Returns the deferred event that is due at that time.
+    pub(super) fn take_deferred(&mut self, now_us: u64) -> Option<CapacityEvent> {
+        self.pace.take_deferred(now_us).then(|| self.deferred.take())?
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
     }
 
     pub(super) fn has(&self, request: usize) -> bool {

@@ -7,7 +7,7 @@ mod sample;
 mod spec;
 mod turns;
 
-use routing::{CapacityEvent, Role};
+use routing::{CapacityEvent, Role, least_pause_us};
 
 use self::agenda::{Agenda, AgendaItem};
 use self::held_queue::{HeldQueue, HeldRequest};
@@ -173,6 +173,11 @@ impl<'r> Run<'r> {
                     self.place(now_us, number);
                 }
             }
+            AgendaItem::Deferred(router) => {
+                if let Some(event) = self.lines[router].take_deferred(now_us) {
+                    self.decide_held(now_us, router, event);
+                }
+            }
             AgendaItem::Fails(worker) => self.fail(now_us, worker),
             AgendaItem::RouterDies(router) => self.router_dies(now_us, router),
             AgendaItem::Returns(worker) => {
@@ -244,9 +249,11 @@ impl<'r> Run<'r> {
                 },
                 _,
             ) => {
-                self.line_of(number).hold(number, order, waits_for);
+                let line = self.line_of(number);
+                line.hold(number, order, waits_for);
+                let least_us = least_pause_us(line.len()).max(1);
                 let due = AgendaItem::HoldExpires(number, self.tries[number].decisions);
-                self.agenda.add(now_us + ask_again_us.max(1), due);
+                self.agenda.add(now_us + ask_again_us.max(least_us), due);
             }
             (Placement::Forget, _) => self.place(now_us, number),
             (Placement::Reject { status, why, .. }, kept) => {
@@ -358,9 +365,17 @@ impl<'r> Run<'r> {
 
     /// Decides a router's held requests again in their order after capacity was freed, within the wake budget, as the
     /// server does.
-    fn reevaluate_held(&mut self, now_us: u64, router: usize, mut release: CapacityEvent) {
-        release = self.routers.release_for(router, release);
-        release = self.lines[router].paced(release, now_us);
+    fn reevaluate_held(&mut self, now_us: u64, router: usize, release: CapacityEvent) {
+        let release = self.routers.release_for(router, release);
+        let (release, deferred_us) = self.lines[router].paced(release, now_us);
+        if let Some(at_us) = deferred_us {
+            self.agenda.add(at_us, AgendaItem::Deferred(router));
+        }
+        self.decide_held(now_us, router, release);
+    }
+
+    /// Decides a router's held requests again in their order, within the event's budget.
+    fn decide_held(&mut self, now_us: u64, router: usize, mut release: CapacityEvent) {
         for held in self.lines[router].in_order() {
             let HeldRequest {
                 number,

@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use routing::{
-    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, ElsewherePace, FairQueue, Held,
-    WorkerId,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DeferredEvent, DrainRate, ElsewherePace,
+    FairQueue, Held, PacedEvent, WorkerId,
 };
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -91,6 +92,15 @@ pub(super) enum WakeReason {
     },
     /// Shed: a more important request takes the place.
     Shed,
+}
+
+/// Kind of a wait, for the fairness between tenants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitKind {
+    /// The request has not been in the queue yet.
+    First,
+    /// It was in the queue before, and its policy holds it further.
+    Again,
 }
 
 /// Error: the queue has no room.
@@ -169,8 +179,28 @@ impl AdmissionController {
         self.releases.count.fetch_add(1, Ordering::SeqCst);
         if self.len() > 0 {
             self.reckon_if_due();
-            let paced = self.releases.pace.apply(release, self.now_us());
-            self.admit_ready(Some(paced));
+            let PacedEvent { now, later } = self.releases.pace.apply(release, self.now_us());
+            self.admit_ready(Some(now));
+            if let Some(later) = later {
+                self.defer(later);
+            }
+        }
+    }
+
+    /// Notifies the queue again at the end of the pause. At most one event is deferred.
+    fn defer(self: &Arc<Self>, deferred: DeferredEvent) {
+        let controller = Arc::clone(self);
+        let decide = async move {
+            let pause = deferred.at_us.saturating_sub(controller.now_us());
+            tokio::time::sleep(Duration::from_micros(pause)).await;
+            if controller.releases.pace.take_deferred(controller.now_us()) {
+                controller.releases.count.fetch_add(1, Ordering::SeqCst);
+                controller.admit_ready(Some(deferred.event));
+            }
+        };
+        // Workers free capacity on the threads of the runtime. Elsewhere the requests wait for the next event.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(decide);
         }
     }
 
@@ -218,12 +248,18 @@ impl AdmissionController {
             tenant: Arc::clone(&request.tenant),
             weight: request.weight,
             share: request.share(),
+            is_decided: false,
         })
     }
 
     /// Returns `true` if a tenant's requests are counted.
     fn is_charged(&self, tenant: &str) -> bool {
         !tenant.is_empty() || self.has_tenants.load(Ordering::Relaxed)
+    }
+
+    /// Records that a tenant's held request is sent.
+    pub(super) fn decided(&self, charge: &Charge) {
+        self.line().waiting.decided(&charge.tenant, charge.share);
     }
 
     pub(super) fn correct(&self, tenant: &Arc<str>, share: f64) {
@@ -291,6 +327,7 @@ impl AdmissionController {
         turn: QueuePosition,
         request: &AdmissionRequest,
         held: Option<Held>,
+        wait: WaitKind,
     ) -> Option<oneshot::Receiver<WakeReason>> {
         let mut line = self.line();
         let releases = self.releases();
@@ -312,7 +349,10 @@ impl AdmissionController {
             since: turn.since,
         };
         let one = request.waiting(held, self.micros(start_by));
-        line.waiting.insert(turn.number, one, waiter);
+        match wait {
+            WaitKind::First => line.waiting.insert(turn.number, one, waiter),
+            WaitKind::Again => drop(line.waiting.put_back(turn.number, one, waiter)),
+        }
         Some(woken)
     }
 
@@ -354,6 +394,7 @@ impl AdmissionController {
                 .first(now, step, self.releases(), release.as_ref());
             let Some((number, one)) = first else { break false };
             let is_held = one.held.is_some_and(|held| held.evaluated_at.is_some());
+            let is_decided = one.held.is_some();
             let aim = one.awaited_worker();
             let Some(tokens) = self.take(one.tokens) else {
                 break true;
@@ -371,6 +412,7 @@ impl AdmissionController {
                     tenant: one.tenant,
                     weight: waiter.weight,
                     share: one.share,
+                    is_decided,
                 }),
                 is_used: false,
             };

@@ -31,6 +31,8 @@ pub(crate) use session::AdmissionSession;
 pub(crate) use spec::Admission;
 
 #[cfg(test)]
+mod hold_tests;
+#[cfg(test)]
 mod release_tests;
 #[cfg(test)]
 mod tests;

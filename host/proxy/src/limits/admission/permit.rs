@@ -27,12 +27,26 @@ pub(super) struct Charge {
     pub(super) weight: f64,
     /// Weighted tokens divided by the tenant's weight.
     pub(super) share: f64,
+    /// True if the request was held, and is not yet known to be served.
+    pub(super) is_decided: bool,
 }
 
 impl Permit {
     /// Marks the permit as used: the request goes to a worker.
     pub(super) fn begin(&mut self) {
         self.is_used = true;
+        if let Some(charge) = &mut self.charged
+            && std::mem::take(&mut charge.is_decided)
+        {
+            self.controller.decided(charge);
+        }
+    }
+
+    /// Returns the charge of a request that waits again. Its next permit charges it.
+    pub(super) fn refund(&mut self) {
+        if let Some(charge) = self.charged.take() {
+            self.controller.correct(&charge.tenant, -charge.share);
+        }
     }
 
     /// Charges the tenant for the output tokens of a complete response.
@@ -46,8 +60,8 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(charge) = self.charged.take().filter(|_| !self.is_used) {
-            self.controller.correct(&charge.tenant, -charge.share);
+        if !self.is_used {
+            self.refund();
         }
         self.controller.give_back(self.tokens, self.is_used);
     }

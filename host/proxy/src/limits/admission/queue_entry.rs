@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use placement::HoldTerms;
-use routing::{CapacityEvent, Held};
+use routing::{CapacityEvent, Held, least_pause_us};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::admission_request::AdmissionRequest;
-use super::controller::{AdmissionController, WakeReason};
+use super::controller::{AdmissionController, WaitKind, WakeReason};
 use super::permit::Permit;
 
 /// Time of a request's first wait, and the deadline of its waits. It is kept when the request enters the queue again.
@@ -36,6 +36,8 @@ pub(super) struct QueueEntry {
     rounds: u8,
     /// `true` once another request has its place.
     is_shed: bool,
+    /// Kind of the next wait.
+    kind: WaitKind,
 }
 
 /// Reason why a wait ended without admission.
@@ -76,15 +78,17 @@ impl QueueEntry {
             release: None,
             rounds: 0,
             is_shed: false,
+            kind: WaitKind::First,
         }
     }
 
     /// Waits for room in the budget.
     pub(super) async fn wait(&mut self, request: &AdmissionRequest) -> Result<Permit, Unserved> {
         let deadline = self.turn.deadline;
-        let Some(woken) = self.controller.enqueue(self.turn, request, None) else {
+        let Some(woken) = self.controller.enqueue(self.turn, request, None, WaitKind::First) else {
             return Err(Unserved::Timeout);
         };
+        self.kind = WaitKind::Again;
         let mut entry = Entry { ticket: self, woken };
         entry.ticket.controller.admit_ready(None);
         match timeout_at(deadline, &mut entry.woken).await {
@@ -118,18 +122,27 @@ impl QueueEntry {
             evaluated_at: Some(seen),
             waits_for: terms.waits_for,
         };
-        let Some(woken) = self.controller.enqueue(self.turn, request, Some(held)) else {
+        let Some(woken) = self.controller.enqueue(self.turn, request, Some(held), self.kind) else {
             self.rounds = self.rounds.saturating_add(1);
             return Ok(permit);
         };
         self.rounds = 0;
+        self.kind = WaitKind::Again;
         let mut entry = Entry { ticket: self, woken };
-        drop(permit);
+        // The wake-up charges the request again, also if a worker failed it before.
+        if let Some(mut permit) = permit {
+            permit.refund();
+        }
         entry.ticket.pass_on();
-        let reevaluate_at = now + terms.ask_again;
+        let least = Duration::from_micros(least_pause_us(entry.ticket.controller.len()));
+        let reevaluate_at = now + terms.ask_again.max(least);
         if reevaluate_at < deadline {
             if let Ok(Ok(wake)) = timeout_at(reevaluate_at, &mut entry.woken).await {
                 return entry.ticket.woken(wake).map(Some);
+            }
+            // Timers are late by up to a millisecond.
+            if Instant::now() >= deadline {
+                return Err(Unserved::Timeout);
             }
             entry.ticket.controller.reevaluate(entry.ticket.turn);
         }

@@ -63,6 +63,14 @@ async fn a_release_reevaluates_a_few_and_those_that_wait_for_the_worker_though_t
         (8, 12),
         "soon after, of no use elsewhere"
     );
+    // Polls the deferred event's own task too.
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    turn().await;
+    assert_eq!(
+        here.get() + there.get(),
+        8 + 12 + 4,
+        "the first four in order, at the end of the pause"
+    );
 }
 
 #[tokio::test]

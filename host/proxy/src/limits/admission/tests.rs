@@ -26,13 +26,13 @@ pub(super) fn controller() -> Arc<AdmissionController> {
 }
 
 /// Creates an admission controller with these limits.
-fn budget(requests: Option<u64>, tokens: Option<u64>) -> Arc<AdmissionController> {
+pub(super) fn budget(requests: Option<u64>, tokens: Option<u64>) -> Arc<AdmissionController> {
     let controller = controller();
     controller.put_in_force(Capacity::fixed(requests, tokens));
     controller
 }
 
-fn request(class: i32, tenant: &str, input: u64) -> AdmissionRequest {
+pub(super) fn request(class: i32, tenant: &str, input: u64) -> AdmissionRequest {
     AdmissionRequest {
         class,
         tenant: tenant.into(),
@@ -54,7 +54,7 @@ fn pass(controller: &Arc<AdmissionController>, request: AdmissionRequest) -> Opt
 }
 
 /// Enters a queue of at most `limit` entries, for at most `patience`.
-fn enter(
+pub(super) fn enter(
     controller: &Arc<AdmissionController>,
     limit: usize,
     patience: Duration,
