@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use routing::{CandidateFeature, EngineSaid, FeaturePlan, RequestFeature, hash_number};
+use routing::{CandidateFeature, EngineReport, FeaturePlan, RequestFeature, hash_number};
 
 use crate::candidates::AttemptState;
 use crate::matches::PrefixMatches;
@@ -124,8 +124,9 @@ pub(crate) fn candidate_number(
         numbers,
     } = candidate;
     let RowNumbers { load, costs, .. } = numbers;
-    let report = || worker.load().engine();
-    let reported = |number: fn(&EngineSaid) -> f64| report().map_or(f64::NAN, |(said, _)| number(&said));
+    let last_report = || worker.load().engine();
+    let reported =
+        |number: fn(&EngineReport) -> f64| last_report().map_or(f64::NAN, |(report, _)| number(&report));
     match feature {
         CandidateFeature::Weight => worker.spec().weight,
         CandidateFeature::Role => worker.spec().role.number(),
@@ -156,11 +157,11 @@ pub(crate) fn candidate_number(
         CandidateFeature::CostTbt => columns.cost(CostFeature::TimeBetweenTokens, candidate),
         CandidateFeature::CostRequest => costs.request_ms(),
         CandidateFeature::CostFetchedShare => costs.fetched_share(),
-        CandidateFeature::EngineRunning => reported(|said| said.running),
-        CandidateFeature::EngineWaiting => reported(|said| said.waiting),
-        CandidateFeature::EngineKvUsage => reported(|said| said.kv_usage),
-        CandidateFeature::EngineKvTokens => reported(|said| said.kv_tokens),
-        CandidateFeature::EngineAgeMs => report().map_or(f64::NAN, |(_, at_ms)| {
+        CandidateFeature::EngineRunning => reported(|report| report.running),
+        CandidateFeature::EngineWaiting => reported(|report| report.waiting),
+        CandidateFeature::EngineKvUsage => reported(|report| report.kv_usage),
+        CandidateFeature::EngineKvTokens => reported(|report| report.kv_tokens),
+        CandidateFeature::EngineAgeMs => last_report().map_or(f64::NAN, |(_, at_ms)| {
             columns.report_clock_ms(*member).saturating_sub(at_ms) as f64
         }),
         CandidateFeature::Label(key) => worker.label_number(key),

@@ -219,7 +219,7 @@ impl Peers {
         }
     }
 
-    /// Removes a router that has said goodbye.
+    /// Removes a router that has sent its goodbye.
     pub fn goodbye(&mut self, router: RouterId) {
         if self.remove(router) {
             self.remember_left(router);
@@ -397,10 +397,10 @@ impl Peers {
     /// and the others.
     fn confirmed(&self, slot: usize, reported: &WorkerGauges, counted: &WorkerGauges) -> WorkerGauges {
         let load = &self.workers[slot].load;
-        let Some((said, _)) = load.engine() else {
+        let Some((report, _)) = load.engine() else {
             return WorkerGauges::default();
         };
-        let at_engine = [said.running, said.waiting]
+        let at_engine = [report.running, report.waiting]
             .into_iter()
             .filter(|number| number.is_finite());
         let others = self.sums[slot].requests().wrapping_sub(counted.requests());

@@ -51,7 +51,7 @@ pub use feature::{
 pub use fleet::{Fleet, FleetChange};
 pub use hex::hex;
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
-pub use load::{EngineSaid, LoadLease, LoadReading, LoadTotals, OtherLoads, WorkerLoad};
+pub use load::{EngineReport, LoadLease, LoadReading, LoadTotals, OtherLoads, WorkerLoad};
 pub use origin::Origin;
 pub use pipeline::{
     Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use placement::{CacheKnowledge, Candidates, Eligibility, FleetVersion};
 use routing::{
-    CANDIDATE_CATALOGUE, CostLine, CostSample, EngineSaid, LoadLease, LoadTotals, Policy, PolicyVersions,
+    CANDIDATE_CATALOGUE, CostLine, CostSample, EngineReport, LoadLease, LoadTotals, Policy, PolicyVersions,
     Role,
 };
 
@@ -73,13 +73,13 @@ fn change_load(view: &FixedView, leases: &mut Vec<LoadLease>, dice: &mut Dice) {
             decoding_tokens: dice.below(1 << 20),
         }),
         (4, _) => {
-            let said = EngineSaid {
+            let report = EngineReport {
                 running: f64::from(dice.tokens()),
                 waiting: f64::NAN,
                 kv_usage: 0.5,
                 kv_tokens: f64::from(dice.tokens()),
             };
-            load.engine_said(said, dice.below(1_000));
+            load.record_engine_report(report, dice.below(1_000));
         }
         (5, _) => {
             let lines = [

@@ -18,9 +18,9 @@ use placement::{AttemptState, PlacementPart};
 use prometheus_client::registry::Registry;
 use routing::{
     Attention, BlockEvent, CANDIDATE_CATALOGUE, Choice, DecisionInput, Dialect, DpRank, EngineBlockHash,
-    EngineSaid, FaultKind, FeaturePlan, Fleet, Generation, Hold, LoadLease, Phase, Policy, PolicyDescription,
-    PolicyFault, PolicyVersions, Pool, REQUEST_CATALOGUE, Rejection, Role, RunNumber, SplitMix64,
-    StoredBlocks, Tier, Verdict, WaitsFor, WorkerId, WorkerLoad, WorkerSpec,
+    EngineReport, FaultKind, FeaturePlan, Fleet, Generation, Hold, LoadLease, Phase, Policy,
+    PolicyDescription, PolicyFault, PolicyVersions, Pool, REQUEST_CATALOGUE, Rejection, Role, RunNumber,
+    SplitMix64, StoredBlocks, Tier, Verdict, WaitsFor, WorkerId, WorkerLoad, WorkerSpec,
 };
 use simulator::{ClusterSpec, Knowledge, Policies, Request, RouterSpec};
 use simulator::{ProbedRequest, RouterProbe};

@@ -59,13 +59,13 @@ impl TwoRouters {
         let loads = [member.worker.load(), self.probe.workers()[worker].load()].map(Arc::clone);
         self.draw_load(state, &loads);
         if state.below(2) == 0 {
-            let report = EngineSaid {
+            let report = EngineReport {
                 running: state.below(9) as f64,
                 waiting: state.below(9) as f64,
                 kv_usage: state.below(100) as f64 / 100.0,
                 kv_tokens: 1_000.0,
             };
-            loads.iter().for_each(|load| load.engine_said(report, 0));
+            loads.iter().for_each(|load| load.record_engine_report(report, 0));
         }
         for tier in [Tier::Disk, Tier::Host, Tier::Device] {
             let blocks = state.below(1 + state.request.blocks.len());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use routing::{Dialect, EngineSaid, PolicyVersions, Worker};
+use routing::{Dialect, EngineReport, PolicyVersions, Worker};
 
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::split::{DialectReport, PdPool};
@@ -49,7 +49,7 @@ pub struct WorkerReport {
     /// Reason for the state, since when, and what comes next.
     pub reason: HealthReason,
     /// The engine's last report of its own load, and its age in milliseconds.
-    pub engine: Option<(EngineSaid, u64)>,
+    pub engine: Option<(EngineReport, u64)>,
     /// Models that the worker lists.
     pub models: ModelsReport,
 }

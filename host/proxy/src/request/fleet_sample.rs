@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
-use routing::{EngineSaid, Worker};
+use routing::{EngineReport, Worker};
 
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::dispatch::metrics::PoolMetrics;
@@ -80,7 +80,7 @@ pub struct WorkerSample {
     /// Of those, requests past their first token.
     pub decoding: u32,
     /// The engine's last report of its own load.
-    pub engine: Option<EngineSaid>,
+    pub engine: Option<EngineReport>,
     /// Moving mean of the time to the first token in seconds.
     pub ttft_s: Option<f64>,
     /// Moving mean of the time between tokens in seconds.

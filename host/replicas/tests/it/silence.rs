@@ -1,7 +1,7 @@
 //! Routers that fall silent, leave or are late.
 
 use replicas::{HelloMessage, Peers, PeersSpec, RouterId, RouterState, WorkerKey};
-use routing::EngineSaid;
+use routing::EngineReport;
 
 use crate::{SPEC, message, publisher, receiver, requests, workers};
 
@@ -18,8 +18,8 @@ fn hello(sent_ms: u64) -> HelloMessage {
     }
 }
 
-fn engine(running: f64) -> EngineSaid {
-    EngineSaid {
+fn engine(running: f64) -> EngineReport {
+    EngineReport {
         running,
         waiting: f64::NAN,
         kv_usage: f64::NAN,
@@ -33,7 +33,7 @@ fn a_silent_router_fades_as_far_as_the_engine_does_not_confirm_it() {
     let mut peers = Peers::new(RouterId(0), SPEC);
     peers.set_workers(shared.clone());
     let _own = shared[0].load.book(10, 10);
-    shared[0].load.engine_said(engine(5.0), 0);
+    shared[0].load.record_engine_report(engine(5.0), 0);
     let bytes = message(&mut publisher(1, 2), 1, &[6, 4]).unwrap();
     peers.receive(1, &bytes).unwrap();
     peers.tick(SPEC.dead_after_ms);
@@ -45,10 +45,10 @@ fn a_silent_router_fades_as_far_as_the_engine_does_not_confirm_it() {
         "one of the five is the own one; the second engine reports nothing"
     );
     assert_eq!(peers.sum(WorkerKey(0)).unwrap().load().prefill_tokens, 400);
-    shared[0].load.engine_said(engine(3.0), 1);
+    shared[0].load.record_engine_report(engine(3.0), 1);
     peers.tick(SPEC.dead_after_ms + 500);
     assert_eq!(requests(&peers, 2), [2, 0]);
-    shared[0].load.engine_said(engine(9.0), 2);
+    shared[0].load.record_engine_report(engine(9.0), 2);
     peers.tick(SPEC.dead_after_ms + 1_000);
     assert_eq!(
         requests(&peers, 2),
@@ -79,7 +79,7 @@ fn requests_of_a_replaced_router_end_although_the_engine_reported_them() {
     let (mut peers, mut sender) = (Peers::new(RouterId(0), SPEC), publisher(1, 1));
     let shared = workers(1);
     peers.set_workers(shared.clone());
-    shared[0].load.engine_said(engine(6.0), 0);
+    shared[0].load.record_engine_report(engine(6.0), 0);
     peers.receive(1, &message(&mut sender, 1, &[6]).unwrap()).unwrap();
     peers.hello(1, RouterId(1), hello(1));
     peers.tick(SPEC.dead_after_ms + 2);

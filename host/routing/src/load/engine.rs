@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A load report; NaN where the engine reports nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EngineSaid {
+pub struct EngineReport {
     /// Requests being computed.
     pub running: f64,
     /// Requests that wait.
@@ -16,16 +16,16 @@ pub struct EngineSaid {
     pub kv_tokens: f64,
 }
 
-/// The last one, with its time. Relaxed atomics: a reading may mix two words, which costs a decision nothing.
+/// Last load report, with its time. Relaxed atomics: a reading may mix two reports, which costs a decision nothing.
 #[derive(Debug, Default)]
-pub(super) struct EngineWord {
+pub(super) struct LastEngineReport {
     numbers: [AtomicU64; 4],
     /// One more than the millisecond of the report; 0 before the first.
     at: AtomicU64,
 }
 
-impl EngineWord {
-    pub(super) fn set(&self, report: EngineSaid, at_ms: u64) {
+impl LastEngineReport {
+    pub(super) fn set(&self, report: EngineReport, at_ms: u64) {
         let numbers = [report.running, report.waiting, report.kv_usage, report.kv_tokens];
         for (kept, number) in self.numbers.iter().zip(numbers) {
             kept.store(number.to_bits(), Ordering::Relaxed);
@@ -33,10 +33,10 @@ impl EngineWord {
         self.at.store(at_ms.saturating_add(1), Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> Option<(EngineSaid, u64)> {
+    pub(super) fn get(&self) -> Option<(EngineReport, u64)> {
         let at_ms = self.at.load(Ordering::Relaxed).checked_sub(1)?;
         let number = |at: usize| f64::from_bits(self.numbers[at].load(Ordering::Relaxed));
-        let report = EngineSaid {
+        let report = EngineReport {
             running: number(0),
             waiting: number(1),
             kv_usage: number(2),
@@ -52,21 +52,21 @@ mod tests {
 
     #[test]
     fn nothing_is_known_before_the_first_report_and_then_the_last_one() {
-        let word = EngineWord::default();
-        assert_eq!(word.get(), None);
-        let report = EngineSaid {
+        let last = LastEngineReport::default();
+        assert_eq!(last.get(), None);
+        let report = EngineReport {
             running: 1.0,
             waiting: 2.0,
             kv_usage: 0.5,
             kv_tokens: 64.0,
         };
-        word.set(report, 0);
-        assert_eq!(word.get(), Some((report, 0)));
-        let later = EngineSaid {
+        last.set(report, 0);
+        assert_eq!(last.get(), Some((report, 0)));
+        let later = EngineReport {
             running: 3.0,
             ..report
         };
-        word.set(later, 7);
-        assert_eq!(word.get(), Some((later, 7)));
+        last.set(later, 7);
+        assert_eq!(last.get(), Some((later, 7)));
     }
 }

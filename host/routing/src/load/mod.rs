@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use self::engine::EngineSaid;
-use self::engine::EngineWord;
+pub use self::engine::EngineReport;
+use self::engine::LastEngineReport;
 pub use self::others::{LoadTotals, OtherLoads};
 use self::recent::{Average, Quantile};
 use crate::cost::{CostModel, CostSample};
@@ -35,7 +35,7 @@ pub struct WorkerLoad {
     decoding_tokens: AtomicU64,
     times: MeasuredTimes,
     cost: CostModel,
-    engine: EngineWord,
+    engine: LastEngineReport,
     others: OtherLoads,
     /// Changes of the numbers, each counted once it is done.
     changes: AtomicU64,
@@ -136,7 +136,7 @@ impl WorkerLoad {
     }
 
     /// Records a load report of the engine, at that millisecond of the caller's clock.
-    pub fn engine_said(&self, report: EngineSaid, at_ms: u64) {
+    pub fn record_engine_report(&self, report: EngineReport, at_ms: u64) {
         self.engine.set(report, at_ms);
         self.changed();
     }
@@ -155,7 +155,7 @@ impl WorkerLoad {
 
     /// Returns the engine's last load report, and its time.
     #[must_use]
-    pub fn engine(&self) -> Option<(EngineSaid, u64)> {
+    pub fn engine(&self) -> Option<(EngineReport, u64)> {
         self.engine.get()
     }
 

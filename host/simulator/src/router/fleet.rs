@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use routing::{EngineSaid, Fleet, Role, Worker, WorkerId, WorkerSpec};
+use routing::{EngineReport, Fleet, Role, Worker, WorkerId, WorkerSpec};
 
 use crate::engine::EngineLoad;
 use crate::spec::ClusterSpec;
@@ -94,9 +94,9 @@ impl SimFleet {
     }
 
     /// Returns its engine's load as a scrape reports it.
-    pub(super) fn report(&self, worker: usize, load: &EngineLoad) -> EngineSaid {
+    pub(super) fn report(&self, worker: usize, load: &EngineLoad) -> EngineReport {
         let capacity = self.capacities[worker] as f64;
-        EngineSaid {
+        EngineReport {
             running: (load.computing + load.decoding) as f64,
             waiting: load.waiting as f64,
             kv_usage: load.kv_tokens as f64 / capacity,

@@ -203,10 +203,10 @@ impl Routers {
         }
     }
 
-    /// Applies [`Router::engine_said`] to all routers.
-    pub(crate) fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
+    /// Applies [`Router::record_engine_load`] to all routers.
+    pub(crate) fn record_engine_load(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
         for router in &mut self.routers {
-            router.engine_said(now_us, worker, load);
+            router.record_engine_load(now_us, worker, load);
         }
     }
 

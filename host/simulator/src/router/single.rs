@@ -194,9 +194,11 @@ impl Router {
     }
 
     /// Records an engine's load report.
-    pub(crate) fn engine_said(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
+    pub(crate) fn record_engine_load(&mut self, now_us: u64, worker: usize, load: &EngineLoad) {
         let report = self.state.fleet.report(worker, load);
-        self.worker(worker).load().engine_said(report, now_us / 1_000);
+        self.worker(worker)
+            .load()
+            .record_engine_report(report, now_us / 1_000);
     }
 
     /// Marks a worker as known to be gone. Requests that it had are reported as [`lost`](Self::lost) besides.

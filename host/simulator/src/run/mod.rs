@@ -195,7 +195,7 @@ impl<'r> Run<'r> {
             AgendaItem::Scrape => {
                 for (worker, engine) in self.cluster.workers().iter().enumerate() {
                     if !self.away[worker] {
-                        self.routers.engine_said(now_us, worker, &engine.load());
+                        self.routers.record_engine_load(now_us, worker, &engine.load());
                     }
                 }
                 self.agenda

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use inference_api::{EngineLoad, engine_loads, sglang_loads};
-use routing::EngineSaid;
+use routing::EngineReport;
 use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
 
 use crate::base::label::ScrapeResult;
@@ -65,7 +65,7 @@ pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec) -> bool {
             member
                 .worker
                 .load()
-                .engine_said(report(load), member.link.now_ms());
+                .record_engine_report(report(load), member.link.now_ms());
         }
     }
     !matches!(result, ScrapeResult::NoPage | ScrapeResult::Nothing)
@@ -91,8 +91,8 @@ fn sum(loads: &BTreeMap<u16, EngineLoad>) -> Option<EngineLoad> {
     })
 }
 
-fn report(load: EngineLoad) -> EngineSaid {
-    EngineSaid {
+fn report(load: EngineLoad) -> EngineReport {
+    EngineReport {
         running: load.running.unwrap_or(f64::NAN),
         waiting: load.waiting.unwrap_or(f64::NAN),
         kv_usage: load.kv_usage.unwrap_or(f64::NAN),

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
-use routing::{EngineSaid, Role};
+use routing::{EngineReport, Role};
 
 use super::fleet::distinct;
 use crate::request::fleet_report::Health;
@@ -20,7 +20,7 @@ const ROLES: [(Role, &str); 3] = [
 ];
 
 /// Gauge of an engine's load: name, help, and the number.
-type EngineGauge = (&'static str, &'static str, fn(&EngineSaid) -> f64);
+type EngineGauge = (&'static str, &'static str, fn(&EngineReport) -> f64);
 
 const ENGINE_GAUGES: [EngineGauge; 3] = [
     (

@@ -31,7 +31,7 @@ fn every_number_of_the_catalogue_is_known_but_for_those_a_trace_cannot_have() {
         decoding: 3,
         kv_tokens: 1_000,
     };
-    router.engine_said(0, 0, &load);
+    router.record_engine_load(0, 0, &load);
     for number in 0..16 {
         let now_us = 1_000 * number as u64;
         router.place(now_us, number, &some_request(), 0);
@@ -165,7 +165,7 @@ fn keys_are_of_whole_blocks_of_the_trace_and_of_all_of_a_shorter_prompt() {
 }
 
 #[test]
-fn an_engines_word_has_its_age() {
+fn an_engine_report_has_its_age() {
     let columns = [
         "engine.running",
         "engine.waiting",
@@ -184,7 +184,7 @@ fn an_engines_word_has_its_age() {
         decoding: 3,
         kv_tokens: 1_000,
     };
-    router.engine_said(5_000, 0, &load);
+    router.record_engine_load(5_000, 0, &load);
     router.place(12_000, 1, &some_request(), 0);
     assert_eq!(policy.numbers(), [4.0, 2.0, 0.25, 7.0]);
 }

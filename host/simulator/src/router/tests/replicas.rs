@@ -17,7 +17,7 @@ fn each_router_knows_its_own_requests_and_the_reports_of_engines() {
         decoding: 5,
         ..EngineLoad::default()
     };
-    routers.engine_said(0, 0, &load);
+    routers.record_engine_load(0, 0, &load);
     let prompt = request(512, &[1]);
     for number in 0..3 {
         routers.place(1_000, number, &prompt, 0);
