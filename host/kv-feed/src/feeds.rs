@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle};
 
 use routing::WorkerId;
 
-use crate::link::{FeedBell, LinkReader};
+use crate::link::{FeedNotifier, LinkReader};
 use crate::seed::{FeedSeed, ReadContents};
 use crate::spec::{FeedSink, FeedSpec, FeedTarget, StoreSpec};
 use crate::status::{FeedStatus, StoreStatus};
@@ -37,7 +37,7 @@ pub enum FeedError {
 pub struct KvFeeds {
     commands: Arc<Mutex<Commands>>,
     /// Wakes the thread. An idle thread does not wake up.
-    bell: Arc<FeedBell>,
+    notifier: Arc<FeedNotifier>,
     reader: Arc<LinkReader>,
     /// The requested feeds; the feeds' thread never waits for this lock.
     wanted: Mutex<Vec<WantedFeed>>,
@@ -50,13 +50,13 @@ impl KvFeeds {
     /// # Errors
     /// Returns an error if the system has no more threads or file descriptors.
     pub fn start(sink: Box<dyn FeedSink>, limits: FeedLimits) -> Result<Self, FeedError> {
-        let bell = Arc::<FeedBell>::default();
-        let reader = LinkReader::start(limits, Arc::clone(&bell)).map_err(FeedError::Reader)?;
+        let notifier = Arc::<FeedNotifier>::default();
+        let reader = LinkReader::start(limits, Arc::clone(&notifier)).map_err(FeedError::Reader)?;
         let reader = Arc::new(reader);
         let commands = Arc::<Mutex<Commands>>::default();
         let thread = FeedThread {
             reader: Arc::clone(&reader),
-            bell: Arc::clone(&bell),
+            notifier: Arc::clone(&notifier),
             commands: Arc::clone(&commands),
             sink,
             subscriptions: Vec::new(),
@@ -67,7 +67,7 @@ impl KvFeeds {
             .map_err(FeedError::Thread)?;
         Ok(Self {
             commands,
-            bell,
+            notifier,
             reader,
             wanted: Mutex::default(),
             thread: Some(thread),
@@ -142,14 +142,14 @@ impl KvFeeds {
         }
         followed.clone_from(&feeds);
         self.commands().feeds = Some(feeds);
-        self.bell.ring_for_commands();
+        self.notifier.notify_commands();
     }
 
     /// Marks a worker's feeds as suspect: its engine works, but they are silent. They subscribe again and are not live
     /// until a message arrives.
     pub fn mark_suspect(&self, worker: WorkerId) {
         self.commands().suspects.insert(worker);
-        self.bell.ring_for_commands();
+        self.notifier.notify_commands();
     }
 
     /// Reads the contents of an engine's caches on the feeds' thread, between two messages. `read` is dropped if the
@@ -189,7 +189,7 @@ impl KvFeeds {
                 feed: Arc::clone(counters),
                 work,
             });
-            self.bell.ring_for_commands();
+            self.notifier.notify_commands();
         }
     }
 
@@ -239,7 +239,7 @@ impl KvFeeds {
 impl Drop for KvFeeds {
     fn drop(&mut self) {
         self.commands().stop = true;
-        self.bell.ring_for_commands();
+        self.notifier.notify_commands();
         if let Some(thread) = self.thread.take() {
             // The thread ends only by returning or by a panic of the sink, which was reported when it happened.
             let _ = thread.join();

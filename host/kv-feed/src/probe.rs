@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kv_events::replay_part;
 use thiserror::Error;
 
-use crate::link::{FeedBell, FeedLink, LinkError, LinkNote, LinkReader};
+use crate::link::{FeedLink, FeedNotifier, LinkError, LinkNote, LinkReader};
 use crate::spec::Endpoint;
 use crate::zmtp::{CurveKeys, FeedLimits};
 
@@ -46,9 +46,9 @@ pub fn probe(
     limit: Duration,
 ) -> Result<FeedProbe, FeedProbeError> {
     let deadline = Instant::now() + limit;
-    let bell = Arc::<FeedBell>::default();
+    let notifier = Arc::<FeedNotifier>::default();
     let reader =
-        LinkReader::start(FeedLimits::default(), Arc::clone(&bell)).map_err(FeedProbeError::Reader)?;
+        LinkReader::start(FeedLimits::default(), Arc::clone(&notifier)).map_err(FeedProbeError::Reader)?;
     let feed = reader.new_feed();
     let live = reader.subscribe(feed, &Endpoint::Connect(endpoint.to_owned()), "", curve)?;
     let replay_link = match replay {
@@ -60,7 +60,7 @@ pub fn probe(
         replays: replay_link.as_ref().map(|_| false),
     };
     while !probe.is_done() && Instant::now() < deadline {
-        bell.wait(Some(deadline));
+        notifier.wait(Some(deadline));
         probe.receive(&live, replay_link.as_ref(), deadline);
     }
     Ok(probe)

@@ -23,7 +23,7 @@ const REOPEN: Duration = Duration::from_secs(1);
 pub(crate) struct FeedSubscription {
     pub(crate) feed: FeedTarget,
     pub(crate) counters: Arc<FeedCounters>,
-    /// Number that the bell rings for.
+    /// Number of the feed in the notifier's wake-up reasons.
     pub(crate) number: u64,
     links: FeedLinks,
     recovery: FeedRecovery<ChargedPayload>,

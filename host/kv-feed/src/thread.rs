@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use routing::WorkerId;
 
-use crate::link::{FeedBell, LinkReader};
+use crate::link::{FeedNotifier, LinkReader};
 use crate::seed::{FeedSeed, ReadContents};
 use crate::spec::{FeedSink, FeedTarget};
 use crate::status::FeedCounters;
@@ -43,7 +43,7 @@ pub(crate) struct Commands {
 
 pub(crate) struct FeedThread {
     pub(crate) reader: Arc<LinkReader>,
-    pub(crate) bell: Arc<FeedBell>,
+    pub(crate) notifier: Arc<FeedNotifier>,
     pub(crate) commands: Arc<Mutex<Commands>>,
     pub(crate) sink: Box<dyn FeedSink>,
     pub(crate) subscriptions: Vec<FeedSubscription>,
@@ -62,7 +62,7 @@ impl FeedThread {
             } else {
                 Some(Instant::now())
             };
-            let mut woken = self.bell.wait(until);
+            let mut woken = self.notifier.wait(until);
             woken.feeds.append(&mut unfinished);
             let commands = std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
             if commands.stop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::mailbox::FeedBell;
+use super::mailbox::FeedNotifier;
 use crate::zmtp::FeedLimits;
 
 /// Share of the total below which queued messages are dropped.
@@ -16,7 +16,7 @@ const SCARCE: usize = 4;
 pub(super) struct MemoryBudget {
     total: Arc<Semaphore>,
     limit: usize,
-    bell: Arc<FeedBell>,
+    notifier: Arc<FeedNotifier>,
 }
 
 /// Memory share of one feed, and the total behind it.
@@ -34,12 +34,12 @@ pub(crate) struct MemoryCharge {
 }
 
 impl MemoryBudget {
-    pub(super) fn new(limits: FeedLimits, bell: Arc<FeedBell>) -> Self {
+    pub(super) fn new(limits: FeedLimits, notifier: Arc<FeedNotifier>) -> Self {
         let limit = limits.total.max(limits.largest_message());
         Self {
             total: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
             limit,
-            bell,
+            notifier,
         }
     }
 
@@ -72,7 +72,7 @@ impl FeedBudget {
         let all = match total.try_acquire_many_owned(bytes) {
             Ok(all) => Some(all),
             Err(_) => {
-                self.all.bell.ring_for_memory();
+                self.all.notifier.notify_memory();
                 Arc::clone(&self.all.total).acquire_many_owned(bytes).await.ok()
             }
         };
@@ -135,15 +135,15 @@ mod tests {
     #[tokio::test]
     async fn all_feeds_together_hold_no_more_than_the_total() {
         let limits = limits(4 * largest(), 2 * largest());
-        let bell = Arc::<FeedBell>::default();
-        let budget = MemoryBudget::new(limits, Arc::clone(&bell));
+        let notifier = Arc::<FeedNotifier>::default();
+        let budget = MemoryBudget::new(limits, Arc::clone(&notifier));
         let held = budget.allowance(limits).take(2 * largest()).await;
         assert!(budget.is_scarce());
         let other = budget.allowance(limits);
         let mut waits = Box::pin(other.take(1));
         assert!(futures_util::poll!(&mut waits).is_pending());
-        // The bell requests that queued messages are dropped.
-        assert!(bell.wait(None).is_pressed);
+        // The notification requests that queued messages are dropped.
+        assert!(notifier.wait(None).is_pressed);
         drop(held);
         assert!(futures_util::poll!(&mut waits).is_ready());
         assert_eq!(budget.used(), 0);

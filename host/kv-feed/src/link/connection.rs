@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::link::budget::MemoryBudget;
-    use crate::link::mailbox::FeedBell;
+    use crate::link::mailbox::FeedNotifier;
     use crate::zmtp::{FeedLimits, SocketRole};
 
     /// Returns a publisher's greeting and READY command.
@@ -256,9 +256,9 @@ mod tests {
 
     async fn end_of(ours: UnixStream, timeouts: PeerTimeouts) -> AttemptEnd {
         let limits = FeedLimits::default();
-        let bell = Arc::<FeedBell>::default();
-        let allowance = MemoryBudget::new(limits, Arc::clone(&bell)).allowance(limits);
-        let mailbox = FeedMailbox::new(0, bell, allowance);
+        let notifier = Arc::<FeedNotifier>::default();
+        let allowance = MemoryBudget::new(limits, Arc::clone(&notifier)).allowance(limits);
+        let mailbox = FeedMailbox::new(0, notifier, allowance);
         let topic = Box::default();
         let session = ZmtpSession::new(SocketRole::Subscriber { topic }, limits, None);
         follow(session, PeerStream::Unix(ours), &mailbox, timeouts).await

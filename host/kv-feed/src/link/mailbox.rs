@@ -1,4 +1,5 @@
-//! Mailboxes from the I/O thread to the feeds' thread: one queue per feed, and a bell that names the feeds with notes.
+//! Mailboxes from the I/O thread to the feeds' thread: one queue per feed, and a notifier that
+//! lists the feeds with notes.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,9 +30,9 @@ pub(crate) struct ReceivedMessage {
     pub(crate) charge: MemoryCharge,
 }
 
-/// Wakes the feeds' thread.
+/// Notifier of the feeds' thread.
 #[derive(Debug, Default)]
-pub(crate) struct FeedBell {
+pub(crate) struct FeedNotifier {
     woken: Mutex<WakeReasons>,
     changed: Condvar,
 }
@@ -47,21 +48,21 @@ pub(crate) struct WakeReasons {
     pub(crate) is_pressed: bool,
 }
 
-impl FeedBell {
+impl FeedNotifier {
     /// Wakes the thread for a feed.
-    pub(crate) fn ring(&self, feed: u64) {
+    pub(crate) fn notify_feed(&self, feed: u64) {
         self.change(|woken| {
             woken.feeds.insert(feed);
         });
     }
 
     /// Wakes the thread for commands.
-    pub(crate) fn ring_for_commands(&self) {
+    pub(crate) fn notify_commands(&self) {
         self.change(|woken| woken.has_commands = true);
     }
 
     /// Wakes the thread to release memory.
-    pub(super) fn ring_for_memory(&self) {
+    pub(super) fn notify_memory(&self) {
         self.change(|woken| woken.is_pressed = true);
     }
 
@@ -98,7 +99,7 @@ impl FeedBell {
 #[derive(Debug)]
 pub(super) struct FeedMailbox {
     feed: u64,
-    bell: Arc<FeedBell>,
+    notifier: Arc<FeedNotifier>,
     allowance: FeedBudget,
     notes: Mutex<NoteQueue>,
 }
@@ -111,10 +112,10 @@ struct NoteQueue {
 }
 
 impl FeedMailbox {
-    pub(super) fn new(feed: u64, bell: Arc<FeedBell>, allowance: FeedBudget) -> Self {
+    pub(super) fn new(feed: u64, notifier: Arc<FeedNotifier>, allowance: FeedBudget) -> Self {
         Self {
             feed,
-            bell,
+            notifier,
             allowance,
             notes: Mutex::default(),
         }
@@ -162,7 +163,7 @@ impl FeedMailbox {
         let was_empty = notes.queue.len() == 1;
         drop(notes);
         if was_empty {
-            self.bell.ring(self.feed);
+            self.notifier.notify_feed(self.feed);
         }
     }
 
@@ -210,25 +211,25 @@ mod tests {
     use crate::link::budget::MemoryBudget;
     use crate::zmtp::FeedLimits;
 
-    fn mailbox() -> (Arc<FeedBell>, FeedLink) {
-        let bell = Arc::<FeedBell>::default();
+    fn mailbox() -> (Arc<FeedNotifier>, FeedLink) {
+        let notifier = Arc::<FeedNotifier>::default();
         let limits = FeedLimits::default();
-        let allowance = MemoryBudget::new(limits, Arc::clone(&bell)).allowance(limits);
-        let mailbox = Arc::new(FeedMailbox::new(7, Arc::clone(&bell), allowance));
+        let allowance = MemoryBudget::new(limits, Arc::clone(&notifier)).allowance(limits);
+        let mailbox = Arc::new(FeedMailbox::new(7, Arc::clone(&notifier), allowance));
         let link = FeedLink { mailbox, task: None };
-        (bell, link)
+        (notifier, link)
     }
 
     #[tokio::test]
-    async fn the_bell_names_the_feed_that_has_notes() {
-        let (bell, link) = mailbox();
+    async fn the_wake_reasons_name_the_feed_that_has_notes() {
+        let (notifier, link) = mailbox();
         link.mailbox.connected().await;
         link.mailbox.message(ReceivedMessage {
             frames: Vec::new(),
             charge: MemoryCharge::default(),
         });
-        assert_eq!(bell.wait(None).feeds, BTreeSet::from([7]));
-        assert!(bell.wait(Some(Instant::now())).feeds.is_empty());
+        assert_eq!(notifier.wait(None).feeds, BTreeSet::from([7]));
+        assert!(notifier.wait(Some(Instant::now())).feeds.is_empty());
         assert!(matches!(link.next(), Some(LinkNote::Connected { beside: false })));
         assert!(matches!(link.next(), Some(LinkNote::Message(_))));
         assert!(link.next().is_none());

@@ -15,6 +15,6 @@ mod stream;
 
 pub use address::AddressError;
 pub(crate) use budget::MemoryCharge;
-pub(crate) use mailbox::{FeedBell, FeedLink, LinkNote, ReceivedMessage};
+pub(crate) use mailbox::{FeedLink, FeedNotifier, LinkNote, ReceivedMessage};
 pub use reader::LinkError;
 pub(crate) use reader::LinkReader;

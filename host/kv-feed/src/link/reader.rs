@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::address::{AddressError, PublisherAddress};
 use super::budget::MemoryBudget;
 use super::dial::{LinkParts, accept, dial};
-use super::mailbox::{FeedBell, FeedLink, FeedMailbox};
+use super::mailbox::{FeedLink, FeedMailbox, FeedNotifier};
 use super::stream::{LOOK_UPS, NameResolver, PublisherListener};
 use crate::spec::Endpoint;
 use crate::zmtp::{CurveKeys, FeedLimits, SocketRole};
@@ -43,7 +43,7 @@ pub(crate) struct LinkReader {
     runtime: Option<Runtime>,
     limits: FeedLimits,
     budget: MemoryBudget,
-    bell: Arc<FeedBell>,
+    notifier: Arc<FeedNotifier>,
     resolver: NameResolver,
     last_feed: AtomicU64,
 }
@@ -53,7 +53,7 @@ impl LinkReader {
     ///
     /// # Errors
     /// Returns an error if the system has no more threads or file descriptors.
-    pub(crate) fn start(limits: FeedLimits, bell: Arc<FeedBell>) -> io::Result<Self> {
+    pub(crate) fn start(limits: FeedLimits, notifier: Arc<FeedNotifier>) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(LOOK_UPS)
@@ -63,14 +63,14 @@ impl LinkReader {
         Ok(Self {
             runtime: Some(runtime),
             limits,
-            budget: MemoryBudget::new(limits, Arc::clone(&bell)),
-            bell,
+            budget: MemoryBudget::new(limits, Arc::clone(&notifier)),
+            notifier,
             resolver: NameResolver::new(),
             last_feed: AtomicU64::new(0),
         })
     }
 
-    /// Returns the number of a new feed, for the bell.
+    /// Returns the number of a new feed, for the notifier.
     pub(crate) fn new_feed(&self) -> u64 {
         self.last_feed.fetch_add(1, Relaxed)
     }
@@ -136,7 +136,7 @@ impl LinkReader {
             role,
             limits: self.limits,
             curve: curve.cloned(),
-            mailbox: Arc::new(FeedMailbox::new(feed, Arc::clone(&self.bell), allowance)),
+            mailbox: Arc::new(FeedMailbox::new(feed, Arc::clone(&self.notifier), allowance)),
         }
     }
 
