@@ -35,8 +35,8 @@ pub use peers::{Peers, PeersSpec, SharedWorker};
 pub use publisher::LoadPublisher;
 pub use transfer::{
     ContentsPosition, FeedContents, FleetHashes, MOST_CONTENTS_BYTES, MOST_RANKS, MOST_TRANSFERS, PART_BYTES,
-    ReceivedPart, RefusalReason, TransferAsk, TransferError, TransferId, TransferMessage, TransferPart,
-    TransferReceiver, TransferServer,
+    ReceivedPart, RefusalReason, TransferError, TransferId, TransferMessage, TransferPart, TransferReceiver,
+    TransferRequest, TransferServer,
 };
 pub use usage::{
     MOST_USAGE_ROWS, UsageChange, UsageChanges, UsageKey, UsageMessage, UsagePeers, UsagePublisher,

@@ -21,7 +21,7 @@ const FIRST_PEER: Duration = Duration::from_secs(2);
 const FURTHER_PEERS: Duration = Duration::from_millis(500);
 /// Longest wait for a part, and the most requests for it.
 const ANSWER: Duration = Duration::from_secs(1);
-const MOST_ASKS: u32 = 2;
+const MOST_ATTEMPTS: u32 = 2;
 /// Pause after a router was busy, or its feed was not current for a moment.
 const BUSY: Duration = Duration::from_millis(100);
 /// Most requests to a router whose feed is not current, and most contents of a feed that were of no use.
@@ -68,8 +68,8 @@ pub(crate) struct DueActions {
 struct Fetch {
     from: RouterId,
     receiver: TransferReceiver,
-    asked_at: Duration,
-    asks: u32,
+    requested_at: Duration,
+    attempts: u32,
     /// Refusals because the feed was not current.
     not_current: u32,
     /// Set if the router was busy: the request is repeated at this time.
@@ -116,7 +116,7 @@ impl Fetcher {
         if self.bytes >= MOST_BYTES {
             due.is_over = true;
         }
-        self.ask_again(now, &mut due);
+        self.repeat_requests(now, &mut due);
         let is_begun = self.first_peer_at.is_some_and(|at| now >= at + FURTHER_PEERS);
         if !is_begun || due.is_over {
             return due;
@@ -137,24 +137,24 @@ impl Fetcher {
         due
     }
 
-    /// Repeats questions that were not answered, and gives up those that were repeated.
-    fn ask_again(&mut self, now: Duration, due: &mut DueActions) {
+    /// Repeats requests that were not answered, and gives up those that were repeated.
+    fn repeat_requests(&mut self, now: Duration, due: &mut DueActions) {
         let before = self.fetches.len();
         self.fetches.retain(|fetch| {
-            let is_late = now >= fetch.asked_at + ANSWER;
-            fetch.busy_until.is_some() || !is_late || fetch.asks < MOST_ASKS
+            let is_late = now >= fetch.requested_at + ANSWER;
+            fetch.busy_until.is_some() || !is_late || fetch.attempts < MOST_ATTEMPTS
         });
         due.timed_out = before - self.fetches.len();
         for fetch in &mut self.fetches {
             let is_due = match fetch.busy_until {
                 Some(until) => now >= until,
-                None => now >= fetch.asked_at + ANSWER,
+                None => now >= fetch.requested_at + ANSWER,
             };
             if is_due {
-                fetch.asks += u32::from(fetch.busy_until.take().is_none());
-                fetch.asked_at = now;
+                fetch.attempts += u32::from(fetch.busy_until.take().is_none());
+                fetch.requested_at = now;
                 due.send
-                    .push((fetch.from, TransferMessage::Ask(fetch.receiver.ask())));
+                    .push((fetch.from, TransferMessage::Request(fetch.receiver.request())));
             }
         }
     }
@@ -176,16 +176,16 @@ impl Fetcher {
             feed: wanted.feed,
         };
         let receiver = TransferReceiver::new(id, hashes, wanted.known_from);
-        let ask = receiver.ask();
+        let request = receiver.request();
         self.fetches.push(Fetch {
             from,
             receiver,
-            asked_at: now,
-            asks: 1,
+            requested_at: now,
+            attempts: 1,
             not_current: 0,
             busy_until: None,
         });
-        (from, TransferMessage::Ask(ask))
+        (from, TransferMessage::Request(request))
     }
 
     /// Handles a part. Parts of unknown transfers and of other routers are ignored.
@@ -199,8 +199,8 @@ impl Fetcher {
             Ok(ReceivedPart::Ignored) => FetchStep::None,
             Ok(ReceivedPart::Next) => {
                 self.bytes += bytes;
-                (fetch.asked_at, fetch.asks) = (now, 1);
-                FetchStep::Send((from, TransferMessage::Ask(fetch.receiver.ask())))
+                (fetch.requested_at, fetch.attempts) = (now, 1);
+                FetchStep::Send((from, TransferMessage::Request(fetch.receiver.request())))
             }
             Ok(ReceivedPart::All(contents)) => {
                 self.bytes += bytes;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     /// Returns a fetcher that has requested one feed from a router, its request, and the time.
-    fn asked(routers: &[u64]) -> (Fetcher, Outgoing, Duration) {
+    fn fetcher_with_request(routers: &[u64]) -> (Fetcher, Outgoing, Duration) {
         let mut fetcher = Fetcher::new(RouterId(1));
         assert_eq!(
             fetcher.due(at(0), &peers(routers), &wanted(10..11)),
@@ -299,7 +299,7 @@ mod tests {
 
     fn id_of((_, message): &Outgoing) -> TransferId {
         match message {
-            TransferMessage::Ask(ask) => ask.id,
+            TransferMessage::Request(request) => request.id,
             other => panic!("{other:?}"),
         }
     }
@@ -312,10 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_asked_for_one_after_another() {
-        let (mut fetcher, ask, now) = asked(&[2]);
+    fn parts_are_requested_one_after_another() {
+        let (mut fetcher, request, now) = fetcher_with_request(&[2]);
         let part = |part| TransferPart {
-            id: id_of(&ask),
+            id: id_of(&request),
             part,
             parts: 2,
             bytes: vec![part as u8],
@@ -325,7 +325,7 @@ mod tests {
             FetchStep::None,
             "of another router"
         );
-        let FetchStep::Send((RouterId(2), TransferMessage::Ask(next))) =
+        let FetchStep::Send((RouterId(2), TransferMessage::Request(next))) =
             fetcher.part(now, RouterId(2), part(0))
         else {
             panic!("the next part is requested");
@@ -338,15 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn a_router_that_does_not_answer_is_asked_twice_and_then_the_next_one() {
-        let (mut fetcher, ask, mut now) = asked(&[2, 3]);
+    fn a_router_that_does_not_answer_is_queried_twice_and_then_the_next_one() {
+        let (mut fetcher, request, mut now) = fetcher_with_request(&[2, 3]);
         now += ANSWER;
         let due = fetcher.due(now, &peers(&[2, 3]), &wanted(10..11));
-        assert_eq!(due.send, std::slice::from_ref(&ask));
+        assert_eq!(due.send, std::slice::from_ref(&request));
         now += ANSWER;
         let due = fetcher.due(now, &peers(&[2, 3]), &wanted(10..11));
         assert_eq!((due.timed_out, due.send.len()), (1, 1));
-        assert_ne!(due.send[0].0, ask.0);
+        assert_ne!(due.send[0].0, request.0);
         let id = id_of(&due.send[0]);
         let refused = fetcher.refusal(now, due.send[0].0, id, RefusalReason::NothingOlder);
         assert_eq!(refused, FetchStep::Failed(FetchResult::Refused));
@@ -355,25 +355,28 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_router_is_asked_again_after_a_pause() {
-        let (mut fetcher, ask, now) = asked(&[2]);
-        fetcher.refusal(now, ask.0, id_of(&ask), RefusalReason::Busy);
+    fn a_busy_router_is_queried_again_after_a_pause() {
+        let (mut fetcher, request, now) = fetcher_with_request(&[2]);
+        fetcher.refusal(now, request.0, id_of(&request), RefusalReason::Busy);
         let early = fetcher.due(now, &peers(&[2]), &wanted(10..11));
         assert_eq!(early, DueActions::default());
-        assert_eq!(fetcher.due(now + BUSY, &peers(&[2]), &wanted(10..11)).send, [ask]);
+        assert_eq!(
+            fetcher.due(now + BUSY, &peers(&[2]), &wanted(10..11)).send,
+            [request]
+        );
     }
 
     #[test]
     fn a_feed_that_is_not_current_for_a_moment_is_requested_again() {
-        let (mut fetcher, ask, mut now) = asked(&[2]);
+        let (mut fetcher, request, mut now) = fetcher_with_request(&[2]);
         for _ in 1..MOST_RETRIES {
-            let refused = fetcher.refusal(now, ask.0, id_of(&ask), RefusalReason::NotCurrent);
+            let refused = fetcher.refusal(now, request.0, id_of(&request), RefusalReason::NotCurrent);
             assert_eq!(refused, FetchStep::None);
             now += BUSY;
             let due = fetcher.due(now, &peers(&[2]), &wanted(10..11));
-            assert_eq!(due.send, std::slice::from_ref(&ask));
+            assert_eq!(due.send, std::slice::from_ref(&request));
         }
-        let refused = fetcher.refusal(now, ask.0, id_of(&ask), RefusalReason::NotCurrent);
+        let refused = fetcher.refusal(now, request.0, id_of(&request), RefusalReason::NotCurrent);
         assert_eq!(refused, FetchStep::Failed(FetchResult::Refused));
     }
 
@@ -404,13 +407,13 @@ mod tests {
         let peers = peers(&[2, 3]);
         fetcher.due(at(0), &peers, &wanted(0..9));
         let due = fetcher.due(FURTHER_PEERS, &peers, &wanted(0..9));
-        let asked: HashSet<RouterId> = due.send.iter().map(|(router, _)| *router).collect();
-        assert_eq!((due.send.len(), asked.len()), (AT_ONCE, 2));
+        let queried: HashSet<RouterId> = due.send.iter().map(|(router, _)| *router).collect();
+        assert_eq!((due.send.len(), queried.len()), (AT_ONCE, 2));
     }
 
     #[test]
     fn the_sum_of_all_bytes_is_bounded() {
-        let (mut fetcher, _, now) = asked(&[2]);
+        let (mut fetcher, _, now) = fetcher_with_request(&[2]);
         fetcher.bytes = MOST_BYTES;
         assert!(fetcher.due(now, &peers(&[2]), &wanted(0..1)).is_over);
     }

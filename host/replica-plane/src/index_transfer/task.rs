@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replicas::{
-    DirectBus, DirectEvent, FeedKey, RefusalReason, RouterId, TransferAsk, TransferMessage, TransferServer,
+    DirectBus, DirectEvent, FeedKey, RefusalReason, RouterId, TransferMessage, TransferRequest,
+    TransferServer,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -82,7 +83,7 @@ impl<C: IndexContents> IndexTransfer<C> {
     async fn receive<B: DirectBus>(&mut self, bus: &B, from: RouterId, payload: &[u8]) {
         let now = self.started.elapsed();
         let step = match TransferMessage::decode(payload) {
-            Ok(TransferMessage::Ask(ask)) => return self.answer(bus, from, &ask).await,
+            Ok(TransferMessage::Request(request)) => return self.answer(bus, from, &request).await,
             Ok(TransferMessage::Part(part)) => {
                 self.parts.metrics.received(part.bytes.len());
                 self.fetcher.part(now, from, part)
@@ -107,10 +108,10 @@ impl<C: IndexContents> IndexTransfer<C> {
     }
 
     /// Sends the part that another router requests, at a limited rate.
-    async fn answer<B: DirectBus>(&mut self, bus: &B, from: RouterId, ask: &TransferAsk) {
-        let message = match self.part(from, ask).await {
+    async fn answer<B: DirectBus>(&mut self, bus: &B, from: RouterId, request: &TransferRequest) {
+        let message = match self.part(from, request).await {
             Ok(message) => message,
-            Err(reason) => TransferMessage::Refusal(ask.id, reason),
+            Err(reason) => TransferMessage::Refusal(request.id, reason),
         };
         let bytes = message.encode();
         let length = bytes.len();
@@ -120,8 +121,12 @@ impl<C: IndexContents> IndexTransfer<C> {
         }
     }
 
-    async fn part(&mut self, from: RouterId, ask: &TransferAsk) -> Result<TransferMessage, RefusalReason> {
-        let is_same = |report: ReplicaReport| report.hashes == ask.hashes;
+    async fn part(
+        &mut self,
+        from: RouterId,
+        request: &TransferRequest,
+    ) -> Result<TransferMessage, RefusalReason> {
+        let is_same = |report: ReplicaReport| report.hashes == request.hashes;
         if !self.parts.reports.get().is_some_and(is_same) {
             return Err(RefusalReason::OtherFleet);
         }
@@ -131,22 +136,22 @@ impl<C: IndexContents> IndexTransfer<C> {
         }
         let now_ms = self.now_ms();
         self.server.expire(now_ms);
-        if let Some(part) = self.server.part(from, ask, now_ms) {
+        if let Some(part) = self.server.part(from, request, now_ms) {
             return Ok(TransferMessage::Part(part));
         }
-        if ask.part > 0 {
+        if request.part > 0 {
             return Err(RefusalReason::Over);
         }
         if !self.server.has_room() {
             return Err(RefusalReason::Busy);
         }
-        let export = self.parts.contents.export(ask.id.feed, ask.known_from);
+        let export = self.parts.contents.export(request.id.feed, request.known_from);
         let Ok(Ok(contents)) = timeout(EXPORT, export).await else {
             return Err(RefusalReason::NotCurrent);
         };
-        self.server.begin(from, ask.id, contents?, now_ms);
+        self.server.begin(from, request.id, contents?, now_ms);
         self.parts.metrics.gave();
-        let part = self.server.part(from, ask, now_ms);
+        let part = self.server.part(from, request, now_ms);
         part.map(TransferMessage::Part).ok_or(RefusalReason::Over)
     }
 

@@ -31,7 +31,7 @@ const MOST_PARTS: u32 = MOST_CONTENTS_BYTES.div_ceil(PART_BYTES) as u32;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransferMessage {
     /// Request for a part.
-    Ask(TransferAsk),
+    Request(TransferRequest),
     /// A part.
     Part(TransferPart),
     /// Refusal of a request.
@@ -49,7 +49,7 @@ pub struct TransferId {
 
 /// Request for a part of a feed's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TransferAsk {
+pub struct TransferRequest {
     /// Transfer.
     pub id: TransferId,
     /// Fleet and configuration of the requesting router.
@@ -147,7 +147,7 @@ impl TransferMessage {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (kind, id) = match self {
-            Self::Ask(ask) => (0, ask.id),
+            Self::Request(request) => (0, request.id),
             Self::Part(part) => (1, part.id),
             Self::Refusal(id, _) => (2, *id),
         };
@@ -155,11 +155,11 @@ impl TransferMessage {
         bytes.extend(id.number.to_le_bytes());
         bytes.extend(id.feed.0.to_le_bytes());
         match self {
-            Self::Ask(ask) => {
-                bytes.extend(ask.hashes.fleet.to_le_bytes());
-                bytes.extend(ask.hashes.config.to_le_bytes());
-                bytes.extend(ask.known_from.unwrap_or(u64::MAX).to_le_bytes());
-                bytes.extend(ask.part.to_le_bytes());
+            Self::Request(request) => {
+                bytes.extend(request.hashes.fleet.to_le_bytes());
+                bytes.extend(request.hashes.config.to_le_bytes());
+                bytes.extend(request.known_from.unwrap_or(u64::MAX).to_le_bytes());
+                bytes.extend(request.part.to_le_bytes());
             }
             Self::Part(part) => {
                 bytes.extend(part.part.to_le_bytes());
@@ -194,7 +194,7 @@ impl TransferMessage {
             feed: FeedKey(reader.u64().ok()?),
         };
         let message = match kind {
-            0 => Self::Ask(TransferAsk {
+            0 => Self::Request(TransferRequest {
                 id,
                 hashes: FleetHashes {
                     fleet: reader.u64().ok()?,
@@ -235,8 +235,8 @@ mod tests {
 
     fn messages() -> Vec<TransferMessage> {
         let refusals = RefusalReason::ALL.map(|reason| TransferMessage::Refusal(ID, reason));
-        let ask = |known_from| {
-            TransferMessage::Ask(TransferAsk {
+        let request = |known_from| {
+            TransferMessage::Request(TransferRequest {
                 id: ID,
                 hashes: FleetHashes::of("f", "c"),
                 known_from,
@@ -249,7 +249,7 @@ mod tests {
             parts: 2,
             bytes: vec![1, 2, 3],
         });
-        [ask(None), ask(Some(5)), part]
+        [request(None), request(Some(5)), part]
             .into_iter()
             .chain(refusals)
             .collect()

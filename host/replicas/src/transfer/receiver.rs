@@ -1,6 +1,6 @@
 //! Receiving side of a transfer: its parts in order.
 
-use super::{FleetHashes, TransferAsk, TransferError, TransferId, TransferPart};
+use super::{FleetHashes, TransferError, TransferId, TransferPart, TransferRequest};
 
 /// A transfer that is being received.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ impl TransferReceiver {
 
     /// Returns the request for the next part.
     #[must_use]
-    pub fn ask(&self) -> TransferAsk {
-        TransferAsk {
+    pub fn request(&self) -> TransferRequest {
+        TransferRequest {
             id: self.id,
             hashes: self.hashes,
             known_from: self.known_from,

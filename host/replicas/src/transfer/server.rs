@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{PART_BYTES, TransferAsk, TransferId, TransferPart};
+use super::{PART_BYTES, TransferId, TransferPart, TransferRequest};
 use crate::id::RouterId;
 
 /// Most transfers at once. Each keeps the contents of one feed.
@@ -50,21 +50,21 @@ impl TransferServer {
     }
 
     /// Returns a requested part; `None` if the transfer is not under way. The last part ends it.
-    pub fn part(&mut self, to: RouterId, ask: &TransferAsk, now_ms: u64) -> Option<TransferPart> {
-        let is_it = |kept: &KeptContents| kept.to == to && kept.id == ask.id;
+    pub fn part(&mut self, to: RouterId, request: &TransferRequest, now_ms: u64) -> Option<TransferPart> {
+        let is_it = |kept: &KeptContents| kept.to == to && kept.id == request.id;
         let at = self.kept.iter().position(is_it)?;
         let kept = &mut self.kept[at];
         kept.used_ms = now_ms;
         let parts = kept.bytes.chunks(PART_BYTES);
         let count = u32::try_from(parts.len()).ok()?;
-        let bytes = kept.bytes.chunks(PART_BYTES).nth(ask.part as usize)?.to_vec();
+        let bytes = kept.bytes.chunks(PART_BYTES).nth(request.part as usize)?.to_vec();
         let part = TransferPart {
-            id: ask.id,
-            part: ask.part,
+            id: request.id,
+            part: request.part,
             parts: count,
             bytes,
         };
-        if ask.part + 1 == count {
+        if request.part + 1 == count {
             self.kept.swap_remove(at);
         }
         Some(part)

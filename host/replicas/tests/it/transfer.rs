@@ -181,15 +181,15 @@ fn contents_arrive_in_parts_although_questions_are_repeated() {
     loop {
         now_ms += 2_000;
         server.expire(now_ms);
-        let ask = receiver.ask();
+        let request = receiver.request();
         assert_eq!(
-            server.part(RouterId(4), &ask, now_ms),
+            server.part(RouterId(4), &request, now_ms),
             None,
             "it is another router's"
         );
-        let part = server.part(to, &ask, now_ms).unwrap();
-        if ask.part < 3 {
-            assert_eq!(server.part(to, &ask, now_ms), Some(part.clone()));
+        let part = server.part(to, &request, now_ms).unwrap();
+        if request.part < 3 {
+            assert_eq!(server.part(to, &request, now_ms), Some(part.clone()));
         }
         match receiver.receive(part.clone()).unwrap() {
             ReceivedPart::All(bytes) => {
@@ -201,7 +201,7 @@ fn contents_arrive_in_parts_although_questions_are_repeated() {
         assert_eq!(receiver.receive(part), Ok(ReceivedPart::Ignored));
     }
     assert_eq!(
-        server.part(to, &receiver.ask(), now_ms),
+        server.part(to, &receiver.request(), now_ms),
         None,
         "the last part ends it"
     );
