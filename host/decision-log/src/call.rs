@@ -9,8 +9,8 @@ use routing::{
 };
 
 use crate::fault_line::FaultLine;
+use crate::host_call_line::{HostCallLine, RoleName};
 use crate::line::{DecidedLine, DecisionLine, PolicyLine, VerdictLine, WorkerLine};
-use crate::note_line::{NoteLine, RoleName};
 use crate::number::{Number, Numbers};
 use crate::pipeline_line::{PipelineLine, WeighingLine};
 use crate::request_note::RequestNote;
@@ -26,7 +26,7 @@ pub struct CallNote {
     /// Set if the native fallback decided.
     pub is_fallback: bool,
     /// Candidates in row order.
-    pub workers: Vec<NotedWorker>,
+    pub workers: Vec<LoggedWorker>,
     /// Feature block as the policy received it.
     pub numbers: Vec<f64>,
     /// Additional columns, recorded only.
@@ -45,12 +45,12 @@ pub struct CallNote {
 
 /// Id and configuration of a worker, without its load, which is freed when the worker leaves the fleet.
 #[derive(Debug, Clone)]
-pub struct NotedWorker {
+pub struct LoggedWorker {
     pub(crate) id: WorkerId,
     pub(crate) spec: Arc<WorkerSpec>,
 }
 
-impl NotedWorker {
+impl LoggedWorker {
     /// Notes a worker.
     #[must_use]
     pub fn of(worker: &Worker) -> Self {
@@ -163,7 +163,7 @@ impl CallNote {
             + size_of_val(&*self.numbers)
             + size_of_val(&*self.more_numbers)
             // The capacity of a grown list can be twice its length.
-            + 2 * size_of_val(self.transcript.notes())
+            + 2 * size_of_val(self.transcript.calls())
             + self.transcript.bytes()
             + text
     }
@@ -190,7 +190,12 @@ impl CallNote {
             ids: self.workers.iter().map(|worker| worker.id.0).collect(),
             numbers: Numbers(self.numbers.clone()),
             more_numbers: Numbers(self.more_numbers.clone()),
-            transcript: self.transcript.notes().iter().filter_map(NoteLine::of).collect(),
+            transcript: self
+                .transcript
+                .calls()
+                .iter()
+                .filter_map(HostCallLine::of)
+                .collect(),
             weighing: self.transcript.weighing().map(WeighingLine::from),
             truncated: self.transcript.is_truncated(),
             verdict: self.answer.as_ref().ok().map(VerdictLine::from),
@@ -228,7 +233,7 @@ impl CallNote {
 }
 
 /// Formats a worker.
-pub(crate) fn worker_line(worker: &NotedWorker) -> WorkerLine {
+pub(crate) fn worker_line(worker: &LoggedWorker) -> WorkerLine {
     let spec = &worker.spec;
     let labels = spec.labels.iter();
     WorkerLine {

@@ -15,12 +15,12 @@ mod call;
 mod explained;
 mod fault_line;
 mod file;
+mod host_call_line;
 mod kind;
 mod line;
 mod memory;
 mod message;
 mod metrics;
-mod note_line;
 mod number;
 mod output;
 mod pipeline_line;
@@ -42,15 +42,15 @@ pub use access::{
     AccessEnd, AccessLine, AccessPlacement, AccessPolicy, AccessRequest, AccessSize, AccessStages,
     AccessTimes,
 };
-pub use call::{CallNote, Checked, NotedWorker, Subject};
+pub use call::{CallNote, Checked, LoggedWorker, Subject};
 pub use explained::{Explained, ExplainedCall};
 pub use fault_line::FaultLine;
 pub use file::FileSpec;
+pub use host_call_line::{AboutLine, Bytes, HostCallLine, RefusalName, RoleName, TierName};
 pub use line::{
     BLOCK_HASH_BYTES, DecidedLine, DecisionLine, Line, LogLine, OutcomeLine, PhaseName, PolicyLine, SCHEMA,
     VerdictLine, WorkerLine,
 };
-pub use note_line::{AboutLine, Bytes, NoteLine, RefusalName, RoleName, TierName};
 pub use number::{Number, Numbers};
 pub use pipeline_line::{FilterLine, PickLine, PipelineLine, ScoredLine, TermLine, TestLine, WeighingLine};
 pub use prompt_blocks::PromptBlocks;

@@ -7,7 +7,7 @@ use routing::{RunNumber, Transcript};
 use serde::{Deserialize, Serialize};
 
 use crate::fault_line::FaultLine;
-use crate::note_line::{Bytes, NoteLine, RoleName};
+use crate::host_call_line::{Bytes, HostCallLine, RoleName};
 use crate::number::{Number, Numbers};
 use crate::pipeline_line::{PipelineLine, WeighingLine};
 
@@ -146,7 +146,7 @@ pub struct DecisionLine {
     pub more_numbers: Numbers,
     /// Host calls of the policy.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub transcript: Vec<NoteLine>,
+    pub transcript: Vec<HostCallLine>,
     /// Scores of a pipeline.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub weighing: Option<WeighingLine>,
@@ -283,9 +283,9 @@ pub struct OutcomeLine {
 impl DecisionLine {
     /// Returns the host calls as a transcript.
     #[must_use]
-    pub fn noted(&self) -> Transcript {
-        let notes = self.transcript.iter().map(NoteLine::noted);
-        Transcript::of(notes.collect(), self.truncated)
+    pub fn to_transcript(&self) -> Transcript {
+        let calls = self.transcript.iter().map(HostCallLine::recorded_call);
+        Transcript::of(calls.collect(), self.truncated)
     }
 }
 

@@ -6,7 +6,7 @@ use routing::{
 use serde::{Deserialize, Serialize};
 
 use crate::fault_line::FaultLine;
-use crate::note_line::NoteLine;
+use crate::host_call_line::HostCallLine;
 use crate::number::{Number, Numbers};
 
 /// [`PipelineSpec`]
@@ -109,7 +109,7 @@ pub struct ScoredLine {
     pub fault: Option<FaultLine>,
     /// Host calls of the scorer.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub transcript: Vec<NoteLine>,
+    pub transcript: Vec<HostCallLine>,
     /// Set if the transcript is incomplete, so that its part cannot be replayed.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub truncated: bool,
@@ -247,7 +247,7 @@ impl From<&Scored> for ScoredLine {
             params: origin.map(|origin| origin.params.to_string()),
             scores: answer.as_ref().ok().map(|scores| Numbers(scores.clone())),
             fault: answer.as_ref().err().map(FaultLine::from),
-            transcript: transcript.notes().iter().filter_map(NoteLine::of).collect(),
+            transcript: transcript.calls().iter().filter_map(HostCallLine::of).collect(),
             truncated: transcript.is_truncated(),
         }
     }
@@ -256,9 +256,9 @@ impl From<&Scored> for ScoredLine {
 impl ScoredLine {
     /// Returns the host calls as a transcript.
     #[must_use]
-    pub fn noted(&self) -> Transcript {
-        let notes = self.transcript.iter().map(NoteLine::noted);
-        Transcript::of(notes.collect(), self.truncated)
+    pub fn to_transcript(&self) -> Transcript {
+        let calls = self.transcript.iter().map(HostCallLine::recorded_call);
+        Transcript::of(calls.collect(), self.truncated)
     }
 }
 

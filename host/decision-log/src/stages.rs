@@ -67,7 +67,7 @@ pub(crate) fn of(trace: &Trace) -> Vec<StageSpan> {
     let (calls, answer) = {
         let progress = trace.progress();
         let times = |call: &CallNote| {
-            // A call is noted at its end.
+            // A call is recorded at its end.
             let end = call.at.duration_since(start.arrived_at).unwrap_or_default();
             let begun = end.saturating_sub(call.took).max(start.prepared);
             CallTimes {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use crate::call::CallNote;
+use crate::host_call_line::Bytes;
 use crate::line::OutcomeLine;
 use crate::memory::MemoryShare;
 use crate::message::Message;
-use crate::note_line::Bytes;
 use crate::number::Number;
 use crate::prompt_blocks::PromptBlocks;
 use crate::request_note::RequestNote;

@@ -13,7 +13,7 @@ use routing::{RunNumber, WorkerId, WorkerSpec};
 use serde::Serialize;
 use tracing::{error, info};
 
-use crate::call::{NotedWorker, Subject, worker_line};
+use crate::call::{LoggedWorker, Subject, worker_line};
 use crate::kind::LogKind;
 use crate::line::{Line, LogLine, SCHEMA};
 use crate::message::Message;
@@ -333,7 +333,7 @@ impl Default for Described {
 
 impl Described {
     /// Returns whether the worker must be described before its next use.
-    fn is_new(&mut self, worker: &NotedWorker) -> bool {
+    fn is_new(&mut self, worker: &LoggedWorker) -> bool {
         let before = self.workers.insert(worker.id, Arc::downgrade(&worker.spec));
         if self.workers.len() >= self.purge_at {
             // Ids are never reused.
@@ -416,7 +416,7 @@ mod tests {
                 rank: None,
                 bootstrap: None,
             };
-            NotedWorker::of(&Worker::new(WorkerId(id), spec))
+            LoggedWorker::of(&Worker::new(WorkerId(id), spec))
         };
         let mut described = Described::default();
         let stays = worker(0);

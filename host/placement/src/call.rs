@@ -128,7 +128,7 @@ impl<V: PlacementView> PolicyCall<'_, V> {
             queries: &self.shared,
         };
         let (answer, transcript) = if keeps_queries {
-            policy.decide_noting(&input)
+            policy.decide_recording(&input)
         } else {
             (policy.decide(&input), Transcript::default())
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use routing::{DecisionInput, DecisionQueries, Question, SplitMix64, WaitsFor};
+use routing::{DecisionInput, DecisionQueries, HostCall, SplitMix64, WaitsFor};
 
 use crate::budget::{CallBudget, CallMeter};
 use crate::limits::InstanceLimits;
@@ -68,29 +68,29 @@ impl GuestState {
     }
 
     /// Begins an import's call with its arguments.
-    pub(crate) fn host_call(&mut self, question: impl FnOnce() -> Question) -> CallHandling {
+    pub(crate) fn host_call(&mut self, call: impl FnOnce() -> HostCall) -> CallHandling {
         match &mut self.recorder {
             None => CallHandling::Live,
-            Some(recorder) => recorder.host_call(question()),
+            Some(recorder) => recorder.host_call(call()),
         }
     }
 
     /// Returns the import's result: the recorded one in a replay, else that of `live`.
-    pub(crate) fn answer<T: RecordedResult>(
+    pub(crate) fn result_of<T: RecordedResult>(
         &mut self,
         handling: CallHandling,
         live: impl FnOnce(&mut Self) -> T,
     ) -> T {
         match handling {
             CallHandling::Live => live(self),
-            CallHandling::Noting(question) => {
-                let answer = live(self);
+            CallHandling::Recording(call) => {
+                let result = live(self);
                 if let Some(recorder) = &mut self.recorder {
-                    recorder.record(question, answer.clone().answer());
+                    recorder.record(call, result.clone().recorded());
                 }
-                answer
+                result
             }
-            CallHandling::Before(answer) => answer.and_then(T::of).unwrap_or_else(T::none),
+            CallHandling::Replayed(result) => result.and_then(T::of).unwrap_or_else(T::none),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Imports of a policy. None of them blocks, and the work of each is proportional to its result. The store bounds the
 //! bytes of one call (`instance.rs`), `state.rs` the stored bytes.
 
-use routing::{About, DecisionQueries, Question, Role, Tier, WaitsFor, WorkerId, is_secret_header};
+use routing::{About, DecisionQueries, HostCall, Role, Tier, WaitsFor, WorkerId, is_secret_header};
 use wasmtime::component::{HasSelf, Linker};
 
 use crate::bindings::{Everything, host, index, inspect, queue, sessions, state, types, workers};
@@ -69,8 +69,8 @@ impl types::Host for GuestState {}
 
 impl workers::Host for GuestState {
     fn describe(&mut self, id: u32) -> Option<workers::About> {
-        let handling = self.host_call(|| Question::Worker(WorkerId(id)));
-        let about = self.answer(handling, |guest| guest.about(WorkerId(id)))?;
+        let handling = self.host_call(|| HostCall::Worker(WorkerId(id)));
+        let about = self.result_of(handling, |guest| guest.about(WorkerId(id)))?;
         Some(workers::About {
             name: about.name,
             role: match about.role {
@@ -91,8 +91,8 @@ impl index::Host for GuestState {
             // The WIT's slowest tier includes the shared one.
             index::Tier::Disk => Tier::Shared,
         };
-        let handling = self.host_call(|| Question::Matched(tier));
-        self.answer(handling, |guest| {
+        let handling = self.host_call(|| HostCall::Matched(tier));
+        self.result_of(handling, |guest| {
             guest
                 .queries()
                 .map_or_else(Vec::new, |queries| queries.matched(tier))
@@ -100,8 +100,8 @@ impl index::Host for GuestState {
     }
 
     fn holders(&mut self, tokens: u32) -> u32 {
-        let handling = self.host_call(|| Question::Holders(tokens));
-        self.answer(handling, |guest| {
+        let handling = self.host_call(|| HostCall::Holders(tokens));
+        self.result_of(handling, |guest| {
             guest.queries().map_or(0, |queries| queries.holders(tokens))
         })
     }
@@ -109,19 +109,19 @@ impl index::Host for GuestState {
 
 impl inspect::Host for GuestState {
     fn header(&mut self, name: String) -> Option<String> {
-        let handling = self.host_call(|| Question::Header(name.clone()));
-        self.answer(handling, |guest| guest.open_header(&name))
+        let handling = self.host_call(|| HostCall::Header(name.clone()));
+        self.result_of(handling, |guest| guest.open_header(&name))
     }
 
     fn model(&mut self) -> String {
-        let handling = self.host_call(|| Question::Model);
-        let model = self.answer(handling, |guest| Some(guest.queries()?.model().to_owned()));
+        let handling = self.host_call(|| HostCall::Model);
+        let model = self.result_of(handling, |guest| Some(guest.queries()?.model().to_owned()));
         model.unwrap_or_default()
     }
 
     fn path(&mut self) -> String {
-        let handling = self.host_call(|| Question::Path);
-        let path = self.answer(handling, |guest| Some(guest.queries()?.path().to_owned()));
+        let handling = self.host_call(|| HostCall::Path);
+        let path = self.result_of(handling, |guest| Some(guest.queries()?.path().to_owned()));
         path.unwrap_or_default()
     }
 }
@@ -144,40 +144,40 @@ impl host::Host for GuestState {
 
 impl state::Host for GuestState {
     fn get(&mut self, key: String) -> Option<Vec<u8>> {
-        let handling = self.host_call(|| Question::StateGet(key.clone()));
-        self.answer(handling, |guest| guest.state.get(&key))
+        let handling = self.host_call(|| HostCall::StateGet(key.clone()));
+        self.result_of(handling, |guest| guest.state.get(&key))
     }
 
     fn set(&mut self, key: String, value: Vec<u8>) -> Result<(), state::Refusal> {
-        let handling = self.host_call(|| Question::StateSet(key.clone(), value.clone()));
-        Ok(self.answer(handling, |guest| guest.state.set(&key, value))?)
+        let handling = self.host_call(|| HostCall::StateSet(key.clone(), value.clone()));
+        Ok(self.result_of(handling, |guest| guest.state.set(&key, value))?)
     }
 
     fn add(&mut self, key: String, by: i64) -> Result<i64, state::Refusal> {
-        let handling = self.host_call(|| Question::StateAdd(key.clone(), by));
-        Ok(self.answer(handling, |guest| guest.state.add(&key, by))?)
+        let handling = self.host_call(|| HostCall::StateAdd(key.clone(), by));
+        Ok(self.result_of(handling, |guest| guest.state.add(&key, by))?)
     }
 
     fn delete(&mut self, key: String) {
-        let handling = self.host_call(|| Question::StateDelete(key.clone()));
-        self.answer(handling, |guest| guest.state.delete(&key));
+        let handling = self.host_call(|| HostCall::StateDelete(key.clone()));
+        self.result_of(handling, |guest| guest.state.delete(&key));
     }
 }
 
 impl sessions::Host for GuestState {
     fn recall(&mut self) -> Option<u32> {
-        let handling = self.host_call(|| Question::SessionRecall);
-        self.answer(handling, |guest| guest.recall_session())
+        let handling = self.host_call(|| HostCall::SessionRecall);
+        self.result_of(handling, |guest| guest.recall_session())
     }
 
     fn remember(&mut self, row: u32, ttl_ms: u32) {
-        let handling = self.host_call(|| Question::SessionRemember(row, ttl_ms));
-        self.answer(handling, |guest| guest.remember_session(row, ttl_ms))
+        let handling = self.host_call(|| HostCall::SessionRemember(row, ttl_ms));
+        self.result_of(handling, |guest| guest.remember_session(row, ttl_ms))
     }
 
     fn forget(&mut self) {
-        let handling = self.host_call(|| Question::SessionForget);
-        self.answer(handling, |guest| {
+        let handling = self.host_call(|| HostCall::SessionForget);
+        self.result_of(handling, |guest| {
             if let Some(session) = guest.session() {
                 guest.state.sessions().forget(session);
             }
@@ -194,8 +194,8 @@ impl queue::Host for GuestState {
     }
 
     fn ahead(&mut self, most: Vec<u32>) -> Vec<u32> {
-        let handling = self.host_call(|| Question::Ahead(most.clone()));
-        self.answer(handling, |guest| {
+        let handling = self.host_call(|| HostCall::Ahead(most.clone()));
+        self.result_of(handling, |guest| {
             let ahead = guest.queries().map(|queries| queries.ahead(&most));
             ahead.unwrap_or_default()
         })

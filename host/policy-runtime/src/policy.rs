@@ -244,10 +244,10 @@ impl Policy for WasmPolicy {
         self.decide_on(&mut None, input)
     }
 
-    fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
+    fn decide_recording(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
         let mut recorder = Some(Box::new(HostCallRecorder::recording()));
         let verdict = self.decide_on(&mut recorder, input);
-        (verdict, HostCallRecorder::noted(recorder))
+        (verdict, HostCallRecorder::into_transcript(recorder))
     }
 
     fn scorer(&self) -> Option<&dyn Scorer> {
@@ -267,7 +267,7 @@ impl Scorer for WasmPolicy {
         Ok(())
     }
 
-    fn score_noting(
+    fn score_recording(
         &self,
         input: &DecisionInput<'_>,
         scores: &mut [f64],
@@ -275,7 +275,7 @@ impl Scorer for WasmPolicy {
         let mut recorder = Some(Box::new(HostCallRecorder::recording()));
         let answer = self.score_on(&mut recorder, input);
         let answer = answer.map(|given| scores.copy_from_slice(&given));
-        (answer, HostCallRecorder::noted(recorder))
+        (answer, HostCallRecorder::into_transcript(recorder))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::vec::IntoIter;
 
-use routing::{About, Answer, Noted, Question, StateRefusal, Transcript};
+use routing::{About, HostCall, HostResult, RecordedCall, StateRefusal, Transcript};
 use thiserror::Error;
 
 /// A decision cannot be replayed: its host calls differ from the recorded ones.
@@ -12,14 +12,14 @@ pub enum Divergence {
     #[error("replay a decision whose transcript was truncated")]
     Truncated,
     /// The policy made another host call, or the recorded result does not match the call.
-    #[error("replay host call {number}: it called {called}, but {noted} is recorded")]
+    #[error("replay host call {number}: it called {called}, but {recorded} is recorded")]
     Other {
         /// Number of the call, from 1.
         number: usize,
         /// The call made now.
-        called: Question,
+        called: HostCall,
         /// The recorded call.
-        noted: Question,
+        recorded: HostCall,
     },
     /// The policy made more host calls.
     #[error("replay host call {number}: it called {called}, but no further call is recorded")]
@@ -27,27 +27,27 @@ pub enum Divergence {
         /// Number of the call, from 1.
         number: usize,
         /// The call made now.
-        called: Question,
+        called: HostCall,
     },
     /// The policy made fewer host calls.
-    #[error("replay host call {number}: it did not call {noted}")]
+    #[error("replay host call {number}: it did not call {recorded}")]
     Fewer {
         /// Number of the call, from 1.
         number: usize,
         /// The recorded call.
-        noted: Question,
+        recorded: HostCall,
     },
 }
 
 /// Recorder of one call.
 pub(crate) enum HostCallRecorder {
-    Noting(Transcript),
+    Recording(Transcript),
     Replaying(CallReplay),
 }
 
 /// Recorded calls that were not replayed yet.
 pub(crate) struct CallReplay {
-    left: IntoIter<Noted>,
+    left: IntoIter<RecordedCall>,
     called: usize,
     diverged: Option<Divergence>,
 }
@@ -57,62 +57,62 @@ pub(crate) enum CallHandling {
     /// The current result.
     Live,
     /// The current result, which is recorded.
-    Noting(Question),
+    Recording(HostCall),
     /// The recorded result; `None` if the call has diverged.
-    Before(Option<Answer>),
+    Replayed(Option<HostResult>),
 }
 
 impl HostCallRecorder {
     pub(crate) fn recording() -> Self {
-        Self::Noting(Transcript::default())
+        Self::Recording(Transcript::default())
     }
 
     /// Returns the recording.
-    pub(crate) fn noted(recorder: Option<Box<Self>>) -> Transcript {
+    pub(crate) fn into_transcript(recorder: Option<Box<Self>>) -> Transcript {
         match recorder.map(|recorder| *recorder) {
-            Some(Self::Noting(transcript)) => transcript,
+            Some(Self::Recording(transcript)) => transcript,
             _ => Transcript::default(),
         }
     }
 
     pub(crate) fn replaying(transcript: &Transcript) -> Self {
-        let notes = transcript.notes().to_vec();
+        let calls = transcript.calls().to_vec();
         Self::Replaying(CallReplay {
-            left: notes.into_iter(),
+            left: calls.into_iter(),
             called: 0,
             diverged: transcript.is_truncated().then_some(Divergence::Truncated),
         })
     }
 
-    pub(crate) fn host_call(&mut self, question: Question) -> CallHandling {
+    pub(crate) fn host_call(&mut self, call: HostCall) -> CallHandling {
         match self {
-            Self::Noting(_) => CallHandling::Noting(question),
-            Self::Replaying(replay) => CallHandling::Before(replay.host_call(question)),
+            Self::Recording(_) => CallHandling::Recording(call),
+            Self::Replaying(replay) => CallHandling::Replayed(replay.host_call(call)),
         }
     }
 
-    pub(crate) fn record(&mut self, question: Question, answer: Answer) {
-        if let Self::Noting(transcript) = self {
-            transcript.note(Noted { question, answer });
+    pub(crate) fn record(&mut self, call: HostCall, result: HostResult) {
+        if let Self::Recording(transcript) = self {
+            transcript.record(RecordedCall { call, result });
         }
     }
 }
 
 impl CallReplay {
-    fn host_call(&mut self, called: Question) -> Option<Answer> {
+    fn host_call(&mut self, called: HostCall) -> Option<HostResult> {
         if self.diverged.is_some() {
             return None;
         }
         self.called += 1;
         let number = self.called;
         match self.left.next() {
-            Some(noted) if noted.question == called => Some(noted.answer),
-            Some(noted) => {
-                let noted = noted.question;
+            Some(next) if next.call == called => Some(next.result),
+            Some(next) => {
+                let recorded = next.call;
                 self.diverged = Some(Divergence::Other {
                     number,
                     called,
-                    noted,
+                    recorded,
                 });
                 None
             }
@@ -129,9 +129,9 @@ impl CallReplay {
             return Err(diverged);
         }
         match self.left.next() {
-            Some(Noted { question: noted, .. }) => Err(Divergence::Fewer {
+            Some(RecordedCall { call: recorded, .. }) => Err(Divergence::Fewer {
                 number: self.called + 1,
-                noted,
+                recorded,
             }),
             None => Ok(()),
         }
@@ -140,25 +140,25 @@ impl CallReplay {
 
 /// Result type of an import's host function, in recorded form.
 pub(crate) trait RecordedResult: Clone {
-    fn answer(self) -> Answer;
+    fn recorded(self) -> HostResult;
 
     /// Converts a recorded result; `None` if it belongs to another kind of call.
-    fn of(answer: Answer) -> Option<Self>;
+    fn of(result: HostResult) -> Option<Self>;
 
     /// Returns the result of a diverged call: its effects are ignored.
     fn none() -> Self;
 }
 
-macro_rules! answered {
+macro_rules! recorded_results {
     ($($type:ty, $kind:ident, $none:expr;)*) => {$(
         impl RecordedResult for $type {
-            fn answer(self) -> Answer {
-                Answer::$kind(self)
+            fn recorded(self) -> HostResult {
+                HostResult::$kind(self)
             }
 
-            fn of(answer: Answer) -> Option<Self> {
-                match answer {
-                    Answer::$kind(answer) => Some(answer),
+            fn of(result: HostResult) -> Option<Self> {
+                match result {
+                    HostResult::$kind(result) => Some(result),
                     _ => None,
                 }
             }
@@ -170,7 +170,7 @@ macro_rules! answered {
     )*};
 }
 
-answered! {
+recorded_results! {
     Option<About>, Worker, None;
     Vec<u32>, Tokens, Vec::new();
     u32, Count, 0;
@@ -182,12 +182,12 @@ answered! {
 }
 
 impl RecordedResult for () {
-    fn answer(self) -> Answer {
-        Answer::Nothing
+    fn recorded(self) -> HostResult {
+        HostResult::Nothing
     }
 
-    fn of(answer: Answer) -> Option<Self> {
-        (answer == Answer::Nothing).then_some(())
+    fn of(result: HostResult) -> Option<Self> {
+        (result == HostResult::Nothing).then_some(())
     }
 
     fn none() -> Self {}

@@ -64,6 +64,6 @@ pub use policy::{
 pub use pool::Pool;
 pub use random::{RunNumber, SplitMix64, hash_mix};
 pub use store::{ObjectEvent, Shard, StoreId, StoreObject};
-pub use transcript::{About, Answer, Noted, Question, StateRefusal, Transcript};
+pub use transcript::{About, HostCall, HostResult, RecordedCall, StateRefusal, Transcript};
 pub use versions::{Chosen, PolicyVersion, PolicyVersions};
 pub use worker::{Role, Worker, WorkerSpec, hash_number, label_value};

@@ -54,8 +54,8 @@ pub trait Policy: PolicyDescription {
     /// [`PolicyFault`] when the policy failed; the router then calls its fallback, and the client sees no error.
     fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault>;
 
-    /// Decides, and returns the queries as well. A policy without queries returns an empty transcript.
-    fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
+    /// Decides, and returns the host calls as well. A policy without host calls returns an empty transcript.
+    fn decide_recording(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
         (self.decide(input), Transcript::default())
     }
 
@@ -79,8 +79,8 @@ pub trait Scorer {
     /// [`PolicyFault`] when it failed; what is in `scores` then means nothing.
     fn score(&self, input: &DecisionInput<'_>, scores: &mut [f64]) -> Result<(), PolicyFault>;
 
-    /// Scores, and returns the queries as well.
-    fn score_noting(
+    /// Scores, and returns the host calls as well.
+    fn score_recording(
         &self,
         input: &DecisionInput<'_>,
         scores: &mut [f64],

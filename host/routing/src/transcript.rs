@@ -1,8 +1,8 @@
-//! Transcript of a policy's queries during one decision, with the answers.
+//! Transcript of a policy's host calls during one decision, with their results.
 //!
 //! Together with [`DecisionInput`](crate::DecisionInput) this is everything a verdict came from. The clock (`now_us`)
 //! and the randomness (`seq` and `attempt`) follow from the request's facts and are not recorded. Log lines have no
-//! answer and are not recorded.
+//! result and are not recorded.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use crate::id::WorkerId;
 use crate::pipeline::Weighing;
 use crate::worker::Role;
 
-/// Most calls that are noted of one decision.
-const MAX_NOTES: usize = 512;
-/// Most bytes of text, state and numbers in them.
+/// Maximum number of recorded calls of one decision.
+const MAX_CALLS: usize = 512;
+/// Maximum number of bytes of text, state and numbers in them.
 const MAX_BYTES: usize = 64 << 10;
 
-/// One call of an import.
+/// Host call of a policy, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum HostCall {
     /// `workers.describe`
     Worker(WorkerId),
     /// `index.matched`
@@ -51,27 +51,27 @@ pub enum Question {
     Ahead(Vec<u32>),
 }
 
-/// Answer of an import.
+/// Result of a host call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// Answer to [`Question::Worker`].
+pub enum HostResult {
+    /// Result of [`HostCall::Worker`].
     Worker(Option<About>),
-    /// Answer to [`Question::Matched`]: tokens, one number a candidate. Answer to [`Question::Ahead`]: requests and
+    /// Result of [`HostCall::Matched`]: tokens, one number a candidate. Result of [`HostCall::Ahead`]: requests and
     /// their work, two a candidate.
     Tokens(Vec<u32>),
-    /// Answer to [`Question::Holders`].
+    /// Result of [`HostCall::Holders`].
     Count(u32),
-    /// Answer to [`Question::Header`], [`Question::Model`] and [`Question::Path`].
+    /// Result of [`HostCall::Header`], [`HostCall::Model`] and [`HostCall::Path`].
     Text(Option<String>),
-    /// Answer to [`Question::StateGet`].
+    /// Result of [`HostCall::StateGet`].
     Bytes(Option<Vec<u8>>),
-    /// Answer to [`Question::StateSet`].
+    /// Result of [`HostCall::StateSet`].
     Written(Result<(), StateRefusal>),
-    /// Answer to [`Question::StateAdd`].
+    /// Result of [`HostCall::StateAdd`].
     Sum(Result<i64, StateRefusal>),
-    /// Answer to [`Question::SessionRecall`]: a row.
+    /// Result of [`HostCall::SessionRecall`]: a row.
     Row(Option<u32>),
-    /// Answer to [`Question::StateDelete`], [`Question::SessionRemember`] and [`Question::SessionForget`].
+    /// Result of [`HostCall::StateDelete`], [`HostCall::SessionRemember`] and [`HostCall::SessionForget`].
     Nothing,
 }
 
@@ -103,19 +103,19 @@ pub enum StateRefusal {
     NotACounter,
 }
 
-/// A question and its answer.
+/// Host call and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Noted {
-    /// The query.
-    pub question: Question,
-    /// Answer of the kind that goes with the question.
-    pub answer: Answer,
+pub struct RecordedCall {
+    /// The call.
+    pub call: HostCall,
+    /// Result of the kind that goes with the call.
+    pub result: HostResult,
 }
 
-/// Every call of an import that one decision made, in order, up to a limit; or what a pipeline made its decision of.
+/// Host calls of one decision, in order and up to a limit, or the parts of a pipeline's decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transcript {
-    notes: Vec<Noted>,
+    calls: Vec<RecordedCall>,
     bytes: usize,
     truncated: bool,
     weighing: Option<Box<Weighing>>,
@@ -124,10 +124,10 @@ pub struct Transcript {
 impl Transcript {
     /// Returns a transcript for the repetition of a record.
     #[must_use]
-    pub fn of(notes: Vec<Noted>, truncated: bool) -> Self {
-        let bytes = notes.iter().map(Noted::bytes).sum();
+    pub fn of(calls: Vec<RecordedCall>, truncated: bool) -> Self {
+        let bytes = calls.iter().map(RecordedCall::bytes).sum();
         Self {
-            notes,
+            calls,
             bytes,
             truncated,
             weighing: None,
@@ -150,66 +150,66 @@ impl Transcript {
         self.weighing.as_deref()
     }
 
-    /// Notes one more call; over the limit, neither it nor any after it.
-    pub fn note(&mut self, noted: Noted) {
-        let bytes = self.bytes.saturating_add(noted.bytes());
-        self.truncated |= self.notes.len() == MAX_NOTES || bytes > MAX_BYTES;
+    /// Records one more call. Over the limit, neither it nor any later one is recorded.
+    pub fn record(&mut self, recorded: RecordedCall) {
+        let bytes = self.bytes.saturating_add(recorded.bytes());
+        self.truncated |= self.calls.len() == MAX_CALLS || bytes > MAX_BYTES;
         if !self.truncated {
             self.bytes = bytes;
-            self.notes.push(noted);
+            self.calls.push(recorded);
         }
     }
 
     /// Returns the calls, in the order in which they were made.
     #[must_use]
-    pub fn notes(&self) -> &[Noted] {
-        &self.notes
+    pub fn calls(&self) -> &[RecordedCall] {
+        &self.calls
     }
 
-    /// Bytes of text, state and numbers in it.
+    /// Returns the bytes of text, state and numbers in it.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns whether there were more calls than are noted: such a decision cannot be repeated.
+    /// Returns `true` if there were more calls than are recorded. Such a decision cannot be repeated.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }
 }
 
-impl Noted {
+impl RecordedCall {
     fn bytes(&self) -> usize {
-        let question = match &self.question {
-            Question::Header(text) | Question::StateGet(text) | Question::StateDelete(text) => text.len(),
-            Question::StateAdd(key, _) => key.len(),
-            Question::StateSet(key, value) => key.len() + value.len(),
-            Question::Ahead(most) => size_of_val(&**most),
-            Question::Worker(_)
-            | Question::Matched(_)
-            | Question::Holders(_)
-            | Question::Model
-            | Question::Path
-            | Question::SessionRecall
-            | Question::SessionRemember(..)
-            | Question::SessionForget => 0,
+        let call = match &self.call {
+            HostCall::Header(text) | HostCall::StateGet(text) | HostCall::StateDelete(text) => text.len(),
+            HostCall::StateAdd(key, _) => key.len(),
+            HostCall::StateSet(key, value) => key.len() + value.len(),
+            HostCall::Ahead(most) => size_of_val(&**most),
+            HostCall::Worker(_)
+            | HostCall::Matched(_)
+            | HostCall::Holders(_)
+            | HostCall::Model
+            | HostCall::Path
+            | HostCall::SessionRecall
+            | HostCall::SessionRemember(..)
+            | HostCall::SessionForget => 0,
         };
-        let answer = match &self.answer {
-            Answer::Worker(Some(about)) => {
+        let result = match &self.result {
+            HostResult::Worker(Some(about)) => {
                 let labels = about.labels.iter();
                 about.name.len() + labels.map(|(key, value)| key.len() + value.len()).sum::<usize>()
             }
-            Answer::Tokens(tokens) => size_of_val(&**tokens),
-            Answer::Text(Some(text)) => text.len(),
-            Answer::Bytes(Some(bytes)) => bytes.len(),
+            HostResult::Tokens(tokens) => size_of_val(&**tokens),
+            HostResult::Text(Some(text)) => text.len(),
+            HostResult::Bytes(Some(bytes)) => bytes.len(),
             _ => 0,
         };
-        question + answer
+        call + result
     }
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for HostCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Worker(id) => write!(f, "workers.describe({})", id.0),
@@ -234,34 +234,34 @@ impl fmt::Display for Question {
 mod tests {
     use super::*;
 
-    fn get(key: &str, value: usize) -> Noted {
-        Noted {
-            question: Question::StateGet(key.to_owned()),
-            answer: Answer::Bytes(Some(vec![0; value])),
+    fn get(key: &str, value: usize) -> RecordedCall {
+        RecordedCall {
+            call: HostCall::StateGet(key.to_owned()),
+            result: HostResult::Bytes(Some(vec![0; value])),
         }
     }
 
     #[test]
-    fn notes_over_the_limit_are_dropped_and_reported_as_missing() {
+    fn calls_over_the_limit_are_dropped_and_reported_as_missing() {
         let mut transcript = Transcript::default();
         for _ in 0..4 {
-            transcript.note(get("k", MAX_BYTES / 4 - 1));
+            transcript.record(get("k", MAX_BYTES / 4 - 1));
         }
         assert!(!transcript.is_truncated());
         assert_eq!(transcript.bytes(), MAX_BYTES);
-        transcript.note(get("", 1));
-        transcript.note(get("", 0));
+        transcript.record(get("", 1));
+        transcript.record(get("", 0));
         assert!(transcript.is_truncated());
-        assert_eq!(transcript.notes().len(), 4);
+        assert_eq!(transcript.calls().len(), 4);
     }
 
     #[test]
-    fn so_many_calls_are_noted_and_no_more() {
+    fn so_many_calls_are_recorded_and_no_more() {
         let mut transcript = Transcript::default();
-        for _ in 0..=MAX_NOTES {
-            transcript.note(get("", 0));
+        for _ in 0..=MAX_CALLS {
+            transcript.record(get("", 0));
         }
         assert!(transcript.is_truncated());
-        assert_eq!(transcript.notes().len(), MAX_NOTES);
+        assert_eq!(transcript.calls().len(), MAX_CALLS);
     }
 }

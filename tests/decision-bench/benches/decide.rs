@@ -34,11 +34,11 @@ fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
 #[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
 fn noting<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
-    warm_up(|seq| drop(contest.call_noting(seq)));
+    warm_up(|seq| drop(contest.call_recording(seq)));
     let mut seq = 0;
     bencher.bench_local(|| {
         seq += 1;
-        contest.call_noting(seq)
+        contest.call_recording(seq)
     });
 }
 

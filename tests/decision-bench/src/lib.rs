@@ -67,8 +67,8 @@ impl Crossing {
     ///
     /// # Errors
     /// The component's fault.
-    pub fn call_noting(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
-        self.with_input(seq, |input| self.policy.decide_noting(input))
+    pub fn call_recording(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
+        self.with_input(seq, |input| self.policy.decide_recording(input))
     }
 
     fn with_input<T>(&self, seq: u64, call: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
@@ -118,8 +118,8 @@ impl<P: NativePolicy> Contest<P> {
     ///
     /// # Errors
     /// The component's fault.
-    pub fn call_noting(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
-        self.crossing.call_noting(seq)
+    pub fn call_recording(&self, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
+        self.crossing.call_recording(seq)
     }
 
     /// Calls the native policy.

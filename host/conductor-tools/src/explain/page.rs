@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use decision_log::{
-    DecidedLine, Explained, ExplainedCall, FaultLine, NoteLine, OutcomeLine, PhaseName, PolicyLine,
+    DecidedLine, Explained, ExplainedCall, FaultLine, HostCallLine, OutcomeLine, PhaseName, PolicyLine,
     StageSpan, VerdictLine,
 };
 use routing::Tier;
@@ -65,7 +65,7 @@ pub(super) struct CallPage {
     pub(super) candidates: Vec<CandidatePage>,
     /// Queries of the call.
     #[serde(rename = "asked")]
-    pub(super) queries: Vec<NoteLine>,
+    pub(super) queries: Vec<HostCallLine>,
     /// Parts of a pipeline's decision that its columns do not show, such as a scorer that was left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) parts: Vec<String>,
@@ -170,7 +170,7 @@ pub(crate) fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
         row_of(&line.more_numbers.0, request, policy.more_columns.len(), row)
     };
     let matched_on_tier = line.transcript.iter().find_map(|note| match note {
-        NoteLine::Matched { tier, tokens } if tier.0 == Tier::Shared => Some(tokens),
+        HostCallLine::Matched { tier, tokens } if tier.0 == Tier::Shared => Some(tokens),
         _ => None,
     });
     let weighed = pipeline::columns(line);

@@ -43,8 +43,12 @@ fn scorer(scored: &ScoredLine) -> Vec<String> {
     };
     let fault = scored.fault.iter();
     let fault = fault.map(|fault| format!("{name}@{version} was left out: {}: {}", fault.kind, fault.detail));
-    let notes = scored.transcript.iter().map(|note| note.noted());
-    let queries =
-        notes.map(|noted| format!("{name}@{version} queried {}: {:?}", noted.question, noted.answer));
+    let calls = scored.transcript.iter().map(|line| line.recorded_call());
+    let queries = calls.map(|recorded| {
+        format!(
+            "{name}@{version} queried {}: {:?}",
+            recorded.call, recorded.result
+        )
+    });
     fault.chain(queries).collect()
 }

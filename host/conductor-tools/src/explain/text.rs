@@ -81,9 +81,9 @@ impl fmt::Display for CallPage {
         for part in &self.parts {
             writeln!(f, "   {part}")?;
         }
-        let queries = self.queries.iter().map(|note| note.noted());
-        for noted in queries {
-            writeln!(f, "   queried {}: {:?}", noted.question, noted.answer)?;
+        let queries = self.queries.iter().map(|line| line.recorded_call());
+        for recorded in queries {
+            writeln!(f, "   queried {}: {:?}", recorded.call, recorded.result)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A decision that was noted is made again from the notes alone, bit for bit, or reported as another one.
+//! A recorded decision is repeated from its record alone, bit for bit, or reported as another one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::components::{Answers, component, engine, load, loaded, route};
 use policy_runtime::{Divergence, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
-    Answer, DecisionInput, DecisionQueries, FaultKind, NoAnswers, Noted, Phase, Policy, PolicyDescription,
-    PolicyFault, Question, RequestFacts, RunNumber, Tier, Transcript, Verdict, WorkerId,
+    DecisionInput, DecisionQueries, FaultKind, HostCall, HostResult, NoAnswers, Phase, Policy,
+    PolicyDescription, PolicyFault, RecordedCall, RequestFacts, RunNumber, Tier, Transcript, Verdict,
+    WorkerId,
 };
 
 const QUESTIONS: &str = include_str!("../wat/questions.wat");
@@ -48,8 +49,8 @@ fn gambler(engine: &PolicyEngine, state: &Arc<PolicyState>) -> WasmPolicy {
     policy.unwrap()
 }
 
-fn noted(policy: &WasmPolicy, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
-    call(policy, seq, Answers, |input| policy.decide_noting(input))
+fn decide(policy: &WasmPolicy, seq: u64) -> (Result<Verdict, PolicyFault>, Transcript) {
+    call(policy, seq, Answers, |input| policy.decide_recording(input))
 }
 
 fn replayed(
@@ -69,14 +70,14 @@ fn bits(verdict: Result<Verdict, PolicyFault>) -> (u32, u64) {
 }
 
 #[test]
-fn every_import_is_noted_and_its_answer_given_again() {
+fn every_import_is_recorded_and_its_result_replayed() {
     let engine = engine();
     let (live, again) = (loaded(&engine, QUESTIONS), loaded(&engine, QUESTIONS));
     let facts = [2001, 2002];
     for seq in 2001..=2009 {
-        let (verdict, transcript) = noted(&live, seq);
+        let (verdict, transcript) = decide(&live, seq);
         let expected = usize::from(!facts.contains(&seq));
-        assert_eq!(transcript.notes().len(), expected, "{seq}: {transcript:?}");
+        assert_eq!(transcript.calls().len(), expected, "{seq}: {transcript:?}");
         assert_eq!(
             bits(replayed(&again, seq, &transcript).unwrap()),
             bits(verdict),
@@ -86,15 +87,15 @@ fn every_import_is_noted_and_its_answer_given_again() {
 }
 
 #[test]
-fn what_is_noted_names_the_question_and_the_answer() {
-    let (_, transcript) = noted(&loaded(&engine(), QUESTIONS), 2005);
-    let matched = Noted {
-        question: Question::Matched(Tier::Host),
-        answer: Answer::Tokens(vec![16, 48]),
+fn a_recorded_call_has_its_arguments_and_its_result() {
+    let (_, transcript) = decide(&loaded(&engine(), QUESTIONS), 2005);
+    let matched = RecordedCall {
+        call: HostCall::Matched(Tier::Host),
+        result: HostResult::Tokens(vec![16, 48]),
     };
     assert_eq!(transcript, Transcript::of(vec![matched], false));
-    let (_, transcript) = noted(&loaded(&engine(), QUESTIONS), 2006);
-    assert_eq!(transcript.notes()[0].answer, Answer::Text(None), "a secret");
+    let (_, transcript) = decide(&loaded(&engine(), QUESTIONS), 2006);
+    assert_eq!(transcript.calls()[0].result, HostResult::Text(None), "a secret");
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn chance_and_memory_repeat_in_any_order_without_being_touched() {
     let engine = engine();
     let state = Arc::<PolicyState>::default();
     let live = gambler(&engine, &state);
-    let made: Vec<_> = (1..=200).map(|seq| (seq, noted(&live, seq))).collect();
+    let made: Vec<_> = (1..=200).map(|seq| (seq, decide(&live, seq))).collect();
     let remembered = state.get("turn");
     for policy in [&live, &gambler(&engine, &Arc::default())] {
         for (seq, (verdict, transcript)) in made.iter().rev() {
@@ -128,11 +129,11 @@ fn round_robin_takes_the_turn_it_took() {
     let bytes = std::fs::read(file).unwrap();
     let engine = engine();
     let live = load(&engine, &bytes).unwrap();
-    let made: Vec<_> = (1..=9).map(|seq| (seq, noted(&live, seq))).collect();
+    let made: Vec<_> = (1..=9).map(|seq| (seq, decide(&live, seq))).collect();
     let again = load(&engine, &bytes).unwrap();
     assert_eq!(live.origin(), again.origin());
     for (seq, (verdict, transcript)) in made.into_iter().rev() {
-        assert_eq!(transcript.notes().len(), 1);
+        assert_eq!(transcript.calls().len(), 1);
         let replayed = replayed(&again, seq, &transcript).unwrap();
         assert_eq!(bits(replayed), bits(verdict));
     }
@@ -141,8 +142,8 @@ fn round_robin_takes_the_turn_it_took() {
 #[test]
 fn a_trap_comes_again_after_the_same_questions() {
     let engine = engine();
-    let (verdict, transcript) = noted(&gambler(&engine, &Arc::default()), 3002);
-    assert_eq!(transcript.notes().len(), 1);
+    let (verdict, transcript) = decide(&gambler(&engine, &Arc::default()), 3002);
+    assert_eq!(transcript.calls().len(), 1);
     let again = replayed(&gambler(&engine, &Arc::default()), 3002, &transcript).unwrap();
     assert_eq!(again.as_ref().unwrap_err().kind, FaultKind::Trap);
     assert_eq!(again, verdict);
@@ -152,14 +153,14 @@ fn a_trap_comes_again_after_the_same_questions() {
 fn other_questions_are_another_decision() {
     let engine = engine();
     let policy = gambler(&engine, &Arc::default());
-    let (_, three) = noted(&policy, 3);
-    let add = Question::StateAdd("turn".to_owned(), 1);
+    let (_, three) = decide(&policy, 3);
+    let add = HostCall::StateAdd("turn".to_owned(), 1);
     let number = 3;
     assert_eq!(
         replayed(&policy, 2, &three),
         Err(Divergence::Fewer {
             number,
-            noted: add.clone()
+            recorded: add.clone()
         })
     );
     let more = Divergence::More {
@@ -169,8 +170,8 @@ fn other_questions_are_another_decision() {
     assert_eq!(replayed(&policy, 4, &three), Err(more));
     let other = Divergence::Other {
         number: 1,
-        called: Question::Model,
-        noted: add,
+        called: HostCall::Model,
+        recorded: add,
     };
     assert_eq!(
         other.to_string(),
@@ -186,7 +187,7 @@ fn other_questions_are_another_decision() {
 #[test]
 fn a_transcript_that_was_cut_is_not_repeated() {
     let policy = gambler(&engine(), &Arc::default());
-    let (verdict, transcript) = noted(&policy, 600);
+    let (verdict, transcript) = decide(&policy, 600);
     verdict.unwrap();
     assert!(transcript.is_truncated());
     assert_eq!(replayed(&policy, 600, &transcript), Err(Divergence::Truncated));

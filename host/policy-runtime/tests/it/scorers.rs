@@ -69,18 +69,20 @@ fn one_that_traps_or_gives_too_few_fails_that_call_alone_and_is_counted() {
 }
 
 #[test]
-fn scores_repeat_from_what_was_noted() {
+fn scores_repeat_from_their_record() {
     let policy = loaded_scorer();
-    let noted = || {
+    let score = || {
         let mut scores = vec![9.0; 2];
         let scorer = policy.scorer().unwrap();
-        let (answer, transcript) = call(1004, &[5.0, 2.0], |input| scorer.score_noting(input, &mut scores));
+        let (answer, transcript) = call(1004, &[5.0, 2.0], |input| {
+            scorer.score_recording(input, &mut scores)
+        });
         answer.unwrap();
         (scores, transcript)
     };
-    let (first, transcript) = noted();
+    let (first, transcript) = score();
     assert_eq!(first, [1.0, -2.0]);
-    assert_eq!(noted().0, [2.0, -2.0], "its state goes on");
+    assert_eq!(score().0, [2.0, -2.0], "its state goes on");
     let again = |transcript: &Transcript| {
         call(1004, &[5.0, 2.0], |input| {
             policy.score_replaying(input, transcript)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy_runtime::{PolicyState, WasmPolicy};
 use routing::{
-    Answer, DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyDescription, Question,
+    DecisionInput, DecisionQueries, HostCall, HostResult, NoAnswers, Phase, Policy, PolicyDescription,
     RequestFacts, RunNumber, WorkerId,
 };
 
@@ -82,18 +82,18 @@ fn a_session_is_forgotten_and_without_one_nothing_is_remembered() {
 }
 
 #[test]
-fn what_was_recalled_is_noted_and_replayed_without_a_memory() {
+fn a_recalled_row_is_recorded_and_replayed_without_a_memory() {
     let state = Arc::<PolicyState>::default();
     let engine = engine();
     let policy = loaded_over(&engine, STICKS, &state);
     let request = facts(1, Some(4), 0);
     row(&policy, &request, &[7, 8]);
-    let (verdict, transcript) = call(&policy, &request, &[8, 7], |input| policy.decide_noting(input));
+    let (verdict, transcript) = call(&policy, &request, &[8, 7], |input| policy.decide_recording(input));
     assert_eq!(route(verdict), (0, 1.0));
-    let noted = &transcript.notes()[0];
+    let recorded = &transcript.calls()[0];
     assert_eq!(
-        (&noted.question, &noted.answer),
-        (&Question::SessionRecall, &Answer::Row(Some(0)))
+        (&recorded.call, &recorded.result),
+        (&HostCall::SessionRecall, &HostResult::Row(Some(0)))
     );
 
     let elsewhere = loaded_over(&engine, STICKS, &Arc::default());

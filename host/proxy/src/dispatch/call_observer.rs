@@ -13,7 +13,7 @@ use crate::base::request_id::RequestId;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::router_view::RouterView;
 use crate::dispatch::sources::DecisionSources;
-use crate::record::{AccessPolicy, CallNote, Checked, NotedWorker, Subject};
+use crate::record::{AccessPolicy, CallNote, Checked, LoggedWorker, Subject};
 
 /// The observer of one decision.
 #[derive(Debug)]
@@ -265,7 +265,7 @@ impl CallObserver<'_> {
             facts: *call.facts(),
             subject,
             is_fallback: matches!(answer.policy, CalledPolicy::Fallback),
-            workers: rows.map(|at| NotedWorker::of(&members[*at].worker)).collect(),
+            workers: rows.map(|at| LoggedWorker::of(&members[*at].worker)).collect(),
             numbers: candidates.numbers().to_vec(),
             more_numbers,
             transcript: answer.transcript,

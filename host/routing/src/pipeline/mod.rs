@@ -7,7 +7,6 @@
 
 mod filter;
 mod layout;
-mod noted;
 mod observer;
 mod pick;
 mod scale;
@@ -15,6 +14,7 @@ mod spec;
 #[cfg(test)]
 mod tests;
 mod weigher;
+mod weighing;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use self::layout::View;
-pub use self::noted::{Scored, ScorerCall, Weighing};
 pub use self::observer::{PipelineObserver, Unobserved};
 pub use self::pick::highest;
 pub use self::spec::{Filter, FilterTest, Pick, PipelineSpec, Term, TermSource};
 pub use self::weigher::{Room, Weighed, Weigher};
+pub use self::weighing::{Scored, ScorerCall, Weighing};
 use crate::circuit::CircuitChange;
 use crate::decision::Verdict;
 use crate::event::EventListener;
@@ -141,19 +141,19 @@ impl Pipeline {
         versions.map(|scorer| &scorer.versions)
     }
 
-    fn decide_into(&self, input: &DecisionInput<'_>, mut noted: Option<&mut Weighing>) -> Verdict {
+    fn decide_into(&self, input: &DecisionInput<'_>, mut weighing: Option<&mut Weighing>) -> Verdict {
         let mut buffers = BUFFERS.take();
         let Buffers { room, numbers } = &mut buffers;
         let weighed = self.weigher.weigh(input, room, |at, scores| {
-            let scored = noted.as_deref_mut().map(|noted| &mut noted.scored);
+            let scored = weighing.as_deref_mut().map(|weighing| &mut weighing.scored);
             self.score(at, input, numbers, scores, scored)
         });
         for filter in (0..self.spec.filters.len()).filter(|at| weighed.ignored & (1 << at) != 0) {
             self.observer.ignored(filter);
         }
-        if let Some(noted) = noted {
-            noted.figures.extend_from_slice(room.figures());
-            noted.ignored = weighed.ignored;
+        if let Some(weighing) = weighing {
+            weighing.figures.extend_from_slice(room.figures());
+            weighing.ignored = weighed.ignored;
         }
         BUFFERS.set(buffers);
         weighed.verdict
@@ -237,7 +237,7 @@ impl ScorerVersions {
         input: &DecisionInput<'_>,
         numbers: &mut Vec<f64>,
         scores: &mut [f64],
-        is_noted: bool,
+        is_recorded: bool,
     ) -> (Result<(), PolicyFault>, Transcript) {
         let mut versions = self.versions.iter().zip(&self.views);
         let found = versions.find(|(known, _)| std::ptr::eq(*known, version));
@@ -253,8 +253,8 @@ impl ScorerVersions {
             numbers: view.of(input.numbers, input.ids.len(), numbers),
             ..*input
         };
-        if is_noted {
-            scorer.score_noting(&input, scores)
+        if is_recorded {
+            scorer.score_recording(&input, scores)
         } else {
             (scorer.score(&input, scores), Transcript::default())
         }
@@ -288,14 +288,14 @@ impl Policy for Pipeline {
         Ok(self.decide_into(input, None))
     }
 
-    fn decide_noting(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
-        let mut noted = Weighing {
+    fn decide_recording(&self, input: &DecisionInput<'_>) -> (Result<Verdict, PolicyFault>, Transcript) {
+        let mut weighing = Weighing {
             scored: Vec::with_capacity(self.scorers.len()),
             figures: Vec::with_capacity(input.ids.len()),
             ignored: 0,
         };
-        let verdict = self.decide_into(input, Some(&mut noted));
-        (Ok(verdict), Transcript::of_weighing(noted))
+        let verdict = self.decide_into(input, Some(&mut weighing));
+        (Ok(verdict), Transcript::of_weighing(weighing))
     }
 
     fn listeners(&self) -> Vec<Arc<dyn EventListener>> {

@@ -50,7 +50,7 @@ impl Again {
             return;
         };
         let numbers = columns.lay_out(recorded);
-        let transcript = scored.noted();
+        let transcript = scored.to_transcript();
         let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
         let (replayed, took) = recorded.timed_call(&numbers, &queries, |input| {
             policy.score_replaying(input, &transcript)

@@ -45,7 +45,7 @@ impl Again {
             self.not_repeatable += 1;
             return;
         }
-        let transcript = recorded.line.noted();
+        let transcript = recorded.line.to_transcript();
         let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
         let (replayed, took) = recorded.timed_call(&recorded.line.numbers.0, &queries, |input| {
             policy.decide_replaying(input, &transcript)

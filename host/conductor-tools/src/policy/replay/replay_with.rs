@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use decision_log::{DecidedLine, NoteLine, PhaseName, PolicyLine};
+use decision_log::{DecidedLine, HostCallLine, PhaseName, PolicyLine};
 use placement::{CallFault, check_answer};
 use policy_runtime::WasmPolicy;
 use routing::{
@@ -48,7 +48,7 @@ pub(super) struct Other {
 /// Positions of its numbers, or the names of those that were not recorded.
 type Found = Result<Columns, Vec<String>>;
 
-/// Answer to a recorded call.
+/// Result of a recorded call.
 pub(super) struct AnsweredCall {
     pub(super) decision: Result<Decision, CallFault>,
     /// Figure of merit of its choice.
@@ -195,11 +195,11 @@ impl Other {
     }
 }
 
-/// Answers to questions, as far as the log has them.
+/// Results of host calls, as far as the log has them.
 struct LoggedQueries {
     ids: Vec<WorkerId>,
     workers: Vec<Arc<Worker>>,
-    notes: Vec<NoteLine>,
+    calls: Vec<HostCallLine>,
     /// Matched tokens on the device, the host, and any tier.
     matched: [Option<Vec<u32>>; 3],
     model: String,
@@ -216,20 +216,20 @@ impl LoggedQueries {
             // Unknown values count as 0 here, as the contract has it.
             Some(numbers.into_iter().map(|tokens| tokens as u32).collect())
         };
-        let answered = |wanted: fn(Tier) -> bool| {
-            recorded.line.transcript.iter().find_map(|note| match note {
-                NoteLine::Matched { tier, tokens } if wanted(tier.0) => Some(tokens.clone()),
+        let logged = |wanted: fn(Tier) -> bool| {
+            recorded.line.transcript.iter().find_map(|line| match line {
+                HostCallLine::Matched { tier, tokens } if wanted(tier.0) => Some(tokens.clone()),
                 _ => None,
             })
         };
-        let device = answered(|tier| tier == Tier::Device).or_else(|| column(CandidateFeature::PrefixDevice));
-        let host = answered(|tier| tier == Tier::Host).or_else(|| column(CandidateFeature::PrefixHost));
-        let any = answered(|tier| matches!(tier, Tier::Disk | Tier::Shared))
+        let device = logged(|tier| tier == Tier::Device).or_else(|| column(CandidateFeature::PrefixDevice));
+        let host = logged(|tier| tier == Tier::Host).or_else(|| column(CandidateFeature::PrefixHost));
+        let any = logged(|tier| matches!(tier, Tier::Disk | Tier::Shared))
             .or_else(|| column(CandidateFeature::PrefixAny));
         Self {
             ids: recorded.workers.iter().map(|worker| worker.id()).collect(),
             workers: recorded.workers.clone(),
-            notes: recorded.line.transcript.clone(),
+            calls: recorded.line.transcript.clone(),
             matched: [device, host, any],
             model: recorded.line.model.clone(),
             path: recorded.line.path.clone(),
@@ -246,9 +246,9 @@ impl LoggedQueries {
         self.matched[at].as_deref()
     }
 
-    fn miss(&self, question: String) {
+    fn miss(&self, call: String) {
         let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
-        missed.insert(question);
+        missed.insert(call);
     }
 
     fn missed(&self) -> Vec<String> {
@@ -275,8 +275,8 @@ impl DecisionQueries for LoggedQueries {
     }
 
     fn holders(&self, tokens: u32) -> u32 {
-        let answered = self.notes.iter().find_map(|note| match note {
-            NoteLine::Holders {
+        let logged = self.calls.iter().find_map(|line| match line {
+            HostCallLine::Holders {
                 tokens: recorded,
                 holders,
             } if *recorded == tokens => Some(*holders),
@@ -286,21 +286,21 @@ impl DecisionQueries for LoggedQueries {
             let holders = self.on(Tier::Shared)?.iter().filter(|held| **held >= tokens);
             u32::try_from(holders.count()).ok()
         };
-        answered.or_else(counted).unwrap_or_else(|| {
+        logged.or_else(counted).unwrap_or_else(|| {
             self.miss("index.holders".to_owned());
             0
         })
     }
 
     fn header(&self, name: &str) -> Option<String> {
-        let answered = self.notes.iter().find_map(|note| match note {
-            NoteLine::Header {
+        let logged = self.calls.iter().find_map(|line| match line {
+            HostCallLine::Header {
                 name: recorded,
                 value,
             } if recorded.eq_ignore_ascii_case(name) => Some(value.clone()),
             _ => None,
         });
-        answered.unwrap_or_else(|| {
+        logged.unwrap_or_else(|| {
             self.miss(format!("inspect.header({name:?})"));
             None
         })

@@ -65,7 +65,7 @@ impl Scorer for Scripted {
         Ok(())
     }
 
-    fn score_noting(
+    fn score_recording(
         &self,
         input: &DecisionInput<'_>,
         scores: &mut [f64],
@@ -191,14 +191,14 @@ impl Stage {
             numbers: &numbers,
             queries: &queries,
         };
-        let (noted, transcript) = self.pipeline.decide_noting(&input);
+        let (verdict, transcript) = self.pipeline.decide_recording(&input);
         let observed = self.observed.take();
-        // Noted or not, it decides the same; but the scorer's circuit has counted twice.
+        // Recorded or not, the decision is the same, but the scorer's circuit has counted twice.
         if observed.is_empty() {
-            assert_eq!(self.pipeline.decide(&input), noted);
+            assert_eq!(self.pipeline.decide(&input), verdict);
         }
         observed.into_iter().for_each(|report| self.observed.push(report));
-        (noted.unwrap(), transcript)
+        (verdict.unwrap(), transcript)
     }
 
     #[track_caller]

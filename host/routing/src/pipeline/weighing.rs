@@ -35,7 +35,7 @@ pub struct ScorerCall {
     pub origin: Option<Arc<Origin>>,
     /// Scores, row by row. A failed scorer was left out.
     pub answer: Result<Vec<f64>, PolicyFault>,
-    /// Queries.
+    /// Host calls.
     pub transcript: Transcript,
 }
 
@@ -46,7 +46,7 @@ impl Weighing {
         let calls = self.scored.iter().filter_map(|scored| scored.call.as_ref());
         let calls = calls.map(|call| {
             let scores = call.answer.as_deref().map_or(0, size_of_val);
-            scores + size_of_val(call.transcript.notes()) + call.transcript.bytes()
+            scores + size_of_val(call.transcript.calls()) + call.transcript.bytes()
         });
         size_of::<Self>() + size_of_val(&*self.scored) + size_of_val(&*self.figures) + calls.sum::<usize>()
     }

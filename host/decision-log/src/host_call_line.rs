@@ -1,6 +1,6 @@
-//! Lines of host calls: the questions of a policy and the answers it received.
+//! Lines of host calls: a policy's calls and their results.
 
-use routing::{About, Answer, Noted, Question, Role, StateRefusal, Tier, WorkerId};
+use routing::{About, HostCall, HostResult, RecordedCall, Role, StateRefusal, Tier, WorkerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// One host call with its result, by the names of the contract.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
     missing_docs,
     reason = "the fields are the contract's, and listed in host/docs/policies/decision-log.md"
 )]
-pub enum NoteLine {
+pub enum HostCallLine {
     /// `workers.describe`
     #[serde(rename = "workers.describe")]
     Worker { worker: u32, about: Option<AboutLine> },
@@ -123,11 +123,11 @@ enum RefusalNames {
 #[serde(transparent)]
 pub struct RefusalName(#[serde(with = "RefusalNames")] pub StateRefusal);
 
-impl NoteLine {
-    /// Formats a host call. Returns `None` if the answer does not match the question.
-    pub(crate) fn of(noted: &Noted) -> Option<Self> {
-        Some(match (noted.question.clone(), noted.answer.clone()) {
-            (Question::Worker(id), Answer::Worker(about)) => Self::Worker {
+impl HostCallLine {
+    /// Formats a host call. Returns `None` if the result does not match the call.
+    pub(crate) fn of(recorded: &RecordedCall) -> Option<Self> {
+        Some(match (recorded.call.clone(), recorded.result.clone()) {
+            (HostCall::Worker(id), HostResult::Worker(about)) => Self::Worker {
                 worker: id.0,
                 about: about.map(|about| AboutLine {
                     name: about.name,
@@ -135,62 +135,62 @@ impl NoteLine {
                     labels: about.labels,
                 }),
             },
-            (Question::Matched(tier), Answer::Tokens(tokens)) => Self::Matched {
+            (HostCall::Matched(tier), HostResult::Tokens(tokens)) => Self::Matched {
                 tier: TierName(tier),
                 tokens,
             },
-            (Question::Holders(tokens), Answer::Count(holders)) => Self::Holders { tokens, holders },
-            (Question::Header(name), Answer::Text(value)) => Self::Header { name, value },
-            (Question::Model, Answer::Text(value)) => Self::Model { value },
-            (Question::Path, Answer::Text(value)) => Self::Path { value },
-            (Question::StateGet(key), Answer::Bytes(value)) => Self::Get {
+            (HostCall::Holders(tokens), HostResult::Count(holders)) => Self::Holders { tokens, holders },
+            (HostCall::Header(name), HostResult::Text(value)) => Self::Header { name, value },
+            (HostCall::Model, HostResult::Text(value)) => Self::Model { value },
+            (HostCall::Path, HostResult::Text(value)) => Self::Path { value },
+            (HostCall::StateGet(key), HostResult::Bytes(value)) => Self::Get {
                 key,
                 value: value.map(Bytes),
             },
-            (Question::StateSet(key, value), Answer::Written(written)) => Self::Set {
+            (HostCall::StateSet(key, value), HostResult::Written(written)) => Self::Set {
                 key,
                 value: Bytes(value),
                 refused: written.err().map(RefusalName),
             },
-            (Question::StateAdd(key, by), Answer::Sum(sum)) => Self::Add {
+            (HostCall::StateAdd(key, by), HostResult::Sum(sum)) => Self::Add {
                 key,
                 by,
                 sum: sum.ok(),
                 refused: sum.err().map(RefusalName),
             },
-            (Question::StateDelete(key), Answer::Nothing) => Self::Delete { key },
-            (Question::SessionRecall, Answer::Row(row)) => Self::Recall { row },
-            (Question::SessionRemember(row, ttl_ms), Answer::Nothing) => Self::Remember { row, ttl_ms },
-            (Question::SessionForget, Answer::Nothing) => Self::Forget,
-            (Question::Ahead(most), Answer::Tokens(ahead)) => Self::Ahead { most, ahead },
+            (HostCall::StateDelete(key), HostResult::Nothing) => Self::Delete { key },
+            (HostCall::SessionRecall, HostResult::Row(row)) => Self::Recall { row },
+            (HostCall::SessionRemember(row, ttl_ms), HostResult::Nothing) => Self::Remember { row, ttl_ms },
+            (HostCall::SessionForget, HostResult::Nothing) => Self::Forget,
+            (HostCall::Ahead(most), HostResult::Tokens(ahead)) => Self::Ahead { most, ahead },
             _ => return None,
         })
     }
 
     /// Returns the host call.
     #[must_use]
-    pub fn noted(&self) -> Noted {
-        let (question, answer) = match self.clone() {
+    pub fn recorded_call(&self) -> RecordedCall {
+        let (call, result) = match self.clone() {
             Self::Worker { worker, about } => {
                 let about = about.map(|about| About {
                     name: about.name,
                     role: about.role.0,
                     labels: about.labels,
                 });
-                (Question::Worker(WorkerId(worker)), Answer::Worker(about))
+                (HostCall::Worker(WorkerId(worker)), HostResult::Worker(about))
             }
-            Self::Matched { tier, tokens } => (Question::Matched(tier.0), Answer::Tokens(tokens)),
-            Self::Holders { tokens, holders } => (Question::Holders(tokens), Answer::Count(holders)),
-            Self::Header { name, value } => (Question::Header(name), Answer::Text(value)),
-            Self::Model { value } => (Question::Model, Answer::Text(value)),
-            Self::Path { value } => (Question::Path, Answer::Text(value)),
+            Self::Matched { tier, tokens } => (HostCall::Matched(tier.0), HostResult::Tokens(tokens)),
+            Self::Holders { tokens, holders } => (HostCall::Holders(tokens), HostResult::Count(holders)),
+            Self::Header { name, value } => (HostCall::Header(name), HostResult::Text(value)),
+            Self::Model { value } => (HostCall::Model, HostResult::Text(value)),
+            Self::Path { value } => (HostCall::Path, HostResult::Text(value)),
             Self::Get { key, value } => {
                 let value = value.map(|bytes| bytes.0);
-                (Question::StateGet(key), Answer::Bytes(value))
+                (HostCall::StateGet(key), HostResult::Bytes(value))
             }
             Self::Set { key, value, refused } => {
                 let written = refused.map_or(Ok(()), |refused| Err(refused.0));
-                (Question::StateSet(key, value.0), Answer::Written(written))
+                (HostCall::StateSet(key, value.0), HostResult::Written(written))
             }
             Self::Add {
                 key,
@@ -199,15 +199,15 @@ impl NoteLine {
                 refused,
             } => {
                 let sum = refused.map_or(Ok(sum.unwrap_or_default()), |refused| Err(refused.0));
-                (Question::StateAdd(key, by), Answer::Sum(sum))
+                (HostCall::StateAdd(key, by), HostResult::Sum(sum))
             }
-            Self::Delete { key } => (Question::StateDelete(key), Answer::Nothing),
-            Self::Recall { row } => (Question::SessionRecall, Answer::Row(row)),
-            Self::Remember { row, ttl_ms } => (Question::SessionRemember(row, ttl_ms), Answer::Nothing),
-            Self::Forget => (Question::SessionForget, Answer::Nothing),
-            Self::Ahead { most, ahead } => (Question::Ahead(most), Answer::Tokens(ahead)),
+            Self::Delete { key } => (HostCall::StateDelete(key), HostResult::Nothing),
+            Self::Recall { row } => (HostCall::SessionRecall, HostResult::Row(row)),
+            Self::Remember { row, ttl_ms } => (HostCall::SessionRemember(row, ttl_ms), HostResult::Nothing),
+            Self::Forget => (HostCall::SessionForget, HostResult::Nothing),
+            Self::Ahead { most, ahead } => (HostCall::Ahead(most), HostResult::Tokens(ahead)),
         };
-        Noted { question, answer }
+        RecordedCall { call, result }
     }
 }
 
@@ -240,12 +240,12 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(question: Question, answer: Answer, json: &str) {
-        let noted = Noted { question, answer };
-        let line = NoteLine::of(&noted).unwrap();
+    fn check(call: HostCall, result: HostResult, json: &str) {
+        let recorded = RecordedCall { call, result };
+        let line = HostCallLine::of(&recorded).unwrap();
         assert_eq!(serde_json::to_string(&line).unwrap(), json);
-        let read: NoteLine = serde_json::from_str(json).unwrap();
-        assert_eq!(read.noted(), noted);
+        let read: HostCallLine = serde_json::from_str(json).unwrap();
+        assert_eq!(read.recorded_call(), recorded);
     }
 
     #[test]
@@ -256,33 +256,33 @@ mod tests {
             labels: vec![("zone".to_owned(), "a".to_owned())],
         };
         check(
-            Question::Worker(WorkerId(7)),
-            Answer::Worker(Some(about)),
+            HostCall::Worker(WorkerId(7)),
+            HostResult::Worker(Some(about)),
             r#"{"ask":"workers.describe","worker":7,"about":{"name":"gpu-1","role":"prefill","labels":[["zone","a"]]}}"#,
         );
         check(
-            Question::Matched(Tier::Shared),
-            Answer::Tokens(vec![16, 0]),
+            HostCall::Matched(Tier::Shared),
+            HostResult::Tokens(vec![16, 0]),
             r#"{"ask":"index.matched","tier":"shared","tokens":[16,0]}"#,
         );
         check(
-            Question::Holders(32),
-            Answer::Count(2),
+            HostCall::Holders(32),
+            HostResult::Count(2),
             r#"{"ask":"index.holders","tokens":32,"holders":2}"#,
         );
         check(
-            Question::Header("x-tenant".to_owned()),
-            Answer::Text(None),
+            HostCall::Header("x-tenant".to_owned()),
+            HostResult::Text(None),
             r#"{"ask":"inspect.header","name":"x-tenant","value":null}"#,
         );
         check(
-            Question::Model,
-            Answer::Text(Some("llama".to_owned())),
+            HostCall::Model,
+            HostResult::Text(Some("llama".to_owned())),
             r#"{"ask":"inspect.model","value":"llama"}"#,
         );
         check(
-            Question::Path,
-            Answer::Text(Some("/v1".to_owned())),
+            HostCall::Path,
+            HostResult::Text(Some("/v1".to_owned())),
             r#"{"ask":"inspect.path","value":"/v1"}"#,
         );
     }
@@ -291,28 +291,28 @@ mod tests {
     fn state_reads_back_byte_for_byte() {
         let key = || "k".to_owned();
         check(
-            Question::StateGet(key()),
-            Answer::Bytes(Some(vec![0, 255, 16])),
+            HostCall::StateGet(key()),
+            HostResult::Bytes(Some(vec![0, 255, 16])),
             r#"{"ask":"state.get","key":"k","value":"00ff10"}"#,
         );
         check(
-            Question::StateSet(key(), vec![]),
-            Answer::Written(Err(StateRefusal::Full)),
+            HostCall::StateSet(key(), vec![]),
+            HostResult::Written(Err(StateRefusal::Full)),
             r#"{"ask":"state.set","key":"k","value":"","refused":"full"}"#,
         );
         check(
-            Question::StateAdd(key(), -1),
-            Answer::Sum(Ok(i64::MIN)),
+            HostCall::StateAdd(key(), -1),
+            HostResult::Sum(Ok(i64::MIN)),
             r#"{"ask":"state.add","key":"k","by":-1,"sum":-9223372036854775808,"refused":null}"#,
         );
         check(
-            Question::StateAdd(key(), 1),
-            Answer::Sum(Err(StateRefusal::NotACounter)),
+            HostCall::StateAdd(key(), 1),
+            HostResult::Sum(Err(StateRefusal::NotACounter)),
             r#"{"ask":"state.add","key":"k","by":1,"sum":null,"refused":"not-a-counter"}"#,
         );
         check(
-            Question::StateDelete(key()),
-            Answer::Nothing,
+            HostCall::StateDelete(key()),
+            HostResult::Nothing,
             r#"{"ask":"state.delete","key":"k"}"#,
         );
         assert!(serde_json::from_str::<Bytes>("\"0g\"").is_err());
@@ -322,18 +322,18 @@ mod tests {
     #[test]
     fn sessions_read_back() {
         check(
-            Question::SessionRecall,
-            Answer::Row(Some(3)),
+            HostCall::SessionRecall,
+            HostResult::Row(Some(3)),
             r#"{"ask":"sessions.recall","row":3}"#,
         );
         check(
-            Question::SessionRemember(3, 60_000),
-            Answer::Nothing,
+            HostCall::SessionRemember(3, 60_000),
+            HostResult::Nothing,
             r#"{"ask":"sessions.remember","row":3,"ttl-ms":60000}"#,
         );
         check(
-            Question::SessionForget,
-            Answer::Nothing,
+            HostCall::SessionForget,
+            HostResult::Nothing,
             r#"{"ask":"sessions.forget"}"#,
         );
     }
