@@ -63,7 +63,7 @@ pub use observe::spans::TracingSpec;
 pub use proxy::{Proxy, ProxyParts};
 pub use request::fleet_report::{Health, HealthReason, PoolReport, WorkerReport};
 pub use request::fleet_sample::{PoolSample, PoolTotals, TimeTotal, WorkerSample};
-pub use request::lookup::{HeldPrefix, LookupError, PrefixLookup, PrefixQuestion, PromptForm};
+pub use request::lookup::{HeldPrefix, LookupError, PrefixLookup, PrefixQuery, PromptForm};
 pub use request::metrics::ProxyMetrics;
 pub use request::place::{
     AnswerFailure, AnswerHandle, AnswerStart, AttemptTimeouts, HeaderChanges, Place, Placed, PlacedHandle,

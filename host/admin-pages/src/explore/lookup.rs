@@ -7,7 +7,7 @@ use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Json, Router};
-use proxy::{HeldPrefix, LookupError, PrefixLookup, PrefixQuestion, PromptForm};
+use proxy::{HeldPrefix, LookupError, PrefixLookup, PrefixQuery, PromptForm};
 use serde_json::{Map, Value, json};
 
 use super::ExplorePages;
@@ -47,14 +47,14 @@ impl ExplorePages {
         let (head, body) = request.into_parts();
         self.key.check(&head.headers, Listener::Operators)?;
         let _turn = self.turns.lookups.try_acquire().map_err(|_| Refusal::busy())?;
-        let question = question(object(&LIMITS.collect(body).await?, EXAMPLE)?)?;
-        let found = self.proxy.look_up(&question).await;
+        let query = query(object(&LIMITS.collect(body).await?, EXAMPLE)?)?;
+        let found = self.proxy.look_up(&query).await;
         found.map_err(|error| refusal(&error))
     }
 }
 
 /// Makes an inference request of the body.
-fn question(mut body: Map<String, Value>) -> Result<PrefixQuestion, Refusal> {
+fn query(mut body: Map<String, Value>) -> Result<PrefixQuery, Refusal> {
     let mut take_text = |name: &'static str| match body.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -100,7 +100,7 @@ fn question(mut body: Map<String, Value>) -> Result<PrefixQuestion, Refusal> {
         return Err(invalid("body", message));
     }
     request.insert(member.to_owned(), prompt);
-    Ok(PrefixQuestion {
+    Ok(PrefixQuery {
         pool,
         form,
         body: Value::Object(request).to_string().into(),
@@ -164,9 +164,9 @@ mod tests {
         let Value::Object(body) = body else {
             panic!("an object")
         };
-        let found = question(body).map(|question| {
-            let body = serde_json::from_slice(&question.body).unwrap();
-            (question.form, body)
+        let found = query(body).map(|query| {
+            let body = serde_json::from_slice(&query.body).unwrap();
+            (query.form, body)
         });
         assert_eq!(found.map_err(|refusal| refusal.param.unwrap()), expected);
     }

@@ -31,7 +31,7 @@ pub struct PoolReport {
     pub is_cache_aware: bool,
     /// Prompts whose tokens were not known in time.
     pub token_timeouts: Option<SpellReport>,
-    /// Prompts whose tokens could not be learnt.
+    /// Prompts whose tokens could not be determined.
     pub token_failures: Option<SpellReport>,
     /// Prefill answers that handed nothing over.
     pub handover_failures: Option<SpellReport>,

@@ -30,7 +30,7 @@ pub enum PromptForm {
 }
 
 /// A prompt to look up.
-pub struct PrefixQuestion {
+pub struct PrefixQuery {
     /// Name of the pool. `None`: that of the first route for the model.
     pub pool: Option<String>,
     /// Form of the prompt.
@@ -99,14 +99,14 @@ impl Proxy {
     ///
     /// # Errors
     /// [`LookupError`].
-    pub async fn look_up(&self, question: &PrefixQuestion) -> Result<PrefixLookup, LookupError> {
+    pub async fn look_up(&self, query: &PrefixQuery) -> Result<PrefixLookup, LookupError> {
         let snapshot = self.snapshots.load();
-        let endpoint = match question.form {
+        let endpoint = match query.form {
             PromptForm::Completion => Endpoint::Completions,
             PromptForm::Chat => Endpoint::ChatCompletions,
         };
-        let peek = inference_api::peek(endpoint, &question.body).map_err(|_| LookupError::Prompt)?;
-        let pool = find_pool(&snapshot, question.pool.as_deref(), &peek.model)?;
+        let peek = inference_api::peek(endpoint, &query.body).map_err(|_| LookupError::Prompt)?;
+        let pool = find_pool(&snapshot, query.pool.as_deref(), &peek.model)?;
         let workers = &pool.workers;
         let served = catalog::look_up(workers, &peek.model).await;
         if served.is_empty() {
@@ -117,9 +117,9 @@ impl Proxy {
         }
         let mut headers = HeaderMap::new();
         workers.authorization.apply(&mut headers);
-        let query = tokens::Question {
+        let to_tokenize = tokens::TokenizeRequest {
             peek: &peek,
-            body: &question.body,
+            body: &query.body,
             endpoint,
             headers: &headers,
             sender: PromptSender::Unknown,
@@ -132,11 +132,11 @@ impl Proxy {
             metrics: &pool.metrics.prompts,
             source: pool.tokens,
         };
-        let found = Box::pin(tokens::find(&snapshot.tokenizing, token_pool, &query)).await;
+        let found = Box::pin(tokens::find(&snapshot.tokenizing, token_pool, &to_tokenize)).await;
         let (kind, tokens) =
-            found.map_err(|unlearnt| LookupError::NoTokens(TOKENS[unlearnt.kind as usize].1))?;
+            found.map_err(|unavailable| LookupError::NoTokens(TOKENS[unavailable.kind as usize].1))?;
         let salt = if pool.bodies.isolate_prefixes {
-            let tenant = question.tenant.as_deref().unwrap_or_default();
+            let tenant = query.tenant.as_deref().unwrap_or_default();
             Some(Cow::Owned(isolation::salt(tenant, peek.cache_salt().as_deref())))
         } else {
             peek.cache_salt()

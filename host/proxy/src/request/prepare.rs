@@ -118,7 +118,7 @@ pub(super) async fn prepare(
         true => {
             let sender = PromptSender::of(claim.caller.as_deref(), head.from);
             let started = Instant::now();
-            let tokens = learn_tokens(&routed, &head, &body, sender).await;
+            let tokens = tokenize_prompt(&routed, &head, &body, sender).await;
             head.watch.took(RequestStage::Tokens, started);
             tokens_took = Some(started.elapsed());
             tokens
@@ -179,8 +179,8 @@ fn worker_headers(
     }
 }
 
-/// Returns the tokens of the prompt, if they are learned in time.
-async fn learn_tokens(
+/// Returns the tokens of the prompt, if they are known in time.
+async fn tokenize_prompt(
     routed: &RoutedRequest<'_>,
     head: &RequestHead,
     body: &Bytes,
@@ -188,7 +188,7 @@ async fn learn_tokens(
 ) -> Option<PromptTokens> {
     let snapshot = routed.snapshot;
     let pool = snapshot.pool_of(routed.route);
-    let question = tokens::Question {
+    let to_tokenize = tokens::TokenizeRequest {
         peek: routed.peek,
         body,
         endpoint: head.endpoint,
@@ -203,7 +203,7 @@ async fn learn_tokens(
         metrics: &pool.metrics.prompts,
         source: pool.tokens,
     };
-    tokens::learn(&snapshot.tokenizing, token_pool, &question).await
+    tokens::tokenize(&snapshot.tokenizing, token_pool, &to_tokenize).await
 }
 
 /// Returns the `cache_salt` that the router sets in a pool with isolated tenants. Forms have none.

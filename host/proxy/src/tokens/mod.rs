@@ -4,14 +4,14 @@
 //! `local/` tokenizes in the router. Long prompts use the thread pool of `threads.rs`, where clients take turns
 //! (`turns.rs`). `worker.rs` queries workers, with the hedged attempts of `tries.rs`, whose pace follows the pool's
 //! latencies. `text.rs` uses blocks of text in place of tokens. `spec.rs` configures the source of each model,
-//! `question.rs` describes one prompt and its result.
+//! `tokenize_request.rs` has one prompt to tokenize and its result.
 
 mod local;
 mod metrics;
-mod question;
 mod spec;
 mod text;
 mod threads;
+mod tokenize_request;
 mod tries;
 mod turns;
 mod worker;
@@ -21,10 +21,12 @@ use tokenize::ListedIds;
 use tokio::task::yield_now;
 
 pub(crate) use self::metrics::{PromptMetrics, TokensMetrics};
-pub(crate) use self::question::{Learnt, PromptSender, PromptTokens, Question, TokenPool, Unlearnt};
 use self::spec::Source;
 pub use self::spec::{ModelSpec, ModelTokens, ModelsSpec, TokenSource, TokenizingLimits};
 pub(crate) use self::spec::{Tokenizing, TokenizingPlan};
+pub(crate) use self::tokenize_request::{
+    PromptSender, PromptTokens, TokenPool, TokenizeRequest, TokensResult, TokensUnavailable,
+};
 use self::worker::Path;
 pub(crate) use self::worker::able;
 use crate::base::label::TokensKind;
@@ -35,19 +37,19 @@ const SHORT_LIST: usize = 64 << 10;
 const STRIDES_AT_A_TIME: usize = 64;
 
 /// Determines the prompt's tokens if that is possible in time, and counts the result.
-pub(crate) async fn learn(
+pub(crate) async fn tokenize(
     tokenizing: &Tokenizing,
     pool: TokenPool<'_>,
-    question: &Question<'_>,
+    request: &TokenizeRequest<'_>,
 ) -> Option<PromptTokens> {
-    let peek = question.peek;
-    let (kind, tokens) = match find(tokenizing, pool, question).await {
+    let peek = request.peek;
+    let (kind, tokens) = match find(tokenizing, pool, request).await {
         Ok((kind, tokens)) => {
             pool.workers.knowledge.timeouts.succeeded(&peek.model);
             pool.workers.knowledge.failures.succeeded(&peek.model);
             (kind, Some(tokens))
         }
-        Err(Unlearnt { kind, error }) => {
+        Err(TokensUnavailable { kind, error }) => {
             if let Some(error) = error {
                 let spell = match kind {
                     TokensKind::Timeout => &pool.workers.knowledge.timeouts,
@@ -63,16 +65,20 @@ pub(crate) async fn learn(
 }
 
 /// Determines the prompt's tokens with their source, or the reason for their absence.
-pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question: &Question<'_>) -> Learnt {
-    let peek = question.peek;
+pub(crate) async fn find(
+    tokenizing: &Tokenizing,
+    pool: TokenPool<'_>,
+    request: &TokenizeRequest<'_>,
+) -> TokensResult {
+    let peek = request.peek;
     if let Some(list) = peek.id_list() {
-        if question.body.len() > tokenizing.limits.longest {
+        if request.body.len() > tokenizing.limits.longest {
             return Err(TokensKind::TooLong.into());
         }
         let given = match list.len() <= SHORT_LIST {
-            true => given(tokenizing, question, list),
+            true => given(tokenizing, request, list),
             // Boxed: prompts of text would carry this size.
-            false => Box::pin(given_in_parts(tokenizing, question, list)).await,
+            false => Box::pin(given_in_parts(tokenizing, request, list)).await,
         };
         if let Some(given) = given {
             return Ok((TokensKind::Given, given));
@@ -80,17 +86,17 @@ pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question:
     }
     match tokenizing.source(&peek.model, pool.source) {
         Source::Local(_) | Source::As(TokenSource::Text)
-            if question.body.len() > tokenizing.limits.longest =>
+            if request.body.len() > tokenizing.limits.longest =>
         {
             Err(TokensKind::TooLong.into())
         }
-        Source::Local(local) => local::tokens(local, tokenizing, question).await,
+        Source::Local(local) => local::tokens(local, tokenizing, request).await,
         // Boxed: prompts that are tokenized here would carry this size.
         Source::As(TokenSource::Worker { timeout }) => {
-            Box::pin(worker::ask(pool, question, Path::Tokenize, timeout)).await
+            Box::pin(worker::query_workers(pool, request, Path::Tokenize, timeout)).await
         }
         Source::As(TokenSource::Render { timeout }) => {
-            Box::pin(worker::ask(pool, question, Path::Render, timeout)).await
+            Box::pin(worker::query_workers(pool, request, Path::Render, timeout)).await
         }
         Source::As(TokenSource::Text) => text::tokens(peek)
             .map(|tokens| (TokensKind::Text, tokens.into()))
@@ -100,8 +106,8 @@ pub(crate) async fn find(tokenizing: &Tokenizing, pool: TokenPool<'_>, question:
 }
 
 /// Reads the ids that the client sent. Those of earlier turns are known.
-fn given(tokenizing: &Tokenizing, question: &Question<'_>, list: &str) -> Option<PromptTokens> {
-    if !question.is_kept {
+fn given(tokenizing: &Tokenizing, request: &TokenizeRequest<'_>, list: &str) -> Option<PromptTokens> {
+    if !request.is_kept {
         return read_ids(list).map(PromptTokens::from);
     }
     tokenizing.cache.read_ids(list, read_ids).map(PromptTokens::from)
@@ -110,11 +116,11 @@ fn given(tokenizing: &Tokenizing, question: &Question<'_>, list: &str) -> Option
 /// Reads the ids of a long list. Other requests of the thread go on after each part.
 async fn given_in_parts(
     tokenizing: &Tokenizing,
-    question: &Question<'_>,
+    request: &TokenizeRequest<'_>,
     list: &str,
 ) -> Option<PromptTokens> {
-    if !question.is_kept {
-        return given(tokenizing, question, list);
+    if !request.is_kept {
+        return given(tokenizing, request, list);
     }
     let mut reader = tokenizing.cache.id_reader(list, read_ids);
     while reader.read_strides(STRIDES_AT_A_TIME)? {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use super::question::PromptSender;
+use super::tokenize_request::PromptSender;
 use super::turns::{Queued, Turns};
 
 /// Thread pool. Dropping it ends the threads.

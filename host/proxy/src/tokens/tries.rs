@@ -11,8 +11,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep_until, timeout};
 
-use super::question::TokenPool;
-use super::worker::{LearnError, TokenQuery};
+use super::tokenize_request::TokenPool;
+use super::worker::{TokenQuery, TokenTryError};
 use crate::base::label::TokenTry;
 use crate::fleet::health::AttemptToken;
 use crate::fleet::pool::Member;
@@ -24,25 +24,25 @@ const ABSENT_MS: u64 = 5 * 60 * 1_000;
 
 /// Reason why no worker returned the tokens.
 #[derive(Debug)]
-pub(super) enum Untold {
+pub(super) enum TriesError {
     /// No worker has a tokenizer in use.
     NoWorker,
     /// The deadline passed.
     Timeout { tries: usize },
     /// The last failure, with the worker's name.
-    Failed { worker: Box<str>, error: LearnError },
+    Failed { worker: Box<str>, error: TokenTryError },
 }
 
 /// Queries the members in turn. Ends when one returns tokens, one refuses the prompt itself, or the deadline passes.
 pub(super) async fn first_tokens<'a>(
     pool: TokenPool<'a>,
     members: impl Iterator<Item = &'a Member>,
-    asked: &'a TokenQuery<'a>,
+    query: &'a TokenQuery<'a>,
     deadline: Duration,
-) -> Result<Vec<u32>, Untold> {
+) -> Result<Vec<u32>, TriesError> {
     let mut tries = Tries {
         pool,
-        asked,
+        query,
         patience: pool.workers.knowledge.latency.patience(deadline),
         deadline,
         made: 0,
@@ -50,13 +50,13 @@ pub(super) async fn first_tokens<'a>(
     let all = tries.race(members.take(MOST_TRIES));
     match timeout(deadline, all).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Untold::Timeout { tries: tries.made }),
+        Err(_) => Err(TriesError::Timeout { tries: tries.made }),
     }
 }
 
 struct Tries<'a> {
     pool: TokenPool<'a>,
-    asked: &'a TokenQuery<'a>,
+    query: &'a TokenQuery<'a>,
     /// Delay until the next hedged attempt.
     patience: Duration,
     deadline: Duration,
@@ -64,10 +64,10 @@ struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    async fn race(&mut self, members: impl Iterator<Item = &'a Member>) -> Result<Vec<u32>, Untold> {
+    async fn race(&mut self, members: impl Iterator<Item = &'a Member>) -> Result<Vec<u32>, TriesError> {
         let mut members = members.peekable();
         let mut running = FuturesUnordered::new();
-        let mut last = Untold::NoWorker;
+        let mut last = TriesError::NoWorker;
         loop {
             let mut due = None;
             if let Some(member) = members.next() {
@@ -83,7 +83,7 @@ impl<'a> Tries<'a> {
                     Err(error) => {
                         let is_final = error.is_of_the_prompt();
                         let worker = member.worker.spec().name.clone();
-                        last = Untold::Failed { worker, error };
+                        last = TriesError::Failed { worker, error };
                         if is_final {
                             return Err(last);
                         }
@@ -98,7 +98,7 @@ impl<'a> Tries<'a> {
     fn one(
         &mut self,
         member: &'a Member,
-    ) -> impl Future<Output = (&'a Member, Result<Vec<u32>, LearnError>)> + use<'a> {
+    ) -> impl Future<Output = (&'a Member, Result<Vec<u32>, TokenTryError>)> + use<'a> {
         self.made += 1;
         let mut running = RunningTry {
             pool: self.pool,
@@ -108,9 +108,9 @@ impl<'a> Tries<'a> {
             patience: self.patience,
             is_over: false,
         };
-        let (asked, deadline) = (self.asked, self.deadline);
+        let (query, deadline) = (self.query, self.deadline);
         async move {
-            let outcome = asked.ask(member, deadline).await;
+            let outcome = query.send(member, deadline).await;
             running.ended(outcome.as_ref().err());
             (member, outcome)
         }
@@ -135,7 +135,7 @@ struct RunningTry<'a> {
 }
 
 impl RunningTry<'_> {
-    fn ended(&mut self, error: Option<&LearnError>) {
+    fn ended(&mut self, error: Option<&TokenTryError>) {
         self.is_over = true;
         let link = &self.member.link;
         let end = match error {
@@ -144,12 +144,12 @@ impl RunningTry<'_> {
                 link.tokenizer.succeeded();
                 TokenTry::Answered
             }
-            Some(LearnError::Absent(_)) => {
+            Some(TokenTryError::Absent(_)) => {
                 link.tokenizer.absent(link.now_ms(), ABSENT_MS);
                 TokenTry::Absent
             }
             // The worker responds; its refusal concerns this prompt only.
-            Some(LearnError::Refused(status)) if !matches!(status.as_u16(), 502..=504) => {
+            Some(TokenTryError::Refused(status)) if !matches!(status.as_u16(), 502..=504) => {
                 link.tokenizer.succeeded();
                 TokenTry::Refused
             }

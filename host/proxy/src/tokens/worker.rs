@@ -12,8 +12,8 @@ use thiserror::Error;
 use tracing::debug;
 use worker_client::{ConnectionReuse, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
 
-use super::question::{Learnt, Question, TokenPool, Unlearnt};
-use super::tries::{self, Untold};
+use super::tokenize_request::{TokenPool, TokenizeRequest, TokensResult, TokensUnavailable};
+use super::tries::{self, TriesError};
 use crate::base::headers::X_REQUEST_ID;
 use crate::base::label::TokensKind;
 use crate::fleet::health::HealthStatus;
@@ -33,8 +33,8 @@ pub(super) enum Path {
 
 impl Path {
     /// Returns the path and body of the query. `None` if the endpoint does not take such prompts.
-    fn question(self, question: &Question<'_>) -> Option<(PathAndQuery, Bytes)> {
-        let peek = question.peek;
+    fn target(self, request: &TokenizeRequest<'_>) -> Option<(PathAndQuery, Bytes)> {
+        let peek = request.peek;
         match self {
             Self::Tokenize => {
                 let body = peek.tokenize_body()?;
@@ -42,7 +42,7 @@ impl Path {
             }
             Self::Render => {
                 let path = peek.render_path()?;
-                Some((PathAndQuery::from_static(path), question.body.clone()))
+                Some((PathAndQuery::from_static(path), request.body.clone()))
             }
         }
     }
@@ -63,46 +63,46 @@ impl Path {
 }
 
 /// Queries workers of the pool, in turn or concurrently, until one responds or the deadline passes.
-pub(super) async fn ask(
+pub(super) async fn query_workers(
     pool: TokenPool<'_>,
-    question: &Question<'_>,
+    request: &TokenizeRequest<'_>,
     path: Path,
     deadline: Duration,
-) -> Learnt {
-    let (target, body) = path.question(question).ok_or(TokensKind::Unsupported)?;
-    let asked = TokenQuery {
-        question,
+) -> TokensResult {
+    let (target, body) = path.target(request).ok_or(TokensKind::Unsupported)?;
+    let query = TokenQuery {
+        request,
         path,
         target,
         body,
     };
-    let members = able(pool.workers, &question.peek.model, question.seq);
-    let tokens = tries::first_tokens(pool, members, &asked, deadline).await;
+    let members = able(pool.workers, &request.peek.model, request.seq);
+    let tokens = tries::first_tokens(pool, members, &query, deadline).await;
     tokens
         .map(|tokens| (path.kind(), tokens.into()))
-        .map_err(|untold| {
-            let is_served = || pool.workers.serving(&question.peek.model).next().is_some();
-            let (kind, error) = match untold {
+        .map_err(|error| {
+            let is_served = || pool.workers.serving(&request.peek.model).next().is_some();
+            let (kind, error) = match error {
                 // The request is refused: no tokenizer has failed.
-                Untold::NoWorker if !is_served() => (TokensKind::Unsupported, None),
-                Untold::NoWorker => (
+                TriesError::NoWorker if !is_served() => (TokensKind::Unsupported, None),
+                TriesError::NoWorker => (
                     TokensKind::Failed,
                     Some(
                         "no worker in service has a tokenizer that answers: all rest after failures"
                             .to_owned(),
                     ),
                 ),
-                Untold::Timeout { tries } => (
+                TriesError::Timeout { tries } => (
                     TokensKind::Timeout,
                     Some(format!("{tries} worker(s) gave no tokens within {deadline:?}")),
                 ),
-                Untold::Failed { worker, error } => {
+                TriesError::Failed { worker, error } => {
                     let text = format!("worker {worker}: {}", error_chain(&error));
                     debug!(error = text, "failed to learn a prompt's tokens");
                     (TokensKind::Failed, (!error.is_of_the_prompt()).then_some(text))
                 }
             };
-            Unlearnt { kind, error }
+            TokensUnavailable { kind, error }
         })
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn able<'a>(pool: &'a WorkerPool, model: &'a str, seq: u64) -> impl I
 
 /// Reason why a worker did not return a prompt's tokens.
 #[derive(Debug, Error)]
-pub(super) enum LearnError {
+pub(super) enum TokenTryError {
     #[error("ask for tokens")]
     Forward(#[source] SendError),
     #[error("read tokens to their end")]
@@ -135,7 +135,7 @@ pub(super) enum LearnError {
     Senseless(#[source] inference_api::TokenizeError),
 }
 
-impl LearnError {
+impl TokenTryError {
     /// Returns `true` if the prompt itself was refused: another worker would refuse it too.
     pub(super) fn is_of_the_prompt(&self) -> bool {
         match self {
@@ -153,7 +153,7 @@ impl LearnError {
 
 /// Request to workers for a prompt's tokens.
 pub(super) struct TokenQuery<'a> {
-    question: &'a Question<'a>,
+    request: &'a TokenizeRequest<'a>,
     path: Path,
     target: PathAndQuery,
     body: Bytes,
@@ -161,12 +161,12 @@ pub(super) struct TokenQuery<'a> {
 
 impl TokenQuery<'_> {
     /// Sends the request to one worker and parses the tokens.
-    pub(super) async fn ask(&self, member: &Member, deadline: Duration) -> Result<Vec<u32>, LearnError> {
-        let question = self.question;
+    pub(super) async fn send(&self, member: &Member, deadline: Duration) -> Result<Vec<u32>, TokenTryError> {
+        let request = self.request;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for name in [X_REQUEST_ID, AUTHORIZATION] {
-            if let Some(value) = question.headers.get(&name) {
+            if let Some(value) = request.headers.get(&name) {
                 headers.insert(name, value.clone());
             }
         }
@@ -180,28 +180,28 @@ impl TokenQuery<'_> {
             body: &self.body,
         };
         let limits = SendTimeouts {
-            connect: question.limits.connect_timeout,
-            first_byte: question.limits.first_byte_timeout,
+            connect: request.limits.connect_timeout,
+            first_byte: request.limits.first_byte_timeout,
         };
         let upstream = &member.link.upstream;
         let answer = upstream
             .query(outgoing, limits)
             .await
-            .map_err(LearnError::Forward)?;
+            .map_err(TokenTryError::Forward)?;
         let status = answer.status();
         let mut body = answer.into_body();
         let answer = read_body(&mut body, LONGEST_ANSWER, deadline)
             .await
-            .map_err(LearnError::Broken)?;
+            .map_err(TokenTryError::Broken)?;
         upstream.checkin(body);
         if status.is_success() {
-            let tokenized = self.path.read(&answer).map_err(LearnError::Senseless)?;
+            let tokenized = self.path.read(&answer).map_err(TokenTryError::Senseless)?;
             return Ok(tokenized.tokens);
         }
-        Err(if is_absence(status, &answer, &question.peek.model) {
-            LearnError::Absent(status)
+        Err(if is_absence(status, &answer, &request.peek.model) {
+            TokenTryError::Absent(status)
         } else {
-            LearnError::Refused(status)
+            TokenTryError::Refused(status)
         })
     }
 }

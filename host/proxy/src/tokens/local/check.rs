@@ -8,9 +8,9 @@ use tokenize::Budget;
 use tracing::warn;
 
 use super::{PromptInput, Work, guarded, steps};
-use crate::tokens::question::Question;
 use crate::tokens::spec::{Local, Tokenizing};
 use crate::tokens::threads::JobOrder;
+use crate::tokens::tokenize_request::TokenizeRequest;
 
 /// Time within which a comparison must begin.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ pub(super) struct SampledTokens {
 pub(super) fn check_later(
     local: &Local,
     tokenizing: &Tokenizing,
-    question: &Question<'_>,
+    request: &TokenizeRequest<'_>,
     sampled: SampledTokens,
 ) {
     let SampledTokens { ids, now } = sampled;
@@ -39,13 +39,13 @@ pub(super) fn check_later(
         deadline: deadline + local.timeout,
         now,
     };
-    let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
+    let (endpoint, body) = (request.endpoint, Bytes::clone(request.body));
     let (metrics, model) = (
         tokenizing.metrics.clone(),
-        question.peek.model.clone().into_owned(),
+        request.peek.model.clone().into_owned(),
     );
     let order = JobOrder {
-        sender: question.sender.clone(),
+        sender: request.sender.clone(),
         deadline,
     };
     let compare = move || {

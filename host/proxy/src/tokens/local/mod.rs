@@ -18,9 +18,9 @@ use tracing::debug;
 
 use self::check::SampledTokens;
 use crate::base::label::TokensKind;
-use crate::tokens::question::{Learnt, PromptSender, PromptTokens, Question};
 use crate::tokens::spec::{Local, Tokenizing};
 use crate::tokens::threads::{JobOrder, NoTurn};
+use crate::tokens::tokenize_request::{PromptSender, PromptTokens, TokenizeRequest, TokensResult};
 
 /// Maximum size in bytes of bodies, or of new messages of known conversations, that are rendered and looked up on the
 /// request's own thread.
@@ -33,12 +33,16 @@ const STEPS_PER_MS: u64 = 100_000;
 
 /// Tokenizes a prompt. Short prompts that are cached or have few new bytes stay on the request's thread, and so do turns
 /// of known conversations. All others go to the thread pool.
-pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Question<'_>) -> Learnt {
+pub(super) async fn tokens(
+    local: &Local,
+    tokenizing: &Tokenizing,
+    request: &TokenizeRequest<'_>,
+) -> TokensResult {
     let began = Instant::now();
     let metrics = &tokenizing.metrics;
     let work = Work {
         model: Arc::clone(&local.model),
-        cache: if question.is_kept {
+        cache: if request.is_kept {
             Arc::clone(&tokenizing.cache)
         } else {
             Arc::new(TokenizationCache::new(0))
@@ -49,8 +53,8 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
         now: SystemTime::now(),
     };
     let now = work.now;
-    let sender = question.sender.clone();
-    let tokens = match work.prepare_in_place(question)? {
+    let sender = request.sender.clone();
+    let tokens = match work.prepare_in_place(request)? {
         Some(prepared) if prepared.new_bytes() <= tokenizing.limits.in_place => {
             let tokens = work.complete(prepared)?;
             metrics.in_place(began);
@@ -63,7 +67,7 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
             tokens
         }
         None => {
-            let (endpoint, body) = (question.endpoint, Bytes::clone(question.body));
+            let (endpoint, body) = (request.endpoint, Bytes::clone(request.body));
             let tokens = apart(local, sender, work, move |work| work.whole(endpoint, &body)).await?;
             metrics.apart(began);
             tokens
@@ -71,9 +75,9 @@ pub(super) async fn tokens(local: &Local, tokenizing: &Tokenizing, question: &Qu
     };
     if tokens.is_sampled {
         let ids = tokens.ids.to_vec();
-        check::check_later(local, tokenizing, question, SampledTokens { ids, now });
+        check::check_later(local, tokenizing, request, SampledTokens { ids, now });
     }
-    if question.is_kept {
+    if request.is_kept {
         metrics.count(&tokens, &tokenizing.cache);
     }
     let Tokens { ids, beginning, .. } = tokens;
@@ -132,14 +136,14 @@ impl Work {
     }
 
     /// Prepares a prompt on the request's thread. Returns `None` if that takes too long.
-    fn prepare_in_place(&self, question: &Question<'_>) -> Made<Option<Prepared>> {
-        let bytes = question.body.len();
+    fn prepare_in_place(&self, request: &TokenizeRequest<'_>) -> Made<Option<Prepared>> {
+        let bytes = request.body.len();
         if bytes <= SHORT_BODY {
-            return self.prepare(question.peek).map(Some);
+            return self.prepare(request.peek).map(Some);
         }
         // The known messages of a conversation are only hashed.
         if bytes <= HASHED_BODY {
-            return self.continued(question.peek);
+            return self.continued(request.peek);
         }
         Ok(None)
     }

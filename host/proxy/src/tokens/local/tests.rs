@@ -61,7 +61,7 @@ fn with_queue(template: &str, longest: usize, queue: usize) -> Tokenizing {
     )
 }
 
-type Ids = Result<(TokensKind, Vec<u32>), crate::tokens::question::Unlearnt>;
+type Ids = Result<(TokensKind, Vec<u32>), crate::tokens::tokenize_request::TokensUnavailable>;
 
 /// Returns the body of a chat with these messages.
 fn body(messages: &[(&str, String)]) -> Bytes {
@@ -70,10 +70,10 @@ fn body(messages: &[(&str, String)]) -> Bytes {
     format!(r#"{{"messages":[{}]}}"#, messages.join(",")).into()
 }
 
-/// Calls a function with the question of a chat.
-fn with_question<T>(body: &Bytes, ask: impl FnOnce(&Question<'_>) -> T) -> T {
+/// Calls a function with the request for the tokens of a chat.
+fn with_request<T>(body: &Bytes, call: impl FnOnce(&TokenizeRequest<'_>) -> T) -> T {
     let endpoint = Endpoint::ChatCompletions;
-    ask(&Question {
+    call(&TokenizeRequest {
         peek: &inference_api::peek(endpoint, body).unwrap(),
         body,
         endpoint,
@@ -101,14 +101,14 @@ fn local(tokenizing: &Tokenizing) -> &Local {
 }
 
 /// Tokenizes a chat with these messages. No thread is needed, or none is free.
-async fn ask(tokenizing: &Tokenizing, messages: &[(&str, String)]) -> Ids {
+async fn tokenize_chat(tokenizing: &Tokenizing, messages: &[(&str, String)]) -> Ids {
     let body = body(messages);
-    let learnt = with_question(&body, |question| {
-        tokens(local(tokenizing), tokenizing, question)
+    let result = with_request(&body, |request| {
+        tokens(local(tokenizing), tokenizing, request)
             .now_or_never()
             .expect("no thread has the prompt")
     });
-    learnt.map(|(kind, tokens)| (kind, tokens.ids.to_vec()))
+    result.map(|(kind, tokens)| (kind, tokens.ids.to_vec()))
 }
 
 /// Returns the comparisons of continued conversations, by their result.
@@ -124,40 +124,40 @@ fn checks(tokenizing: &Tokenizing) -> [bool; 2] {
 }
 
 /// Tokenizes a chat whose only message is `words` times "a".
-async fn asked(words: usize, longest: usize) -> Ids {
-    ask(&tokenizing(TWICE, longest), &[("user", "a ".repeat(words))]).await
+async fn tokenize_words(words: usize, longest: usize) -> Ids {
+    tokenize_chat(&tokenizing(TWICE, longest), &[("user", "a ".repeat(words))]).await
 }
 
 #[tokio::test]
 async fn a_long_body_of_a_known_conversation_stays_on_the_requests_thread() {
     let tokenizing = tokenizing(ROLES, 4 << 20);
     let mut messages = vec![("user", "a ".repeat(SHORT_BODY / 2 - 100))];
-    let first = ask(&tokenizing, &messages).await.unwrap().1;
+    let first = tokenize_chat(&tokenizing, &messages).await.unwrap().1;
     messages.extend([("assistant", "a ".repeat(1_000)), ("user", "a b".to_owned())]);
-    let second = ask(&tokenizing, &messages).await.unwrap().1;
+    let second = tokenize_chat(&tokenizing, &messages).await.unwrap().1;
     // The text for the answer is no token of the next turn.
     let known = first.len() - 1;
     assert_eq!(second[..known], first[..known]);
     // "assistant", its words, the added token, "user", "a", "b", the added token, "a".
     assert_eq!(second.len(), known + 1 + 1_000 + 1 + 1 + 2 + 1 + 1);
     messages[0].1.push('a');
-    let other = ask(&tokenizing, &messages).await;
+    let other = tokenize_chat(&tokenizing, &messages).await;
     assert_eq!(other, Err(TokensKind::QueueFull.into()), "another conversation");
 }
 
 #[tokio::test]
 async fn a_long_body_is_left_to_a_thread_with_its_rendering() {
-    let learnt = asked(8, 4 << 20).await;
-    assert_eq!(learnt, Ok((TokensKind::Local, vec![0; 16])));
+    let result = tokenize_words(8, 4 << 20).await;
+    assert_eq!(result, Ok((TokensKind::Local, vec![0; 16])));
     assert_eq!(
-        asked(SHORT_BODY, 4 << 20).await,
+        tokenize_words(SHORT_BODY, 4 << 20).await,
         Err(TokensKind::QueueFull.into())
     );
 }
 
 #[tokio::test]
 async fn what_a_template_makes_too_long_is_not_tokenized() {
-    assert_eq!(asked(100, 300).await, Err(TokensKind::TooLong.into()));
+    assert_eq!(tokenize_words(100, 300).await, Err(TokensKind::TooLong.into()));
 }
 
 #[tokio::test]
@@ -165,14 +165,14 @@ async fn a_long_rendering_behind_a_known_leading_message_is_left_to_a_thread() {
     let tokenizing = tokenizing(ROLES, 4 << 20);
     let lead = ("system", "a ".repeat(3_000));
     let first = [lead.clone(), ("user", "a".to_owned())];
-    ask(&tokenizing, &first).await.unwrap();
+    tokenize_chat(&tokenizing, &first).await.unwrap();
     // One long answer, or many short ones.
     for (answer, answers, is_left) in [(27_000, 1, false), (1, 3_000, true)] {
         let answer = ("assistant", "a ".repeat(answer));
         let mut messages = vec![lead.clone(), ("user", "b ".repeat(4_000))];
         (0..answers).for_each(|_| messages.extend([answer.clone(), ("user", "a".to_owned())]));
         assert!(body(&messages).len() > SHORT_BODY);
-        match ask(&tokenizing, &messages).await {
+        match tokenize_chat(&tokenizing, &messages).await {
             Ok(_) => assert!(!is_left),
             left => assert_eq!((left, is_left), (Err(TokensKind::QueueFull.into()), true)),
         }
@@ -187,8 +187,8 @@ async fn a_sample_is_rendered_with_the_date_of_its_request() {
         ids: vec![0],
         now: SystemTime::UNIX_EPOCH,
     };
-    with_question(&body, |question| {
-        check::check_later(local(&tokenizing), &tokenizing, question, sampled);
+    with_request(&body, |request| {
+        check::check_later(local(&tokenizing), &tokenizing, request, sampled);
     });
     let deadline = Instant::now() + 10 * SECOND;
     while checks(&tokenizing) == [false; 2] && Instant::now() < deadline {

@@ -17,8 +17,8 @@ use crate::base::timeouts::RequestLimits;
 use crate::fleet::pool::WorkerPool;
 use crate::limits::clients::Principal;
 
-/// Prompt, with the inputs for a query of a worker.
-pub(crate) struct Question<'a> {
+/// Prompt to tokenize, with the inputs of a request to a worker.
+pub(crate) struct TokenizeRequest<'a> {
     pub(crate) peek: &'a Peek<'a>,
     /// Whole body of the client.
     pub(crate) body: &'a Bytes,
@@ -92,18 +92,18 @@ impl PromptTokens {
     }
 }
 
-/// The tokens and their source, or the reason for their absence.
-pub(crate) type Learnt = Result<(TokensKind, PromptTokens), Unlearnt>;
+/// Tokens and their source, or the reason for their absence.
+pub(crate) type TokensResult = Result<(TokensKind, PromptTokens), TokensUnavailable>;
 
 /// Reason why a prompt has no tokens.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unlearnt {
+pub(crate) struct TokensUnavailable {
     pub(crate) kind: TokensKind,
     /// Fault of the router or of a worker. `None` if the prompt or the configuration is the reason.
     pub(super) error: Option<String>,
 }
 
-impl From<TokensKind> for Unlearnt {
+impl From<TokensKind> for TokensUnavailable {
     fn from(kind: TokensKind) -> Self {
         let error = match kind {
             TokensKind::Timeout => Some("no thread of the router made the tokens in time"),
