@@ -49,7 +49,7 @@ impl SequenceTracker {
 
     /// Returns `true` if this message was observed.
     #[must_use]
-    pub fn knows(&self, sequence: u64, fingerprint: u64) -> bool {
+    pub fn contains(&self, sequence: u64, fingerprint: u64) -> bool {
         self.recent
             .iter()
             .rev()
@@ -61,7 +61,7 @@ impl SequenceTracker {
     pub fn observe(&mut self, sequence: u64, fingerprint: u64) -> SequenceStep {
         match self.last() {
             Some(last) if sequence <= last => {
-                if self.knows(sequence, fingerprint) {
+                if self.contains(sequence, fingerprint) {
                     SequenceStep::Duplicate
                 } else {
                     SequenceStep::Restarted

@@ -280,7 +280,7 @@ impl FeedSubscription {
         let FeedTarget::Engine(spec) = &self.feed else {
             return;
         };
-        let is_taken = self.recovery.wants_seed(&seed.position) && self.delivery.seed(&seed.ranks, sink);
+        let is_taken = self.recovery.needs_seed(&seed.position) && self.delivery.seed(&seed.ranks, sink);
         if is_taken {
             (seed.fill)(spec.worker);
             self.recovery.seed(&seed.position, now, &mut self.actions);

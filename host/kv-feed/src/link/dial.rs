@@ -65,8 +65,8 @@ pub(super) async fn dial(wire: LinkParts, address: PublisherAddress, resolver: N
                 AttemptEnd::NotMade
             }
         };
-        let is_asked = matches!(wire.role, SocketRole::Requester { .. });
-        if is_asked && ending != AttemptEnd::NotMade {
+        let is_requester = matches!(wire.role, SocketRole::Requester { .. });
+        if is_requester && ending != AttemptEnd::NotMade {
             return;
         }
         sleep(pause.after(ending)).await;

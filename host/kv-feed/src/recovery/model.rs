@@ -152,7 +152,7 @@ impl PublisherModel {
     /// This router takes over what the other one knows.
     fn seed(&mut self) {
         if let Some((position, applied)) = &self.elsewhere
-            && self.recovery.wants_seed(position)
+            && self.recovery.needs_seed(position)
         {
             self.applied.clone_from(applied);
             self.recovery.seed(position, self.now, &mut self.actions);

@@ -23,7 +23,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
     }
 
     /// Returns whether a seed reaches further back than the known state, and can be proven.
-    pub(crate) fn wants_seed(&self, seed: &FeedPosition) -> bool {
+    pub(crate) fn needs_seed(&self, seed: &FeedPosition) -> bool {
         let is_older = self.known_from.is_none_or(|known| seed.known_from < known);
         self.can_replay && self.reached() && !self.is_behind() && is_older
     }

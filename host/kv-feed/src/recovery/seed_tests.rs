@@ -23,7 +23,7 @@ fn late() -> Story {
 }
 
 fn seed(story: &mut Story, seed: &FeedPosition) {
-    assert!(story.recovery.wants_seed(seed));
+    assert!(story.recovery.needs_seed(seed));
     story.recovery.seed(seed, story.now, &mut story.actions);
 }
 
@@ -31,7 +31,7 @@ fn seed(story: &mut Story, seed: &FeedPosition) {
 fn a_seed_is_proven_by_its_last_message_and_completes_the_history() {
     let mut story = late();
     seed(&mut story, &position('a', 8, 0));
-    story.assert_actions("ask 8");
+    story.assert_actions("request 8");
     assert!(story.recovery.is_behind(), "until the proof");
     story.live('a', 10..=10).replayed('a', 8..=9).end();
     story.assert_actions("a9, stop, a10");
@@ -42,7 +42,7 @@ fn a_seed_is_proven_by_its_last_message_and_completes_the_history() {
 fn a_seed_ahead_of_the_own_messages_is_proven_as_well() {
     let mut story = late();
     seed(&mut story, &position('a', 11, 3));
-    story.live('a', 10..=12).assert_actions("ask 11");
+    story.live('a', 10..=12).assert_actions("request 11");
     story.replayed('a', 11..=11).end().assert_actions("stop, a12");
     assert_eq!(story.recovery.known_from(), Some(3));
 }
@@ -52,7 +52,7 @@ fn a_seed_that_the_publisher_no_longer_has_is_void() {
     let mut story = late();
     seed(&mut story, &position('a', 5, 0));
     story.replayed('a', 7..=9).end();
-    story.assert_actions("ask 5, reset gap-not-replayed, a7, a8, a9, stop");
+    story.assert_actions("request 5, reset gap-not-replayed, a7, a8, a9, stop");
     assert_eq!(story.recovery.known_from(), Some(7));
 }
 
@@ -62,7 +62,7 @@ fn a_seed_of_another_run_is_void() {
     seed(&mut story, &position('b', 8, 0));
     story
         .replayed('a', 8..=8)
-        .assert_actions("ask 8, reset restarted, ask 0");
+        .assert_actions("request 8, reset restarted, request 0");
     story
         .replayed('a', 7..=9)
         .end()
@@ -72,13 +72,13 @@ fn a_seed_of_another_run_is_void() {
 #[test]
 fn a_seed_is_wanted_only_if_it_reaches_further_back_and_can_be_proven() {
     let mut story = late();
-    assert!(story.recovery.wants_seed(&position('a', 9, 6)));
-    assert!(!story.recovery.wants_seed(&position('a', 9, 7)));
+    assert!(story.recovery.needs_seed(&position('a', 9, 6)));
+    assert!(!story.recovery.needs_seed(&position('a', 9, 7)));
     story.down();
-    assert!(!story.recovery.wants_seed(&position('a', 9, 0)));
+    assert!(!story.recovery.needs_seed(&position('a', 9, 0)));
     let mut without = Story::new(false);
     without.up().live('a', 7..=9);
-    assert!(!without.recovery.wants_seed(&position('a', 9, 0)));
+    assert!(!without.recovery.needs_seed(&position('a', 9, 0)));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn what_was_emptied_is_known_from_the_next_message_and_a_seed_may_complete_it() 
     story.live('a', 3..=4);
     assert!(!story.recovery.complete());
     assert_eq!(story.recovery.position(), Some(position('a', 4, 3)));
-    assert!(story.recovery.wants_seed(&position('a', 4, 0)));
+    assert!(story.recovery.needs_seed(&position('a', 4, 0)));
     story.live('b', 0..=0);
     assert!(story.recovery.complete(), "another run begins with empty caches");
 }

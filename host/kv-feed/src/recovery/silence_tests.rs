@@ -13,7 +13,7 @@ fn caught_up() -> Story {
         .up()
         .end()
         .live('a', 0..=2)
-        .assert_actions("ask 0, stop, a0, a1, a2");
+        .assert_actions("request 0, stop, a0, a1, a2");
     story
 }
 
@@ -22,7 +22,7 @@ fn a_connection_that_comes_back_proves_that_nothing_was_missed() {
     let mut story = caught_up();
     story.down();
     assert!(!story.recovery.reached());
-    story.up().assert_actions("ask 2");
+    story.up().assert_actions("request 2");
     assert!(story.recovery.reached() && story.recovery.is_behind());
     story.replayed('a', 2..=2).end().assert_actions("stop");
     assert!(!story.recovery.is_behind() && story.recovery.complete());
@@ -36,7 +36,7 @@ fn what_was_published_while_the_connection_was_down_is_fetched_when_it_is_back()
         .up()
         .replayed('a', 2..=4)
         .end()
-        .assert_actions("ask 2, a3, a4, stop");
+        .assert_actions("request 2, a3, a4, stop");
     assert!(story.recovery.complete());
 }
 
@@ -49,7 +49,7 @@ fn a_publisher_that_restarted_meanwhile_is_known_whatever_number_it_has_reached(
         if replayed.is_empty() {
             story.end();
         }
-        story.assert_actions(&format!("ask 2, {proof}reset {Restarted}, ask 0"));
+        story.assert_actions(&format!("request 2, {proof}reset {Restarted}, request 0"));
         story.replayed('b', 0..reached).end();
         let all: String = (0..reached).map(|number| format!("b{number}, ")).collect();
         story.assert_actions(&format!("{all}stop"));
@@ -76,7 +76,7 @@ fn a_connection_that_comes_back_without_replay_voids_what_is_known() {
 #[test]
 fn a_publisher_that_proves_nothing_in_time_is_followed_from_where_it_is() {
     let mut story = caught_up();
-    story.down().up().live('a', 3..=3).assert_actions("ask 2");
+    story.down().up().live('a', 3..=3).assert_actions("request 2");
     story
         .later(REPLAY_TIMEOUT)
         .assert_actions(&format!("stop, unanswered, reset {ReplayTimedOut}, a3"));
@@ -85,8 +85,11 @@ fn a_publisher_that_proves_nothing_in_time_is_followed_from_where_it_is() {
 #[test]
 fn a_replay_that_was_running_when_the_connection_broke_is_requested_again() {
     let mut story = Story::new(true);
-    story.up().replayed('a', 0..=1).assert_actions("ask 0, a0, a1");
-    story.down().up().assert_actions("stop, ask 1");
+    story
+        .up()
+        .replayed('a', 0..=1)
+        .assert_actions("request 0, a0, a1");
+    story.down().up().assert_actions("stop, request 1");
     story.replayed('a', 1..=2).end().assert_actions("a2, stop");
     assert!(story.recovery.complete());
 }
@@ -96,17 +99,17 @@ fn a_first_connection_that_comes_late_requests_everything() {
     let mut story = Story::new(true);
     story
         .later(REPLAY_TIMEOUT)
-        .assert_actions("ask 0, stop, unanswered");
-    story.up().assert_actions("ask 0");
+        .assert_actions("request 0, stop, unanswered");
+    story.up().assert_actions("request 0");
 }
 
 #[test]
 fn a_replay_that_breaks_off_leaves_doubt_until_it_is_finished() {
     let mut story = Story::new(true);
     story.up().replayed('a', 0..=1).later(REPLAY_TIMEOUT);
-    story.assert_actions("ask 0, a0, a1, stop, unanswered");
+    story.assert_actions("request 0, a0, a1, stop, unanswered");
     assert!(story.recovery.is_behind());
-    story.later(FIRST_RETRY).assert_actions("ask 1");
+    story.later(FIRST_RETRY).assert_actions("request 1");
     assert!(story.recovery.is_behind());
     story.replayed('a', 1..=3).end().assert_actions("a2, a3, stop");
     assert!(!story.recovery.is_behind() && story.recovery.complete());
@@ -120,14 +123,14 @@ fn a_live_message_in_order_ends_the_doubt_of_a_broken_replay() {
         .replayed('a', 0..=1)
         .later(REPLAY_TIMEOUT)
         .live('a', 2..=2);
-    story.assert_actions("ask 0, a0, a1, stop, unanswered, a2");
+    story.assert_actions("request 0, a0, a1, stop, unanswered, a2");
     assert!(!story.recovery.is_behind() && story.recovery.complete());
 }
 
 #[test]
 fn a_lost_last_message_is_found_by_looking() {
     let mut story = caught_up();
-    story.later(FIRST_LOOK).assert_actions("ask 2");
+    story.later(FIRST_LOOK).assert_actions("request 2");
     assert!(!story.recovery.is_behind());
     story.replayed('a', 2..=3).end().assert_actions("a3, stop");
     story.live('a', 3..=4).assert_actions("a4");
@@ -142,13 +145,13 @@ fn an_idle_publisher_is_looked_at_ever_more_rarely() {
             .later(pause.checked_sub(Duration::from_millis(1)).unwrap())
             .assert_actions("");
         story.later(Duration::from_millis(1)).replayed('a', 2..=2).end();
-        story.assert_actions("ask 2, stop");
+        story.assert_actions("request 2, stop");
         pause = (pause * 2).min(LAST_LOOK);
     }
     story
         .live('a', 3..=3)
         .later(FIRST_LOOK)
-        .assert_actions("a3, ask 3");
+        .assert_actions("a3, request 3");
 }
 
 #[test]
@@ -158,12 +161,12 @@ fn a_subscription_that_brings_nothing_of_what_is_published_is_made_again() {
         .later(FIRST_LOOK)
         .replayed('a', 2..=3)
         .end()
-        .assert_actions("ask 2, a3, stop");
+        .assert_actions("request 2, a3, stop");
     story
         .later(FIRST_LOOK)
         .replayed('a', 3..=4)
         .end()
-        .assert_actions("ask 3, a4, stop, resubscribe");
+        .assert_actions("request 3, a4, stop, resubscribe");
     let mut received = caught_up();
     received
         .later(FIRST_LOOK)
@@ -171,7 +174,7 @@ fn a_subscription_that_brings_nothing_of_what_is_published_is_made_again() {
         .end()
         .live('a', 3..=3);
     received.later(FIRST_LOOK).replayed('a', 3..=4).end();
-    received.assert_actions("ask 2, a3, stop, ask 3, a4, stop");
+    received.assert_actions("request 2, a3, stop, request 3, a4, stop");
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn a_publisher_that_stops_answering_is_not_trusted_until_it_does_or_is_heard() {
     let mut story = caught_up();
     story
         .later(FIRST_LOOK)
-        .assert_actions("ask 2")
+        .assert_actions("request 2")
         .later(REPLAY_TIMEOUT)
         .assert_actions("stop, unanswered");
     assert!(story.recovery.is_behind());
@@ -187,12 +190,12 @@ fn a_publisher_that_stops_answering_is_not_trusted_until_it_does_or_is_heard() {
         .later(FIRST_RETRY)
         .replayed('a', 2..=2)
         .end()
-        .assert_actions("ask 2, stop");
+        .assert_actions("request 2, stop");
     assert!(!story.recovery.is_behind());
     story
         .later(LAST_LOOK)
         .later(REPLAY_TIMEOUT)
-        .assert_actions("ask 2, stop, unanswered");
+        .assert_actions("request 2, stop, unanswered");
     assert!(story.recovery.is_behind());
     story.live('a', 3..=3).assert_actions("a3");
     assert!(!story.recovery.is_behind());
@@ -201,7 +204,7 @@ fn a_publisher_that_stops_answering_is_not_trusted_until_it_does_or_is_heard() {
 #[test]
 fn a_publisher_that_keeps_nothing_is_believed() {
     let mut story = caught_up();
-    story.later(FIRST_LOOK).end().assert_actions("ask 2, stop");
+    story.later(FIRST_LOOK).end().assert_actions("request 2, stop");
     assert!(!story.recovery.is_behind());
     story.live('a', 3..=3).assert_actions("a3");
 }
@@ -214,9 +217,9 @@ fn a_gap_while_looking_is_requested() {
         .replayed('a', 2..=2)
         .live('a', 4..=4)
         .end();
-    story.assert_actions("ask 2, stop, gap, ask 2");
+    story.assert_actions("request 2, stop, gap, request 2");
     story.replayed('a', 2..=4).end().assert_actions("a3, a4, stop");
     let mut forgotten = caught_up();
     forgotten.later(FIRST_LOOK).replayed('a', 4..=5).end();
-    forgotten.assert_actions(&format!("ask 2, reset {GapNotReplayed}, a4, a5, stop"));
+    forgotten.assert_actions(&format!("request 2, reset {GapNotReplayed}, a4, a5, stop"));
 }

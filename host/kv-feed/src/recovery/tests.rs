@@ -29,7 +29,7 @@ impl Story {
     /// Returns the state after a replay without messages.
     pub(super) fn fresh() -> Self {
         let mut story = Self::new(true);
-        story.end().assert_actions("ask 0, stop");
+        story.end().assert_actions("request 0, stop");
         story
     }
 
@@ -78,7 +78,7 @@ impl Story {
         let spell = |action: RecoveryAction<Vec<u8>>| match action {
             RecoveryAction::Apply(_, payload) => String::from_utf8(payload).unwrap(),
             RecoveryAction::Reset(reason) => format!("reset {reason}"),
-            RecoveryAction::RequestReplay(from) => format!("ask {from}"),
+            RecoveryAction::RequestReplay(from) => format!("request {from}"),
             RecoveryAction::CancelReplay => "stop".to_owned(),
             RecoveryAction::CountGap => "gap".to_owned(),
             RecoveryAction::ReportUnanswered => "unanswered".to_owned(),
@@ -93,7 +93,7 @@ impl Story {
 #[test]
 fn live_messages_wait_for_the_first_replay_and_follow_it() {
     let mut story = Story::new(true);
-    story.live('a', 2..=3).assert_actions("ask 0");
+    story.live('a', 2..=3).assert_actions("request 0");
     story
         .replayed('a', 0..=2)
         .assert_actions("a0, a1, a2")
@@ -109,7 +109,7 @@ fn a_live_message_that_a_replay_already_brought_is_a_repetition() {
     story
         .replayed('a', 0..=5)
         .end()
-        .assert_actions("ask 0, a0, a1, a2, a3, a4, a5, stop");
+        .assert_actions("request 0, a0, a1, a2, a3, a4, a5, stop");
     story.live('a', 4..=6).assert_actions("a6");
 }
 
@@ -119,7 +119,7 @@ fn a_history_that_starts_late_is_taken_but_known_to_be_incomplete() {
     story
         .replayed('a', 7..=8)
         .end()
-        .assert_actions("ask 0, a7, a8, stop");
+        .assert_actions("request 0, a7, a8, stop");
     assert!(!story.recovery.complete());
 }
 
@@ -130,7 +130,7 @@ fn a_gap_is_filled_from_the_last_message_known() {
         .live('a', 0..=2)
         .assert_actions("a0, a1, a2")
         .live('a', 5..=6)
-        .assert_actions("gap, ask 2");
+        .assert_actions("gap, request 2");
     story
         .replayed('a', 2..=5)
         .assert_actions("a3, a4, a5")
@@ -156,7 +156,7 @@ fn a_gap_that_the_publisher_no_longer_holds_voids_what_is_known() {
     story
         .live('a', 0..=1)
         .live('a', 9..=9)
-        .assert_actions("a0, a1, gap, ask 1");
+        .assert_actions("a0, a1, gap, request 1");
     story
         .replayed('a', 5..=9)
         .end()
@@ -170,7 +170,7 @@ fn a_gap_that_a_replay_leaves_open_voids_what_is_known() {
     story
         .live('a', 0..=1)
         .live('a', 9..=9)
-        .assert_actions("a0, a1, gap, ask 1");
+        .assert_actions("a0, a1, gap, request 1");
     story
         .replayed('a', 1..=1)
         .end()
@@ -182,7 +182,7 @@ fn messages_lost_within_a_replay_are_requested_again() {
     let mut story = Story::new(true);
     story
         .replayed('a', [0, 1, 4])
-        .assert_actions("ask 0, a0, a1, ask 1");
+        .assert_actions("request 0, a0, a1, request 1");
     story
         .replayed('a', 1..=4)
         .end()
@@ -196,7 +196,7 @@ fn a_silent_publisher_costs_what_is_known_and_is_queried_again_later() {
     story
         .live('a', 0..=0)
         .live('a', 2..=3)
-        .assert_actions("a0, gap, ask 0");
+        .assert_actions("a0, gap, request 0");
     story
         .later(REPLAY_TIMEOUT)
         .assert_actions(&format!("stop, unanswered, reset {ReplayTimedOut}, a2, a3"));
@@ -204,7 +204,7 @@ fn a_silent_publisher_costs_what_is_known_and_is_queried_again_later() {
         .live('a', 4..=4)
         .assert_actions("a4")
         .later(FIRST_RETRY)
-        .assert_actions("ask 0");
+        .assert_actions("request 0");
     story
         .replayed('a', 0..=1)
         .assert_actions(&format!("reset {Rebuild}, a0, a1"))
@@ -223,9 +223,9 @@ fn retrying() -> Story {
     story
         .live('a', 3..=3)
         .later(REPLAY_TIMEOUT)
-        .assert_actions("ask 0, stop, unanswered, a3")
+        .assert_actions("request 0, stop, unanswered, a3")
         .later(FIRST_RETRY)
-        .assert_actions("ask 0");
+        .assert_actions("request 0");
     story
 }
 
@@ -241,7 +241,7 @@ fn a_retry_that_brings_nothing_holds_nothing_up_and_is_not_reported_again() {
         .assert_actions("a5");
     story
         .later(FIRST_RETRY * 2)
-        .assert_actions("ask 0")
+        .assert_actions("request 0")
         .live('a', 6..=6)
         .assert_actions("a6");
 }
@@ -271,7 +271,7 @@ fn what_a_retry_voided_and_did_not_bring_is_requested_at_once() {
         .assert_actions("a4, a5")
         .replayed('a', 0..=3)
         .end()
-        .assert_actions(&format!("reset {Rebuild}, a0, a1, a2, a3, stop, gap, ask 3"));
+        .assert_actions(&format!("reset {Rebuild}, a0, a1, a2, a3, stop, gap, request 3"));
     assert!(story.recovery.is_behind());
     story.replayed('a', 3..=5).end().assert_actions("a4, a5, stop");
     assert!(story.recovery.complete() && !story.recovery.is_behind());
@@ -285,7 +285,7 @@ fn what_a_retry_voided_and_no_replay_brings_voids_the_rest() {
         .replayed('a', 0..=3)
         .end()
         .assert_actions(&format!(
-            "a4, a5, reset {Rebuild}, a0, a1, a2, a3, stop, gap, ask 3"
+            "a4, a5, reset {Rebuild}, a0, a1, a2, a3, stop, gap, request 3"
         ));
     story
         .replayed('a', 3..=3)
@@ -316,7 +316,7 @@ fn a_restart_during_a_retry_requests_everything_again() {
     let mut story = retrying();
     story
         .live('b', 2..=2)
-        .assert_actions(&format!("reset {Restarted}, ask 0"))
+        .assert_actions(&format!("reset {Restarted}, request 0"))
         .live('b', 3..=3)
         .assert_actions("");
     story
@@ -333,12 +333,12 @@ fn a_restart_during_a_retry_requests_everything_again() {
 #[test]
 fn a_gap_during_a_retry_holds_up_until_it_is_filled() {
     let mut story = retrying();
-    story.live('a', 6..=6).assert_actions("gap, ask 3");
+    story.live('a', 6..=6).assert_actions("gap, request 3");
     assert!(story.recovery.is_behind());
     story
         .replayed('a', 3..=5)
         .end()
-        .assert_actions("a4, a5, stop, a6, ask 0");
+        .assert_actions("a4, a5, stop, a6, request 0");
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn an_answered_replay_ends_the_outage() {
         .live('a', 5..=5)
         .later(REPLAY_TIMEOUT)
         .assert_actions(&format!(
-            "gap, ask 3, stop, unanswered, reset {ReplayTimedOut}, a5"
+            "gap, request 3, stop, unanswered, reset {ReplayTimedOut}, a5"
         ));
 }
 
@@ -361,16 +361,16 @@ fn a_failed_retry_leaves_what_is_known_and_waits_longer() {
     let mut story = Story::new(true);
     story
         .later(REPLAY_TIMEOUT)
-        .assert_actions("ask 0, stop, unanswered")
+        .assert_actions("request 0, stop, unanswered")
         .later(FIRST_RETRY)
-        .assert_actions("ask 0");
+        .assert_actions("request 0");
     story
         .later(REPLAY_TIMEOUT)
         .assert_actions("stop")
         .later(FIRST_RETRY)
         .assert_actions("")
         .later(FIRST_RETRY)
-        .assert_actions("ask 0");
+        .assert_actions("request 0");
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn a_publisher_that_comes_up_late_needs_no_replay() {
     let mut story = Story::new(true);
     story
         .later(REPLAY_TIMEOUT)
-        .assert_actions("ask 0, stop, unanswered")
+        .assert_actions("request 0, stop, unanswered")
         .live('a', 0..=1)
         .assert_actions("a0, a1");
     assert!(story.recovery.complete());
@@ -409,7 +409,7 @@ fn a_restart_whose_beginning_was_missed_is_replayed() {
         .live('a', 0..=3)
         .assert_actions("a0, a1, a2, a3")
         .live('b', 2..=2)
-        .assert_actions(&format!("reset {Restarted}, ask 0"));
+        .assert_actions(&format!("reset {Restarted}, request 0"));
     story
         .replayed('b', 0..=2)
         .end()
@@ -422,10 +422,10 @@ fn a_restart_hidden_behind_higher_numbers_is_seen_by_the_replay() {
     story
         .live('a', 0..=3)
         .live('b', 6..=6)
-        .assert_actions("a0, a1, a2, a3, gap, ask 3");
+        .assert_actions("a0, a1, a2, a3, gap, request 3");
     story
         .replayed('b', 3..=3)
-        .assert_actions(&format!("reset {Restarted}, ask 0"));
+        .assert_actions(&format!("reset {Restarted}, request 0"));
     story
         .replayed('b', 0..=6)
         .end()
@@ -438,14 +438,14 @@ fn a_restart_during_a_replay_discards_what_waited() {
     story
         .live('a', 5..=6)
         .live('b', 0..=0)
-        .assert_actions(&format!("ask 0, reset {Restarted}, stop, b0"));
+        .assert_actions(&format!("request 0, reset {Restarted}, stop, b0"));
     story.live('b', 1..=1).assert_actions("b1");
 }
 
 #[test]
 fn what_does_not_fit_the_queue_is_requested_after_the_replay() {
     let mut story = Story::new(true);
-    story.assert_actions("ask 0");
+    story.assert_actions("request 0");
     let waiting = MAX_WAITING as u64;
     story.live('a', 0..waiting + 10).end();
     let replay_link = story.actions.split_off(1 + MAX_WAITING);
