@@ -99,7 +99,7 @@ impl IndexCore {
     /// Returns one match per worker, in order.
     pub(crate) fn matches(
         &self,
-        question: &mut IndexQuery<'_, '_>,
+        query: &mut IndexQuery<'_, '_>,
         workers: &[WorkerId],
         out: &mut Vec<WorkerMatch>,
     ) {
@@ -107,9 +107,9 @@ impl IndexCore {
         out.resize(workers.len(), WorkerMatch::default());
         match self.rows.one_size().or_else(|| self.one_size_of(workers)) {
             Some(0) => {}
-            Some(block_size) => self.match_plain(question, workers, block_size, out),
+            Some(block_size) => self.match_plain(query, workers, block_size, out),
             None => {
-                self.match_any(question, workers, out);
+                self.match_any(query, workers, out);
                 out.iter_mut().for_each(WorkerMatch::count_expected);
             }
         }
@@ -132,14 +132,14 @@ impl IndexCore {
     /// Matches caches by one walk of all plain rows' lanes. It takes time for the holders of the first block only.
     fn match_plain(
         &self,
-        question: &mut IndexQuery<'_, '_>,
+        query: &mut IndexQuery<'_, '_>,
         workers: &[WorkerId],
         block_size: u32,
         out: &mut [WorkerMatch],
     ) {
         let mut walk = WALK.take();
         walk.restart(self.rows.plain_lanes(), self.numbers.end());
-        self.follow(question, block_size, |path| walk.run(&self.forest, path, &mut []));
+        self.follow(query, block_size, |path| walk.run(&self.forest, path, &mut []));
         if self.rows.has_ranks() {
             for (&worker, out) in workers.iter().zip(&mut *out) {
                 out.rank = self.rows.get(worker).rank;
@@ -170,7 +170,7 @@ impl IndexCore {
     }
 
     /// Matches caches of any kind.
-    fn match_any(&self, question: &mut IndexQuery<'_, '_>, workers: &[WorkerId], out: &mut [WorkerMatch]) {
+    fn match_any(&self, query: &mut IndexQuery<'_, '_>, workers: &[WorkerId], out: &mut [WorkerMatch]) {
         let (mut parties, mut paths) = (SizeGroups::default(), Vec::new());
         for (row, &worker) in workers.iter().enumerate() {
             let known = self.rows.get(worker);
@@ -179,8 +179,8 @@ impl IndexCore {
                 QueryShape::Empty => continue,
                 QueryShape::Plain => (device, known.rank),
                 QueryShape::Special => {
-                    self.ask_caches(row, worker, &mut parties);
-                    self.ask_hybrids(question, worker, &mut paths, |found| out[row].raise(found.found));
+                    self.add_caches(row, worker, &mut parties);
+                    self.match_hybrids(query, worker, &mut paths, |found| out[row].raise(found.found));
                     (None, DpRank(0))
                 }
             };
@@ -193,28 +193,28 @@ impl IndexCore {
                 tiered: None,
             });
         }
-        self.answer(question, parties, |row, found| out[row].raise(found.found));
+        self.answer(query, parties, |row, found| out[row].raise(found.found));
     }
 
     /// Returns one match per cache of the workers, by worker and rank.
     pub(crate) fn rank_matches(
         &self,
-        question: &mut IndexQuery<'_, '_>,
+        query: &mut IndexQuery<'_, '_>,
         workers: &[WorkerId],
         out: &mut Vec<RankMatch>,
     ) {
         out.clear();
         let (mut parties, mut paths) = (SizeGroups::default(), Vec::new());
         for (row, &worker) in workers.iter().enumerate() {
-            self.ask_caches(row, worker, &mut parties);
-            self.ask_hybrids(question, worker, &mut paths, |found| out.push(found));
+            self.add_caches(row, worker, &mut parties);
+            self.match_hybrids(query, worker, &mut paths, |found| out.push(found));
         }
-        self.answer(question, parties, |_, found| out.push(found));
+        self.answer(query, parties, |_, found| out.push(found));
         out.sort_unstable_by_key(|found| found.holder);
     }
 
     /// Adds a worker's caches that one walk covers.
-    fn ask_caches(&self, row: usize, worker: WorkerId, parties: &mut SizeGroups) {
+    fn add_caches(&self, row: usize, worker: WorkerId, parties: &mut SizeGroups) {
         for (rank, cache) in self.caches.ranks(worker).filter(|(_, cache)| cache.is_plain()) {
             let holder = Holder { worker, rank: *rank };
             let block_size = cache.base;
@@ -243,7 +243,7 @@ impl IndexCore {
 
     fn answer(
         &self,
-        question: &mut IndexQuery<'_, '_>,
+        query: &mut IndexQuery<'_, '_>,
         parties: SizeGroups,
         mut report: impl FnMut(usize, RankMatch),
     ) {
@@ -251,9 +251,9 @@ impl IndexCore {
             let mut walk = PathWalk::new(self.numbers.end());
             for cache in &caches {
                 let lanes = cache.expected.iter().chain([&cache.device]);
-                lanes.flatten().for_each(|&lane| walk.ask(lane));
+                lanes.flatten().for_each(|&lane| walk.add_lane(lane));
             }
-            self.follow(question, block_size, |path| {
+            self.follow(query, block_size, |path| {
                 walk.run(&self.forest, path, &mut tiered)
             });
             let depth = |lane: Option<LaneId>| lane.map_or(0, |lane| walk.depth(lane));
@@ -283,9 +283,9 @@ impl IndexCore {
 
     /// Matches a worker's caches of several groups, or of layers with windows or states. `paths` caches the path of
     /// each block size.
-    fn ask_hybrids(
+    fn match_hybrids(
         &self,
-        question: &mut IndexQuery<'_, '_>,
+        query: &mut IndexQuery<'_, '_>,
         worker: WorkerId,
         paths: &mut Vec<(u32, PathSpans)>,
         mut report: impl FnMut(RankMatch),
@@ -295,7 +295,7 @@ impl IndexCore {
             let at = match paths.iter().position(|(base, _)| *base == cache.base) {
                 Some(at) => at,
                 None => {
-                    let path = self.follow(question, cache.base, |path| PathSpans::of(&self.forest, path));
+                    let path = self.follow(query, cache.base, |path| PathSpans::of(&self.forest, path));
                     paths.push((cache.base, path));
                     paths.len() - 1
                 }
@@ -334,11 +334,11 @@ impl IndexCore {
     /// any.
     fn follow<R: Default>(
         &self,
-        question: &mut IndexQuery<'_, '_>,
+        query: &mut IndexQuery<'_, '_>,
         block_size: u32,
         along: impl FnOnce(&mut dyn BlockPath) -> R,
     ) -> R {
-        match question {
+        match query {
             IndexQuery::Prompt(prompt) => along(&mut PromptPath { prompt, block_size }),
             IndexQuery::Sequence {
                 hashes,

@@ -97,9 +97,8 @@ impl SharedPrefixIndex {
         workers: &[WorkerId],
         out: &mut Vec<RankMatch>,
     ) {
-        let mut question = IndexQuery::Sequence { hashes, block_size };
-        self.core
-            .read(|core| core.rank_matches(&mut question, workers, out));
+        let mut query = IndexQuery::Sequence { hashes, block_size };
+        self.core.read(|core| core.rank_matches(&mut query, workers, out));
     }
 
     /// Matches like [`rank_matches`](Self::rank_matches), by engine hashes. A hash leads to the content that the
@@ -112,12 +111,11 @@ impl SharedPrefixIndex {
         workers: &[WorkerId],
         out: &mut Vec<RankMatch>,
     ) {
-        let mut question = IndexQuery::Names {
+        let mut query = IndexQuery::Names {
             names: hashes,
             namers,
         };
-        self.core
-            .read(|core| core.rank_matches(&mut question, workers, out));
+        self.core.read(|core| core.rank_matches(&mut query, workers, out));
     }
 
     /// Predicts a prompt's blocks at the worker it was just sent to, at most as many as its cache holds. The prediction

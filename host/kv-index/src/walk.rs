@@ -89,7 +89,7 @@ impl PathWalk {
         self.depth.resize(end, 0);
     }
 
-    pub(crate) fn ask(&mut self, lane: LaneId) {
+    pub(crate) fn add_lane(&mut self, lane: LaneId) {
         self.alive.insert(lane);
     }
 

@@ -30,16 +30,16 @@ impl Session<'_, Ours> {
         let index = self.subject.0.clone();
         let mut idle = Samples::default();
         let until = Instant::now() + BUSY;
-        keep_asking(&index, &mut queried, &mut idle, self.machine, || {
+        keep_querying(&index, &mut queried, &mut idle, self.machine, || {
             Instant::now() < until
         });
-        self.tell(
+        self.report(
             "query as above, nothing else going on, p50",
             Unit::Micros,
             idle.micros(0.5),
             "",
         );
-        self.tell(
+        self.report(
             "query as above, nothing else going on, p99",
             Unit::Micros,
             idle.micros(0.99),
@@ -64,31 +64,31 @@ impl Session<'_, Ours> {
                     applied.fetch_add(*blocks, Ordering::Relaxed);
                 }
             });
-            keep_asking(index, queried, &mut busy, self.machine, || start.elapsed() < BUSY);
+            keep_querying(index, queried, &mut busy, self.machine, || start.elapsed() < BUSY);
             stop.store(true, Ordering::Relaxed);
         });
         let took = start.elapsed().as_nanos() as f64;
         let per_block = took / applied.load(Ordering::Relaxed) as f64;
-        self.tell(
+        self.report(
             "query under full ingest on the other core, p50",
             Unit::Micros,
             busy.micros(0.5),
             "",
         );
-        self.tell(
+        self.report(
             "query under full ingest on the other core, p99",
             Unit::Micros,
             busy.micros(0.99),
             "",
         );
         let times = busy.quantile(0.99) / idle.quantile(0.99);
-        self.tell(
+        self.report(
             "query under full ingest, p99 over the idle one",
             Unit::Times,
             times,
             "<= 3",
         );
-        self.tell(
+        self.report(
             "  ingest meanwhile (a half stored, a half removed)",
             Unit::NanosPerBlock,
             per_block,
@@ -155,31 +155,31 @@ impl Session<'_, Ours> {
                     swept.time(self.machine, || while index.gc_step() {});
                     done.store(true, Ordering::Relaxed);
                 });
-                keep_asking(index, queried, &mut sweeping, self.machine, || {
+                keep_querying(index, queried, &mut sweeping, self.machine, || {
                     !done.load(Ordering::Relaxed)
                 });
             });
         }
         let name = |what: &str| format!("a worker of {:.1}M blocks leaves: {what}", held as f64 / 1e6);
-        self.tell(
+        self.report(
             &name("gone from answers, worst"),
             Unit::Micros,
             dropping.micros(1.0),
             "<= 1000",
         );
-        self.tell(&name("swept out after"), Unit::Micros, swept.micros(0.5), "");
-        self.tell(
+        self.report(&name("swept out after"), Unit::Micros, swept.micros(0.5), "");
+        self.report(
             &name("query p99 meanwhile"),
             Unit::Micros,
             sweeping.micros(0.99),
             "",
         );
         let times = sweeping.quantile(0.99) / idle.quantile(0.99);
-        self.tell(&name("query p99 over the idle one"), Unit::Times, times, "<= 1.5");
+        self.report(&name("query p99 over the idle one"), Unit::Times, times, "<= 1.5");
     }
 }
 
-fn keep_asking(
+fn keep_querying(
     index: &SharedPrefixIndex,
     queried: &mut [Prompt<'static>],
     samples: &mut Samples,

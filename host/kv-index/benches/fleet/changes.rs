@@ -25,7 +25,7 @@ impl<S: Subject> Session<'_, S> {
             let (worker, chain) = self.any_placed();
             self.apply_all(&mut applying, worker, stores(&chain, 0));
         }
-        self.tell(
+        self.report(
             "ingest, blocks stored again",
             Unit::NanosPerBlock,
             applying.per_block(),
@@ -40,7 +40,7 @@ impl<S: Subject> Session<'_, S> {
             let pieces = self.fleet.evict(worker, &chain).to_vec();
             self.apply_all(&mut applying, worker, removals(&pieces, STEP));
         }
-        self.tell(
+        self.report(
             "removal, tail first, 512 a event",
             Unit::NanosPerBlock,
             applying.per_block(),
@@ -56,13 +56,13 @@ impl<S: Subject> Session<'_, S> {
             let pieces = self.fleet.evict(worker, &chain).to_vec();
             self.apply_each(&mut took, worker, removals(&pieces, 1));
         }
-        self.tell_removals(&format!("removal, tail first, one block an event{at}"), &took);
+        self.report_removals(&format!("removal, tail first, one block an event{at}"), &took);
     }
 
-    fn tell_removals(&mut self, name: &str, took: &Samples) {
-        self.tell(&format!("{name}, p50"), Unit::Nanos, took.quantile(0.5), "<= 300");
-        self.tell(&format!("{name}, mean"), Unit::Nanos, took.mean(), "<= 300");
-        self.tell(&format!("{name}, p99"), Unit::Nanos, took.quantile(0.99), "");
+    fn report_removals(&mut self, name: &str, took: &Samples) {
+        self.report(&format!("{name}, p50"), Unit::Nanos, took.quantile(0.5), "<= 300");
+        self.report(&format!("{name}, mean"), Unit::Nanos, took.mean(), "<= 300");
+        self.report(&format!("{name}, p99"), Unit::Nanos, took.quantile(0.99), "");
     }
 
     /// Measures a mix: one part new, one part known, one part removed, from here and there.
@@ -99,7 +99,7 @@ impl<S: Subject> Session<'_, S> {
             }
             parts[least] += applying.blocks - before + usize::from(applying.blocks == before);
         }
-        self.tell(
+        self.report(
             "ingest, a third each new, known, removed",
             Unit::NanosPerBlock,
             applying.per_block(),
@@ -118,7 +118,7 @@ impl<S: Subject> Session<'_, S> {
                 took.time(self.machine, || self.subject.apply(worker, &event));
             }
         }
-        self.tell_removals(
+        self.report_removals(
             &format!("removal of one block anywhere, leaving a hole{at}"),
             &took,
         );
@@ -144,13 +144,13 @@ impl<S: Subject> Session<'_, S> {
             );
         }
         let bytes = (resident() - before) / applying.blocks as f64;
-        self.tell(
+        self.report(
             "ingest, known content at a further worker",
             Unit::NanosPerBlock,
             applying.per_block(),
             BLOCK_AIM,
         );
-        self.tell(
+        self.report(
             "memory a further holder of a block (RSS)",
             Unit::Bytes,
             bytes,

@@ -104,7 +104,7 @@ impl JumpIndex {
 }
 
 impl Subject for JumpIndex {
-    type Asked = Hashed;
+    type Query = Hashed;
 
     const NAME: &'static str = "jump index";
 
@@ -144,15 +144,15 @@ impl Subject for JumpIndex {
         }
     }
 
-    fn queried(tokens: Vec<u32>) -> Self::Asked {
+    fn queried(tokens: Vec<u32>) -> Self::Query {
         Hashed::new(tokens)
     }
 
-    fn touch(queried: &mut Self::Asked) -> u64 {
+    fn touch(queried: &mut Self::Query) -> u64 {
         queried.touch()
     }
 
-    fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
+    fn depths(&self, queried: &mut Self::Query, workers: &[WorkerId], out: &mut Depths) {
         queried.hash();
         out.blocks.clear();
         out.blocks.resize(workers.len(), 0);

@@ -13,7 +13,7 @@ mod fleet;
 mod jump_index;
 mod machine;
 mod plain_map;
-mod questions;
+mod queries;
 mod random;
 mod session;
 mod small;
@@ -75,7 +75,7 @@ fn ours(machine: &Machine, corpus: &Corpus, scale: Scale) -> Vec<Figure> {
     let small = small::removals(machine, corpus);
     let mut session = Session::<Ours>::load(machine, corpus, scale);
     session.own_memory();
-    session.questions();
+    session.queries();
     session.alongside();
     session.changes();
     session.figures.extend(small);
@@ -84,7 +84,7 @@ fn ours(machine: &Machine, corpus: &Corpus, scale: Scale) -> Vec<Figure> {
 
 fn baseline<S: Subject>(machine: &Machine, corpus: &Corpus, scale: Scale) -> Vec<Figure> {
     let mut session = Session::<S>::load(machine, corpus, scale);
-    session.questions();
+    session.queries();
     session.changes();
     session.figures
 }

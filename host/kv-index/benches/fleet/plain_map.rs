@@ -111,7 +111,7 @@ impl PlainMap {
 }
 
 impl Subject for PlainMap {
-    type Asked = Hashed;
+    type Query = Hashed;
 
     const NAME: &'static str = "plain map";
 
@@ -145,15 +145,15 @@ impl Subject for PlainMap {
         }
     }
 
-    fn queried(tokens: Vec<u32>) -> Self::Asked {
+    fn queried(tokens: Vec<u32>) -> Self::Query {
         Hashed::new(tokens)
     }
 
-    fn touch(queried: &mut Self::Asked) -> u64 {
+    fn touch(queried: &mut Self::Query) -> u64 {
         queried.touch()
     }
 
-    fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
+    fn depths(&self, queried: &mut Self::Query, workers: &[WorkerId], out: &mut Depths) {
         queried.hash();
         out.blocks.clear();
         out.blocks.resize(workers.len(), 0);

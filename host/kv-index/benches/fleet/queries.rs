@@ -7,32 +7,32 @@ use crate::session::{Applying, Session};
 use crate::subject::Subject;
 
 impl<S: Subject> Session<'_, S> {
-    pub(crate) fn questions(&mut self) {
+    pub(crate) fn queries(&mut self) {
         let long = self.chains(64);
-        let asking = self.ask(&long);
+        let times = self.query(&long);
         let name = "query, 2048 blocks matched";
-        self.tell(
+        self.report(
             &format!("{name}, hashed before, p50"),
             Unit::Micros,
-            asking.hashed.micros(0.5),
+            times.hashed.micros(0.5),
             "<= 6",
         );
-        self.tell(
+        self.report(
             &format!("{name}, hashed before, p99"),
             Unit::Micros,
-            asking.hashed.micros(0.99),
+            times.hashed.micros(0.99),
             "<= 15",
         );
-        self.tell(
+        self.report(
             &format!("{name}, from tokens, p50"),
             Unit::Micros,
-            asking.from_tokens.micros(0.5),
+            times.from_tokens.micros(0.5),
             "",
         );
-        self.tell(
+        self.report(
             &format!("{name}, from tokens, p99"),
             Unit::Micros,
-            asking.from_tokens.micros(0.99),
+            times.from_tokens.micros(0.99),
             "",
         );
         self.marginal(&long, 8);
@@ -47,8 +47,8 @@ impl<S: Subject> Session<'_, S> {
     /// Measures the cost of a matched block beyond the first `less` pieces of these prompts.
     fn marginal(&mut self, chains: &[Vec<Piece>], less: usize) {
         let cut: Vec<Vec<Piece>> = chains.iter().map(|chain| chain[..less].to_vec()).collect();
-        let first = self.ask(&cut).hashed.quantile(0.5);
-        let all = self.ask(chains).hashed.quantile(0.5);
+        let first = self.query(&cut).hashed.quantile(0.5);
+        let all = self.query(chains).hashed.quantile(0.5);
         let blocks = |pieces: usize| pieces * PIECE;
         let name = format!(
             "query, each block from {} to {}",
@@ -56,7 +56,7 @@ impl<S: Subject> Session<'_, S> {
             blocks(chains[0].len())
         );
         let slope = (all - first) / blocks(chains[0].len() - less) as f64;
-        self.tell(&name, Unit::NanosPerBlock, slope, "<= 3, 1 ns");
+        self.report(&name, Unit::NanosPerBlock, slope, "<= 3, 1 ns");
     }
 
     /// Measures whole prompts of the corpus as they come.
@@ -65,15 +65,15 @@ impl<S: Subject> Session<'_, S> {
         self.random.shuffle(&mut chains);
         chains.truncate(self.scale.prompts);
         let blocks: usize = chains.iter().map(|chain| chain.len() * PIECE).sum();
-        let hashed = self.ask(&chains).hashed;
+        let hashed = self.query(&chains).hashed;
         let mean = format!(
             "query, the corpus's prompts (mean {} blocks)",
             blocks / chains.len()
         );
-        self.tell(&format!("{mean}, p50"), Unit::Micros, hashed.micros(0.5), "");
-        self.tell(&format!("{mean}, p99"), Unit::Micros, hashed.micros(0.99), "");
+        self.report(&format!("{mean}, p50"), Unit::Micros, hashed.micros(0.5), "");
+        self.report(&format!("{mean}, p99"), Unit::Micros, hashed.micros(0.99), "");
         let per_block = hashed.total() / blocks as f64;
-        self.tell(
+        self.report(
             "query, the corpus's prompts, a matched block",
             Unit::NanosPerBlock,
             per_block,
@@ -98,8 +98,8 @@ impl<S: Subject> Session<'_, S> {
             let storing = self.fleet.store(worker, chain[..depth].to_vec());
             self.apply_all(&mut applying, worker, stores(&storing.chain, storing.known));
         }
-        let hashed = self.ask(&vec![chain; 200]).hashed;
+        let hashed = self.query(&vec![chain; 200]).hashed;
         let name = "query, 2048 blocks held by all to 64 depths, warm, p50";
-        self.tell(name, Unit::Micros, hashed.micros(0.5), "");
+        self.report(name, Unit::Micros, hashed.micros(0.5), "");
     }
 }

@@ -77,18 +77,18 @@ impl<'a, S: Subject> Session<'a, S> {
             );
         }
         session.placed = placed;
-        session.tell(
+        session.report(
             "ingest, new blocks, from empty",
             Unit::NanosPerBlock,
             applying.per_block(),
             BLOCK_AIM,
         );
         let bytes = (resident() - before) / distinct as f64;
-        session.tell("memory a distinct block (RSS)", Unit::Bytes, bytes, "<= 24");
+        session.report("memory a distinct block (RSS)", Unit::Bytes, bytes, "<= 24");
         session
     }
 
-    pub(crate) fn tell(&mut self, name: &str, unit: Unit, value: f64, aim: &'static str) {
+    pub(crate) fn report(&mut self, name: &str, unit: Unit, value: f64, aim: &'static str) {
         self.figures.push(Figure {
             name: name.to_owned(),
             unit,
@@ -144,14 +144,14 @@ impl<'a, S: Subject> Session<'a, S> {
 
     /// Queries each of the prompts once from its tokens, and once with its hashes just computed. Index data is not in
     /// the processor's caches, except where prompts share it.
-    pub(crate) fn ask(&mut self, chains: &[Vec<Piece>]) -> Asking {
+    pub(crate) fn query(&mut self, chains: &[Vec<Piece>]) -> QueryTimes {
         let (workers, mut out) = (workers(), Depths::default());
-        let mut asking = Asking::default();
-        let mut queried: Vec<S::Asked> = Vec::with_capacity(chains.len());
+        let mut times = QueryTimes::default();
+        let mut queried: Vec<S::Query> = Vec::with_capacity(chains.len());
         forget_caches();
         for chain in chains {
             let mut new = S::queried(prompt(chain));
-            asking
+            times
                 .from_tokens
                 .time(self.machine, || self.subject.depths(&mut new, &workers, &mut out));
             queried.push(new);
@@ -159,7 +159,7 @@ impl<'a, S: Subject> Session<'a, S> {
         forget_caches();
         for (queried, chain) in queried.iter_mut().zip(chains) {
             black_box(S::touch(queried));
-            asking
+            times
                 .hashed
                 .time(self.machine, || self.subject.depths(queried, &workers, &mut out));
             let truth: Vec<u32> = self
@@ -170,13 +170,13 @@ impl<'a, S: Subject> Session<'a, S> {
                 .collect();
             assert_eq!(out.blocks, truth, "{} answers wrongly", S::NAME);
         }
-        asking
+        times
     }
 }
 
 /// Times of the same queries, made in two ways.
 #[derive(Debug, Default)]
-pub(crate) struct Asking {
+pub(crate) struct QueryTimes {
     pub(crate) from_tokens: Samples,
     pub(crate) hashed: Samples,
 }

@@ -12,7 +12,7 @@ impl Session<'_, Ours> {
     pub(crate) fn own_memory(&mut self) {
         let stats = self.subject.0.stats();
         let per_block = stats.bytes as f64 / stats.distinct_blocks as f64;
-        self.tell(
+        self.report(
             "memory a distinct block (by the index's own count)",
             Unit::Bytes,
             per_block,

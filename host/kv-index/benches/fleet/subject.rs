@@ -8,7 +8,7 @@ use crate::corpus::BLOCK;
 /// An index of who holds which prefix.
 pub(crate) trait Subject {
     /// Prompt with its computed hashes.
-    type Asked;
+    type Query;
 
     const NAME: &'static str;
 
@@ -18,13 +18,13 @@ pub(crate) trait Subject {
     fn apply(&mut self, worker: u32, event: &BlockEvent);
 
     /// Returns a query in which nothing is hashed yet.
-    fn queried(tokens: Vec<u32>) -> Self::Asked;
+    fn queried(tokens: Vec<u32>) -> Self::Query;
 
     /// Hashes all of it, if it is not, and reads the hashes: as if they had just been computed.
-    fn touch(queried: &mut Self::Asked) -> u64;
+    fn touch(queried: &mut Self::Query) -> u64;
 
     /// Finds the blocks that each of the workers holds from the prompt's start.
-    fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths);
+    fn depths(&self, queried: &mut Self::Query, workers: &[WorkerId], out: &mut Depths);
 
     fn remove_worker(&mut self, worker: u32);
 }
@@ -48,7 +48,7 @@ pub(crate) fn holder(worker: u32) -> Holder {
 }
 
 impl Subject for Ours {
-    type Asked = Prompt<'static>;
+    type Query = Prompt<'static>;
 
     const NAME: &'static str = "ours";
 
@@ -60,18 +60,18 @@ impl Subject for Ours {
         self.0.apply(holder(worker), event);
     }
 
-    fn queried(tokens: Vec<u32>) -> Self::Asked {
+    fn queried(tokens: Vec<u32>) -> Self::Query {
         Prompt::new(tokens, None, None)
     }
 
-    fn touch(queried: &mut Self::Asked) -> u64 {
+    fn touch(queried: &mut Self::Query) -> u64 {
         queried
             .hashes(BLOCK as u32, usize::MAX)
             .iter()
             .fold(0, |sum, hash| sum ^ hash)
     }
 
-    fn depths(&self, queried: &mut Self::Asked, workers: &[WorkerId], out: &mut Depths) {
+    fn depths(&self, queried: &mut Self::Query, workers: &[WorkerId], out: &mut Depths) {
         self.0.matches(queried, workers, &mut out.matches);
         out.blocks.clear();
         let blocks = |found: &WorkerMatch| found.device_tokens / BLOCK as u32;
