@@ -201,7 +201,7 @@ pub(crate) fn pages() -> Router {
 
 /// Returns the dashboard for browsers, the index as JSON for everything else.
 async fn root(headers: HeaderMap) -> Response<Body> {
-    if wants_html(&headers) {
+    if accepts_html(&headers) {
         dashboard::page()
     } else {
         index(headers).await
@@ -210,7 +210,7 @@ async fn root(headers: HeaderMap) -> Response<Body> {
 
 /// Returns HTML for browsers, JSON for everything else.
 async fn index(headers: HeaderMap) -> Response<Body> {
-    let (kind, body) = if wants_html(&headers) {
+    let (kind, body) = if accepts_html(&headers) {
         ("text/html; charset=utf-8", html())
     } else {
         ("application/json", json!({ "pages": list() }).to_string())
@@ -221,7 +221,7 @@ async fn index(headers: HeaderMap) -> Response<Body> {
     response
 }
 
-fn wants_html(headers: &HeaderMap) -> bool {
+fn accepts_html(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
 }

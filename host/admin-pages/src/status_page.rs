@@ -137,9 +137,9 @@ impl WorkerOrigins<'_> {
 /// last, adapters by name with their base model.
 fn models(configured: &[Box<str>], report: &ModelsReport) -> Value {
     let listed = report.names.as_ref().map(|names| {
-        let of_base = |wants_base: bool| {
+        let of_base = |is_base: bool| {
             let names = names.iter();
-            names.filter(move |(_, parent)| parent.is_none() == wants_base)
+            names.filter(move |(_, parent)| parent.is_none() == is_base)
         };
         let base: Vec<&str> = of_base(true).map(|(name, _)| &**name).collect();
         let adapters: BTreeMap<&str, Option<&str>> = of_base(false)

@@ -84,11 +84,12 @@ impl RecordSpec {
         Some(share.takes(hash_mix(self.recorder.run().seed(seq))))
     }
 
-    /// Returns true if the record of a request needs the prompt's tokens. `on_demand` is as `is_explained` of [`crate::TraceStart`].
+    /// Returns `true` if the record of a request needs the prompt's tokens. `on_demand` is as `is_explained` of
+    /// [`crate::TraceStart`].
     #[must_use]
-    pub fn wants_tokens(&self, seq: u64, on_demand: bool) -> bool {
-        let wants = |kept: Kept| self.all_columns || kept.in_file && self.prompt_blocks.is_some();
-        (self.all_columns || self.prompt_blocks.is_some()) && self.choose(seq, on_demand).is_some_and(wants)
+    pub fn needs_tokens(&self, seq: u64, on_demand: bool) -> bool {
+        let needs = |kept: Kept| self.all_columns || kept.in_file && self.prompt_blocks.is_some();
+        (self.all_columns || self.prompt_blocks.is_some()) && self.choose(seq, on_demand).is_some_and(needs)
     }
 }
 

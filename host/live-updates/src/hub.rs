@@ -23,7 +23,7 @@ pub struct LiveHub {
     /// Wakes the sampler for a new viewer.
     pub(crate) newcomers: Notify,
     /// Set if the next update needs full events.
-    wants_full: AtomicBool,
+    needs_full: AtomicBool,
     streams: Arc<Semaphore>,
     history: Mutex<History>,
     history_page: AsyncMutex<HistoryJson>,
@@ -70,7 +70,7 @@ impl LiveHub {
         Arc::new(Self {
             updates: broadcast::Sender::new(LAG),
             newcomers: Notify::new(),
-            wants_full: AtomicBool::new(false),
+            needs_full: AtomicBool::new(false),
             streams: Arc::new(Semaphore::new(STREAMS)),
             history: Mutex::default(),
             history_page: AsyncMutex::default(),
@@ -89,7 +89,7 @@ impl LiveHub {
         let seat = Arc::clone(&self.streams).try_acquire_owned();
         let seat = seat.map_err(|_| RefusedStream::TooMany)?;
         let viewer = Viewer::new(Arc::clone(self), topics, seat);
-        self.want_full();
+        self.request_full();
         Ok(viewer)
     }
 
@@ -107,19 +107,19 @@ impl LiveHub {
     }
 
     /// Requests an update with full events.
-    pub(crate) fn want_full(&self) {
-        self.wants_full.store(true, Ordering::Release);
+    pub(crate) fn request_full(&self) {
+        self.needs_full.store(true, Ordering::Release);
         self.newcomers.notify_one();
     }
 
-    /// Returns whether the next update needs full events.
-    pub(crate) fn wants_full(&self) -> bool {
-        self.wants_full.load(Ordering::Acquire)
+    /// Returns `true` if the next update needs full events.
+    pub(crate) fn needs_full(&self) -> bool {
+        self.needs_full.load(Ordering::Acquire)
     }
 
-    /// Returns whether the next update needs full events, and forgets it.
-    pub(crate) fn take_want(&self) -> bool {
-        self.wants_full.swap(false, Ordering::AcqRel)
+    /// Returns `true` if the next update needs full events, and clears the request.
+    pub(crate) fn take_full_request(&self) -> bool {
+        self.needs_full.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn is_watched(&self) -> bool {

@@ -97,7 +97,7 @@ impl Sampler {
                 _ = ticks.tick() => self.sample(),
                 // A new viewer need not wait for a second, but viewers that come and go cost no more than others.
                 () = hub.newcomers.notified(), if self.published.elapsed() >= PAUSE => {
-                    if hub.wants_full() {
+                    if hub.needs_full() {
                         let pools = self.sources.cell.load().sample();
                         self.publish(&pools);
                     }
@@ -160,16 +160,16 @@ impl Sampler {
             return false;
         }
         self.published = Instant::now();
-        let wants_full = self.hub.take_want();
+        let needs_full = self.hub.take_full_request();
         let before = self.shown.take();
-        let (shown, update) = self.update(pools, before, wants_full);
+        let (shown, update) = self.update(pools, before, needs_full);
         self.shown = Some(shown);
         // The last viewer may have left meanwhile.
         let _ = self.hub.updates.send(Arc::new(update));
         true
     }
 
-    fn update(&self, pools: &[PoolSample], before: Option<Shown>, wants_full: bool) -> (Shown, LiveUpdate) {
+    fn update(&self, pools: &[PoolSample], before: Option<Shown>, needs_full: bool) -> (Shown, LiveUpdate) {
         let LiveSources {
             cell,
             recorder,
@@ -197,7 +197,7 @@ impl Sampler {
                 event(Topic::Changes, &json!({ "changes": newer })),
             );
         }
-        let full = wants_full.then(|| {
+        let full = needs_full.then(|| {
             let mut full = TopicEvents::default();
             full.set(Topic::Fleet, event(Topic::Fleet, &fleet.full(at, generation)));
             let rows = json!({ "requests": RequestTail::latest(&traces) });

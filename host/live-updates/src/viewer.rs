@@ -76,7 +76,7 @@ impl Viewer {
                 Ok(Ok(update)) => self.take(&update),
                 Ok(Err(RecvError::Lagged(_))) => {
                     self.has_full = false;
-                    hub.want_full();
+                    hub.request_full();
                 }
                 Ok(Err(RecvError::Closed)) => return None,
             }

@@ -158,7 +158,7 @@ impl<V: PlacementView> PolicyCall<'_, V> {
     pub(crate) fn hold_terms(&self, hold: Hold) -> HoldTerms {
         HoldTerms {
             order: hold.order,
-            ask_again: Duration::from_millis(hold.ask_again_ms.into()),
+            reevaluate_after: Duration::from_millis(hold.ask_again_ms.into()),
             waits_for: hold.awaited(self.queries.ids()),
         }
     }

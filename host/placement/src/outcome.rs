@@ -45,7 +45,7 @@ pub struct HoldTerms {
     /// Ascending order among the requests held for the pool.
     pub order: f64,
     /// Longest time until the next decision.
-    pub ask_again: Duration,
+    pub reevaluate_after: Duration,
     /// The worker that it waits for, and its work there in the policy's unit.
     pub waits_for: Option<(WorkerId, u32)>,
 }

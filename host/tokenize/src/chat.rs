@@ -85,7 +85,7 @@ impl Chat<'_> {
         if messages.is_empty() {
             return Err(ChatError::Unsupported("no messages"));
         }
-        if !facts.knows_developer && messages.iter().any(|message| role(message) == "developer") {
+        if !facts.supports_developer && messages.iter().any(|message| role(message) == "developer") {
             messages = without_developer(messages);
         }
         let flag = |raw: Option<&str>, default: bool| match raw {

@@ -115,13 +115,13 @@ impl FastPath {
             return Ok(false);
         }
         let from = ids.len();
-        let mut asking = EncodeState {
+        let mut state = EncodeState {
             tokenizer,
             words: &mut self.words.borrow(),
             ids,
             budget,
         };
-        match self.between(&self.added, text, &mut asking) {
+        match self.between(&self.added, text, &mut state) {
             Ok(()) => Ok(true),
             Err(FastPathStop::Unknown) => {
                 ids.truncate(from);

@@ -12,7 +12,7 @@ pub struct TemplateFacts {
     /// Set if one of the templates refuses a system message between the turns, or there is no template.
     pub refuses_inline_system: bool,
     /// `reasoning_effort: "none"` is rendered, and differs from every other effort.
-    pub knows_effort_none: bool,
+    pub supports_effort_none: bool,
 }
 
 const GREETING: &str = r#"[{"role":"user","content":"Hi"}]"#;
@@ -26,12 +26,12 @@ impl TemplateFacts {
             .any(|chosen| chosen.is_none_or(|(_, facts)| facts.refuses_inline_system));
         Self {
             refuses_inline_system: refuses,
-            knows_effort_none: knows_effort_none(model),
+            supports_effort_none: supports_effort_none(model),
         }
     }
 }
 
-fn knows_effort_none(model: &Model) -> bool {
+fn supports_effort_none(model: &Model) -> bool {
     let render = |effort| {
         let chat = Chat {
             messages: GREETING,
@@ -55,7 +55,7 @@ mod tests {
         "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
 
     #[track_caller]
-    fn check(template: Option<&str>, refuses_inline_system: bool, knows_effort_none: bool) {
+    fn check(template: Option<&str>, refuses_inline_system: bool, supports_effort_none: bool) {
         let templates = template.map(|source| ("default".to_owned(), source.to_owned()));
         let files = Files {
             tokenizer: TOKENIZER.into(),
@@ -66,7 +66,7 @@ mod tests {
         };
         let expected = TemplateFacts {
             refuses_inline_system,
-            knows_effort_none,
+            supports_effort_none,
         };
         assert_eq!(
             Model::load(&files, None).unwrap().template_facts(),

@@ -59,7 +59,7 @@ pub(crate) struct ChatTemplates {
 pub(crate) struct TemplateProperties {
     pub(crate) format: ContentFormat,
     /// The template uses the role `developer`.
-    pub(crate) knows_developer: bool,
+    pub(crate) supports_developer: bool,
     /// The template reads `content`. Otherwise there is no final message to continue.
     pub(crate) reads_content: bool,
     /// The template accepts only leading system messages.
@@ -79,7 +79,7 @@ impl ChatTemplates {
         for (name, source) in sources {
             let read = TemplateProperties {
                 format: ContentFormat::String,
-                knows_developer: source.contains("\"developer\"") || source.contains("'developer'"),
+                supports_developer: source.contains("\"developer\"") || source.contains("'developer'"),
                 reads_content: source.contains("content"),
                 refuses_inline_system: refuses_inline_system(&source),
                 now: ClockUse::of(&source),

@@ -82,10 +82,11 @@ pub(crate) fn find(root: &Path) -> anyhow::Result<FoundToolchain> {
 fn rustup(root: &Path) -> anyhow::Result<Option<FoundToolchain>> {
     let from_cargo = |name: &str, default: &str| std::env::var_os(name).unwrap_or_else(|| default.into());
     let (cargo, rustc) = (from_cargo("CARGO", "cargo"), from_cargo("RUSTC", "rustc"));
-    let mut ask = Command::new(&rustc);
-    ask.args(["--print", "target-libdir", "--target", TARGET])
+    let mut rustc_query = Command::new(&rustc);
+    rustc_query
+        .args(["--print", "target-libdir", "--target", TARGET])
         .current_dir(root);
-    let Ok(libdir) = output(&mut ask) else {
+    let Ok(libdir) = output(&mut rustc_query) else {
         return Ok(None);
     };
     let has_std = std::fs::read_dir(&libdir).is_ok_and(|mut files| {

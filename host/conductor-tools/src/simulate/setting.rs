@@ -140,7 +140,7 @@ impl SettingReport {
             tbt_limit_ms: args.tbt_limit_ms,
             tenants: args.tenants,
             costs_contain_fetches: spec.cluster.fetch != FetchRule::Off
-                && !matches!(args.router.costs, Costs::Learnt),
+                && !matches!(args.router.costs, Costs::Learned),
             cluster,
             router: args.router.clone(),
         }
@@ -177,7 +177,7 @@ fn router(args: &SimulatedRouterArgs, cluster: &ClusterSpec, seed: u64) -> anyho
             },
         },
         costs: match args.costs {
-            Costs::Learnt => CostSource::Learnt,
+            Costs::Learned => CostSource::Learned,
             Costs::Exact => CostSource::Exact(cluster.profile.clone()),
             Costs::Wrong(sigma) => CostSource::Wrong { sigma },
         },

@@ -58,7 +58,7 @@ fn pool_spec(
         },
         tokens: tokens::token_source(pool.tokenize, pool.tokenize_timeout),
         expectation: Expectation {
-            until_told: config.index.expect_for,
+            until_confirmed: config.index.expect_for,
             assumed: pool.assume_cache.map(|cache| AssumedCache {
                 tokens: cache.tokens,
                 block_size: cache.block_size,

@@ -22,7 +22,7 @@ struct Entry {
 }
 
 /// Returns `true` if the server at `base` (`http://host:port`) is up and has this engine.
-pub(super) async fn knows(base: &str, engine_id: &str) -> bool {
+pub(super) async fn has_engine(base: &str, engine_id: &str) -> bool {
     let Some(directory) = get(&format!("{}/query", base.trim_end_matches('/'))).await else {
         return false;
     };

@@ -88,7 +88,7 @@ impl Source {
             }
             Self::Nixl(source) => Some(fetch_nixl(side, source, missing).await?),
             Self::Mooncake(source) => {
-                let known = bootstrap::knows(&source.bootstrap, &source.key.engine).await;
+                let known = bootstrap::has_engine(&source.bootstrap, &source.key.engine).await;
                 claim(side, &source.key, known, missing).await?;
                 None
             }

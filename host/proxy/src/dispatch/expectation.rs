@@ -6,13 +6,13 @@ use kv_index::Sent;
 use routing::WorkerId;
 
 /// Most blocks expected at a worker whose events will soon confirm them: those of some hundred long prompts.
-const SOON_TOLD: u64 = 262_144;
+const MOST_UNCONFIRMED: u64 = 262_144;
 
 /// Expectations that a pool has of its workers' caches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expectation {
     /// Time for which a worker with live events is expected to hold a prompt it was just sent. Zero: no expectation.
-    pub until_told: Duration,
+    pub until_confirmed: Duration,
     /// Assumed caches of workers without events. `None`: nothing is known of those.
     pub assumed: Option<AssumedCache>,
 }
@@ -33,7 +33,7 @@ impl Expectation {
     pub(crate) fn lifetime(&self, is_live: bool) -> Duration {
         match self.assumed {
             Some(assumed) if !is_live => assumed.lifetime,
-            _ => self.until_told,
+            _ => self.until_confirmed,
         }
     }
 
@@ -45,7 +45,7 @@ impl Expectation {
                 assumed.tokens / u64::from(assumed.block_size.max(1)),
             ),
             // The index knows the block size from events; without any it has nothing to compare with either.
-            _ if is_live && !self.until_told.is_zero() => (0, SOON_TOLD),
+            _ if is_live && !self.until_confirmed.is_zero() => (0, MOST_UNCONFIRMED),
             _ => return None,
         };
         Some(Sent {

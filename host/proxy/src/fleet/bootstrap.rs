@@ -103,7 +103,7 @@ impl Bootstrap {
     }
 
     /// Records a port that the engine names in place of the default one.
-    pub(crate) fn told_port(&self, port: u16) {
+    pub(crate) fn record_port(&self, port: u16) {
         // A configured port may be a mapped one, so it stays.
         let _ = self
             .port

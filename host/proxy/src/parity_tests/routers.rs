@@ -206,7 +206,7 @@ fn snapshot_spec(
         },
         tokens: TokenSource::Off,
         expectation: Expectation {
-            until_told: Duration::ZERO,
+            until_confirmed: Duration::ZERO,
             assumed: is_assumed.then_some(assumed),
         },
         queue_limit: state.spec.queue.limit,

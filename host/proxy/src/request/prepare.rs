@@ -112,7 +112,7 @@ pub(super) async fn prepare(
     let recorded = snapshot
         .settings
         .record
-        .wants_tokens(head.seq, requests_explanation(&head.headers));
+        .needs_tokens(head.seq, requests_explanation(&head.headers));
     let mut tokens_took = None;
     let tokens = match recorded || policies.needs_tokens(arm) {
         true => {

@@ -223,7 +223,7 @@ impl Snapshot {
     }
 
     /// Returns `true` if the configuration or a worker of the route's pool has this name of a model.
-    pub(crate) fn knows_model(&self, route: usize, model: &str) -> bool {
+    pub(crate) fn has_model_name(&self, route: usize, model: &str) -> bool {
         let is_named = |globs: &[WildMatch]| globs.iter().any(|glob| glob.pattern() == model);
         self.pool_of(route).workers.catalog.has_name(model)
             || is_named(&self.routes[route].models)

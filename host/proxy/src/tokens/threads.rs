@@ -21,7 +21,7 @@ pub(super) struct Threads {
 struct ThreadsState {
     queue: Mutex<JobQueue>,
     /// Notified for each job, and at the end.
-    bell: Condvar,
+    available: Condvar,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Threads {
                     turns: Turns::new(limit),
                     has_ended: false,
                 }),
-                bell: Condvar::new(),
+                available: Condvar::new(),
             }),
         });
         for number in 0..count {
@@ -133,7 +133,7 @@ impl Threads {
             Queued::InPlaceOf(other) => (other.work)(JobTurn::Never(NoTurn::GaveWay)),
             Queued::Full(_) => return Err(JobQueueFull),
         }
-        self.shared.bell.notify_one();
+        self.shared.available.notify_one();
         Ok(())
     }
 }
@@ -141,7 +141,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.lock().has_ended = true;
-        self.shared.bell.notify_all();
+        self.shared.available.notify_all();
     }
 }
 
@@ -166,7 +166,7 @@ impl ThreadsState {
             if let Some(job) = queue.turns.pop() {
                 return Some(job);
             }
-            queue = self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.available.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -205,9 +205,9 @@ mod tests {
     fn held_up(limit: usize) -> Held {
         let threads = Threads::start(1, limit).unwrap();
         let (begun, barrier) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-        let (tell, wait) = (Arc::clone(&begun), Arc::clone(&barrier));
+        let (signal, wait) = (Arc::clone(&begun), Arc::clone(&barrier));
         let held = threads.do_by(of("held"), move || {
-            tell.wait();
+            signal.wait();
             wait.wait();
         });
         begun.wait();
@@ -232,13 +232,13 @@ mod tests {
     fn a_flood_of_one_client_does_not_keep_another_from_its_turn() {
         let (threads, _first, barrier) = held_up(64);
         let done = Arc::<Mutex<Vec<&str>>>::default();
-        let ask = |tenant: &'static str| {
+        let submit = |tenant: &'static str| {
             let done = Arc::clone(&done);
             let work = move || done.lock().unwrap().push(tenant);
             threads.do_by(of(tenant), work).unwrap()
         };
-        let mut flood: Vec<_> = (0..50).map(|_| ask("flood")).collect();
-        let other = ask("other");
+        let mut flood: Vec<_> = (0..50).map(|_| submit("flood")).collect();
+        let other = submit("other");
         let last = flood.pop().unwrap();
         barrier.wait();
         last.blocking_recv().unwrap().unwrap();

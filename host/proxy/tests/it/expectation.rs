@@ -59,9 +59,9 @@ fn report_block_size(router: &Router, worker: &str) {
 #[tokio::test]
 async fn siblings_of_a_request_find_its_worker_before_any_event() {
     let policy = Scripted::first(&[], &["prefix.device-tokens"]);
-    let until_told = Duration::from_secs(2);
+    let until_confirmed = Duration::from_secs(2);
     let expectation = Expectation {
-        until_told,
+        until_confirmed,
         assumed: None,
     };
     let (router, _workers) = start(expectation, policy.clone()).await;
@@ -89,7 +89,7 @@ async fn a_pool_may_assume_what_a_worker_without_events_has_cached() {
         lifetime: Duration::from_secs(60),
     };
     let expectation = Expectation {
-        until_told: Duration::ZERO,
+        until_confirmed: Duration::ZERO,
         assumed: Some(assumed),
     };
     let (router, _workers) = start(expectation, policy.clone()).await;

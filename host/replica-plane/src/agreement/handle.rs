@@ -34,7 +34,7 @@ struct Shared {
     view: Arc<AgreedView>,
     inputs: Inputs,
     objects: ObjectTable<ObjectState>,
-    bell: Option<Box<dyn Fn() + Send>>,
+    on_change: Option<Box<dyn Fn() + Send>>,
 }
 
 /// Inputs of the task since its last step.
@@ -66,7 +66,7 @@ impl AgreedHandle {
                     has_new_states: true,
                 },
                 objects: ObjectTable::default(),
-                bell: None,
+                on_change: None,
             }),
             proposed: Notify::new(),
         }))
@@ -78,9 +78,9 @@ impl AgreedHandle {
         &self.0.router
     }
 
-    /// Calls `bell` after each change of the view.
-    pub fn on_change(&self, bell: impl Fn() + Send + 'static) {
-        self.lock().bell = Some(Box::new(bell));
+    /// Calls `on_change` after each change of the view.
+    pub fn on_change(&self, on_change: impl Fn() + Send + 'static) {
+        self.lock().on_change = Some(Box::new(on_change));
     }
 
     /// Returns the latest view.
@@ -157,20 +157,20 @@ impl AgreedHandle {
         }
     }
 
-    /// Returns whether these bytes were requested and are not here.
-    pub(crate) fn wants(&self, sha256: &str) -> bool {
+    /// Returns `true` if these bytes were requested and are not here.
+    pub(crate) fn is_missing(&self, sha256: &str) -> bool {
         let shared = self.lock();
         let object = shared.objects.get(sha256);
         object.is_some_and(|object| !matches!(object, ObjectState::Ready(_)))
     }
 
-    /// Records fetched bytes, and rings the bell.
+    /// Records fetched bytes, and notifies the task.
     pub(crate) fn set_object(&self, sha256: &str, object: ObjectState) {
         self.lock().objects.set(sha256, object);
-        self.ring();
+        self.notify();
     }
 
-    /// Replaces the view, and rings the bell. Failed objects are fetched again if the entries changed.
+    /// Replaces the view, and notifies the task. Failed objects are fetched again if the entries changed.
     pub(crate) fn set_view(&self, view: AgreedView) {
         let mut shared = self.lock();
         if shared.view.stored != view.stored || shared.view.is_synced != view.is_synced {
@@ -180,12 +180,12 @@ impl AgreedHandle {
         }
         shared.view = Arc::new(view);
         drop(shared);
-        self.ring();
+        self.notify();
     }
 
-    fn ring(&self) {
-        if let Some(bell) = &self.lock().bell {
-            bell();
+    fn notify(&self) {
+        if let Some(on_change) = &self.lock().on_change {
+            on_change();
         }
     }
 

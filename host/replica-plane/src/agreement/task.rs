@@ -205,7 +205,7 @@ impl<T: TrialSource> AgreementTask<T> {
             evidence = reports;
         }
         self.fetches
-            .follow(&inputs.wanted, |sha256| self.parts.handle.wants(sha256));
+            .follow(&inputs.wanted, |sha256| self.parts.handle.is_missing(sha256));
         if self.agreement.is_synced() {
             changed |= self.write(store).await;
             self.report(store, evidence).await;

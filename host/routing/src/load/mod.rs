@@ -279,11 +279,11 @@ impl LoadLease {
             return None;
         };
         let cached = self.prompt.saturating_sub(uncached);
-        let learnt = self.load.cost.read().first_token_ms(uncached, cached, ahead);
-        let ms = if learnt.is_nan() {
+        let learned = self.load.cost.read().first_token_ms(uncached, cached, ahead);
+        let ms = if learned.is_nan() {
             u64::from(uncached).saturating_add(ahead) as f64 * USUAL_TOKEN_MS
         } else {
-            learnt
+            learned
         };
         Duration::try_from_secs_f64(ms / 1e3).ok()
     }

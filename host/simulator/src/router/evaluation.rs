@@ -109,10 +109,10 @@ impl Router {
             attempts.waits_for = Some(worker);
             self.state.waits(number, worker, work, terms.order);
         }
-        let ask_again_us = u64::try_from(terms.ask_again.as_micros()).unwrap_or(u64::MAX);
+        let reevaluate_after_us = u64::try_from(terms.reevaluate_after.as_micros()).unwrap_or(u64::MAX);
         Placement::Hold {
             order: terms.order,
-            ask_again_us: ask_again_us.min(left_us),
+            reevaluate_after_us: reevaluate_after_us.min(left_us),
             waits_for: attempts.waits_for,
         }
     }

@@ -27,7 +27,7 @@ pub(crate) enum Placement {
         /// Ascending order among those held.
         order: f64,
         /// Maximum time until the request is placed again, in microseconds.
-        ask_again_us: u64,
+        reevaluate_after_us: u64,
         /// The worker it waits for in particular.
         waits_for: Option<WorkerId>,
     },

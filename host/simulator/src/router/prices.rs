@@ -61,7 +61,7 @@ impl Prices {
     pub(super) fn new(cluster: &ClusterSpec, costs: &CostSource, seed: u64) -> Self {
         let profile = cluster.profile.clone();
         let oracle = match costs {
-            CostSource::Learnt => None,
+            CostSource::Learned => None,
             CostSource::Exact(profile) => Some((profile.clone(), 0.0)),
             CostSource::Wrong { sigma } => Some((profile.clone(), *sigma)),
         };

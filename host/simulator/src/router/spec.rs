@@ -30,7 +30,7 @@ pub enum Knowledge {
 #[derive(Debug, Clone)]
 pub enum CostSource {
     /// The server's own models, which learn from the requests of the run; NaN until they have.
-    Learnt,
+    Learned,
     /// Costs of this profile. `cost.prefill-ms` is the time of the prompt there, with the blocks that the cluster's
     /// rule has it fetch. `cost.token-ms` is such that times `load.prefill-tokens` it gives the time until the worker
     /// is free.
@@ -102,7 +102,7 @@ impl Default for RouterSpec {
         Self {
             knowledge: Knowledge::Events { lag_us: 0, loss: 0.0 },
             expect_us: 2_000_000,
-            costs: CostSource::Learnt,
+            costs: CostSource::Learned,
             queue: QueueSpec {
                 limit: 1_000,
                 timeout_us: 30_000_000,

@@ -244,7 +244,7 @@ impl<'r> Run<'r> {
             (
                 Placement::Hold {
                     order,
-                    ask_again_us,
+                    reevaluate_after_us,
                     waits_for,
                 },
                 _,
@@ -253,7 +253,7 @@ impl<'r> Run<'r> {
                 line.hold(number, order, waits_for);
                 let least_us = least_pause_us(line.len()).max(1);
                 let due = AgendaItem::HoldExpires(number, self.tries[number].decisions);
-                self.agenda.add(now_us + ask_again_us.max(least_us), due);
+                self.agenda.add(now_us + reevaluate_after_us.max(least_us), due);
             }
             (Placement::Forget, _) => self.place(now_us, number),
             (Placement::Reject { status, why, .. }, kept) => {

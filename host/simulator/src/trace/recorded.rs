@@ -45,7 +45,7 @@ pub struct Recording {
     /// Measured outcomes. Times between tokens are not recorded, only their mean ([`Recording::mean_gap_us`]).
     pub measured: Outcome,
     /// Flag of each request: set if its cached tokens are known. In `measured` they are 0 otherwise.
-    pub knows_cached: Vec<bool>,
+    pub has_cached: Vec<bool>,
 }
 
 impl Recording {
@@ -98,7 +98,7 @@ impl Recording {
         Self {
             trace,
             measured,
-            knows_cached: recorded
+            has_cached: recorded
                 .iter()
                 .map(|request| request.cached_tokens.is_some())
                 .collect(),
@@ -110,7 +110,7 @@ impl Recording {
     pub fn first(mut self, requests: usize) -> Self {
         self.trace = self.trace.first(requests);
         self.measured.courses.truncate(requests);
-        self.knows_cached.truncate(requests);
+        self.has_cached.truncate(requests);
         self
     }
 
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((summary.served, summary.token_hit_ratio), (2, 0.4));
         assert_eq!(summary.ttft_s.max, 0.001_01);
         assert_eq!(recording.mean_gap_us(1), Some(1_000.0));
-        assert_eq!(recording.knows_cached, [false, true]);
+        assert_eq!(recording.has_cached, [false, true]);
     }
 
     #[test]

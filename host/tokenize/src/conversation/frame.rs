@@ -109,7 +109,7 @@ impl Frames {
                     continue;
                 };
                 // Elsewhere the role becomes the other.
-                let developer = facts.knows_developer.then(|| probed(Some("developer")));
+                let developer = facts.supports_developer.then(|| probed(Some("developer")));
                 let leads: Vec<&Frame> = std::iter::once(&led).chain(&developer).collect();
                 frames.templates.push(TemplateState {
                     name: template.to_owned(),

@@ -67,8 +67,8 @@ fn each_change_of_the_workers_is_signalled_and_counted() {
     let server = HttpSd::start(r#"[{"targets": ["a:1"]}]"#).unwrap();
     let mut registry = Registry::default();
     let sources = WorkerSources::new(&mut registry);
-    let rung = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&rung);
+    let signals = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&signals);
     sources.on_change(move || {
         count.fetch_add(1, Ordering::Relaxed);
     });
@@ -76,10 +76,10 @@ fn each_change_of_the_workers_is_signalled_and_counted() {
     finds(&sources, &["a:1"]);
     let before = server.requests();
     eventually("more queries", || server.requests() > before + 2);
-    assert_eq!(rung.load(Ordering::Relaxed), 1, "the same answer is no change");
+    assert_eq!(signals.load(Ordering::Relaxed), 1, "the same answer is no change");
     server.set(200, r#"[{"targets": ["a:1", "b:x", "c:1"]}]"#);
     finds(&sources, &["a:1", "c:1"]);
-    eventually("the second signal", || rung.load(Ordering::Relaxed) == 2);
+    eventually("the second signal", || signals.load(Ordering::Relaxed) == 2);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     for line in [

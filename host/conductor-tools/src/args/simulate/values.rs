@@ -16,7 +16,7 @@ const WIDEST_SIGMA: f64 = 3.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Costs {
     /// Learned by the server's models.
-    Learnt,
+    Learned,
     /// Exact, by the cluster's profile.
     Exact,
     /// Exact with errors: the standard deviation of their logarithm.
@@ -110,7 +110,7 @@ impl FromStr for Costs {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
-            "learnt" => Ok(Self::Learnt),
+            "learnt" => Ok(Self::Learned),
             "exact" => Ok(Self::Exact),
             wrong => {
                 let sigma = wrong.strip_prefix("wrong:").and_then(|sigma| sigma.parse().ok());
@@ -124,7 +124,7 @@ impl FromStr for Costs {
 impl fmt::Display for Costs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Learnt => f.write_str("learnt"),
+            Self::Learned => f.write_str("learnt"),
             Self::Exact => f.write_str("exact"),
             Self::Wrong(sigma) => write!(f, "wrong:{sigma}"),
         }

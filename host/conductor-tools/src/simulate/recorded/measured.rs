@@ -144,10 +144,10 @@ fn hits(recording: &Recording, simulated: &Outcome) -> Pair<f64> {
     let ratio = |outcome: &Outcome| {
         let (mut cached, mut tokens) = (0, 0);
         for (at, _) in recording
-            .knows_cached
+            .has_cached
             .iter()
             .enumerate()
-            .filter(|(_, knows)| **knows)
+            .filter(|(_, has_cached)| **has_cached)
         {
             cached += u64::from(outcome.courses[at].cached_tokens);
             tokens += u64::from(recording.trace.requests[at].prompt_tokens);

@@ -58,8 +58,8 @@ pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer)
 impl Captured {
     /// Returns the active policy's choice: its name, and the workers it chose.
     fn active(&self) -> ChoiceLine {
-        let told = self.decided_by.as_ref().and_then(|header| header.to_str().ok());
-        let (policy, version) = told.and_then(|told| told.rsplit_once('@')).unzip();
+        let header = self.decided_by.as_ref().and_then(|header| header.to_str().ok());
+        let (policy, version) = header.and_then(|header| header.rsplit_once('@')).unzip();
         ChoiceLine {
             policy: policy.map(str::to_owned),
             version: version.map(str::to_owned),

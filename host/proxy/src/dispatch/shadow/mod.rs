@@ -6,11 +6,11 @@
 //! A request pays only for the copy, and only if it is in the share. Its matches are looked up for the shadows where
 //! its tokens are known and the active policy did not query them. A request never waits for a full queue.
 //!
-//! One thread of low priority calls the shadows, one request after the other (`ask.rs`). Its view of the captured state
+//! One thread of low priority calls the shadows, one request after the other (`decide.rs`). Its view of the captured state
 //! is `view.rs`. `results.rs` compares and `record.rs` keeps the results.
 
-mod ask;
 mod captured;
+mod decide;
 mod log;
 mod metrics;
 mod record;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::captured::Captured;
-use super::{QUEUE, QUEUED_BYTES, ask};
+use super::{QUEUE, QUEUED_BYTES, decide};
 use crate::dispatch::sources::DecisionSources;
 
 /// Lower priority than that of the serving threads. Where the machine is busy, this thread has a third of the time of
@@ -91,6 +91,6 @@ fn run(queue: &Weak<ShadowQueue>, sources: &Weak<DecisionSources>, end: &Receive
             return;
         };
         queue.left(&captured);
-        ask::all(&sources, &captured);
+        decide::all(&sources, &captured);
     }
 }

@@ -80,7 +80,7 @@ enum Leg {
 /// drops the other leg.
 async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Box<Answer>, Leg> {
     transfer.prefill.awaited(true);
-    let spec = ask_decode(attempt, &transfer.handshake_params);
+    let spec = decode_spec(attempt, &transfer.handshake_params);
     let trail = spec.lease.trail();
     let decode = send_decode(attempt, spec);
     let mut decode = pin!(decode);
@@ -262,7 +262,7 @@ impl HandshakeParams {
     }
 }
 
-fn ask_decode(attempt: &PairAttempt<'_>, handshake_params: &HandshakeParams) -> AttemptSpec {
+fn decode_spec(attempt: &PairAttempt<'_>, handshake_params: &HandshakeParams) -> AttemptSpec {
     let request = attempt.request;
     AttemptSpec {
         choice: attempt.decode,

@@ -37,7 +37,7 @@ const TRIAL_EVERY: Duration = Duration::from_secs(30);
 /// Interval of the warnings of an unknown dialect.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Most prefill workers queried in one round.
-const MOST_ASKED: usize = 16;
+const MOST_QUERIED: usize = 16;
 /// Longest page that is read, in bytes.
 const LONGEST_PAGE: usize = 4 << 20;
 
@@ -64,7 +64,7 @@ pub(crate) struct Detection {
 #[derive(Debug, Default)]
 struct DetectionState {
     evidence: Option<Arc<str>>,
-    asked: Option<Instant>,
+    queried: Option<Instant>,
     tried: Option<Instant>,
     warned: Option<Instant>,
 }
@@ -163,10 +163,10 @@ impl Detection {
         let mut state = self.state();
         let is_due = !self.under_way.load(Ordering::Relaxed)
             && state
-                .asked
-                .is_none_or(|asked| now.saturating_duration_since(asked) >= every);
+                .queried
+                .is_none_or(|queried| now.saturating_duration_since(queried) >= every);
         if is_due {
-            state.asked = Some(now);
+            state.queried = Some(now);
         }
         is_due
     }
@@ -199,7 +199,7 @@ impl Detection {
         }
         for (member, shown) in shown {
             if let (Some(bootstrap), Shown::Speaks { port: Some(port), .. }) = (&member.bootstrap, shown) {
-                bootstrap.told_port(*port);
+                bootstrap.record_port(*port);
             }
         }
         self.looked.store(true, Ordering::Release);
@@ -304,7 +304,7 @@ async fn look_at(detection: &Detection, pool: &DetectedPool) {
         .members
         .iter()
         .filter(is_prefill)
-        .take(MOST_ASKED)
+        .take(MOST_QUERIED)
         .collect();
     let shown = join_all(members.iter().map(|member| look_at_worker(member))).await;
     let shown: Vec<(&Member, Shown)> = members.into_iter().zip(shown).collect();

@@ -91,15 +91,15 @@ pub(crate) async fn refresh(pool: &WorkerPool, members: &[usize], spec: &ModelLi
     let Some(first) = members.first() else {
         return false;
     };
-    let questions: Vec<u64> = members.iter().map(|member| member.link.models.begin()).collect();
+    let queries: Vec<u64> = members.iter().map(|member| member.link.models.begin()).collect();
     let fetched = fetch(&first.link, spec, &pool.authorization);
     let fetched = tokio::time::timeout(spec.timeout, fetched).await;
     let fetched = fetched.unwrap_or(Err(FetchError::Timeout(spec.timeout)));
-    let members = members.iter().zip(questions);
+    let members = members.iter().zip(queries);
     match fetched {
         Ok(names) => {
             let names = Arc::new(names);
-            let learned = members.map(|(member, question)| (member, learn(member, question, &names)));
+            let learned = members.map(|(member, query)| (member, learn(member, query, &names)));
             let learned: Vec<_> = learned.collect();
             pool.renew_catalog();
             // Counted once requests are placed by it.
@@ -110,8 +110,8 @@ pub(crate) async fn refresh(pool: &WorkerPool, members: &[usize], spec: &ModelLi
         }
         Err(error) => {
             let (result, reason) = (error.result(), error.reason());
-            for (member, question) in members {
-                member.link.models.failed(question, &reason);
+            for (member, query) in members {
+                member.link.models.failed(query, &reason);
                 member.link.metrics.catalog.refreshed(result);
             }
             let worker = &*first.worker.spec().name;
@@ -121,9 +121,9 @@ pub(crate) async fn refresh(pool: &WorkerPool, members: &[usize], spec: &ModelLi
     }
 }
 
-fn learn(member: &Member, question: u64, names: &Arc<ModelNames>) -> RefreshResult {
+fn learn(member: &Member, query: u64, names: &Arc<ModelNames>) -> RefreshResult {
     let link = &member.link;
-    if !link.models.learn(question, names, link.now_ms()) {
+    if !link.models.learn(query, names, link.now_ms()) {
         return RefreshResult::Unchanged;
     }
     let adapters = names.values().filter(|parent| parent.is_some()).count();

@@ -49,12 +49,12 @@ impl LearnedModels {
     }
 
     /// Stores the list that the query got. Returns `true` if it differs from the one before.
-    pub(super) fn learn(&self, question: u64, names: &Arc<ModelNames>, now_ms: u64) -> bool {
+    pub(super) fn learn(&self, query: u64, names: &Arc<ModelNames>, now_ms: u64) -> bool {
         let mut known = self.known();
-        if question < known.answered {
+        if query < known.answered {
             return false;
         }
-        known.answered = question;
+        known.answered = query;
         known.failure = None;
         known.learned_ms = now_ms;
         let differs = known.names.as_ref() != Some(names);
@@ -66,10 +66,10 @@ impl LearnedModels {
     }
 
     /// Stores the reason why the query got no list. The list before it stays.
-    pub(super) fn failed(&self, question: u64, failure: &Arc<str>) {
+    pub(super) fn failed(&self, query: u64, failure: &Arc<str>) {
         let mut known = self.known();
-        if question >= known.answered {
-            known.answered = question;
+        if query >= known.answered {
+            known.answered = query;
             known.failure = Some(Arc::clone(failure));
         }
     }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_cause_one_question_a_second() {
+    fn requests_cause_one_query_a_second() {
         let learned = LearnedModels::default();
         assert!(learned.may_query(10));
         assert!(!learned.may_query(1_009));

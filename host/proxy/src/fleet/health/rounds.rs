@@ -149,11 +149,11 @@ impl Rounds {
                 .map(|spec| (QueryKind::Load, spec.interval));
             let models = pool.model_list.as_ref();
             let models = models.map(|spec| (QueryKind::Models, spec.interval));
-            for (question, interval) in load.into_iter().chain(models) {
+            for (kind, interval) in load.into_iter().chain(models) {
                 for members in by_url {
                     let first = &pool.members[members[0]];
                     let pace = QueryPace::every(interval);
-                    if let Some(running) = self.turns.is_due(first, question, pace, now) {
+                    if let Some(running) = self.turns.is_due(first, kind, pace, now) {
                         spawner.query(pool, members, running);
                     }
                 }
@@ -198,13 +198,13 @@ impl QuerySchedules {
     fn is_due(
         &mut self,
         member: &Member,
-        question: QueryKind,
+        kind: QueryKind,
         pace: QueryPace,
         now: Instant,
     ) -> Option<RunningQuery> {
         let (id, interval) = (member.worker.id(), pace.interval);
-        let turn = self.turns.entry((id, question)).or_insert_with(|| QuerySchedule {
-            due: match question {
+        let turn = self.turns.entry((id, kind)).or_insert_with(|| QuerySchedule {
+            due: match kind {
                 // Until lists are known, requests go to workers that may not serve their model.
                 QueryKind::Health | QueryKind::Models => now,
                 // Queries to the workers of a fleet that has just started are spread over the interval.
@@ -228,28 +228,28 @@ impl QuerySchedules {
         let of_use = turn.of_use.load(Ordering::Relaxed);
         let pause = if of_use { pause } else { pause * RARELY };
         turn.due = now + pause;
-        if question == QueryKind::Health {
+        if kind == QueryKind::Health {
             member.link.plan_check(pause);
         }
-        Some(RunningQuery::begin(question, turn, &self.under_way))
+        Some(RunningQuery::begin(kind, turn, &self.under_way))
     }
 }
 
 /// Query that is under way until dropped.
 #[derive(Debug)]
 struct RunningQuery {
-    question: QueryKind,
+    kind: QueryKind,
     under_way: Arc<AtomicBool>,
     of_use: Arc<AtomicBool>,
     all: Arc<AtomicUsize>,
 }
 
 impl RunningQuery {
-    fn begin(question: QueryKind, turn: &QuerySchedule, all: &Arc<AtomicUsize>) -> Self {
+    fn begin(kind: QueryKind, turn: &QuerySchedule, all: &Arc<AtomicUsize>) -> Self {
         turn.under_way.store(true, Ordering::Relaxed);
         all.fetch_add(1, Ordering::Relaxed);
         Self {
-            question,
+            kind,
             under_way: Arc::clone(&turn.under_way),
             of_use: Arc::clone(&turn.of_use),
             all: Arc::clone(all),
@@ -268,7 +268,7 @@ impl QuerySpawner {
     /// Queries the URL of these members of the pool, of which there is at least one.
     fn query(&self, pool: &Arc<WorkerPool>, members: &Arc<[usize]>, running: RunningQuery) {
         let (pool, members, stop) = (Arc::clone(pool), Arc::clone(members), self.stop.clone());
-        let name = match running.question {
+        let name = match running.kind {
             QueryKind::Health => "probe",
             QueryKind::Load => "scrape",
             QueryKind::Models => "models",
@@ -284,7 +284,7 @@ impl QuerySpawner {
 
 /// Sends one query and applies its answer.
 async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, running: &RunningQuery) {
-    match running.question {
+    match running.kind {
         QueryKind::Health => {
             let member = &pool.members[members[0]];
             match &pool.checks.health.probe {

@@ -31,7 +31,7 @@ async fn a_request_is_not_decided_again_once_its_time_has_ended() {
     let started = Instant::now();
     let terms = HoldTerms {
         // Timers go by whole milliseconds, so this one is due after the deadline.
-        ask_again: Duration::from_micros(30_100),
+        reevaluate_after: Duration::from_micros(30_100),
         ..hold(0.0)
     };
     let ended = entry.hold(&request(0, "", 1), terms, 0, None).await;

@@ -98,7 +98,7 @@ impl QueueEntry {
     }
 
     /// Waits until the policy is to be called again: capacity was freed and this request is the next in order, or
-    /// `ask_again` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The permit is
+    /// `reevaluate_after` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The permit is
     /// given back meanwhile.
     pub(super) async fn hold(
         &mut self,
@@ -135,7 +135,7 @@ impl QueueEntry {
         }
         entry.ticket.pass_on();
         let least = Duration::from_micros(least_pause_us(entry.ticket.controller.len()));
-        let reevaluate_at = now + terms.ask_again.max(least);
+        let reevaluate_at = now + terms.reevaluate_after.max(least);
         if reevaluate_at < deadline {
             if let Ok(Ok(wake)) = timeout_at(reevaluate_at, &mut entry.woken).await {
                 return entry.ticket.woken(wake).map(Some);

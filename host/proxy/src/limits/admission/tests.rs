@@ -70,7 +70,7 @@ pub(super) fn entries<const N: usize>(controller: &Arc<AdmissionController>) -> 
 pub(super) fn hold(order: f64) -> HoldTerms {
     HoldTerms {
         order,
-        ask_again: Duration::from_secs(10),
+        reevaluate_after: Duration::from_secs(10),
         waits_for: None,
     }
 }
@@ -206,7 +206,7 @@ async fn the_queue_is_bounded_in_length_and_time() {
     assert_eq!(controller.len(), 0);
     let mut entry = enter(&controller, 1, LONG, 0).unwrap();
     let soon = HoldTerms {
-        ask_again: Duration::from_millis(1),
+        reevaluate_after: Duration::from_millis(1),
         ..hold(0.0)
     };
     let held = entry.hold(&plain(), soon, 0, None).await;

@@ -67,7 +67,7 @@ impl Inbox {
         self.kinds
     }
 
-    pub(super) fn wants(&self, kind: EventKind) -> bool {
+    pub(super) fn subscribes(&self, kind: EventKind) -> bool {
         self.kinds.has(kind)
     }
 
@@ -168,7 +168,7 @@ impl Inbox {
     }
 
     pub(super) fn report(&self) -> ListenerReport {
-        let kinds = EventKind::ALL.into_iter().filter(|kind| self.wants(*kind));
+        let kinds = EventKind::ALL.into_iter().filter(|kind| self.subscribes(*kind));
         let metrics = &self.metrics;
         ListenerReport {
             policy: self.listener.policy().to_owned(),

@@ -78,17 +78,17 @@ impl EventHub {
         self.started.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
     }
 
-    /// Returns `true` if any policy wants one of these.
-    pub(crate) fn wants_any(&self, kinds: EventKinds) -> bool {
+    /// Returns `true` if any policy subscribes to one of these kinds.
+    pub(crate) fn subscribes_any(&self, kinds: EventKinds) -> bool {
         EventKinds::of_bits(self.wanted.load(Ordering::Relaxed)).meets(kinds)
     }
 
-    /// Adds a note to the queues of the policies that want it.
+    /// Adds a note to the queues of the policies that subscribe to it.
     fn note(&self, note: &Note<'_>) {
-        if !self.wants_any(EventKinds::NONE.with(note.kind)) {
+        if !self.subscribes_any(EventKinds::NONE.with(note.kind)) {
             return;
         }
-        for inbox in self.inboxes().iter().filter(|inbox| inbox.wants(note.kind)) {
+        for inbox in self.inboxes().iter().filter(|inbox| inbox.subscribes(note.kind)) {
             inbox.push(self, note);
         }
     }
@@ -113,7 +113,7 @@ impl EventHub {
                 return Arc::clone(kept);
             }
             let fresh = Inbox::new(listener, &self.families);
-            if fresh.wants(EventKind::Joined) {
+            if fresh.subscribes(EventKind::Joined) {
                 fresh.begin(self, there.values().map(|worker| Note::joined(worker)));
             }
             Arc::new(fresh)
@@ -146,7 +146,7 @@ impl EventHub {
                 }
                 Some(_) => continue,
             };
-            if inbox.wants(note.kind) {
+            if inbox.subscribes(note.kind) {
                 inbox.push(self, &note);
             }
         }

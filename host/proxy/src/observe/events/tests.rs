@@ -92,7 +92,7 @@ fn a_full_queue_drops_and_counts_what_comes_and_delivers_the_rest_in_batches() {
 #[test]
 fn no_event_is_wanted_without_a_subscriber() {
     let hub = EventHub::new(EventFamilies::default());
-    assert!(!hub.wants_any(EventKinds::REQUESTS));
+    assert!(!hub.subscribes_any(EventKinds::REQUESTS));
     // Goes nowhere.
     hub.note(&Note::of_worker(EventKind::Finished, &worker(), 0.0));
 }

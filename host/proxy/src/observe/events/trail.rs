@@ -37,7 +37,7 @@ impl LifecycleEvents {
         worker: &Arc<Worker>,
         facts: impl FnOnce() -> RequestFacts,
     ) -> Option<Arc<Self>> {
-        hub.wants_any(EventKinds::REQUESTS).then(|| {
+        hub.subscribes_any(EventKinds::REQUESTS).then(|| {
             let facts = facts();
             Arc::new(Self {
                 hub: Arc::clone(hub),

@@ -74,7 +74,7 @@ pub(crate) async fn open(
         .ok_or_else(|| unrouted(Refusal::not_served(&peek.model)))?;
     let pool = Arc::clone(snapshot.pool_of(route));
     let endpoint = head.endpoint;
-    let is_known = || snapshot.knows_model(route, &peek.model);
+    let is_known = || snapshot.has_model_name(route, &peek.model);
     let start = MeterStart {
         arrived: head.arrived,
         class,

@@ -75,13 +75,13 @@ impl Snapshot {
         trials.map(|trial| trial.resume(policy)).sum()
     }
 
-    /// Returns the pools whose workers make the tokens of each prompt. No model has a table, and a policy wants tokens.
+    /// Returns the pools whose workers make the tokens of each prompt. No model has a table, and a policy needs_tokens tokens.
     pub fn pools_without_tokenizer(&self) -> impl Iterator<Item = &str> {
         let needs_tokens = |at: usize| {
             let is_worker = matches!(self.pools[at].tokens, TokenSource::Worker { .. });
-            let wants = |number: usize| self.routes[number].policies.needs_tokens(0);
+            let needs_tokens = |number: usize| self.routes[number].policies.needs_tokens(0);
             let is_here = |number: &usize| self.routes[*number].pool == at;
-            is_worker && (0..self.routes.len()).filter(is_here).any(wants)
+            is_worker && (0..self.routes.len()).filter(is_here).any(needs_tokens)
         };
         let pools = self.pools.iter().enumerate();
         let pools = pools.filter(move |(at, _)| !self.tokenizing.has_models() && needs_tokens(*at));

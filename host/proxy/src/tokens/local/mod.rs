@@ -258,7 +258,7 @@ impl ChatInput<'_> {
 fn rules(facts: TemplateFacts) -> TemplateRules {
     TemplateRules {
         merges_system: facts.refuses_inline_system,
-        disabled_thinking: match facts.knows_effort_none {
+        disabled_thinking: match facts.supports_effort_none {
             true => DisabledThinking::None,
             false => DisabledThinking::Low,
         },

@@ -201,7 +201,7 @@ impl fmt::Display for FitFrom {
 fn by_worker(recording: &Recording) -> Vec<Vec<Computed>> {
     let mut by_worker = vec![Vec::new(); recording.measured.workers.len()];
     let requests = recording.trace.requests.iter().zip(&recording.measured.courses);
-    for ((request, course), knows_cached) in requests.zip(&recording.knows_cached) {
+    for ((request, course), has_cached) in requests.zip(&recording.has_cached) {
         let (Some(prefill), Some(from_us), Some(finished_us)) =
             (course.prefill, course.dispatched_us, course.finished_us)
         else {
@@ -214,7 +214,7 @@ fn by_worker(recording: &Recording) -> Vec<Vec<Computed>> {
             from_us,
             first_token_us: course.first_token_us,
             until_us: course.first_token_us.filter(|_| is_split).unwrap_or(finished_us),
-            tokens: knows_cached.then_some((f64::from(request.prompt_tokens) - cached, cached)),
+            tokens: has_cached.then_some((f64::from(request.prompt_tokens) - cached, cached)),
         });
     }
     for prompts in &mut by_worker {

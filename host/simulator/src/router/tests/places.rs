@@ -178,9 +178,9 @@ fn a_held_request_is_reevaluated_in_time_and_refused_when_its_time_is_up() {
         ..RouterSpec::default()
     };
     let mut router = router(&workers(1), &policy, &spec);
-    let held = |ask_again_us| Placement::Hold {
+    let held = |reevaluate_after_us| Placement::Hold {
         order: 3.0,
-        ask_again_us,
+        reevaluate_after_us,
         waits_for: None,
     };
     assert_eq!(router.place(0, 0, &some_request(), 0), held(5_000_000));
