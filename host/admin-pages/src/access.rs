@@ -335,7 +335,7 @@ mod tests {
         admin.set(None, &server);
         assert_eq!(read(&admin, "ops.example", None), None);
         assert_eq!(read(&admin, "rebound.example", None), refused);
-        // Other machines reach it by names that only their owner knows.
+        // Other machines reach it by names that only their owner can list.
         server.admin_listen = Some("0.0.0.0:8081".parse().unwrap());
         admin.set(None, &server);
         assert_eq!(read(&admin, "rebound.example", None), None);

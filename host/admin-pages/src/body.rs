@@ -25,7 +25,7 @@ impl BodyLimits {
         time: Duration::from_secs(10),
     };
 
-    /// Returns the limits of an upload or a question, which arrives slowly from far away.
+    /// Returns the limits of an upload or a query, which arrives slowly from far away.
     pub(crate) const fn slow(longest: usize) -> Self {
         Self {
             longest,

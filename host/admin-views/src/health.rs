@@ -33,7 +33,7 @@ impl HealthWatch {
                 let is_out = match worker.health {
                     Health::Ejected | Health::Unhealthy => true,
                     Health::Ok | Health::Returning => false,
-                    // An operator or the worker itself wants these.
+                    // Set by an operator or by the worker itself.
                     Health::Pending | Health::Busy | Health::Draining | Health::EngineUnknown => was_out,
                 };
                 if is_out != was_out {

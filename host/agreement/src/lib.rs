@@ -1,8 +1,8 @@
 //! Decisions that the routers of one fleet agree on, as values and pure functions.
 //!
 //! A decision is an entry of a store with revisions, under a key of its subject. A router proposes an entry over the
-//! revision that it knows, and the store accepts one proposal for each revision. [`Agreement`] is one router's view: it
-//! decides at once for itself, and follows the store where another router's proposal was accepted. The crate knows no
+//! latest revision it has, and the store accepts one proposal for each revision. [`Agreement`] is one router's view: it
+//! decides at once for itself, and follows the store where another router's proposal was accepted. The crate has no
 //! store: [`AgreedStore`] is its trait.
 
 mod entry;

@@ -1,4 +1,4 @@
-//! Every file of `cases/` against what is said about it and what it means, as snapshots.
+//! Snapshots of every file of `cases/`: its diagnostics and its meaning.
 //! `INSTA_UPDATE=always cargo test -p conductor-config` writes them again: read what changed.
 
 use std::collections::BTreeSet;

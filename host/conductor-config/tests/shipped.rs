@@ -1,4 +1,4 @@
-//! The configuration files people are given: they parse, without a warning, and say what is true.
+//! Shipped configuration files: they parse without a warning, and their comments are true.
 
 use std::fs;
 use std::path::{Path, PathBuf};

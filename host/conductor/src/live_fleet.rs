@@ -21,7 +21,7 @@ impl FleetView for LiveFleet {
     }
 }
 
-/// Workers whose feeds are live, as the request path knows them.
+/// Workers whose feeds are live, for the request path.
 #[derive(Debug)]
 pub(crate) struct RequestPathLiveness(pub(crate) Arc<LiveFeeds>);
 

@@ -244,7 +244,7 @@ fn no_script_makes_markup_or_code_from_text() {
         assert!(lines <= 300, "{path} has {lines} lines");
         assert!(
             text.starts_with("// "),
-            "{path} begins with a comment that says what it is"
+            "{path} begins with a comment that describes it"
         );
     }
 }

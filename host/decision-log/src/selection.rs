@@ -65,7 +65,8 @@ impl RecordSpec {
         }
     }
 
-    /// Returns the destinations of a request's record, or `None`. `on_demand` is set if the request wants an explanation.
+    /// Returns the destinations of a request's record, or `None`. `on_demand` is set if the client requests an
+    /// explanation.
     pub(crate) fn choose(&self, seq: u64, on_demand: bool) -> Option<Kept> {
         let hash = hash_mix(self.recorder.run().seed(seq));
         let in_file = self.file.takes(hash);

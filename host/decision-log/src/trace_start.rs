@@ -23,7 +23,7 @@ pub struct TraceStart<'a> {
     pub seq: u64,
     /// Request id, as received.
     pub id: &'a [u8],
-    /// Set if the request wants an explanation.
+    /// Set if the client requests an explanation.
     pub is_explained: bool,
     /// Model.
     pub model: &'a str,

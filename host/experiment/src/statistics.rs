@@ -152,7 +152,7 @@ pub(crate) fn difference_of_means(arm: &Samples, control: &Samples, alpha: f64) 
 /// Each end has the error probability `alpha`. Newcombe's interval from two of Wilson's (method 10 in Newcombe,
 /// Statistics in Medicine 17, 1998), which also holds for shares of none, over the effective numbers of samples (Rao
 /// and Scott, Biometrics 48, 1992). How much the sessions differ is estimated from them, so that each interval reaches
-/// as far as Student's t of its side's groups says (Korn and Graubard, Survey Methodology 24, 1998). `None` with too
+/// as far as Student's t of its side's groups (Korn and Graubard, Survey Methodology 24, 1998). `None` with too
 /// few sessions.
 pub(crate) fn difference_of_shares(arm: &Samples, control: &Samples, alpha: f64) -> Option<Difference> {
     let (arm, control) = (arm.estimate()?, control.estimate()?);

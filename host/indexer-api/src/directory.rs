@@ -9,7 +9,7 @@ use crate::follow::FollowedSource;
 use crate::profile::HashProfile;
 use crate::service::{QueryContext, Service, ServiceKey};
 
-/// A registered service and the source that the index knows it by.
+/// Registered service and its source in the index.
 #[derive(Debug, Clone)]
 pub(crate) struct RegisteredService {
     pub(crate) service: Arc<Service>,

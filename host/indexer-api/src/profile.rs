@@ -35,7 +35,7 @@ pub(crate) struct ProfileView {
     strategy: &'static str,
     algorithm: &'static str,
     python_hash_seed: Option<String>,
-    /// Hexadecimal; `None` if there is no root or only the engine knows it.
+    /// Hexadecimal; `None` if there is no root or only the engine has it.
     root_digest: Option<String>,
     index_projection: &'static str,
 }

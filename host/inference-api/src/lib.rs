@@ -1,6 +1,6 @@
 //! Inference API bodies as bytes: requests and responses in OpenAI's style, SSE framing, and errors.
 //!
-//! Pure: it knows the contents of bodies, not their sources or destinations. It reads only what routing needs and
+//! Pure: it handles the contents of bodies, not their sources or destinations. It reads only what routing needs and
 //! never re-serializes a client's text, so extensions of an engine's API pass through unchanged.
 
 mod anthropic;

@@ -159,7 +159,7 @@ impl KvFeeds {
     }
 
     /// Replaces the contents of an engine's caches by a seed, and requests the publisher's proof that it fits. The seed
-    /// is not taken if the feed is not current, has no replay socket, or knows as much itself. It is dropped if the feed
+    /// is not taken if the feed is not current, has no replay socket, or has as much itself. It is dropped if the feed
     /// is not followed.
     pub fn seed(&self, feed: &FeedSpec, seed: FeedSeed) {
         self.work_on(feed, ContentsWork::Seed(seed));

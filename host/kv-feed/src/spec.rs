@@ -144,7 +144,7 @@ pub enum ResetReason {
     ConnectionLost,
     /// A replay of everything the publisher still has follows and replaces the state.
     Rebuild,
-    /// The contents that another router knows at a later position follow and replace the state.
+    /// The contents that another router has at a later position follow and replace the state.
     Seeded,
     /// A message that may contain removals is unreadable.
     Undecodable,

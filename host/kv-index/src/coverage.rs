@@ -21,7 +21,7 @@ struct IslandSpan {
     end: u32,
 }
 
-/// Holders of a run's blocks. The run knows its own length and passes it to each call.
+/// Holders of a run's blocks. The run has its own length and passes it to each call.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
     pub(crate) whole: LaneSet,

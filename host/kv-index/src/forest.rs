@@ -1,6 +1,6 @@
 //! All blocks as runs, indexed by prefix and by engine hash.
 //!
-//! This module knows nothing of holders beyond a run's coverage, and nothing of events.
+//! This module has no holders beyond a run's coverage, and no events.
 
 use routing::EngineBlockHash;
 

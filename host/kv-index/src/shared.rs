@@ -192,7 +192,7 @@ impl SharedPrefixIndex {
     }
 
     /// Returns the contents of a cache, without its predictions; `None` if it has none. At most `most_blocks` blocks are
-    /// read, and [`CacheSnapshot::is_whole`] says if that was all. It takes the lock for short steps only, so no event
+    /// read, and [`CacheSnapshot::is_whole`] is set if that was all. It takes the lock for short steps only, so no event
     /// of this cache may be applied meanwhile.
     #[must_use]
     pub fn export(&self, holder: Holder, most_blocks: usize) -> Option<CacheSnapshot> {

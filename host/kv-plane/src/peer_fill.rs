@@ -36,7 +36,7 @@ struct PeerFillState {
 pub struct WantedContents {
     /// Feed.
     pub feed: FeedKey,
-    /// Number of the oldest message that this router knows.
+    /// Number of the oldest message that this router has.
     pub known_from: Option<u64>,
 }
 

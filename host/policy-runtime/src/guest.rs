@@ -47,7 +47,7 @@ impl DecisionData {
         }
     }
 
-    /// Creates the data without a request: `queries` knows only workers.
+    /// Creates the data without a request: `queries` returns only workers.
     pub(crate) fn without_request(queries: Arc<dyn DecisionQueries>, now_us: u64) -> Self {
         Self {
             queries,

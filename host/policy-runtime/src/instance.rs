@@ -166,7 +166,7 @@ impl Instance {
         })
     }
 
-    /// Calls `subscribe`; `None` if the policy wants no events.
+    /// Calls `subscribe`; `None` if the policy subscribes to no events.
     pub(crate) fn subscribe(&mut self) -> Result<Option<Vec<String>>, Failure> {
         let Some(events) = &self.exports.events else {
             return Ok(None);

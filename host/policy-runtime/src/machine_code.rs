@@ -29,7 +29,7 @@ pub(crate) fn restore(engine: &Engine, code: &[u8], voucher: Voucher) -> wasmtim
     }
     #[expect(unsafe_code, reason = "the only way to run code that was compiled before")]
     // SAFETY: `code` is what `Component::serialize` or `Engine::precompile_component` gave, unchanged: the voucher
-    // says who checked that, and how. Wasmtime refuses code of its other versions or settings by the header.
+    // names who checked that, and how. Wasmtime refuses code of its other versions or settings by the header.
     unsafe {
         Component::deserialize(engine, code)
     }

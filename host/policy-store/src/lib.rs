@@ -2,7 +2,8 @@
 //!
 //! [`PolicyLibrary`] loads the policies that a configuration names, keeps the last versions that worked and rolls back
 //! to them. [`PolicyMemory`] keeps what policies remember over their versions and, in a folder, over restarts.
-//! [`wanted_policies`] lists the components of a configuration, and [`UploadRules`] those that an upload may replace. [`builtin`] has the components that are part of the binary. The store knows no requests: the fleet is a
+//! [`wanted_policies`] lists the components of a configuration, and [`UploadRules`] those that an upload may replace.
+//! [`builtin`] has the components that are part of the binary. The store handles no requests: the fleet is a
 //! [`FleetView`].
 
 pub mod builtin;

@@ -11,8 +11,8 @@
 //! - `fleet`: health, models and connections of the workers.
 //! - `base`: leaves that every folder can use, such as refusals, labels and headers.
 //!
-//! `request/handle.rs` shows one request on one screen. The crate knows workers by URL, policies as
-//! `dyn routing::Policy`, and the index by its queries. It knows no configuration files, no event feeds and no policy
+//! `request/handle.rs` shows one request on one screen. The crate has workers by URL, policies as
+//! `dyn routing::Policy`, and the index by its queries. It has no configuration files, no event feeds and no policy
 //! runtime. See `host/adr/0006-request-path.md`.
 
 mod base;

@@ -106,7 +106,7 @@ impl<S: FleetSource> Exchange<S> {
         }
     }
 
-    /// Exchanges loads until `stop` is cancelled, then says goodbye. Returns the bus, whose last messages may wait.
+    /// Exchanges loads until `stop` is cancelled, then sends a goodbye. Returns the bus, whose last messages may wait.
     pub async fn run<B: Bus>(mut self, mut bus: B, stop: CancellationToken) -> B {
         self.beat(&bus);
         let mut beat_at = Instant::now() + BEAT;

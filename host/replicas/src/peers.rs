@@ -56,7 +56,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Returns the state of a router that knows no other and has no workers.
+    /// Returns the state of a router without peers and workers.
     #[must_use]
     pub fn new(own: RouterId, spec: PeersSpec) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Peers {
         ids.into_iter().for_each(|router| self.settle(router));
     }
 
-    /// Applies the bytes of a load message. A caller that knows the sender compares it with that of the message, and
+    /// Applies the bytes of a load message. A caller that has the sender compares it with that of the message, and
     /// [applies](Self::apply) it then.
     ///
     /// # Errors

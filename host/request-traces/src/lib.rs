@@ -3,7 +3,7 @@
 //! A traced request takes notes ([`RequestTrace`]): times, workers and verdicts, but no attributes. At the end of a
 //! request that is exported, the notes go into the bounded [`TraceQueue`]. The exporter's thread makes spans of them
 //! ([`QueuedTrace::spans`]). A shadow's decision has a trace of its own ([`ShadowTrace`]).
-//! The crate knows no HTTP. No note has prompt text, a key, a header or a query.
+//! The crate has no HTTP. No note has prompt text, a key, a header or a query.
 
 mod context;
 mod ids;

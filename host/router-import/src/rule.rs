@@ -76,7 +76,7 @@ pub(crate) enum Effect {
     WorkerPort,
     /// Nothing is needed, for this reason.
     Needless(&'static str),
-    /// There is no equivalent; the text says what to do.
+    /// There is no equivalent; the text is the remedy.
     Absent(&'static str),
 }
 

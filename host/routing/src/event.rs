@@ -157,7 +157,7 @@ pub trait EventListener: Send + Sync + fmt::Debug {
     /// [`PolicyFault`]; the events are lost then.
     fn handle(&self, batch: &[Event], now_us: u64) -> Result<(), PolicyFault>;
 
-    /// Works by the clock, and gives the time until it wants to do so again.
+    /// Works by the clock. Returns the time until its next tick.
     ///
     /// # Errors
     /// [`PolicyFault`].

@@ -1,6 +1,6 @@
 //! Events of a store that several workers share (Mooncake RFC 1527), free of any wire format.
 //!
-//! A store knows no tokens and no prefixes: it holds objects under keys, and an engine writes one object per block and
+//! A store has no tokens and no prefixes: it holds objects under keys, and an engine writes one object per block and
 //! shard. The key's hash is the engine's name of the block, which joins the object to a prefix.
 
 use std::sync::Arc;

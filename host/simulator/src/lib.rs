@@ -1,7 +1,7 @@
 //! Simulator: policies place the requests of a trace on a model of a cluster, in virtual time.
 //!
-//! A run is a function of its trace, cluster, policy and seed. Nothing here knows what a policy is made of, reads a
-//! clock or a file, or makes a thread: `conductor simulate` does. Why it is built this way:
+//! A run is a function of its trace, cluster, policy and seed. Nothing here depends on a policy's implementation, reads
+//! a clock or a file, or makes a thread: `conductor simulate` does. Why it is built this way:
 //! `host/adr/0013-simulator.md`.
 
 mod engine;

@@ -1,4 +1,4 @@
-//! Errors of a query. Each says what was attempted.
+//! Errors of a query. Each names what was attempted.
 
 use std::io;
 use std::path::PathBuf;

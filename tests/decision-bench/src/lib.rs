@@ -34,7 +34,7 @@ pub struct Contest<P> {
 }
 
 impl Crossing {
-    /// Loads a component that wants `columns` numbers a candidate, and none of the request.
+    /// Loads a component that uses `columns` numbers a candidate, and none of the request.
     ///
     /// # Panics
     /// When it is not taken: there is nothing to measure then.

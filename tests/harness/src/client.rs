@@ -106,7 +106,7 @@ impl Client {
             .http
             .request(request.body(Full::new(body))?)
             .await
-            .context(format!("ask for {path}"))?;
+            .context(format!("request {path}"))?;
         let (parts, body) = answer.into_parts();
         Ok(Stream {
             status: parts.status,

@@ -1,7 +1,7 @@
 //! The bench of the proxy's CPU per request: mock backends, a load generator, and the run that compares systems.
 //!
 //! Everything speaks HTTP/1.1 over loopback through raw epoll, because the bench must cost far less than what it
-//! measures. It knows nothing of the host's crates: Conductor is one more binary that it starts, like nginx. Only
+//! measures. It depends on none of the host's crates: Conductor is one more binary that it starts, like nginx. Only
 //! [`soak`] and [`bare_proxy`] are on tokio; the former has the mock engines of `harness`.
 //!
 //! * [`backends`]: OpenAI-shaped replies from fixed bytes, many ports in one thread;

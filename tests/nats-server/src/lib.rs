@@ -1,6 +1,6 @@
 //! A real `nats-server` for tests, where one is installed.
 //!
-//! Without one, [`NatsSite::start`] returns `None` and says so, and such a test has nothing to test with.
+//! Without one, [`NatsSite::start`] returns `None` with a notice, and such a test has nothing to test with.
 //! `CONDUCTOR_REQUIRE_NATS` makes the server required.
 
 use std::fs;

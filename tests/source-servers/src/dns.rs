@@ -44,7 +44,7 @@ struct DnsScript {
 }
 
 impl DnsResponder {
-    /// Starts a server that knows no name.
+    /// Starts a server without names.
     ///
     /// # Errors
     /// No port can be bound.

@@ -1,4 +1,4 @@
-//! The reference of the configuration: the page of the book is what the annotated file says.
+//! The reference of the configuration: the page of the book is derived from the annotated file.
 
 use std::fmt::Write;
 use std::{env, fs};

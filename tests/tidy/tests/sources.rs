@@ -81,7 +81,7 @@ fn every_rust_file_opens_with_what_it_is_for() {
         .map(|file| file.path);
     none(
         &bare.collect::<Vec<_>>(),
-        "open these files with a `//!` line that says what they are for:",
+        "open these files with a `//!` line that describes them:",
     );
 }
 

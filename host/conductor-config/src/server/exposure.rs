@@ -1,5 +1,5 @@
 //! Warnings of exposed listeners: reachable from other machines, and without a key or TLS. The router starts all the
-//! same: only its owner knows if a network can be trusted.
+//! same: only its owner can judge if a network is trusted.
 
 use std::net::{IpAddr, SocketAddr};
 

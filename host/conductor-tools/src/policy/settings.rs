@@ -35,7 +35,7 @@ pub(crate) enum SettingsError {
     /// The file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] ReadConfigError),
-    /// The file knows no such policy.
+    /// The file has no such policy.
     #[error(
         "failed to find the policy `{name}` in `{config}`: it has {}; name one with --name, or add [policies.{name}]",
         list(known)

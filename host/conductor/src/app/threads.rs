@@ -92,7 +92,7 @@ impl Threads {
         let joined = tokio::task::spawn_blocking(move || {
             self.recorder.close();
             self.exporter.close();
-            // Its last message says goodbye.
+            // Its last message is its goodbye.
             let exchange = self.exchange.map_or(Ok(()), JoinHandle::join);
             let (reload, maintenance) = (self.reload.join(), self.maintenance.join());
             exchange

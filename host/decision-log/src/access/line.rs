@@ -51,7 +51,7 @@ pub struct AccessRequest {
     /// Name of a served model, or `other`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
-    /// Set if the request wants a stream.
+    /// Set if the client requests a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
     /// Generation of the configuration.

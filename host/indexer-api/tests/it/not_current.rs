@@ -1,4 +1,4 @@
-//! Engines whose feeds are not live are left out of answers, and each answer says so.
+//! Engines whose feeds are not live are left out of answers, and each answer reports this.
 
 use routing::WorkerId;
 use serde_json::{Value, json};

@@ -85,7 +85,7 @@ pub(crate) fn object_key(key: &str) {
     ));
 }
 
-/// Keys of the object in the grammars that can say all of it.
+/// Keys of the object in the grammars that can express all of it.
 fn spellings(object: &StoreObject) -> Vec<String> {
     let StoreObject { model, block, shard } = object;
     let Shard {

@@ -71,7 +71,7 @@ fn reduces_every_form_of_hash_to_the_same_64_bits() {
         (bin(&digest[..16]), 0x0809_0a0b_0c0d_0e0f),
         (bin(&digest[..8]), 0x0001_0203_0405_0607),
         (bin(&high), 0xfffe_fdfc_fbfa_f9f8),
-        // Bytes in an encoder that knows no binary type, and digests spelt out.
+        // Bytes in an encoder that has no binary type, and digests spelt out.
         (Value::RawText(digest[..8].to_vec()), 0x0001_0203_0405_0607),
         (Value::RawText(high.to_vec()), 0xfffe_fdfc_fbfa_f9f8),
         (text(&hex), 0x1819_1a1b_1c1d_1e1f),

@@ -31,7 +31,7 @@ fn removed(hash: i64) -> Value {
 /// Expected run of blocks: group, hashes, parent, tokens.
 type Run<'a> = (u32, &'a [u64], Option<u64>, &'a [u32]);
 
-/// Decodes the events; what the stores say, in order (a removal as one of nothing), and the places of the rejected.
+/// Decodes the events. Returns the stores in order (a removal as one of nothing), and the places of the rejected.
 #[track_caller]
 fn check(events: &[Value], expected: &[Run<'_>], rejected: &[usize]) {
     let batch = decode_batch(&encode(&array([nil(), array(events.to_vec())]))).unwrap();

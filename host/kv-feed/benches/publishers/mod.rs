@@ -17,8 +17,8 @@ struct BenchPublisher {
     kept: Vec<Vec<u8>>,
 }
 
-/// Prints both endpoints of each publisher, a line each, then sends as many batches from each as every line of stdin
-/// says.
+/// Prints both endpoints of each publisher, a line each, then sends from each as many batches as each line of stdin
+/// has.
 pub(crate) fn run(count: usize) {
     let mut publishers = Vec::new();
     let mut context = Context::new();

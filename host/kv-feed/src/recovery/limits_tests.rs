@@ -3,7 +3,7 @@
 use super::tests::Story;
 use super::*;
 
-/// Returns a connected feed that knows `a0` to `a2`.
+/// Returns a connected feed that has received `a0` to `a2`.
 fn caught_up(can_replay: bool) -> Story {
     let mut story = Story::new(can_replay);
     story.up();

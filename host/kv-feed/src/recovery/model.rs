@@ -138,7 +138,7 @@ impl PublisherModel {
         }
     }
 
-    /// Another router takes over the known state, unless it knows more.
+    /// Another router takes over the known state, unless it has received more.
     fn note_position(&mut self) {
         if let Some(position) = self.recovery.position()
             && self.elsewhere.as_ref().is_none_or(|(known, _)| {
@@ -149,7 +149,7 @@ impl PublisherModel {
         }
     }
 
-    /// This router takes over what the other one knows.
+    /// This router takes over the other one's state.
     fn seed(&mut self) {
         if let Some((position, applied)) = &self.elsewhere
             && self.recovery.needs_seed(position)

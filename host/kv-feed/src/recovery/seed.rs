@@ -1,4 +1,4 @@
-//! Seed of a feed: the state at a position that another router knows, instead of the start of the publisher.
+//! Seed of a feed: the state at a position that another router has, instead of the start of the publisher.
 //!
 //! The seed needs the same proof as a new connection. A replay from its last message is requested: receiving that very
 //! message proves that it is of this publisher and that nothing after it is lost.

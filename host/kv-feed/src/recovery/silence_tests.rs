@@ -6,7 +6,7 @@ use super::*;
 
 use ResetReason::{ConnectionLost, GapNotReplayed, ReplayTimedOut, Restarted};
 
-/// Returns a connected feed that knows everything its publisher sent, `a0` to `a2`.
+/// Returns a connected feed that has received everything its publisher sent, `a0` to `a2`.
 fn caught_up() -> Story {
     let mut story = Story::new(true);
     story

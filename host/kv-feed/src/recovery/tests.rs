@@ -217,7 +217,7 @@ fn a_silent_publisher_costs_what_is_known_and_is_queried_again_later() {
     assert!(story.recovery.complete());
 }
 
-/// Returns a feed that knows only `a3`, and requests a replay again after the first one failed.
+/// Returns a feed that has received only `a3`, and requests a replay again after the first one failed.
 fn retrying() -> Story {
     let mut story = Story::new(true);
     story

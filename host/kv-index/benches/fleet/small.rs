@@ -1,4 +1,4 @@
-//! Figures of ours alone: what the index says of its memory, and removals from a small one.
+//! Figures of ours alone: the memory that the index reports, and removals from a small one.
 
 use crate::corpus::{Corpus, PIECE};
 use crate::figures::{Figure, Unit};

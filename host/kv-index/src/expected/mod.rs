@@ -1,6 +1,6 @@
 //! Speculative inserts: blocks predicted at a worker because a request was just sent there.
 //!
-//! For workers without events, predictions are all that the index knows. They are kept in two generations. A request's
+//! For workers without events, predictions are all that the index has. They are kept in two generations. A request's
 //! blocks go into the current one. Ageing drops the previous generation and makes the current one previous. A block is
 //! therefore predicted for one to two ages after its last request. The generations age early once the current one has
 //! half of the worker's capacity, or would exceed the capacity. Blocks of a prompt beyond the capacity are not predicted.

@@ -1,4 +1,4 @@
-//! Engines that act out a script: they name blocks, remember what they hold, and say so as events.
+//! Engines that act out a script: they name blocks, remember what they hold, and publish it as events.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -51,7 +51,7 @@ impl SilentFeeds {
                 pause: FIRST_PAUSE,
                 before: None,
             });
-            // A counter from before the last event says nothing about the silence.
+            // A counter from before the last event is no evidence about the silence.
             if silence.before.is_some_and(|(_, at)| Some(at) < last_message) {
                 silence.before = None;
             }

@@ -1,5 +1,5 @@
 //! Scheduler: assigns blocks to sequences and decides the work of each step. A pure state machine: the caller
-//! (`core_loop.rs`) reports the begin and the end of a step, so it knows no clock or socket.
+//! (`core_loop.rs`) reports the begin and the end of a step, so it has no clock or socket.
 //!
 //! It follows vLLM's scheduler, simplified: decoding sequences go first, then one prompt at a time is computed, first
 //! come first served. A step's evictions are announced before its new blocks, in one batch at its end.

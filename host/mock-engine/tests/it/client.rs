@@ -1,4 +1,4 @@
-//! A client that says exactly what came back, and whether all of it did.
+//! Client that returns exactly what was received, and whether it was complete.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, StatusCode};

@@ -1,4 +1,4 @@
-//! Routers on a real `nats-server`, where one is installed; else the tests end at once and say so.
+//! Routers on a real `nats-server`, where one is installed; else the tests end at once with a notice.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,

@@ -11,7 +11,7 @@
 //!   the bytes in memory, which are the ones that run. The name contains the hash of the component's bytes and of all
 //!   engine settings that code depends on, so code under another policy's name is refused as well.
 //!
-//! Anyone who can still write there and knows the key is that user or root, who may change the router itself.
+//! Anyone who can still write there and has the key is that user or root, who may change the router itself.
 
 mod file;
 mod folder;

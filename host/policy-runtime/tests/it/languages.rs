@@ -18,7 +18,7 @@ use routing::{
 use crate::components::Answers;
 
 /// A component above this is an interpreter with a script in it, and gets the memory that
-/// `policy-sdk/templates/README.md` says interpreters need.
+/// interpreters need by `policy-sdk/templates/README.md`.
 const INTERPRETER_BYTES: usize = 100 << 10;
 /// An interpreter is made of dozens of modules, and every thread that decides has an instance of its own.
 const ROOM: EngineLimits = EngineLimits {

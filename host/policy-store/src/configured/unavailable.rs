@@ -63,7 +63,7 @@ fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy
     vec![diagnostic(config, policy, place, &problem)]
 }
 
-/// Returns the diagnostic of an unavailable policy. If only a runtime override names the policy, it says so, because the
+/// Returns the diagnostic of an unavailable policy. If only a runtime override names the policy, it notes that: the
 /// file has no place to point at.
 fn diagnostic(config: &Config, policy: &PolicyConfig, place: &Mark, problem: &str) -> Diagnostic {
     let name = &policy.name;

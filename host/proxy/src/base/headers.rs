@@ -12,7 +12,7 @@ pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-i
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// Worker that answered.
 pub(crate) const X_CONDUCTOR_WORKER: HeaderName = HeaderName::from_static("x-conductor-worker");
-/// Prompt tokens that the index knows this worker to hold, if a policy queried that.
+/// Prompt tokens that this worker holds by the index, if a policy queried that.
 pub(crate) const X_CONDUCTOR_MATCHED_TOKENS: HeaderName =
     HeaderName::from_static("x-conductor-matched-tokens");
 /// Prefill worker that computed the prompt for the worker that answered.

@@ -23,7 +23,7 @@ const ERROR_PATIENCE: Duration = Duration::from_secs(1);
 const LONGEST_ERROR: usize = 1 << 20;
 
 /// Returns the answer, unless another worker may do better. A stream is waited for until it begins: an engine that gets
-/// no prompt handed over says so in the stream's first event. The head of that stream has status 200 (vLLM 0.32).
+/// no prompt handed over reports this in the stream's first event. The head of that stream has status 200 (vLLM 0.32).
 pub(crate) async fn accept(
     request: &InferenceRequest,
     mut answer: Box<Answer>,
@@ -79,8 +79,8 @@ pub(crate) fn may_be_not_served(request: &InferenceRequest, status: StatusCode) 
     }
 }
 
-/// Returns `true` if an answer with such a status says that the worker does not serve the request's model. Engines say
-/// so in a body of one piece. A body in several pieces is passed to the client.
+/// Returns `true` if an answer with such a status means that the worker does not serve the request's model. Engines
+/// report this in a body of one piece. A body in several pieces is passed to the client.
 pub(crate) async fn is_not_served(request: &InferenceRequest, answer: &mut Answer) -> bool {
     let status = answer.response.status();
     let first = tokio::time::timeout(ERROR_PATIENCE, answer.response.body_mut().peek());

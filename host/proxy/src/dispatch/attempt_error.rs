@@ -17,10 +17,10 @@ pub(crate) enum AttemptError {
     #[error("read the answer to its end")]
     BrokeOff(#[source] ReadError<hyper::Error>),
     /// The worker's error response.
-    #[error("get a good answer: the worker said {}", .0.status())]
+    #[error("get a good answer: the worker answered {}", .0.status())]
     Refused(Box<Response<Bytes>>),
     /// The worker's response to a model that it does not serve.
-    #[error("get a good answer: the worker does not serve the model, and said {}", .0.status())]
+    #[error("get a good answer: the worker does not serve the model, and answered {}", .0.status())]
     NotServed(Box<Response<Bytes>>),
     /// A leg of a split request failed, not the connection to a worker.
     #[error(transparent)]

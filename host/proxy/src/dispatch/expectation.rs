@@ -44,7 +44,7 @@ impl Expectation {
                 assumed.block_size,
                 assumed.tokens / u64::from(assumed.block_size.max(1)),
             ),
-            // The index knows the block size from events; without any it has nothing to compare with either.
+            // The index gets the block size from events; without any it has nothing to compare with either.
             _ if is_live && !self.until_confirmed.is_zero() => (0, MOST_UNCONFIRMED),
             _ => return None,
         };

@@ -18,7 +18,7 @@ pub(crate) struct LoadGuard {
     queue: Arc<AdmissionController>,
     /// Capacity that the lease frees when it is returned.
     release: CapacityEvent,
-    /// Receiver of lifecycle events, where a policy wants them.
+    /// Receiver of lifecycle events, where a policy subscribes to them.
     trail: Option<Arc<LifecycleEvents>>,
 }
 
@@ -49,7 +49,7 @@ impl LoadGuard {
         }
     }
 
-    /// Returns the lifecycle events, to be ended by a caller that knows more than the lease does.
+    /// Returns the lifecycle events, to be ended by a caller that has more details than the lease.
     pub(crate) fn trail(&self) -> Option<Arc<LifecycleEvents>> {
         self.trail.clone()
     }

@@ -126,7 +126,7 @@ impl RequestMeter {
 
     /// Records the usage of an answer that was read to its end.
     pub(crate) fn read(&mut self, tail: &Tail) {
-        // The length of an answer in one piece says little: it may be an image.
+        // The length of an answer in one piece is a poor measure: it may be an image.
         self.output_tokens = tail.output_tokens().unwrap_or(self.output_tokens);
     }
 

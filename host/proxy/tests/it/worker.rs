@@ -385,7 +385,7 @@ pub(crate) async fn answered_by_hand() -> (Worker, mpsc::Receiver<ResponseSender
     (worker, answers)
 }
 
-/// Starts a worker with a tokenizer that knows one prompt.
+/// Starts a worker with a tokenizer that accepts one prompt.
 pub(crate) async fn tokenizing() -> Worker {
     Worker::start(|request| async move {
         if request.uri.path() == "/tokenize" {

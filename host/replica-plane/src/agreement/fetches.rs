@@ -20,7 +20,7 @@ const QUIET_ATTEMPTS: u32 = 5;
 /// Bytes as the store returned them.
 type ReadBytes = Result<Option<Vec<u8>>, StoreError>;
 
-/// Fetches of bytes that this router wants.
+/// Fetches of bytes that this router needs.
 #[derive(Debug, Default)]
 pub(super) struct ObjectFetches {
     wanted: ObjectTable<WantedObject>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Most objects of each kind. The oldest is dropped.
 const MOST: usize = 16;
 
-/// State of bytes that this router wants.
+/// State of bytes that this router needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectState {
     /// They are being fetched.

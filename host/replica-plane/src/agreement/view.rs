@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agreement::{AgreedEntry, AgreedKey, RouterStates};
 
-/// Entries and states as this router knows them.
+/// Entries and states that this router has.
 #[derive(Debug, Clone, Default)]
 pub struct AgreedView {
     /// Number of the snapshot.

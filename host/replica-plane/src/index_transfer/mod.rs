@@ -17,7 +17,7 @@ pub use self::task::{IndexTransfer, TransferParts};
 pub struct WantedFeed {
     /// Feed.
     pub feed: FeedKey,
-    /// Number of the oldest message of its publisher that this router knows.
+    /// Number of the oldest message of its publisher that this router has.
     pub known_from: Option<u64>,
 }
 

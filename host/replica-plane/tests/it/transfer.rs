@@ -50,7 +50,7 @@ impl DirectBus for DirectEnd {
     }
 }
 
-/// An index: the contents of feeds that it can give, and those that it wants.
+/// An index: the contents of feeds that it can give, and those that it needs.
 #[derive(Clone, Default)]
 struct Index(Arc<Mutex<IndexState>>);
 

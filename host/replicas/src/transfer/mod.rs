@@ -4,7 +4,7 @@
 //! at the first request, keeps them until the last part is sent, and refuses whatever it cannot give.
 //!
 //! A message is little endian: version u8, kind u8, number of the transfer u64, feed u64. A request goes on with the
-//! hashes of fleet and configuration (u64 each), the oldest message that the requesting router knows (u64, the highest
+//! hashes of fleet and configuration (u64 each), the oldest message that the requesting router has (u64, the highest
 //! number for none) and the number of the part (u32). A part goes on with its number and the number of parts (u32 each),
 //! then its bytes. A refusal goes on with its reason (u8).
 
@@ -54,7 +54,7 @@ pub struct TransferRequest {
     pub id: TransferId,
     /// Fleet and configuration of the requesting router.
     pub hashes: FleetHashes,
-    /// Number of the oldest message of the publisher that it knows.
+    /// Number of the oldest message of the publisher that it has.
     pub known_from: Option<u64>,
     /// Number of the part, from 0.
     pub part: u32,
@@ -80,7 +80,7 @@ pub enum RefusalReason {
     OtherFleet,
     /// The feed is unknown or not current.
     NotCurrent,
-    /// The router knows nothing older.
+    /// The router has nothing older.
     NothingOlder,
     /// Too many transfers at once.
     Busy,

@@ -2,7 +2,7 @@
 //!
 //! A counter has an absolute total that only its router changes. Receivers take the difference to the total that they
 //! knew, so a lost, late or repeated message changes nothing once a later one has come. A total whose beginning the
-//! receiver did not see says nothing about recent use: then the counter's level is taken over instead.
+//! receiver did not see is no evidence of recent use: then the counter's level is taken over instead.
 
 mod message;
 mod peers;

@@ -1,8 +1,8 @@
 //! Changes by the API to the configuration's workers. They are kept beside the file's configuration, laid over it, and
-//! given up where the file says otherwise. Pure: values in, values out.
+//! dropped where the file changes the entry. Pure: values in, values out.
 //!
-//! An overlay remembers what the file said about the instance when it was made. As long as the file says the same, it
-//! stands; once the entry changes, comes or goes, the file's word is the newer one.
+//! An overlay has the file's entry of the instance at the time of the change. As long as the entry is the same, the
+//! overlay stands. Once the entry changes, comes or goes, the file takes precedence.
 
 mod change;
 mod report;

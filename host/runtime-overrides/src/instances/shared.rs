@@ -36,7 +36,7 @@ pub struct SharedWorker {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotShared {
     /// The file of this router differs from that of the other one.
-    #[error("the configuration file of this router says otherwise of it")]
+    #[error("the configuration file of this router has other settings of it")]
     OtherFile,
     /// The state cannot be one of this router.
     #[error("it cannot be applied here: {0}")]

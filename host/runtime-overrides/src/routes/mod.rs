@@ -2,8 +2,8 @@
 //! makes the route's policy. They are kept beside the file's configuration, laid over it, and end where the file
 //! changes the route. Pure: values in, values out.
 //!
-//! An override remembers what the file said of the route. As long as the file says the same, it stands; once it says
-//! otherwise, the file is the newer word. So the lines of the override, written into the file, end it.
+//! An override has the file's settings of the route at the time of the change. As long as they are the same, it
+//! stands. Once they differ, the file takes precedence. So the lines of the override, written into the file, end it.
 
 mod change;
 mod report;

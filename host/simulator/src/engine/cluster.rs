@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     /// Fails a worker, which loses everything. Returns the lost requests, by number. Those whose prompts were on their
-    /// way from it to a decode worker are among them. It is there again at once, empty; a caller that wants it to be
+    /// way from it to a decode worker are among them. It is there again at once, empty; a caller that keeps it
     /// away sends it nothing.
     pub(crate) fn fail(&mut self, now_us: u64, worker: usize) -> Vec<usize> {
         let mut lost = self.workers[worker].fail();

@@ -1,6 +1,6 @@
-//! Cost profiles of workers: prompts, copies of cached blocks, steps of a batch. Pure arithmetic; knows no queue.
+//! Cost profiles of workers: prompts, copies of cached blocks, steps of a batch. Pure arithmetic, without a queue.
 //!
-//! Times are microseconds of a worker of speed 1 whose link is as fast as the profile says.
+//! Times are microseconds of a worker of speed 1 whose link is as fast as in the profile.
 
 mod file;
 mod fit;

@@ -222,7 +222,7 @@ impl IndexView {
         let is_assumed = self.reader.knowledge == CacheKnowledge::Assumed;
         let sent = Sent {
             worker: self.ids[worker],
-            // The index knows the block size from events; without any it has nothing to compare with either.
+            // The index gets the block size from events; without any it has nothing to compare with either.
             block_size: if is_assumed { INDEX_BLOCK } else { 0 },
             capacity: if is_assumed {
                 self.capacities[worker]

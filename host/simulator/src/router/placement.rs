@@ -19,7 +19,7 @@ pub(crate) enum Placement {
         /// Tokens of the prompt that the worker where it begins is known to hold. `None` if the index was not queried,
         /// or nothing is known.
         matched: Option<u32>,
-        /// Prefix that the worker fetches first, by the cluster's rule and as far as this router knows.
+        /// Prefix that the worker fetches first, by the cluster's rule and by the records of this router.
         fetch: Option<Fetch>,
     },
     /// The request is held.

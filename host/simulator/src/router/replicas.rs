@@ -1,4 +1,4 @@
-//! Several routers before one cluster: each has its own loads, index and queue, and knows of the others' requests only
+//! Several routers before one cluster: each has its own loads, index and queue, and of the others' requests only
 //! what engines report and what they share.
 
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Routers {
         }
     }
 
-    /// Assigns each request to the router of its session, if the specification says so.
+    /// Assigns each request to the router of its session, if the specification requires it.
     pub(crate) fn assign(&mut self, requests: &[Request], spec: &RouterSpec) {
         if spec.balance == RouterBalance::Session {
             let routers = self.routers.len();

@@ -174,7 +174,7 @@ impl Sharing {
         }
     }
 
-    /// Passes on what a router knows of the others' queues and freed capacity.
+    /// Passes on a router's records of the others' queues and freed capacity.
     fn learned(&mut self, at: usize, router: &mut Router) -> Option<FreedElsewhere> {
         let peers = &mut self.ends[at].peers;
         let queued = peers.pool(PoolKey::of(POOL)).queued;

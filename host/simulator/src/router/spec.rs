@@ -14,7 +14,7 @@ pub enum Knowledge {
     None,
     /// Events that the engines publish, and for [`RouterSpec::expect_us`] the prompts just sent there.
     Events {
-        /// Delay from the change of a cache until the router knows, in microseconds.
+        /// Delay from the change of a cache until the router records it, in microseconds.
         lag_us: u64,
         /// WorkerShare of the events that never come, 0 to 1.
         loss: f64,

@@ -1,4 +1,4 @@
-//! State of a simulated router: workers, caches as the router knows them, prices, the queue, and the requests'
+//! State of a simulated router: workers, caches in its index, prices, the queue, and the requests'
 //! attempts.
 
 use std::sync::{Arc, Mutex, PoisonError};

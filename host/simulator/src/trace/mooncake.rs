@@ -152,7 +152,7 @@ impl Trace {
 
     /// Returns the text of a trace file. Arrivals are cut to whole milliseconds, since the format has no others.
     ///
-    /// The format says nothing of the size of a block: readers take it for 512 tokens, which is what the generators
+    /// The format does not define the size of a block: readers take it for 512 tokens, which is what the generators
     /// make.
     #[cfg(test)]
     pub(crate) fn to_mooncake(&self) -> String {

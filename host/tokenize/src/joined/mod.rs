@@ -100,7 +100,7 @@ impl JoinedParts {
         String::with_capacity(contents + parts * (messages.len() / 2 + 1) + self.first.len())
     }
 
-    /// Adds messages in turns, the last of which is a question. `are_questions` says which of the first two are.
+    /// Adds messages in turns, the last of which is a question. `are_questions` marks which of the first two are.
     fn turns<'s>(
         &'s self,
         messages: &[PlainMessage<'_>],

@@ -107,7 +107,7 @@ fn pieces() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each text is tokenized after the texts that it begins with, which the cache then knows.
+    /// Each text is tokenized after the texts that it begins with, which the cache then contains.
     #[test]
     fn tokens_are_those_of_the_whole_text(texts in prop::collection::vec((pieces(), any::<prop::sample::Index>(), any::<bool>()), 1..4)) {
         for shape in &*SHAPES {

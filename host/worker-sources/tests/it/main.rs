@@ -90,7 +90,7 @@ fn finds(sources: &WorkerSources, expected: &[&str]) {
     }
 }
 
-/// Waits until the source fails with an error that says so.
+/// Waits until the source fails with an error that contains this text.
 #[track_caller]
 fn fails(sources: &WorkerSources, message: &str) {
     let started = Instant::now();

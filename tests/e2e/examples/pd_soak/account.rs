@@ -4,7 +4,7 @@
 //! - an answer had begun (the first token of a stream, the head of a whole one), and the worker that gave it broke its
 //!   answers off at some time while the request ran: a cut, a restart, an outage; or
 //! - no worker could serve it: while the request ran, each decode worker at some time refused or closed connections or
-//!   said 503; or, with SGLang, each prefill worker did, or broke its answers off, or had no bootstrap server: its
+//!   answered 503; or, with SGLang, each prefill worker did, or broke its answers off, or had no bootstrap server: its
 //!   decode workers serve nothing without one.
 //!
 //! Everything else is a violation.

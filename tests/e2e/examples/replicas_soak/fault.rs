@@ -137,7 +137,7 @@ async fn connected(routers: &Routers) -> Result<()> {
     Ok(())
 }
 
-/// Returns the time until every router knows so many requests.
+/// Returns the time until every router counts so many requests.
 async fn known(routers: &Routers, requests: u64) -> Option<Duration> {
     let start = Instant::now();
     let mut last = Vec::new();

@@ -171,7 +171,7 @@ impl Router {
         Ok(sent.await?.whole().await?.status.is_success())
     }
 
-    /// Returns the requests in flight at all workers, of all routers, as this one knows them.
+    /// Returns the requests in flight at all workers, of all routers, as this one counts them.
     pub(crate) async fn known_requests(&self) -> Result<u64> {
         let page = self.page("/status").await?;
         let workers = page["pools"][0]["workers"].as_array().context("the workers")?;

@@ -21,7 +21,7 @@ async fn half_adapted() -> Fleet {
     Fleet::start(2, adapted).await.unwrap()
 }
 
-/// Starts a router over workers of which only the address is configured. Waits until it knows their models.
+/// Starts a router over workers of which only the address is configured. Waits until it has their models.
 async fn router_of(fleet: &Fleet) -> TestRouter {
     let patient = "[pools.chat]\ntokenize-timeout = \"10s\"\n";
     let router = router_with(patient, fleet, "cache-aware").await;

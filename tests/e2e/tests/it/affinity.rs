@@ -1,4 +1,4 @@
-//! The index is true: what it says is held where is what the engine itself finds in its cache.
+//! The index is correct: its matches are those that the engine itself finds in its cache.
 
 use harness::{Fleet, TestRouter, eventually};
 use http::Method;

@@ -35,7 +35,7 @@ async fn holds_all(router: &TestRouter, engine: &MockEngine, instance: &str, tok
     let block = engine.config().block_size as usize;
     let whole = tokens.len() / block * block;
     let query = json!({ "model": "mock", "block_size": block, "token_ids": tokens });
-    eventually_ok("the indexer knows the prompt", || async {
+    eventually_ok("the indexer has the prompt", || async {
         let answer = post(router, "/query", &query).await;
         match answer["instances"][instance]["longest_matched"].as_u64() {
             Some(matched) if matched as usize == whole => Ok(()),
@@ -144,7 +144,7 @@ async fn a_store_that_is_registered_is_followed_until_it_is_unregistered() {
         let router = &router;
         async move {
             let expected = format!("conductor_index_store_blocks {blocks}\n");
-            eventually_ok("the index knows the store", || async {
+            eventually_ok("the index has the store", || async {
                 let page = router.admin.get("/metrics").await.unwrap().text();
                 if page.contains(&expected) {
                     Ok(())

@@ -1,4 +1,4 @@
-//! Cache knowledge that is missing: `/status` says what, why and how to cure it, while it lasts.
+//! Cache knowledge that is missing: `/status` reports it with its cause and cure, while it lasts.
 
 use std::time::Duration;
 

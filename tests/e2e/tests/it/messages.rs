@@ -80,7 +80,7 @@ async fn a_stream_of_a_message_is_its_events() {
     .await;
 }
 
-/// The engine's cache knows the prompt as a chat, and the router finds it there.
+/// The engine's cache has the prompt as a chat, and the router finds it there.
 #[tokio::test]
 async fn a_message_has_the_tokens_of_its_chat() {
     let fleet = fast_fleet(2).await;

@@ -44,7 +44,7 @@ const NEW: &[&str] = &[
     "conductor_worker_state",
 ];
 
-/// Queries that say more than the usual one of their type.
+/// Queries with more detail than the usual one of their type.
 const QUERIES: [(&str, &str); 8] = [
     (
         "conductor_best_match_tokens",

@@ -37,7 +37,7 @@ async fn others(router: &TestRouter, states: &[&str]) -> Value {
         .await
 }
 
-/// Waits until a router knows of so many requests at its workers, of all routers.
+/// Waits until a router counts so many requests at its workers, of all routers.
 async fn requests(router: &TestRouter, wanted: u64) {
     let what = format!("the fleet has {wanted} requests");
     let sum = |page: &Value| -> u64 {

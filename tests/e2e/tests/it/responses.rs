@@ -58,7 +58,7 @@ async fn a_response_is_found_where_it_was_made() {
         let cancelled = router.client.post(&cancel, &json!({})).await.unwrap();
         assert_eq!(cancelled.status, StatusCode::BAD_REQUEST);
         assert_eq!(cancelled.header("x-conductor-worker"), worker);
-        // vLLM has no such method, and says so itself.
+        // vLLM has no such method, and refuses it itself.
         let path = format!("/v1/responses/{id}");
         let deleted = router.client.stream(Method::DELETE, &path, &[], Bytes::new());
         let deleted = deleted.await.unwrap().whole().await.unwrap();
@@ -139,7 +139,7 @@ async fn a_request_that_goes_on_from_a_response_goes_to_its_worker() {
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
         assert_eq!(answer.header("x-conductor-worker"), worker);
     }
-    // The policy places what goes on from a response that is not known; the engine knows it no better.
+    // The policy places what goes on from a response that is not known; the engine does not have it either.
     body["previous_response_id"] = "resp_unknown".into();
     let answer = router.client.post("/v1/responses", &body).await.unwrap();
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
@@ -263,7 +263,7 @@ async fn a_request_that_goes_on_in_another_pool_is_placed_by_its_policy() {
         body.to_string().into(),
     );
     let answer = sent.await.unwrap().whole().await.unwrap();
-    // The other engine does not have it, and says so itself.
+    // The other engine does not have it, and refuses it itself.
     assert_eq!(answer.header("x-conductor-worker"), "w1");
     assert_eq!(answer.status, StatusCode::NOT_FOUND, "{}", answer.text());
     let found = router.client.get(&format!("/v1/responses/{id}")).await.unwrap();

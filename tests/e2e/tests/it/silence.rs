@@ -1,4 +1,4 @@
-//! Feeds that bring nothing: what is known of a worker is not trusted while its engine works and says nothing of it.
+//! Feeds that bring nothing: what is known of a worker is not trusted while its engine works and reports nothing of it.
 
 use harness::{TestRouter, eventually, route_all};
 use mock_engine::{MockConfig, MockEngine};

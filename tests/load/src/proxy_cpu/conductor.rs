@@ -53,7 +53,7 @@ impl Setup {
 
     fn tokenize(self) -> &'static str {
         match self.tokens {
-            // A model of its own has its own tokenizer, whatever the pool says.
+            // A model of its own has its own tokenizer, whatever the pool has.
             Tokens::None | Tokens::Given | Tokens::Own => "off",
             Tokens::Worker => "worker",
         }

@@ -84,7 +84,7 @@ pub(crate) struct Notes {
 }
 
 impl Bench<'_> {
-    /// Measures every system in turn, and all of them again, as often as the setting says. A failing system is left out
+    /// Measures every system in turn, and all of them again, as often as configured. A failing system is left out
     /// from then on.
     pub(crate) fn rounds(&mut self, systems: &[System], scenarios: &[Scenario]) -> Result<Notes> {
         let mut notes = Notes::default();

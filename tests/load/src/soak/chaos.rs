@@ -149,7 +149,7 @@ async fn explanation(router: &Router) -> Result<String> {
         let name = name.split('{').next().unwrap_or_default();
         **value != 0.0 && name.ends_with("_total") && NOTABLE.iter().any(|word| name.contains(word))
     });
-    let mut text = String::from("What the router says:\n");
+    let mut text = String::from("Counters of the router:\n");
     for (name, value) in notable {
         text += &format!("  {value} {name}\n");
     }

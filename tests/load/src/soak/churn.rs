@@ -130,7 +130,7 @@ fn report(samples: &[Sample]) -> (String, bool) {
     let too_short = samples.last().is_none_or(|last| last.at < SHORTEST);
     let flat = too_short || slope < FLAT * mean;
     let verdict = match (too_short, flat) {
-        (true, _) => "too short a run to say whether it is flat",
+        (true, _) => "too short a run to decide whether it is flat",
         (_, true) => "flat",
         (_, false) => "NOT flat",
     };

@@ -159,7 +159,7 @@ fn script(folder: &Path, install: bool, progress: &StepProgress) -> Result<Compi
         put_back(folder, &before);
     }
     ran?;
-    // A script that knows of the folder leaves the component that is there alone.
+    // A script that uses the folder leaves the component that is there alone.
     if let Some(file) = newest_component(fresh.path()) {
         let place = folder.join(file.file_name().unwrap_or_default());
         return Ok(Compiled {

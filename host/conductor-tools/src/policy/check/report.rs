@@ -40,7 +40,7 @@ struct Rehearsed {
     instantiated_us: f64,
     scenarios: Vec<SceneReport>,
     endurance: EnduranceReport,
-    /// Events and ticks that were delivered. Empty if the policy wants no events and does not tick.
+    /// Events and ticks that were delivered. Empty if the policy subscribes to no events and does not tick.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     listener_checks: Vec<ListenerReport>,
 }

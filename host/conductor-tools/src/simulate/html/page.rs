@@ -46,7 +46,7 @@ impl<'r> Page<'r> {
         }
         let seeds = self.report.about_seeds();
         writeln!(f, "<p class=\"quiet\">{}</p>", Escaped(seeds))?;
-        writeln!(f, "<details><summary>What the columns say</summary><dl>")?;
+        writeln!(f, "<details><summary>Meaning of the columns</summary><dl>")?;
         for Figure { name, what, .. } in self.report.figures() {
             writeln!(f, "<dt>{}</dt><dd>{}</dd>", Escaped(name), Escaped(what))?;
         }

@@ -1,4 +1,4 @@
-//! Resources of the active configuration are renewed, whatever the file says.
+//! Resources of the active configuration are renewed, whatever the file contains.
 
 use http::{Method, StatusCode};
 

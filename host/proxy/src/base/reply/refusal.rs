@@ -1,6 +1,6 @@
 //! Refusals: every reason for which the router answers instead of a worker, made of plain values.
 //!
-//! Other modules convert their errors to refusals; this one knows none of them.
+//! Other modules convert their errors to refusals; this one depends on none of them.
 
 use std::time::Duration;
 

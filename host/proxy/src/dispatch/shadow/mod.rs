@@ -6,8 +6,8 @@
 //! A request pays only for the copy, and only if it is in the share. Its matches are looked up for the shadows where
 //! its tokens are known and the active policy did not query them. A request never waits for a full queue.
 //!
-//! One thread of low priority calls the shadows, one request after the other (`decide.rs`). Its view of the captured state
-//! is `view.rs`. `results.rs` compares and `record.rs` keeps the results.
+//! One thread of low priority calls the shadows, one request after the other (`decide.rs`). Its view of the captured
+//! state is `view.rs`. `results.rs` compares and `record.rs` keeps the results.
 
 mod captured;
 mod decide;
@@ -51,7 +51,8 @@ struct Shadow {
 }
 
 impl Shadows {
-    /// Returns the shadows of a route of this title to this pool. What `before` knows of one of the same name is kept.
+    /// Returns the shadows of a route of this title to this pool. The record of one of the same name in
+    /// `before` is kept.
     pub(crate) fn next(
         spec: &TrialSpec,
         pool: &str,

@@ -377,7 +377,7 @@ fn a_worker_that_requests_a_pause_has_it_for_a_minute_at_most() {
     assert!(state.is_plain());
 }
 
-/// Property over any course of events. A rest is never longer than the rules say, and there is one trial at a time. A
+/// Property over any course of events. A rest is never longer than the rules allow, and there is one trial at a time. A
 /// worker that answers and passes its probes is back in full in the end.
 #[test]
 fn any_course_of_events_ends_well_for_a_worker_that_is_well() {

@@ -133,7 +133,7 @@ impl RateBucket {
         });
     }
 
-    /// Raises the time until it is full to what another router knows of it.
+    /// Raises the time until it is full to the value that another router has.
     pub(crate) fn adopt(&self, debt_us: u64, now: u64) {
         let debt = debt_us.saturating_mul(MICROSECOND).min(LONGEST_DEBT);
         let _ = self.change(|full_at| Some(full_at.max(now + debt)));

@@ -70,7 +70,7 @@ impl ClientShare {
         }
     }
 
-    /// Raises the debt of a client's limit to what another router knows of it, in microseconds of refill.
+    /// Raises the debt of a client's limit to the value that another router has, in microseconds of refill.
     pub fn adopt(&self, at: usize, limit: ClientLimit, debt_us: u64) {
         if let Some(caller) = self.callers.get(at) {
             caller.bucket(limit).adopt(debt_us, self.clock.now());

@@ -1,8 +1,8 @@
 //! Event delivery: policies are notified of what happens to requests and workers, off the path of requests.
 //!
-//! A request leaves a note when it is sent, has its first token and ends ([`LifecycleEvents`]), if any policy wants
-//! one. A router without such policies pays only one atomic load. A note is put into a queue for each policy that wants
-//! its kind (`inbox.rs`). A full queue drops the note and counts it, so that no request waits.
+//! A request leaves a note when it is sent, has its first token and ends ([`LifecycleEvents`]), if any policy
+//! subscribes to it. A router without such policies pays only one atomic load. A note is put into a queue for each
+//! policy that subscribes to its kind (`inbox.rs`). A full queue drops the note and counts it, so that no request waits.
 //!
 //! One thread of low priority (`thread.rs`) delivers the notes in batches, and calls policies' ticks. Workers come and
 //! go with the snapshots.
@@ -29,7 +29,7 @@ pub(crate) use self::trail::{LifecycleEvents, RequestFacts};
 pub struct ListenerReport {
     /// Name of the policy in the configuration.
     pub policy: String,
-    /// Event kinds that the policy wants.
+    /// Event kinds that the policy subscribes to.
     pub kinds: Vec<&'static str>,
     /// Set if the policy receives ticks.
     pub ticks: bool,
@@ -51,7 +51,7 @@ pub(crate) struct EventHub {
     /// Start of the policies' clock.
     started: Instant,
     families: EventFamilies,
-    /// [`EventKinds`] that any policy wants.
+    /// [`EventKinds`] that any policy subscribes to.
     wanted: AtomicU32,
     inboxes: RwLock<Box<[Arc<Inbox>]>>,
     /// Channel that wakes the thread when there are other inboxes.

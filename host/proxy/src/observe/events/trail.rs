@@ -31,7 +31,7 @@ pub(crate) struct LifecycleEvents {
 }
 
 impl LifecycleEvents {
-    /// Begins the events of a request that is booked at a worker. `None` where no policy wants them.
+    /// Begins the events of a request that is booked at a worker. `None` where no policy subscribes to them.
     pub(crate) fn begin(
         hub: &Arc<EventHub>,
         worker: &Arc<Worker>,

@@ -1,5 +1,5 @@
 //! One cache of several sizes against the hit ratios of `mooncake-paper.md`, section 10. The trace is not shipped:
-//! where it is absent this says so and passes. The order of evictions is claimed in `cache.rs`.
+//! where it is absent the test prints a notice and passes. The order of evictions is claimed in `cache.rs`.
 
 use std::path::Path;
 

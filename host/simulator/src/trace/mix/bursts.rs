@@ -1,4 +1,4 @@
-//! Conversations among which crowds ask about the same text at the same time: an article goes round, a class begins, a
+//! Conversations among which crowds query the same text at the same time: an article goes round, a class begins, a
 //! job starts.
 
 use super::conversation::{self, Conversations};

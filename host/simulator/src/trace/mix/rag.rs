@@ -42,7 +42,7 @@ const ANSWER: &Percentiles = &[
     (1.0, 2_000.0),
 ];
 
-/// Draws questions, and knows the prompts' beginnings that were made before.
+/// Source of questions, with the prompts' beginnings that were made before.
 #[derive(Debug)]
 pub(super) struct Library {
     /// Tokens of each document.

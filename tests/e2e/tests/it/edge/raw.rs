@@ -66,7 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
 
     /// Returns `true` if the router closes the connection without further output.
     pub(super) async fn is_closed(&mut self) -> bool {
-        // A reset says so as well.
+        // A reset means the same.
         self.received.is_empty() && self.stream.read_buf(&mut self.received).await.unwrap_or(0) == 0
     }
 }

@@ -44,7 +44,7 @@ impl Mixed {
         reload.unwrap().json().unwrap()["problems"].clone()
     }
 
-    /// Waits until `/admin/policies` says something of a policy.
+    /// Waits until `/admin/policies` has some state of a policy.
     async fn shows(&self, name: &str, what: &str, look: impl Fn(&Value) -> bool) -> Value {
         let of = |page: &Value| {
             let mut policies = page["policies"].as_array().into_iter().flatten();

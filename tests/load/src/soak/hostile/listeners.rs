@@ -1,4 +1,4 @@
-//! Attacks on the listeners of operators and of the index: peers that say nothing, that never read, and registrations
+//! Attacks on the listeners of operators and of the index: peers that send nothing, that never read, and registrations
 //! that forge.
 
 use std::sync::Arc;

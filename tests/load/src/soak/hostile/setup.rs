@@ -126,7 +126,7 @@ impl Router {
             is_known && !line.starts_with('#') && !line.ends_with(" 0") && !line.ends_with(" 0.0")
         };
         let lines: Vec<&str> = page.lines().filter(is_notable).collect();
-        Ok(format!("What the router says:\n  {}\n", lines.join("\n  ")))
+        Ok(format!("Counters of the router:\n  {}\n", lines.join("\n  ")))
     }
 }
 
