@@ -18,11 +18,13 @@ struct ResponsesError<'a> {
     code: &'a str,
     message: &'a str,
     param: Option<&'a str>,
+    sequence_number: u64,
 }
 
-/// Returns a whole error event, in the form that clients of that endpoint raise as an exception.
+/// Returns a whole error event, in the form that clients of that endpoint raise as an exception. `events` is the number
+/// of the stream's events before it: events of the Responses API are numbered from 0.
 #[must_use]
-pub fn error_event(endpoint: Endpoint, error: &ErrorBody<'_>) -> Vec<u8> {
+pub fn error_event(endpoint: Endpoint, error: &ErrorBody<'_>, events: u64) -> Vec<u8> {
     let (name, data) = match endpoint.spec().errors {
         ErrorShape::OpenAi => ("", error.to_json()),
         ErrorShape::Responses => {
@@ -31,6 +33,7 @@ pub fn error_event(endpoint: Endpoint, error: &ErrorBody<'_>) -> Vec<u8> {
                 code: error.code,
                 message: error.message,
                 param: error.param,
+                sequence_number: events,
             };
             let data = serde_json::to_vec(&data).expect("strings always serialise");
             ("event: error\n", data)
@@ -81,7 +84,7 @@ mod tests {
             code: "upstream_broken",
         };
         assert_eq!(
-            String::from_utf8(error_event(endpoint, &error)).unwrap(),
+            String::from_utf8(error_event(endpoint, &error, 7)).unwrap(),
             expected
         );
     }
@@ -94,7 +97,7 @@ mod tests {
         );
         check(
             Endpoint::Responses,
-            "\n\nevent: error\ndata: {\"type\":\"error\",\"code\":\"upstream_broken\",\"message\":\"worker\\ngone\",\"param\":null}\n\n",
+            "\n\nevent: error\ndata: {\"type\":\"error\",\"code\":\"upstream_broken\",\"message\":\"worker\\ngone\",\"param\":null,\"sequence_number\":7}\n\n",
         );
     }
 

@@ -126,7 +126,7 @@ impl Kept {
         loop {
             match &mut self.stage {
                 Stage::Serving(_) if self.readiness.is_cutting() => {
-                    let event = broken_off_event(self.endpoint, &RelayError::ShuttingDown);
+                    let event = broken_off_event(self.endpoint, &RelayError::ShuttingDown, 0);
                     return Poll::Ready(self.last_words(event));
                 }
                 Stage::Serving(serving) => match ready!(serving.as_mut().poll(cx)) {

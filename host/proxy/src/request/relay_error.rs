@@ -21,8 +21,8 @@ pub(crate) enum RelayError {
     ShuttingDown,
 }
 
-/// Returns the error event of a stream that broke off.
-pub(crate) fn broken_off_event(endpoint: Endpoint, error: &RelayError) -> Vec<u8> {
+/// Returns the error event of a stream that broke off after that many events.
+pub(crate) fn broken_off_event(endpoint: Endpoint, error: &RelayError, events: u64) -> Vec<u8> {
     let (status, message, code) = match error {
         RelayError::Broken(_) => (
             StatusCode::BAD_GATEWAY,
@@ -45,5 +45,5 @@ pub(crate) fn broken_off_event(endpoint: Endpoint, error: &RelayError) -> Vec<u8
             "shutting_down",
         ),
     };
-    reply::stream_error(endpoint, status, message, code)
+    reply::stream_error(endpoint, status, message, code, events)
 }

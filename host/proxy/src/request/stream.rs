@@ -223,7 +223,7 @@ impl Relay {
             return None;
         }
         if self.handle.kind() == AnswerKind::Events {
-            let event = broken_off_event(self.handle.endpoint(), &error);
+            let event = broken_off_event(self.handle.endpoint(), &error, self.handle.events());
             return Some(Ok(Frame::data(event.into())));
         }
         Some(Err(error))

@@ -6,7 +6,7 @@ use http::StatusCode;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::client::{End, chat, send};
+use crate::client::{End, chat, post, send};
 use crate::eventually;
 use crate::log::Log;
 use crate::router::router;
@@ -125,6 +125,28 @@ async fn a_stream_whose_worker_dies_ends_with_an_error_event() {
         router.metric(r#"conductor_worker_failures_total{worker="a",kind="broken-off"}"#),
         1.0
     );
+}
+
+#[tokio::test]
+async fn the_error_event_of_a_responses_stream_is_numbered_after_the_others() {
+    for events in [0, 2] {
+        let (worker, mut pens) = streaming().await;
+        let router = router().worker("a", &worker.url()).start().await;
+        let request = post("/v1/responses", r#"{"model":"m","input":"hi","stream":true}"#);
+        let mut answer = send(router.address, request).await;
+        let pen = pens.recv().await.unwrap();
+        for number in 0..events {
+            let event = format!("event: e\ndata: {{\"sequence_number\":{number}}}\n\n");
+            pen.send(Ok(event.clone().into())).await.unwrap();
+            assert_eq!(answer.piece().await.unwrap().unwrap(), event);
+        }
+        pen.send(Err(BrokenOff)).await.unwrap();
+        let (text, _) = answer.rest().await;
+        let last = format!(
+            "\"code\":\"worker_broke_off\",\"message\":\"the worker broke off its answer\",\"param\":null,\"sequence_number\":{events}}}\n\n"
+        );
+        assert!(text.ends_with(&last), "{text}");
+    }
 }
 
 #[tokio::test]

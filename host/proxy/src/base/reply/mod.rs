@@ -86,7 +86,7 @@ pub(crate) fn shape_of(path: &str) -> ErrorShape {
     Endpoint::of_path(path).map_or(ErrorShape::OpenAi, |endpoint| endpoint.spec().errors)
 }
 
-/// Returns the error event of a refusal in a stream that has begun.
+/// Returns the error event of a refusal in a stream that has begun, as its first event.
 pub(crate) fn event(endpoint: Endpoint, refusal: &Refusal) -> Vec<u8> {
     let (status, kind, code) = refusal.class();
     debug!(%status, code, error = refusal as &dyn std::error::Error, "request refused in its stream");
@@ -97,10 +97,10 @@ pub(crate) fn event(endpoint: Endpoint, refusal: &Refusal) -> Vec<u8> {
         param: None,
         code,
     };
-    error_event(endpoint, &body)
+    error_event(endpoint, &body, 0)
 }
 
-/// Returns a worker's error as an event of a stream that has begun.
+/// Returns a worker's error as the first event of a stream that has begun.
 pub(crate) fn relayed(endpoint: Endpoint, status: StatusCode, message: &str) -> Vec<u8> {
     let kind = if status.is_client_error() { INVALID } else { SERVER };
     let body = ErrorBody {
@@ -109,7 +109,7 @@ pub(crate) fn relayed(endpoint: Endpoint, status: StatusCode, message: &str) -> 
         param: None,
         code: "worker_refused",
     };
-    error_event(endpoint, &body)
+    error_event(endpoint, &body, 0)
 }
 
 /// Returns a JSON response of the router's own.
@@ -121,12 +121,13 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Bytes
     response
 }
 
-/// Returns the error event of a stream that cannot continue.
+/// Returns the error event of a stream that cannot continue after that many events.
 pub(crate) fn stream_error(
     endpoint: Endpoint,
     status: StatusCode,
     message: &str,
     code: &'static str,
+    events: u64,
 ) -> Vec<u8> {
     let body = ErrorBody {
         message,
@@ -134,7 +135,7 @@ pub(crate) fn stream_error(
         param: None,
         code,
     };
-    error_event(endpoint, &body)
+    error_event(endpoint, &body, events)
 }
 
 #[cfg(test)]

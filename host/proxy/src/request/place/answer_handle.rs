@@ -126,6 +126,11 @@ impl AnswerHandle {
         self.endpoint
     }
 
+    /// Returns the number of events that have ended.
+    pub(crate) fn events(&self) -> u64 {
+        self.tail.events()
+    }
+
     /// Records a chunk of the body.
     pub fn chunk(&mut self, data: &Bytes) {
         let streamed = (self.kind == AnswerKind::Events).then(Instant::now);
