@@ -131,6 +131,14 @@ impl Kept {
                 }
                 Stage::Serving(serving) => match ready!(serving.as_mut().poll(cx)) {
                     Ok(response) => self.stage = Stage::of(response),
+                    // A worker's answer that was held back has its own status and message.
+                    Err(Refusal::Relayed(response)) => {
+                        let text = response.body();
+                        let kept = &text[..text.len().min(LONGEST_REFUSAL)];
+                        let is_cut = kept.len() < text.len();
+                        let event = refusal_event(self.endpoint, response.status(), kept, is_cut);
+                        return Poll::Ready(self.last_words(event));
+                    }
                     Err(refusal) => {
                         let event = reply::event(self.endpoint, &refusal);
                         return Poll::Ready(self.last_words(event));
@@ -219,9 +227,12 @@ fn last_of(data: &Bytes) -> &[u8] {
 
 /// Returns a worker's own refusal, or an answer in one piece, as an event. An incomplete answer is not sent in part.
 fn refusal_event(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bool) -> Vec<u8> {
+    /// vLLM and OpenAI have the message in `error`, SGLang at the top.
     #[derive(Deserialize)]
-    struct Refused {
-        error: Described,
+    #[serde(untagged)]
+    enum Refused {
+        Within { error: Described },
+        Top(Described),
     }
     #[derive(Deserialize)]
     struct Described {
@@ -240,7 +251,9 @@ fn refusal_event(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bo
     let refused = serde_json::from_slice::<Refused>(text);
     let message = refused.map_or_else(
         |_| format!("the worker answered {status}"),
-        |refused| refused.error.message,
+        |refused| match refused {
+            Refused::Within { error } | Refused::Top(error) => error.message,
+        },
     );
     reply::relayed(endpoint, status, &message)
 }
@@ -312,6 +325,11 @@ mod tests {
             500,
             "oops",
             "data: {\"error\":{\"message\":\"the worker answered 500 Internal Server Error\",\"type\":\"server_error\",\"param\":null,\"code\":\"worker_refused\"}}\n\n",
+        );
+        check(
+            400,
+            r#"{"object":"error","message":"too long","type":"BadRequestError","code":400}"#,
+            "data: {\"error\":{\"message\":\"too long\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"worker_refused\"}}\n\n",
         );
         check(200, "{\n}", "data: {\ndata: }\n\n");
         check(200, "{\r}", "data: {\ndata: }\n\n");

@@ -1,13 +1,15 @@
 //! Tests of failures of sequential legs: the next worker tried, and the response to the client.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use routing::Dialect;
 
-use crate::client::{Answer, send};
+use crate::client::{Answer, post, send};
 use crate::eventually;
 use crate::pair::{BODY, PARAMS, ended, one_pair, prefilling, request, troubled};
 use crate::router::router;
-use crate::worker::{Leaving, Received, Worker, whole, written};
+use crate::worker::{Leaving, Received, Worker, json, whole, written};
 
 const SEQUENTIAL: [Dialect; 2] = [Dialect::Nixl, Dialect::Store];
 
@@ -30,6 +32,29 @@ async fn a_prefill_refusal_is_the_clients_answer_and_decode_is_never_called() {
         assert!(decode.received().is_empty());
         assert_eq!(ended(&router, "complete"), 1.0);
     }
+}
+
+#[tokio::test]
+async fn behind_comments_a_prefill_refusal_is_an_event_with_the_workers_message() {
+    let prefill = Worker::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        json(400, r#"{"error":{"message":"the prompt is too long"}}"#)
+    })
+    .await;
+    let decode = Worker::named("d").await;
+    let router = one_pair(Dialect::Nixl, &prefill, &decode)
+        .with(|with| with.keep_alive = Some(Duration::from_millis(1)))
+        .start()
+        .await;
+    let streamed = post(
+        "/v1/completions",
+        r#"{"model":"m","prompt":"hello","stream":true}"#,
+    );
+    let text = send(router.address, streamed).await.text().await;
+    assert!(
+        text.contains(r#"{"message":"the prompt is too long","type":"invalid_request_error","#),
+        "{text}"
+    );
 }
 
 #[tokio::test]
