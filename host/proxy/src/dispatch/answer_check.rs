@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
+use http::header::CONTENT_LENGTH;
 use http::{Response, StatusCode};
 use worker_client::{SendError, read_body};
 
@@ -122,9 +122,8 @@ pub(crate) async fn refused(request: &InferenceRequest, answer: Box<Answer>) -> 
     let answer = *answer;
     let member = &request.pool().workers.members[answer.attempt.member];
     let token = answer.attempt.token;
-    let (mut head, mut body) = answer.response.into_parts();
+    let (head, mut body) = answer.response.into_parts();
     count_refusal(member, &answer.attempt.lease, head.status);
-    strip_hop_by_hop(&mut head.headers);
     match read_body(&mut body, LONGEST_ERROR, answer.timeouts.idle).await {
         Ok(text) => {
             member.link.upstream.checkin(body);
@@ -169,15 +168,9 @@ pub(crate) fn read_refusal(
 }
 
 fn label(head: &mut http::response::Parts, member: &Member, is_shown: bool) {
+    strip_hop_by_hop(&mut head.headers);
     // The body is complete, so its length is set again.
-    let kept = [http::header::CONTENT_TYPE, RETRY_AFTER];
-    let mut headers = http::HeaderMap::with_capacity(3);
-    for name in kept {
-        if let Some(value) = head.headers.remove(&name) {
-            headers.insert(name, value);
-        }
-    }
-    name_worker(&mut headers, &member.link.label, is_shown);
-    head.headers = headers;
+    head.headers.remove(CONTENT_LENGTH);
+    name_worker(&mut head.headers, &member.link.label, is_shown);
     head.version = http::Version::HTTP_11;
 }

@@ -19,6 +19,9 @@ pub(crate) enum AttemptError {
     /// The worker's error response.
     #[error("get a good answer: the worker answered {}", .0.status())]
     Refused(Box<Response<Bytes>>),
+    /// The worker's response of a status that the pool retries. The retry is paid for.
+    #[error("get a good answer: the worker said {}, which is retried", .0.status())]
+    HeldBack(Box<Response<Bytes>>),
     /// The worker's response to a model that it does not serve.
     #[error("get a good answer: the worker does not serve the model, and answered {}", .0.status())]
     NotServed(Box<Response<Bytes>>),
@@ -28,13 +31,21 @@ pub(crate) enum AttemptError {
 }
 
 impl AttemptError {
+    /// Returns the error of a response that is held back, because its status is one that the pool retries.
+    pub(crate) fn held_back(self) -> Self {
+        match self {
+            Self::Refused(response) => Self::HeldBack(response),
+            error => error,
+        }
+    }
+
     /// Returns `true` if another worker may be tried.
     pub(crate) fn may_go_elsewhere(&self) -> bool {
         match self {
             Self::Forward(error) => error.may_go_elsewhere(),
             Self::BrokeOff(error) => !matches!(error, ReadError::Stalled { .. }),
             Self::Refused(response) => is_retryable_status(response.status()),
-            Self::NotServed(_) => true,
+            Self::HeldBack(_) | Self::NotServed(_) => true,
             Self::Leg(error) => error.may_go_elsewhere(),
         }
     }
@@ -42,7 +53,7 @@ impl AttemptError {
     /// Returns `true` if the worker failed. Otherwise it answered, and refused the request itself.
     pub(crate) fn is_the_workers(&self) -> bool {
         match self {
-            Self::Refused(response) => is_retryable_status(response.status()),
+            Self::Refused(response) | Self::HeldBack(response) => is_retryable_status(response.status()),
             Self::NotServed(_) => false,
             _ => true,
         }
@@ -83,7 +94,7 @@ impl AttemptError {
     pub(crate) fn is_final(&self) -> bool {
         matches!(
             self,
-            Self::Forward(SendError::Connect(_)) | Self::Refused(_) | Self::NotServed(_)
+            Self::Forward(SendError::Connect(_)) | Self::Refused(_) | Self::HeldBack(_) | Self::NotServed(_)
         )
     }
 
@@ -126,7 +137,9 @@ impl From<AttemptError> for Refusal {
         match error {
             AttemptError::Forward(error) => error.into(),
             AttemptError::BrokeOff(error) => Self::WorkerBrokeOff(error),
-            AttemptError::Refused(response) | AttemptError::NotServed(response) => Self::Relayed(response),
+            AttemptError::Refused(response)
+            | AttemptError::HeldBack(response)
+            | AttemptError::NotServed(response) => Self::Relayed(response),
             AttemptError::Leg(error) => error.into(),
         }
     }

@@ -49,11 +49,9 @@ impl FailedAttempts {
         };
         // A worker's answer is more useful to a client than the failure to reach the next worker.
         let error = match self.last.take() {
-            Some(answer @ (AttemptError::Refused(_) | AttemptError::NotServed(_)))
-                if error.cost_nothing() =>
-            {
-                answer
-            }
+            Some(
+                answer @ (AttemptError::Refused(_) | AttemptError::HeldBack(_) | AttemptError::NotServed(_)),
+            ) if error.cost_nothing() => answer,
             _ => error,
         };
         let Some(pause) = pause else {

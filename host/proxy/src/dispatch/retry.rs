@@ -17,8 +17,7 @@ impl PoolState {
             self.metrics.retries.count(RetryKind::Free);
             return Some(Duration::ZERO);
         }
-        // A response that was held back for another try was paid for then.
-        let is_paid = self.pd.is_none() && matches!(error, AttemptError::Refused(_));
+        let is_paid = matches!(error, AttemptError::HeldBack(_));
         (is_paid || self.pay_for_retry()).then(|| pause(&self.retries.spec, tries, seed))
     }
 
@@ -36,10 +35,11 @@ impl PoolState {
 }
 
 /// Returns `true` if another worker is tried instead of a response of this status, where the request is not split. In
-/// that case the retry is charged to the budget.
+/// that case the retry is charged to the budget. A pinned request has no other worker.
 pub(crate) fn charge_status_retry(request: &InferenceRequest, status: StatusCode, tries: u32) -> bool {
     let pool = request.pool();
-    pool.retries.spec.statuses.contains(&status)
+    request.progress.pinned.is_none()
+        && pool.retries.spec.statuses.contains(&status)
         && tries < pool.limits.attempts
         && pool.workers.serving(&request.params.model).count() > tries as usize
         && pool.pay_for_retry()

@@ -28,7 +28,7 @@ pub(crate) async fn send(
         // A single worker in place of a pair is retried elsewhere, as a leg is.
         Ok(answer) if pool.pd.is_some() => Box::pin(check::accept(request, answer)).await,
         Ok(answer) if retry::charge_status_retry(request, answer.response.status(), tries) => {
-            Err(Box::pin(check::refused(request, answer)).await)
+            Err(Box::pin(check::refused(request, answer)).await.held_back())
         }
         sent => sent.map_err(AttemptError::from),
     };

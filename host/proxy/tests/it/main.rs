@@ -15,6 +15,7 @@ mod expectation;
 mod features;
 mod fronts;
 mod health;
+mod held_back;
 mod http2;
 mod http2_workers;
 mod listen;

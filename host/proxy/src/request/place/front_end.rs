@@ -377,11 +377,8 @@ impl PlacedHandle {
         let Some(progress) = &self.placement.progress else {
             return false;
         };
-        if request.progress.pinned.is_some() {
-            return false;
-        }
         if request.pool().pd.is_some() {
-            return is_retryable_status(status);
+            return request.progress.pinned.is_none() && is_retryable_status(status);
         }
         retry::charge_status_retry(request, status, progress.session.tries())
     }
@@ -441,7 +438,12 @@ impl PlacedHandle {
                 let status = response.status();
                 attempt.answered(&request.pool().workers, status, response.headers());
                 count_refusal(member, &attempt.lease, status);
-                read_refusal(&request, member, attempt.token, *response)
+                let error = read_refusal(&request, member, attempt.token, *response);
+                // In another pool, `retries_status` has charged the retry.
+                match request.pool().pd {
+                    Some(_) => error,
+                    None => error.held_back(),
+                }
             }
         };
         // The lease is returned before the next decision, which sees the lower load.
