@@ -115,6 +115,17 @@ fn nixl_prefills_one_token_and_passes_the_answers_parameters_on() {
 }
 
 #[test]
+fn what_repeats_the_prompt_in_the_answer_is_left_to_the_decode_leg() {
+    check(
+        Completions,
+        &Handshake::Store,
+        r#"{"prompt":"a","max_tokens":9,"return_token_ids":true,"return_routed_experts":true,"top_k":1}"#,
+        r#"{"prompt":"a","max_tokens":1,"top_k":1}"#,
+        r#"{"prompt":"a","max_tokens":9,"return_token_ids":true,"return_routed_experts":true,"top_k":1}"#,
+    );
+}
+
+#[test]
 fn without_parameters_a_nixl_decode_leg_is_the_clients_request() {
     let body = Bytes::from_static(br#"{"prompt":[1]}"#);
     let split = Split::read(Completions, &body).unwrap();

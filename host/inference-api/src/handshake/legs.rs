@@ -128,9 +128,17 @@ fn one_token(split: &Split, changes: &mut MemberChanges) {
     if value(HandshakeMember::Stream).is_some_and(|stream| stream != "false") {
         set(changes, HandshakeMember::Stream, "false");
     }
-    // Without `stream` it is a 400.
-    if value(HandshakeMember::StreamOptions).is_some() {
-        changes.push((HandshakeMember::StreamOptions, MemberChange::Drop));
+    let dropped = [
+        // Without `stream` it is a 400.
+        HandshakeMember::StreamOptions,
+        // The answer would repeat the whole prompt, and only the decode engine's reaches the client.
+        HandshakeMember::ReturnTokenIds,
+        HandshakeMember::ReturnRoutedExperts,
+    ];
+    for member in dropped {
+        if value(member).is_some() {
+            changes.push((member, MemberChange::Drop));
+        }
     }
 }
 
