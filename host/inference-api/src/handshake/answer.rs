@@ -21,6 +21,8 @@ pub struct PrefillAnswer<'a> {
     pub params: Option<&'a RawValue>,
     /// `usage.prompt_tokens_details.cached_tokens`, or `usage.cache_read_input_tokens` of a message.
     pub cached_tokens: Option<u64>,
+    /// `usage.input_tokens` of a message: the tokens that were not cached.
+    pub input_tokens: Option<u64>,
     /// Set if the one token ended the answer. Mooncake then hands nothing over.
     pub stopped: bool,
 }
@@ -44,6 +46,7 @@ struct RawChoice<'a> {
 struct AnswerUsage {
     prompt_tokens_details: Option<PromptTokens>,
     cache_read_input_tokens: Option<u64>,
+    input_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -71,6 +74,7 @@ impl<'a> PrefillAnswer<'a> {
             cached_tokens: details
                 .and_then(|details| details.cached_tokens)
                 .or_else(|| usage.and_then(|usage| usage.cache_read_input_tokens)),
+            input_tokens: usage.and_then(|usage| usage.input_tokens),
             stopped: reasons.any(|reason| reason.get() == r#""stop""#),
         })
     }
@@ -105,6 +109,12 @@ mod tests {
         );
         assert_eq!(answer.cached_tokens, Some(128));
         assert!(!answer.stopped);
+        let message = br#"{"type":"message","usage":{"input_tokens":138,"cache_read_input_tokens":32}}"#;
+        let message = PrefillAnswer::read(message).unwrap();
+        assert_eq!(
+            (message.cached_tokens, message.input_tokens),
+            (Some(32), Some(138))
+        );
     }
 
     #[test]

@@ -334,7 +334,7 @@ fn together(attempt: &PairAttempt<'_>, answer: Box<Answer>, prefill: Prefill) ->
     match prefill {
         Prefill::Done(done) => {
             let prefilled = PrefillAnswer::read(&done.answer).ok();
-            correction = attempt.correction(prefilled.and_then(|prefilled| prefilled.cached_tokens));
+            correction = attempt.correction(prefilled);
         }
         // No decode worker takes over the prompt that it computes.
         Prefill::Running(_) if answer.response.status().is_client_error() => {}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inference_api::{CachedTokensFilter, Split};
+use inference_api::{CachedTokensFilter, Endpoint, PrefillAnswer, Split};
 use placement::{PlacementPart, WorkerChoice};
 use routing::{Dialect, WorkerId};
 use worker_client::SendTimeouts;
@@ -215,8 +215,13 @@ impl PairAttempt<'_> {
     /// Returns the filter that corrects the count of cached tokens. A decode worker that was handed a prompt counts all
     /// of it as cached. The prefill worker's number is the true one. Where that worker reports none, the response has
     /// none. Decode workers of Nixl and SGLang pass that number on themselves.
-    pub(super) fn correction(&self, cached: Option<u64>) -> Option<CachedTokensFilter> {
+    pub(super) fn correction(&self, prefilled: Option<PrefillAnswer<'_>>) -> Option<CachedTokensFilter> {
+        let cached = prefilled.and_then(|prefilled| prefilled.cached_tokens);
         match self.handover.dialect {
+            Dialect::Mooncake | Dialect::Store if self.request.head.endpoint == Endpoint::Messages => {
+                let input = prefilled.and_then(|prefilled| prefilled.input_tokens);
+                Some(CachedTokensFilter::of_message(cached, input))
+            }
             Dialect::Mooncake | Dialect::Store => Some(CachedTokensFilter::new(cached)),
             Dialect::Nixl | Dialect::Sglang => None,
         }

@@ -46,8 +46,7 @@ pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Res
         limits: attempt.decode_send_timeouts(),
         timeouts: attempt.decode_timeouts(),
     };
-    let correction =
-        attempt.correction(prefill_answer.and_then(|prefill_answer| prefill_answer.cached_tokens));
+    let correction = attempt.correction(prefill_answer);
     let is_handed_over = dialect == Dialect::Store
         || prefill_answer.is_some_and(|prefill_answer| prefill_answer.params.is_some());
     let answered = match attempt::send(request, spec).await {

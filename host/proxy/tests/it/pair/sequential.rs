@@ -252,6 +252,67 @@ async fn a_store_reports_it_in_streams_too_however_they_are_cut() {
     assert_eq!(answer.text().await, [FIRST, last].concat());
 }
 
+/// Starts a prefill worker whose message counts 32 of 170 tokens as cached.
+async fn message_prefilling() -> Worker {
+    let answer =
+        r#"{"type":"message","usage":{"input_tokens":138,"output_tokens":1,"cache_read_input_tokens":32}}"#;
+    Worker::start(move |_| async move { json(200, answer) }).await
+}
+
+#[tokio::test]
+async fn a_store_reports_the_prefill_workers_counts_in_messages() {
+    const WHOLE: &str = r#"{"type":"message","content":[{"type":"tool_use","input":{"input_tokens":2}}],"usage":{"input_tokens":2,"output_tokens":5,"cache_read_input_tokens":168}}"#;
+    let expected = WHOLE.replace(r#""usage":{"input_tokens":2"#, r#""usage":{"input_tokens":138"#);
+    let expected = expected.replace("168", "32");
+    let (prefill, decode) = (
+        message_prefilling().await,
+        Worker::start(|_| async { json(200, WHOLE) }).await,
+    );
+    let router = one_pair(Dialect::Store, &prefill, &decode).start().await;
+    let message = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello, world"}]}"#;
+    let answer = send(router.address, post("/v1/messages", message)).await;
+    assert_eq!(answer.header("x-conductor-prefill-worker"), Some("p"));
+    assert_eq!(answer.text().await, expected);
+    assert_eq!(
+        router.metric(r#"conductor_cached_tokens_total{pool="main"}"#),
+        32.0
+    );
+    assert_eq!(
+        router.metric(r#"conductor_reported_prompt_tokens_total{pool="main"}"#),
+        170.0
+    );
+}
+
+#[tokio::test]
+async fn a_store_reports_them_in_streams_of_messages_too() {
+    let stream = |input: u64, cached: u64| {
+        format!(
+            "event: message_start\ndata: {{\"type\":\"message_start\",\"message\":{{\"usage\":{{\"input_tokens\":{input},\"output_tokens\":0}}}}}}\n\n\
+             event: message_delta\ndata: {{\"type\":\"message_delta\",\"usage\":{{\"input_tokens\":{input},\"cache_read_input_tokens\":{cached},\"output_tokens\":5}}}}\n\n\
+             event: message_stop\ndata: {{\"type\":\"message_stop\"}}\n\n"
+        )
+    };
+    let (decode, mut pens) = streaming().await;
+    let prefill = message_prefilling().await;
+    let router = one_pair(Dialect::Store, &prefill, &decode).start().await;
+    let message =
+        r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello, world"}],"stream":true}"#;
+    let written = async {
+        let pen = pens.recv().await.unwrap();
+        for piece in stream(2, 168).as_bytes().chunks(40) {
+            pen.send(Ok(piece.to_vec().into())).await.unwrap();
+        }
+    };
+    let sent = async {
+        send(router.address, post("/v1/messages", message))
+            .await
+            .text()
+            .await
+    };
+    let (text, ()) = futures_util::join!(sent, written);
+    assert_eq!(text, stream(138, 32));
+}
+
 #[tokio::test]
 async fn cached_tokens_of_nixl_and_of_failures_are_left_unchanged() {
     for (dialect, status) in [(Dialect::Nixl, 200), (Dialect::Store, 400)] {
