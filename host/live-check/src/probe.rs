@@ -215,7 +215,12 @@ async fn events(target: &WorkerTarget) -> Events {
             return Events::Endpoints(futures_util::future::join_all(endpoints).await);
         }
         KvEvents::Auto if target.url.starts_with("https://") => return Events::NotQueried,
-        KvEvents::Auto => SourceClient::new().event_sources(&target.url).await,
+        KvEvents::Auto => {
+            let authorization = &target.access.authorization;
+            SourceClient::new()
+                .event_sources(&target.url, authorization)
+                .await
+        }
     };
     match found {
         SourceAnswer::Sources(sources) if !sources.is_empty() => {

@@ -147,6 +147,13 @@ impl WorkerClient {
         })
     }
 
+    /// Sets the handling of `Authorization`.
+    #[must_use]
+    pub fn with_authorization(mut self, authorization: Authorization) -> Self {
+        self.authorization = authorization;
+        self
+    }
+
     /// Sets the maximum size of a response body, in bytes.
     #[must_use]
     pub fn with_max_response(mut self, bytes: usize) -> Self {

@@ -10,6 +10,7 @@ use routing::{Fleet, Worker};
 use super::workers::member_names;
 use external_resources::Keys;
 use kv_plane::{FeedPlan, Publisher, StorePlan, Target};
+use proxy::Authorization;
 
 /// Returns the feeds of the fleet's workers: configured ones, and targets of discovery.
 pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan {
@@ -41,7 +42,9 @@ pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan
             ),
             // Discovery uses plain HTTP only.
             KvEvents::Auto if !members.is_empty() && !configured.url.starts_with("https://") => {
-                plan.targets.push(target(pool, configured, &members, curve))
+                let authorization = keys.authorization(pool);
+                plan.targets
+                    .push(target(pool, configured, &members, authorization, curve))
             }
             KvEvents::Auto | KvEvents::Off => {}
         }
@@ -59,6 +62,7 @@ fn target(
     pool: &PoolConfig,
     configured: &WorkerConfig,
     members: &[&Arc<Worker>],
+    authorization: Authorization,
     curve: Option<CurveKeys>,
 ) -> Target {
     let publisher = |worker: &&Arc<Worker>| Publisher {
@@ -69,6 +73,7 @@ fn target(
     Target {
         name: configured.name.as_str().into(),
         url: configured.url.as_str().into(),
+        authorization,
         publishers: members.iter().map(publisher).collect(),
         hosts: pool
             .events

@@ -153,6 +153,7 @@ mod tests {
         Target {
             name: "w".into(),
             url: url.into(),
+            authorization: worker_client::Authorization::Drop,
             publishers: if ranks.is_empty() {
                 [publisher(None)].into()
             } else {

@@ -22,6 +22,7 @@ use routing::{Worker, WorkerId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
+use worker_client::Authorization;
 
 pub use self::endpoint_trust::RefusedSource;
 pub use self::endpoint_trust::trusted_sources;
@@ -157,7 +158,10 @@ impl Discovery {
     async fn keep_querying(&self) {
         loop {
             let answers = self.due().into_iter().map(|target| async move {
-                let answer = self.client.event_sources(&target.url).await;
+                let answer = self
+                    .client
+                    .event_sources(&target.url, &target.authorization)
+                    .await;
                 (target, answer)
             });
             let mut answers = stream::iter(answers).buffer_unordered(AT_ONCE);
@@ -177,10 +181,13 @@ impl Discovery {
 
     /// Queries the engines of silent feeds for their counters.
     async fn look_at_silences(&self) {
-        let due = self.silent().into_iter().map(|(worker, url)| async move {
-            let page = self.client.get(&url, METRICS).await;
-            (worker, page.ok().flatten())
-        });
+        let due = self
+            .silent()
+            .into_iter()
+            .map(|(worker, url, authorization)| async move {
+                let page = self.client.get(&url, METRICS, &authorization).await;
+                (worker, page.ok().flatten())
+            });
         let mut pages = stream::iter(due).buffer_unordered(AT_ONCE);
         while let Some((worker, page)) = pages.next().await {
             let used = page.map(|page| cache_use(&String::from_utf8_lossy(&page)));
@@ -196,7 +203,7 @@ impl Discovery {
     async fn look_at_stores(&self) {
         let due = self.state().stores.due(Instant::now());
         let queries = due.into_iter().map(|(store, url)| async move {
-            let page = self.client.get(&url, STORE_STATUS).await;
+            let page = self.client.get(&url, STORE_STATUS, &Authorization::Drop).await;
             (store, page.ok().flatten())
         });
         let mut pages = stream::iter(queries).buffer_unordered(AT_ONCE);
@@ -212,13 +219,14 @@ impl Discovery {
         }
     }
 
-    fn silent(&self) -> Vec<(WorkerId, Box<str>)> {
+    fn silent(&self) -> Vec<(WorkerId, Box<str>, Authorization)> {
         let feeds = self.feeds.status();
         let mut state = self.state();
         let workers = state.silences.due(&feeds, Instant::now());
         let url = |id: WorkerId| {
             let worker = state.workers.iter().find(|worker| worker.id() == id)?;
-            Some((id, worker.spec().url.clone()))
+            let authorization = state.targets.authorization(id);
+            Some((id, worker.spec().url.clone(), authorization))
         };
         workers.into_iter().filter_map(url).collect()
     }

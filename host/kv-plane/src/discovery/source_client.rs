@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use inference_api::{EventSource, EventSourcesError, sglang_event_sources, vllm_event_sources};
 use thiserror::Error;
-use worker_client::{WorkerClient, WorkerClientError};
+use worker_client::{Authorization, WorkerClient, WorkerClientError};
 
 use super::endpoint_trust;
 
@@ -45,6 +45,14 @@ pub enum SourceError {
     /// The answer took too long.
     #[error("get `{0}` within {PATIENCE:?}")]
     Timeout(&'static str),
+    /// The worker lacks the key.
+    #[error("get `{page}`: the worker answered {status}: set the pool's `authorization` to its key")]
+    Unauthorized {
+        /// Path of the page.
+        page: &'static str,
+        /// Status of the answer.
+        status: StatusCode,
+    },
     /// The status is not 200.
     #[error("get `{page}`: the worker answered {status}")]
     Refused {
@@ -93,11 +101,12 @@ impl SourceClient {
     }
 
     /// Queries the worker at `url`, `http://host:port`. An engine has one of the pages; the first with a source counts.
-    pub async fn event_sources(&self, url: &str) -> SourceAnswer {
+    /// `authorization` is that of its pool.
+    pub async fn event_sources(&self, url: &str, authorization: &Authorization) -> SourceAnswer {
         let host = host_of(url);
         let mut answer = SourceAnswer::Absent;
         for (page, read) in PAGES {
-            match self.fetch(url, page).await {
+            match self.fetch(url, page, authorization).await {
                 Ok(Some(Page { body, from })) => match read(&body, host) {
                     Ok(sources) if sources.is_empty() => answer = SourceAnswer::Sources(sources),
                     Ok(sources) => return SourceAnswer::Sources(at_own_host(sources, from, host)),
@@ -111,15 +120,26 @@ impl SourceClient {
     }
 
     /// Returns a page of the server at `url`, if it exists.
-    pub(super) async fn get(&self, url: &str, page: &'static str) -> Result<Option<Bytes>, SourceError> {
-        let page = self.fetch(url, page).await?;
+    pub(super) async fn get(
+        &self,
+        url: &str,
+        page: &'static str,
+        authorization: &Authorization,
+    ) -> Result<Option<Bytes>, SourceError> {
+        let page = self.fetch(url, page, authorization).await?;
         Ok(page.map(|page| page.body))
     }
 
     /// Returns a page with the address that it came from.
-    async fn fetch(&self, url: &str, page: &'static str) -> Result<Option<Page>, SourceError> {
+    async fn fetch(
+        &self,
+        url: &str,
+        page: &'static str,
+        authorization: &Authorization,
+    ) -> Result<Option<Page>, SourceError> {
         let client = WorkerClient::of_server(url, PATIENCE)
             .map_err(|_| SourceError::Address(format!("{url}{page}")))?
+            .with_authorization(authorization.clone())
             .with_max_response(LONGEST_PAGE);
         let reply = client
             .get(page)
@@ -131,6 +151,9 @@ impl SourceClient {
                 from: reply.peer,
             })),
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Ok(None),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                Err(SourceError::Unauthorized { page, status })
+            }
             status => Err(SourceError::Refused { page, status }),
         }
     }
@@ -166,7 +189,48 @@ pub(super) fn host_of(url: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
     use super::*;
+
+    /// Starts a server whose pages need a key. Returns its URL and its task.
+    async fn behind_a_key(key: &'static str) -> (String, JoinSet<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut head = [0; 4096];
+                let length = stream.read(&mut head).await.unwrap();
+                let head = String::from_utf8_lossy(&head[..length]).to_ascii_lowercase();
+                let status = if head.contains(&format!("authorization: bearer {key}\r\n")) {
+                    "404 Not Found"
+                } else {
+                    "401 Unauthorized"
+                };
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        (url, serving)
+    }
+
+    #[tokio::test]
+    async fn pages_are_queried_with_the_pools_key() {
+        let (url, _serving) = behind_a_key("k").await;
+        let own = Authorization::bearer("k").unwrap();
+        let answer = SourceClient::new().event_sources(&url, &own).await;
+        assert!(matches!(answer, SourceAnswer::Absent), "{answer:?}");
+        let answer = SourceClient::new()
+            .event_sources(&url, &Authorization::Pass)
+            .await;
+        let SourceAnswer::Failed(error) = answer else {
+            panic!("{answer:?}")
+        };
+        assert!(error.to_string().contains("`authorization`"), "{error}");
+    }
 
     #[test]
     fn the_host_of_a_worker_is_the_part_before_its_port() {

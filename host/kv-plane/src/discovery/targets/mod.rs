@@ -8,6 +8,7 @@ use kv_feed::{CurveKeys, Endpoint, FeedSpec, FeedState};
 use routing::{DpRank, WorkerId};
 use serde::Serialize;
 use tracing::{debug, info, warn};
+use worker_client::Authorization;
 
 use super::endpoint_trust::{RefusedSource, trusted_sources};
 use super::source_client::SourceAnswer;
@@ -29,6 +30,8 @@ pub struct Target {
     pub name: Box<str>,
     /// `http://host:port`.
     pub url: Box<str>,
+    /// Key that it gets with each query, if that is the router's own.
+    pub authorization: Authorization,
     /// Workers whose caches it reports: one, or one for each data-parallel rank.
     pub publishers: Box<[Publisher]>,
     /// Other hosts that its sources may have, in lower case.
@@ -51,6 +54,15 @@ pub struct Publisher {
 }
 
 impl Target {
+    /// Returns `true` if the other target differs in its key at most.
+    fn is_same(&self, other: &Self) -> bool {
+        let with_its_key = || Self {
+            authorization: other.authorization.clone(),
+            ..self.clone()
+        };
+        self.name == other.name && with_its_key() == *other
+    }
+
     /// Returns the publisher of a rank, if one is configured.
     fn publisher(&self, rank: u16) -> Option<&Publisher> {
         let is_its = |publisher: &&Publisher| publisher.rank.is_none_or(|own| own.0 == rank);
@@ -103,12 +115,17 @@ impl Targets {
     /// Returns the state for other targets; those that stay keep their answers.
     pub(super) fn next(&self, wanted: Vec<Target>, now: Instant) -> Self {
         let known = |target: Target| {
-            let before = self.0.iter().find(|known| known.target == target);
+            let before = self.0.iter().find(|known| known.target.is_same(&target));
+            // With another key, the pages may open at once.
+            let is_unchanged = |known: &&TargetState| {
+                known.has_feeds() || known.target.authorization == target.authorization
+            };
+            let paused = before.filter(is_unchanged);
             TargetState {
                 sources: before.and_then(|known| known.sources.clone()),
                 refused: before.map_or(Vec::new(), |known| known.refused.clone()),
-                due: before.map_or(Some(now), |known| known.due),
-                pause: before.map_or(FIRST_PAUSE, |known| known.pause),
+                due: paused.map_or(Some(now), |known| known.due),
+                pause: paused.map_or(FIRST_PAUSE, |known| known.pause),
                 trouble: before.and_then(|known| known.trouble.clone()),
                 target,
             }
@@ -118,6 +135,16 @@ impl Targets {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the key for a worker's own pages.
+    pub(super) fn authorization(&self, worker: WorkerId) -> Authorization {
+        let mut targets = self.0.iter().map(|known| &known.target);
+        let target = targets.find(|target| {
+            let mut publishers = target.publishers.iter();
+            publishers.any(|publisher| publisher.worker == worker)
+        });
+        target.map_or(Authorization::Drop, |target| target.authorization.clone())
     }
 
     /// Returns the number of targets that were not queried yet.

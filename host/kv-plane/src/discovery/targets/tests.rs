@@ -50,6 +50,7 @@ fn target(publishers: Vec<Publisher>) -> Target {
     Target {
         name: "w".into(),
         url: "http://gpu-1:8000".into(),
+        authorization: Authorization::Drop,
         publishers: publishers.into(),
         hosts: Box::default(),
         ipc: false,
@@ -185,6 +186,23 @@ fn a_worker_that_stops_publishing_loses_its_feeds() {
     scenario.found(5557);
     assert!(scenario.learn(SourceAnswer::Sources(Vec::new())));
     assert_eq!(scenario.targets.specs().count(), 0);
+}
+
+#[test]
+fn feeds_outlive_another_key_and_a_worker_without_is_queried_with_it_at_once() {
+    let with_other_key = |scenario: &Scenario| {
+        let target = Target {
+            authorization: Authorization::bearer("other").unwrap(),
+            ..scenario.targets.0[0].target.clone()
+        };
+        let mut next = scenario.targets.next(vec![target], scenario.now);
+        (next.specs().count(), next.due(scenario.now).len())
+    };
+    let mut scenario = Scenario::new();
+    scenario.queried_after(0);
+    assert_eq!(with_other_key(&scenario), (0, 1));
+    scenario.found(5557);
+    assert_eq!(with_other_key(&scenario), (2, 0));
 }
 
 #[test]
