@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use proxy::{ProbeSpec, ScrapeSpec};
+use proxy::{Authorization, ProbeSpec, ScrapeSpec};
 use routing::{DpRank, Role};
 
 use crate::client::{chat, send};
@@ -87,6 +87,27 @@ async fn sglang_reports_on_a_page_of_its_own() {
     let worker = reporting("/get_load", page).await;
     let shown = shown(router().worker("a", &worker.url()), "a", &COLUMNS).await;
     assert_eq!(shown[..2], [4.0, 3.0]);
+}
+
+#[tokio::test]
+async fn load_is_queried_with_the_pools_key() {
+    let worker = Worker::start(|request: Received| async move {
+        let has_key = request
+            .headers
+            .get("authorization")
+            .is_some_and(|key| key == "Bearer k");
+        match request.uri.path() {
+            _ if !has_key => json(401, "{}"),
+            "/metrics" => json(404, "{}"),
+            "/get_load" => json(200, r#"[{"dp_rank":0,"num_reqs":7,"num_waiting_reqs":3}]"#),
+            _ => json(200, "answer"),
+        }
+    })
+    .await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|with| with.authorization = Authorization::bearer("k").unwrap());
+    assert_eq!(shown(router, "a", &["engine.running"]).await, [4.0]);
 }
 
 #[tokio::test]

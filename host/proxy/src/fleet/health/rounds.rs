@@ -295,7 +295,7 @@ async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, running: &RunningQ
         QueryKind::Load => {
             if let Some(spec) = &pool.checks.scrape {
                 let members: Vec<&Member> = members.iter().map(|at| &pool.members[*at]).collect();
-                let of_use = scrape::scrape(&members, spec).await;
+                let of_use = scrape::scrape(&members, spec, &pool.authorization).await;
                 running.of_use.store(of_use, Ordering::Relaxed);
             }
         }

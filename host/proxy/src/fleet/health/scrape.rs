@@ -9,7 +9,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use inference_api::{EngineLoad, engine_loads, sglang_loads};
 use routing::EngineReport;
-use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
+use worker_client::{Authorization, ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
 
 use crate::base::label::ScrapeResult;
 use crate::fleet::pool::Member;
@@ -41,13 +41,15 @@ impl Default for ScrapeSpec {
     }
 }
 
-/// Queries once at the URL that these members share, and stores the report of each. Returns `true` if an early retry is
-/// worthwhile.
-pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec) -> bool {
+/// Queries once at the URL that these members of the pool share, and stores the report of each. Returns `true` if an
+/// early retry is worthwhile.
+pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec, authorization: &Authorization) -> bool {
     let Some(first) = members.first() else {
         return false;
     };
-    let scraped = tokio::time::timeout(spec.timeout, fetch(&first.link, spec)).await;
+    let mut headers = HeaderMap::new();
+    authorization.apply(&mut headers);
+    let scraped = tokio::time::timeout(spec.timeout, fetch(&first.link, spec, &headers)).await;
     let scraped = scraped.unwrap_or(Err(ScrapeResult::Failed));
     let (result, loads) = match scraped {
         Ok(loads) if loads.is_empty() => (ScrapeResult::Nothing, loads),
@@ -103,26 +105,32 @@ fn report(load: EngineLoad) -> EngineReport {
 async fn fetch(
     link: &Arc<WorkerHandle>,
     spec: &ScrapeSpec,
+    headers: &HeaderMap,
 ) -> Result<BTreeMap<u16, EngineLoad>, ScrapeResult> {
-    match get(link, &spec.path, spec.timeout).await {
+    match get(link, &spec.path, headers, spec.timeout).await {
         Ok(page) => {
             let loads = engine_loads(&String::from_utf8_lossy(&page));
             let has_loads = !loads.is_empty();
             Ok(if has_loads { loads } else { sglang_loads(&page) })
         }
         Err(ScrapeResult::NoPage) => {
-            let page = get(link, &SGLANG_LOADS, spec.timeout).await?;
+            let page = get(link, &SGLANG_LOADS, headers, spec.timeout).await?;
             Ok(sglang_loads(&page))
         }
         Err(result) => Err(result),
     }
 }
 
-async fn get(link: &WorkerHandle, page: &PathAndQuery, patience: Duration) -> Result<Bytes, ScrapeResult> {
+async fn get(
+    link: &WorkerHandle,
+    page: &PathAndQuery,
+    headers: &HeaderMap,
+    patience: Duration,
+) -> Result<Bytes, ScrapeResult> {
     let outgoing = OutgoingRequest {
         method: &Method::GET,
         target: page,
-        headers: &HeaderMap::new(),
+        headers,
         rank: None,
         reuse: ConnectionReuse::WithRetry,
         traceparent: None,
