@@ -12,6 +12,7 @@ use tracing::warn;
 use crate::base::label::FailureKind;
 use crate::dispatch::answer_check;
 use crate::dispatch::attempt::{self, AttemptSpec};
+use crate::dispatch::attempt_error::AttemptError;
 use crate::dispatch::split::leg_error::LegError;
 use crate::dispatch::split::pair::{Failed, Handed, PairAttempt, PrefillLeg, SplitAnswer};
 use crate::dispatch::split::prefill::{self, Prefilled};
@@ -23,8 +24,9 @@ pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Res
     let prefilled = match kept {
         Some(Handed::Answer(prefilled)) => prefilled,
         _ => match run_prefill(attempt).await {
-            // Engines of another kind refuse the trial's leg. The decode worker answers the client's request.
-            Err(failed) if attempt.handover.is_trial && !failed.error.is_the_workers() => {
+            // Engines of another kind refuse the trial's leg, or never end it. The decode worker answers the client's
+            // request.
+            Err(failed) if attempt.handover.is_trial && is_without_retry(&failed.error) => {
                 Prefilled { answer: Bytes::new() }
             }
             prefilled => prefilled?,
@@ -68,6 +70,11 @@ pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Res
             Err(attempt.decode_failed(error, again.then_some(Handed::Answer(prefilled))))
         }
     }
+}
+
+/// Returns `true` if no other prefill worker is tried after this error.
+fn is_without_retry(error: &AttemptError) -> bool {
+    !error.is_the_workers() || !error.may_go_elsewhere()
 }
 
 async fn run_prefill(attempt: &PairAttempt<'_>) -> Result<Prefilled, Failed> {
