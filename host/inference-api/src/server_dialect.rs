@@ -18,7 +18,7 @@ pub fn server_dialect(page: &[u8]) -> Option<(Dialect, Option<u16>)> {
     let config = page.get("vllm_config")?;
     let config = config.as_str().map_or_else(|| config.to_string(), str::to_owned);
     let connectors = [
-        // Before the connector whose name is a prefix of this one.
+        // Several connectors may stand behind vLLM's `MultiConnector`. The first of this list counts.
         ("MooncakeStoreConnector", Dialect::Store),
         ("MooncakeConnector", Dialect::Mooncake),
         ("NixlConnector", Dialect::Nixl),
