@@ -98,9 +98,9 @@ fn of_pairs(pool: &PoolReport) -> Vec<Warning> {
         .collect();
     warnings.extend(concerned(
         "engine-unknown",
-        "the engine ids of prefill workers are unknown, and they get no requests",
+        "the engine ids or bootstrap ports of prefill workers are unknown, and they get no requests",
         &unknown,
-        "check the workers' `bootstrap` address and that the engines run the Mooncake connector",
+        "check the workers' `bootstrap` address and that the engines run the Mooncake connector, or answer /server_info (SGLang)",
     ));
     warnings
 }

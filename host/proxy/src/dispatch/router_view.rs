@@ -115,11 +115,13 @@ impl VersionedFleet for RouterView<'_> {
     }
 }
 
-/// Returns `true` if a worker is out of service, or if its bootstrap server has no engine. Without an engine no leg can
-/// meet another there.
+/// Returns `true` if a worker is out of service, or if no leg can meet another at its bootstrap server.
 fn is_out_of_service(member: &Member) -> bool {
-    let engines = member.bootstrap.as_ref().and_then(|server| server.engines());
-    member.link.is_out() || engines == Some(0)
+    member.link.is_out()
+        || member
+            .bootstrap
+            .as_ref()
+            .is_some_and(|server| server.is_unknown())
 }
 
 impl<'a> MemberColumns<'a> {

@@ -4,7 +4,7 @@
 //! rank).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 use tracing::{debug, info};
 use worker_client::{ConnectionPool, ConnectionReuse, OutgoingRequest, SendTimeouts, UrlError, read_body};
 
+use crate::fleet::bootstrap_port::BootstrapPort;
+
 /// Oldest age of engine ids before they are queried again. While nothing fails, a restart may stay unnoticed for so
 /// long.
 const BOOTSTRAP_AGE: Duration = Duration::from_secs(1);
@@ -26,9 +28,6 @@ const UNKNOWN_AGE: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest answer, in bytes: some ten thousand ranks.
 const LONGEST_ANSWER: usize = 1 << 20;
-
-/// Default port of a bootstrap server: mooncake's and SGLang's own default.
-const USUAL_PORT: u16 = 8998;
 
 const QUERY_PATH: &str = "/query";
 const QUERY: PathAndQuery = PathAndQuery::from_static(QUERY_PATH);
@@ -41,8 +40,7 @@ pub(crate) struct Bootstrap {
     address: Box<str>,
     /// An IPv6 address in its brackets: engines put `:port` behind it.
     host: Box<str>,
-    /// As configured; 0: none.
-    port: AtomicU16,
+    port: BootstrapPort,
     /// Set if the server is queried for engine ids at all.
     has_ids: AtomicBool,
     known: Mutex<KnownEngines>,
@@ -75,7 +73,7 @@ impl Bootstrap {
             upstream,
             address: url.trim_end_matches('/').into(),
             host: uri.host().unwrap_or_default().into(),
-            port: AtomicU16::new(uri.port_u16().unwrap_or(0)),
+            port: BootstrapPort::new(uri.port_u16()),
             has_ids: AtomicBool::new(has_ids),
             known: Mutex::default(),
             answered: Notify::new(),
@@ -96,18 +94,11 @@ impl Bootstrap {
         self.has_ids.load(Ordering::Relaxed)
     }
 
-    /// Records the pool's dialect, once it is known or has changed. Only mooncake's servers have engine ids.
+    /// Records the pool's detected dialect. Only mooncake's servers have engine ids. SGLang's legs need the port.
     pub(crate) fn speaks(&self, dialect: Option<Dialect>) {
         self.has_ids
             .store(dialect == Some(Dialect::Mooncake), Ordering::Relaxed);
-    }
-
-    /// Records a port that the engine names in place of the default one.
-    pub(crate) fn record_port(&self, port: u16) {
-        // A configured port may be a mapped one, so it stays.
-        let _ = self
-            .port
-            .compare_exchange(USUAL_PORT, port, Ordering::Relaxed, Ordering::Relaxed);
+        self.port.need(dialect == Some(Dialect::Sglang));
     }
 
     /// Returns `true` if the server answers as a Mooncake bootstrap server does.
@@ -125,8 +116,8 @@ impl Bootstrap {
         &self.host
     }
 
-    pub(crate) fn port(&self) -> Option<u16> {
-        Some(self.port.load(Ordering::Relaxed)).filter(|port| *port > 0)
+    pub(crate) fn port(&self) -> &BootstrapPort {
+        &self.port
     }
 
     /// Returns the number of engines it reported, 0 while unknown. `None` where it is not queried, or was not yet.
@@ -135,8 +126,17 @@ impl Bootstrap {
         (self.has_ids() && known.queried_at.is_some()).then_some(known.engines.len())
     }
 
-    /// Returns the reason why no engine id is known.
+    /// Returns `true` if no leg can meet another there: it has no engine, or its port is unknown.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.engines() == Some(0) || self.port.is_unknown()
+    }
+
+    /// Returns the reason why no leg can meet another there.
     pub(crate) fn trouble(&self) -> String {
+        if self.port.is_unknown() {
+            return "the engine does not answer /server_info, which names the port of its bootstrap server"
+                .to_owned();
+        }
         let known = self.known();
         let trouble = known.trouble.as_deref().unwrap_or("it lists none");
         format!(
@@ -145,12 +145,15 @@ impl Bootstrap {
         )
     }
 
-    /// Returns the time until the next query while no engine id is known.
-    pub(crate) fn next_try(&self) -> Duration {
+    /// Returns the time until the next query while no engine id is known. `None` where only the port is queried.
+    pub(crate) fn next_try(&self) -> Option<Duration> {
+        if self.port.is_unknown() {
+            return None;
+        }
         let queried_at = self.known().queried_at;
-        queried_at.map_or(Duration::ZERO, |queried_at| {
+        Some(queried_at.map_or(Duration::ZERO, |queried_at| {
             UNKNOWN_AGE.saturating_sub(queried_at.elapsed())
-        })
+        }))
     }
 
     /// Counts a failure that a restart of the engine would explain.
@@ -303,7 +306,7 @@ mod tests {
     fn check(url: &str, address: &str, host: &str, port: Option<u16>) {
         let server = Bootstrap::new(url, true).unwrap();
         assert_eq!(
-            (server.address(), server.host(), server.port()),
+            (server.address(), server.host(), server.port().get()),
             (address, host, port)
         );
         assert!(server.is(url, true) && server.is(address, true) && !server.is(url, false));

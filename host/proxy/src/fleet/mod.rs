@@ -1,6 +1,7 @@
 //! Fleet: each worker's state, health, models and cache knowledge.
 
 pub(crate) mod bootstrap;
+pub(crate) mod bootstrap_port;
 pub(crate) mod catalog;
 mod cooldown;
 pub(crate) mod feeds;

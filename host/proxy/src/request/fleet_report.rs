@@ -119,14 +119,17 @@ impl Health {
     }
 
     pub(super) fn of(member: &Member, status: HealthStatus) -> Self {
-        let engines = member.bootstrap.as_ref().and_then(|server| server.engines());
-        match (status, engines) {
+        let is_unknown = member
+            .bootstrap
+            .as_ref()
+            .is_some_and(|server| server.is_unknown());
+        match (status, is_unknown) {
             _ if member.link.health.is_draining() => Self::Draining,
             (HealthStatus::Pending, _) => Self::Pending,
             (HealthStatus::Ejected, _) => Self::Ejected,
             (HealthStatus::Busy, _) => Self::Busy,
             (HealthStatus::Unhealthy, _) => Self::Unhealthy,
-            (_, Some(0)) => Self::EngineUnknown,
+            (_, true) => Self::EngineUnknown,
             (HealthStatus::Returning, _) => Self::Returning,
             (HealthStatus::Serving, _) => Self::Ok,
         }
@@ -159,7 +162,7 @@ impl HealthReason {
             (Health::EngineUnknown, Some(server)) => Self {
                 text: Some(server.trouble()),
                 lasted: None,
-                next_try: Some(server.next_try()),
+                next_try: server.next_try(),
                 ..reason
             },
             _ => reason,

@@ -99,7 +99,7 @@ pub(crate) enum Refusal {
     WorkerBrokeOff(#[source] ReadError<hyper::Error>),
     #[error("the prefill worker did not hand the prompt over")]
     NotHandedOver(#[source] Cause),
-    #[error("no prefill worker reported its engine id")]
+    #[error("no prefill worker reported its engine id or bootstrap port")]
     EngineUnknown(#[source] Cause),
     /// Response of the last attempted worker.
     #[error("the worker refused the request")]

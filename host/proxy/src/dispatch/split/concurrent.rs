@@ -212,9 +212,10 @@ async fn new_handshake(attempt: &PairAttempt<'_>) -> Result<HandshakeParams, Att
     let bootstrap = member.bootstrap.as_ref().ok_or_else(unknown)?;
     let seed = attempt.request.seed();
     if attempt.handover.dialect == Dialect::Sglang {
+        let port = bootstrap.port().wait(attempt.pd.spec.connect_timeout).await;
         return Ok(HandshakeParams::Sglang {
             host: bootstrap.host().into(),
-            port: bootstrap.port(),
+            port: port.ok_or(LegError::PortUnknown)?,
             room: attempt.dispatcher.transfers.room(),
         });
     }

@@ -6,43 +6,44 @@
 //!
 //! Where none of these identifies the dialect, one request in a while is tried with nixl's parameters. The other
 //! connectors ignore them. An engine that hands blocks over in answer speaks nixl.
+//!
+//! Every SGLang engine whose bootstrap port is not configured is queried for it. It gets no leg before.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
 use routing::{Dialect, Role};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
-use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
 
+use crate::dispatch::split::evidence::{self, PageQuery, Shown};
+use crate::fleet::bootstrap::Bootstrap;
+use crate::fleet::bootstrap_port::BootstrapPort;
 use crate::fleet::pool::{Member, WorkerPool};
-use crate::fleet::worker::WorkerHandle;
 use crate::tasks;
 
 /// Intervals of the queries to workers: while the dialect is unknown, and once it is known.
 const UNKNOWN_EVERY: Duration = Duration::from_secs(2);
 const KNOWN_EVERY: Duration = Duration::from_secs(30);
+/// Interval of the queries for bootstrap ports that engines have not named.
+const AWAITED_EVERY: Duration = Duration::from_secs(2);
 /// Timeout for one page.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same for bootstrap ports: no other request waits for the answer of a busy engine.
+const AWAITED_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest wait of a request for the end of the first round.
 const FIRST_ROUND: Duration = Duration::from_secs(3);
 /// Interval of the trials with nixl's parameters.
 const TRIAL_EVERY: Duration = Duration::from_secs(30);
 /// Interval of the warnings of an unknown dialect.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// Most prefill workers queried in one round.
+/// Most servers of prefill workers queried in one round.
 const MOST_QUERIED: usize = 16;
-/// Longest page that is read, in bytes.
-const LONGEST_PAGE: usize = 4 << 20;
-
-const SERVER_INFO: PathAndQuery = PathAndQuery::from_static("/server_info");
-const METRICS: PathAndQuery = PathAndQuery::from_static("/metrics");
 
 /// Advice for an unknown dialect.
 const FIX: &str = "say what the engines were started with: `--dialect nixl`, `mooncake-connector`, `store` or `sglang`, or \
@@ -65,6 +66,8 @@ pub(crate) struct Detection {
 struct DetectionState {
     evidence: Option<Arc<str>>,
     queried: Option<Instant>,
+    /// Time of the last round for bootstrap ports.
+    ports_queried: Option<Instant>,
     tried: Option<Instant>,
     warned: Option<Instant>,
 }
@@ -79,18 +82,17 @@ pub struct DialectReport {
     pub reason: Option<Box<str>>,
 }
 
-/// Evidence that one prefill worker shows.
-#[derive(Debug)]
-enum Shown {
-    Speaks {
-        dialect: Dialect,
-        evidence: Box<str>,
-        /// SGLang's bootstrap port.
-        port: Option<u16>,
-    },
-    Nothing,
-    Unreachable,
+/// Workers that a round queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// The first ones, for the dialect.
+    First,
+    /// Those whose bootstrap port is awaited.
+    Awaited,
 }
+
+/// Members at one URL, and the evidence that their server shows.
+type Seen<'a> = (Vec<&'a Member>, Shown);
 
 impl Detection {
     /// Returns the dialect. `None` while unknown.
@@ -154,67 +156,84 @@ impl Detection {
         }
     }
 
-    fn is_due(&self, now: Instant) -> bool {
+    /// Returns the round that is due, and records its time.
+    fn due(&self, pool: &WorkerPool, now: Instant) -> Option<Round> {
+        if self.under_way.load(Ordering::Relaxed) {
+            return None;
+        }
+        let is_old = |queried: Option<Instant>, every: Duration| {
+            queried.is_none_or(|queried| now.saturating_duration_since(queried) >= every)
+        };
         let every = if self.dialect().is_some() {
             KNOWN_EVERY
         } else {
             UNKNOWN_EVERY
         };
         let mut state = self.state();
-        let is_due = !self.under_way.load(Ordering::Relaxed)
-            && state
-                .queried
-                .is_none_or(|queried| now.saturating_duration_since(queried) >= every);
-        if is_due {
+        if is_old(state.queried, every) {
             state.queried = Some(now);
+            return Some(Round::First);
         }
-        is_due
+        let mut awaited = bootstraps(pool)
+            .map(|server| server.port())
+            .filter(|port| port.is_awaited());
+        let is_due = match is_old(state.ports_queried, AWAITED_EVERY) {
+            true => awaited.next().is_some(),
+            false => awaited.any(|port| port.queried_at().is_none()),
+        };
+        if is_due {
+            state.ports_queried = Some(now);
+        }
+        is_due.then_some(Round::Awaited)
     }
 
     /// Records the result of a round: the evidence of these workers.
-    fn round(&self, pool: &DetectedPool, shown: &[(&Member, Shown)]) {
-        let speaking = shown.iter().find_map(|(member, shown)| match shown {
-            Shown::Speaks {
-                dialect, evidence, ..
-            } => Some((*member, *dialect, evidence)),
+    fn ended(&self, pool: &DetectedPool, round: Round, seen: &[Seen<'_>]) {
+        let speaking = seen.iter().find_map(|(members, shown)| match shown {
+            Shown::Speaks { dialect, evidence } => Some((members.first()?, *dialect, evidence)),
             _ => None,
         });
-        match speaking {
-            Some((member, dialect, evidence)) => {
+        match (speaking, self.dialect()) {
+            (Some((member, dialect, evidence)), _) if round == Round::First => {
                 let worker = &*member.worker.spec().name;
                 self.found(&pool.workers.name, dialect, &format!("{evidence} of {worker}"));
-                self.warn_of_others(pool, dialect, shown);
+                self.warn_of_others(pool, dialect, seen);
             }
-            None if self.dialect().is_none() => self.stays_unknown(pool, shown),
+            (Some(_), Some(dialect)) => self.warn_of_others(pool, dialect, seen),
+            (_, None) => self.stays_unknown(pool, seen),
             // Knowledge about engines that are gone or busy is kept.
-            None => {}
+            (None, Some(_)) => {}
         }
-        for bootstrap in pool
-            .workers
-            .members
-            .iter()
-            .filter_map(|member| member.bootstrap.as_ref())
-        {
-            bootstrap.speaks(self.dialect());
-        }
-        for (member, shown) in shown {
-            if let (Some(bootstrap), Shown::Speaks { port: Some(port), .. }) = (&member.bootstrap, shown) {
-                bootstrap.record_port(*port);
-            }
-        }
+        self.record_at_servers(&pool.workers);
         self.looked.store(true, Ordering::Release);
         self.ended.notify_waiters();
     }
 
-    fn stays_unknown(&self, pool: &DetectedPool, shown: &[(&Member, Shown)]) {
-        let reached = shown
-            .iter()
-            .filter(|(_, shown)| !matches!(shown, Shown::Unreachable))
-            .count();
-        let evidence = if shown.is_empty() {
+    /// Records the dialect at the bootstrap servers, also of workers that have joined the pool.
+    fn record_at_servers(&self, pool: &WorkerPool) {
+        let dialect = self.dialect();
+        bootstraps(pool).for_each(|server| server.speaks(dialect));
+    }
+
+    fn stays_unknown(&self, pool: &DetectedPool, seen: &[Seen<'_>]) {
+        let workers = |is_counted: fn(&Shown) -> bool| {
+            let counted = seen.iter().filter(|(_, shown)| is_counted(shown));
+            counted.map(|(members, _)| members.len()).sum::<usize>()
+        };
+        let reached = workers(|shown| !matches!(shown, Shown::Unreachable));
+        let refused = seen.iter().find_map(|(_, shown)| match shown {
+            Shown::Refused(status) => Some(*status),
+            _ => None,
+        });
+        let evidence = if seen.is_empty() {
             "the pool has no prefill worker".to_owned()
         } else if reached == 0 {
-            format!("none of {} prefill workers can be reached", shown.len())
+            format!("none of {} prefill workers can be reached", workers(|_| true))
+        } else if let Some(status) = refused {
+            format!(
+                "{} of {reached} prefill workers answered /server_info with {status}: set the pool's `authorization` to their key",
+                workers(|shown| matches!(shown, Shown::Refused(_)))
+            )
         } else {
             format!(
                 "none of {reached} prefill workers shows a connector on /server_info, its bootstrap server, /metrics or in its answers"
@@ -239,9 +258,9 @@ impl Detection {
         );
     }
 
-    fn warn_of_others(&self, pool: &DetectedPool, dialect: Dialect, shown: &[(&Member, Shown)]) {
-        let other = shown.iter().find_map(|(member, shown)| match shown {
-            Shown::Speaks { dialect: other, .. } if *other != dialect => Some((member, *other)),
+    fn warn_of_others(&self, pool: &DetectedPool, dialect: Dialect, seen: &[Seen<'_>]) {
+        let other = seen.iter().find_map(|(members, shown)| match shown {
+            Shown::Speaks { dialect: other, .. } if *other != dialect => Some((members.first()?, *other)),
             _ => None,
         });
         if let Some((member, other)) = other
@@ -283,94 +302,75 @@ pub(super) struct DetectedPool {
 impl DetectedPool {
     /// Queries the prefill workers, if the next query is due.
     pub(super) fn query(self, background: &TaskTracker, stop: CancellationToken) {
-        if !self.detection.is_due(Instant::now()) {
-            return;
+        if self.detection.dialect().is_some() {
+            self.detection.record_at_servers(&self.workers);
         }
+        let Some(round) = self.detection.due(&self.workers, Instant::now()) else {
+            return;
+        };
         self.detection.under_way.store(true, Ordering::Relaxed);
         tasks::spawn(background, "dialect", async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = look_at(&self.detection, &self) => {}
+                () = look_at(&self.detection, &self, round) => {}
             }
             self.detection.under_way.store(false, Ordering::Relaxed);
         });
     }
 }
 
-async fn look_at(detection: &Detection, pool: &DetectedPool) {
-    let is_prefill = |member: &&Member| member.worker.spec().role == Role::Prefill;
-    let members: Vec<&Member> = pool
-        .workers
+async fn look_at(detection: &Detection, pool: &DetectedPool, round: Round) {
+    let servers = queried(&pool.workers, round);
+    let query = PageQuery {
+        authorization: &pool.workers.authorization,
+        patience: match round {
+            Round::First => PATIENCE,
+            Round::Awaited => AWAITED_PATIENCE,
+        },
+        is_for_port: round == Round::Awaited,
+    };
+    let shown = join_all(servers.iter().map(|members| evidence::look_at(members, query))).await;
+    let seen: Vec<Seen<'_>> = servers.into_iter().zip(shown).collect();
+    detection.ended(pool, round, &seen);
+}
+
+/// Returns the members that a round queries, by their servers: ranks share one.
+fn queried(pool: &WorkerPool, round: Round) -> Vec<Vec<&Member>> {
+    let mut servers: Vec<Vec<&Member>> = Vec::new();
+    let mut server_of = HashMap::new();
+    for member in pool
         .members
         .iter()
-        .filter(is_prefill)
-        .take(MOST_QUERIED)
-        .collect();
-    let shown = join_all(members.iter().map(|member| look_at_worker(member))).await;
-    let shown: Vec<(&Member, Shown)> = members.into_iter().zip(shown).collect();
-    detection.round(pool, &shown);
+        .filter(|member| member.worker.spec().role == Role::Prefill)
+    {
+        let server = *server_of
+            .entry(&*member.worker.spec().url)
+            .or_insert(servers.len());
+        match servers.get_mut(server) {
+            Some(members) => members.push(member),
+            None => servers.push(vec![member]),
+        }
+    }
+    if round == Round::Awaited {
+        let awaited = |members: &Vec<&Member>| {
+            let ports = members
+                .iter()
+                .filter_map(|member| Some(member.bootstrap.as_ref()?.port()));
+            ports
+                .filter(|port| port.is_awaited())
+                .map(BootstrapPort::queried_at)
+                .min()
+        };
+        servers.retain(|members| awaited(members).is_some());
+        // Those without a query come first, and no server waits for ever behind others that do not answer.
+        servers.sort_by_cached_key(awaited);
+    }
+    servers.truncate(MOST_QUERIED);
+    servers
 }
 
-async fn look_at_worker(member: &Member) -> Shown {
-    let info = page(&member.link, &SERVER_INFO).await;
-    if let Ok(Some(info)) = &info
-        && let Some((dialect, port)) = inference_api::server_dialect(info)
-    {
-        let evidence = "/server_info".into();
-        return Shown::Speaks {
-            dialect,
-            evidence,
-            port,
-        };
-    }
-    if let Some(bootstrap) = &member.bootstrap
-        && bootstrap.answers().await
-    {
-        return Shown::Speaks {
-            dialect: Dialect::Mooncake,
-            evidence: format!("the bootstrap server {}", bootstrap.address()).into(),
-            port: None,
-        };
-    }
-    match page(&member.link, &METRICS).await {
-        Ok(Some(metrics)) if memchr::memmem::find(&metrics, b"vllm:nixl_").is_some() => Shown::Speaks {
-            dialect: Dialect::Nixl,
-            evidence: "/metrics".into(),
-            port: None,
-        },
-        Ok(_) => Shown::Nothing,
-        Err(Unreachable) if info.is_err() => Shown::Unreachable,
-        Err(Unreachable) => Shown::Nothing,
-    }
-}
-
-struct Unreachable;
-
-/// Fetches a page of the worker's, if it has one of that name.
-async fn page(link: &WorkerHandle, page: &PathAndQuery) -> Result<Option<bytes::Bytes>, Unreachable> {
-    let outgoing = OutgoingRequest {
-        method: &Method::GET,
-        target: page,
-        headers: &HeaderMap::new(),
-        rank: None,
-        reuse: ConnectionReuse::WithRetry,
-        traceparent: None,
-        body: &bytes::Bytes::new(),
-    };
-    let limits = SendTimeouts {
-        connect: PATIENCE,
-        first_byte: PATIENCE,
-    };
-    let read = async {
-        let answer = link.upstream.query(outgoing, limits).await;
-        let answer = answer.map_err(|_| Unreachable)?;
-        let is_there = answer.status().is_success();
-        let mut body = answer.into_body();
-        let text = read_body(&mut body, LONGEST_PAGE, PATIENCE).await;
-        let text = text.map_err(|_| Unreachable)?;
-        link.upstream.checkin(body);
-        Ok(is_there.then_some(text))
-    };
-    let read = tokio::time::timeout(2 * PATIENCE, read).await;
-    read.unwrap_or(Err(Unreachable))
+fn bootstraps(pool: &WorkerPool) -> impl Iterator<Item = &Bootstrap> {
+    pool.members
+        .iter()
+        .filter_map(|member| member.bootstrap.as_deref())
 }

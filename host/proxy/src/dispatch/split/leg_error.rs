@@ -17,6 +17,8 @@ pub(crate) enum LegError {
     EngineRestarted,
     #[error("get the engine id from the prefill worker's bootstrap server")]
     EngineUnknown,
+    #[error("get the port of the prefill worker's bootstrap server from its /server_info")]
+    PortUnknown,
 }
 
 impl LegError {
@@ -32,7 +34,10 @@ impl LegError {
 
     /// Returns `true` if no worker can have computed anything for the attempt.
     pub(crate) fn cost_nothing(self) -> bool {
-        matches!(self, Self::EngineUnknown | Self::EngineRestarted)
+        matches!(
+            self,
+            Self::EngineUnknown | Self::PortUnknown | Self::EngineRestarted
+        )
     }
 }
 
@@ -41,7 +46,7 @@ impl From<LegError> for Refusal {
         match error {
             LegError::PrefillTimeout(_) => Self::PrefillSlow(error.into()),
             LegError::NotHandedOver | LegError::EngineRestarted => Self::NotHandedOver(error.into()),
-            LegError::EngineUnknown => Self::EngineUnknown(error.into()),
+            LegError::EngineUnknown | LegError::PortUnknown => Self::EngineUnknown(error.into()),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod concurrent;
 mod detect;
+mod evidence;
 pub(crate) mod leg_error;
 mod pair;
 mod prefill;

@@ -107,9 +107,9 @@ impl SnapshotPlan {
             let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
             let before = before.find(|before| before.workers.name == pool.pool.name);
             let detection = detection(pool.pd, before);
-            let dialect = pool.pd.map(|pd| {
-                let detected = || detection.as_ref()?.dialect();
-                pd.dialect.or_else(detected)
+            let dialect = pool.pd.map(|pd| PoolDialect {
+                known: pd.dialect.or_else(|| detection.as_ref()?.dialect()),
+                is_detected: detection.is_some(),
             });
             let members = workers.members(&pool.pool, dialect)?;
             pools.push(PoolPlan {
@@ -280,6 +280,15 @@ impl LinkPlan {
     }
 }
 
+/// Dialect of a pool whose requests may be split.
+#[derive(Debug, Clone, Copy)]
+struct PoolDialect {
+    /// `None` while unknown.
+    known: Option<Dialect>,
+    /// Set if the configuration names none.
+    is_detected: bool,
+}
+
 /// Workers of a plan, and the state that they keep from the snapshot before.
 struct Workers<'a> {
     kept: HashMap<WorkerId, Arc<WorkerHandle>>,
@@ -304,11 +313,11 @@ impl<'a> Workers<'a> {
         }
     }
 
-    /// Builds the members of a pool. `dialect`: `None` where nothing is split, `None` in it while it is unknown.
+    /// Builds the members of a pool. `dialect`: `None` where nothing is split.
     fn members(
         &mut self,
         pool: &Pool,
-        dialect: Option<Option<Dialect>>,
+        dialect: Option<PoolDialect>,
     ) -> Result<Vec<MemberPlan>, SnapshotError> {
         let member = |worker: &Arc<Worker>| {
             let unusable = |source| SnapshotError::Worker {
@@ -347,16 +356,21 @@ impl<'a> Workers<'a> {
 /// Returns a prefill worker's bootstrap server. The present one is kept while its address stays.
 fn bootstrap(
     worker: &Worker,
-    dialect: Option<Option<Dialect>>,
+    dialect: Option<PoolDialect>,
     before: Option<&Arc<Bootstrap>>,
 ) -> Result<Option<Arc<Bootstrap>>, UrlError> {
     let spec = worker.spec();
     let (Some(dialect), Some(url), Role::Prefill) = (dialect, &spec.bootstrap, spec.role) else {
         return Ok(None);
     };
-    let has_ids = dialect == Some(Dialect::Mooncake);
-    if let Some(before) = before.filter(|before| before.is(url, has_ids)) {
+    let has_ids = dialect.known == Some(Dialect::Mooncake);
+    let needs_port = dialect.is_detected && dialect.known == Some(Dialect::Sglang);
+    let is_same =
+        |before: &&Arc<Bootstrap>| before.is(url, has_ids) && before.port().is_valid_for(needs_port);
+    if let Some(before) = before.filter(is_same) {
         return Ok(Some(Arc::clone(before)));
     }
-    Bootstrap::new(url, has_ids).map(|fresh| Some(Arc::new(fresh)))
+    let fresh = Bootstrap::new(url, has_ids)?;
+    fresh.port().need(needs_port);
+    Ok(Some(Arc::new(fresh)))
 }
