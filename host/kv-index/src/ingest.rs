@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use routing::{Attention, BlockEvent, StoredBlocks};
+use routing::{Attention, BlockEvent, StoredBlocks, Tier};
 
 use crate::cache::{CacheGroup, KvCache};
 use crate::core::IndexCore;
@@ -122,7 +122,8 @@ impl IndexCore {
     ///
     /// A block shorter than the others of its group is partial; vLLM announces some. If the first blocks were partial,
     /// they are forgotten at the first whole one. All blocks are forgotten if a group has smaller blocks than the
-    /// cache was known to have. Both happen only at a cache's beginning.
+    /// cache was known to have. Connectors announce longer blocks, and the last ones of any length, on their own tier:
+    /// the engine's own blocks are those on the device. All of this happens only at a cache's beginning.
     fn admit_group(&mut self, holder: Holder, stored: &StoredBlocks, applied: &mut Applied) -> bool {
         let group = CacheGroup {
             index: stored.group,
@@ -133,30 +134,54 @@ impl IndexCore {
             self.know_groups(holder, group.block_size, vec![group]);
             return true;
         };
-        let held = |cache: &KvCache| -> u64 {
-            let lanes = cache.lanes.iter();
-            lanes.map(|lane| self.lanes[lane.id.0 as usize].held).sum()
-        };
         match cache.group(group.index) {
             Some(known) if known == group => return true,
             None if cache.groups.len() >= MOST_GROUPS => return false,
-            Some(known) if known.attention != group.attention || known.block_size > group.block_size => {
-                return false;
-            }
             None if cache.base == 0 || group.block_size.is_multiple_of(cache.base) => {}
-            None if !cache.base.is_multiple_of(group.block_size) => return false,
-            // Too late to be the beginning.
-            _ if held(cache) > BEGINNING => return false,
-            _ => {
-                let others = cache.groups.iter().filter(|known| known.index != group.index);
-                let mut groups: Vec<CacheGroup> = others.copied().collect();
+            known => {
+                let Some(groups) = self.groups_kept(cache, stored.tier, known, group) else {
+                    return false;
+                };
                 *applied += self.forget(holder);
-                groups.retain(|known| known.block_size.is_multiple_of(group.block_size));
                 self.know_groups(holder, group.block_size, groups);
             }
         }
         self.know_groups(holder, group.block_size, vec![group]);
         true
+    }
+
+    /// Returns the other groups that a cache keeps if it forgets all its blocks for those of `group`, of which `known`
+    /// is known. Returns `None` if it keeps its blocks.
+    fn groups_kept(
+        &self,
+        cache: &KvCache,
+        tier: Tier,
+        known: Option<CacheGroup>,
+        group: CacheGroup,
+    ) -> Option<Vec<CacheGroup>> {
+        let (mut here, mut elsewhere) = (0, 0);
+        for lane in &cache.lanes {
+            let of_tier = if lane.tier == tier {
+                &mut here
+            } else {
+                &mut elsewhere
+            };
+            *of_tier += self.lanes[lane.id.0 as usize].held;
+        }
+        if here + elsewhere > BEGINNING {
+            // Too late to be the beginning.
+            return None;
+        }
+        if tier == Tier::Device && here == 0 {
+            return Some(Vec::new());
+        }
+        let were_partial = match known {
+            Some(known) => known.attention == group.attention && known.block_size < group.block_size,
+            None => cache.base.is_multiple_of(group.block_size),
+        };
+        let others = cache.groups.iter().filter(|other| other.index != group.index);
+        let fits = |other: &&CacheGroup| other.block_size.is_multiple_of(group.block_size);
+        (were_partial && elsewhere == 0).then(|| others.filter(fits).copied().collect())
     }
 
     pub(crate) fn know_groups(&mut self, holder: Holder, base: u32, groups: Vec<CacheGroup>) {

@@ -4,7 +4,7 @@ mod chains;
 
 use chains::*;
 use kv_index::{IndexLimits, Prompt, SEQUENCE_HASH_SEED, SharedPrefixIndex};
-use routing::{Attention, BlockEvent, ExtraKey, Lora, StoredBlocks, WorkerId};
+use routing::{Attention, BlockEvent, ExtraKey, Lora, StoredBlocks, Tier, WorkerId};
 
 #[test]
 fn keeps_adapters_and_salts_apart() {
@@ -89,6 +89,47 @@ fn a_block_shorter_than_its_groups_others_is_a_partial_one_whichever_comes_first
         assert_eq!(matched(&index, worker, "ab"), [2; 3], "one block of four tokens");
         assert_eq!(matched(&index, worker, "a"), [0; 3]);
     }
+}
+
+/// LMCache's chunks, as vLLM's connector passes them on: one block of the whole chunk in host memory.
+fn chunk(prompt: &str) -> BlockEvent {
+    BlockEvent::Stored(StoredBlocks {
+        hashes: vec![engine_hash("chunk")],
+        block_size: BLOCK * prompt.len() as u32,
+        tier: Tier::Host,
+        ..store(prompt, 0)
+    })
+}
+
+#[test]
+fn a_connectors_longer_blocks_on_another_tier_leave_the_engines_own_whichever_come_first() {
+    let index = index();
+    let own = |holder| index.apply(holder, &stored("abc", 0));
+    own(holder(1, 0));
+    for prompt in ["ab", "abc"] {
+        assert_eq!(
+            index.apply(holder(1, 0), &chunk(prompt)),
+            counts(|counts| counts.other_block_size = 1)
+        );
+    }
+    assert_eq!(
+        index.apply(holder(2, 0), &chunk("ab")),
+        counts(|counts| counts.stored = 1)
+    );
+    assert_eq!(
+        own(holder(2, 0)),
+        counts(|counts| (counts.stored, counts.cleared) = (3, 1)),
+        "the device decides"
+    );
+    index.apply(holder(2, 0), &chunk("ab"));
+    for worker in [1, 2] {
+        assert_eq!(matched(&index, worker, "abc"), [3; 3]);
+    }
+    index.apply(holder(1, 0), &removed("a", None));
+    index.apply(holder(1, 0), &removed("ab", None));
+    index.apply(holder(1, 0), &removed("abc", None));
+    index.apply(holder(1, 0), &chunk("ab"));
+    assert_eq!(own(holder(1, 0)).stored, 3, "an empty device decides as well");
 }
 
 #[test]

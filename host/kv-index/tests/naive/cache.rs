@@ -47,34 +47,44 @@ pub(crate) struct Cache {
 impl Cache {
     /// Returns whether a group's blocks are or may be like this. Shorter blocks than a group had before are partial
     /// blocks, which do not count. If shorter ones came first, or a group with shorter blocks comes late, all blocks
-    /// are forgotten. The groups are not.
-    pub(crate) fn admit(&mut self, group: u32, shape: Shape, cleared: &mut u64) -> bool {
+    /// are forgotten. The groups are not. Only blocks of one tier make each other forgotten, but the first ones on the
+    /// device do that to all others.
+    pub(crate) fn admit(&mut self, (tier, group): Lane, shape: Shape, cleared: &mut u64) -> bool {
         let size = shape.block_size;
-        let again = match self.groups.get(&group) {
+        let mut may_be_again = true;
+        match self.groups.get(&group) {
             Some(known) if known == &shape => return true,
-            Some(known) if known.attention != shape.attention || known.block_size > size => return false,
-            Some(_) => true,
-            None if self.base == 0 || size.is_multiple_of(self.base) => false,
-            None if self.base.is_multiple_of(size) => true,
-            None => return false,
-        };
-        if again && self.held.len() > BEGINNING {
+            Some(known) => may_be_again = known.attention == shape.attention && known.block_size < size,
+            None if self.base == 0 || size.is_multiple_of(self.base) => {
+                self.learn(group, shape);
+                return true;
+            }
+            None => may_be_again &= self.base.is_multiple_of(size),
+        }
+        let tiers = self.held.keys().map(|((tier, _), _)| *tier);
+        let is_first_on_device = tier == Tier::Device && !tiers.clone().any(|other| other == tier);
+        may_be_again &= tiers.clone().all(|other| other == tier);
+        if self.held.len() > BEGINNING || !(is_first_on_device || may_be_again) {
             return false;
         }
-        if again {
-            *cleared += self.held.len() as u64;
-            let mut groups = std::mem::take(&mut self.groups);
-            groups.retain(|&other, shape| other != group && shape.block_size.is_multiple_of(size));
-            *self = Self {
-                groups,
-                ..Self::default()
-            };
-        }
+        *cleared += self.held.len() as u64;
+        let mut groups = std::mem::take(&mut self.groups);
+        groups.retain(|&other, shape| {
+            !is_first_on_device && other != group && shape.block_size.is_multiple_of(size)
+        });
+        *self = Self {
+            groups,
+            ..Self::default()
+        };
+        self.learn(group, shape);
+        true
+    }
+
+    fn learn(&mut self, group: u32, shape: Shape) {
         if self.base == 0 {
-            self.base = size;
+            self.base = shape.block_size;
         }
         self.groups.insert(group, shape);
-        true
     }
 
     pub(crate) fn stands_for(&self, name: u64) -> Option<Content> {

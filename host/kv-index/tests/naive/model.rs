@@ -71,7 +71,7 @@ impl Model {
             &mut applied.skipped_group
         } else if !fits(stored) {
             &mut applied.malformed
-        } else if !cache.admit(stored.group, shape, &mut applied.cleared) {
+        } else if !cache.admit((stored.tier, stored.group), shape, &mut applied.cleared) {
             &mut applied.other_block_size
         } else {
             let above = match stored.parent {
