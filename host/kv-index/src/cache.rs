@@ -17,6 +17,9 @@ use crate::lanes::LaneId;
 /// Most names that a cache may have used for two contents each. One more clears the cache.
 pub(crate) const MOST_AMBIGUOUS: usize = 65_536;
 
+/// Most aliases of one block in a lane. An engine has one, or a few for a block that it computed several times.
+pub(crate) const MOST_ALIASES: usize = 16;
+
 /// Names of the blocks that a lane does not hold under exactly the shared name.
 #[derive(Debug, Default)]
 pub(crate) struct LaneNames {
@@ -243,7 +246,13 @@ impl HolderLane {
         }
     }
 
-    /// Records an alias of a held block (`was_held`: before this call).
+    /// Returns `true` if the block can have one more alias here.
+    pub(crate) fn has_room_for_alias(&self, block: BlockId) -> bool {
+        let renamed = self.renamed.get(&block);
+        renamed.is_none_or(|renamed| renamed.aliases.len() < MOST_ALIASES)
+    }
+
+    /// Records an alias of a held block (`was_held`: before this call), which has room for it.
     pub(crate) fn add_alias(&mut self, name: u64, block: BlockId, was_held: bool) {
         self.aliases.insert(name, block);
         let renamed = self.renamed.entry(block).or_insert(LaneNames {

@@ -5,8 +5,8 @@ mod chains;
 use chains::*;
 use kv_index::{IndexStats, SharedPrefixIndex};
 use routing::{
-    Attention, BlockEvent, EngineBlockHash, ObjectEvent, Shard, StoreId, StoreObject, StoredBlocks, Tier,
-    WorkerId,
+    Attention, BlockEvent, EngineBlockHash, ObjectEvent, RemovedBlocks, Shard, StoreId, StoreObject,
+    StoredBlocks, Tier, WorkerId,
 };
 
 /// Stores `chains` chains of `blocks` blocks each, which no other `salt` has.
@@ -104,6 +104,32 @@ fn the_names_of_an_engine_that_hashes_otherwise_go_with_it() {
         one.bytes,
         both.bytes
     );
+}
+
+#[test]
+fn ever_new_names_of_one_block_take_no_more_memory() {
+    let index = index();
+    let named = |name| {
+        let stored = StoredBlocks {
+            hashes: vec![EngineBlockHash(name)],
+            ..store("a", 0)
+        };
+        index.apply(holder(1, 0), &BlockEvent::Stored(stored))
+    };
+    let stored: u64 = (0..100).map(|name| named(name).stored).sum();
+    assert_eq!(stored, 17, "the shared name and 16 others");
+    let bytes = index.stats().bytes;
+    let ambiguous: u64 = (100..10_000).map(|name| named(name).ambiguous).sum();
+    assert_eq!((ambiguous, index.stats().bytes), (9_900, bytes));
+    let names = 0..10_000;
+    let removed = BlockEvent::Removed(RemovedBlocks {
+        hashes: names.map(EngineBlockHash).collect(),
+        tier: None,
+        group: 0,
+    });
+    let removed = index.apply(holder(1, 0), &removed);
+    assert_eq!((removed.removed, removed.absent), (17, 10_000 - 17));
+    assert_eq!(index.held_blocks(WorkerId(1)), 0, "no name is left");
 }
 
 #[test]

@@ -271,8 +271,13 @@ impl IndexCore {
             self.add_pending(storing, RunSpan { run, start, end }, applied);
         } else {
             self.write_down(storing, applied);
+            let is_shared_name = shared_name == Some(name);
+            let lane = &self.lanes[storing.lane.0 as usize];
+            if !is_shared_name && lane.alias(name) != Some(block) && !lane.has_room_for_alias(block) {
+                return StoreOutcome::Ambiguous;
+            }
             storing.is_plain = false;
-            self.hold_renamed(storing.lane, place, name, shared_name == Some(name), applied);
+            self.hold_renamed(storing.lane, place, name, is_shared_name, applied);
         }
         storing.parent = Some(place);
         if !self.stores.is_empty() {
