@@ -132,6 +132,12 @@ impl SharedPrefixIndex {
         }
     }
 
+    /// Returns the workers that have predictions.
+    #[must_use]
+    pub fn expected_workers(&self) -> Vec<WorkerId> {
+        self.core.read(|core| core.expected.keys().copied().collect())
+    }
+
     /// Returns a worker's block size in tokens, if known.
     #[must_use]
     pub fn block_size(&self, worker: WorkerId) -> Option<u32> {

@@ -24,8 +24,6 @@ pub struct IndexMaintenance {
     expectations: Expectations,
     /// Last ageing of the blocks of each lifetime.
     aged: BTreeMap<Duration, Instant>,
-    /// Workers of the last ageing.
-    workers: BTreeSet<WorkerId>,
 }
 
 impl IndexMaintenance {
@@ -42,7 +40,6 @@ impl IndexMaintenance {
             index,
             expectations: Box::new(expectations),
             aged: BTreeMap::new(),
-            workers: BTreeSet::new(),
         };
         let name = std::thread::Builder::new().name("index-upkeep".into());
         name.spawn(move || {
@@ -58,13 +55,15 @@ impl IndexMaintenance {
     /// Ages the expected blocks whose lifetime has passed since the last ageing.
     fn age(&mut self, now: Instant) {
         let mut due: BTreeMap<Duration, Vec<WorkerId>> = BTreeMap::new();
+        // Before the list, so that a worker that has just come is not missing from it.
+        let mut gone = self.index.expected_workers();
         let expectations = (self.expectations)();
         let workers: BTreeSet<WorkerId> = expectations.iter().map(|&(worker, _)| worker).collect();
-        // Workers that left have no expected blocks: both generations go.
-        let gone: Vec<WorkerId> = self.workers.difference(&workers).copied().collect();
+        // Workers that left have no expected blocks: both generations go. A request that began before a reload may
+        // still be sent to such a worker afterwards.
+        gone.retain(|worker| !workers.contains(worker));
         self.index.age_expected(&gone);
         self.index.age_expected(&gone);
-        self.workers = workers;
         for (worker, lifetime) in expectations {
             due.entry(lifetime).or_default().push(worker);
         }
@@ -76,5 +75,41 @@ impl IndexMaintenance {
                 self.index.age_expected(&workers);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kv_index::{IndexLimits, Prompt, Sent};
+
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(60);
+
+    fn expect(index: &SharedPrefixIndex, worker: WorkerId) {
+        let sent = Sent {
+            worker,
+            block_size: 2,
+            capacity: 100,
+        };
+        index.expect(&sent, &mut Prompt::new(&[1, 2, 3, 4], None, None));
+    }
+
+    #[test]
+    fn a_request_sent_to_a_worker_after_it_has_left_leaves_no_expected_blocks() {
+        let index = Arc::new(SharedPrefixIndex::new(IndexLimits { max_blocks: 100 }));
+        let mut maintenance = IndexMaintenance {
+            index: Arc::clone(&index),
+            expectations: Box::new(|| vec![(WorkerId(1), LIFETIME)]),
+            aged: BTreeMap::new(),
+        };
+        maintenance.age(Instant::now());
+        [1, 2]
+            .into_iter()
+            .for_each(|worker| expect(&index, WorkerId(worker)));
+        assert_eq!(index.stats().expected, 4);
+        maintenance.age(Instant::now());
+        assert_eq!(index.expected_workers(), [WorkerId(1)]);
+        assert_eq!(index.stats().expected, 2);
     }
 }
