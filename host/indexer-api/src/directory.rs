@@ -16,6 +16,12 @@ pub(crate) struct RegisteredService {
     pub(crate) followed: FollowedSource,
 }
 
+impl RegisteredService {
+    fn is_engine(&self) -> bool {
+        matches!(self.followed, FollowedSource::Engine(_))
+    }
+}
+
 /// All registered services.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
@@ -39,6 +45,15 @@ impl Directory {
 
     pub(crate) fn contexts(&self) -> &HashMap<QueryContext, Vec<RegisteredService>> {
         &self.contexts
+    }
+
+    /// Returns the contexts with their engines. A context that only stores have has none, and is left out.
+    pub(crate) fn engine_contexts(&self) -> impl Iterator<Item = (&QueryContext, Vec<&RegisteredService>)> {
+        let contexts = self.contexts.iter().map(|(context, services)| {
+            let engines = services.iter().filter(|known| known.is_engine());
+            (context, engines.collect::<Vec<_>>())
+        });
+        contexts.filter(|(_, engines)| !engines.is_empty())
     }
 
     /// Returns the services of a context.

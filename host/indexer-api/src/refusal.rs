@@ -1,5 +1,7 @@
 //! Error responses in upstream's form: status, message, reason, and position in the request.
 
+use std::fmt;
+
 use axum::http::StatusCode;
 use serde::Serialize;
 
@@ -74,6 +76,11 @@ impl Refusal {
             index: Some(index),
             ..self
         }
+    }
+
+    /// Creates the error of a service that is not registered.
+    pub(crate) fn unknown_service(key: impl fmt::Display) -> Self {
+        Self::plain(StatusCode::NOT_FOUND, format!("service not found: {key}"))
     }
 
     pub(crate) fn unknown_field(field: &str) -> Self {

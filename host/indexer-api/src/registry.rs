@@ -94,7 +94,7 @@ impl Registry {
         let mut directory = self.directory.write().unwrap_or_else(PoisonError::into_inner);
         let removed = directory
             .remove(key)
-            .ok_or_else(|| Refusal::plain(StatusCode::NOT_FOUND, format!("service not found: {key}")))?;
+            .ok_or_else(|| Refusal::unknown_service(key))?;
         self.share(&directory, &removed.service);
         drop(directory);
         self.follow.unfollow(removed.followed);

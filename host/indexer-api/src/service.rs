@@ -228,8 +228,11 @@ impl ServiceKey {
         }
         let instance = as_name("instance_id", required_text(body, "instance_id")?)?;
         let tenant = as_name("tenant_id", optional_text(body, "tenant_id")?)?;
+        let tenant = or_default(tenant);
         let rank = match required(body, "dp_rank")? {
-            Field::Int(rank) if *rank >= 0 => u16::try_from(*rank).ok(),
+            // No service has a higher rank than fits.
+            Field::Int(rank) if *rank >= 0 => u16::try_from(*rank)
+                .map_err(|_| Refusal::unknown_service(format_args!("{instance}|{tenant}|{rank}")))?,
             _ => {
                 return Err(Refusal::bad(
                     Reason::InvalidValue,
@@ -240,9 +243,8 @@ impl ServiceKey {
         };
         Ok(Self {
             instance: instance.into(),
-            tenant: or_default(tenant).into(),
-            // No service has a higher rank, so the lookup finds nothing.
-            rank: DpRank(rank.unwrap_or(u16::MAX)),
+            tenant: tenant.into(),
+            rank: DpRank(rank),
         })
     }
 }

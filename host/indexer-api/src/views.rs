@@ -53,7 +53,7 @@ struct ContextView {
     lora_name: Box<str>,
     block_size: u32,
     tenant_id: Box<str>,
-    /// Blocks held by the context's services, counted once per service.
+    /// Blocks held by the context's engines, counted once per service.
     prefix_count: u64,
     hash_profile: Option<ProfileView>,
     instances: BTreeMap<Box<str>, Vec<u16>>,
@@ -157,9 +157,9 @@ fn worker_views(
 }
 
 pub(crate) fn global_view(directory: &Directory, index: &SharedPrefixIndex) -> GlobalView {
-    let contexts = directory.contexts().iter().map(|(context, services)| {
+    let contexts = directory.engine_contexts().map(|(context, engines)| {
         let mut instances: BTreeMap<Box<str>, Vec<u16>> = BTreeMap::new();
-        for RegisteredService { service, .. } in services {
+        for RegisteredService { service, .. } in &engines {
             let ranks = instances.entry(service.instance.clone()).or_default();
             ranks.push(service.rank.0);
         }
@@ -168,7 +168,7 @@ pub(crate) fn global_view(directory: &Directory, index: &SharedPrefixIndex) -> G
             lora_name: context.lora.clone(),
             block_size: context.block_size,
             tenant_id: context.tenant.clone(),
-            prefix_count: services
+            prefix_count: engines
                 .iter()
                 .map(|known| held_blocks(index, known.followed))
                 .sum(),
@@ -196,6 +196,6 @@ pub(crate) fn health(directory: &Directory, follow: &dyn FeedFollower) -> Health
         live: all
             .filter(|followed| feed_states.get(followed) == Some(&LIVE))
             .count(),
-        contexts: directory.contexts().len(),
+        contexts: directory.engine_contexts().count(),
     }
 }

@@ -50,6 +50,17 @@ fn unregistering_an_engine_removes_its_blocks() {
 }
 
 #[test]
+fn a_rank_above_all_others_is_not_found_when_unregistering() {
+    let running = Running::start();
+    running.register("a", json!({"dp_rank": 65_535}));
+    let body = json!({"instance_id": "a", "dp_rank": 70_000});
+    let answer = running.post("/unregister", &body);
+    assert_eq!(answer.status, 404);
+    assert_eq!(answer.json()["error"], "service not found: a|default|70000");
+    assert_eq!(running.followed().len(), 1);
+}
+
+#[test]
 fn fields_of_the_public_documentation_are_taken_when_unregistering() {
     let running = Running::start();
     running.register("a", json!({}));
@@ -166,4 +177,18 @@ fn the_routers_workers_are_instances_already() {
         running.get("/health").ok(),
         json!({"status": "ok", "services": 1, "live": 1, "contexts": 0})
     );
+}
+
+#[test]
+fn a_store_is_no_instance_of_a_context() {
+    let running = Running::start();
+    running.register_any("pool", json!({"type": "Mooncake"}));
+    assert_eq!(
+        running.get("/global_view").ok(),
+        json!({"context_count": 0, "contexts": []})
+    );
+    assert_eq!(running.get("/health").ok()["contexts"], 0);
+    running.register("a", json!({}));
+    let view = running.get("/global_view").ok();
+    assert_eq!(view["contexts"][0]["instances"], json!({"a": [0]}));
 }
