@@ -48,7 +48,8 @@ pub use encoding::decode;
 pub use feeds::{CurveConfig, KvEventsConfig, PoolEventsConfig};
 pub use index::{AssumeCacheConfig, IndexConfig};
 pub use indexer::{
-    ApiKey, DEFAULT_TENANT, IndexerConfig, ServiceConfig, ServiceHash, ServiceKind, check_endpoint,
+    ApiKey, DEFAULT_TENANT, IndexerConfig, MOST_MODEL_BYTES, ServiceConfig, ServiceHash, ServiceKind,
+    check_endpoint,
 };
 pub use key::{AuthorizationConfig, KeyPlace, KeySource};
 pub use known::{Known, PolicyFiles};

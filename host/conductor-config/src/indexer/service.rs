@@ -57,6 +57,9 @@ pub struct ServiceHash {
     pub seed: Option<String>,
 }
 
+/// Longest name of a model, in bytes: it may be a path. Registrations at run time have the same limit.
+pub const MOST_MODEL_BYTES: usize = 512;
+
 const ALGORITHMS: [(&str, &str); 4] = [
     ("sha256", "sha256"),
     ("sha256_cbor", "sha256_cbor"),
@@ -104,8 +107,8 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
                 ("mooncake", ServiceKind::Mooncake),
             ],
         ),
-        model: needed(&mut service, "model", "\"llama-3-8b\"")?,
-        instance: needed(&mut service, "instance", "\"gpu-1\"")?,
+        model: needed(&mut service, "model", "\"llama-3-8b\"", MOST_MODEL_BYTES)?,
+        instance: needed(&mut service, "instance", "\"gpu-1\"", name::MOST_BYTES)?,
         tenant: service
             .text("tenant")
             .map_or_else(|| DEFAULT_TENANT.to_owned(), |tenant| tenant.text.to_owned()),
@@ -161,18 +164,15 @@ fn claim_endpoint(endpoint: &str, span: &Span, taken: &mut ClaimedServices, repo
         .or_insert_with(|| span.clone());
 }
 
-/// Reads a required name.
-fn needed(service: &mut Section<'_>, key: &'static str, example: &str) -> Option<String> {
+/// Reads a required name of at most `most` bytes.
+fn needed(service: &mut Section<'_>, key: &'static str, example: &str, most: usize) -> Option<String> {
     let text = service.required(key, example)?.text()?;
-    if text.text.is_empty() || text.text.len() > name::MOST_BYTES {
+    let bytes = text.text.len();
+    if bytes == 0 || bytes > most {
         service.report().push(Problem::new(
             Code::InvalidName,
             &text.span,
-            format!(
-                "`{key}` must have 1 to {} bytes, not {}",
-                name::MOST_BYTES,
-                text.text.len()
-            ),
+            format!("`{key}` must have 1 to {most} bytes, not {bytes}"),
         ));
     }
     Some(text.text.to_owned())

@@ -3,8 +3,11 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use conductor_config::{DEFAULT_TENANT, check_endpoint};
+use conductor_config::{DEFAULT_TENANT, MOST_MODEL_BYTES, check_endpoint};
 use serde_json::{Map, Value};
+
+/// Longest name of an instance, in bytes.
+const MOST_INSTANCE_BYTES: usize = 128;
 
 /// Service with a counterpart in `[[indexer.services]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +74,8 @@ impl ServiceReader {
         mut service: ImportedService,
         notes: &mut Vec<String>,
     ) -> Result<(), SkipReason> {
-        if name_fault(&service.model) || name_fault(&service.instance) {
-            return Err("`modelname` and the instance's name must have 1 to 128 bytes".to_owned());
-        }
+        check_name("`modelname`", &service.model, MOST_MODEL_BYTES)?;
+        check_name("the instance's name", &service.instance, MOST_INSTANCE_BYTES)?;
         check_endpoint(&service.endpoint)?;
         if let Some(Err(why)) = service.replay.as_deref().map(check_endpoint) {
             notes.push(format!("it has no replay: {why}"));
@@ -253,8 +255,11 @@ fn text(entry: &Map<String, Value>, key: &str) -> Result<String, SkipReason> {
     }
 }
 
-fn name_fault(name: &str) -> bool {
-    name.is_empty() || name.len() > 128
+fn check_name(what: &str, name: &str, most: usize) -> Result<(), SkipReason> {
+    if name.is_empty() || name.len() > most {
+        return Err(format!("{what} must have 1 to {most} bytes, not {}", name.len()));
+    }
+    Ok(())
 }
 
 fn note_unknown_keys(entry: &Map<String, Value>, known: &[&str], notes: &mut Vec<String>) {

@@ -74,6 +74,19 @@ fn the_later_shape_keeps_its_fields() {
 }
 
 #[test]
+fn a_model_may_have_a_long_path_for_a_name() {
+    for (bytes, carried) in [(512, 1), (513, 0)] {
+        let text = format!(
+            r#"{{"http_server_port": 1, "kvevent_instance": {{"key": {{"endpoint": "tcp://a:1", "type": "vLLM",
+            "modelname": "{}", "instance_id": "i", "block_size": 16, "dp_rank": 0}}}}}}"#,
+            "m".repeat(bytes)
+        );
+        let imported = imported(&text, &LegacyEnvironment::default());
+        assert_eq!(services(&imported.toml).len(), carried, "{:?}", imported.warnings);
+    }
+}
+
+#[test]
 fn settings_without_a_counterpart_are_left_out_with_a_warning() {
     let entry = |fields: &str| {
         format!(
