@@ -41,9 +41,13 @@ pub(crate) struct IndexCore {
     pub(crate) forest: RunForest,
     pub(crate) caches: CacheTable,
     pub(crate) lanes: Vec<HolderLane>,
+    /// Lanes that may have aliases.
+    pub(crate) aliased: LaneBits,
     pub(crate) numbers: LaneNumbers,
     pub(crate) expected: HashMap<WorkerId, WorkerPredictions>,
     pub(crate) stores: HashMap<StoreId, StoreObjects>,
+    /// Stores that may have objects to be joined again.
+    pub(crate) rejoining: VecDeque<StoreId>,
     /// Query data of each worker.
     pub(crate) rows: WorkerTable,
     pub(crate) leaving: RemovedLanes,
@@ -66,9 +70,11 @@ impl IndexCore {
             forest: RunForest::new(limits.max_blocks),
             caches: CacheTable::default(),
             lanes: Vec::new(),
+            aliased: LaneBits::default(),
             numbers: LaneNumbers::default(),
             expected: HashMap::new(),
             stores: HashMap::new(),
+            rejoining: VecDeque::new(),
             rows: WorkerTable::default(),
             leaving: RemovedLanes::default(),
             to_trim: VecDeque::new(),
@@ -134,6 +140,7 @@ impl IndexCore {
     pub(crate) fn drop_lane(&mut self, id: LaneId) {
         let lane = std::mem::take(&mut self.lanes[id.0 as usize]);
         let held = lane.held;
+        self.aliased.remove(id);
         self.spent_names.extend(lane.into_names());
         if held == 0 {
             self.numbers.give_back(id);

@@ -3,9 +3,10 @@
 //! A store's events report its objects, an engine's events report the prefix of a name; the later of the two joins
 //! them. A store holds a block once it has all shards of it, on any tiers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
 use routing::{ObjectEvent, Shard, StoreId, StoreObject, Tier, WorkerId};
 
 use crate::core::IndexCore;
@@ -16,6 +17,9 @@ use crate::lanes::LaneId;
 
 /// Most kinds of shards per block.
 const MOST_KINDS: usize = 128;
+
+/// Objects joined again at a time.
+const REJOINED: usize = 64;
 
 /// Shards of one block, a bit per kind.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,10 +32,12 @@ struct ShardSet {
 #[derive(Debug)]
 pub(crate) struct StoreObjects {
     lane: LaneId,
-    /// Shards of a complete block. `None`: as many as kinds were ever seen.
+    /// Shards of a complete block. `None`: as many as kinds were seen since the store was cleared.
     shards: Option<u32>,
     kinds: Vec<Shard>,
-    blocks: HashMap<u64, ShardSet>,
+    blocks: IndexMap<u64, ShardSet>,
+    /// Number of blocks, the first ones, that may be missing from the lane because it is new.
+    unjoined: usize,
     workers: HashSet<WorkerId>,
     /// Model of the objects, as in their keys.
     model: Option<Arc<str>>,
@@ -47,7 +53,8 @@ impl StoreObjects {
 
     /// Returns the approximate memory of the objects.
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks.capacity() * (size_of::<(u64, ShardSet)>() + 1)
+        // The map has an entry with its hash, and the entry's number in a table.
+        self.blocks.capacity() * (size_of::<(u64, ShardSet)>() + size_of::<usize>() + 1)
     }
 
     pub(crate) fn is_bound(&self, worker: WorkerId) -> bool {
@@ -80,8 +87,16 @@ impl StoreObjects {
         let shards = self.blocks.entry(block).or_default();
         change(shards);
         if shards.host | shards.disk == 0 {
-            self.blocks.remove(&block);
+            // The last block takes its place. If that one is joined, it is joined twice.
+            self.blocks.swap_remove(&block);
+            self.unjoined = self.unjoined.min(self.blocks.len());
         }
+    }
+
+    /// Returns a block that may be missing from the lane, and takes it off the list of those.
+    fn next_unjoined(&mut self) -> Option<u64> {
+        self.unjoined = self.unjoined.checked_sub(1)?;
+        self.blocks.get_index(self.unjoined).map(|(&name, _)| name)
     }
 }
 
@@ -100,7 +115,8 @@ impl IndexCore {
                 lane,
                 shards: None,
                 kinds: Vec::new(),
-                blocks: HashMap::new(),
+                blocks: IndexMap::new(),
+                unjoined: 0,
                 workers: HashSet::new(),
                 model: None,
                 is_unclear: false,
@@ -134,7 +150,9 @@ impl IndexCore {
         let Some(store) = self.stores.get_mut(&id) else {
             return;
         };
-        store.blocks = HashMap::new();
+        store.blocks = IndexMap::new();
+        store.unjoined = 0;
+        store.kinds = Vec::new();
         store.model = None;
         store.is_unclear = false;
         let gone = store.lane;
@@ -246,6 +264,9 @@ impl IndexCore {
             .blocks
             .get(&name)
             .is_some_and(|&shards| store.is_complete(shards));
+        if !is_complete && self.lanes[lane.0 as usize].held == 0 {
+            return;
+        }
         let places = self.places_named(name);
         let is_shared = places.len() > 1;
         for place in places {
@@ -263,15 +284,15 @@ impl IndexCore {
         let block = self.forest.block(place);
         let is_alias = self.forest.name(self.forest.run(place.run), place.at) != Some(name);
         let known = self.lanes[lane.0 as usize].alias(name);
-        if known.is_some_and(|known| known == block || is_alias) {
+        let has_room = !is_alias || self.lanes[lane.0 as usize].has_room_for_alias(block);
+        if known.is_some_and(|known| known == block || is_alias) || !has_room {
             return;
         }
         let was_held = self.cover(lane, place.run, place.at, place.at + 1) == 0;
-        let names = &mut self.lanes[lane.0 as usize];
         if is_alias {
-            names.add_alias(name, block, was_held);
+            self.add_alias(lane, name, block, was_held);
         } else {
-            names.add_shared_name(block, was_held);
+            self.lanes[lane.0 as usize].add_shared_name(block, was_held);
         }
     }
 
@@ -302,7 +323,8 @@ impl IndexCore {
 
     /// Returns every block that any engine has under this name.
     fn places_named(&self, name: u64) -> Vec<BlockPosition> {
-        let mut blocks: Vec<BlockId> = self.lanes.iter().filter_map(|lane| lane.alias(name)).collect();
+        let lanes = self.aliased.iter().map(|lane| &self.lanes[lane.0 as usize]);
+        let mut blocks: Vec<BlockId> = lanes.filter_map(|lane| lane.alias(name)).collect();
         self.forest.find_named(name, |block| {
             blocks.push(block);
             None::<()>
@@ -312,13 +334,31 @@ impl IndexCore {
         blocks.into_iter().map(|block| self.forest.place(block)).collect()
     }
 
-    /// Joins all objects again in a new lane, after the number of shards per block has changed.
+    /// Begins to join all objects again in a new lane, after the number of shards per block has changed. Garbage
+    /// collection goes on with it; objects that are not joined yet count for no worker.
     fn rejoin_all(&mut self, id: StoreId) {
         let lane = self.new_lane();
-        let gone = std::mem::replace(&mut self.objects_of(id).lane, lane);
+        let store = self.objects_of(id);
+        let gone = std::mem::replace(&mut store.lane, lane);
+        store.unjoined = if store.is_unclear { 0 } else { store.blocks.len() };
         self.drop_lane(gone);
-        let names: Vec<u64> = self.objects_of(id).blocks.keys().copied().collect();
-        for name in names {
+        if !self.rejoining.contains(&id) {
+            self.rejoining.push_back(id);
+        }
+        self.rejoin_some();
+    }
+
+    /// Joins some objects of the next store that has any to be joined again.
+    pub(crate) fn rejoin_some(&mut self) {
+        let Some(&id) = self.rejoining.front() else {
+            return;
+        };
+        for _ in 0..REJOINED {
+            let store = self.stores.get_mut(&id);
+            let Some(name) = store.and_then(StoreObjects::next_unjoined) else {
+                self.rejoining.pop_front();
+                return;
+            };
             self.settle(id, name);
         }
     }

@@ -1,4 +1,5 @@
-//! Garbage collection: frees unused blocks and removed lanes and, at the limit, evicts the least used blocks.
+//! Garbage collection: frees unused blocks and removed lanes and, at the limit, evicts the least used blocks. It also
+//! goes on with joining the objects of stores again.
 //!
 //! Each change does a small step (as does [`IndexCore::gc_step`] when nothing changes), so no single change takes long.
 
@@ -46,7 +47,8 @@ impl IndexCore {
             }
         }
         self.sweep_out(runs);
-        self.leaving.blocks > 0 || self.loose > LOOSE_BLOCKS
+        self.rejoin_some();
+        self.leaving.blocks > 0 || self.loose > LOOSE_BLOCKS || !self.rejoining.is_empty()
     }
 
     /// Reclaims without changes: keeps no unused blocks, and shrinks tables.

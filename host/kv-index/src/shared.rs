@@ -145,8 +145,11 @@ impl SharedPrefixIndex {
     }
 
     /// Binds a store to the workers that share it. `shards` is the number of objects of a complete block. With `None`
-    /// it is the number of kinds ever seen, so one object is enough until the second kind is seen. At most 128 kinds
-    /// of shards and one model are supported.
+    /// it is the number of kinds seen since the store was cleared, so one object is enough until the second kind is
+    /// seen. At most 128 kinds of shards and one model are supported.
+    ///
+    /// After a new kind, and after a change of `shards`, the objects are joined again a few at a time, with each change
+    /// and in [`gc_step`](Self::gc_step). Until then they count for no worker.
     pub fn bind_store(&self, store: StoreId, shards: Option<u32>, workers: &[WorkerId]) {
         self.core.write(|core| core.bind_store(store, shards, workers));
     }
@@ -170,7 +173,7 @@ impl SharedPrefixIndex {
         self.core.write(|core| core.clear_store(store, true));
     }
 
-    /// Frees unused memory in a small step. Returns `true` if there is more to do. Changes do that as well; this is
+    /// Frees unused memory, and joins objects again, in a small step. Returns `true` if there is more to do. Changes do that as well; this is
     /// for times without changes.
     pub fn gc_step(&self) -> bool {
         self.core.write(|core| core.gc_step_idle(RUNS_AT_A_TIME))

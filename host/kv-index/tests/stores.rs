@@ -116,6 +116,51 @@ fn without_a_number_of_shards_a_block_needs_as_many_kinds_as_were_ever_seen() {
     assert_eq!(matched(&index, 2, "abc"), [0, 0, 2]);
 }
 
+#[test]
+fn a_cleared_store_forgets_the_kinds_of_its_shards() {
+    for by_event in [true, false] {
+        let index = bound(None);
+        index.apply(holder(2, 0), &stored("x", 0));
+        let [a, b] = ["a", "ab"].map(engine_hash);
+        index.apply_objects(STORE, &[put(a, 0), put(a, 1), put(b, 0), put(b, 1)]);
+        assert_eq!(matched(&index, 2, "abc"), [0, 0, 2]);
+        if by_event {
+            index.apply_objects(STORE, &[ObjectEvent::Cleared]);
+        } else {
+            index.clear_store(STORE);
+        }
+        index.apply_objects(STORE, &[put(a, 2), put(b, 2)]);
+        assert_eq!(
+            matched(&index, 2, "abc"),
+            [0, 0, 2],
+            "each rank has whole blocks now"
+        );
+    }
+}
+
+#[test]
+fn objects_are_joined_again_a_few_at_a_time_and_only_those_that_are_left() {
+    let prompt: String = ('a'..='z').cycle().take(600).collect();
+    let index = index();
+    let workers = [1, 2].map(WorkerId);
+    index.bind_store(STORE, Some(2), &workers);
+    index.apply(holder(1, 0), &stored(&prompt, 0));
+    index.apply(holder(2, 0), &stored("x", 0));
+    put_all(&index, &prompt);
+    index.bind_store(STORE, Some(1), &workers);
+    index.apply_objects(STORE, &[gone(engine_hash(&prompt[..300]), 0)]);
+    let held = || matched(&index, 2, &prompt)[2];
+    let mut steps = 0;
+    while index.gc_step() {
+        assert!([0, 299].contains(&held()), "the first objects come last");
+        steps += 1;
+    }
+    assert!(steps > 5, "{steps} steps for 600 objects");
+    assert_eq!(held(), 299);
+    index.apply_objects(STORE, &[put(engine_hash(&prompt[..300]), 0)]);
+    assert_eq!(held(), 600);
+}
+
 /// Engines that count their blocks from 1 give one name to many contents. A store's objects are those of its own
 /// workers.
 #[test]

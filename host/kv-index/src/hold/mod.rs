@@ -404,7 +404,7 @@ impl IndexCore {
         } else if names.alias(name) == Some(block) {
             false
         } else {
-            names.add_alias(name, block, was_held);
+            self.add_alias(lane, name, block, was_held);
             true
         };
         *(if is_new {
@@ -412,6 +412,12 @@ impl IndexCore {
         } else {
             &mut applied.known
         }) += 1;
+    }
+
+    /// Records an alias of a block that a lane holds (`was_held`: before this call).
+    pub(crate) fn add_alias(&mut self, lane: LaneId, name: u64, block: BlockId, was_held: bool) {
+        self.aliased.insert(lane);
+        self.lanes[lane.0 as usize].add_alias(name, block, was_held);
     }
 }
 
