@@ -24,6 +24,7 @@ use crate::models::{self, ModelConfig, TokensConfig};
 use crate::policies;
 use crate::policies::compile::{self, PolicyCompileConfig};
 use crate::policies::model::{Doubt, PolicyConfig};
+use crate::policies::pipeline;
 use crate::pools::store::{self, StoreConfig};
 use crate::pools::{self, PoolConfig};
 use crate::record::{self, RecordConfig};
@@ -233,7 +234,11 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
         .iter()
         .filter_map(|policy| Some((policy.config.name.clone(), policy.doubt?)));
     let doubts = doubts.collect();
-    let declared = policies.into_iter().map(|policy| policy.config);
+    let declared = policies.into_iter().map(|policy| {
+        let mut config = policy.config;
+        pipeline::rename(&mut config, &routes.renamed);
+        config
+    });
     let config = Config {
         server,
         clients,

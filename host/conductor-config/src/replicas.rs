@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::document::code::Code;
+use crate::document::redact::without_user;
 use crate::document::report::Problem;
 use crate::document::section::Section;
 use crate::document::value::Item;
@@ -119,7 +120,10 @@ fn read_servers(item: &Item<'_>) -> Vec<String> {
         if is_address {
             servers.push(text.text.to_owned());
         } else {
-            let message = format!("`{}` is not the address of a NATS server", text.text);
+            let message = format!(
+                "`{}` is not the address of a NATS server",
+                without_user(text.text)
+            );
             let problem = Problem::new(Code::InvalidAddress, &text.span, message);
             item.report.push(problem.help(
                 "write nats://HOST:PORT, or tls://HOST:PORT for TLS; secrets belong into `credentials`",

@@ -15,7 +15,7 @@ impl ConfigHash {
     /// Records the active configuration.
     pub(crate) fn set(&self, config: &Config) {
         // What must differ between routers of one machine is left out.
-        let mut config = config.clone();
+        let mut config = config.without_places();
         config.server.listen = SocketAddr::from(([0, 0, 0, 0], 0));
         config.server.admin_listen = None;
         if let Some(replicas) = &mut config.replicas {
@@ -29,5 +29,34 @@ impl ConfigHash {
     /// Returns the hash as text.
     pub(crate) fn get(&self) -> String {
         format!("{:016x}", self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use local_files::ConfigSource;
+
+    use super::*;
+
+    fn hash(text: &str) -> String {
+        let hash = ConfigHash::default();
+        let source = ConfigSource::Text(text.to_owned());
+        hash.set(&crate::reload::read(&source, text).unwrap().config);
+        hash.get()
+    }
+
+    #[test]
+    fn layouts_and_own_addresses_make_no_difference_and_settings_do() {
+        let text = |port: u16, name: &str, limit: u32| {
+            format!(
+                "[server]\nlisten = \"127.0.0.1:{port}\"\n[replicas]\nname = \"{name}\"\nservers = [\"nats://n:1\"]\n\
+                 [pools.main]\nqueue-limit = {limit}\n[[pools.main.workers]]\nurl = \"http://a:1\"\n[[routes]]\npool = \"main\"\n\
+                 policy = \"round-robin\"\n"
+            )
+        };
+        let one = hash(&text(8080, "one", 5));
+        assert_eq!(one, hash(&text(18_080, "another", 5)));
+        assert_eq!(one, hash(&format!("# a comment\n\n{}", text(8080, "one", 5))));
+        assert_ne!(one, hash(&text(8080, "one", 6)));
     }
 }

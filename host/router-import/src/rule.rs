@@ -34,10 +34,12 @@ pub(crate) enum Effect {
     Text(KeyPlace),
     /// Whole number of a key. A negative one means no limit, and sets nothing.
     Number(KeyPlace),
-    /// Number of retries, for a key that counts attempts.
-    Retries(KeyPlace),
+    /// Number of attempts. None is one.
+    Attempts(KeyPlace),
     /// Time with this unit.
     Time(KeyPlace, &'static str),
+    /// The same time of several keys.
+    Times(&'static [KeyPlace], &'static str),
     /// Size with this unit.
     Size(KeyPlace, &'static str),
     /// List of texts.

@@ -48,6 +48,14 @@ pub struct ConfigChanges {
     discovery: NameChanges,
 }
 
+impl Config {
+    /// Returns the configuration without the places of its text: equal settings are equal in any layout.
+    #[must_use]
+    pub fn without_places(&self) -> Self {
+        unmarked(self)
+    }
+}
+
 /// NameChanges of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 struct NameChanges {

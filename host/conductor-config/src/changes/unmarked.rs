@@ -68,6 +68,9 @@ fn forget_pool(pool: &mut PoolConfig) {
     if let AuthorizationConfig::Key(key) = &mut pool.authorization {
         key.at = Mark::beginning();
     }
+    if let Some(curve) = &mut pool.events.curve {
+        curve.client.at = Mark::beginning();
+    }
     if let Some(tls) = &mut pool.tls {
         tls.at = Mark::beginning();
         let identity = tls.identity.iter_mut().flat_map(|(cert, key)| [cert, key]);

@@ -3,6 +3,7 @@
 //! A configuration should name the places of its keys only. Some keys may stand in the file, and an edit that is
 //! refused may contain any. So values are replaced by the names of their keys, generously.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -179,6 +180,14 @@ fn is_variable(name: &str) -> bool {
         && name
             .chars()
             .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// Returns an address without the part before its last `@`, which may be a user with a password.
+pub(crate) fn without_user(address: &str) -> Cow<'_, str> {
+    match address.rsplit_once('@') {
+        Some((_, rest)) => format!("...@{rest}").into(),
+        None => address.into(),
+    }
 }
 
 /// Returns `true` for a text with a URL that has a user, and so maybe a password.

@@ -2,6 +2,7 @@
 
 use crate::address::{one_spelling, split_host_or_port, split_host_port};
 use crate::document::code::Code;
+use crate::document::redact::without_user;
 use crate::document::report::{Problem, Report};
 use crate::document::value::Text;
 
@@ -15,7 +16,7 @@ pub(crate) fn worker_url(url: &Text<'_>, report: &Report) -> Option<String> {
             Problem::new(
                 Code::InvalidAddress,
                 &url.span,
-                format!("`{}` is not the URL of a server: {why}", url.text),
+                format!("`{}` is not the URL of a server: {why}", without_user(url.text)),
             )
             .help(help),
         );
@@ -102,7 +103,10 @@ pub(crate) fn zmq_endpoint(endpoint: &Text<'_>, report: &Report) -> Option<Strin
         Problem::new(
             Code::InvalidAddress,
             &endpoint.span,
-            format!("`{}` is not an endpoint to connect to: {why}", endpoint.text),
+            format!(
+                "`{}` is not an endpoint to connect to: {why}",
+                without_user(endpoint.text)
+            ),
         )
         .help(help),
     );
@@ -130,7 +134,10 @@ pub(crate) fn bind_endpoint(endpoint: &Text<'_>, report: &Report) -> Option<Stri
         Problem::new(
             Code::InvalidAddress,
             &endpoint.span,
-            format!("`{}` is not an endpoint to bind: {why}", endpoint.text),
+            format!(
+                "`{}` is not an endpoint to bind: {why}",
+                without_user(endpoint.text)
+            ),
         )
         .help(
             "for example \"tcp://0.0.0.0:5557\", with the engine's endpoint set to \"tcp://THIS-HOST:5557\"",

@@ -16,7 +16,7 @@ use self::names::{Names, find_policy, find_pool, resolve};
 use self::reach::{check_models, check_reachable};
 use self::trial::{RouteKeys, TrialConfig};
 use crate::policies::model::PolicyConfig;
-use crate::policies::pipeline;
+use crate::policies::pipeline::{self, RenamedScorer};
 use crate::pools::admission::{self, ObjectivesConfig};
 
 /// `[[routes]]`. The first route that matches takes the request.
@@ -53,11 +53,13 @@ impl RouteConfig {
 pub(crate) struct Routes {
     pub(crate) routes: Vec<RouteConfig>,
     pub(crate) implied: Vec<PolicyConfig>,
+    /// Scorers of pipelines that are written by a former name.
+    pub(crate) renamed: Vec<RenamedScorer>,
 }
 
 pub(crate) fn read(item: Option<&Item<'_>>, names: &Names<'_>, report: &Report) -> Routes {
     let mut routes = Routes::default();
-    pipeline::resolve(names, &mut routes.implied, report);
+    routes.renamed = pipeline::resolve(names, &mut routes.implied, report);
     let sections = item.map(|item| Section::each(item, "`[[routes]]`"));
     match (sections, names.pools) {
         (Some(sections), _) if !sections.is_empty() => {

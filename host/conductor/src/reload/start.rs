@@ -56,8 +56,11 @@ impl Reloader {
             report.source = source;
             report.is_file = is_file;
         });
-        // The overrides of routes were just read from their file.
-        self.report_overrides(true);
+        // The overrides of routes were just read from their file. Those that ended would be back at the next start.
+        match self.active.overlays.ended_routes().is_empty() {
+            true => self.report_overrides(true),
+            false => self.report_routes(),
+        }
         self.report_policies();
     }
 }

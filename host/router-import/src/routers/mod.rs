@@ -167,8 +167,13 @@ fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(
         Effect::Text(place) => draft.set(place, quoted(value)),
         Effect::Number(_) if value.starts_with('-') => {}
         Effect::Number(place) => draft.set(place, number()?.to_string()),
-        Effect::Retries(place) => draft.set(place, (number()? + 1).min(MOST_ATTEMPTS).to_string()),
+        Effect::Attempts(place) => draft.set(place, number()?.clamp(1, MOST_ATTEMPTS).to_string()),
         Effect::Time(place, unit) => set_time(draft, place, value, unit)?,
+        Effect::Times(places, unit) => {
+            for place in places {
+                set_time(draft, *place, value, unit)?;
+            }
+        }
         Effect::Size(place, unit) => set_size(draft, place, number()?, unit),
         Effect::Host => draft.host = Some(value.to_owned()),
         Effect::Port => draft.port = Some(number()?.to_string()),

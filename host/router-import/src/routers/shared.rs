@@ -2,10 +2,17 @@
 
 use routing::Role;
 
-use crate::rule::{Effect, FlagRule, many, one, switch};
+use crate::rule::{Effect, FlagRule, KeyPlace, many, one, switch};
 
 /// Table of the health of workers.
 const HEALTH: &str = "pools.main.health";
+
+/// Limits of a request's time. A response that is not streamed has its head at its end.
+const REQUEST_TIMES: &[KeyPlace] = &[
+    ("server", "request-timeout"),
+    ("server", "first-byte-timeout"),
+    ("server", "idle-timeout"),
+];
 
 /// The flags.
 pub(super) const RULES: &[FlagRule] = &[
@@ -19,11 +26,8 @@ pub(super) const RULES: &[FlagRule] = &[
         "--prometheus-host",
         Effect::Absent("set the address of `admin-listen` of [server]"),
     ),
-    one(
-        "--request-timeout-secs",
-        Effect::Time(("server", "request-timeout"), "s"),
-    ),
-    one("--retry-max-retries", Effect::Retries(("server", "attempts"))),
+    one("--request-timeout-secs", Effect::Times(REQUEST_TIMES, "s")),
+    one("--retry-max-retries", Effect::Attempts(("server", "attempts"))),
     one(
         "--retry-initial-backoff-ms",
         Effect::Time(("pools.main.retries", "backoff"), "ms"),

@@ -75,7 +75,7 @@ fn a_command_line_of_vllm_router_is_translated() {
             "listen = \"0.0.0.0:30000\"",
             "url = \"http://b:8000\"",
             "policy = \"ttft-queue\"",
-            "attempts = 3",
+            "attempts = 2",
             "backoff = \"50ms\"",
             "failures = 5",
             "interval = \"30s\"",

@@ -448,7 +448,10 @@ fn list(file: &Config) -> String {
 
 /// Returns a worker with nothing but the properties in the request.
 fn worker(addition: &Addition) -> WorkerConfig {
-    let usual = addition.url.trim_start_matches("http://");
+    let usual = addition
+        .url
+        .split_once("://")
+        .map_or(&*addition.url, |(_, usual)| usual);
     WorkerConfig {
         name: addition.name.clone().unwrap_or_else(|| usual.to_owned()),
         url: addition.url.clone(),

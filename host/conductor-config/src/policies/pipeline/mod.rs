@@ -11,7 +11,7 @@ use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::source::Span;
 use crate::document::value::{Item, Text};
-use crate::policies::model::{PipelineConfig, PolicyConfig};
+use crate::policies::model::{PipelineConfig, PolicyConfig, PolicySource};
 use crate::routes::names::{Names, find_policy};
 
 /// Most filters and most scorers of one pipeline.
@@ -215,8 +215,30 @@ fn read_pick(section: &mut Section<'_>) -> Pick {
     }
 }
 
-/// Resolves the scorers; policies without a table of their own are added to `implied`.
-pub(crate) fn resolve(names: &Names<'_>, implied: &mut Vec<PolicyConfig>, report: &Report) {
+/// A former name of a scorer, and its present one.
+pub(crate) type RenamedScorer = (String, String);
+
+/// Replaces former names of scorers in a pipeline.
+pub(crate) fn rename(policy: &mut PolicyConfig, renamed: &[RenamedScorer]) {
+    let PolicySource::Pipeline(pipeline) = &mut policy.source else {
+        return;
+    };
+    for term in &mut pipeline.spec.terms {
+        if let TermSource::Policy(name) = &mut term.source
+            && let Some((_, present)) = renamed.iter().find(|(former, _)| **former == **name)
+        {
+            *name = present.as_str().into();
+        }
+    }
+}
+
+/// Resolves the scorers; policies without a table of their own are added to `implied`. Returns those that were renamed.
+pub(crate) fn resolve(
+    names: &Names<'_>,
+    implied: &mut Vec<PolicyConfig>,
+    report: &Report,
+) -> Vec<RenamedScorer> {
+    let mut renamed = Vec::new();
     let pipelines = names
         .policies
         .iter()
@@ -237,7 +259,13 @@ pub(crate) fn resolve(names: &Names<'_>, implied: &mut Vec<PolicyConfig>, report
                 text: name,
                 span: at.span.clone(),
             };
-            find_policy(&text, names, implied, report);
+            let found = find_policy(&text, names, implied, report);
+            renamed.extend(
+                found
+                    .filter(|found| found != name)
+                    .map(|found| (name.to_owned(), found)),
+            );
         }
     }
+    renamed
 }
