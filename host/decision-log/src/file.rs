@@ -33,6 +33,8 @@ pub(crate) struct LogFile {
     kind: LogKind,
     file: File,
     written: u64,
+    /// Length of the latest append.
+    appended: u64,
     looked: Instant,
 }
 
@@ -50,6 +52,7 @@ impl LogFile {
             kind,
             file,
             written,
+            appended: 0,
             looked: Instant::now(),
         })
     }
@@ -62,11 +65,27 @@ impl LogFile {
     /// Appends complete lines.
     pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         self.file.write_all(lines)?;
-        self.written += lines.len() as u64;
+        self.appended = lines.len() as u64;
+        self.written += self.appended;
         Ok(())
     }
 
-    /// Returns whether another program, such as logrotate, moved or truncated it. Checks once a second.
+    /// Returns whether another program, such as logrotate, truncated it. Returns false if that cannot be determined.
+    pub(crate) fn is_truncated(&self) -> bool {
+        let found = self.file.metadata();
+        found.is_ok_and(|found| found.len() < self.written)
+    }
+
+    /// Opens the file again after a truncation.
+    pub(crate) fn restart(self) -> io::Result<Self> {
+        // The latest lines may have followed the truncation at once. Then the file lacks its beginning.
+        if self.kind == LogKind::Described && self.file.metadata()?.len() == self.appended {
+            self.file.set_len(0)?;
+        }
+        Self::open(self.spec, self.kind)
+    }
+
+    /// Returns whether another program, such as logrotate, moved it. Checks once a second.
     pub(crate) fn is_gone(&mut self) -> bool {
         if self.looked.elapsed() < LOOK_EVERY {
             return false;
@@ -75,13 +94,11 @@ impl LogFile {
         !self.is_there()
     }
 
-    /// Returns whether the path still names this file at its full length, also if that cannot be determined.
+    /// Returns whether the path still names this file, also if that cannot be determined.
     fn is_there(&self) -> bool {
         let (here, there) = (self.file.metadata(), fs::metadata(&self.spec.path));
         match (here, there) {
-            (Ok(here), Ok(there)) => {
-                here.dev() == there.dev() && here.ino() == there.ino() && here.len() >= self.written
-            }
+            (Ok(here), Ok(there)) => here.dev() == there.dev() && here.ino() == there.ino(),
             (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
             (Err(_), _) => true,
         }
@@ -197,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_program_moved_replaced_or_truncated_is_gone() {
+    fn a_file_that_another_program_moved_or_replaced_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = log(folder.path());
         check(&mut log, false);
@@ -208,8 +225,24 @@ mod tests {
         check(&mut log, true);
         fs::rename(&moved, &log.spec.path).unwrap();
         check(&mut log, false);
-        fs::write(&log.spec.path, "").unwrap();
-        check(&mut log, true);
+    }
+
+    #[test]
+    fn lines_that_followed_a_truncation_at_once_are_removed_and_lines_of_others_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = log(folder.path());
+        let path = log.spec.path.clone();
+        assert!(!log.is_truncated());
+        fs::write(&path, "").unwrap();
+        log.append(b"{\"decision\":{}}\n").unwrap();
+        assert!(log.is_truncated());
+        let mut log = log.restart().unwrap();
+        assert_eq!((log.written, fs::read(&path).unwrap().len()), (0, 0));
+        log.append(&LINE.repeat(3)).unwrap();
+        fs::write(&path, LINE).unwrap();
+        assert!(log.is_truncated());
+        assert_eq!(log.restart().unwrap().written, LINE.len() as u64);
+        assert_eq!(fs::read(&path).unwrap(), LINE);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 mod access;
 mod call;
+mod described;
 mod explained;
 mod fault_line;
 mod file;

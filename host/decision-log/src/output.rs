@@ -42,7 +42,23 @@ impl LogOutput {
         }
     }
 
-    /// Returns whether another program moved or truncated it.
+    /// Returns whether another program truncated it.
+    pub(crate) fn is_truncated(&self) -> bool {
+        match self {
+            Self::File(file) => file.is_truncated(),
+            Self::Stdout => false,
+        }
+    }
+
+    /// Opens it again after a truncation.
+    pub(crate) fn restart(self) -> io::Result<Self> {
+        match self {
+            Self::File(file) => file.restart().map(Self::File),
+            Self::Stdout => Ok(Self::Stdout),
+        }
+    }
+
+    /// Returns whether another program moved it.
     pub(crate) fn is_gone(&mut self) -> bool {
         match self {
             Self::File(file) => file.is_gone(),

@@ -2,18 +2,18 @@
 //!
 //! Every file of the first two is self-contained: it begins with a header, and describes a worker or policy before its first use.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use routing::{RunNumber, WorkerId, WorkerSpec};
+use routing::RunNumber;
 use serde::Serialize;
 use tracing::{error, info};
 
-use crate::call::{LoggedWorker, Subject, worker_line};
+use crate::call::worker_line;
+use crate::described::Described;
 use crate::kind::LogKind;
 use crate::line::{Line, LogLine, SCHEMA};
 use crate::message::Message;
@@ -28,10 +28,6 @@ use crate::trace::{Record, Trace};
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Write buffer size in bytes.
 const CHUNK: usize = 64 << 10;
-/// Number of described workers at which removed ones are first purged.
-const MIN_PURGE: usize = 1_024;
-/// Maximum number of described policies. Beyond it, all are described again.
-const MAX_POLICIES: usize = 256;
 
 /// The configured output.
 #[derive(Debug, Default)]
@@ -93,14 +89,6 @@ pub(crate) struct Writer {
     lines: Vec<u8>,
     /// Number of decisions and outcomes in the buffer.
     records: u64,
-}
-
-/// Workers and policies that the current file describes.
-struct Described {
-    workers: HashMap<WorkerId, Weak<WorkerSpec>>,
-    /// Number of workers at which removed ones are purged.
-    purge_at: usize,
-    policies: Vec<Subject>,
 }
 
 impl Writer {
@@ -220,18 +208,21 @@ impl Writer {
         if self.file.is_none() {
             self.open();
         }
+        // Checked once for a buffer, so that its lines follow the header of a truncated file.
+        if self.lines.is_empty() {
+            self.restart_truncated();
+        }
         if self.file.as_mut().is_some_and(LogOutput::is_gone) {
             self.flush();
             self.file = None;
             self.open();
         }
-        if self
-            .file
-            .as_ref()
-            .is_some_and(|file| file.is_full_with(self.lines.len()))
-        {
+        if self.is_full() {
             self.flush();
-            self.rotate();
+            // A truncated file has room again.
+            if self.is_full() {
+                self.rotate();
+            }
         }
         if self.file.is_none() {
             self.metrics.no_file.inc();
@@ -241,6 +232,26 @@ impl Writer {
         self.records += 1;
         if self.lines.len() >= CHUNK {
             self.flush();
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|file| file.is_full_with(self.lines.len()))
+    }
+
+    /// Begins a file again that another program truncated. Drops buffered lines that refer to its descriptions.
+    fn restart_truncated(&mut self) {
+        let Some(file) = self.file.take_if(|file| file.is_truncated()) else {
+            return;
+        };
+        if self.identity.kind == LogKind::Described {
+            self.lines.clear();
+            self.metrics.no_file.inc_by(std::mem::take(&mut self.records));
+        }
+        match file.restart() {
+            Ok(file) => self.begin(file),
+            Err(error) => self.close_failed(&error),
         }
     }
 
@@ -281,6 +292,10 @@ impl Writer {
 
     /// Writes the buffered lines, and counts them as written or as dropped.
     fn flush(&mut self) {
+        if self.lines.is_empty() {
+            return;
+        }
+        self.restart_truncated();
         let appended = self.file.as_mut().map(|file| file.append(&self.lines));
         self.lines.clear();
         let records = std::mem::take(&mut self.records);
@@ -321,69 +336,89 @@ fn name(target: &LogTarget) -> String {
     }
 }
 
-impl Default for Described {
-    fn default() -> Self {
-        Self {
-            workers: HashMap::new(),
-            purge_at: MIN_PURGE,
-            policies: Vec::new(),
-        }
-    }
-}
-
-impl Described {
-    /// Returns whether the worker must be described before its next use.
-    fn is_new(&mut self, worker: &LoggedWorker) -> bool {
-        let before = self.workers.insert(worker.id, Arc::downgrade(&worker.spec));
-        if self.workers.len() >= self.purge_at {
-            // Ids are never reused.
-            self.workers.retain(|_, spec| spec.strong_count() > 0);
-            self.purge_at = MIN_PURGE.max(2 * self.workers.len());
-        }
-        let before = before.and_then(|before| before.upgrade());
-        before.is_none_or(|before| !Arc::ptr_eq(&before, &worker.spec) && before != worker.spec)
-    }
-
-    /// Returns the id of a policy, and whether it must be described before its next use.
-    fn policy(&mut self, subject: &Subject) -> (u32, bool) {
-        let id = |at: usize| u32::try_from(at + 1).unwrap_or(u32::MAX);
-        if let Some(at) = self.policies.iter().position(|known| known == subject) {
-            return (id(at), false);
-        }
-        if self.policies.len() >= MAX_POLICIES {
-            self.policies.clear();
-        }
-        self.policies.push(subject.clone());
-        (id(self.policies.len() - 1), true)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::path::Path;
 
     use prometheus_client::registry::Registry;
-    use routing::{Role, Worker};
 
     use super::*;
     use crate::file::{FileSpec, LogFile};
 
-    #[test]
-    fn lines_that_fail_to_be_written_are_counted_as_dropped() {
-        let folder = tempfile::tempdir().unwrap();
-        let spec = FileSpec {
-            path: folder.path().join("decisions.jsonl"),
-            max_bytes: 1 << 20,
-            keep: 1,
-        };
+    fn writer(kind: LogKind) -> Writer {
         let metrics = RecordMetrics::register(&mut Registry::default());
         let identity = LogIdentity {
             title: "decision log",
-            kind: LogKind::Described,
+            kind,
             run: random_run_id(),
             number: RunNumber::default(),
         };
-        let mut writer = Writer::new(identity, Arc::default(), metrics);
+        Writer::new(identity, Arc::default(), metrics)
+    }
+
+    fn spec(folder: &Path) -> FileSpec {
+        FileSpec {
+            path: folder.join("decisions.jsonl"),
+            max_bytes: 1 << 20,
+            keep: 1,
+        }
+    }
+
+    /// Returns the lines of the file, and how many records were written and dropped.
+    fn state(writer: &Writer, spec: &FileSpec) -> (Vec<String>, u64, u64) {
+        let text = std::fs::read_to_string(&spec.path).unwrap();
+        let (written, dropped) = (writer.metrics.written.get(), writer.metrics.no_file.get());
+        (text.lines().map(String::from).collect(), written, dropped)
+    }
+
+    #[test]
+    fn a_truncated_file_is_begun_again_with_a_header() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = spec(folder.path());
+        let mut writer = writer(LogKind::Described);
+        let record = |writer: &mut Writer| writer.write(|writer| writer.lines.extend(b"{}\n"));
+        writer.begin(LogOutput::open(LogTarget::File(spec.clone()), LogKind::Described).unwrap());
+        record(&mut writer);
+        writer.flush();
+        std::fs::write(&spec.path, "").unwrap();
+        record(&mut writer);
+        writer.flush();
+        let (lines, written, dropped) = state(&writer, &spec);
+        assert!(lines[0].starts_with("{\"log\":{"), "{lines:?}");
+        assert_eq!((lines.len(), written, dropped), (2, 2, 0));
+        record(&mut writer);
+        std::fs::write(&spec.path, "").unwrap();
+        record(&mut writer);
+        writer.flush();
+        let (lines, written, dropped) = state(&writer, &spec);
+        assert!(lines[0].starts_with("{\"log\":{"), "{lines:?}");
+        assert_eq!(
+            (lines.len(), written, dropped),
+            (1, 2, 2),
+            "buffered lines refer to what the file described"
+        );
+    }
+
+    #[test]
+    fn a_truncated_access_log_loses_no_buffered_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = spec(folder.path());
+        let mut writer = writer(LogKind::Plain);
+        writer.begin(LogOutput::open(LogTarget::File(spec.clone()), LogKind::Plain).unwrap());
+        for _ in 0..2 {
+            writer.write(|writer| writer.lines.extend(b"{\"ts\":\"\"}\n"));
+            std::fs::write(&spec.path, "").unwrap();
+            writer.flush();
+            assert_eq!(state(&writer, &spec).0.len(), 1);
+        }
+        assert_eq!(state(&writer, &spec).1, 2);
+    }
+
+    #[test]
+    fn lines_that_fail_to_be_written_are_counted_as_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = spec(folder.path());
+        let mut writer = writer(LogKind::Described);
         writer.begin(LogOutput::File(LogFile::refusing(spec.clone()).unwrap()));
         for _ in 0..3 {
             writer.write(|writer| writer.lines.extend(b"{}\n"));
@@ -401,32 +436,5 @@ mod tests {
             (writer.metrics.written.get(), writer.metrics.no_file.get()),
             (1, 3)
         );
-    }
-
-    #[test]
-    fn removed_workers_are_purged() {
-        let worker = |id: u32| {
-            let spec = WorkerSpec {
-                name: "w".into(),
-                url: "http://w".into(),
-                role: Role::Mixed,
-                models: Vec::new(),
-                weight: 1.0,
-                labels: BTreeMap::new(),
-                rank: None,
-                bootstrap: None,
-            };
-            LoggedWorker::of(&Worker::new(WorkerId(id), spec))
-        };
-        let mut described = Described::default();
-        let stays = worker(0);
-        assert!(described.is_new(&stays) && !described.is_new(&stays));
-        for id in 1..10_000 {
-            let leaves = worker(id);
-            assert!(described.is_new(&leaves));
-            assert_eq!(Arc::strong_count(&leaves.spec), 1);
-        }
-        assert!(described.workers.len() <= MIN_PURGE);
-        assert!(!described.is_new(&stays));
     }
 }
