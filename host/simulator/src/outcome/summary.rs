@@ -49,7 +49,7 @@ pub struct Summary {
     pub within_5_s: f64,
     /// Share of all requests that were served within both limits (effective requests).
     pub effective: f64,
-    /// Effective requests a second, from the first arrival to the last.
+    /// Effective requests a second, from the first arrival of the run to the last.
     pub goodput_per_s: f64,
     /// Blocks of the placed prompts that were not computed, as a share.
     pub block_hit_ratio: f64,
@@ -86,7 +86,9 @@ impl Summary {
             .iter()
             .filter(|course| is_effective(course, limits))
             .count();
-        let seconds = trace.duration_us() as f64 / 1e6;
+        let arrivals = || courses.iter().map(|course| course.arrived_us);
+        let last_us = arrivals().max().unwrap_or(0);
+        let seconds = (last_us - arrivals().min().unwrap_or(0)) as f64 / 1e6;
         let [blocks, tokens] = hit_ratios(trace, courses);
         let [computed, wasted] = prefill_tokens(trace, outcome);
         Self {
@@ -117,10 +119,7 @@ impl Summary {
             imbalance: imbalance(outcome),
             wasted_prefill_tokens: wasted,
             wasted_prefill_share: wasted as f64 / computed as f64,
-            loads: PoolLoads::of(
-                &outcome.samples,
-                courses.iter().map(|course| course.arrived_us).max().unwrap_or(0),
-            ),
+            loads: PoolLoads::of(&outcome.samples, last_us),
             faults: outcome.router.faults.values().sum::<u64>() as f64 / outcome.router.calls as f64,
             breakdown: Breakdown::of(trace, outcome, limits),
         }
@@ -238,7 +237,7 @@ mod tests {
         assert_eq!((summary.served, summary.rejected, summary.lost), (3, 1, 1));
         assert_eq!((summary.within_ttft, summary.within_5_s), (0.4, 0.2));
         assert_eq!(summary.effective, 0.2);
-        assert_eq!(summary.goodput_per_s, 0.25);
+        assert_eq!(summary.goodput_per_s, 1.0 / 3.0, "the last one arrived at 3 s");
         assert_eq!(summary.ttft_s.max, 31.0);
     }
 

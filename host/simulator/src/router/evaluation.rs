@@ -10,20 +10,23 @@ use super::index::TracePrompt;
 use super::placement::{Placement, refused};
 use super::router_view::RouterView;
 use super::single::Router;
-use super::state::{PlacedRequest, RequestAttempts};
+use super::state::{ArrivedRequest, PlacedRequest, RequestAttempts};
 use crate::outcome::RefusalReason;
-use crate::request::Request;
 
 impl Router {
-    /// Decides about a request by its place in the trace. `attempt` is the number of decisions before this one.
+    /// Decides about a request. `attempt` is the number of decisions before this one.
     pub(super) fn place_part(
         &mut self,
         now_us: u64,
-        number: usize,
-        request: &Request,
+        arrived: ArrivedRequest<'_>,
         attempt: u32,
         part: PlacementPart,
     ) -> Placement {
+        let ArrivedRequest {
+            number,
+            request,
+            arrived_us,
+        } = arrived;
         self.catch_up(now_us);
         let mut attempts = self.attempts.remove(&number).unwrap_or_default();
         self.state.waits_no_more(number, attempts.waits_for.take());
@@ -35,6 +38,7 @@ impl Router {
             let placed = PlacedRequest {
                 number,
                 request,
+                arrived_us,
                 attempts: &attempts,
                 prompt: &prompt,
                 attempt,

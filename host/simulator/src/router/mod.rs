@@ -32,3 +32,4 @@ pub use self::probe::{ProbedRequest, RouterProbe};
 pub(crate) use self::replicas::Routers;
 pub use self::sharing_spec::{BusCut, SharingSpec};
 pub use self::spec::{CostSource, Knowledge, Policies, QueueSpec, RouterBalance, RouterDeath, RouterSpec};
+pub(crate) use self::state::ArrivedRequest;

@@ -94,6 +94,7 @@ impl RouterProbe {
         let placed = PlacedRequest {
             number: probed.number,
             request: probed.request,
+            arrived_us: probed.request.at_us,
             prompt: &Arc::new(TracePrompt::of(probed.request)),
             attempts: &attempts,
             attempt: probed.attempt,

@@ -11,6 +11,7 @@ use super::placement::Placement;
 use super::sharing::{FreedElsewhere, Sharing};
 use super::single::{Replica, Router};
 use super::spec::{Policies, RouterBalance, RouterSpec};
+use super::state::ArrivedRequest;
 use crate::engine::{CacheEvent, EngineLoad};
 use crate::request::Request;
 use crate::spec::ClusterSpec;
@@ -139,12 +140,13 @@ impl Routers {
     }
 
     /// Places a request, as [`Router::place`].
-    pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
-        let placement = self.of(now_us, number).place(now_us, number, request, attempt);
+    pub(crate) fn place(&mut self, now_us: u64, arrived: ArrivedRequest<'_>, attempt: u32) -> Placement {
+        let number = arrived.number;
+        let placement = self.of(now_us, number).place(now_us, arrived, attempt);
         if self.expects_of_others
             && let Placement::Dispatch { worker, prefill, .. } = &placement
         {
-            let (prompt, sender) = (TracePrompt::of(request), self.number_of(number));
+            let (prompt, sender) = (TracePrompt::of(arrived.request), self.number_of(number));
             for (_, router) in self.routers.iter().enumerate().filter(|(at, _)| *at != sender) {
                 let workers = [Some(*worker), *prefill].into_iter().flatten();
                 workers.for_each(|worker| router.state.index.expect(worker, &prompt));
@@ -157,12 +159,11 @@ impl Routers {
     pub(crate) fn place_answer(
         &mut self,
         now_us: u64,
-        number: usize,
-        request: &Request,
+        arrived: ArrivedRequest<'_>,
         attempt: u32,
     ) -> Placement {
-        self.of(now_us, number)
-            .place_answer(now_us, number, request, attempt)
+        self.of(now_us, arrived.number)
+            .place_answer(now_us, arrived, attempt)
     }
 
     /// Records a refusal, as [`Router::refused`].

@@ -245,8 +245,10 @@ impl RequestView for RouterView<'_> {
     }
 
     fn waited(&self) -> Duration {
-        let PlacedRequest { request, now_us, .. } = self.placed;
-        Duration::from_micros(now_us.saturating_sub(request.at_us))
+        let PlacedRequest {
+            arrived_us, now_us, ..
+        } = self.placed;
+        Duration::from_micros(now_us.saturating_sub(arrived_us))
     }
 
     fn prefix_key(&self, tokens: u32) -> Option<u64> {

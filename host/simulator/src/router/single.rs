@@ -16,9 +16,8 @@ use super::index::IndexView;
 use super::placement::Placement;
 use super::prices::Prices;
 use super::spec::{Policies, PolicyChains, RouterSpec};
-use super::state::{RequestAttempts, RouterState};
+use super::state::{ArrivedRequest, RequestAttempts, RouterState};
 use crate::engine::{CacheEvent, EngineLoad};
-use crate::request::Request;
 use crate::spec::ClusterSpec;
 
 /// A router.
@@ -97,21 +96,19 @@ impl Router {
         }
     }
 
-    /// Decides about a request, by its place in the trace, that was decided `attempt` times before. One that goes out
-    /// is booked.
-    pub(crate) fn place(&mut self, now_us: u64, number: usize, request: &Request, attempt: u32) -> Placement {
-        self.place_part(now_us, number, request, attempt, PlacementPart::Request)
+    /// Decides about a request that was decided `attempt` times before. One that goes out is booked.
+    pub(crate) fn place(&mut self, now_us: u64, arrived: ArrivedRequest<'_>, attempt: u32) -> Placement {
+        self.place_part(now_us, arrived, attempt, PlacementPart::Request)
     }
 
     /// Places the answer to a prompt that is computed, and whose decode worker was [`lost`](Self::lost).
     pub(crate) fn place_answer(
         &mut self,
         now_us: u64,
-        number: usize,
-        request: &Request,
+        arrived: ArrivedRequest<'_>,
         attempt: u32,
     ) -> Placement {
-        self.place_part(now_us, number, request, attempt, PlacementPart::Decode)
+        self.place_part(now_us, arrived, attempt, PlacementPart::Decode)
     }
 
     /// Records how many tokens of its prompt that worker did not compute.

@@ -43,12 +43,23 @@ pub(super) struct RequestAttempts {
     pub(super) waits_for: Option<WorkerId>,
 }
 
+/// A request that has arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ArrivedRequest<'a> {
+    /// Place in the trace.
+    pub(crate) number: usize,
+    pub(crate) request: &'a Request,
+    /// Time of the arrival in the run. A later turn may arrive before or after its recorded time.
+    pub(crate) arrived_us: u64,
+}
+
 /// A request at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlacedRequest<'a> {
     /// Place in the trace.
     pub(super) number: usize,
     pub(super) request: &'a Request,
+    pub(super) arrived_us: u64,
     pub(super) prompt: &'a Arc<TracePrompt>,
     pub(super) attempts: &'a RequestAttempts,
     /// Number of decisions before this one.

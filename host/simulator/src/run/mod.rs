@@ -17,7 +17,7 @@ use self::turns::LaterTurns;
 use crate::engine::{Cluster, EngineEvent, EngineEventKind, Fetch, Job, JobKind, TokenGaps};
 use crate::outcome::{End, Outcome, RequestOutcome, WorkerUse};
 use crate::request::Trace;
-use crate::router::{Placement, Policies, Routers};
+use crate::router::{ArrivedRequest, Placement, Policies, Routers};
 
 /// Runs a trace's requests on a cluster with these policies, one for each router. Without policies, one router chooses
 /// by load.
@@ -211,12 +211,16 @@ impl<'r> Run<'r> {
 
     /// Places a request, or what is left of it.
     fn place(&mut self, now_us: u64, number: usize) {
-        let request = &self.trace.requests[number];
+        let arrived = ArrivedRequest {
+            number,
+            request: &self.trace.requests[number],
+            arrived_us: self.outcome.courses[number].arrived_us,
+        };
         let Try { decisions, kept, .. } = self.tries[number];
         self.tries[number].decisions += 1;
         let placement = match kept {
-            None => self.routers.place(now_us, number, request, decisions),
-            Some(_) => self.routers.place_answer(now_us, number, request, decisions),
+            None => self.routers.place(now_us, arrived, decisions),
+            Some(_) => self.routers.place_answer(now_us, arrived, decisions),
         };
         if !matches!(placement, Placement::Hold { .. }) {
             self.line_of(number).leave(number);

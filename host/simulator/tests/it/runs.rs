@@ -1,5 +1,8 @@
 //! Runs as a whole: what holds of every one.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use routing::{DecisionInput, FeaturePlan, Policy, PolicyDescription, PolicyFault, Verdict};
 use simulator::{
     AfterAnswer, ClusterSpec, End, Failure, Mix, Outcome, Policies, RESEARCH_BLOCKS, RouterDeath, RunSpec,
     SharingSpec, Summary, Trace, run,
@@ -61,6 +64,68 @@ fn a_next_turn_arrives_after_the_pause_that_follows_the_answer() {
         assert_eq!(turn.arrived_us, ended_us + 1_000 * number as u64);
         assert!(turn.dispatched_us.unwrap() >= turn.arrived_us);
     }
+}
+
+/// Returns two requests of which the second follows the answer to the first, although it was recorded at its side.
+fn two_turns() -> Trace {
+    let mut trace = trace();
+    trace.requests.truncate(2);
+    trace.requests[1].at_us = trace.requests[0].at_us;
+    trace.requests[1].after = Some(AfterAnswer {
+        request: 0,
+        pause_us: 2_000_000,
+    });
+    trace
+}
+
+/// Notes how long each request has waited.
+#[derive(Debug)]
+struct WaitNoted {
+    plan: FeaturePlan,
+    waited_ms: Mutex<Vec<f64>>,
+}
+
+impl PolicyDescription for WaitNoted {
+    fn name(&self) -> &'static str {
+        "wait-noted"
+    }
+
+    fn plan(&self) -> &FeaturePlan {
+        &self.plan
+    }
+}
+
+impl Policy for WaitNoted {
+    fn decide(&self, input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
+        let mut waited_ms = self.waited_ms.lock().unwrap_or_else(PoisonError::into_inner);
+        waited_ms.push(input.numbers[0]);
+        drop(waited_ms);
+        Ok(Verdict::Pass)
+    }
+}
+
+#[test]
+fn a_next_turn_has_not_waited_when_it_arrives() {
+    let noted = Arc::new(WaitNoted {
+        plan: FeaturePlan::resolve(&["request.waited-ms"], &[]).unwrap(),
+        waited_ms: Mutex::default(),
+    });
+    let policies = Policies::One(Arc::clone(&noted) as Arc<dyn Policy>);
+    let spec = spec(ClusterSpec::mixed(1, RESEARCH_BLOCKS, None));
+    let outcome = run(&two_turns(), [policies], &spec);
+    assert!(outcome.courses[1].arrived_us >= 2_000_000);
+    assert_eq!(*noted.waited_ms.lock().unwrap(), [0.0, 0.0]);
+}
+
+#[test]
+fn goodput_is_over_the_time_in_which_requests_arrived_in_the_run() {
+    let trace = two_turns().at_speed(1_000.0);
+    let spec = spec(ClusterSpec::mixed(1, RESEARCH_BLOCKS, None));
+    let outcome = round_robin_on(&trace, &spec);
+    let summary = Summary::of(&trace, &outcome, &spec.limits);
+    let seconds = (outcome.courses[1].arrived_us - outcome.courses[0].arrived_us) as f64 / 1e6;
+    assert_eq!(summary.effective, 1.0);
+    assert_eq!(summary.goodput_per_s, 2.0 / seconds);
 }
 
 #[test]

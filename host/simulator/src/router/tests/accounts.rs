@@ -55,7 +55,7 @@ proptest! {
                 // A request that is on its way is not placed again.
                 Happening::Placed if in_flight[number] => {}
                 Happening::Placed => {
-                    let placement = router.place(now_us, number, &some_request(), 0);
+                    let placement = router.place(now_us, arrives(number, &some_request()), 0);
                     in_flight[number] = matches!(placement, Placement::Dispatch { .. });
                 }
                 Happening::FirstToken(worker) => router.first_token(now_us, number, worker),

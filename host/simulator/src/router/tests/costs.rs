@@ -47,14 +47,14 @@ fn learnt_costs_are_unknown_until_enough_was_measured() {
         let blocks = 1 + number as u64 % 8;
         let tokens = blocks as u32 * BLOCK;
         let ids: Vec<u64> = (0..blocks).map(|block| 100 * number as u64 + block).collect();
-        router.place(at_us, number, &request(tokens, &ids), 0);
+        router.place(at_us, arrives(number, &request(tokens, &ids)), 0);
         assert_eq!(policy.numbers()[0].is_nan(), number < 16);
         // 0.1 ms a token, then 20 ms between tokens.
         let first_us = at_us + 100 * u64::from(tokens);
         router.first_token(first_us, number, 0);
         router.finished(first_us + 20_000 * 100, number, 101);
     }
-    router.place(u64::MAX / 2, 40, &request(1_024, &[1, 2]), 0);
+    router.place(u64::MAX / 2, arrives(40, &request(1_024, &[1, 2])), 0);
     let [prefill_ms, token_ms, transfer_ms, tbt_ms] = policy.numbers()[..] else {
         panic!("four columns")
     };
@@ -69,7 +69,7 @@ fn exact_costs_are_the_profiles_for_the_workers_speed() {
     cluster.workers[1].speed = 2.0;
     let mut router = router(&cluster, &policy, &exact());
     router.cache_event(0, 1, &stored(&[1, 2], Tier::Device));
-    router.place(0, 0, &request(2_048, &[1, 2, 3, 4]), 0);
+    router.place(0, arrives(0, &request(2_048, &[1, 2, 3, 4])), 0);
     let numbers = policy.numbers();
     let step_ms = Profile::default().step_us(1, 2_048) as f64 / 1e3;
     near(numbers[0], prefill_ms(2_048, 0));
@@ -94,17 +94,17 @@ fn the_exact_wait_is_the_price_of_a_token_times_the_tokens_that_wait() {
         request(512, &[1]),
         request(4_096, &[11, 12, 13, 14, 15, 16, 17, 18]),
     );
-    router.place(0, 0, &long, 0);
+    router.place(0, arrives(0, &long), 0);
     near(wait_ms(), 0.0);
     near(policy.numbers()[1], prefill_ms(4_096, 0) / 4_096.0);
-    router.place(0, 1, &short, 0);
+    router.place(0, arrives(1, &short), 0);
     near(wait_ms(), prefill_ms(4_096, 0));
-    router.place(100_000, 2, &short, 0);
+    router.place(100_000, arrives(2, &short), 0);
     near(wait_ms(), prefill_ms(4_096, 0) + prefill_ms(512, 0) - 100.0);
     let done_us = Profile::default().prefill_us(4_096, 0);
     router.first_token(done_us, 0, 0);
     router.left(done_us, 2);
-    router.place(done_us, 3, &short, 0);
+    router.place(done_us, arrives(3, &short), 0);
     near(wait_ms(), prefill_ms(512, 0));
 }
 
@@ -118,7 +118,7 @@ fn wrong_costs_are_off_by_a_factor_of_the_requests_own() {
         };
         let mut router = router(&workers(2), &policy, &spec);
         let factor = |number| {
-            router.place(0, number, &some_request(), 0);
+            router.place(0, arrives(number, &some_request()), 0);
             router.left(0, number);
             let numbers = policy.numbers();
             near(numbers[0], numbers[1]);
@@ -149,7 +149,7 @@ fn fetching(rule: FetchRule, own: usize) -> (f64, Option<Fetch>) {
     if own > 0 {
         router.cache_event(0, 1, &stored(&BLOCKS[..own], Tier::Device));
     }
-    let placement = router.place(0, 0, &request(4_096, &BLOCKS), 0);
+    let placement = router.place(0, arrives(0, &request(4_096, &BLOCKS)), 0);
     let Placement::Dispatch { fetch, .. } = placement else {
         panic!("{placement:?}")
     };
@@ -184,7 +184,7 @@ fn a_policy_that_reads_no_matches_has_its_prefixes_fetched_all_the_same() {
     cluster.fetch = FetchRule::Cheapest;
     let mut router = router(&cluster, &policy, &RouterSpec::default());
     router.cache_event(0, 0, &stored(&[1, 2, 3, 4], Tier::Device));
-    let placement = router.place(0, 0, &request(2_048, &[1, 2, 3, 4]), 0);
+    let placement = router.place(0, arrives(0, &request(2_048, &[1, 2, 3, 4])), 0);
     let Placement::Dispatch { fetch, matched, .. } = placement else {
         panic!("{placement:?}")
     };
@@ -203,14 +203,14 @@ fn answers_show_the_share_of_the_prefix_that_is_fetched() {
     router.cache_event(0, 1, &stored(&[1, 2, 3, 4], Tier::Device));
     let prompt = request(4_096, &[1, 2, 3, 4, 5, 6, 7, 8]);
     for number in 0..4 {
-        router.place(0, number, &prompt, 0);
+        router.place(0, arrives(number, &prompt), 0);
         assert!(policy.numbers()[1].is_nan());
         // It had half of the 2,048 tokens that the other holds.
         router.prompt_cached(number, 1, 4_096);
         router.prompt_cached(number, 0, 1_024);
         router.left(0, number);
     }
-    router.place(0, 4, &prompt, 0);
+    router.place(0, arrives(4, &prompt), 0);
     let numbers = policy.numbers();
     near(numbers[1], 0.5);
     assert!(numbers[3].is_nan());

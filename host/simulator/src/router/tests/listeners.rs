@@ -71,7 +71,7 @@ fn each_leg_has_events_from_dispatch_to_end() {
     });
     let cluster = roles(&[Role::Prefill, Role::Decode]);
     let (mut router, subscriber) = listening(&cluster, verdict);
-    router.place(1_000, 0, &some_request(), 0);
+    router.place(1_000, arrives(0, &some_request()), 0);
     router.first_token(4_000, 0, 0);
     router.first_token(6_000, 0, 1);
     router.finished(9_000, 0, 10);
@@ -90,9 +90,9 @@ fn each_leg_has_events_from_dispatch_to_end() {
 #[test]
 fn failures_and_abandoned_requests_have_events() {
     let (mut router, subscriber) = listening(&workers(1), route(0));
-    router.place(0, 0, &some_request(), 0);
+    router.place(0, arrives(0, &some_request()), 0);
     router.lost(2_000, 0, 0);
-    router.place(3_000, 1, &some_request(), 0);
+    router.place(3_000, arrives(1, &some_request()), 0);
     router.left(5_000, 1);
     let ends: Vec<_> = events(&mut router, &subscriber, 6_000)
         .into_iter()

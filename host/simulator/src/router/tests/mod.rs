@@ -18,7 +18,7 @@ use routing::{
 };
 
 use super::single::{Replica, Router};
-use super::{Placement, Policies, RouterSpec};
+use super::{ArrivedRequest, Placement, Policies, RouterSpec};
 use crate::engine::CacheEvent;
 use crate::profile::Profile;
 use crate::request::Request;
@@ -170,6 +170,15 @@ fn request(prompt_tokens: u32, blocks: &[u64]) -> Request {
         grown_blocks: Box::default(),
         after: None,
         tenant: None,
+    }
+}
+
+/// Returns a request that arrives at its recorded time.
+fn arrives(number: usize, request: &Request) -> ArrivedRequest<'_> {
+    ArrivedRequest {
+        number,
+        request,
+        arrived_us: request.at_us,
     }
 }
 

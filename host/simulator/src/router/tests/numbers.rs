@@ -34,11 +34,11 @@ fn every_number_of_the_catalogue_is_known_but_for_those_a_trace_cannot_have() {
     router.record_engine_load(0, 0, &load);
     for number in 0..16 {
         let now_us = 1_000 * number as u64;
-        router.place(now_us, number, &some_request(), 0);
+        router.place(now_us, arrives(number, &some_request()), 0);
         router.first_token(now_us + 500, number, 0);
         router.finished(now_us + 900, number, 9);
     }
-    router.place(20_000, 16, &some_request(), 0);
+    router.place(20_000, arrives(16, &some_request()), 0);
     let names = request_names.iter().chain(&candidate_names);
     let unknown: Vec<&str> = names
         .zip(policy.numbers())
@@ -68,11 +68,11 @@ fn a_request_counts_where_it_is_from_dispatch_to_end() {
     let mut router = router(&roles(&[Role::Mixed]), &policy, &RouterSpec::default());
     let prompt = request(1_000, &[1, 2]);
     let loads = |router: &mut Router, number| {
-        router.place(900_000, number, &prompt, 0);
+        router.place(900_000, arrives(number, &prompt), 0);
         router.left(900_000, number);
         policy.numbers()
     };
-    router.place(100_000, 0, &prompt, 0);
+    router.place(100_000, arrives(0, &prompt), 0);
     assert_eq!(loads(&mut router, 1), [1.0, 1.0, 1_000.0, 0.0, 0.0, 1_000.0]);
     router.first_token(200_000, 0, 0);
     assert_eq!(loads(&mut router, 2), [1.0, 0.0, 0.0, 1.0, 1_000.0, 1_000.0]);
@@ -86,7 +86,7 @@ fn what_is_matched_is_not_counted_as_waiting() {
     let policy = Scripted::row(&[], &["load.prefill-tokens", "prefix.any-tokens"], 0);
     let mut router = router(&workers(1), &policy, &RouterSpec::default());
     router.cache_event(0, 0, &stored(&[1], Tier::Device));
-    let placement = router.place(0, 0, &request(1_000, &[1, 2]), 0);
+    let placement = router.place(0, arrives(0, &request(1_000, &[1, 2])), 0);
     let Placement::Dispatch { matched, .. } = placement else {
         panic!("{placement:?}")
     };
@@ -99,7 +99,7 @@ fn a_policy_that_does_not_query_the_index_has_its_prompts_booked_whole() {
     let policy = Scripted::row(&[], &["load.requests"], 0);
     let mut router = router(&workers(1), &policy, &RouterSpec::default());
     router.cache_event(0, 0, &stored(&[1, 2], Tier::Device));
-    router.place(0, 0, &request(1_000, &[1, 2]), 0);
+    router.place(0, arrives(0, &request(1_000, &[1, 2])), 0);
     assert_eq!(router.load(0).prefill_tokens, 1_000);
 }
 
@@ -126,7 +126,7 @@ fn the_requests_own_numbers_are_those_of_its_trace() {
         tenant: None,
         ..request(1_000, &[1, 2])
     };
-    router.place(9_000, 41, &prompt, 2);
+    router.place(9_000, arrives(41, &prompt), 2);
     let expected = [1_000.0, 5.0, 1.0, 1.0, 0.0, 3.0, 30_000.0, 512.0];
     assert_eq!(policy.numbers(), expected);
     let facts = policy.last().facts;
@@ -147,7 +147,7 @@ fn keys_are_of_whole_blocks_of_the_trace_and_of_all_of_a_shorter_prompt() {
     let mut number = 0;
     let mut keys = |tokens, blocks: &[u64]| {
         number += 1;
-        router.place(0, number, &request(tokens, blocks), 0);
+        router.place(0, arrives(number, &request(tokens, blocks)), 0);
         policy.numbers()
     };
     let one = keys(2_000, &[1, 2, 3, 4]);
@@ -176,7 +176,7 @@ fn an_engine_report_has_its_age() {
     let mut cluster = workers(1);
     cluster.workers[0].kv_tokens = 4_000;
     let mut router = router(&cluster, &policy, &RouterSpec::default());
-    router.place(0, 0, &some_request(), 0);
+    router.place(0, arrives(0, &some_request()), 0);
     assert!(policy.numbers().iter().all(|number| number.is_nan()));
     let load = EngineLoad {
         waiting: 2,
@@ -185,6 +185,6 @@ fn an_engine_report_has_its_age() {
         kv_tokens: 1_000,
     };
     router.record_engine_load(5_000, 0, &load);
-    router.place(12_000, 1, &some_request(), 0);
+    router.place(12_000, arrives(1, &some_request()), 0);
     assert_eq!(policy.numbers(), [4.0, 2.0, 0.25, 7.0]);
 }

@@ -25,7 +25,7 @@ fn refusal(placement: &Placement) -> (u16, RefusalReason) {
 fn a_request_goes_to_the_worker_of_its_policy() {
     let policy = Scripted::row(&[], &[], 2);
     let mut router = router(&workers(3), &policy, &RouterSpec::default());
-    let placement = router.place(0, 0, &some_request(), 0);
+    let placement = router.place(0, arrives(0, &some_request()), 0);
     let expected = Placement::Dispatch {
         worker: 2,
         prefill: None,
@@ -50,7 +50,7 @@ fn where_a_policy_fails_or_makes_no_sense_or_passes_the_least_loaded_is_taken() 
         _ => Ok(Verdict::Pass),
     });
     let mut router = router(&workers(4), &policy, &RouterSpec::default());
-    let places = [0, 1, 2, 3].map(|number| sent(&router.place(0, number, &some_request(), 0)).0);
+    let places = [0, 1, 2, 3].map(|number| sent(&router.place(0, arrives(number, &some_request()), 0)).0);
     let mut distinct = places.to_vec();
     distinct.sort_unstable();
     assert_eq!((places[0], distinct), (1, vec![0, 1, 2, 3]));
@@ -73,7 +73,10 @@ fn both_legs_are_placed_in_one_call_by_a_policy_that_reads_roles() {
         &policy,
         &RouterSpec::default(),
     );
-    assert_eq!(sent(&router.place(0, 0, &some_request(), 0)), (2, Some(1)));
+    assert_eq!(
+        sent(&router.place(0, arrives(0, &some_request()), 0)),
+        (2, Some(1))
+    );
     assert_eq!(policy.numbers(), [1.0, 1.0, 2.0]);
     assert_eq!(router.load(1).prefill_tokens, 1_024);
     assert_eq!((router.load(2).requests, router.load(2).prefill_tokens), (1, 0));
@@ -87,7 +90,10 @@ fn a_pair_of_the_wrong_roles_is_a_fault() {
         &policy,
         &RouterSpec::default(),
     );
-    assert_eq!(sent(&router.place(0, 0, &some_request(), 0)), (1, Some(0)));
+    assert_eq!(
+        sent(&router.place(0, arrives(0, &some_request()), 0)),
+        (1, Some(0))
+    );
     assert_eq!(router.counts().faults["invalid-verdict"], 1);
     assert_eq!(router.counts().fallbacks, 1);
 }
@@ -100,7 +106,10 @@ fn other_policies_place_one_leg_after_the_other_among_those_who_can_do_it() {
         &policy,
         &RouterSpec::default(),
     );
-    assert_eq!(sent(&router.place(0, 0, &some_request(), 0)), (0, Some(1)));
+    assert_eq!(
+        sent(&router.place(0, arrives(0, &some_request()), 0)),
+        (0, Some(1))
+    );
     let seen = policy.seen.lock().unwrap();
     let calls: Vec<_> = seen
         .iter()
@@ -119,7 +128,7 @@ fn a_mixed_worker_that_begins_takes_the_whole_request() {
     };
     let cluster = roles(&[Role::Decode, Role::Prefill, Role::Mixed]);
     let mut router = Router::new(&cluster, BLOCK, policies, &RouterSpec::default(), ONLY);
-    assert_eq!(sent(&router.place(0, 0, &some_request(), 0)), (2, None));
+    assert_eq!(sent(&router.place(0, arrives(0, &some_request()), 0)), (2, None));
     assert!(second.seen.lock().unwrap().is_empty());
 }
 
@@ -128,7 +137,7 @@ fn the_prefill_leg_ends_before_the_decode_leg_is_measured() {
     let policy = Scripted::new(&[], &["worker.role"], |_| pair(1, 0));
     let cluster = roles(&[Role::Prefill, Role::Decode]);
     let mut router = router(&cluster, &policy, &RouterSpec::default());
-    router.place(0, 0, &some_request(), 0);
+    router.place(0, arrives(0, &some_request()), 0);
     router.first_token(70_000, 0, 0);
     assert_eq!(router.load(0).requests, 0);
     assert_eq!(router.load(0).ttft_ewma_ms, 70.0);
@@ -145,13 +154,13 @@ fn without_prefill_workers_a_decode_worker_does_it_all_where_that_is_allowed() {
     let policy = Scripted::row(&[], &[], 0);
     let cluster = roles(&[Role::Decode]);
     let mut alone = router(&cluster, &policy, &RouterSpec::default());
-    assert_eq!(sent(&alone.place(0, 0, &some_request(), 0)), (0, None));
+    assert_eq!(sent(&alone.place(0, arrives(0, &some_request()), 0)), (0, None));
     let spec = RouterSpec {
         decode_alone: false,
         ..RouterSpec::default()
     };
     let mut never = router(&cluster, &policy, &spec);
-    let placement = never.place(0, 0, &some_request(), 0);
+    let placement = never.place(0, arrives(0, &some_request()), 0);
     assert_eq!(refusal(&placement), (503, RefusalReason::NoWorker));
 }
 
@@ -161,7 +170,7 @@ fn without_a_decode_stage_prefill_workers_take_whole_requests() {
     cluster.workers[0].role = Role::Prefill;
     let policy = Scripted::row(&[], &["worker.role"], 0);
     let mut router = router(&cluster, &policy, &RouterSpec::default());
-    assert_eq!(sent(&router.place(0, 0, &some_request(), 0)), (0, None));
+    assert_eq!(sent(&router.place(0, arrives(0, &some_request()), 0)), (0, None));
     assert_eq!(policy.numbers(), [0.0, 0.0]);
 }
 
@@ -183,16 +192,22 @@ fn a_held_request_is_reevaluated_in_time_and_refused_when_its_time_is_up() {
         reevaluate_after_us,
         waits_for: None,
     };
-    assert_eq!(router.place(0, 0, &some_request(), 0), held(5_000_000));
+    assert_eq!(router.place(0, arrives(0, &some_request()), 0), held(5_000_000));
     assert_eq!(policy.numbers(), [7_000.0, 0.0]);
-    assert_eq!(router.place(1_000, 1, &some_request(), 0), held(5_000_000));
+    assert_eq!(
+        router.place(1_000, arrives(1, &some_request()), 0),
+        held(5_000_000)
+    );
     assert_eq!(policy.numbers(), [7_000.0, 1.0]);
-    let third = router.place(2_000, 2, &some_request(), 0);
+    let third = router.place(2_000, arrives(2, &some_request()), 0);
     assert_eq!(refusal(&third), (429, RefusalReason::QueueFull));
-    assert_eq!(router.place(5_000_000, 0, &some_request(), 1), held(2_000_000));
+    assert_eq!(
+        router.place(5_000_000, arrives(0, &some_request()), 1),
+        held(2_000_000)
+    );
     assert_eq!(policy.numbers(), [2_000.0, 1.0]);
     assert_eq!(router.held(), 2);
-    let late = router.place(7_000_000, 0, &some_request(), 2);
+    let late = router.place(7_000_000, arrives(0, &some_request()), 2);
     assert_eq!(refusal(&late), (503, RefusalReason::QueueTimeout));
     router.left(7_000_000, 1);
     assert_eq!(router.held(), 0);
@@ -213,27 +228,30 @@ fn a_policys_refusal_is_passed_on() {
         retry_after_ms: 1_500,
         why: RefusalReason::Policy,
     };
-    assert_eq!(router.place(0, 0, &some_request(), 0), expected);
+    assert_eq!(router.place(0, arrives(0, &some_request()), 0), expected);
 }
 
 #[test]
 fn a_worker_that_failed_rests_and_is_not_offered_the_same_request_again() {
     let policy = Scripted::row(&["request.tried"], &["worker.failures"], 0);
     let mut router = router(&workers(2), &policy, &RouterSpec::default());
-    assert_eq!(sent(&router.place(0, 0, &some_request(), 0)).0, 0);
+    assert_eq!(sent(&router.place(0, arrives(0, &some_request()), 0)).0, 0);
     router.lost(10, 0, 0);
     assert_eq!(router.load(0).requests, 0);
-    assert_eq!(sent(&router.place(20, 0, &some_request(), 1)).0, 1);
+    assert_eq!(sent(&router.place(20, arrives(0, &some_request()), 1)).0, 1);
     assert_eq!(policy.numbers(), [1.0, 0.0]);
     // Others keep away from it too, until it has rested.
-    assert_eq!(sent(&router.place(30, 1, &some_request(), 0)).0, 1);
-    assert_eq!(sent(&router.place(1_000_010, 2, &some_request(), 0)).0, 0);
+    assert_eq!(sent(&router.place(30, arrives(1, &some_request()), 0)).0, 1);
+    assert_eq!(
+        sent(&router.place(1_000_010, arrives(2, &some_request()), 0)).0,
+        0
+    );
     assert_eq!(policy.numbers(), [0.0, 1.0, 0.0]);
     router.lost(1_000_020, 0, 1);
-    let no_worker = router.place(1_000_030, 0, &some_request(), 2);
+    let no_worker = router.place(1_000_030, arrives(0, &some_request()), 2);
     assert_eq!(refusal(&no_worker), (503, RefusalReason::NoWorker));
     router.first_token(1_000_040, 2, 0);
-    router.place(1_000_050, 3, &some_request(), 0);
+    router.place(1_000_050, arrives(3, &some_request()), 0);
     assert_eq!(policy.numbers(), [0.0, 0.0]);
 }
 
@@ -241,13 +259,13 @@ fn a_worker_that_failed_rests_and_is_not_offered_the_same_request_again() {
 fn resting_workers_are_tried_rather_than_none_and_those_that_are_gone_are_not() {
     let policy = Scripted::row(&[], &[], 0);
     let mut router = router(&workers(2), &policy, &RouterSpec::default());
-    router.place(0, 0, &some_request(), 0);
+    router.place(0, arrives(0, &some_request()), 0);
     router.lost(0, 0, 0);
     router.gone(0, 1);
-    assert_eq!(sent(&router.place(1, 1, &some_request(), 0)).0, 0);
+    assert_eq!(sent(&router.place(1, arrives(1, &some_request()), 0)).0, 0);
     router.gone(2, 0);
-    let no_worker = router.place(3, 2, &some_request(), 0);
+    let no_worker = router.place(3, arrives(2, &some_request()), 0);
     assert_eq!(refusal(&no_worker), (503, RefusalReason::NoWorker));
     router.back(4, 1);
-    assert_eq!(sent(&router.place(5, 3, &some_request(), 0)).0, 1);
+    assert_eq!(sent(&router.place(5, arrives(3, &some_request()), 0)).0, 1);
 }

@@ -20,7 +20,7 @@ fn each_router_knows_its_own_requests_and_the_reports_of_engines() {
     routers.record_engine_load(0, 0, &load);
     let prompt = request(512, &[1]);
     for number in 0..3 {
-        routers.place(1_000, number, &prompt, 0);
+        routers.place(1_000, arrives(number, &prompt), 0);
     }
     assert_eq!(policies[0].numbers(), [1.0, 5.0, 512.0]);
     assert_eq!(policies[1].numbers(), [0.0, 5.0, 512.0]);
@@ -60,7 +60,7 @@ fn the_same_seed_places_the_same() {
             let now_us = 10_000 * number as u64;
             let session = number as u64 % 9;
             let prompt = request(1_024, &[session, 100 + session]);
-            let placement = routers.place(now_us, number, &prompt, 0);
+            let placement = routers.place(now_us, arrives(number, &prompt), 0);
             routers.cache_event(now_us, sent(&placement).0, &stored(&prompt.blocks, Tier::Device));
             placement
         };
@@ -80,7 +80,7 @@ fn each_router_counts_its_own_requests_and_draws_its_own_lots() {
         };
         let mut routers = Routers::new(&workers(4), BLOCK, policies.each_ref().map(one), &spec);
         for number in 0..6 {
-            routers.place(1_000, number, &request(512, &[1]), 0);
+            routers.place(1_000, arrives(number, &request(512, &[1])), 0);
         }
         policies.map(|policy| {
             policy

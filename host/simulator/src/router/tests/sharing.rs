@@ -38,16 +38,16 @@ fn requests_of_another_router_are_known_after_a_period_and_the_lag() {
     let (mut routers, policies) = routers(every_5_ms());
     let prompt = request(512, &[1]);
     exchange(&mut routers, 1_000);
-    routers.place(1_000, 0, &prompt, 0);
+    routers.place(1_000, arrives(0, &prompt), 0);
     exchange(&mut routers, 3_000);
-    routers.place(3_000, 1, &prompt, 0);
+    routers.place(3_000, arrives(1, &prompt), 0);
     assert_eq!(policies[1].numbers(), [0.0]);
     exchange(&mut routers, 12_000);
-    routers.place(12_000, 3, &prompt, 0);
+    routers.place(12_000, arrives(3, &prompt), 0);
     assert_eq!(policies[1].numbers(), [2.0], "one of each router");
     routers.finished(13_000, 0, 1);
     exchange(&mut routers, 24_000);
-    routers.place(24_000, 5, &prompt, 0);
+    routers.place(24_000, arrives(5, &prompt), 0);
     assert_eq!(policies[1].numbers(), [2.0], "the two own ones");
 }
 
@@ -62,12 +62,12 @@ fn a_lost_message_is_healed_within_a_second() {
         ..every_5_ms()
     });
     let prompt = request(512, &[1]);
-    routers.place(1_000, 0, &prompt, 0);
+    routers.place(1_000, arrives(0, &prompt), 0);
     exchange(&mut routers, 90_000);
-    routers.place(90_000, 1, &prompt, 0);
+    routers.place(90_000, arrives(1, &prompt), 0);
     assert_eq!(policies[1].numbers(), [0.0], "cut off");
     exchange(&mut routers, 1_200_000);
-    routers.place(1_200_000, 3, &prompt, 0);
+    routers.place(1_200_000, arrives(3, &prompt), 0);
     assert_eq!(policies[1].numbers(), [2.0]);
 }
 
@@ -75,14 +75,14 @@ fn a_lost_message_is_healed_within_a_second() {
 fn a_dead_router_counts_no_more_and_its_requests_go_to_the_next() {
     let (mut routers, policies) = routers(every_5_ms());
     let prompt = request(512, &[1]);
-    routers.place(1_000, 0, &prompt, 0);
+    routers.place(1_000, arrives(0, &prompt), 0);
     exchange(&mut routers, 90_000);
     routers.die(90_000, 0, &[0]);
-    routers.place(90_000, 2, &prompt, 0);
+    routers.place(90_000, arrives(2, &prompt), 0);
     assert_eq!(policies[1].numbers(), [1.0], "it said no goodbye");
     // No engine reports its load, so nothing confirms the dead router's request.
     exchange(&mut routers, 3_000_000);
-    routers.place(3_000_000, 4, &prompt, 0);
+    routers.place(3_000_000, arrives(4, &prompt), 0);
     assert_eq!(policies[1].numbers(), [1.0], "the own one");
 }
 
@@ -97,12 +97,12 @@ fn a_router_that_stays_away_counts_no_more() {
         ..every_5_ms()
     });
     let prompt = request(512, &[1]);
-    routers.place(1_000, 0, &prompt, 0);
+    routers.place(1_000, arrives(0, &prompt), 0);
     exchange(&mut routers, 90_000);
-    routers.place(90_000, 1, &prompt, 0);
+    routers.place(90_000, arrives(1, &prompt), 0);
     assert_eq!(policies[1].numbers(), [1.0]);
     // No engine reports its load, so nothing confirms the silent router's request.
     exchange(&mut routers, 3_000_000);
-    routers.place(3_000_000, 3, &prompt, 0);
+    routers.place(3_000_000, arrives(3, &prompt), 0);
     assert_eq!(policies[1].numbers(), [1.0], "the own one");
 }

@@ -19,7 +19,7 @@ fn knowing(knowledge: Knowledge) -> RouterSpec {
 /// Offers a prompt, whose request is then cancelled.
 fn look(router: &mut Router, policy: &Scripted, now_us: u64, prompt: &Request) -> Vec<f64> {
     const LOOKING: usize = 1_000_000;
-    router.place(now_us, LOOKING, prompt, 0);
+    router.place(now_us, arrives(LOOKING, prompt), 0);
     router.left(now_us, LOOKING);
     policy.numbers()
 }
@@ -104,12 +104,12 @@ fn a_worker_is_expected_to_hold_what_it_was_just_sent() {
     let prompt = request(1_024, &[1, 2]);
     // The block size of a worker without any event is not known.
     router.cache_event(0, 0, &stored(&[9], Tier::Device));
-    router.place(1_000, 0, &prompt, 0);
+    router.place(1_000, arrives(0, &prompt), 0);
     router.left(1_000, 0);
-    router.place(1_500_000, 1, &request(512, &[7]), 0);
-    router.place(1_900_000, 2, &request(512, &[1]), 0);
+    router.place(1_500_000, arrives(1, &request(512, &[7])), 0);
+    router.place(1_900_000, arrives(2, &request(512, &[1])), 0);
     assert_eq!(policy.numbers(), [512.0]);
-    router.place(8_000_000, 3, &prompt, 0);
+    router.place(8_000_000, arrives(3, &prompt), 0);
     assert_eq!(
         policy.numbers(),
         [0.0],
@@ -125,9 +125,9 @@ fn without_events_what_was_sent_is_all_there_is() {
     });
     let mut router = router(&workers(2), &policy, &spec);
     router.cache_event(0, 0, &stored(&[5], Tier::Device));
-    router.place(0, 0, &request(512, &[5]), 0);
+    router.place(0, arrives(0, &request(512, &[5])), 0);
     assert_eq!(policy.numbers()[0], 0.0, "no policy listens to events");
-    router.place(1_000, 1, &request(1_000, &[5, 6]), 0);
+    router.place(1_000, arrives(1, &request(1_000, &[5, 6])), 0);
     let numbers = policy.numbers();
     assert_eq!((numbers[0], numbers[2]), (512.0, 0.0));
     assert!(numbers[1].is_nan());
@@ -138,7 +138,7 @@ fn where_nothing_is_known_of_caches_nothing_is_matched() {
     let policy = Scripted::row(&["prefix.best-tokens"], &PREFIX, 0);
     let mut router = router(&workers(1), &policy, &knowing(Knowledge::None));
     router.cache_event(0, 0, &stored(&[5], Tier::Device));
-    let placement = router.place(0, 0, &request(512, &[5]), 0);
+    let placement = router.place(0, arrives(0, &request(512, &[5])), 0);
     assert!(policy.numbers().iter().all(|number| number.is_nan()));
     let is_unmatched = matches!(placement, Placement::Dispatch { matched: None, .. });
     assert!(is_unmatched, "{placement:?}");
@@ -173,7 +173,7 @@ fn a_policy_may_query_facts_that_it_has_no_column_of() {
     let mut router = router(&workers(2), &policy, &by_events(0, 0.0));
     router.cache_event(0, 0, &stored(&[1], Tier::Device));
     router.cache_event(0, 1, &stored(&[1, 2], Tier::Host));
-    let placement = router.place(0, 0, &request(1_000, &[1, 2]), 0);
+    let placement = router.place(0, arrives(0, &request(1_000, &[1, 2])), 0);
     assert!(CALLED.load(Ordering::Relaxed));
     let knows = matches!(
         placement,
