@@ -39,6 +39,10 @@ pub(super) struct FittedTerms<const TERMS: usize> {
     is_used: Vec<bool>,
 }
 
+/// Place among the used terms of one that is a combination of those before it, in all samples.
+#[derive(Debug, Clone, Copy)]
+struct DependentTerm(usize);
+
 /// Fits the cost of each term, at least 0, and its quality ([`fit_terms`]).
 pub(super) fn fit<const TERMS: usize>(
     samples: &[MeasuredStep<TERMS>],
@@ -48,8 +52,8 @@ pub(super) fn fit<const TERMS: usize>(
     Some((fitted.factors, fitted.quality(samples, 0)))
 }
 
-/// Fits the cost of each term, at least 0. Where the samples cannot separate terms, the last is given up first, and
-/// `kept` last. `None` where no term can be fitted.
+/// Fits the cost of each term, at least 0. Where the samples cannot separate some terms, the last of these is given up;
+/// if it is `kept`, the one before it. `None` where no term can be fitted.
 pub(super) fn fit_terms<const TERMS: usize>(
     samples: &[MeasuredStep<TERMS>],
     kept: usize,
@@ -140,10 +144,16 @@ fn not_negative<const TERMS: usize>(samples: &[MeasuredStep<TERMS>], kept: usize
     }
     let mut used: Vec<usize> = (0..TERMS).filter(|&term| scales[term] > 0.0).collect();
     while !used.is_empty() {
-        let Some(solved) = solve(samples, &used, &scales) else {
-            let given_up = used.iter().rposition(|&term| term != kept).unwrap_or(0);
-            used.remove(given_up);
-            continue;
+        let solved = match solve(samples, &used, &scales) {
+            Ok(solved) => solved,
+            Err(dependent) if used[dependent.0] == kept => {
+                used.remove(replaceable(samples, &used, &scales, dependent));
+                continue;
+            }
+            Err(dependent) => {
+                used.remove(dependent.0);
+                continue;
+            }
         };
         let least = solved
             .iter()
@@ -165,12 +175,31 @@ fn not_negative<const TERMS: usize>(samples: &[MeasuredStep<TERMS>], kept: usize
     None
 }
 
-/// Solves the normal equations of these terms, each divided by its scale. `None` where they have no single solution.
+/// Returns the place of the nearest term before the dependent one without which that one can be fitted. The dependent
+/// one's own if rounding leaves none.
+fn replaceable<const TERMS: usize>(
+    samples: &[MeasuredStep<TERMS>],
+    used: &[usize],
+    scales: &[f64; TERMS],
+    dependent: DependentTerm,
+) -> usize {
+    let separates = |at: &usize| {
+        let mut rest = used[..=dependent.0].to_vec();
+        rest.remove(*at);
+        solve(samples, &rest, scales).is_ok()
+    };
+    (0..dependent.0).rev().find(separates).unwrap_or(dependent.0)
+}
+
+/// Solves the normal equations of these terms, each divided by its scale.
+///
+/// # Errors
+/// The first term that the samples do not separate from those before it.
 fn solve<const TERMS: usize>(
     samples: &[MeasuredStep<TERMS>],
     used: &[usize],
     scales: &[f64; TERMS],
-) -> Option<Vec<f64>> {
+) -> Result<Vec<f64>, DependentTerm> {
     let size = used.len();
     let mut rows = vec![vec![0.0; size + 1]; size];
     for sample in samples {
@@ -186,7 +215,7 @@ fn solve<const TERMS: usize>(
     for at in 0..size {
         // Without exchanges: what is solved is symmetric and has no negative pivot.
         if rows[at][at] <= LEAST_PIVOT * diagonal[at] {
-            return None;
+            return Err(DependentTerm(at));
         }
         let pivot = rows[at].clone();
         for (_, row) in rows.iter_mut().enumerate().filter(|(other, _)| *other != at) {
@@ -196,7 +225,7 @@ fn solve<const TERMS: usize>(
             }
         }
     }
-    Some((0..size).map(|at| rows[at][size] / rows[at][at]).collect())
+    Ok((0..size).map(|at| rows[at][size] / rows[at][at]).collect())
 }
 
 #[cfg(test)]
@@ -258,5 +287,18 @@ mod tests {
         assert!(quality.r2.is_nan(), "they all took the same");
         check(fit(&same, 0).unwrap().0, [20.0, 0.0, 0.0]);
         assert_eq!(fit::<3>(&[], 0), None);
+    }
+
+    #[test]
+    fn a_term_that_the_samples_distinguish_is_fitted_beside_those_that_they_do_not() {
+        let samples: Vec<MeasuredStep> = (0..20)
+            .map(f64::from)
+            .map(|n| MeasuredStep {
+                terms: [1.0, 100.0, n],
+                took: 20.0 + 3.0 * n,
+            })
+            .collect();
+        check(fit(&samples, 1).unwrap().0, [0.0, 0.2, 3.0]);
+        check(fit(&samples, 0).unwrap().0, [20.0, 0.0, 3.0]);
     }
 }

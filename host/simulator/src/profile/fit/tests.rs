@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::profile::Profile;
+use crate::request::Request;
 use crate::trace::{Mix, RecordedRequest};
 use crate::{ClusterSpec, RunSpec, Trace, WorkerSpec};
 use routing::Role;
@@ -27,15 +28,19 @@ fn recording_of(requests_per_s: f64, chunk_tokens: Option<u32>) -> Recording {
     options.requests = 600;
     let trace = Mix::Conversation.generate(&options);
     let speed = requests_per_s * trace.duration_us() as f64 / 1e6 / 600.0;
-    let trace = trace.at_speed(speed);
+    recording_on(4, &trace.at_speed(speed), chunk_tokens)
+}
+
+/// Returns the record of so many workers' requests.
+fn recording_on(workers: usize, trace: &Trace, chunk_tokens: Option<u32>) -> Recording {
     let profile = Profile::Fitted(TRUE);
     let cluster = ClusterSpec {
-        workers: vec![WorkerSpec::of(&profile, Role::Mixed, 3_000); 4],
+        workers: vec![WorkerSpec::of(&profile, Role::Mixed, 3_000); workers],
         profile,
         step_prompts: Some(1),
         ..ClusterSpec::mixed(0, 0, chunk_tokens)
     };
-    let outcome = crate::run(&trace, [], &RunSpec::of(cluster));
+    let outcome = crate::run(trace, [], &RunSpec::of(cluster));
     let requests = trace.requests.iter().zip(&outcome.courses);
     let recorded = requests.filter_map(|(request, course)| {
         Some(RecordedRequest {
@@ -52,7 +57,7 @@ fn recording_of(requests_per_s: f64, chunk_tokens: Option<u32>) -> Recording {
             cached_tokens: Some(course.cached_tokens),
         })
     });
-    Recording::of("known", trace.block_tokens, 4, recorded.collect())
+    Recording::of("known", trace.block_tokens, workers, recorded.collect())
 }
 
 #[track_caller]
@@ -99,6 +104,39 @@ fn prompts_beside_answers_are_fitted_together_with_their_steps() {
         found.step_us(8, 60_000) as f64,
         known.step_us(8, 60_000) as f64,
         0.1,
+    );
+}
+
+#[test]
+fn prompts_of_one_length_leave_the_cost_of_a_step_to_be_found() {
+    let request = |number: u64| Request {
+        at_us: number * 200_000,
+        prompt_tokens: 1_024,
+        output_tokens: 40 + (number * 37 % 100) as u32,
+        blocks: [2 * number, 2 * number + 1].into(),
+        session: None,
+        grown_blocks: Box::default(),
+        after: None,
+        tenant: None,
+    };
+    let trace = Trace {
+        name: "equal".to_owned(),
+        block_tokens: 512,
+        requests: (0..400).map(request).collect(),
+    };
+    let fit = Fit::of(&recording_on(1, &trace, Some(200_000)), 1, StepWork::Both).unwrap();
+    assert_eq!(fit.from, FitFrom::AfterWaiting);
+    let known = Profile::Fitted(TRUE);
+    let found = Profile::Fitted(fit.profile.clone());
+    check(
+        found.step_us(5, 6_000) as f64,
+        known.step_us(5, 6_000) as f64,
+        0.05,
+    );
+    check(
+        found.prefill_us(1_024, 0) as f64,
+        known.prefill_us(1_024, 0) as f64,
+        0.05,
     );
 }
 
