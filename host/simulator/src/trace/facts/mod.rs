@@ -32,7 +32,8 @@ pub struct TraceFacts {
     pub first_blocks: usize,
     /// Tokens that fill the different blocks: what a cache that never forgets holds in the end.
     pub unique_tokens: u64,
-    /// Share of all blocks that lie in a prefix of an earlier prompt: the hit ratio of a pool without limits.
+    /// Share of all blocks that lie in a prefix of an earlier prompt and its answer: the hit ratio of a pool without
+    /// limits.
     pub ideal_block_hit: f64,
     /// Ideal hit ratio in prompt tokens.
     pub ideal_token_hit: f64,
@@ -61,18 +62,21 @@ impl TraceFacts {
         let requests = trace.requests.as_slice();
         let duration_s = trace.duration_us() as f64 / 1e6;
         let mut occurrences: HashMap<u64, u32> = HashMap::new();
+        let mut answered: HashSet<u64> = HashSet::new();
         let (mut hit_blocks, mut hit_tokens) = (0, 0);
         for request in requests {
             let hits = request
                 .blocks
                 .iter()
-                .take_while(|&block| occurrences.contains_key(block))
+                .take_while(|&block| occurrences.contains_key(block) || answered.contains(block))
                 .count();
             hit_blocks += hits;
             hit_tokens += (hits as u64 * u64::from(trace.block_tokens)).min(u64::from(request.prompt_tokens));
             for &block in &request.blocks {
                 *occurrences.entry(block).or_default() += 1;
             }
+            // A prompt that repeats an answer follows it, so the answer is cached by then.
+            answered.extend(request.grown_blocks.iter());
         }
         let blocks = total(requests, |request| request.blocks.len());
         let prompt_tokens = total(requests, |request| request.prompt_tokens as usize);

@@ -80,6 +80,15 @@ fn counts_prefixes_that_an_earlier_prompt_had() {
 }
 
 #[test]
+fn a_prompt_that_repeats_an_answer_hits_its_blocks() {
+    let mut trace = trace(&[(512, 1_024, &[0]), (2_048, 10, &[0, 1, 2, 3])]);
+    trace.requests[0].grown_blocks = [0, 1, 2].into();
+    let facts = TraceFacts::of(&trace);
+    assert_eq!(facts.ideal_block_hit, 3.0 / 5.0);
+    assert_eq!((facts.blocks, facts.unique_blocks, facts.seen_once), (5, 4, 0.75));
+}
+
+#[test]
 fn percentiles_are_lengths_that_occur() {
     let lengths = Lengths::of(1..=200);
     assert_eq!(
