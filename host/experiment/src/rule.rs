@@ -11,7 +11,7 @@ pub struct StopRule {
     pub confidence: f64,
     /// Samples of each arm before the first look, at least 1.
     pub least: u64,
-    /// Consecutive failures after which a canary is worse at once, while the control does not fail. 0: disabled.
+    /// Fewest consecutive failures after which a canary is worse at once, beside a control that succeeds. 0: disabled.
     pub consecutive_failures: u64,
     /// Set if a worse canary is stopped. Otherwise it is only reported.
     pub stop: bool,
@@ -113,7 +113,7 @@ pub struct Look {
 /// Reason for which a canary is worse than its control.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StopCause {
-    /// Number of consecutive failures, while the control's latest request did not fail.
+    /// Number of consecutive failures, beside successes of the control.
     ConsecutiveFailures(u64),
     /// Result of a comparison.
     Compared(Measure, Look),

@@ -10,11 +10,13 @@
 //!
 //! The samples of other routers count as the own ones ([`Evidence::set_others`]). A look of one router is a look of all.
 //!
-//! A canary without any successful response is found earlier: after a number of consecutive failures, while the latest
-//! request of the control did not fail.
+//! A canary without any successful response is found earlier: after a number of consecutive failures, if the control's
+//! results since the first of them make chance improbable ([`FailureRow`]).
 
+mod failures;
 mod shared;
 
+use self::failures::FailureRow;
 use crate::histogram::{TimeHistogram, TimesReport};
 use crate::observation::RequestResult;
 use crate::rule::{CanaryVerdict, Look, Measure, Shortage, StopCause, StopRule, Wanted};
@@ -79,6 +81,8 @@ pub struct Evidence {
     others: Box<[OtherSamples]>,
     /// Tests of the arms from 1 up.
     canaries: Box<[[LookSchedule; 2]]>,
+    /// Results of the control beside the consecutive failures of the arms from 1 up.
+    rows: Box<[FailureRow]>,
 }
 
 /// Canary that was found to be worse.
@@ -106,12 +110,16 @@ impl Evidence {
             arms: (0..arms).map(|_| ArmSamples::default()).collect(),
             others: (0..arms).map(|_| OtherSamples::default()).collect(),
             canaries: (1..arms).map(|_| [schedule; 2]).collect(),
+            rows: (1..arms).map(|_| FailureRow::default()).collect(),
         }
     }
 
     /// Adds the result of a request of an arm and session group. Returns the canaries now found to be worse.
     pub fn add(&mut self, arm: usize, group: u8, result: &RequestResult) -> Vec<WorseArm> {
         self.arms[arm].add(group, result);
+        if let Some(failed) = result.failed {
+            self.add_to_rows(arm, failed);
+        }
         // A request of the control can complete the samples of any canary.
         let concerned = if arm == 0 {
             1..self.arms.len()
@@ -125,18 +133,6 @@ impl Evidence {
         let looks = concerned.flat_map(|canary| MEASURES.map(|measure| (canary, measure)));
         worse.extend(looks.filter_map(|(canary, measure)| self.look(canary, measure)));
         worse
-    }
-
-    /// Returns the canary if it reached the limit of consecutive failures while the control does not fail.
-    #[must_use]
-    pub fn check_failures(&self, arm: usize) -> Option<WorseArm> {
-        let most = self.rule.consecutive_failures;
-        let failed = self.arms[arm].failed_in_a_row;
-        let is_worse = arm > 0 && most > 0 && failed >= most && self.arms[0].failed_in_a_row == 0;
-        is_worse.then_some(WorseArm {
-            arm,
-            cause: StopCause::ConsecutiveFailures(failed),
-        })
     }
 
     /// Returns the unmet preconditions of a canary's comparisons without a look.

@@ -166,25 +166,57 @@ fn failing(rule: StopRule, requests: &[(usize, bool)]) -> Option<usize> {
     })
 }
 
+/// Returns requests in turn: this one of the canary after so many good ones of the control.
+fn beside(control: usize, canary: &[bool]) -> Vec<(usize, bool)> {
+    let each = canary
+        .iter()
+        .map(|failed| [vec![(0, false); control], vec![(1, *failed)]].concat());
+    each.flatten().collect()
+}
+
 #[test]
-fn a_canary_that_only_fails_is_worse_at_its_fifth_request_unless_the_control_fails_too() {
+fn a_canary_that_only_fails_is_worse_once_the_control_shows_that_it_need_not() {
     let rule = StopRule::default();
-    let (good, bad) = ((1, false), (1, true));
-    assert_eq!(failing(rule, &[bad; 15]), Some(4));
-    assert_eq!(failing(rule, &[(0, false), bad, bad, bad, bad, bad]), Some(5));
     assert_eq!(
-        failing(rule, &[bad, bad, bad, bad, good, bad, bad, bad, bad]),
-        None
+        failing(rule, &[(1, true); 100]),
+        None,
+        "the control has no result"
     );
-    // The workers are down: it is not the canary's fault, until the control is well again.
-    let outage = [bad, (0, true), bad, bad, bad, bad, bad, (0, false)];
-    assert_eq!(failing(rule, &outage[..7]), None);
-    assert_eq!(failing(rule, &outage), Some(7));
+    assert_eq!(
+        failing(rule, &beside(9, &[true; 9])),
+        Some(10 * 5 - 1),
+        "its fifth"
+    );
+    assert_eq!(failing(rule, &beside(1, &[true; 9])), Some(2 * 7 - 1));
+    let after_good = [[false; 1_000].as_slice(), &[true; 9]].concat();
+    assert_eq!(failing(rule, &beside(9, &after_good)), Some(10 * 1_005 - 1));
+    let [one, four] = [
+        [true, false].repeat(20),
+        [true, true, true, true, false].repeat(20),
+    ];
+    assert_eq!(failing(rule, &beside(9, &one)), None);
+    assert_eq!(failing(rule, &beside(9, &four)), None);
+    // All workers are down, and up again for the control alone.
+    let outage = [[(0, true); 45].as_slice(), &[(1, true); 5]].concat().repeat(10);
+    assert_eq!(failing(rule, &outage), None);
+    let recovered = [outage.as_slice(), &[(0, false); 200]].concat();
+    assert!(failing(rule, &recovered).is_some_and(|at| at > 500));
     let off = StopRule {
         consecutive_failures: 0,
         ..rule
     };
-    assert_eq!(failing(off, &[bad; 15]), None);
+    assert_eq!(failing(off, &beside(9, &[true; 15])), None);
+}
+
+#[test]
+fn a_partial_outage_of_both_arms_stops_no_canary() {
+    for (canary, failed) in [(0.1, 0.3), (0.1, 0.6), (0.5, 0.6), (0.9, 0.6)] {
+        let mut random = Random(11);
+        let requests: Vec<_> = (0..10_000)
+            .map(|_| (usize::from(random.next() < canary), random.next() < failed))
+            .collect();
+        assert_eq!(failing(StopRule::default(), &requests), None, "{canary} {failed}");
+    }
 }
 
 #[test]
@@ -194,8 +226,15 @@ fn requests_that_neither_failed_nor_ended_well_do_not_count_as_failures_in_a_row
         failed: Some(true),
         ..RequestResult::default()
     };
+    let good = RequestResult {
+        failed: Some(false),
+        ..RequestResult::default()
+    };
     let found: Vec<usize> = (0..5)
         .map(|_| {
+            for _ in 0..9 {
+                evidence.add(0, 0, &good);
+            }
             evidence.add(1, 0, &RequestResult::default());
             evidence.add(1, 0, &failed).len()
         })

@@ -257,16 +257,20 @@ async fn a_canary_whose_requests_fail_is_stopped_and_stays_so_until_it_changes_o
 }
 
 #[tokio::test]
-async fn a_canary_that_answers_nothing_is_stopped_at_its_fifth_request() {
+async fn a_canary_that_answers_nothing_is_stopped_after_a_few_requests() {
     let a = Worker::named("a").await;
     let b = Worker::start(|_| async { json(500, "no") }).await;
     let router = arms(&a, &b, 5_000).start().await;
     let canary = until_stopped(&router, 400).await;
+    let Some(StopCause::ConsecutiveFailures(failures)) = canary.stopped.unwrap().cause else {
+        panic!("{canary:?}")
+    };
+    // Sessions are divided at random, so the control may have few at first.
+    assert!((5..30).contains(&failures), "{failures}");
     assert_eq!(
-        canary.stopped.unwrap().cause,
-        Some(StopCause::ConsecutiveFailures(5))
+        (canary.verdict, b.received().len() as u64),
+        (CanaryVerdict::Worse, failures)
     );
-    assert_eq!((canary.verdict, b.received().len()), (CanaryVerdict::Worse, 5));
     assert!(!canary_has(&router).await.contains(&true));
 }
 
