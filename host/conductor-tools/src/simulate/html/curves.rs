@@ -74,7 +74,8 @@ fn distribution(courses: &[RequestOutcome]) -> Points {
     ttft.sort_unstable();
     let points = ttft.len().min(MOST_OF_A_DISTRIBUTION);
     let point = |number: usize| {
-        let rank = number * ttft.len() / points;
+        // Rounded up as in the table, so that a quantile's point reaches its share.
+        let rank = (number * ttft.len()).div_ceil(points);
         let seconds = ttft[rank - 1] as f64 / 1e6;
         [seconds.max(LEAST_TTFT_S), rank as f64 / courses.len() as f64]
     };
@@ -95,7 +96,7 @@ pub(super) fn reaches(points: &[[f64; 2]], y: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use simulator::WorkerUse;
+    use simulator::{Quantiles, WorkerUse};
 
     use super::*;
 
@@ -144,6 +145,20 @@ mod tests {
         assert!((reaches(&ttft, 0.45) - 0.5).abs() < 0.01);
         assert!(reaches(&ttft, 0.95).is_nan());
         assert!(at(&ttft, 0.0001).is_nan());
+    }
+
+    #[test]
+    fn the_quantiles_of_the_curve_are_those_of_the_table() {
+        let course = |number: u64| RequestOutcome {
+            first_token_us: Some(number * 1_000_000),
+            ..RequestOutcome::arrived(0)
+        };
+        let courses: Vec<_> = (1..=1_001).map(course).collect();
+        let quantiles = Quantiles::of((1..=1_001).map(f64::from));
+        let curve = distribution(&courses);
+        assert_eq!(reaches(&curve, 0.99), quantiles.p99);
+        assert_eq!(reaches(&curve, 0.5), quantiles.p50);
+        assert_eq!(curve.last().unwrap(), &[1_001.0, 1.0]);
     }
 
     #[test]

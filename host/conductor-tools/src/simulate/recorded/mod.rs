@@ -80,6 +80,7 @@ impl RecordedTrace {
             policy_share: policy.1 as f64 / requests,
             recorded_share: log.share(),
             unreadable_lines: log.unreadable,
+            without_decision: log.without_decision,
             left_out: pool.left_out,
             with_blocks: pool.with_blocks as f64 / requests,
             before_decision_ms: pool.before_ms / requests,

@@ -8,8 +8,10 @@ use simulator::{Fit, FitFrom, FitQuality};
 use super::measured::Measured;
 use super::requests::LeftOut;
 
-/// A fit of prompts that explains less of the variance is warned of.
+/// A fit that explains less of the variance is warned of, if it also misses the times.
 const LEAST_R2: f64 = 0.5;
+/// Median error of a fit that does not miss the times.
+const MAX_MEDIAN_ERROR: f64 = 0.1;
 
 /// Report on a decision log.
 #[derive(Debug, Serialize)]
@@ -33,6 +35,8 @@ pub(super) struct About {
     pub(super) recorded_share: f64,
     /// Lines that are no line of a log.
     pub(super) unreadable_lines: u64,
+    /// Requests of any pool without a decision.
+    pub(super) without_decision: u64,
     pub(super) left_out: LeftOut,
     /// Share of the simulated requests whose prompts' blocks are known.
     pub(super) with_blocks: f64,
@@ -74,10 +78,11 @@ impl fmt::Display for LeftOut {
             not_served,
             not_placed,
             lengths_unknown,
+            unfinished,
         } = self;
         write!(
             f,
-            "{not_served} were not served, {not_placed} have no decision, and {lengths_unknown} lack the prompt's or the answer's length"
+            "{not_served} were not served, {not_placed} were not placed, {lengths_unknown} lack the prompt's or the answer's length, and {unfinished} have no end"
         )
     }
 }
@@ -120,11 +125,11 @@ impl fmt::Display for About {
                 share(self.with_blocks)
             )?;
         }
-        if self.left_out != LeftOut::default() || self.unreadable_lines > 0 {
+        if self.left_out != LeftOut::default() || self.unreadable_lines + self.without_decision > 0 {
             writeln!(
                 f,
-                "Left out: {}; {} lines were unreadable.",
-                self.left_out, self.unreadable_lines
+                "Left out: {}; {} of any pool have no decision, and {} lines were unreadable.",
+                self.left_out, self.without_decision, self.unreadable_lines
             )?;
         }
         self.fit.as_ref().map_or(Ok(()), |fit| write!(f, "{fit}"))
@@ -140,7 +145,7 @@ impl fmt::Display for FitReport {
             fit_quality(&self.prompts),
             self.from,
         )?;
-        if self.prompts.r2 < LEAST_R2 {
+        if is_poor(&self.prompts) {
             writeln!(
                 f,
                 "The fit explains little of the measurements: the times below are unreliable. Record while workers are idle at times."
@@ -152,10 +157,23 @@ impl fmt::Display for FitReport {
             "A step takes {fixed:.2} ms, {by_request:.2} ms for each request and {by_thousand:.2} ms for 1,000 tokens they hold"
         )?;
         match &self.steps {
-            Some(steps) => writeln!(f, ": {}, of answers.", fit_quality(steps)),
-            None => writeln!(f, ": too few answers for more than that."),
+            Some(steps) => writeln!(f, ": {}, of answers.", fit_quality(steps))?,
+            None => writeln!(f, ": too few answers for more than that.")?,
         }
+        if self.steps.as_ref().is_some_and(is_poor) {
+            writeln!(
+                f,
+                "The fit of steps explains little of the measurements: the times between tokens below are unreliable."
+            )?;
+        }
+        Ok(())
     }
+}
+
+/// Returns whether a fit misses the measurements. Equal ones have no variance to explain, so their error decides.
+fn is_poor(quality: &FitQuality) -> bool {
+    let explains = quality.r2 >= LEAST_R2;
+    !explains && quality.median_error > MAX_MEDIAN_ERROR
 }
 
 fn fit_quality(quality: &FitQuality) -> String {
@@ -166,4 +184,24 @@ fn fit_quality(quality: &FitQuality) -> String {
         quality.left_out,
         quality.samples
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quality(r2: f64, median_error: f64) -> FitQuality {
+        FitQuality {
+            samples: 12,
+            left_out: 0,
+            r2,
+            median_error,
+        }
+    }
+
+    #[test]
+    fn a_fit_that_misses_the_times_is_poor_even_of_equal_measurements() {
+        assert!(is_poor(&quality(f64::NAN, 1.0)) && is_poor(&quality(0.2, 0.3)));
+        assert!(!is_poor(&quality(f64::NAN, 0.0)) && !is_poor(&quality(0.9, 0.3)));
+    }
 }

@@ -19,6 +19,9 @@ pub(super) struct LoggedRequests {
     pub(super) pools: BTreeMap<String, LoggedPool>,
     /// Lines that are no line of a log.
     pub(super) unreadable: u64,
+    /// Requests that ended without a decision in the log, which names the pool: they were refused before it, or its
+    /// line is missing.
+    pub(super) without_decision: u64,
     /// Requests that were recorded, and those that there were.
     numbers: (u64, u64),
     run: RecordedProcess,
@@ -66,6 +69,8 @@ pub(super) struct LeftOut {
     pub(super) not_placed: u64,
     /// Requests of unknown prompt or answer length.
     pub(super) lengths_unknown: u64,
+    /// Their end is not in the log.
+    pub(super) unfinished: u64,
 }
 
 /// Lines of one run of a router.
@@ -153,6 +158,10 @@ impl LoggedRequests {
             self.numbers.0 += run.ended;
             self.numbers.1 += greatest - least + 1;
         }
+        for placing in run.open.into_values() {
+            let pool = self.pools.entry(placing.pool).or_default();
+            pool.left_out.unfinished += 1;
+        }
     }
 
     fn decision(&mut self, line: &DecisionLine) {
@@ -183,7 +192,7 @@ impl LoggedRequests {
         run.seqs = Some((least.min(line.seq), greatest.max(line.seq)));
         run.ended += 1;
         let Some(placing) = run.open.remove(&line.seq) else {
-            // The decision names the pool.
+            self.without_decision += 1;
             return Ok(());
         };
         let pool = self.pools.entry(placing.pool.clone()).or_default();

@@ -149,6 +149,7 @@ fn what_cannot_be_simulated_is_counted_by_why() {
         not_served: 2,
         not_placed: 1,
         lengths_unknown: 1,
+        unfinished: 0,
     };
     assert_eq!(pool.left_out, expected);
     assert_eq!(
@@ -157,6 +158,22 @@ fn what_cannot_be_simulated_is_counted_by_why() {
         "events of a stream stand for tokens that no usage reports"
     );
     assert_eq!((pool.requests[0].output_tokens, read.unreadable), (3, 1));
+}
+
+#[test]
+fn a_request_with_its_decision_or_its_end_alone_is_counted() {
+    let lines = [
+        head(),
+        vec![outcome(1, &json!({})), decision(2, "mixed", 20_000, &to(1))],
+        vec![log("2")],
+        head()[1..].to_vec(),
+        vec![decision(3, "mixed", 20_000, &to(1))],
+    ];
+    let read = read(&lines.concat()).unwrap();
+    assert_eq!(
+        (read.without_decision, read.pools["chat"].left_out.unfinished),
+        (1, 2)
+    );
 }
 
 #[test]
