@@ -3,7 +3,7 @@
 // The router calls `configure` once for each instance and `schedule` for every request. Any instance may
 // serve any request, so globals must not carry data from one call to the next.
 
-import { Candidates, Request, Verdict, nowUs, pass, queue, random, route } from "./conductor";
+import { Candidates, Request, Verdict, pass, queue, random, route } from "./conductor";
 
 export const NAME = "least-queued";
 export const VERSION = "0.1.0";
@@ -53,8 +53,9 @@ export function schedule(request: Request, candidates: Candidates): Verdict {
     while (cost(candidates, row) != least || nth-- > 0) row++;
     return route(row, -least);
   }
-  // If all are full: first come, first served. If no load is known: the router's fallback decides.
-  return anyFull ? queue(<f64>nowUs(), 50) : pass();
+  // If all are full: first come, first served, since equal orders go by arrival.
+  // If no load is known: the router's fallback decides.
+  return anyFull ? queue(0, 50) : pass();
 }
 
 function full(candidates: Candidates, row: i32): bool {

@@ -112,9 +112,9 @@ void exports_conductor_policy_schedule_schedule(exports_conductor_policy_schedul
         verdict->val.route.prefill.is_some = false;
         verdict->val.route.score = -least;
     } else if (any_full) {
-        // First come, first served.
+        // First come, first served: equal orders go by arrival.
         verdict->tag = CONDUCTOR_POLICY_TYPES_VERDICT_QUEUE;
-        verdict->val.queue.order = (double)conductor_policy_host_now_us();
+        verdict->val.queue.order = 0;
         verdict->val.queue.ask_again_ms = 50;
     } else {
         // No load is known: the router's fallback decides.

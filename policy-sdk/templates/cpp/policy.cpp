@@ -130,9 +130,9 @@ void exports_conductor_policy_schedule_schedule(exports_conductor_policy_schedul
         verdict->tag = CONDUCTOR_POLICY_TYPES_VERDICT_ROUTE;
         verdict->val.route = {.row = row, .prefill = {.is_some = false, .val = 0}, .score = -least};
     } else if (any_full) {
-        // First come, first served.
+        // First come, first served: equal orders go by arrival.
         verdict->tag = CONDUCTOR_POLICY_TYPES_VERDICT_QUEUE;
-        verdict->val.queue = {.order = static_cast<double>(conductor_policy_host_now_us()), .ask_again_ms = 50};
+        verdict->val.queue = {.order = 0, .ask_again_ms = 50};
     } else {
         // No load is known: the router's fallback decides.
         verdict->tag = CONDUCTOR_POLICY_TYPES_VERDICT_PASS;

@@ -85,8 +85,8 @@ func schedule(_ Request, candidates Candidates) Verdict {
 		}
 		return Pass()
 	case anyFull:
-		// First come, first served.
-		return Queue(float64(NowUs()), 50)
+		// First come, first served: equal orders go by arrival.
+		return Queue(0, 50)
 	default:
 		// No load is known: the router's fallback decides.
 		return Pass()

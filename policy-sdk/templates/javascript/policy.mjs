@@ -49,8 +49,9 @@ export const schedule = {
       }
     }
     if (tied.length === 0) {
-      // If all are full: first come, first served. If no load is known: the router's fallback decides.
-      return full ? { tag: "queue", val: { order: host.nowUs(), askAgainMs: 50 } } : { tag: "pass" };
+      // If all are full: first come, first served, since equal orders go by arrival.
+      // If no load is known: the router's fallback decides.
+      return full ? { tag: "queue", val: { order: 0, askAgainMs: 50 } } : { tag: "pass" };
     }
     return { tag: "route", val: { row: pick(tied), prefill: null, score: -least } };
   },

@@ -59,8 +59,9 @@ class Schedule(exports.Schedule):
                 tied.append(row)
         if tied:
             return Verdict_Route(Choice(pick(tied), None, -least))
-        # If all are full: first come, first served. If no load is known: the router's fallback decides.
-        return Verdict_Queue(Hold(float(host.now_us()), 50)) if full else Verdict_Pass()
+        # If all are full: first come, first served, since equal orders go by arrival.
+        # If no load is known: the router's fallback decides.
+        return Verdict_Queue(Hold(0.0, 50)) if full else Verdict_Pass()
 
 
 def pick(rows: list[int]) -> int:

@@ -29,8 +29,8 @@ impl Policy for LeastQueued {
     fn schedule(&self, call: &Call<'_>, host: &impl Host) -> Verdict {
         let least = call.least(|| host.random(), |row| self.cost(row));
         if least.is_none() && call.rows().any(|row| self.is_full(&row)) {
-            // First come, first served.
-            return Verdict::Queue { order: host.now_us() as f64, ask_again_ms: 50 };
+            // First come, first served: equal orders go by arrival.
+            return Verdict::Queue { order: 0.0, ask_again_ms: 50 };
         }
         // If no load is known, this passes: the router's fallback decides.
         Verdict::route_to(least)
