@@ -69,9 +69,9 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.requests",
             unit: "requests",
-            freshness: "now, of this router",
+            freshness: "now, of this router, or with `[replicas]` of the fleet",
             unknown: "never",
-            meaning: "requests in flight: sent by this router and not yet answered in full",
+            meaning: "requests in flight: sent and not yet answered in full",
         },
     ),
     (
@@ -79,7 +79,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.queued",
             unit: "requests",
-            freshness: "now, of this router",
+            freshness: "now, of this router, or with `[replicas]` of the fleet",
             unknown: "never",
             meaning: "those without a first token: `load.requests` less `load.decoding`",
         },
@@ -89,7 +89,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.prefill-tokens",
             unit: "tokens",
-            freshness: "now, of this router",
+            freshness: "now, of this router, or with `[replicas]` of the fleet",
             unknown: "never; unknown tokens are estimated as a quarter of the body's bytes",
             meaning: "uncached prompt tokens, summed over requests without a first token (estimated if not streamed)",
         },
@@ -99,7 +99,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.decoding",
             unit: "requests",
-            freshness: "now, of this router",
+            freshness: "now, of this router, or with `[replicas]` of the fleet",
             unknown: "never",
             meaning: "requests with a first token that are not finished",
         },
@@ -109,7 +109,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.decoding-tokens",
             unit: "tokens",
-            freshness: "now, of this router",
+            freshness: "now, of this router, or with `[replicas]` of the fleet",
             unknown: "never; estimated as in `load.prefill-tokens`",
             meaning: "prompt tokens, cached or not, of the requests past their first token, without generated tokens",
         },
@@ -119,7 +119,7 @@ pub const CANDIDATE_CATALOGUE: &[(CandidateFeature, FeatureDoc)] = &[
         FeatureDoc {
             name: "load.prompt-tokens",
             unit: "tokens",
-            freshness: "now, of this router",
+            freshness: "now, of this router, or with `[replicas]` of the fleet",
             unknown: "never; estimated as in `load.prefill-tokens`",
             meaning: "prompt tokens, cached or not, of all requests in flight",
         },
