@@ -158,6 +158,18 @@ pub enum LoadError {
 }
 
 impl LoadError {
+    /// Returns `true` if the compiler process failed.
+    #[must_use]
+    pub fn is_of_compiler(&self) -> bool {
+        matches!(self, Self::Compiler(_))
+    }
+
+    /// Returns `true` if the machine may be at fault: the same component may load at another attempt.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Compiler(error) if error.may_pass())
+    }
+
     /// Returns `true` if the parameters or limits are at fault, not the bytes.
     #[must_use]
     pub fn is_in_settings(&self) -> bool {

@@ -1,10 +1,16 @@
 //! While a compiler does not come to an end, everything goes through that needs nothing of it.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use admin_pages::control::{PolicyAction, PolicyChange, RefusedPolicyChange, ReloadCommand, Status};
+use admin_pages::control::{
+    PolicyAction, PolicyChange, RefusedPolicyChange, ReloadCommand, ReloadOutcome, Status,
+};
+use policy_runtime::child::ChildError;
 use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::hex;
 use sha2::{Digest, Sha256};
@@ -52,7 +58,8 @@ fn bytes(builtin: &str) -> &'static [u8] {
 struct Held {
     engine: PolicyEngine,
     begun: SyncSender<()>,
-    go: Mutex<Receiver<()>>,
+    /// An error ends the compilation with it.
+    go: Mutex<Receiver<Option<LoadError>>>,
 }
 
 impl Loader for Held {
@@ -65,7 +72,9 @@ impl Loader for Held {
     ) -> Result<WasmPolicy, LoadError> {
         if component == bytes(HELD) {
             self.begun.send(()).unwrap();
-            self.go.lock().unwrap().recv().unwrap();
+            if let Some(error) = self.go.lock().unwrap().recv().unwrap() {
+                return Err(error);
+            }
         }
         self.engine.load(name, component, settings, state)
     }
@@ -77,7 +86,7 @@ struct Scenario {
     commands: SyncSender<ReloadCommand>,
     status: Status,
     begun: Receiver<()>,
-    go: SyncSender<()>,
+    go: SyncSender<Option<LoadError>>,
     _running: DropGuard,
 }
 
@@ -129,6 +138,20 @@ impl Scenario {
     fn is_compiling(&self) {
         self.commands.send(ReloadCommand::Changed).unwrap();
         tokio::task::block_in_place(|| self.begun.recv().unwrap());
+    }
+
+    /// Lets the compiler finish.
+    fn finish(&self) {
+        self.go.send(None).unwrap();
+    }
+
+    /// Ends the compiler as the system does without memory.
+    fn kill(&self) {
+        let killed = ChildError::Died {
+            status: ExitStatus::from_raw(9),
+            words: String::new(),
+        };
+        self.go.send(Some(LoadError::Compiler(killed))).unwrap();
     }
 
     async fn add_instance(&self, url: &str) {
@@ -187,7 +210,7 @@ async fn rollbacks_edits_and_instances_go_through_while_a_policy_is_compiled() {
     let mut reloaded = scenario.send(ReloadCommand::Reload);
     scenario.add_instance("http://127.0.0.1:31").await;
     assert!(reloaded.try_recv().is_err());
-    scenario.go.send(()).unwrap();
+    scenario.finish();
     let answer = reloaded.await.unwrap();
     assert_eq!(answer.outcome.swapped(), ["tuned"]);
     assert!(scenario.has(HELD));
@@ -206,7 +229,7 @@ async fn an_edit_that_names_a_policy_which_is_compiled_waits_as_a_whole_and_alon
     assert!(scenario.has(FIRST));
     assert!(reloaded.try_recv().is_err());
     assert_eq!(scenario.generation(), before + 1, "the rollback alone");
-    scenario.go.send(()).unwrap();
+    scenario.finish();
     let answer = reloaded.await.unwrap();
     assert_eq!(answer.outcome.as_str(), "applied");
     assert_eq!(answer.outcome.swapped(), ["other"]);
@@ -243,7 +266,7 @@ async fn a_route_that_is_given_a_policy_which_is_compiled_is_answered_when_it_is
     let mut changed = scenario.send(|to| ReloadCommand::Route(change, to));
     scenario.change(PolicyAction::RollBack).await.unwrap().unwrap();
     assert!(changed.try_recv().is_err());
-    scenario.go.send(()).unwrap();
+    scenario.finish();
     changed.await.unwrap().unwrap();
 }
 
@@ -257,8 +280,36 @@ async fn a_resumption_is_answered_when_the_bytes_of_the_file_are_there() {
     let mut resumed = scenario.change(PolicyAction::Resume);
     scenario.add_instance("http://127.0.0.1:30").await;
     assert!(resumed.try_recv().is_err());
-    scenario.go.send(()).unwrap();
+    scenario.finish();
     let report = resumed.await.unwrap().unwrap();
     assert_eq!(report.problem, None);
     assert!(scenario.has(HELD));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_requested_reload_compiles_once_more_what_a_killed_compiler_did_not() {
+    let scenario = Scenario::begin().await;
+    scenario.write("other.wasm", bytes(HELD));
+    let edited = text("[policies.other]\npath = \"other.wasm\"", "other");
+    scenario.write("conductor.toml", edited);
+    scenario.is_compiling();
+    scenario.kill();
+    while scenario.status.config().problems.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Each request is answered with the result of its own attempt.
+    for _ in 0..2 {
+        let reloaded = scenario.send(ReloadCommand::Reload);
+        tokio::task::block_in_place(|| scenario.begun.recv().unwrap());
+        scenario.kill();
+        let answer = reloaded.await.unwrap();
+        let ReloadOutcome::Refused { problems, .. } = answer.outcome else {
+            panic!("{:?}", answer.outcome)
+        };
+        let help = problems[0].help.as_deref().unwrap_or_default();
+        assert!(help.contains("`conductor reload`"), "{help}");
+    }
+    let reloaded = scenario.send(ReloadCommand::Reload);
+    scenario.finish();
+    assert_eq!(reloaded.await.unwrap().outcome.swapped(), ["other"]);
 }

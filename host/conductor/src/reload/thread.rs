@@ -82,15 +82,18 @@ impl Reloader {
             watch.set(&self.paths());
             // Woken or not, there may be something to see.
             let first = received.recv_timeout(pause).ok();
-            waiting.extend(collect(first, received, stop).into_iter().filter_map(Waiting::of));
+            let requested = collect(first, received, stop).into_iter();
+            let requested: Vec<_> = requested.filter_map(Waiting::of).collect();
             if stop.is_cancelled() {
                 return;
             }
+            // Once for each request, not for each look that it waits for.
+            if requested.iter().any(Waiting::is_reload) {
+                self.library.retry_compilers();
+            }
+            waiting.extend(requested);
             self.journal.begin(cause(&waiting), None);
-            let is_requested = waiting
-                .iter()
-                .any(|waiting| matches!(waiting, Waiting::Reload { .. }));
-            let (outcome, seen) = match is_requested {
+            let (outcome, seen) = match waiting.iter().any(Waiting::is_reload) {
                 true => self.reload(),
                 false => self.round(Some(SystemTime::now())),
             };
@@ -228,6 +231,10 @@ impl Waiting {
             ReloadCommand::Route(change, to) => Self::Route(change, to),
             ReloadCommand::File(edit, to) => Self::File(edit, to),
         })
+    }
+
+    fn is_reload(&self) -> bool {
+        matches!(self, Self::Reload { .. })
     }
 }
 

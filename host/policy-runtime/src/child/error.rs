@@ -61,6 +61,11 @@ pub enum ChildError {
 }
 
 impl ChildError {
+    /// Returns `true` if the machine may be at fault: the same component may compile at another attempt.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Start { .. } | Self::Died { .. } | Self::Time { .. })
+    }
+
     pub(super) fn result(&self) -> &'static str {
         match self {
             Self::Start { .. } => "not-started",

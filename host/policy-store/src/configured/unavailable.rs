@@ -7,6 +7,13 @@ use super::{components, shadow_name};
 use crate::library::{Outcome, PolicyProblem, Prepared, PreparedPolicy};
 use crate::param_diagnostics::param_diagnostics;
 
+/// Help for a mistake in the files.
+const OF_THE_FILES: &str =
+    "correct the component or its settings; both are checked again when a file changes";
+/// Help for a failure that may pass by itself.
+const OF_THE_MACHINE: &str = "the machine may lack memory or time, and the component may be right: a running router \
+                              compiles it again after half a minute or more, and at once by `conductor reload`";
+
 /// Returns a diagnostic for each policy of the configuration that is unavailable. A policy that was active before with
 /// the same settings stays available if its new bytes are bad.
 #[must_use]
@@ -23,7 +30,7 @@ pub fn unavailable_policies(config: &Config, prepared: &Prepared) -> Vec<Diagnos
         .filter(|policy| policy.source == PolicySource::Folder);
     let homeless = of_folder.filter(|_| config.policy_dir.is_none());
     let no_folder = "its file is looked for in `policy-dir`, which is not set";
-    let homeless = homeless.map(|policy| diagnostic(config, policy, &policy.source_at, no_folder));
+    let homeless = homeless.map(|policy| diagnostic(config, policy, &policy.source_at, no_folder, None));
     diagnostics.chain(homeless).collect()
 }
 
@@ -41,6 +48,7 @@ pub fn awaited_policies(config: &Config, prepared: &Prepared) -> Vec<String> {
 }
 
 fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy) -> Vec<Diagnostic> {
+    let mut help = None;
     let (place, problem) = match &prepared.outcome {
         // The reload waits for compilation before.
         Outcome::Active | Outcome::HeldBack | Outcome::Fresh(_) | Outcome::Loading => return vec![],
@@ -57,15 +65,22 @@ fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy
                 Some(pin) if problem.is_in_pin() => pin,
                 _ => &policy.source_at,
             };
+            help = problem.may_pass().then_some(OF_THE_MACHINE);
             (place, error_chain(&**problem))
         }
     };
-    vec![diagnostic(config, policy, place, &problem)]
+    vec![diagnostic(config, policy, place, &problem, help)]
 }
 
 /// Returns the diagnostic of an unavailable policy. If only a runtime override names the policy, it notes that: the
 /// file has no place to point at.
-fn diagnostic(config: &Config, policy: &PolicyConfig, place: &Mark, problem: &str) -> Diagnostic {
+fn diagnostic(
+    config: &Config,
+    policy: &PolicyConfig,
+    place: &Mark,
+    problem: &str,
+    help: Option<&str>,
+) -> Diagnostic {
     let name = &policy.name;
     let (message, help) = match overridden_route(config, policy) {
         Some(route) => (
@@ -77,7 +92,7 @@ fn diagnostic(config: &Config, policy: &PolicyConfig, place: &Mark, problem: &st
         ),
         None => (
             format!("policy `{name}`: {problem}"),
-            "correct the component or its settings; both are checked again when a file changes".to_owned(),
+            help.unwrap_or(OF_THE_FILES).to_owned(),
         ),
     };
     Diagnostic::new(Code::PolicyUnavailable, place, message, Some(help))

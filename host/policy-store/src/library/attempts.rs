@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use policy_runtime::PolicySettings;
 
@@ -14,10 +15,15 @@ use super::{PolicyProblem, WantedPolicy};
 
 /// Attempts kept per policy: for the active configuration, and for one that waits.
 const MOST: usize = 4;
+/// Least pause after a compiler process that failed through no fault of its component.
+const PAUSE: Duration = Duration::from_secs(30);
+/// The pause in durations of the attempt: compilers that time out again and again leave the processors to others.
+const PAUSE_ATTEMPTS: u32 = 10;
 
 #[derive(Debug)]
 struct LoadAttempt {
     done: LoadFinished,
+    ended: Instant,
     /// True if the result was used since the last sweep.
     is_used: Cell<bool>,
 }
@@ -27,9 +33,22 @@ impl LoadAttempt {
         self.done.order.digest == *digest && self.done.order.settings == *settings
     }
 
+    /// Returns true if it failed so that another attempt may succeed, and the pause after it is over.
+    fn is_due_again(&self, now: Instant) -> bool {
+        let may_pass = self.problem().is_some_and(PolicyProblem::may_pass);
+        let pause = PAUSE.max(self.done.took.saturating_mul(PAUSE_ATTEMPTS));
+        may_pass && now.saturating_duration_since(self.ended) >= pause
+    }
+
+    fn problem(&self) -> Option<&PolicyProblem> {
+        self.done.result.as_ref().err().map(|problem| &**problem)
+    }
+
     fn outcome(&self, wanted: &WantedPolicy) -> Outcome {
         self.is_used.set(true);
-        let LoadFinished { order, bytes, result } = &self.done;
+        let LoadFinished {
+            order, bytes, result, ..
+        } = &self.done;
         match result {
             Ok(policy) => {
                 let version = LoadedVersion::new(Arc::clone(policy), order.digest, wanted);
@@ -52,8 +71,12 @@ impl LoadAttempts {
     /// Adds an attempt.
     pub(super) fn add(&mut self, done: LoadFinished) {
         let attempts = self.0.entry(done.order.policy.clone()).or_default();
-        let is_used = Cell::new(true);
-        attempts.insert(0, LoadAttempt { done, is_used });
+        let attempt = LoadAttempt {
+            done,
+            ended: Instant::now(),
+            is_used: Cell::new(true),
+        };
+        attempts.insert(0, attempt);
         attempts.truncate(MOST);
     }
 
@@ -87,10 +110,19 @@ impl LoadAttempts {
         self.0.retain(|_, attempts| !attempts.is_empty());
     }
 
-    /// Forgets the attempts that were not used since the last sweep.
-    pub(super) fn sweep(&mut self) {
+    /// Forgets the attempts whose compiler process failed, whatever the cause.
+    pub(super) fn forget_compilers(&mut self) {
+        self.keep(|attempt| !attempt.problem().is_some_and(PolicyProblem::is_of_compiler));
+    }
+
+    /// Forgets the attempts that were not used since the last sweep, and those that are due again.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        self.keep(|attempt| attempt.is_used.replace(false) && !attempt.is_due_again(now));
+    }
+
+    fn keep(&mut self, keeps: impl Fn(&LoadAttempt) -> bool) {
         for attempts in self.0.values_mut() {
-            attempts.retain(|attempt| attempt.is_used.replace(false));
+            attempts.retain(&keeps);
         }
         self.0.retain(|_, attempts| !attempts.is_empty());
     }

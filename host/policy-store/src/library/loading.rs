@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use tracing::info;
@@ -70,12 +71,26 @@ pub(super) struct LoadFinished {
     /// Bytes, if a rollback to it is to be kept.
     pub(super) bytes: Option<KeptBytes>,
     pub(super) result: LoadedPolicy,
+    /// Duration of the job.
+    pub(super) took: Duration,
 }
 
 pub(super) type LoadedPolicy = Result<Arc<WasmPolicy>, Arc<PolicyProblem>>;
 
-/// Loads on the calling thread. A panic of the compiler counts as a problem of the policy.
-pub(super) fn load(loader: &dyn Loader, job: &LoadJob) -> LoadedPolicy {
+/// Runs a job on the calling thread.
+pub(super) fn run(loader: &dyn Loader, job: LoadJob) -> LoadFinished {
+    let begun = Instant::now();
+    let result = load(loader, &job);
+    LoadFinished {
+        order: job.order,
+        bytes: Some(job.bytes),
+        result,
+        took: begun.elapsed(),
+    }
+}
+
+/// Loads a policy. A panic of the compiler counts as a problem of the policy.
+fn load(loader: &dyn Loader, job: &LoadJob) -> LoadedPolicy {
     let LoadJob { order, bytes, state } = job;
     let bytes: &Cow<'static, [u8]> = bytes;
     let load = || loader.load(&order.policy, bytes, &order.settings, Arc::clone(state));
@@ -203,11 +218,7 @@ impl Drop for Loading {
 
 fn work(loader: &dyn Loader, jobs: &JobQueue, done: &SyncSender<LoadFinished>, notify: impl Fn()) {
     while let Some(job) = jobs.next() {
-        let result = load(loader, &job);
-        let LoadJob { order, bytes, .. } = job;
-        let bytes = Some(bytes);
-        let finished = LoadFinished { order, bytes, result };
-        if done.send(finished).is_err() {
+        if done.send(run(loader, job)).is_err() {
             return;
         }
         notify();

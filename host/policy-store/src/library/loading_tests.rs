@@ -1,8 +1,11 @@
 //! Policies that are loaded behind the reloads, by a compiler that a test holds.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use policy_runtime::child::ChildError;
 use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::CircuitSpec;
 use sha2::{Digest as _, Sha256};
@@ -14,7 +17,8 @@ use super::*;
 struct Held {
     engine: PolicyEngine,
     begun: SyncSender<Digest>,
-    go: Mutex<Receiver<()>>,
+    /// An error ends the compilation with it.
+    go: Mutex<Receiver<Option<LoadError>>>,
 }
 
 impl Loader for Held {
@@ -26,8 +30,10 @@ impl Loader for Held {
         state: Arc<PolicyState>,
     ) -> Result<WasmPolicy, LoadError> {
         self.begun.send(Sha256::digest(bytes).into()).unwrap();
-        self.go.lock().unwrap().recv().unwrap();
-        self.engine.load(name, bytes, settings, state)
+        match self.go.lock().unwrap().recv().unwrap() {
+            Some(error) => Err(error),
+            None => self.engine.load(name, bytes, settings, state),
+        }
     }
 }
 
@@ -35,7 +41,7 @@ impl Loader for Held {
 struct Scenario {
     library: PolicyLibrary,
     begun: Receiver<Digest>,
-    go: SyncSender<()>,
+    go: SyncSender<Option<LoadError>>,
     loaded: Receiver<()>,
 }
 
@@ -75,7 +81,13 @@ impl Scenario {
 
     /// Looks at the files. Returns the policies with a new version, and those that are being loaded.
     fn look(&mut self, wanted: Vec<WantedPolicy>) -> (Vec<String>, Vec<String>) {
-        self.library.begin_look();
+        self.look_after(0, wanted)
+    }
+
+    /// Looks at the files as if that many seconds had passed.
+    fn look_after(&mut self, seconds: u64, wanted: Vec<WantedPolicy>) -> (Vec<String>, Vec<String>) {
+        self.library
+            .begin_look_at(Instant::now() + Duration::from_secs(seconds));
         let prepared = self.library.prepare(wanted);
         let loading = prepared.loading().map(|policy| policy.wanted.name.clone());
         let loading = loading.collect();
@@ -90,7 +102,13 @@ impl Scenario {
 
     /// Lets the compiler do what it began.
     fn finish(&self) {
-        self.go.send(()).unwrap();
+        self.go.send(None).unwrap();
+        self.loaded.recv().unwrap();
+    }
+
+    /// Ends the compiler's process.
+    fn fail(&self, error: ChildError) {
+        self.go.send(Some(LoadError::Compiler(error))).unwrap();
         self.loaded.recv().unwrap();
     }
 
@@ -242,4 +260,100 @@ fn a_policy_that_cannot_be_loaded_is_a_problem_once_and_the_version_before_goes_
         assert!(scenario.library.entries["p"].problem.is_some());
     }
     assert!(scenario.begun.try_recv().is_err(), "it was tried once");
+}
+
+/// Returns the errors of compiler processes, each with whether the machine may be at fault.
+fn failures() -> [(ChildError, bool); 4] {
+    let killed = ChildError::Died {
+        status: ExitStatus::from_raw(9),
+        words: String::new(),
+    };
+    let not_started = ChildError::Start {
+        program: "conductor".into(),
+        source: io::ErrorKind::OutOfMemory.into(),
+    };
+    let (most, seconds) = (1 << 30, Duration::from_secs(1));
+    [
+        (killed, true),
+        (not_started, true),
+        (ChildError::Time { most: seconds }, true),
+        (ChildError::Memory { most }, false),
+    ]
+}
+
+#[test]
+fn a_compiler_that_the_machine_ended_is_started_again_after_a_pause() {
+    for (error, is_of_machine) in failures() {
+        let mut scenario = Scenario::begin();
+        let problem = error.to_string();
+        scenario.look(vec![wanted("p", B)]);
+        scenario.begins(B);
+        scenario.fail(error);
+        for seconds in [0, 1, 29] {
+            let seen = scenario.look_after(seconds, vec![wanted("p", B)]);
+            assert_eq!(seen, (none(), none()), "{problem}, after {seconds} s");
+        }
+        scenario.in_force("p", A);
+        let loading = if is_of_machine { only("p") } else { none() };
+        let seen = scenario.look_after(31, vec![wanted("p", B)]);
+        assert_eq!(seen, (none(), loading), "{problem}");
+        if is_of_machine {
+            scenario.begins(B);
+            assert!(
+                scenario.library.entries["p"].problem.is_some(),
+                "until it is done"
+            );
+            scenario.finish();
+            assert_eq!(scenario.look(vec![wanted("p", B)]), (only("p"), none()));
+            assert_eq!(scenario.library.entries["p"].problem, None);
+        }
+    }
+}
+
+#[test]
+fn each_failure_of_a_compiler_is_tried_again_at_a_request_and_other_faults_are_not() {
+    for (error, _) in failures() {
+        let mut scenario = Scenario::begin();
+        scenario.look(vec![wanted("p", B)]);
+        scenario.begins(B);
+        scenario.fail(error);
+        scenario.look(vec![wanted("p", B)]);
+        scenario.library.retry_compilers();
+        assert_eq!(scenario.look(vec![wanted("p", B)]), (none(), only("p")));
+        scenario.begins(B);
+        scenario.go.send(Some(LoadError::Text)).unwrap();
+        scenario.loaded.recv().unwrap();
+        for _ in 0..2 {
+            assert_eq!(scenario.look(vec![wanted("p", B)]), (none(), none()));
+            scenario.library.retry_compilers();
+        }
+        assert!(scenario.begun.try_recv().is_err());
+    }
+}
+
+#[test]
+fn the_pause_after_a_failed_compiler_grows_with_its_duration() {
+    let mut attempts = LoadAttempts::default();
+    let order = LoadOrder {
+        policy: "p".to_owned(),
+        digest: digest(B),
+        settings: PolicySettings::default(),
+    };
+    let late = ChildError::Time {
+        most: Duration::from_secs(300),
+    };
+    attempts.add(LoadFinished {
+        order,
+        bytes: None,
+        result: Err(Arc::new(PolicyProblem::Load(LoadError::Compiler(late)))),
+        took: Duration::from_secs(300),
+    });
+    let mut is_kept_after = |seconds| {
+        // Looks use it.
+        attempts.outcome(&wanted("p", B), &digest(B));
+        attempts.sweep(Instant::now() + Duration::from_secs(seconds));
+        attempts.has("p")
+    };
+    assert!(is_kept_after(2_900));
+    assert!(!is_kept_after(3_100));
 }

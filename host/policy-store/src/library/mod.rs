@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use observability::error_chain;
 use policy_runtime::PolicyEngine;
@@ -114,9 +114,23 @@ impl PolicyLibrary {
         self.loader = loader;
     }
 
-    /// Takes the loaded policies since the last look, and forgets unused attempts.
+    /// Takes the loaded policies since the last look, and forgets attempts that are unused or due again.
     pub fn begin_look(&mut self) {
-        self.attempts.sweep();
+        self.begin_look_at(Instant::now());
+    }
+
+    fn begin_look_at(&mut self, now: Instant) {
+        self.attempts.sweep(now);
+        self.take_finished();
+    }
+
+    /// Forgets the failures of compiler processes: the next [`PolicyLibrary::prepare`] starts them again.
+    pub fn retry_compilers(&mut self) {
+        self.take_finished();
+        self.attempts.forget_compilers();
+    }
+
+    fn take_finished(&mut self) {
         let loading = self.loading.as_mut();
         let finished = loading.map(Loading::take_finished).unwrap_or_default();
         for finished in finished {
@@ -242,13 +256,8 @@ impl PolicyLibrary {
             loading.order(job);
             return Outcome::Loading;
         }
-        let result = loading::load(&*self.loader, &job);
-        let LoadJob { order, bytes, .. } = job;
-        self.finish(LoadFinished {
-            order,
-            bytes: Some(bytes),
-            result,
-        });
+        let finished = loading::run(&*self.loader, job);
+        self.finish(finished);
         let outcome = self.attempts.outcome(wanted, &digest);
         outcome.unwrap_or(Outcome::Unsettled)
     }

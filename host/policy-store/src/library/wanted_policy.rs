@@ -155,6 +155,16 @@ pub enum PolicyProblem {
 }
 
 impl PolicyProblem {
+    /// Returns true if the compiler process failed.
+    pub(super) fn is_of_compiler(&self) -> bool {
+        matches!(self, Self::Load(error) if error.is_of_compiler())
+    }
+
+    /// Returns true if the machine may be at fault: the same bytes may load at another attempt.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Load(error) if error.may_pass())
+    }
+
     /// Returns true if the parameters or limits are at fault, not the bytes.
     pub fn is_in_settings(&self) -> bool {
         matches!(self, Self::Load(error) if error.is_in_settings())
