@@ -116,8 +116,10 @@ async fn a_recorded_load_is_simulated_as_it_was_sent_and_about_as_long_as_it_too
     let (ideal_hit, blocks) = ideal();
     assert_eq!(facts["requests"], json!(SESSIONS as usize * TURNS));
     assert_eq!(facts["blocks"], json!(blocks));
+    // A next prompt continues where the answer could have ended, so the answers count as repeated.
+    let with_answers = number(&facts["ideal-block-hit"]) - ideal_hit;
     assert!(
-        (number(&facts["ideal-block-hit"]) - ideal_hit).abs() < 1e-12,
+        (0.0..0.02).contains(&with_answers),
         "{facts} instead of {ideal_hit}"
     );
     assert_eq!(report["workers"], json!(4));

@@ -262,8 +262,9 @@ async fn a_canary_that_answers_nothing_is_stopped_after_a_few_requests() {
     let b = Worker::start(|_| async { json(500, "no") }).await;
     let router = arms(&a, &b, 5_000).start().await;
     let canary = until_stopped(&router, 400).await;
-    let Some(StopCause::ConsecutiveFailures(failures)) = canary.stopped.unwrap().cause else {
-        panic!("{canary:?}")
+    let stop = canary.stopped.unwrap();
+    let Some(StopCause::ConsecutiveFailures(failures)) = stop.cause else {
+        panic!("{stop:?}")
     };
     // Sessions are divided at random, so the control may have few at first.
     assert!((5..30).contains(&failures), "{failures}");

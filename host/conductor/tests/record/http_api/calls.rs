@@ -21,7 +21,8 @@ pub(super) async fn router(fleet: &Fleet, folder: &Path) -> TestRouter {
     fs::write(&key, KEY).unwrap();
     let toml = format!(
         "admin-api-key = {{ file = {key:?} }}\nattempts = 1\n[indexer]\nlisten = \"127.0.0.1:0\"\n\
-         [record]\ncolumns = \"all\"\nexplain-sample = 1.0\n{}\
+         [record]\ncolumns = \"all\"\nexplain-sample = 1.0\n\
+         [pools.chat.health]\nfailure-min-requests = 0\n{}\
          [[routes]]\nmatch.path = \"/v1/completions\"\npool = \"chat\"\npolicy = \"round-robin\"\n\
          split = {{ round-robin = 50, bad = 50 }}\ncanary = {{ consecutive-failures = 2 }}\n\
          [[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n[policies.bad]\npath = \"policies/bad.wasm\"\n",
