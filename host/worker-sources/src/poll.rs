@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use worker_discovery::Decoded;
 
 use crate::client::SourceClient;
@@ -39,8 +39,10 @@ pub(crate) async fn follow(spec: SourceSpec, state: Arc<SourceState>) {
         _ => None,
     };
     let client = client_of(&spec);
-    let (mut last, mut is_due) = (None, true);
+    let (mut last, mut due_at) = (None, Instant::now());
     loop {
+        // Notifications do not put it off: workers that are gone need repeated answers.
+        let is_due = due_at <= Instant::now();
         let answer = query(&spec, client.as_ref()).await;
         let good = answer.as_ref().ok().cloned();
         // Several notifications of one save are one answer.
@@ -48,13 +50,13 @@ pub(crate) async fn follow(spec: SourceSpec, state: Arc<SourceState>) {
             state.record(answer);
         }
         last = good;
-        is_due = tokio::select! {
-            () = sleep(spec.every) => true,
-            () = changed.notified() => {
-                sleep(QUIET).await;
-                false
-            }
-        };
+        if is_due {
+            due_at = Instant::now() + spec.every;
+        }
+        tokio::select! {
+            () = sleep_until(due_at) => {}
+            () = changed.notified() => sleep(QUIET).await,
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use worker_sources::{SourceKind, SourceSpec};
 
-use super::{fails, finds, report, running, spec};
+use super::{DEADLINE, PAUSE, fails, finds, names, report, running, spec};
 
 fn save(path: &Path, targets: &[&str]) {
     let fresh = path.with_extension("saving");
@@ -33,7 +34,7 @@ fn a_renamed_file_is_noticed_without_polling() {
         let targets = ["a:1", &added];
         save(&path, &targets);
         // The one before is less than half, or stays for want of a repeated answer.
-        super::eventually("the new one is there", || super::names(&sources).contains(&added));
+        super::eventually("the new one is there", || names(&sources).contains(&added));
     }
 }
 
@@ -54,4 +55,34 @@ fn a_file_that_is_gone_or_half_written_keeps_the_workers_and_edits_are_polled() 
     finds(&sources, &["a:1", "b:1"]);
     save(&path, &[]);
     finds(&sources, &[]);
+}
+
+#[test]
+fn a_busy_folder_does_not_put_off_the_polls() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("targets.json");
+    save(&path, &["a:1", "b:1"]);
+    let source = SourceSpec {
+        every: Duration::from_millis(300),
+        ..spec(SourceKind::FileSd(path.clone()))
+    };
+    let sources = running(vec![source]);
+    finds(&sources, &["a:1", "b:1"]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                fs::write(folder.path().join("other"), "").unwrap();
+                fs::remove_file(folder.path().join("other")).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        save(&path, &["a:1"]);
+        let started = Instant::now();
+        while names(&sources) != ["a:1"] && started.elapsed() < DEADLINE {
+            std::thread::sleep(PAUSE);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(names(&sources) == ["a:1"], "the one that is gone is confirmed");
 }
