@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::object::{KubeView, ObjectMeta, host_port};
+use super::object::{AddressFamily, KubeView, ObjectMeta, host_port};
 use crate::attributes::Attributes;
 use crate::decoded::Decoded;
 use crate::worker::DiscoveredWorker;
@@ -55,6 +55,17 @@ struct SlicePort {
     name: Option<String>,
     port: Option<u16>,
     protocol: Option<String>,
+}
+
+/// Returns the family of a slice's addresses.
+pub(super) fn family(object: &Value) -> AddressFamily {
+    let endpoints = object["endpoints"].as_array();
+    let has_endpoints = endpoints.is_some_and(|endpoints| !endpoints.is_empty());
+    match object["addressType"].as_str() {
+        Some("IPv4") if has_endpoints => AddressFamily::V4,
+        Some("IPv6") => AddressFamily::V6,
+        _ => AddressFamily::Other,
+    }
 }
 
 /// Returns the workers of a slice: its ready endpoints.

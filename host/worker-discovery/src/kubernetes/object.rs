@@ -70,13 +70,36 @@ fn is_own(label: &str) -> bool {
     }
 }
 
+/// Workers of an object.
+#[derive(Debug)]
+pub(super) struct KubeWorkers {
+    pub(super) workers: Decoded,
+    pub(super) family: AddressFamily,
+}
+
+/// Family of an object's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AddressFamily {
+    /// IPv4, at least one.
+    V4,
+    /// IPv6.
+    V6,
+    /// Names, addresses of pods, or none.
+    Other,
+}
+
 impl KubeView {
     /// Returns the workers of an object.
-    pub(super) fn workers(&self, object: Value) -> Decoded {
-        match self.is_slices {
+    pub(super) fn workers(&self, object: Value) -> KubeWorkers {
+        let family = match self.is_slices {
+            true => endpoint_slice::family(&object),
+            false => AddressFamily::Other,
+        };
+        let workers = match self.is_slices {
             true => endpoint_slice::workers(object, self),
             false => pod::workers(object, self),
-        }
+        };
+        KubeWorkers { workers, family }
     }
 
     /// Chooses the port among those of an object, each with its name.

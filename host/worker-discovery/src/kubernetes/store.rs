@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::object::{KubeView, ObjectMeta};
+use super::object::{AddressFamily, KubeView, KubeWorkers, ObjectMeta};
 use crate::decoded::{AnswerError, Decoded};
 
 /// Most objects of a list: a slice has up to 1,000 endpoints, a pod is one worker.
@@ -18,7 +18,7 @@ const GONE: u16 = 410;
 #[derive(Debug)]
 pub struct KubeStore {
     view: KubeView,
-    objects: BTreeMap<String, Decoded>,
+    objects: BTreeMap<String, KubeWorkers>,
     /// Version that the next watch starts from; `None` before a list, and after it expired.
     version: Option<String>,
 }
@@ -26,7 +26,7 @@ pub struct KubeStore {
 /// Pages of a list that is being read.
 #[derive(Debug, Default)]
 pub struct ListPages {
-    objects: BTreeMap<String, Decoded>,
+    objects: BTreeMap<String, KubeWorkers>,
     version: String,
 }
 
@@ -189,13 +189,17 @@ impl KubeStore {
         }
     }
 
-    /// Returns the workers of all objects.
+    /// Returns the workers of all objects. Slices of IPv6 addresses count only without one of IPv4 addresses: a pod of a
+    /// dual-stack Service has both, and is one worker.
     ///
     /// # Errors
     /// [`AnswerError`].
     pub fn answer(&self) -> Result<Decoded, AnswerError> {
         let mut all = Decoded::default();
-        self.objects.values().for_each(|part| all.extend(part));
+        let objects = self.objects.values();
+        let has_v4 = objects.clone().any(|part| part.family == AddressFamily::V4);
+        let counted = objects.filter(|part| !(has_v4 && part.family == AddressFamily::V6));
+        counted.for_each(|part| all.extend(&part.workers));
         all.finish(&self.view.defaults)
     }
 }
@@ -314,6 +318,38 @@ mod tests {
             assert!(store.apply(line.as_bytes()).is_err(), "{line}");
             assert_eq!((store.version(), hosts(&store).len()), (Some("7"), 2));
         }
+    }
+
+    #[test]
+    fn a_pod_with_addresses_of_both_families_is_one_worker() {
+        let of_family = |name: &str, family: &str, address: &str, version| {
+            let mut slice = slice(name, address, version);
+            slice["addressType"] = family.into();
+            slice
+        };
+        let mut store = KubeStore::new(view(true, None));
+        let v6 = of_family("v6", "IPv6", "fd00::1", 1);
+        store.apply(&event("ADDED", &v6)).unwrap();
+        assert_eq!(
+            hosts(&store),
+            ["http://[fd00::1]:8000"],
+            "it has no other address"
+        );
+        let v4 = of_family("v4", "IPv4", "10.0.0.1", 2);
+        store.apply(&event("ADDED", &v4)).unwrap();
+        assert_eq!(hosts(&store), ["http://10.0.0.1:8000"]);
+        let mut unready = v4.clone();
+        unready["endpoints"][0]["conditions"] = json!({ "ready": false });
+        store.apply(&event("MODIFIED", &unready)).unwrap();
+        assert_eq!(hosts(&store), [""; 0], "the slices change one after the other");
+        let mut empty = v4;
+        empty["endpoints"] = json!([]);
+        store.apply(&event("MODIFIED", &empty)).unwrap();
+        assert_eq!(
+            hosts(&store),
+            ["http://[fd00::1]:8000"],
+            "the Service is of IPv6 only"
+        );
     }
 
     #[test]
