@@ -94,6 +94,7 @@ impl Reloader {
         log_warnings(&warnings);
         self.report_applied();
         self.report_overlays(Some(&ended));
+        self.propose_ended(&ended);
         self.report_routes();
         self.report_ended_routes();
         let generation = self.active.generation.0;

@@ -49,6 +49,7 @@ impl Reloader {
         };
         let commit = self.commit(plan);
         self.report_overlays((!ended.is_empty()).then_some(&ended));
+        self.propose_ended(&ended);
         self.log_left_out(&before);
         let generation = self.active.generation;
         info!(generation = generation.0, changes = %commit.config, "workers of the sources applied");

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use conductor_config::{Config, KvEvents, WorkerConfig};
 use routing::Role;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
-use super::{Overlay, Overlays, entries, entry, takes_a_name};
+use super::{Ended, Overlay, Overlays, entries, entry, takes_a_name};
+
+/// Bytes of the hash of an entry.
+const DIGEST: usize = 16;
 
 /// State of an instance that a router changed over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +20,7 @@ pub struct SharedInstance {
     pub url: String,
     /// Name of the pool.
     pub pool: String,
-    /// The file's entry at that router, in short; `None` if its file has none.
+    /// Text of the file's entry at that router; `None` if its file has none.
     pub file: Option<String>,
     /// Active worker; `None` if it is removed.
     pub now: Option<SharedWorker>,
@@ -43,6 +47,21 @@ pub enum NotShared {
     Invalid(&'static str),
 }
 
+impl Ended {
+    /// Returns the URL if the file's entry came, went or changed since the overlay was made: routers with the same file
+    /// must not take the overlay's state up again.
+    #[must_use]
+    pub fn url_with_new_entry(&self, file: &Config) -> Option<&str> {
+        let Overlay {
+            pool, file: before, ..
+        } = &self.overlay;
+        let worker = self.overlay.worker();
+        let before = before.as_ref().map(|worker| (&**pool, worker));
+        let now = entry(file, &worker.url).map(|(pool, worker)| (&*pool.name, worker));
+        (before != now).then_some(&worker.url)
+    }
+}
+
 impl Overlays {
     /// Returns the state of an instance, for the other routers. `file`: the configuration without the overlays.
     #[must_use]
@@ -62,7 +81,7 @@ impl Overlays {
         Some(SharedInstance {
             url: url.to_owned(),
             pool,
-            file: of_file.map(|(pool, worker)| short(&pool.name, worker)),
+            file: of_file.map(|(pool, worker)| entry_text(&pool.name, worker)),
             now: now.map(shared),
         })
     }
@@ -74,7 +93,11 @@ impl Overlays {
     pub fn adopt(&self, file: &Config, shared: &SharedInstance) -> Result<Self, NotShared> {
         let url = &shared.url;
         let of_file = entry(file, url);
-        if of_file.map(|(pool, worker)| short(&pool.name, worker)) != shared.file {
+        if shared.file.is_none() && shared.now.is_none() && of_file.is_some() {
+            // An instance that was of no file there: the file of this router names it itself.
+            return Ok(self.clone());
+        }
+        if of_file.map(|(pool, worker)| entry_text(&pool.name, worker)) != shared.file {
             return Err(NotShared::OtherFile);
         }
         let Some(now) = &shared.now else {
@@ -130,9 +153,30 @@ impl Overlays {
     }
 }
 
-/// Returns what must be equal at two routers for a state of an instance to be meant for both.
-fn short(pool: &str, worker: &WorkerConfig) -> String {
-    format!("{pool} {} {} {}", worker.name, worker.role.as_str(), worker.drain)
+/// Returns what must be equal at two routers for a state of an instance to be meant for both: the whole entry, since a
+/// changed one is newer than the state.
+fn entry_text(pool: &str, worker: &WorkerConfig) -> String {
+    let WorkerConfig {
+        name,
+        url: _,
+        role,
+        models,
+        adapters,
+        weight,
+        drain,
+        labels,
+        bootstrap,
+        data_parallel,
+        kv_events,
+    } = worker;
+    let rest =
+        format!("{models:?} {adapters:?} {weight} {labels:?} {bootstrap:?} {data_parallel:?} {kv_events:?}");
+    let digest = Sha256::digest(rest);
+    let digest: String = digest[..DIGEST]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("{pool} {name} {} {drain} {digest}", role.as_str())
 }
 
 /// Returns a worker with nothing but its URL.

@@ -307,6 +307,68 @@ async fn an_instance_that_one_router_adds_drains_or_removes_is_so_at_all() {
     applied(&one, "instance", 2).await;
 }
 
+#[tokio::test]
+async fn a_worker_whose_entry_of_the_file_changes_or_comes_back_is_drained_no_longer() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let engines = fast_fleet(2).await;
+    let text = |name: &str, w1: &str| {
+        let text = config(&site, "main", name, &engines, &route_all("round-robin"));
+        text.replace("name = \"w1\"\n", &format!("name = \"w1\"\n{w1}"))
+    };
+    let one = TestRouter::start(&text("one", "")).await.unwrap();
+    let two = TestRouter::start(&text("two", "")).await.unwrap();
+    agreed(&[&one, &two]).await;
+    let overlays = async |router: &TestRouter, overlays: usize| {
+        let what = format!("{overlays} instances differ from the file");
+        router
+            .admin_shows("/admin/config", &what, |page| {
+                page["overlays"].as_array().map(Vec::len) == Some(overlays)
+            })
+            .await;
+    };
+    let drain = json!({ "pool": "chat", "worker": "w1" });
+    let (status, answer) = change(&one, "/admin/workers/drain", &drain).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    overlays(&one, 1).await;
+    overlays(&two, 1).await;
+    applied(&one, "instance", 2).await;
+
+    one.save_config(&text("one", "weight = 2.0\n")).unwrap();
+    overlays(&one, 0).await;
+    two.save_config(&text("two", "weight = 2.0\n")).unwrap();
+    overlays(&two, 0).await;
+    // The decision of the file is the fleet's.
+    let entry = applied(&one, "instance", 2).await;
+    assert_eq!(entry["value"]["now"]["drain"], false, "{entry}");
+    overlays(&one, 0).await;
+
+    let (status, answer) = change(&two, "/admin/workers/drain", &drain).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    overlays(&one, 1).await;
+    let workers = async |router: &TestRouter, workers: usize| {
+        router
+            .admin_shows("/status", "the file's workers are there", |page| {
+                page["pools"][0]["workers"].as_array().map(Vec::len) == Some(workers)
+            })
+            .await;
+    };
+    for (router, name) in [(&one, "one"), (&two, "two")] {
+        let all = text(name, "weight = 2.0\n");
+        let (first, rest) = all.split_once("[[pools.chat.workers]]\nname = \"w1\"").unwrap();
+        let (_, routes) = rest.split_once("[[routes]]").unwrap();
+        router.save_config(&format!("{first}[[routes]]{routes}")).unwrap();
+        workers(router, 1).await;
+    }
+    applied(&one, "instance", 2).await;
+    for (router, name) in [(&one, "one"), (&two, "two")] {
+        router.save_config(&text(name, "weight = 2.0\n")).unwrap();
+        workers(router, 2).await;
+        overlays(router, 0).await;
+    }
+    applied(&one, "instance", 2).await;
+}
+
 /// Sends a streamed request of a session. Returns the worker.
 async fn session_request(router: &TestRouter, session: usize) -> String {
     let name = format!("session-{session}");

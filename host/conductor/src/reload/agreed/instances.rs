@@ -2,7 +2,7 @@
 
 use agreement::{AgreedKey, AgreedKind, SubjectState};
 use replica_plane::ViewEntry;
-use runtime_overrides::{NotShared, SharedInstance};
+use runtime_overrides::{Ended, NotShared, SharedInstance};
 use serde_json::json;
 
 use super::AgreedLook;
@@ -18,6 +18,15 @@ impl Reloader {
         if let Some(shared) = active.overlays.share(&active.base.config, url) {
             let key = AgreedKey::of(AgreedKind::Instance, url);
             agreed.handle.propose(key, json!(shared), None);
+        }
+    }
+
+    /// Proposes the file's states of the instances whose overlays a change of the file has ended: the agreed state before
+    /// is older.
+    pub(in crate::reload) fn propose_ended(&self, ended: &[Ended]) {
+        let file = &self.active.base.config;
+        for url in ended.iter().filter_map(|ended| ended.url_with_new_entry(file)) {
+            self.propose_instance(url);
         }
     }
 

@@ -5,6 +5,8 @@ use routing::Role;
 
 use super::*;
 
+mod shared;
+
 const FILE: &str = r#"
 [pools.pd]
 pd = { dialect = "mooncake-connector" }
