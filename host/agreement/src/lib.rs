@@ -14,5 +14,7 @@ mod view;
 pub use entry::{AgreedEntry, EntryError, MOST_ENTRY_BYTES};
 pub use key::{AgreedKey, AgreedKind};
 pub use states::{RouterStates, SubjectState};
-pub use store::{AgreedStore, AgreedWrite, ObjectRead, ReportKey, StoreError, StoreEvent, WriteOutcome};
+pub use store::{
+    AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent, WriteOutcome,
+};
 pub use view::{Agreement, AgreementCounts, KnownEntry, MOST_ENTRIES};

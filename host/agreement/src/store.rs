@@ -23,12 +23,8 @@ pub trait AgreedStore: Send + 'static {
         report: Vec<u8>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Stores bytes under their SHA-256. Waits for a bounded time.
-    fn put_object(
-        &mut self,
-        sha256: &str,
-        bytes: Arc<Vec<u8>>,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Begins to store bytes under their SHA-256.
+    fn put_object(&self, sha256: &str, bytes: Arc<Vec<u8>>) -> ObjectWrite;
 
     /// Begins to read bytes by their SHA-256. The caller checks the hash.
     fn object(&self, sha256: &str) -> ObjectRead;
@@ -37,6 +33,9 @@ pub trait AgreedStore: Send + 'static {
 /// Read of bytes, which goes on beside other calls of its store. It returns the bytes, if there are any, within a bounded
 /// time.
 pub type ObjectRead = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send>>;
+
+/// Write of bytes, which goes on beside other calls of its store. It ends within a bounded time.
+pub type ObjectWrite = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 /// Event of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +50,13 @@ pub enum StoreEvent {
         revision: u64,
         /// Its bytes.
         bytes: Vec<u8>,
+    },
+    /// The entry of a key was removed.
+    Removed {
+        /// Key.
+        key: AgreedKey,
+        /// Revision of the store that removed it.
+        revision: u64,
     },
     /// A report of a router.
     Report {

@@ -29,6 +29,16 @@ struct Proposal {
     progress: Progress,
 }
 
+impl Proposal {
+    /// Replaces this revision of the store.
+    fn replace(&mut self, revision: u64) {
+        self.base = revision;
+        if self.progress == Progress::Refused {
+            self.progress = Progress::Waiting;
+        }
+    }
+}
+
 /// Progress of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
@@ -40,12 +50,20 @@ enum Progress {
     Refused,
 }
 
+/// Contents of the store.
+#[derive(Debug, Clone, Default)]
+struct Contents {
+    entries: BTreeMap<AgreedKey, KnownEntry>,
+    /// Revisions at which keys were removed: the next write of such a key replaces that revision.
+    removed: BTreeMap<AgreedKey, u64>,
+}
+
 /// State of the connection to the store.
 #[derive(Debug, Clone)]
 enum Link {
     Away,
-    /// Entries of the store as it opens.
-    Opening(BTreeMap<AgreedKey, KnownEntry>),
+    /// Contents of the store as it opens.
+    Opening(Contents),
     Synced,
 }
 
@@ -58,7 +76,7 @@ pub struct AgreementCounts {
     pub superseded: u64,
     /// Entries that the store had lost and that this router proposed again.
     pub restored: u64,
-    /// Entries beyond [`MOST_ENTRIES`].
+    /// Entries and own decisions beyond [`MOST_ENTRIES`].
     pub refused: u64,
 }
 
@@ -69,9 +87,21 @@ pub struct Agreement {
     /// Number of the latest own decision.
     number: u64,
     link: Link,
-    entries: BTreeMap<AgreedKey, KnownEntry>,
+    stored: Contents,
     proposals: BTreeMap<AgreedKey, Proposal>,
     counts: AgreementCounts,
+}
+
+impl Contents {
+    /// Returns the revision of a key: that of its entry, or of its removal.
+    fn revision(&self, key: &AgreedKey) -> Option<u64> {
+        let entry = self.entries.get(key).map(|known| known.revision);
+        entry.or_else(|| self.removed.get(key).copied())
+    }
+
+    fn has_room(&self, key: &AgreedKey) -> bool {
+        self.entries.len() < MOST_ENTRIES || self.entries.contains_key(key)
+    }
 }
 
 impl Agreement {
@@ -82,7 +112,7 @@ impl Agreement {
             router: router.to_owned(),
             number: 0,
             link: Link::Away,
-            entries: BTreeMap::new(),
+            stored: Contents::default(),
             proposals: BTreeMap::new(),
             counts: AgreementCounts::default(),
         }
@@ -96,7 +126,7 @@ impl Agreement {
     }
 
     fn add(&mut self, key: AgreedKey, entry: AgreedEntry) {
-        let base = self.entries.get(&key).map_or(0, |known| known.revision);
+        let base = self.stored.revision(&key).unwrap_or(0);
         let proposal = Proposal {
             entry,
             base,
@@ -107,7 +137,7 @@ impl Agreement {
 
     /// Records that the store opened: its entries follow.
     pub fn opened(&mut self) {
-        self.link = Link::Opening(BTreeMap::new());
+        self.link = Link::Opening(Contents::default());
         for proposal in self.proposals.values_mut() {
             proposal.progress = Progress::Waiting;
         }
@@ -120,26 +150,46 @@ impl Agreement {
 
     /// Records an entry of the store.
     pub fn learned(&mut self, key: AgreedKey, known: KnownEntry) {
-        let map = match &mut self.link {
-            Link::Opening(fresh) => fresh,
-            Link::Synced | Link::Away => &mut self.entries,
-        };
-        if map
-            .get(&key)
-            .is_some_and(|before| before.revision >= known.revision)
+        let is_opening = matches!(self.link, Link::Opening(_));
+        let contents = self.contents();
+        if contents
+            .revision(&key)
+            .is_some_and(|before| before >= known.revision)
         {
             return;
         }
-        if map.len() >= MOST_ENTRIES && !map.contains_key(&key) {
+        if !contents.has_room(&key) {
             self.counts.refused += 1;
             return;
         }
-        let is_synced = matches!(self.link, Link::Synced | Link::Away);
-        if is_synced {
+        contents.removed.remove(&key);
+        contents.entries.insert(key.clone(), known.clone());
+        if !is_opening {
             self.settle(&key, &known, false);
-            self.entries.insert(key, known);
-        } else if let Link::Opening(fresh) = &mut self.link {
-            fresh.insert(key, known);
+        }
+    }
+
+    /// Records that a key was removed from the store. What this router follows stays; its own proposal is written.
+    pub fn removed(&mut self, key: AgreedKey, revision: u64) {
+        let is_opening = matches!(self.link, Link::Opening(_));
+        let contents = self.contents();
+        if contents.revision(&key).is_some_and(|before| before >= revision) {
+            return;
+        }
+        contents.entries.remove(&key);
+        if contents.removed.len() < MOST_ENTRIES || contents.removed.contains_key(&key) {
+            contents.removed.insert(key.clone(), revision);
+        }
+        if let Some(proposal) = self.proposals.get_mut(&key).filter(|_| !is_opening) {
+            proposal.replace(revision);
+        }
+    }
+
+    /// Returns the contents that the store's events are about.
+    fn contents(&mut self) -> &mut Contents {
+        match &mut self.link {
+            Link::Opening(fresh) => fresh,
+            Link::Synced | Link::Away => &mut self.stored,
         }
     }
 
@@ -148,15 +198,16 @@ impl Agreement {
         let Link::Opening(fresh) = std::mem::replace(&mut self.link, Link::Synced) else {
             return;
         };
-        let before = std::mem::take(&mut self.entries);
-        for (key, known) in &fresh {
+        let before = std::mem::take(&mut self.stored);
+        for (key, known) in &fresh.entries {
             let is_as_before = before
+                .entries
                 .get(key)
                 .is_some_and(|old| old.entry.is_same_decision(&known.entry));
             self.settle(key, known, is_as_before);
         }
-        for (key, old) in before {
-            if !fresh.contains_key(&key) {
+        for (key, old) in before.entries {
+            if fresh.revision(&key).is_none() {
                 self.counts.restored += 1;
                 self.proposals.entry(key).or_insert(Proposal {
                     entry: old.entry,
@@ -166,11 +217,11 @@ impl Agreement {
             }
         }
         for (key, proposal) in &mut self.proposals {
-            if !fresh.contains_key(key) {
-                proposal.base = 0;
+            if !fresh.entries.contains_key(key) {
+                proposal.base = fresh.revision(key).unwrap_or(0);
             }
         }
-        self.entries = fresh;
+        self.stored = fresh;
     }
 
     /// Decides on the own proposal for a key of which the store has an entry. `is_as_before`: the entry is the one that
@@ -188,10 +239,7 @@ impl Agreement {
         let is_own_earlier =
             known.entry.by == proposal.entry.by && known.entry.number < proposal.entry.number;
         if is_as_before || is_own_earlier || known.revision <= proposal.base {
-            proposal.base = known.revision;
-            if proposal.progress == Progress::Refused {
-                proposal.progress = Progress::Waiting;
-            }
+            proposal.replace(known.revision);
             return;
         }
         if known.entry.value != proposal.entry.value {
@@ -200,13 +248,26 @@ impl Agreement {
         self.proposals.remove(key);
     }
 
-    /// Returns the next entry to write, if any.
-    pub fn next_write(&mut self) -> Option<AgreedWrite> {
+    /// Gives up the own proposals that the store has no room for, and returns their keys.
+    pub fn give_up(&mut self) -> Vec<AgreedKey> {
+        if !self.is_synced() {
+            return Vec::new();
+        }
+        let stored = &self.stored;
+        let given_up = self.proposals.extract_if(.., |key, _| !stored.has_room(key));
+        let given_up: Vec<AgreedKey> = given_up.map(|(key, _)| key).collect();
+        self.counts.refused += given_up.len() as u64;
+        given_up
+    }
+
+    /// Returns the next entry to write, if any. `is_ready`: the parts of this key's proposal are in the store.
+    pub fn next_write(&mut self, is_ready: impl Fn(&AgreedKey) -> bool) -> Option<AgreedWrite> {
         if !self.is_synced() {
             return None;
         }
         let mut proposals = self.proposals.iter_mut();
-        let (key, proposal) = proposals.find(|(_, proposal)| proposal.progress == Progress::Waiting)?;
+        let (key, proposal) =
+            proposals.find(|(key, proposal)| proposal.progress == Progress::Waiting && is_ready(key))?;
         proposal.progress = Progress::Sent;
         Some(AgreedWrite {
             key: key.clone(),
@@ -246,7 +307,7 @@ impl Agreement {
 
     /// Returns the store's entries.
     pub fn entries(&self) -> impl Iterator<Item = (&AgreedKey, &KnownEntry)> {
-        self.entries.iter()
+        self.stored.entries.iter()
     }
 
     /// Returns the own decisions that the store does not have.
@@ -260,7 +321,7 @@ impl Agreement {
     #[must_use]
     pub fn followed(&self, key: &AgreedKey) -> Option<&AgreedEntry> {
         let own = self.proposals.get(key).map(|proposal| &proposal.entry);
-        own.or_else(|| self.entries.get(key).map(|known| &known.entry))
+        own.or_else(|| self.stored.entries.get(key).map(|known| &known.entry))
     }
 
     /// Returns the counters.

@@ -100,7 +100,9 @@ mod nats {
 mod without {
     use std::sync::Arc;
 
-    use agreement::{AgreedStore, AgreedWrite, ObjectRead, ReportKey, StoreError, StoreEvent, WriteOutcome};
+    use agreement::{
+        AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent, WriteOutcome,
+    };
     use replicas::{Bus, BusEvent, DirectBus, DirectEvent, FleetSubject, RouterId};
     use tracing::error;
 
@@ -145,7 +147,7 @@ mod without {
             match *self {}
         }
 
-        async fn put_object(&mut self, _: &str, _: Arc<Vec<u8>>) -> Result<(), StoreError> {
+        fn put_object(&self, _: &str, _: Arc<Vec<u8>>) -> ObjectWrite {
             match *self {}
         }
 

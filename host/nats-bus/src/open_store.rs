@@ -179,22 +179,26 @@ impl OpenStore {
             }
             message = self.agreed.messages.next() => match self.agreed.read(message) {
                 Ok(Some((key, revision, bytes))) => AgreedKey::parse(&key).map_or(Watched::Ignored, |key| {
-                    Watched::Event(StoreEvent::Entry { key, revision, bytes })
+                    Watched::Event(match bytes {
+                        Some(bytes) => StoreEvent::Entry { key, revision, bytes },
+                        None => StoreEvent::Removed { key, revision },
+                    })
                 }),
                 Ok(None) => Watched::Ignored,
                 Err(why) => Watched::Ended(why),
             },
             message = self.reports.messages.next() => match self.reports.read(message) {
-                Ok(Some((key, _, bytes))) => ReportKey::parse(&key).map_or(Watched::Ignored, |key| {
+                Ok(Some((key, _, Some(bytes)))) => ReportKey::parse(&key).map_or(Watched::Ignored, |key| {
                     Watched::Event(StoreEvent::Report { key, bytes })
                 }),
-                Ok(None) => Watched::Ignored,
+                Ok(_) => Watched::Ignored,
                 Err(why) => Watched::Ended(why),
             },
         }
     }
 }
 
+type WatchedKey = (String, u64, Option<Vec<u8>>);
 type OrderedMessage = Result<Message, async_nats::jetstream::consumer::push::OrderedError>;
 
 impl Watch {
@@ -218,8 +222,8 @@ impl Watch {
         })
     }
 
-    /// Returns key, revision and bytes of a message. `None` for a removed key.
-    fn read(&mut self, message: Option<OrderedMessage>) -> Result<Option<(String, u64, Vec<u8>)>, String> {
+    /// Returns key, revision and bytes of a message; no bytes if the key was removed.
+    fn read(&mut self, message: Option<OrderedMessage>) -> Result<Option<WatchedKey>, String> {
         let message = message.ok_or("the watch over a bucket ended")?;
         let message = message.map_err(|error| format!("the watch over a bucket failed: {error}"))?;
         let info = message
@@ -232,7 +236,7 @@ impl Watch {
             .as_ref()
             .is_some_and(|headers| headers.get(OPERATION).is_some());
         let key = message.subject.strip_prefix(&*self.prefix);
-        let key = key.filter(|_| !is_removed).map(str::to_owned);
-        Ok(key.map(|key| (key, revision, message.payload.to_vec())))
+        let bytes = (!is_removed).then(|| message.payload.to_vec());
+        Ok(key.map(|key| (key.to_owned(), revision, bytes)))
     }
 }

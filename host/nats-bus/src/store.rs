@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agreement::{AgreedStore, AgreedWrite, ObjectRead, ReportKey, StoreError, StoreEvent, WriteOutcome};
+use agreement::{
+    AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent, WriteOutcome,
+};
 use async_nats::jetstream::kv::{UpdateError, UpdateErrorKind};
 use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
 use async_nats::{Client, Event};
@@ -23,6 +25,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 const OBJECT: Duration = Duration::from_secs(20);
 /// Attempted action of a read of an object, for errors.
 const READ_OBJECT: &str = "read the bytes of a policy";
+/// Attempted action of a write of an object, for errors.
+const WRITE_OBJECT: &str = "store the bytes of a policy";
 /// Most bytes of an object.
 const MOST_OBJECT: usize = 64 << 20;
 /// Longest wait until all buckets are open: an answer may be lost with a connection.
@@ -202,23 +206,13 @@ impl AgreedStore for NatsStore {
         }
     }
 
-    async fn put_object(&mut self, sha256: &str, bytes: Arc<Vec<u8>>) -> Result<(), StoreError> {
-        let doing = "store the bytes of a policy";
-        let objects = &self.buckets()?.objects;
-        let put = async {
-            if objects
-                .info(sha256)
-                .await
-                .is_ok_and(|known| known.size == bytes.len())
-            {
-                return Ok(());
-            }
-            let stored = objects.put(sha256, &mut bytes.as_slice()).await;
-            stored.map(drop).map_err(|error| failed(doing, &error))
-        };
-        timeout(OBJECT, put)
-            .await
-            .unwrap_or_else(|_| Err(no_answer(doing)))
+    fn put_object(&self, sha256: &str, bytes: Arc<Vec<u8>>) -> ObjectWrite {
+        let objects = self.buckets().map(|buckets| buckets.objects.clone());
+        let sha256 = sha256.to_owned();
+        Box::pin(async move {
+            let stored = timeout(OBJECT, write_object(&objects?, &sha256, &bytes)).await;
+            stored.unwrap_or_else(|_| Err(no_answer(WRITE_OBJECT)))
+        })
     }
 
     fn object(&self, sha256: &str) -> ObjectRead {
@@ -229,6 +223,16 @@ impl AgreedStore for NatsStore {
             read.unwrap_or_else(|_| Err(no_answer(READ_OBJECT)))
         })
     }
+}
+
+/// Stores the bytes of an object, unless the store has them.
+async fn write_object(objects: &ObjectStore, sha256: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    let known = objects.info(sha256).await;
+    if known.is_ok_and(|known| known.size == bytes.len()) {
+        return Ok(());
+    }
+    let stored = objects.put(sha256, &mut &*bytes).await;
+    stored.map(drop).map_err(|error| failed(WRITE_OBJECT, &error))
 }
 
 /// Reads the bytes of an object, if there is one.

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use agreement::{
-    AgreedEntry, AgreedKey, AgreedKind, AgreedWrite, Agreement, KnownEntry, ReportKey, RouterStates,
-    StoreError, SubjectState, WriteOutcome,
+    AgreedEntry, AgreedKey, AgreedKind, AgreedWrite, Agreement, KnownEntry, MOST_ENTRIES, ReportKey,
+    RouterStates, StoreError, SubjectState, WriteOutcome,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -19,24 +19,40 @@ use serde_json::json;
 struct MemoryStore {
     revision: u64,
     entries: BTreeMap<AgreedKey, (u64, Vec<u8>)>,
-    log: Vec<(AgreedKey, u64, Vec<u8>)>,
+    /// Revisions of removed keys.
+    removed: BTreeMap<AgreedKey, u64>,
+    /// Entries, and removals without bytes.
+    log: Vec<(AgreedKey, u64, Option<Vec<u8>>)>,
     /// Accepted writes.
     accepted: usize,
 }
 
 impl MemoryStore {
     fn write(&mut self, write: &AgreedWrite) -> WriteOutcome {
-        let current = self.entries.get(&write.key).map_or(0, |(revision, _)| *revision);
+        let entry = self.entries.get(&write.key).map(|(revision, _)| *revision);
+        let current = entry
+            .or_else(|| self.removed.get(&write.key).copied())
+            .unwrap_or(0);
         if current != write.expected {
             return WriteOutcome::Conflict;
         }
         self.revision += 1;
         self.accepted += 1;
         let entry = (self.revision, write.bytes.clone());
+        self.removed.remove(&write.key);
         self.entries.insert(write.key.clone(), entry);
         self.log
-            .push((write.key.clone(), self.revision, write.bytes.clone()));
+            .push((write.key.clone(), self.revision, Some(write.bytes.clone())));
         WriteOutcome::Accepted(self.revision)
+    }
+
+    /// Removes an entry, as an operator does.
+    fn remove(&mut self, key: &AgreedKey) {
+        if self.entries.remove(key).is_some() {
+            self.revision += 1;
+            self.removed.insert(key.clone(), self.revision);
+            self.log.push((key.clone(), self.revision, None));
+        }
     }
 
     /// Restarts without its entries.
@@ -68,20 +84,26 @@ impl Router {
         for (key, (revision, bytes)) in &store.entries {
             self.view.learned(key.clone(), known(*revision, bytes));
         }
+        for (key, revision) in &store.removed {
+            self.view.removed(key.clone(), *revision);
+        }
         self.view.synced();
         self.read = store.log.len();
     }
 
     fn follow(&mut self, store: &MemoryStore) {
         for (key, revision, bytes) in &store.log[self.read..] {
-            self.view.learned(key.clone(), known(*revision, bytes));
+            match bytes {
+                Some(bytes) => self.view.learned(key.clone(), known(*revision, bytes)),
+                None => self.view.removed(key.clone(), *revision),
+            }
         }
         self.read = store.log.len();
     }
 
     /// Writes one proposal. `is_lost`: the store's answer is.
     fn write(&mut self, store: &mut MemoryStore, is_lost: bool) -> bool {
-        let Some(write) = self.view.next_write() else {
+        let Some(write) = self.view.next_write(|_| true) else {
             return false;
         };
         let mut outcome = store.write(&write);
@@ -128,7 +150,7 @@ fn of_two_decisions_at_the_same_revision_one_is_accepted_and_both_follow_it() {
     two.write(&mut store, false);
     assert_eq!(store.accepted, 1);
     assert_eq!(
-        two.view.next_write(),
+        two.view.next_write(|_| true),
         None,
         "it waits for the entry that was accepted"
     );
@@ -148,7 +170,7 @@ fn a_decision_made_alone_is_proposed_on_return_unless_the_others_decided_since()
     two.view.lost();
     two.view.propose(key(0), json!(7), 0);
     two.view.propose(key(1), json!(8), 0);
-    assert_eq!(two.view.next_write(), None);
+    assert_eq!(two.view.next_write(|_| true), None);
     one.view.propose(key(1), json!(9), 0);
     one.write(&mut store, false);
     two.connect(&store);
@@ -196,6 +218,77 @@ fn a_store_that_lost_its_entries_gets_them_back_from_one_router() {
     let mut three = Router::new("3");
     three.connect(&store);
     assert_eq!(three.value(&key(0)), Some(2));
+}
+
+#[test]
+fn a_decision_on_a_key_whose_entry_was_removed_is_agreed() {
+    let mut store = MemoryStore::default();
+    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
+    one.connect(&store);
+    two.connect(&store);
+    one.view.propose(key(0), json!(1), 0);
+    one.write(&mut store, false);
+    two.follow(&store);
+    store.remove(&key(0));
+    two.view.propose(key(0), json!(2), 0);
+    two.write(&mut store, false);
+    one.follow(&store);
+    two.follow(&store);
+    assert_eq!(one.value(&key(0)), None);
+    while two.write(&mut store, false) {}
+    one.follow(&store);
+    assert_eq!((one.value(&key(0)), two.value(&key(0))), (Some(2), Some(2)));
+
+    store.remove(&key(0));
+    let mut late = Router::new("3");
+    late.connect(&store);
+    one.view.lost();
+    one.connect(&store);
+    assert_eq!(
+        one.view.proposals().count(),
+        0,
+        "what was removed is not restored"
+    );
+    late.view.propose(key(0), json!(3), 0);
+    late.write(&mut store, false);
+    one.follow(&store);
+    assert_eq!(one.value(&key(0)), Some(3));
+}
+
+#[test]
+fn a_decision_beyond_the_most_entries_is_given_up() {
+    let entry = AgreedEntry::new("2", 1, 0, json!(1));
+    let mut one = Router::new("1");
+    one.view.opened();
+    for at in 0..MOST_ENTRIES {
+        let key = AgreedKey::of(AgreedKind::Instance, &at.to_string());
+        let (revision, entry) = (at as u64 + 1, entry.clone());
+        one.view.learned(key, KnownEntry { revision, entry });
+    }
+    one.view.synced();
+    let known = AgreedKey::of(AgreedKind::Instance, "7");
+    one.view.propose(known.clone(), json!(2), 0);
+    one.view.propose(key(0), json!(2), 0);
+    assert_eq!(one.view.give_up(), [key(0)]);
+    assert_eq!(
+        one.view.proposals().map(|(key, _)| key).collect::<Vec<_>>(),
+        [&known]
+    );
+    assert_eq!(one.view.counts().refused, 1);
+}
+
+#[test]
+fn a_decision_whose_parts_are_not_stored_lets_the_others_pass() {
+    let mut store = MemoryStore::default();
+    let mut one = Router::new("1");
+    one.connect(&store);
+    one.view.propose(key(0), json!(1), 0);
+    one.view.propose(key(1), json!(2), 0);
+    let write = one.view.next_write(|ready| *ready != key(0)).unwrap();
+    assert_eq!(write.key, key(1));
+    one.view.written(&write, &store.write(&write));
+    assert_eq!(one.view.next_write(|ready| *ready != key(0)), None);
+    assert_eq!(one.view.next_write(|_| true).map(|write| write.key), Some(key(0)));
 }
 
 #[test]
@@ -248,6 +341,7 @@ enum Step {
     Follow(usize),
     Cut(usize),
     Connect(usize),
+    Remove(usize),
     Forget,
 }
 
@@ -258,6 +352,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..3_usize).prop_map(Step::Follow),
         2 => (0..3_usize).prop_map(Step::Cut),
         2 => (0..3_usize).prop_map(Step::Connect),
+        1 => (0..3_usize).prop_map(Step::Remove),
         1 => Just(Step::Forget),
     ]
 }
@@ -275,6 +370,7 @@ proptest! {
                 Step::Follow(router) if connected[router] => routers[router].follow(&store),
                 Step::Cut(router) => { routers[router].view.lost(); connected[router] = false; }
                 Step::Connect(router) => { routers[router].connect(&store); connected[router] = true; }
+                Step::Remove(at) => store.remove(&key(at)),
                 Step::Forget => {
                     store.forget();
                     // A restart of the store ends every connection.

@@ -138,3 +138,37 @@ async fn a_store_is_lost_with_its_server_and_has_its_entries_when_it_returns() {
     let _server = site.start();
     assert!(!entries(&synced(&mut one).await), "an empty server has none");
 }
+
+#[tokio::test]
+async fn a_removed_key_is_delivered_with_the_revision_that_the_next_write_replaces() {
+    let site = NatsSite::new().unwrap();
+    let Some(_server) = site.start() else { return };
+    let mut one = store(&site, "main", 1).await;
+    synced(&mut one).await;
+    let WriteOutcome::Accepted(_) = one.write(&write(b"1", 0)).await else {
+        panic!("the key has no entry")
+    };
+    let client = async_nats::connect(site.url()).await.unwrap();
+    let context = async_nats::jetstream::new(client);
+    let bucket = context.get_key_value("conductor_main").await.unwrap();
+    bucket.delete(key().to_string()).await.unwrap();
+    let removed = |event: StoreEvent| match event {
+        StoreEvent::Removed {
+            key: removed,
+            revision,
+        } if removed == key() => Some(revision),
+        _ => None,
+    };
+    let revision = loop {
+        if let Some(revision) = removed(one.next().await) {
+            break revision;
+        }
+    };
+    let mut late = store(&site, "main", 2).await;
+    let found = synced(&mut late).await;
+    assert_eq!(found.into_iter().find_map(removed), Some(revision));
+    assert_eq!(one.write(&write(b"2", 0)).await, WriteOutcome::Conflict);
+    let WriteOutcome::Accepted(_) = one.write(&write(b"2", revision)).await else {
+        panic!("the revision is that of the removal")
+    };
+}

@@ -1,19 +1,13 @@
 //! Fetches of policies' bytes: one at a time, beside the task's other work, and again with backoff.
 
 use std::fmt;
-use std::time::Duration;
 
 use agreement::{AgreedStore, ObjectRead, StoreError};
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
 use tracing::warn;
 
-use super::objects::{ObjectState, ObjectTable};
+use super::objects::{Attempts, ObjectState, ObjectTable};
 
-/// Pause after the first failed attempt; it doubles with each further one ...
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// ... up to this.
-const LAST_PAUSE: Duration = Duration::from_secs(60);
 /// Failed attempts after which the bytes count as failed. Attempts go on.
 const QUIET_ATTEMPTS: u32 = 5;
 
@@ -23,16 +17,9 @@ type ReadBytes = Result<Option<Vec<u8>>, StoreError>;
 /// Fetches of bytes that this router needs.
 #[derive(Debug, Default)]
 pub(super) struct ObjectFetches {
-    wanted: ObjectTable<WantedObject>,
+    /// Bytes that are not here yet.
+    wanted: ObjectTable<Attempts>,
     running: Option<RunningRead>,
-}
-
-/// Bytes that are not here yet.
-#[derive(Debug)]
-struct WantedObject {
-    failures: u32,
-    /// Time of the next attempt.
-    due: Instant,
 }
 
 struct RunningRead {
@@ -53,16 +40,14 @@ impl ObjectFetches {
     pub(super) fn follow(&mut self, more: &[String], is_wanted: impl Fn(&str) -> bool) {
         self.wanted.retain(|sha256, _| is_wanted(sha256));
         for sha256 in more.iter().filter(|sha256| is_wanted(sha256)) {
-            let (failures, due) = (0, Instant::now());
-            self.wanted.set(sha256, WantedObject { failures, due });
+            self.wanted.set(sha256, Attempts::new());
         }
     }
 
     /// Begins to read the first bytes that are due, unless others are being read.
     pub(super) fn begin<S: AgreedStore>(&mut self, store: &S) {
         if self.running.is_none() {
-            let now = Instant::now();
-            let due = self.wanted.all_mut().find(|(_, object)| object.due <= now);
+            let due = self.wanted.all_mut().find(|(_, attempts)| attempts.is_due());
             self.running = due.map(|(sha256, _)| RunningRead {
                 sha256: sha256.to_owned(),
                 read: store.object(sha256),
@@ -98,17 +83,15 @@ impl ObjectFetches {
             Err(error) => error.to_string(),
         };
         let mut wanted = self.wanted.all_mut();
-        let (_, object) = wanted.find(|(known, _)| *known == sha256)?;
-        let pause = (FIRST_PAUSE * 2_u32.saturating_pow(object.failures)).min(LAST_PAUSE);
-        object.failures = object.failures.saturating_add(1);
-        object.due = Instant::now() + pause;
-        if object.failures == 1 {
+        let (_, attempts) = wanted.find(|(known, _)| *known == sha256)?;
+        let failures = attempts.fail();
+        if failures == 1 {
             warn!(
                 sha256,
                 why, "the bytes of an agreed policy are not read yet; they are read again"
             );
         }
-        (object.failures == QUIET_ATTEMPTS).then_some(ObjectState::Failed(why))
+        (failures == QUIET_ATTEMPTS).then_some(ObjectState::Failed(why))
     }
 }
 

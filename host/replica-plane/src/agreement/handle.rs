@@ -1,6 +1,6 @@
 //! Handle of the agreement: proposals in, the view out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +33,8 @@ impl fmt::Debug for HandleState {
 struct Shared {
     view: Arc<AgreedView>,
     inputs: Inputs,
+    /// Proposals that the task has taken and the view does not show yet.
+    taken: BTreeSet<AgreedKey>,
     objects: ObjectTable<ObjectState>,
     on_change: Option<Box<dyn Fn() + Send>>,
 }
@@ -41,13 +43,21 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct Inputs {
     /// Decisions by their keys: a later one replaces an earlier one.
-    pub(crate) proposals: BTreeMap<AgreedKey, Value>,
+    pub(crate) proposals: BTreeMap<AgreedKey, Proposed>,
     pub(crate) offered: OfferedObjects,
     /// Hashes of wanted bytes.
     pub(crate) wanted: Vec<String>,
     /// Own states, if they changed.
     pub(crate) states: RouterStates,
     pub(crate) has_new_states: bool,
+}
+
+/// Proposed decision.
+#[derive(Debug)]
+pub(crate) struct Proposed {
+    pub(crate) value: Value,
+    /// Hashes of the bytes that it needs.
+    pub(crate) needs: Vec<String>,
 }
 
 impl AgreedHandle {
@@ -65,6 +75,7 @@ impl AgreedHandle {
                     states: RouterStates::of(name),
                     has_new_states: true,
                 },
+                taken: BTreeSet::new(),
                 objects: ObjectTable::default(),
                 on_change: None,
             }),
@@ -89,18 +100,29 @@ impl AgreedHandle {
         Arc::clone(&self.lock().view)
     }
 
-    /// Proposes a decision. The bytes of its policies are stored before it, by their SHA-256.
+    /// Proposes a decision. The bytes of its policies are stored before it, by their SHA-256. Other decisions do not wait
+    /// for them.
     pub fn propose(
         &self,
         key: AgreedKey,
         value: Value,
         objects: impl IntoIterator<Item = (String, Arc<Vec<u8>>)>,
     ) {
+        let objects: OfferedObjects = objects.into_iter().collect();
+        let needs = objects.keys().cloned().collect();
         let mut shared = self.lock();
         shared.inputs.offered.extend(objects);
-        shared.inputs.proposals.insert(key, value);
+        shared.inputs.proposals.insert(key, Proposed { value, needs });
         drop(shared);
         self.0.proposed.notify_one();
+    }
+
+    /// Returns whether this router has a decision for the key that the store does not have, from its proposal on.
+    #[must_use]
+    pub fn is_proposed(&self, key: &AgreedKey) -> bool {
+        let shared = self.lock();
+        let is_new = shared.inputs.proposals.contains_key(key) || shared.taken.contains(key);
+        is_new || shared.view.is_proposed(key)
     }
 
     /// Records the state of an entry at this router.
@@ -147,7 +169,9 @@ impl AgreedHandle {
 
     /// Takes the inputs. The states stay.
     pub(crate) fn take_inputs(&self) -> Inputs {
-        let inputs = &mut self.lock().inputs;
+        let mut shared = self.lock();
+        let Shared { inputs, taken, .. } = &mut *shared;
+        taken.extend(inputs.proposals.keys().cloned());
         Inputs {
             proposals: std::mem::take(&mut inputs.proposals),
             offered: std::mem::take(&mut inputs.offered),
@@ -179,6 +203,7 @@ impl AgreedHandle {
                 .retain(|_, object| !matches!(object, ObjectState::Failed(_)));
         }
         shared.view = Arc::new(view);
+        shared.taken.clear();
         drop(shared);
         self.notify();
     }

@@ -67,7 +67,7 @@ impl AgreementMetrics {
         );
         counter(
             "conductor_replicas_agreed_refused",
-            "Entries and reports of the store that could not be read, or were too many",
+            "Entries and reports of the store that could not be read, and decisions beyond the most",
             &metrics.refused,
         );
         metrics

@@ -8,6 +8,8 @@ mod fetches;
 mod handle;
 mod metrics;
 mod objects;
+mod offers;
+mod recent;
 mod report;
 mod task;
 mod trials;

@@ -1,11 +1,11 @@
 //! Task of the agreement: follows the store, and writes proposals and reports to it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agreement::{
-    AgreedEntry, AgreedStore, Agreement, KnownEntry, ReportKey, RouterStates, StoreEvent, WriteOutcome,
+    AgreedEntry, AgreedStore, AgreedWrite, Agreement, KnownEntry, MOST_ENTRIES, ReportKey, RouterStates,
+    StoreEvent, WriteOutcome,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -13,7 +13,8 @@ use tracing::{info, warn};
 use super::fetches::ObjectFetches;
 use super::handle::AgreedHandle;
 use super::metrics::AgreementMetrics;
-use super::objects::ObjectTable;
+use super::offers::ObjectOffers;
+use super::recent::RecentReports;
 use super::trials::{TrialExchange, TrialLook, TrialSource};
 use super::view::{AgreedView, ViewEntry};
 
@@ -21,6 +22,8 @@ use super::view::{AgreedView, ViewEntry};
 const BEAT: Duration = Duration::from_millis(250);
 /// Shortest time between two reports of evidence.
 const EVIDENCE: Duration = Duration::from_secs(1);
+/// Interval of reports of unchanged states: the others drop old ones first.
+const STATES: Duration = Duration::from_hours(1);
 /// Most routers whose states are kept.
 const MOST_ROUTERS: usize = 256;
 
@@ -41,21 +44,22 @@ pub struct AgreementTask<T> {
     parts: AgreementParts<T>,
     agreement: Agreement,
     exchange: TrialExchange,
-    states: BTreeMap<String, RouterStates>,
-    /// Bytes that this router offered, and those that the store does not have yet.
-    offered: ObjectTable<OfferedObject>,
+    states: RecentReports<String, RouterStates, MOST_ROUTERS>,
+    offers: ObjectOffers,
     fetches: ObjectFetches,
-    /// Own states that the store does not have yet.
-    unsent_states: Option<RouterStates>,
+    own_states: OwnStates,
     evidence_at: Option<Instant>,
     problem: Option<String>,
     generation: u64,
 }
 
+/// Report on the states of the entries at this router.
 #[derive(Debug)]
-struct OfferedObject {
-    bytes: Arc<Vec<u8>>,
-    is_stored: bool,
+struct OwnStates {
+    /// States that the store does not have yet.
+    unsent: Option<RouterStates>,
+    /// Time of the latest report.
+    at: Instant,
 }
 
 impl<T: TrialSource> AgreementTask<T> {
@@ -66,10 +70,13 @@ impl<T: TrialSource> AgreementTask<T> {
             agreement: Agreement::new(parts.handle.router()),
             parts,
             exchange: TrialExchange::default(),
-            states: BTreeMap::new(),
-            offered: ObjectTable::default(),
+            states: RecentReports::default(),
+            offers: ObjectOffers::default(),
             fetches: ObjectFetches::default(),
-            unsent_states: None,
+            own_states: OwnStates {
+                unsent: None,
+                at: Instant::now(),
+            },
             evidence_at: None,
             problem: Some("it is not reached yet".to_owned()),
             generation: 0,
@@ -96,6 +103,7 @@ impl<T: TrialSource> AgreementTask<T> {
                     }
                     false
                 }
+                (sha256, outcome) = self.offers.finished() => self.offers.take_in(&sha256, outcome),
                 () = self.parts.handle.proposed() => false,
                 _ = beat.tick() => {
                     is_beat = true;
@@ -121,11 +129,9 @@ impl<T: TrialSource> AgreementTask<T> {
             StoreEvent::Opened => {
                 self.agreement.opened();
                 self.exchange.opened();
-                self.states.clear();
-                for (_, object) in self.offered.all_mut() {
-                    object.is_stored = false;
-                }
-                self.unsent_states = Some(self.parts.handle.states());
+                self.states = RecentReports::default();
+                self.offers.opened();
+                self.own_states.unsent = Some(self.parts.handle.states());
             }
             StoreEvent::Entry { key, revision, bytes } => match AgreedEntry::decode(&bytes) {
                 Ok(entry) => self.agreement.learned(key, KnownEntry { revision, entry }),
@@ -135,6 +141,10 @@ impl<T: TrialSource> AgreementTask<T> {
                     warn!(%key, revision, error, "an agreed entry is left out");
                 }
             },
+            StoreEvent::Removed { key, revision } => {
+                info!(%key, revision, "the entry of a decision was removed from the store");
+                self.agreement.removed(key, revision);
+            }
             StoreEvent::Report { key, bytes } => self.reported(&key, &bytes),
             StoreEvent::Synced => {
                 self.agreement.synced();
@@ -145,6 +155,7 @@ impl<T: TrialSource> AgreementTask<T> {
             StoreEvent::Lost(why) => {
                 self.agreement.lost();
                 self.fetches.interrupt();
+                self.offers.interrupt();
                 if self.problem.is_none() {
                     warn!(
                         why,
@@ -164,12 +175,10 @@ impl<T: TrialSource> AgreementTask<T> {
         }
         let is_read = match key {
             ReportKey::States { router } => {
-                let has_room = self.states.len() < MOST_ROUTERS || self.states.contains_key(router);
-                let states = RouterStates::decode(bytes).filter(|_| has_room);
-                states.is_some_and(|states| {
-                    self.states.insert(router.clone(), states);
-                    true
-                })
+                let states = RouterStates::decode(bytes);
+                states
+                    .map(|states| self.states.set(router.clone(), states))
+                    .is_some()
             }
             ReportKey::Evidence { router, trial } => {
                 self.exchange.learned(trial.clone(), router.clone(), bytes)
@@ -184,15 +193,16 @@ impl<T: TrialSource> AgreementTask<T> {
     async fn step<S: AgreedStore>(&mut self, store: &mut S, is_beat: bool) -> bool {
         let inputs = self.parts.handle.take_inputs();
         let mut changed = !inputs.proposals.is_empty();
-        for (key, value) in inputs.proposals {
-            self.agreement.propose(key, value, unix_ms());
+        self.offers.add(inputs.offered);
+        for (key, proposed) in inputs.proposals {
+            self.offers.need(&key, proposed.needs);
+            self.agreement.propose(key, proposed.value, unix_ms());
         }
-        for (sha256, bytes) in inputs.offered {
-            let is_stored = false;
-            self.offered.set(&sha256, OfferedObject { bytes, is_stored });
-        }
-        if inputs.has_new_states {
-            self.unsent_states = Some(inputs.states);
+        if inputs.has_new_states || self.own_states.at.elapsed() >= STATES {
+            self.own_states = OwnStates {
+                unsent: Some(inputs.states),
+                at: Instant::now(),
+            };
         }
         let mut evidence = Vec::new();
         if is_beat {
@@ -208,6 +218,8 @@ impl<T: TrialSource> AgreementTask<T> {
             .follow(&inputs.wanted, |sha256| self.parts.handle.is_missing(sha256));
         if self.agreement.is_synced() {
             changed |= self.write(store).await;
+            self.offers.retain(|key| self.agreement.followed(key).is_some());
+            self.offers.begin(store);
             self.report(store, evidence).await;
             self.fetches.begin(store);
         }
@@ -225,20 +237,14 @@ impl<T: TrialSource> AgreementTask<T> {
         self.exchange.look(&trials, &view, reports)
     }
 
-    /// Writes objects, then proposals. Stops at the first that the store does not answer.
+    /// Writes the proposals whose bytes are stored. Stops at the first that the store does not answer.
     async fn write<S: AgreedStore>(&mut self, store: &mut S) -> bool {
-        for (sha256, object) in self.offered.all_mut().filter(|(_, object)| !object.is_stored) {
-            match store.put_object(sha256, Arc::clone(&object.bytes)).await {
-                Ok(()) => object.is_stored = true,
-                Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    warn!(sha256, error, "a decision waits until its policy is stored");
-                    return false;
-                }
-            }
-        }
         let mut changed = false;
-        while let Some(write) = self.agreement.next_write() {
+        for key in self.agreement.give_up() {
+            warn!(%key, "a decision of this router is not shared: the fleet has {MOST_ENTRIES} decisions, the most");
+            changed = true;
+        }
+        while let Some(write) = self.next_write() {
             let outcome = store.write(&write).await;
             self.agreement.written(&write, &outcome);
             match &outcome {
@@ -259,16 +265,21 @@ impl<T: TrialSource> AgreementTask<T> {
         changed
     }
 
+    fn next_write(&mut self) -> Option<AgreedWrite> {
+        let offers = &self.offers;
+        self.agreement.next_write(|key| offers.is_ready(key))
+    }
+
     async fn report<S: AgreedStore>(&mut self, store: &mut S, evidence: Vec<(String, Vec<u8>)>) {
         let router = self.parts.handle.router().to_owned();
-        if let Some(states) = &self.unsent_states {
+        if let Some(states) = &self.own_states.unsent {
             let key = ReportKey::States {
                 router: router.clone(),
             };
             if store.report(&key, states.encode()).await.is_err() {
                 return;
             }
-            self.unsent_states = None;
+            self.own_states.unsent = None;
         }
         for (trial, report) in evidence {
             let key = ReportKey::Evidence {
@@ -290,13 +301,20 @@ impl<T: TrialSource> AgreementTask<T> {
         });
         let proposed = self.agreement.proposals();
         let proposed = proposed.map(|(key, entry)| (key.clone(), entry.clone()));
+        let problems = self.agreement.proposals().filter_map(|(key, _)| {
+            let problem = self.offers.problem(key)?;
+            Some((key.clone(), problem.to_owned()))
+        });
+        let states = self.states.iter();
+        let states = states.map(|(router, states)| (router.clone(), states.clone()));
         AgreedView {
             generation: self.generation,
             is_synced: self.agreement.is_synced(),
             problem: self.problem.clone(),
             stored: stored.collect(),
             proposed: proposed.collect(),
-            states: self.states.clone(),
+            problems: problems.collect(),
+            states: states.collect(),
         }
     }
 

@@ -7,6 +7,7 @@ use experiment::EvidenceTotals;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::recent::RecentReports;
 use super::view::AgreedView;
 
 /// Most bytes of a report with evidence.
@@ -100,7 +101,7 @@ struct EvidenceReport {
 #[derive(Debug, Default)]
 pub(crate) struct TrialExchange {
     /// By trial and router.
-    others: BTreeMap<(String, String), EvidenceReport>,
+    others: RecentReports<(String, String), EvidenceReport, MOST_REPORTS>,
     reported: BTreeMap<String, Vec<u8>>,
 }
 
@@ -114,16 +115,14 @@ pub(crate) struct TrialLook {
 }
 
 impl TrialExchange {
-    /// Records the evidence of another router. Returns false if it cannot be read or is one too many.
+    /// Records the evidence of another router. Returns false if it cannot be read.
     pub(crate) fn learned(&mut self, trial: String, router: String, bytes: &[u8]) -> bool {
-        let key = (trial, router);
-        let has_room = self.others.len() < MOST_REPORTS || self.others.contains_key(&key);
-        if bytes.len() > MOST_BYTES || !has_room {
+        if bytes.len() > MOST_BYTES {
             return false;
         }
         match serde_json::from_slice(bytes) {
             Ok(report) => {
-                self.others.insert(key, report);
+                self.others.set((trial, router), report);
                 true
             }
             Err(_) => false,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agreement::{AgreedEntry, AgreedKey, RouterStates};
+use agreement::{AgreedEntry, AgreedKey, MOST_ENTRIES, RouterStates};
 
 /// Entries and states that this router has.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +15,8 @@ pub struct AgreedView {
     pub problem: Option<String>,
     pub(crate) stored: BTreeMap<AgreedKey, ViewEntry>,
     pub(crate) proposed: BTreeMap<AgreedKey, AgreedEntry>,
+    /// Reasons for which the store refused the bytes of own decisions.
+    pub(crate) problems: BTreeMap<AgreedKey, String>,
     /// States of the entries at the routers, by their ids.
     pub states: BTreeMap<String, RouterStates>,
 }
@@ -39,6 +41,18 @@ impl AgreedView {
     #[must_use]
     pub fn is_proposed(&self, key: &AgreedKey) -> bool {
         self.proposed.contains_key(key)
+    }
+
+    /// Returns the reason for which the store refused the bytes that this router's decision needs.
+    #[must_use]
+    pub fn refusal(&self, key: &AgreedKey) -> Option<&str> {
+        self.problems.get(key).map(String::as_str)
+    }
+
+    /// Returns whether the store has room for a decision under this key.
+    #[must_use]
+    pub fn has_room(&self, key: &AgreedKey) -> bool {
+        self.stored.len() < MOST_ENTRIES || self.stored.contains_key(key)
     }
 
     /// Returns the number of own decisions that the store does not have.

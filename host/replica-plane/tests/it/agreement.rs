@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use agreement::{
-    AgreedKey, AgreedStore, AgreedWrite, ObjectRead, ReportKey, StoreError, StoreEvent, WriteOutcome,
+    AgreedKey, AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, RouterStates, StoreError,
+    StoreEvent, WriteOutcome,
 };
 use experiment::{Evidence, EvidenceTotals, RequestResult, StopRule};
 use prometheus_client::registry::Registry;
@@ -30,6 +31,9 @@ struct StoreState {
     members: Vec<Sender<StoreEvent>>,
     accepted: usize,
     fault: Option<ReadFault>,
+    /// Hash of an object that is not stored.
+    refused: Option<String>,
+    puts: usize,
     reads: usize,
 }
 
@@ -61,6 +65,21 @@ impl MemoryStore {
 
     pub(crate) fn remove_object(&self, sha256: &str) {
         self.0.lock().unwrap().objects.remove(sha256);
+    }
+
+    /// Refuses to store bytes of this hash.
+    pub(crate) fn refuse(&self, sha256: Option<&str>) {
+        self.0.lock().unwrap().refused = sha256.map(str::to_owned);
+    }
+
+    /// Returns the number of begun writes of objects.
+    pub(crate) fn puts(&self) -> usize {
+        self.0.lock().unwrap().puts
+    }
+
+    /// Delivers an event to all routers.
+    pub(crate) fn deliver(&self, event: &StoreEvent) {
+        Self::send(&self.0.lock().unwrap(), event);
     }
 
     /// Returns the number of begun reads of objects.
@@ -118,10 +137,17 @@ impl AgreedStore for StoreEnd {
         Ok(())
     }
 
-    async fn put_object(&mut self, sha256: &str, bytes: Arc<Vec<u8>>) -> Result<(), StoreError> {
+    fn put_object(&self, sha256: &str, bytes: Arc<Vec<u8>>) -> ObjectWrite {
         let mut state = self.store.0.lock().unwrap();
+        state.puts += 1;
+        if state.refused.as_deref() == Some(sha256) {
+            return Box::pin(std::future::ready(Err(StoreError {
+                doing: "store the bytes of a policy",
+                why: "maximum bytes exceeded".to_owned(),
+            })));
+        }
         state.objects.insert(sha256.to_owned(), bytes.to_vec());
-        Ok(())
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn object(&self, sha256: &str) -> ObjectRead {
@@ -339,5 +365,24 @@ async fn bytes_are_stored_before_their_decision_and_fetched_by_their_hash() {
     })
     .await;
     assert!(!one.handle.view().is_proposed(&key));
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn states_of_a_new_router_are_known_after_many_others_came_and_went() {
+    let (store, stop) = (MemoryStore::default(), CancellationToken::new());
+    let router = router(&store, "1", &stop);
+    for id in 0..300 {
+        let id = format!("{id:x}");
+        let bytes = RouterStates::of(&id).encode();
+        let key = ReportKey::States { router: id };
+        store.deliver(&StoreEvent::Report { key, bytes });
+    }
+    let newest = format!("{:x}", 299);
+    until("the newest is known", || {
+        router.handle.view().states.contains_key(&newest)
+    })
+    .await;
+    assert_eq!(router.handle.view().states.len(), 256);
     stop.cancel();
 }

@@ -95,3 +95,32 @@ async fn decisions_are_agreed_while_bytes_are_read() {
     assert!(router.handle.view().stored(&key).is_some());
     stop.cancel();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_without_bytes_is_agreed_while_the_bytes_of_another_one_are_refused() {
+    let (store, router, stop) = start();
+    store.refuse(Some(ABC));
+    let [refused, other] = ["refused", "other"].map(|route| AgreedKey::of(AgreedKind::Route, route));
+    let bytes = [(ABC.to_owned(), Arc::new(b"abc".to_vec()))];
+    router
+        .handle
+        .propose(refused.clone(), serde_json::json!(1), bytes);
+    pass(500).await;
+    router.handle.propose(other.clone(), serde_json::json!(2), []);
+    until("the other one is agreed", || {
+        router.handle.view().stored(&other).is_some()
+    })
+    .await;
+    let view = router.handle.view();
+    assert!(view.is_proposed(&refused));
+    assert!(view.refusal(&refused).unwrap().contains("maximum bytes exceeded"));
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!((14..20).contains(&store.puts()), "with backoff: {}", store.puts());
+    store.refuse(None);
+    until("it is agreed too", || {
+        router.handle.view().stored(&refused).is_some()
+    })
+    .await;
+    assert_eq!(router.handle.view().refusal(&refused), None);
+    stop.cancel();
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use admin_pages::control::{RefusedRouteChange, RouteAnswer};
 use agreement::{AgreedKey, AgreedKind, SubjectState};
-use replica_plane::AgreedView;
+use replica_plane::{AgreedHandle, AgreedView};
 use runtime_overrides::{Overlays, RouteChange, RouteOverrides};
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use super::AgreedFollower;
 use super::route_decision::{RouteDecision, RouteVersion};
 use crate::reload::Reloader;
 
-/// Time in which every router must have staged a change.
+/// Time in which the store must have a decision, and every router must have staged a change.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Change that the fleet stages.
@@ -34,7 +34,24 @@ enum StagingProgress {
 
 type Answer = Result<Option<RouteAnswer>, RefusedRouteChange>;
 
+impl RouteStaging {
+    /// Proposes the policies from before the change, in place of its last proposal.
+    fn give_up(mut self, handle: &AgreedHandle) {
+        self.decision.staged = None;
+        self.decision.active = self.before;
+        handle.propose(self.key, json!(self.decision), None);
+    }
+}
+
 impl AgreedFollower {
+    /// Lets the change that is being staged be older than it is.
+    #[cfg(test)]
+    pub(in crate::reload) fn age_staging(&mut self, age: Duration) {
+        if let Some(staging) = &mut self.staging {
+            staging.since = Instant::now().checked_sub(age).unwrap_or(staging.since);
+        }
+    }
+
     /// Returns the progress of the routers that must stage a change, at this revision.
     fn progress(&self, view: &AgreedView, key: &AgreedKey, revision: u64) -> StagingProgress {
         let report = self.reports.get();
@@ -92,9 +109,19 @@ impl Reloader {
             let away = "the store of the fleet's decisions is away; try again, and this router changes alone";
             return Some(Err(RefusedRouteChange::Fleet(away.to_owned())));
         }
-        if view.is_proposed(&staging.key) {
-            agreed.staging = Some(staging);
-            return Some(Ok(None));
+        if agreed.handle.is_proposed(&staging.key) {
+            if staging.since.elapsed() <= DEADLINE {
+                agreed.staging = Some(staging);
+                return Some(Ok(None));
+            }
+            let why = view.refusal(&staging.key).unwrap_or("the store does not answer");
+            let why = format!("the store of the fleet's decisions did not take it in {DEADLINE:?}: {why}");
+            staging.give_up(&agreed.handle);
+            return Some(Err(RefusedRouteChange::Fleet(why)));
+        }
+        if !view.has_room(&staging.key) {
+            let full = "the store of the fleet's decisions has as many as it keeps";
+            return Some(Err(RefusedRouteChange::Fleet(full.to_owned())));
         }
         let stored = view.stored(&staging.key);
         let stored = stored.filter(|known| known.entry.value == json!(staging.decision));
@@ -137,14 +164,12 @@ impl Reloader {
                 let value = json!(staging.decision);
                 agreed.handle.propose(staging.key.clone(), value, None);
                 staging.is_switching = true;
+                staging.since = Instant::now();
                 agreed.staging = Some(staging);
                 Ok(None)
             }
             StagingProgress::Refused(why) => {
-                staging.decision.staged = None;
-                staging.decision.active = staging.before;
-                let value = json!(staging.decision);
-                agreed.handle.propose(staging.key, value, None);
+                staging.give_up(&agreed.handle);
                 Err(RefusedRouteChange::Fleet(why))
             }
         }

@@ -18,6 +18,7 @@ use crate::app::App;
 use local_files::ConfigSource;
 use runtime_overrides::{Addition, InstanceChange};
 
+mod agreed;
 mod resources;
 mod settling;
 

@@ -1,0 +1,120 @@
+//! Decisions of a fleet over a store that does not store bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admin_pages::control::RefusedRouteChange;
+use agreement::{
+    AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent, WriteOutcome,
+};
+use prometheus_client::registry::Registry;
+use replica_plane::{AgreedHandle, AgreementMetrics, AgreementParts, AgreementTask, ReplicaReports};
+use runtime_overrides::{RouteAction, RouteChange};
+
+use super::*;
+use crate::shared_trials::ActiveTrials;
+
+/// Store that is full of bytes, and has room for entries.
+struct FullStore {
+    events: Vec<StoreEvent>,
+    revision: u64,
+}
+
+impl AgreedStore for FullStore {
+    async fn next(&mut self) -> StoreEvent {
+        match self.events.pop() {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn write(&mut self, _: &AgreedWrite) -> WriteOutcome {
+        self.revision += 1;
+        WriteOutcome::Accepted(self.revision)
+    }
+
+    async fn report(&mut self, _: &ReportKey, _: Vec<u8>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn put_object(&self, _: &str, _: Arc<Vec<u8>>) -> ObjectWrite {
+        Box::pin(std::future::ready(Err(StoreError {
+            doing: "store the bytes of a policy",
+            why: "maximum bytes exceeded".to_owned(),
+        })))
+    }
+
+    fn object(&self, _: &str) -> ObjectRead {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+type Answer = Result<Option<admin_pages::control::RouteAnswer>, RefusedRouteChange>;
+
+async fn canary(scenario: Scenario) -> (Scenario, Answer) {
+    let change = RouteChange {
+        policy: "mine".to_owned(),
+        action: RouteAction::Canary(1_000),
+        route: None,
+    };
+    scenario.run(move |reloader| reloader.change_route(&change)).await
+}
+
+async fn until(what: &str, look: impl Fn() -> bool) {
+    for _ in 0..1_000 {
+        if look() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
+async fn a_route_change_whose_bytes_the_store_refuses_is_refused_with_the_reason_in_the_end() {
+    let mut scenario = Scenario::begin().await;
+    let handle = AgreedHandle::new("1", "one");
+    let task = AgreementTask::new(AgreementParts {
+        handle: handle.clone(),
+        trials: ActiveTrials(Arc::clone(&scenario.reloader.live.cell)),
+        metrics: Arc::new(AgreementMetrics::register(&mut Registry::default())),
+    });
+    let store = FullStore {
+        events: vec![StoreEvent::Synced, StoreEvent::Opened],
+        revision: 0,
+    };
+    tokio::spawn(task.run(store, CancellationToken::new()));
+    scenario.reloader.agreed = Some(AgreedFollower::new(handle.clone(), ReplicaReports::default()));
+    until("the store is reached", || handle.view().is_synced).await;
+    fs::create_dir_all(scenario.path("policies")).unwrap();
+    let text = format!("policy-dir = \"policies\"\n{}", before());
+    fs::write(scenario.path("conductor.toml"), text).unwrap();
+    let component = harness::sends_to(0, 1).unwrap();
+    fs::write(scenario.path("policies/mine.wasm"), component).unwrap();
+
+    let outcome;
+    (scenario, outcome) = scenario.reload(None).await;
+    assert!(outcome.has_changes(), "{outcome:?}");
+    let mut answer;
+    for _ in 0..1_000 {
+        (scenario, answer) = canary(scenario).await;
+        assert!(matches!(answer, Ok(None)), "it waits: {answer:?}");
+        if handle.view().proposals() > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The store's answer comes after the proposal.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(handle.view().proposals(), 1);
+    let follower = scenario.reloader.agreed.as_mut().unwrap();
+    follower.age_staging(Duration::from_secs(61));
+    (scenario, answer) = canary(scenario).await;
+    let Err(RefusedRouteChange::Fleet(why)) = answer else {
+        panic!("it is refused: {answer:?}")
+    };
+    assert!(why.contains("maximum bytes exceeded"), "{why}");
+    until("the change is taken back", || handle.view().proposals() == 0).await;
+    drop(scenario);
+}

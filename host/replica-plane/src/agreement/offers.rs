@@ -1,0 +1,153 @@
+//! Bytes that this router's decisions need: stored one at a time, beside the task's other work, and again with backoff.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use agreement::{AgreedKey, AgreedStore, ObjectWrite, StoreError};
+use tracing::warn;
+
+use super::objects::{Attempts, ObjectTable, OfferedObjects};
+
+/// Bytes that this router offers, and the decisions that need them.
+#[derive(Debug, Default)]
+pub(super) struct ObjectOffers {
+    offered: ObjectTable<OfferedObject>,
+    /// Hashes of the bytes that a decision needs.
+    needs: BTreeMap<AgreedKey, Vec<String>>,
+    running: Option<RunningWrite>,
+}
+
+#[derive(Debug)]
+struct OfferedObject {
+    bytes: Arc<Vec<u8>>,
+    is_stored: bool,
+    attempts: Attempts,
+    /// Reason of the last failed attempt.
+    problem: Option<String>,
+}
+
+struct RunningWrite {
+    sha256: String,
+    write: ObjectWrite,
+}
+
+impl fmt::Debug for RunningWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningWrite")
+            .field("sha256", &self.sha256)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ObjectOffers {
+    /// Adds bytes.
+    pub(super) fn add(&mut self, objects: OfferedObjects) {
+        for (sha256, bytes) in objects {
+            // Attempts at the same bytes go on.
+            let before = self.offered.take(&sha256);
+            let object = OfferedObject {
+                bytes,
+                is_stored: false,
+                attempts: Attempts::new(),
+                problem: None,
+            };
+            let object = before.filter(|before| !before.is_stored).unwrap_or(object);
+            self.offered.set(&sha256, object);
+        }
+    }
+
+    /// Replaces the needs of a decision.
+    pub(super) fn need(&mut self, key: &AgreedKey, hashes: Vec<String>) {
+        if hashes.is_empty() {
+            self.needs.remove(key);
+        } else {
+            self.needs.insert(key.clone(), hashes);
+        }
+    }
+
+    /// Forgets the needs of decisions that are not kept any more.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&AgreedKey) -> bool) {
+        self.needs.retain(|key, _| is_kept(key));
+    }
+
+    /// Records that the store opened: it may have lost the bytes.
+    pub(super) fn opened(&mut self) {
+        for (_, object) in self.offered.all_mut() {
+            object.is_stored = false;
+        }
+    }
+
+    /// Ends the running write, which begins again later: the store is away.
+    pub(super) fn interrupt(&mut self) {
+        self.running = None;
+    }
+
+    /// Begins to store the first bytes that are due, unless others are being stored.
+    pub(super) fn begin<S: AgreedStore>(&mut self, store: &S) {
+        if self.running.is_some() {
+            return;
+        }
+        let needs = &self.needs;
+        let is_needed = |sha256: &str| needs.values().flatten().any(|needed| needed == sha256);
+        let due = self
+            .offered
+            .all_mut()
+            .find(|(sha256, object)| !object.is_stored && object.attempts.is_due() && is_needed(sha256));
+        self.running = due.map(|(sha256, object)| RunningWrite {
+            sha256: sha256.to_owned(),
+            write: store.put_object(sha256, Arc::clone(&object.bytes)),
+        });
+    }
+
+    /// Waits until bytes are stored, or failed to be; for ever if none are being stored. Dropping the future loses
+    /// nothing.
+    pub(super) async fn finished(&mut self) -> (String, Result<(), StoreError>) {
+        let Some(running) = &mut self.running else {
+            return std::future::pending().await;
+        };
+        let outcome = running.write.as_mut().await;
+        let sha256 = std::mem::take(&mut running.sha256);
+        self.running = None;
+        (sha256, outcome)
+    }
+
+    /// Takes the end of a write in. Returns whether the reason for which decisions wait changed.
+    pub(super) fn take_in(&mut self, sha256: &str, outcome: Result<(), StoreError>) -> bool {
+        let mut offered = self.offered.all_mut();
+        let Some((_, object)) = offered.find(|(known, _)| *known == sha256) else {
+            return false;
+        };
+        let Err(error) = outcome else {
+            object.is_stored = true;
+            object.attempts = Attempts::new();
+            return object.problem.take().is_some();
+        };
+        let why = error.to_string();
+        if object.attempts.fail() == 1 {
+            warn!(
+                sha256,
+                why, "a decision waits until its policy is stored; it is stored again"
+            );
+        }
+        let is_new = object.problem.as_ref() != Some(&why);
+        object.problem = Some(why);
+        is_new
+    }
+
+    /// Returns whether the store has the bytes that a decision needs. Bytes beyond the most are not waited for.
+    pub(super) fn is_ready(&self, key: &AgreedKey) -> bool {
+        self.missing(key).next().is_none()
+    }
+
+    /// Returns the reason for which a decision waits, if the store refused its bytes.
+    pub(super) fn problem(&self, key: &AgreedKey) -> Option<&str> {
+        self.missing(key).find_map(|object| object.problem.as_deref())
+    }
+
+    fn missing(&self, key: &AgreedKey) -> impl Iterator<Item = &OfferedObject> {
+        let needs = self.needs.get(key).into_iter().flatten();
+        let offered = needs.filter_map(|sha256| self.offered.get(sha256));
+        offered.filter(|object| !object.is_stored)
+    }
+}
