@@ -15,10 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use routing::{
-    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DeferredEvent, DrainRate, ElsewherePace,
-    FairQueue, Held, PacedEvent, WorkerId,
+    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, WorkerId,
 };
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -27,6 +25,7 @@ use super::capacity::Capacity;
 use super::metrics::AdmissionMetrics;
 use super::permit::{Charge, Permit};
 use super::queue_entry::{QueueEntry, QueuePosition};
+use super::releases::Releases;
 
 /// Minimum and maximum of `Retry-After`.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -47,7 +46,7 @@ pub(crate) struct AdmissionController {
     /// Queue entries of other routers.
     pub(super) elsewhere: AtomicUsize,
     arrivals: AtomicU64,
-    releases: Releases,
+    pub(super) releases: Releases,
     /// Set if usage is counted by tenant.
     has_tenants: AtomicBool,
     /// Inputs of the limits.
@@ -56,14 +55,6 @@ pub(crate) struct AdmissionController {
     reckon_at_us: AtomicU64,
     started: Instant,
     pub(super) metrics: AdmissionMetrics,
-}
-
-/// Capacity events so far.
-#[derive(Debug, Default)]
-struct Releases {
-    /// Their number, which detects a release between a policy's verdict and the next wait.
-    count: AtomicU64,
-    pace: ElsewherePace,
 }
 
 #[derive(Debug, Default)]
@@ -97,9 +88,9 @@ pub(super) enum WakeReason {
 /// Kind of a wait, for the fairness between tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitKind {
-    /// The request has not been in the queue yet.
+    /// Wait of a request that has not been in the queue yet.
     First,
-    /// It was in the queue before, and its policy holds it further.
+    /// Wait of a request that was in the queue before, and that its policy holds further.
     Again,
 }
 
@@ -172,36 +163,6 @@ impl AdmissionController {
         self.reckon_at_us.store(next, Ordering::SeqCst);
         self.recompute_limits();
         self.admit_ready(None);
-    }
-
-    /// Notifies the queue of freed capacity.
-    pub(crate) fn release(self: &Arc<Self>, release: CapacityEvent) {
-        self.releases.count.fetch_add(1, Ordering::SeqCst);
-        if self.len() > 0 {
-            self.reckon_if_due();
-            let PacedEvent { now, later } = self.releases.pace.apply(release, self.now_us());
-            self.admit_ready(Some(now));
-            if let Some(later) = later {
-                self.defer(later);
-            }
-        }
-    }
-
-    /// Notifies the queue again at the end of the pause. At most one event is deferred.
-    fn defer(self: &Arc<Self>, deferred: DeferredEvent) {
-        let controller = Arc::clone(self);
-        let decide = async move {
-            let pause = deferred.at_us.saturating_sub(controller.now_us());
-            tokio::time::sleep(Duration::from_micros(pause)).await;
-            if controller.releases.pace.take_deferred(controller.now_us()) {
-                controller.releases.count.fetch_add(1, Ordering::SeqCst);
-                controller.admit_ready(Some(deferred.event));
-            }
-        };
-        // Workers free capacity on the threads of the runtime. Elsewhere the requests wait for the next event.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(decide);
-        }
     }
 
     /// Returns the queue position of a request that waits for the first time, at most until `deadline`.
@@ -462,7 +423,7 @@ impl AdmissionController {
         wait.unwrap_or_default().clamp(RETRY_AFTER[0], RETRY_AFTER[1])
     }
 
-    fn reckon_if_due(&self) {
+    pub(super) fn reckon_if_due(&self) {
         let at = self.reckon_at_us.load(Ordering::Relaxed);
         if at != u64::MAX && self.now_us() >= at {
             self.recompute_limits();
@@ -481,7 +442,7 @@ impl AdmissionController {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    fn now_us(&self) -> u64 {
+    pub(super) fn now_us(&self) -> u64 {
         self.micros(Instant::now())
     }
 

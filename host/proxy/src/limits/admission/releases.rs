@@ -1,0 +1,50 @@
+//! Capacity events of a pool: workers that freed capacity, at once or at the end of a pause.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use routing::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent};
+use tokio::runtime::Handle;
+
+use super::controller::AdmissionController;
+
+/// Capacity events so far.
+#[derive(Debug, Default)]
+pub(super) struct Releases {
+    /// Their number, which detects a release between a policy's verdict and the next wait.
+    pub(super) count: AtomicU64,
+    pace: ElsewherePace,
+}
+
+impl AdmissionController {
+    /// Notifies the queue of freed capacity.
+    pub(crate) fn release(self: &Arc<Self>, release: CapacityEvent) {
+        self.releases.count.fetch_add(1, Ordering::SeqCst);
+        if self.len() > 0 {
+            self.reckon_if_due();
+            let PacedEvent { now, later } = self.releases.pace.apply(release, self.now_us());
+            self.admit_ready(Some(now));
+            if let Some(later) = later {
+                self.defer(later);
+            }
+        }
+    }
+
+    /// Notifies the queue again at the end of the pause. At most one event is deferred.
+    fn defer(self: &Arc<Self>, deferred: DeferredEvent) {
+        let controller = Arc::clone(self);
+        let decide = async move {
+            let pause = deferred.at_us.saturating_sub(controller.now_us());
+            tokio::time::sleep(Duration::from_micros(pause)).await;
+            if controller.releases.pace.take_deferred(controller.now_us()) {
+                controller.releases.count.fetch_add(1, Ordering::SeqCst);
+                controller.admit_ready(Some(deferred.event));
+            }
+        };
+        // Workers free capacity on the threads of the runtime. Elsewhere the requests wait for the next event.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(decide);
+        }
+    }
+}
