@@ -26,7 +26,7 @@ pub enum Verdict {
     },
     /// Holds the request in the router's queue and calls the policy again later.
     Queue {
-        /// Sort key: held requests of a pool are re-evaluated in ascending order; not NaN.
+        /// Sort key: held requests of a pool are re-evaluated in ascending order; equal keys go by arrival; not NaN.
         order: f64,
         /// Maximum time until the next call, 1 to 10,000 ms; freed capacity may trigger it earlier.
         ask_again_ms: u32,
