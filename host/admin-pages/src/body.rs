@@ -5,6 +5,8 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::http::StatusCode;
 use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
@@ -50,10 +52,18 @@ impl BodyLimits {
 
 /// Returns the members of a JSON object. The refusal has the place of a mistake, and quotes nothing of the body.
 pub(crate) fn object(body: &[u8], example: &str) -> Result<Map<String, Value>, Refusal> {
-    let why = match serde_json::from_slice(body) {
-        Ok(Value::Object(object)) => return Ok(object),
-        Ok(_) => "the body is not a JSON object".to_owned(),
-        Err(error) => format!(
+    members(body, example)
+}
+
+/// Returns the members of a JSON object as they are written or as values, like [`object`].
+pub(crate) fn members<'b, T: Deserialize<'b>>(body: &'b [u8], example: &str) -> Result<T, Refusal> {
+    let error = match serde_json::from_slice(body) {
+        Ok(members) => return Ok(members),
+        Err(error) => error,
+    };
+    let why = match error.classify() {
+        Category::Data => "the body is not a JSON object".to_owned(),
+        _ => format!(
             "the body cannot be read as JSON at line {}, column {}",
             error.line(),
             error.column()

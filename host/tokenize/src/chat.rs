@@ -3,11 +3,13 @@
 
 use std::ops::Range;
 
+use minijinja::ErrorKind;
 use minijinja::value::{Value, ValueKind};
 use thiserror::Error;
 
 use crate::content_format::ContentFormat;
 use crate::message::{self, Message};
+use crate::python::{strip, strip_end};
 use crate::template::TemplateProperties;
 use crate::value;
 
@@ -33,6 +35,8 @@ pub struct Chat<'a> {
     /// Positions of the elements in the text of `messages`, all of them; empty if they are unknown. Then the chat
     /// continues no known conversation.
     pub positions: &'a [Range<usize>],
+    /// The rendering may take a few milliseconds: [`ChatError::TooCostly`] if it would take more.
+    pub is_brief: bool,
 }
 
 /// A chat cannot be rendered here.
@@ -47,6 +51,18 @@ pub enum ChatError {
     /// The template refuses it.
     #[error("render the chat template")]
     Template(#[source] minijinja::Error),
+    /// The rendering takes more than it may.
+    #[error("render the chat template within its limits")]
+    TooCostly,
+}
+
+impl From<minijinja::Error> for ChatError {
+    fn from(error: minijinja::Error) -> Self {
+        match error.kind() {
+            ErrorKind::OutOfFuel => Self::TooCostly,
+            _ => Self::Template(error),
+        }
+    }
 }
 
 /// Appended to a final message that is continued; it and everything after it is cut off.
@@ -60,7 +76,8 @@ pub(crate) struct TemplateVariables {
     /// Messages as sent.
     pub(crate) given: Vec<Message>,
     pub(crate) tools: Value,
-    pub(crate) documents: Value,
+    /// Documents of the request, if it has some.
+    pub(crate) documents: Option<Value>,
     pub(crate) add_generation_prompt: bool,
     /// Text to continue, if the final message is continued.
     pub(crate) continued: Option<String>,
@@ -106,7 +123,7 @@ impl Chat<'_> {
             messages,
             given,
             tools: self.tools()?,
-            documents: optional(self.documents)?,
+            documents: Some(optional(self.documents)?).filter(|documents| !documents.is_none()),
             add_generation_prompt,
             continued,
             extra: self.extra()?,
@@ -325,17 +342,29 @@ fn tool_calls(calls: &Value) -> Result<Option<Value>, ChatError> {
         }
         let arguments = match field(&function, "arguments") {
             Some(object) if object.kind() == ValueKind::Map => object,
-            Some(text) => {
-                let object = text.as_str().and_then(|text| value::parse(text).ok());
-                let object = object.filter(|object| object.kind() == ValueKind::Map);
-                object.unwrap_or_else(|| map(Vec::new()))
-            }
+            Some(text) => arguments(text.as_str().unwrap_or_default())?,
             None => map(Vec::new()),
         };
         let function = replaced(&function, "arguments", arguments)?;
         parsed.push(replaced(&call, "function", function)?);
     }
     Ok((!parsed.is_empty()).then(|| Value::from(parsed)))
+}
+
+/// Returns the arguments of a call, which are empty if they are no JSON object.
+fn arguments(text: &str) -> Result<Value, ChatError> {
+    match value::parse(text) {
+        Ok(object) if object.kind() == ValueKind::Map => Ok(object),
+        // Python reads more than JSON.
+        Err(_) if is_json(text) || ["NaN", "Infinity"].iter().any(|name| text.contains(name)) => Err(
+            ChatError::Unsupported("arguments of a call that only Python reads"),
+        ),
+        _ => Ok(map(Vec::new())),
+    }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 /// Returns a map with another value of one key.
@@ -416,14 +445,14 @@ fn continue_final(messages: &mut [Value]) -> Result<String, ChatError> {
 /// Cuts a rendered chat at the end of its final message.
 pub(crate) fn cut(mut rendered: String, continued: &str) -> Result<String, ChatError> {
     let gone = || ChatError::Unsupported("a final message that the template changes");
-    if !rendered.contains(continued.trim()) {
+    if !rendered.contains(strip(continued)) {
         return Err(gone());
     }
     let at = rendered.rfind(CONTINUE_TAG.trim()).ok_or_else(gone)?;
     let keeps_spaces = rendered[at..].starts_with(CONTINUE_TAG);
     rendered.truncate(at);
     if !keeps_spaces {
-        rendered.truncate(rendered.trim_end().len());
+        rendered.truncate(strip_end(&rendered).len());
     }
     Ok(rendered)
 }

@@ -55,7 +55,9 @@ fn is_of_days(format: &str) -> bool {
     let mut directives = format.split('%').skip(1);
     directives.all(|directive| {
         let directive = directive.trim_start_matches('-');
-        directive.starts_with(['a', 'A', 'b', 'B', 'd', 'j', 'm', 'u', 'w', 'y', 'Y'])
+        directive.starts_with([
+            'a', 'A', 'b', 'B', 'd', 'D', 'e', 'F', 'j', 'm', 'u', 'w', 'x', 'y', 'Y',
+        ])
     })
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::joined::PlainMessage;
-use crate::value::Read;
+use crate::value::{self, Read};
 
 /// Fields of a message; empty if it is not a dictionary.
 #[derive(Debug, Default)]
@@ -72,10 +72,12 @@ impl From<&PlainMessage<'_>> for Message {
 
 /// Parses messages; the inner `None`: the JSON is not a list.
 pub(crate) fn parse(json: &str) -> Result<Option<Vec<Message>>, serde_json::Error> {
-    match serde_json::from_str(json) {
+    match value::read(json) {
         Ok(messages) => Ok(Some(messages)),
         // Valid JSON, but not a list.
-        Err(error) if error.is_data() => serde_json::from_str::<IgnoredAny>(json).map(|_| None),
+        Err(error) if error.is_data() && !json.trim_start().starts_with('[') => {
+            serde_json::from_str::<IgnoredAny>(json).map(|_| None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -138,11 +138,17 @@ impl Model {
         let (name, facts) = chosen.ok_or(ChatError::Unsupported("no chat template"))?;
         let variables = chat.variables(facts)?;
         let mut context = self.special_tokens.clone();
+        // The engine leaves out documents that the request does not have: those of the arguments stay.
+        context.push((Value::from("documents"), Value::from(())));
         context.extend(variables.extra);
+        context.extend(
+            variables
+                .documents
+                .map(|documents| (Value::from("documents"), documents)),
+        );
         context.extend([
             (Value::from("messages"), Value::from(variables.messages)),
             (Value::from("tools"), variables.tools),
-            (Value::from("documents"), variables.documents),
             (
                 Value::from("add_generation_prompt"),
                 Value::from(variables.add_generation_prompt),
@@ -152,8 +158,7 @@ impl Model {
         let context = Value::from_pairs(context);
         let text = self
             .templates
-            .render(name, context, chat.messages.len())
-            .map_err(ChatError::Template)?;
+            .render(name, context, chat.messages.len(), chat.is_brief)?;
         let rendered = Rendered {
             text: match &variables.continued {
                 Some(continued) => chat::cut(text, continued)?,

@@ -26,8 +26,8 @@ const DAYS: [&str; 7] = [
     "Saturday",
 ];
 
-/// Formats `seconds` since 1970. Directives that templates do not use are kept unchanged.
-pub(crate) fn strftime(format: &str, seconds: i64) -> String {
+/// Formats `seconds` since 1970. Returns `None` for directives that templates do not use.
+pub(crate) fn strftime(format: &str, seconds: i64) -> Option<String> {
     let days = seconds.div_euclid(86_400);
     let second = seconds.rem_euclid(86_400);
     let (year, month, day) = civil(days);
@@ -58,21 +58,28 @@ pub(crate) fn strftime(format: &str, seconds: i64) -> String {
             Some('S') => write!(out, "{:02}", second % 60),
             Some('j') => write!(out, "{:03}", days - first_of(year) + 1),
             Some('F') => write!(out, "{year}-{month:02}-{day:02}"),
-            Some('T') => write!(out, "{hour:02}:{minute:02}:{:02}", second % 60),
+            Some('T' | 'X') => write!(out, "{hour:02}:{minute:02}:{:02}", second % 60),
             // An extension of glibc: without padding.
             Some('-') => match chars.next() {
                 Some('d') => write!(out, "{day}"),
                 Some('m') => write!(out, "{month}"),
                 Some('H') => write!(out, "{hour}"),
-                other => write!(out, "%-{}", other.map(String::from).unwrap_or_default()),
+                Some('M') => write!(out, "{minute}"),
+                Some('y') => write!(out, "{}", year.rem_euclid(100)),
+                _ => return None,
             },
+            Some('R') => write!(out, "{hour:02}:{minute:02}"),
+            Some('u') => write!(out, "{}", if weekday == 0 { 7 } else { weekday }),
+            Some('w') => write!(out, "{weekday}"),
+            Some('D' | 'x') => write!(out, "{month:02}/{day:02}/{:02}", year.rem_euclid(100)),
+            // Python's date has no time zone.
+            Some('Z' | 'z') => Ok(()),
             Some('%') => out.write_str("%"),
-            Some(other) => write!(out, "%{other}"),
-            None => out.write_str("%"),
+            _ => return None,
         };
         written.expect("text takes everything");
     }
-    out
+    Some(out)
 }
 
 /// Returns year, month and day of a day counted from 1970 in the Gregorian calendar. Years are counted from March, so
@@ -111,11 +118,15 @@ mod tests {
             (1_735_603_200, "2024-12-31 Tuesday 366"),
             (4_102_444_800, "2100-01-01 Friday 001"),
         ] {
-            assert_eq!(strftime("%Y-%m-%d %A %j", seconds), expected);
+            assert_eq!(strftime("%Y-%m-%d %A %j", seconds).unwrap(), expected);
         }
         assert_eq!(
-            strftime("%d %b %y, %I:%M %p %-d %%", 1_709_251_199),
+            strftime("%d %b %y, %I:%M %p %-d %%", 1_709_251_199).unwrap(),
             "29 Feb 24, 11:59 PM 29 %"
         );
+        assert_eq!(strftime("%D %w %u%Z", 951_782_400).unwrap(), "02/29/00 2 2");
+        for unknown in ["%f", "%s", "%", "%-Q"] {
+            assert_eq!(strftime(unknown, 0), None);
+        }
     }
 }

@@ -5,16 +5,15 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use thiserror::Error as ThisError;
 
 use crate::clock_use::ClockUse;
 use crate::content_format::{self, ContentFormat};
-use crate::conversation;
 use crate::strftime::strftime;
-use crate::sums;
-use crate::value::{self, JsonStyle, LONGEST_TEXT};
+use crate::value::{self, LONGEST_TEXT};
+use crate::{conversation, growth, python, sums};
 
 /// A conversation with a system message between its turns.
 const INLINE_SYSTEM: &str = r#"{"messages":[{"role":"system","content":"t"},{"role":"user","content":"t"},
@@ -41,6 +40,12 @@ fn name_in(name: &str) -> String {
 
 /// Instructions per rendering. Templates loop over client data: a few hundred for each message.
 const FUEL: u64 = 2_000_000;
+/// Bytes of growing values per rendering ([`growth`]).
+const MOST_GROWN: usize = 256 << 20;
+/// Instructions of a brief rendering: a few milliseconds.
+const BRIEF_FUEL: u64 = 100_000;
+/// Bytes of growing values of a brief rendering.
+const MOST_GROWN_BRIEFLY: usize = 16 << 20;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -49,9 +54,19 @@ const TOOL_USE: &str = "tool_use";
 #[derive(Debug)]
 pub(crate) struct ChatTemplates {
     environment: Environment<'static>,
+    /// The same templates, with the limits of brief renderings.
+    brief: Environment<'static>,
     facts: BTreeMap<String, TemplateProperties>,
     /// Texts that the templates mention.
-    literals: BTreeMap<String, Vec<String>>,
+    literals: BTreeMap<String, TemplateTexts>,
+}
+
+/// Texts that a template mentions.
+#[derive(Debug)]
+pub(crate) struct TemplateTexts {
+    pub(crate) single: Vec<String>,
+    /// Texts that may matter only together.
+    pub(crate) pairs: Vec<[String; 2]>,
 }
 
 /// Properties of a template.
@@ -84,8 +99,9 @@ impl ChatTemplates {
                 refuses_inline_system: refuses_inline_system(&source),
                 now: ClockUse::of(&source),
             };
-            if let Some(found) = conversation::literals(&source) {
-                literals.insert(name.clone(), found);
+            if let Some(single) = conversation::literals(&source) {
+                let pairs = conversation::pairs(&source, &single);
+                literals.insert(name.clone(), TemplateTexts { single, pairs });
             }
             let source = without_generation_tags(&source);
             let refused = |source| TemplateError {
@@ -96,22 +112,26 @@ impl ChatTemplates {
                 Some(format) => format,
                 None => content_format::detect(&source).map_err(refused)?,
             };
-            let source = sums::printed_one_by_one(&source, syntax()).map_err(refused)?;
+            let source = prepared(&source).map_err(refused)?;
             environment
                 .add_template_owned(name.clone(), source)
                 .map_err(refused)?;
             facts.insert(name.clone(), TemplateProperties { format, ..read });
         }
+        let mut brief = environment.clone();
+        brief.set_fuel(Some(BRIEF_FUEL));
+        brief.add_filter(growth::GROWN, growth::grown::<MOST_GROWN_BRIEFLY>);
         Ok(Self {
             environment,
+            brief,
             facts,
             literals,
         })
     }
 
     /// Returns the texts that a template mentions; `None` if they are too many.
-    pub(crate) fn literals(&self, name: &str) -> Option<&[String]> {
-        self.literals.get(name).map(Vec::as_slice)
+    pub(crate) fn literals(&self, name: &str) -> Option<&TemplateTexts> {
+        self.literals.get(name)
     }
 
     /// Returns the name and the properties of the template for a chat with or without tools.
@@ -122,10 +142,18 @@ impl ChatTemplates {
         Some((name, *facts))
     }
 
-    /// Renders a template to at most [`LONGEST_TEXT`] bytes, of which `likely` are reserved.
-    pub(crate) fn render(&self, name: &str, context: Value, likely: usize) -> Result<String, Error> {
+    /// Renders a template to at most [`LONGEST_TEXT`] bytes, of which `likely` are reserved. A brief rendering ends
+    /// after a few milliseconds.
+    pub(crate) fn render(
+        &self,
+        name: &str,
+        context: Value,
+        likely: usize,
+        is_brief: bool,
+    ) -> Result<String, Error> {
         let mut text = BoundedText(Vec::with_capacity(likely.min(LONGEST_TEXT)));
-        let template = self.environment.get_template(name)?;
+        let environment = if is_brief { &self.brief } else { &self.environment };
+        let template = environment.get_template(name)?;
         template.render_captured_to(context, &mut text)?;
         text.into_string()
     }
@@ -138,6 +166,11 @@ fn syntax() -> SyntaxConfig {
     syntax.build().expect("the delimiters are the usual ones")
 }
 
+/// Returns a template's source as it is run.
+fn prepared(source: &str) -> Result<String, Error> {
+    growth::counted(&sums::printed_one_by_one(source, syntax())?, syntax())
+}
+
 /// Creates Jinja with Python's functions.
 fn bare_environment() -> Environment<'static> {
     let mut environment = Environment::new();
@@ -145,23 +178,10 @@ fn bare_environment() -> Environment<'static> {
     environment.set_fuel(Some(FUEL));
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.set_formatter(print);
-    environment.add_filter("tojson", tojson);
     environment.add_filter(sums::TEXT, sums::text);
-    environment.add_filter("string", |value: &Value| {
-        let mut out = String::new();
-        value::to_text(&mut out, value);
-        out
-    });
-    // In Python text is a sequence too, and a dictionary has the attributes that Jinja tests.
-    environment.add_test("sequence", |value: &Value| {
-        use ValueKind::{Map, Seq, String, Undefined};
-        matches!(value.kind(), Seq | String | Map | Undefined)
-    });
-    environment.add_test("iterable", |value: &Value| {
-        value.kind() == ValueKind::String || value.try_iter().is_ok()
-    });
+    environment.add_filter(growth::GROWN, growth::grown::<MOST_GROWN>);
+    python::register(&mut environment);
     environment
 }
 
@@ -174,6 +194,7 @@ fn environment() -> Environment<'static> {
     environment.add_function("strftime_now", |state: &State<'_, '_>, format: String| {
         let now = state.lookup(NOW).and_then(|now| i64::try_from(now).ok());
         strftime(&format, now.unwrap_or_default())
+            .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "this form of a date is unknown here"))
     });
     environment
 }
@@ -181,8 +202,7 @@ fn environment() -> Environment<'static> {
 /// Renders a template without the functions of `transformers`.
 pub(crate) fn render_bare(source: &str, context: Value) -> Result<String, Error> {
     let mut environment = bare_environment();
-    let source = sums::printed_one_by_one(source, syntax())?;
-    environment.add_template_owned(DEFAULT, source)?;
+    environment.add_template_owned(DEFAULT, prepared(source)?)?;
     let mut text = BoundedText::default();
     environment
         .get_template(DEFAULT)?
@@ -191,12 +211,13 @@ pub(crate) fn render_bare(source: &str, context: Value) -> Result<String, Error>
 }
 
 /// Prints as `str` does: `None` and `True`, not `none` and `true`.
-fn print(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+pub(crate) fn print(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     if let Some(text) = value.as_str() {
         return out.write_str(text).map_err(Error::from);
     }
     let mut text = String::new();
-    value::to_text(&mut text, value);
+    value::to_text(&mut text, value)
+        .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
     out.write_str(&text).map_err(Error::from)
 }
 
@@ -222,34 +243,6 @@ impl io::Write for BoundedText {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
-    let indent = match indent {
-        Some(indent) => Some(indent),
-        None => kwargs.get::<Option<Value>>("indent")?,
-    };
-    let indent = indent.filter(|indent| !indent.is_none() && !indent.is_undefined());
-    let indent = indent.map(|indent| match indent.as_str() {
-        Some(text) => text.to_owned(),
-        None => " ".repeat(usize::try_from(indent).unwrap_or(0).min(64)),
-    });
-    let separators: Option<Vec<String>> = kwargs.get("separators")?;
-    let [item, key] = match separators.as_deref() {
-        Some([item, key]) => [item.clone(), key.clone()],
-        _ => [if indent.is_some() { "," } else { ", " }, ": "].map(str::to_owned),
-    };
-    let style = JsonStyle {
-        ascii: kwargs.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
-        indent,
-        item_separator: item,
-        key_separator: key,
-        sort_keys: kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
-    };
-    kwargs.assert_all_used()?;
-    value::to_json(value, &style)
-        .map(Value::from)
-        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
 }
 
 /// Replaces `{% generation %}`, which marks the assistant's text for training. It does not change the output, so it
@@ -307,7 +300,7 @@ mod tests {
     fn render(source: &str, context: &str) -> Result<String, Error> {
         let sources = BTreeMap::from([(DEFAULT.to_owned(), source.to_owned())]);
         let templates = ChatTemplates::compile(sources, None).unwrap();
-        templates.render(DEFAULT, value::parse(context).unwrap(), 0)
+        templates.render(DEFAULT, value::parse(context).unwrap(), 0, false)
     }
 
     #[track_caller]

@@ -1,21 +1,42 @@
 //! JSON as in Python's `json` module, for the template engine's values: the order of keys is kept, and numbers have
 //! Python's form.
 
+use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use minijinja::value::{Enumerator, Object, Value, ValueKind};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use thiserror::Error;
+
+use crate::long_integer;
 
 /// Longest rendered text, and longest value in it, in bytes: about four million tokens.
 pub(crate) const LONGEST_TEXT: usize = 16 << 20;
 
 /// Parses JSON; of a repeated key the later value counts.
 pub(crate) fn parse(json: &str) -> Result<Value, serde_json::Error> {
-    serde_json::from_str::<Read>(json).map(|read| read.0)
+    read::<Read>(json).map(|read| read.0)
 }
+
+/// Reads JSON with values in it. Integers of more than 64 bits are an error: they lose digits.
+pub(crate) fn read<T: DeserializeOwned>(json: &str) -> Result<T, serde_json::Error> {
+    HAS_LARGE.set(false);
+    let read = serde_json::from_str(json)?;
+    match HAS_LARGE.get() && long_integer::is_in(json) {
+        true => Err(de::Error::custom("an integer has more than 64 bits")),
+        false => Ok(read),
+    }
+}
+
+thread_local! {
+    /// Set by a float that may be an integer of the JSON.
+    static HAS_LARGE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Least absolute value of integers that are read as floats.
+const LEAST_LARGE: f64 = (1_u64 << 63) as f64;
 
 /// JSON value in deserialization.
 pub(crate) struct Read(pub(crate) Value);
@@ -52,6 +73,9 @@ impl<'de> Visitor<'de> for ReadVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        if value.abs() >= LEAST_LARGE {
+            HAS_LARGE.set(true);
+        }
         Ok(Value::from(value))
     }
 
@@ -153,6 +177,11 @@ pub(crate) enum JsonError {
     #[error("this value is too long as JSON")]
     TooLong,
 }
+
+/// A value's printed form is not that of Python, such as that of an iterator.
+#[derive(Debug, Error)]
+#[error("this value has no printed form here")]
+pub(crate) struct NoPrintedForm;
 
 /// Returns `json.dumps(value)`.
 pub(crate) fn to_json(value: &Value, style: &JsonStyle) -> Result<String, JsonError> {
@@ -285,17 +314,19 @@ fn number(value: &Value) -> String {
 }
 
 /// Writes `str(value)`, the printed form.
-pub(crate) fn to_text(out: &mut String, value: &Value) {
+pub(crate) fn to_text(out: &mut String, value: &Value) -> Result<(), NoPrintedForm> {
     match value.as_str() {
         Some(text) => out.push_str(text),
-        None => write_repr(out, value),
+        None if value.is_undefined() => {}
+        None => write_repr(out, value)?,
     }
+    Ok(())
 }
 
 /// Writes `repr(value)`.
-fn write_repr(out: &mut String, value: &Value) {
+fn write_repr(out: &mut String, value: &Value) -> Result<(), NoPrintedForm> {
     match value.kind() {
-        ValueKind::Undefined => {}
+        ValueKind::Undefined => out.push_str("Undefined"),
         ValueKind::None => out.push_str("None"),
         ValueKind::Bool => out.push_str(if value.is_true() { "True" } else { "False" }),
         ValueKind::Number => out.push_str(&match number(value) {
@@ -304,25 +335,32 @@ fn write_repr(out: &mut String, value: &Value) {
         }),
         ValueKind::String => quoted(out, value.as_str().unwrap_or_default()),
         ValueKind::Seq => {
-            out.push('[');
+            let [open, close] = if value.is_tuple() { ["(", ")"] } else { ["[", "]"] };
+            out.push_str(open);
             for (at, item) in value.try_iter().into_iter().flatten().enumerate() {
                 out.push_str(if at > 0 { ", " } else { "" });
-                write_repr(out, &item);
+                write_repr(out, &item)?;
             }
-            out.push(']');
+            out.push_str(if value.is_tuple() && value.len() == Some(1) {
+                ","
+            } else {
+                ""
+            });
+            out.push_str(close);
         }
         ValueKind::Map => {
             out.push('{');
             for (at, key) in value.try_iter().into_iter().flatten().enumerate() {
                 out.push_str(if at > 0 { ", " } else { "" });
-                write_repr(out, &key);
+                write_repr(out, &key)?;
                 out.push_str(": ");
-                write_repr(out, &value.get_item(&key).unwrap_or_default());
+                write_repr(out, &value.get_item(&key).unwrap_or_default())?;
             }
             out.push('}');
         }
-        _ => write!(out, "{value}").expect("text takes everything"),
+        _ => return Err(NoPrintedForm),
     }
+    Ok(())
 }
 
 fn quoted(out: &mut String, text: &str) {
@@ -370,7 +408,7 @@ mod tests {
         let value = parse(json).unwrap();
         assert_eq!(to_json(&value, &style()).unwrap(), dumped);
         let mut out = String::new();
-        to_text(&mut out, &value);
+        to_text(&mut out, &value).unwrap();
         assert_eq!(out, printed);
     }
 

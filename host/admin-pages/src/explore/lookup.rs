@@ -1,6 +1,8 @@
 //! `POST /admin/index/lookup`: how much of a prompt each worker holds, and on which tier. The prompt is in no log, in no
 //! answer and in no cache of the router.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Response, StatusCode};
@@ -8,11 +10,12 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Json, Router};
 use proxy::{HeldPrefix, LookupError, PrefixLookup, PrefixQuery, PromptForm};
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::ExplorePages;
 use crate::access::Listener;
-use crate::body::{BodyLimits, invalid, object};
+use crate::body::{BodyLimits, invalid, members};
 use crate::refusal::{Refusal, only_post};
 
 const LIMITS: BodyLimits = BodyLimits::slow(1 << 20);
@@ -47,21 +50,25 @@ impl ExplorePages {
         let (head, body) = request.into_parts();
         self.key.check(&head.headers, Listener::Operators)?;
         let _turn = self.turns.lookups.try_acquire().map_err(|_| Refusal::busy())?;
-        let query = query(object(&LIMITS.collect(body).await?, EXAMPLE)?)?;
+        let query = query(&LIMITS.collect(body).await?)?;
         let found = self.proxy.look_up(&query).await;
         found.map_err(|error| refusal(&error))
     }
 }
 
-/// Makes an inference request of the body.
-fn query(mut body: Map<String, Value>) -> Result<PrefixQuery, Refusal> {
-    let mut take_text = |name: &'static str| match body.remove(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(invalid(name, format!("`{name}` is no text"))),
+/// Makes an inference request of the body. Its members stay as they are written: tokens depend on the order of keys.
+fn query(body: &[u8]) -> Result<PrefixQuery, Refusal> {
+    let mut body: BTreeMap<String, &RawValue> = members(body, EXAMPLE)?;
+    let mut take_text = |name: &'static str| match body.remove(name).map(text) {
+        None => Ok(None),
+        Some(Ok(text)) => Ok(text),
+        Some(Err(_)) => Err(invalid(name, format!("`{name}` is no text"))),
     };
     let (pool, tenant) = (take_text("pool")?, take_text("tenant")?);
-    if !body.get("model").is_some_and(Value::is_string) {
+    if !body
+        .get("model")
+        .is_some_and(|model| matches!(text(model), Ok(Some(_))))
+    {
         return Err(invalid("model", "`model` is missing, or no text"));
     }
     let prompts: Vec<&str> = ["prompt", "messages", "tokens"]
@@ -76,19 +83,18 @@ fn query(mut body: Map<String, Value>) -> Result<PrefixQuery, Refusal> {
         "messages" => (PromptForm::Chat, "messages"),
         _ => (PromptForm::Completion, "prompt"),
     };
-    let prompt = body.remove(name).unwrap_or_default();
-    let is_of_its_type = match name {
-        "prompt" => prompt.is_string(),
-        "tokens" => is_tokens(&prompt),
-        _ => prompt.is_array(),
-    };
-    if !is_of_its_type {
+    let prompt = body.remove(name).filter(|prompt| match name {
+        "prompt" => prompt.get().starts_with('"'),
+        "tokens" => serde_json::from_str::<Vec<u32>>(prompt.get()).is_ok(),
+        _ => prompt.get().starts_with('['),
+    });
+    let Some(prompt) = prompt else {
         let message = "`prompt` is a text, `messages` an array, `tokens` an array of token ids";
         return Err(invalid("prompt", message));
-    }
-    let mut request: Map<String, Value> = PASSED
+    };
+    let mut request: BTreeMap<&str, &RawValue> = PASSED
         .iter()
-        .filter_map(|name| Some(((*name).to_owned(), body.remove(*name)?)))
+        .filter_map(|name| Some((*name, body.remove(*name)?)))
         .collect();
     if !body.is_empty() {
         // Its name is not shown: it may be a misplaced prompt.
@@ -99,18 +105,20 @@ fn query(mut body: Map<String, Value>) -> Result<PrefixQuery, Refusal> {
         );
         return Err(invalid("body", message));
     }
-    request.insert(member.to_owned(), prompt);
+    request.insert(member, prompt);
+    let body =
+        serde_json::to_vec(&request).map_err(|_| invalid("body", "the body cannot be written again"))?;
     Ok(PrefixQuery {
         pool,
         form,
-        body: Value::Object(request).to_string().into(),
+        body: body.into(),
         tenant,
     })
 }
 
-fn is_tokens(prompt: &Value) -> bool {
-    let is_token = |id: &Value| id.as_u64().is_some_and(|id| u32::try_from(id).is_ok());
-    prompt.as_array().is_some_and(|ids| ids.iter().all(is_token))
+/// Reads a text, or nothing.
+fn text(raw: &RawValue) -> Result<Option<String>, serde_json::Error> {
+    serde_json::from_str(raw.get())
 }
 
 fn refusal(error: &LookupError) -> Refusal {
@@ -161,10 +169,7 @@ mod tests {
 
     #[track_caller]
     fn check(body: Value, expected: Result<(PromptForm, Value), &str>) {
-        let Value::Object(body) = body else {
-            panic!("an object")
-        };
-        let found = query(body).map(|query| {
+        let found = query(body.to_string().as_bytes()).map(|query| {
             let body = serde_json::from_slice(&query.body).unwrap();
             (query.form, body)
         });
@@ -191,6 +196,18 @@ mod tests {
                 json!({ "model": "m", "messages": [], "tools": [] }),
             )),
         );
+    }
+
+    #[test]
+    fn members_stay_as_they_are_written() {
+        let [messages, tools] = [
+            r#"[{"role": "user", "content": "\u0061"}]"#,
+            r#"[{"type":"function", "function":{"b":1,"a":12345678901234567890123}}]"#,
+        ];
+        let body = format!(r#"{{"tools":{tools},"model":"m","messages":{messages}}}"#);
+        let query = query(body.as_bytes()).unwrap();
+        let passed = format!(r#"{{"messages":{messages},"model":"m","tools":{tools}}}"#);
+        assert_eq!(query.body, passed);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Frames {
                 frames.templates.push(TemplateState {
                     name: template.to_owned(),
                     markers: search(probe::markers(model, &plain, literals)),
-                    lead_markers: search(probe::lead_markers(model, &leads, literals)),
+                    lead_markers: search(probe::lead_markers(model, &leads, &literals.single)),
                     is_off: AtomicBool::new(false),
                 });
             }
@@ -249,6 +249,8 @@ impl Frame {
             chat_template_kwargs: self.arguments.as_deref(),
             reasoning_effort: self.effort.as_deref(),
             add_generation_prompt: Some(prompt),
+            // It may run on a request's thread.
+            is_brief: true,
             ..Chat::default()
         }
     }

@@ -28,6 +28,40 @@ pub(crate) fn literals(source: &str) -> Option<Vec<String>> {
     (found.len() <= MOST).then_some(found)
 }
 
+/// Returns pairs of a template's texts that a content may begin and end with, or have both: those of `startswith` and
+/// `endswith`, and those in the form of `<x>` and `</x>`. A template may render a content with both otherwise, and one
+/// with either of them as usual.
+pub(crate) fn pairs(source: &str, literals: &[String]) -> Vec<[String; 2]> {
+    let [first, last] = ["startswith(", "endswith("].map(|method| arguments(source, method));
+    let mut found: Vec<[String; 2]> = Vec::new();
+    for own in &first {
+        found.extend(last.iter().map(|other| [own.clone(), other.clone()]));
+    }
+    for literal in literals {
+        let closing = [literal.replacen('<', "</", 1), literal.replacen('[', "[/", 1)];
+        let closing = closing
+            .into_iter()
+            .find(|closing| closing != literal && literals.contains(closing));
+        found.extend(closing.map(|closing| [literal.clone(), closing]));
+    }
+    found.sort();
+    found.dedup();
+    found.retain(|[own, other]| own != other);
+    found.truncate(MOST);
+    found
+}
+
+/// Returns the literals that a method is called with, without surrounding space.
+fn arguments(source: &str, method: &str) -> Vec<String> {
+    let calls = source.match_indices(method);
+    let literals = calls.filter_map(|(at, _)| {
+        let given = source[at + method.len()..].trim_start();
+        let quote = given.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+        Some(literal(&given[1..], quote).0.trim().to_owned())
+    });
+    literals.filter(|literal| !literal.is_empty()).collect()
+}
+
 /// Returns the text of a literal after its first quote, and what follows it.
 fn literal(source: &str, quote: char) -> (String, &str) {
     let mut text = String::new();
@@ -60,5 +94,12 @@ mod tests {
         assert_eq!(found, ["a", "b'c", "</x>", "}}", "q'"]);
         let many: String = (0..300).map(|at| format!("{{{{ 'x{at}' }}}}")).collect();
         assert_eq!(literals(&many), None);
+    }
+
+    #[test]
+    fn texts_around_a_content_are_paired() {
+        let source = "{% if m.startswith('<a>\n') and m.endswith( \"</b>\" ) %}{% elif '[X]' in m %}{{ '[/X]' }}{% endif %}";
+        let found = pairs(source, &literals(source).unwrap());
+        assert_eq!(found, [["<a>", "</b>"], ["[X]", "[/X]"]]);
     }
 }

@@ -20,7 +20,7 @@ mod turn;
 
 pub(crate) use frame::Frames;
 pub(crate) use key::ConversationHash;
-pub(crate) use literals::literals;
+pub(crate) use literals::{literals, pairs};
 pub(crate) use turn::{ConversationStart, Mark, Marks, NewState};
 
 /// Kind of the message before which a conversation is continued.

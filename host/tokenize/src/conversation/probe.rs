@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::LastMessage;
 use super::frame::Frame;
 use crate::model::Model;
+use crate::template::TemplateTexts;
 
 /// Other tools than those of the frames' contexts.
 const TOOLS: &str = r#"[{"type":"function","function":{"name":"get_weather","description":"Weather of a city\nnow","parameters":{"type":"object","properties":{"city":{"type":"string","enum":["Rome","Oslo"]}},"required":["city"]}}},
@@ -145,8 +146,44 @@ pub(super) fn lead_markers(model: &Model, frames: &[&Frame], literals: &[String]
     literals.iter().filter(changes).cloned().collect()
 }
 
-/// Returns the texts that change the rendering of other messages when a content has them.
-pub(super) fn markers(model: &Model, frame: &Frame, literals: &[String]) -> Vec<String> {
+/// Returns the texts that change the rendering of other messages when a content has them. Of two that do so together,
+/// it is the first.
+pub(super) fn markers(model: &Model, frame: &Frame, literals: &TemplateTexts) -> Vec<String> {
+    let mut markers = single_markers(model, frame, &literals.single);
+    for [first, last] in &literals.pairs {
+        if !markers.contains(first) && !markers.contains(last) && is_marked_pair(model, frame, [first, last])
+        {
+            markers.push(first.clone());
+        }
+    }
+    markers
+}
+
+/// Returns `true` if other messages are rendered otherwise when a content begins with one text and ends with another.
+fn is_marked_pair(model: &Model, frame: &Frame, [first, last]: [&str; 2]) -> bool {
+    let both = format!("{first}\na\n{last}");
+    let [question, answer] = [message("user", &both), message("assistant", &both)];
+    let result = format!(r#"{{"tool_call_id":"call00001",{}"#, &message("tool", &both)[1..]);
+    let plain: [&[&str]; 3] = [
+        &[QUESTION, ANSWER, &question, ANSWER, &question],
+        &[&question, ANSWER, QUESTION, ANSWER, &question, ANSWER, QUESTION],
+        &[QUESTION, &answer, QUESTION, ANSWER, QUESTION],
+    ];
+    let called: [&[&str]; 1] = [&[
+        QUESTION, ANSWER, &question, CALL, &result, ANSWER, &question, CALL, &result, ANSWER, QUESTION,
+    ]];
+    let differs = |conversations: &[&[&str]]| {
+        same(
+            model,
+            frame,
+            conversations,
+            &[LastMessage::User, LastMessage::Tool],
+        ) == Some(false)
+    };
+    differs(&plain) || (frame.takes_tools && differs(&called))
+}
+
+fn single_markers(model: &Model, frame: &Frame, literals: &[String]) -> Vec<String> {
     let changes = |literal: &&String| {
         let [within, around, after] = [
             format!("a {literal} b"),

@@ -65,7 +65,15 @@ pub(crate) fn parts(model: &Model) -> Option<JoinedParts> {
         let texts = with_literal(literal);
         !is_right(&parts, model, &turned(&texts, parts.lead.is_some()))
     };
-    let markers: Vec<_> = literals.iter().filter(marks).collect();
+    let mut markers: Vec<_> = literals.single.iter().filter(marks).collect();
+    for [first, last] in &literals.pairs {
+        let chats = with_pair([first, last], parts.lead.is_some());
+        let is_known = markers.contains(&first) || markers.contains(&last);
+        let chats = chats.iter().map(Vec::as_slice);
+        if !is_known && !chats.map(texts).all(|chat| is_right(&parts, model, &[chat])) {
+            markers.push(first);
+        }
+    }
     if !markers.is_empty() {
         parts.markers = Some(AhoCorasick::new(markers).ok()?);
     }
@@ -148,6 +156,29 @@ fn with_literal(literal: &str) -> [String; 4] {
         format!("e{literal}"),
         literal.to_owned(),
     ]
+}
+
+/// Returns chats in which a content begins with one text and ends with another.
+fn with_pair([first, last]: [&str; 2], has_lead: bool) -> Vec<Vec<(&'static str, String)>> {
+    let both = format!("{first}\na\n{last}");
+    let chat = |contents: [&str; 5]| {
+        let roles = ["user", "assistant", "user", "assistant", "user"];
+        let turns = roles.into_iter().zip(contents.map(str::to_owned));
+        let lead = has_lead.then(|| ("system", "s".to_owned()));
+        lead.into_iter().chain(turns).collect()
+    };
+    [
+        ["q", "r", "q", "r", &*both],
+        ["q", "r", &*both, "r", "q"],
+        ["q", &*both, "q", "r", "q"],
+        [&*both, "r", "q", "r", &*both],
+    ]
+    .map(chat)
+    .into()
+}
+
+fn texts<'t>(chat: &'t [(&'static str, String)]) -> Vec<RoleAndText<'t>> {
+    chat.iter().map(|(role, text)| (*role, &**text)).collect()
 }
 
 /// Returns chats in which each of four contents is a question and an answer.

@@ -101,6 +101,28 @@ fn contents_that_change_the_rendering_are_rendered() {
 }
 
 #[test]
+fn contents_that_change_the_rendering_by_two_texts_are_rendered() {
+    let steps = model(
+        "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' and not \
+         (m.content.startswith('<tool_response>') and m.content.endswith('</tool_response>')) %}\
+         {% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}<|{{ m.role }}|>\
+         {% if m.role == 'assistant' and loop.index0 > ns.last %}<think></think>{% endif %}{{ m.content }}\
+         {% endfor %}<|assistant|>",
+    );
+    let turns = |last: &str| {
+        format!(
+            r#"[{{"role":"user","content":"a"}},{{"role":"assistant","content":"b"}},{{"role":"user","content":"{last}"}}]"#
+        )
+    };
+    check(&steps, &chat(&turns("c")), true);
+    check(
+        &steps,
+        &chat(&turns(r"<tool_response>\nc\n</tool_response>")),
+        false,
+    );
+}
+
+#[test]
 fn templates_that_do_more_than_write_contents_are_run() {
     for template in [
         "{% for m in messages %}<|{{ m.role }}|>{{ m.content | upper }}{% endfor %}",

@@ -84,6 +84,7 @@ fn tokens(model: &Model, body: &Body<'_>, cache: &TokenizationCache) -> Result<V
                 continue_final_message: member("continue_final_message"),
                 add_special_tokens: member("add_special_tokens"),
                 positions: &[],
+                is_brief: false,
             };
             let rendered = model.render(&chat, SystemTime::UNIX_EPOCH);
             rendered.map_err(|error| format!("{error:?}"))?

@@ -99,6 +99,47 @@ fn chats_with_tools_have_a_template_of_their_own() {
     );
 }
 
+#[test]
+fn documents_of_the_arguments_are_rendered_unless_the_request_has_its_own() {
+    let model = Model::load(&with_template("{{ documents }}"), None).unwrap();
+    let text = |documents, chat_template_kwargs| {
+        let chat = Chat {
+            messages: r#"[{"role":"user","content":"a"}]"#,
+            documents,
+            chat_template_kwargs,
+            ..Chat::default()
+        };
+        let rendered = model.render(&chat, SystemTime::UNIX_EPOCH).unwrap();
+        rendered.as_str().to_owned()
+    };
+    let arguments = Some(r#"{"documents":["b"]}"#);
+    assert_eq!(text(None, None), "None");
+    assert_eq!(text(None, arguments), "['b']");
+    assert_eq!(text(Some("null"), arguments), "['b']");
+    assert_eq!(text(Some(r#"["c"]"#), arguments), "['c']");
+}
+
+#[test]
+fn arguments_that_only_python_reads_are_refused_and_others_are_empty() {
+    let template = with_template("{{ messages[0].tool_calls[0].function.arguments }}");
+    let call = |arguments: &str| {
+        let arguments = serde_json::Value::from(arguments);
+        let messages = format!(
+            r#"[{{"role":"assistant","tool_calls":[{{"function":{{"name":"f","arguments":{arguments}}}}}]}}]"#
+        );
+        render(&template, &messages)
+    };
+    for (arguments, expected) in [("{", "{}"), ("[1]", "{}"), (r#"{"a":1e22}"#, "{'a': 1e+22}")] {
+        assert_eq!(call(arguments).unwrap(), expected, "{arguments}");
+    }
+    for arguments in [r#"{"a":NaN}"#, r#"{"a":123456789012345678901}"#, r#"{"a":1e999}"#] {
+        assert!(
+            matches!(call(arguments), Err(ChatError::Unsupported(_))),
+            "{arguments}"
+        );
+    }
+}
+
 /// Ten turns after a system prompt of some length, as agents have. Each turn's prompt is the whole conversation.
 /// Without the other conversation the system prompt would be new once, and the share lower.
 #[test]

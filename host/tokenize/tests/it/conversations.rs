@@ -302,6 +302,20 @@ fn stable_templates_are_continued_and_others_are_not() {
 }
 
 #[test]
+fn contents_that_begin_and_end_with_texts_of_the_template_have_the_tokens_of_whole_renderings() {
+    for (template, model) in &*MODELS {
+        let mut conversation = simple(false);
+        for at in [2, 4, 6] {
+            let mut one = conversation.clone();
+            one.messages[at]["content"] = "<tool_response>\nq\n</tool_response>".into();
+            play(template, model, &cache(), &one);
+        }
+        conversation.messages[0]["content"] = "<tool_response>\nq\n</tool_response>".into();
+        play(template, model, &cache(), &conversation);
+    }
+}
+
+#[test]
 fn a_leading_message_is_known_to_other_conversations() {
     for (template, model) in MODELS
         .iter()

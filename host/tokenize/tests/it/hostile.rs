@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
-use tokenize::{Budget, EncodeError, FilePaths, Model, Rendered, TokenizationCache};
+use tokenize::{Budget, Chat, ChatError, EncodeError, FilePaths, Model, Rendered, TokenizationCache};
 
 const STEPS: u64 = 5_000_000;
 
@@ -65,4 +66,47 @@ fn what_was_made_before_a_prompt_was_cut_off_is_known_the_next_time() {
     let over = || true;
     let made = model.complete(prepared(), &cache, &mut Budget::new(STEPS, &over));
     assert!(matches!(made, Err(EncodeError::TooLate)));
+}
+
+fn refuses(template: &str, messages: &str, is_brief: bool) -> bool {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
+    let paths = FilePaths {
+        tokenizer: folder,
+        chat_template: None,
+    };
+    let mut files = paths.read().unwrap();
+    files.templates.insert("default".to_owned(), template.to_owned());
+    let chat = Chat {
+        messages,
+        is_brief,
+        ..Chat::default()
+    };
+    let rendered = Model::load(&files, None)
+        .unwrap()
+        .render(&chat, SystemTime::UNIX_EPOCH);
+    matches!(rendered, Err(ChatError::TooCostly))
+}
+
+/// Returns this many system messages of a hundred bytes.
+fn system(count: usize) -> String {
+    let message = format!(r#"{{"role":"system","content":"{}"}}"#, "a".repeat(100));
+    format!("[{}]", vec![message; count].join(","))
+}
+
+#[test]
+fn texts_that_grow_with_each_message_are_given_up() {
+    let growing = "{% set ns = namespace(x='') %}{% for m in messages %}{% set ns.x = ns.x + '\\n' + m.content %}{% endfor %}{{ ns.x }}";
+    // Gigabytes of copies; their instructions are few.
+    assert!(refuses(growing, &system(32_000), false));
+    assert!(!refuses(growing, &system(500), true));
+    assert!(refuses(growing, &system(1_000), true));
+    assert!(!refuses(growing, &system(1_000), false));
+}
+
+#[test]
+fn a_brief_rendering_has_few_instructions() {
+    let quadratic = "{% for m in messages %}{% for n in messages %}{{ n.role }}{% endfor %}{% endfor %}";
+    assert!(!refuses(quadratic, &system(50), true));
+    assert!(refuses(quadratic, &system(300), true));
+    assert!(!refuses(quadratic, &system(300), false));
 }

@@ -4,14 +4,14 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tokenize::{Budget, Files, Model, Rendered, TokenizationCache};
-use tokenizers::Tokenizer;
+use tokenizers::{AddedToken, Tokenizer};
 
 use crate::shapes;
 
 struct Shape {
     name: &'static str,
     model: Model,
-    /// The tokenizer as it is in its file, but for its limits.
+    /// The tokenizer as it is in its file, without its limits and with the special tokens of its configuration.
     truth: Tokenizer,
 }
 
@@ -46,6 +46,11 @@ fn shapes() -> Vec<Shape> {
             let mut truth = Tokenizer::from_bytes(&files.tokenizer).unwrap();
             truth.with_truncation(None).unwrap();
             truth.with_padding(None);
+            if files.config.is_some() {
+                // The configuration's.
+                let named = ["<s>", "</s>"].map(|token| AddedToken::from(token, true));
+                truth.add_special_tokens(named).unwrap();
+            }
             let model = Model::load(&files, None).unwrap();
             Shape { name, model, truth }
         })

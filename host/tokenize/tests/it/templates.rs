@@ -35,6 +35,21 @@ pub(crate) const TEMPLATES: &[Template] = &[
         continued_with_tools: 4,
     },
     Template {
+        name: "Qwen 3 Coder",
+        source: QWEN_CODER,
+        tokens: &["<|im_start|>", "<|im_end|>"],
+        continued: 3,
+        continued_with_tools: 4,
+    },
+    Template {
+        name: "Qwen 3.5",
+        source: QWEN_EMPTY_THOUGHTS,
+        tokens: &["<|im_start|>", "<|im_end|>"],
+        continued: 3,
+        // Not behind the result of a call: its empty thoughts go once another question follows.
+        continued_with_tools: 3,
+    },
+    Template {
         name: "Llama 3",
         source: LLAMA,
         tokens: &[
@@ -199,6 +214,30 @@ const QWEN: &str = r##"{%- if tools %}
         {{- '<think>\n\n</think>\n\n' }}
     {%- endif %}
 {%- endif %}"##;
+
+/// Tests whether the tools, which may be none, can be iterated.
+const QWEN_CODER: &str = r"{%- if tools is iterable and tools | length > 0 %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + (message.content or '') }}{% if message.tool_calls is defined and message.tool_calls is iterable and message.tool_calls | length > 0 %}{{ message.tool_calls | tojson }}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+/// Answers after the last question have thoughts, be they empty. A question within tags is a tool's result.
+const QWEN_EMPTY_THOUGHTS: &str = r"{%- set ns = namespace(is_found=false, last=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- if not ns.is_found and message.role == 'user' %}
+        {%- set content = message.content | string | trim %}
+        {%- if not(content.startswith('<tool_response>') and content.endswith('</tool_response>')) %}
+            {%- set ns.is_found = true %}
+            {%- set ns.last = messages|length - 1 - loop.index0 %}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\n' }}
+    {%- if message.role == 'assistant' and loop.index0 > ns.last %}{{- '<think>\n\n</think>\n\n' }}{% endif %}
+    {{- message.content or '' }}{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}{{ '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{% endif %}";
 
 /// The date and the tools in front, tools in the first question, one call a message.
 const LLAMA: &str = r##"{{- bos_token }}

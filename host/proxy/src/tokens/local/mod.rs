@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use inference_api::{ChatParts, DisabledThinking, Endpoint, Peek, PromptParts, TemplateRules, list_elements};
 use tokenize::{
-    Budget, Chat, EncodeError, Model, Prepared, Rendered, TemplateFacts, TokenizationCache, Tokens,
+    Budget, Chat, ChatError, EncodeError, Model, Prepared, Rendered, TemplateFacts, TokenizationCache, Tokens,
 };
 use tokio::time::timeout_at;
 use tracing::debug;
@@ -25,6 +25,8 @@ use crate::tokens::tokenize_request::{PromptSender, PromptTokens, TokenizeReques
 /// Maximum size in bytes of bodies, or of new messages of known conversations, that are rendered and looked up on the
 /// request's own thread.
 const SHORT_BODY: usize = 64 << 10;
+/// Maximum number of messages of chats that are rendered on the request's own thread, unless their conversation is known.
+const SHORT_CHAT: usize = 256;
 /// Maximum size in bytes of bodies whose messages are hashed on the request's own thread.
 const HASHED_BODY: usize = 1 << 20;
 /// Work limit: steps of a prompt per millisecond of its timeout, i.e. ten nanoseconds each. In a prompt of four million
@@ -57,27 +59,29 @@ pub(super) async fn tokens(
     let tokens = match work.prepare_in_place(request)? {
         Some(prepared) if prepared.new_bytes() <= tokenizing.limits.in_place => {
             let tokens = work.complete(prepared)?;
-            metrics.in_place(began);
+            if request.is_kept {
+                metrics.in_place(began);
+            }
             tokens
         }
-        Some(prepared) => {
-            let step = |work: &Work| work.complete(prepared);
-            let tokens = apart(local, sender, work, step).await?;
-            metrics.apart(began);
-            tokens
-        }
-        None => {
+        prepared => {
             let (endpoint, body) = (request.endpoint, Bytes::clone(request.body));
-            let tokens = apart(local, sender, work, move |work| work.whole(endpoint, &body)).await?;
-            metrics.apart(began);
+            let step = move |work: &Work| match prepared {
+                Some(prepared) => work.complete(prepared),
+                None => work.whole(endpoint, &body),
+            };
+            let tokens = apart(local, sender, work, step).await?;
+            if request.is_kept {
+                metrics.apart(began);
+            }
             tokens
         }
     };
-    if tokens.is_sampled {
-        let ids = tokens.ids.to_vec();
-        check::check_later(local, tokenizing, request, SampledTokens { ids, now });
-    }
     if request.is_kept {
+        if tokens.is_sampled {
+            let ids = tokens.ids.to_vec();
+            check::check_later(local, tokenizing, request, SampledTokens { ids, now });
+        }
         metrics.count(&tokens, &tokenizing.cache);
     }
     let Tokens { ids, beginning, .. } = tokens;
@@ -128,7 +132,7 @@ impl Work {
     fn whole(&self, endpoint: Endpoint, body: &[u8]) -> Made<Tokens> {
         // The body was parsed before.
         let peek = inference_api::peek(endpoint, body).map_err(|_| TokensKind::Failed)?;
-        let prepared = self.prepare(&peek)?;
+        let prepared = self.prepare(&peek, false)?;
         if Instant::now() >= self.deadline {
             return Err(TokensKind::Timeout);
         }
@@ -138,8 +142,11 @@ impl Work {
     /// Prepares a prompt on the request's thread. Returns `None` if that takes too long.
     fn prepare_in_place(&self, request: &TokenizeRequest<'_>) -> Made<Option<Prepared>> {
         let bytes = request.body.len();
-        if bytes <= SHORT_BODY {
-            return self.prepare(request.peek).map(Some);
+        if bytes <= SHORT_BODY && request.peek.message_positions().len() <= SHORT_CHAT {
+            return match self.prepare(request.peek, true) {
+                Err(TokensKind::TooCostly) => Ok(None),
+                prepared => prepared.map(Some),
+            };
         }
         // The known messages of a conversation are only hashed.
         if bytes <= HASHED_BODY {
@@ -148,16 +155,27 @@ impl Work {
         Ok(None)
     }
 
-    fn prepare(&self, peek: &Peek<'_>) -> Made<Prepared> {
+    /// Prepares a prompt. A brief preparation is `TooCostly` after a few milliseconds.
+    fn prepare(&self, peek: &Peek<'_>, is_brief: bool) -> Made<Prepared> {
         let prompt = PromptInput::of(&self.model, peek).ok_or(TokensKind::Unsupported)?;
         let prepare = || match prompt {
             PromptInput::Text(rendered) => Ok(self.model.prepare(rendered, &self.cache)),
-            PromptInput::Chat(chat) => self.model.prepare_chat(&chat.chat(), self.now, &self.cache),
+            PromptInput::Chat(chat) => self.model.prepare_chat(
+                &Chat {
+                    is_brief,
+                    ..chat.chat()
+                },
+                self.now,
+                &self.cache,
+            ),
         };
         let prepared = guarded(prepare).ok_or(TokensKind::Failed)?.map_err(|error| {
             // Without its source: a template's error may quote the prompt.
             debug!(%error, "a chat is not rendered here");
-            TokensKind::Unsupported
+            match error {
+                ChatError::TooCostly => TokensKind::TooCostly,
+                _ => TokensKind::Unsupported,
+            }
         })?;
         self.within_limit(prepared)
     }
@@ -250,6 +268,7 @@ impl ChatInput<'_> {
             continue_final_message: parts.continue_final_message,
             add_special_tokens: parts.add_special_tokens,
             positions: &self.positions,
+            is_brief: false,
         }
     }
 }

@@ -70,10 +70,14 @@ fn body(messages: &[(&str, String)]) -> Bytes {
     format!(r#"{{"messages":[{}]}}"#, messages.join(",")).into()
 }
 
-/// Calls a function with the request for the tokens of a chat.
-fn with_request<T>(body: &Bytes, call: impl FnOnce(&TokenizeRequest<'_>) -> T) -> T {
+/// Calls a function with the question of a chat.
+fn with_request<T>(body: &Bytes, ask: impl FnOnce(&TokenizeRequest<'_>) -> T) -> T {
+    with_request_kept(body, true, ask)
+}
+
+fn with_request_kept<T>(body: &Bytes, is_kept: bool, ask: impl FnOnce(&TokenizeRequest<'_>) -> T) -> T {
     let endpoint = Endpoint::ChatCompletions;
-    call(&TokenizeRequest {
+    ask(&TokenizeRequest {
         peek: &inference_api::peek(endpoint, body).unwrap(),
         body,
         endpoint,
@@ -89,7 +93,7 @@ fn with_request<T>(body: &Bytes, call: impl FnOnce(&TokenizeRequest<'_>) -> T) -
             idle_timeout: SECOND,
             request_timeout: None,
         },
-        is_kept: true,
+        is_kept,
     })
 }
 
@@ -153,6 +157,37 @@ async fn a_long_body_is_left_to_a_thread_with_its_rendering() {
         tokenize_words(SHORT_BODY, 4 << 20).await,
         Err(TokensKind::QueueFull.into())
     );
+}
+
+#[tokio::test]
+async fn a_short_body_of_many_messages_or_a_long_rendering_is_left_to_a_thread() {
+    let turns = |count| {
+        let turn = [("user", "a".to_owned()), ("assistant", "a".to_owned())];
+        let mut messages = vec![turn; count].concat();
+        messages.pop();
+        messages
+    };
+    let many = turns(SHORT_CHAT / 2 + 1);
+    let few = tokenize_chat(&tokenizing(ROLES, 4 << 20), &many[..SHORT_CHAT - 1]).await;
+    assert!(few.is_ok());
+    let many = tokenize_chat(&tokenizing(ROLES, 4 << 20), &many).await;
+    assert_eq!(many, Err(TokensKind::QueueFull.into()));
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+    let costly = tokenize_chat(&with_queue(endless, 4 << 20, 0), &turns(1)).await;
+    assert_eq!(costly, Err(TokensKind::QueueFull.into()));
+}
+
+#[tokio::test]
+async fn a_lookup_is_neither_sampled_nor_kept() {
+    let tokenizing = with_queue(ROLES, 4 << 20, 1);
+    let body = body(&[("user", "a".to_owned())]);
+    let lookup = with_request_kept(&body, false, |request| {
+        tokens(local(&tokenizing), &tokenizing, request).now_or_never()
+    });
+    assert!(lookup.is_some_and(|tokens| tokens.is_ok()));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(checks(&tokenizing), [false; 2]);
+    assert_eq!(tokenizing.cache.bytes(), 0);
 }
 
 #[tokio::test]

@@ -8,37 +8,19 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use crate::error::LoadError;
 use crate::files::Files;
+use crate::special_tokens::{AddedTokenField, SpecialTokens};
+use crate::value::Read;
 
-/// Relevant fields of `tokenizer_config.json`, which override `special_tokens_map.json`.
+/// Relevant fields of `tokenizer_config.json` and `special_tokens_map.json`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Config {
     #[serde(default)]
     chat_template: Option<TemplateField>,
-    #[serde(default)]
-    added_tokens_decoder: BTreeMap<u32, AddedTokenField>,
+    added_tokens_decoder: Option<BTreeMap<u32, AddedTokenField>>,
     #[serde(default)]
     split_special_tokens: bool,
-    #[serde(flatten)]
-    named: SpecialTokens,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SpecialTokens {
-    bos_token: Option<TokenField>,
-    eos_token: Option<TokenField>,
-    unk_token: Option<TokenField>,
-    sep_token: Option<TokenField>,
-    pad_token: Option<TokenField>,
-    cls_token: Option<TokenField>,
-    mask_token: Option<TokenField>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum TokenField {
-    Text(String),
-    Token { content: String },
+    #[serde(skip)]
+    special: SpecialTokens,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,72 +36,54 @@ struct NamedTemplate {
     template: String,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(default)]
-struct AddedTokenField {
-    content: String,
-    single_word: bool,
-    lstrip: bool,
-    rstrip: bool,
-    normalized: bool,
-    special: bool,
-}
-
-impl Default for AddedTokenField {
-    fn default() -> Self {
-        Self {
-            content: String::new(),
-            single_word: false,
-            lstrip: false,
-            rstrip: false,
-            normalized: true,
-            special: false,
-        }
-    }
-}
-
-impl TokenField {
-    fn text(&self) -> &str {
-        match self {
-            Self::Text(text) | Self::Token { content: text } => text,
-        }
-    }
-}
-
 impl Config {
     pub(crate) fn read(files: &Files) -> Result<Self, LoadError> {
         let mut config: Self = match &files.config {
             Some(json) => read_json("tokenizer_config.json", json)?,
             None => Self::default(),
         };
-        if let Some(json) = &files.special_tokens {
-            let mut map: SpecialTokens = read_json("special_tokens_map.json", json)?;
-            for (own, other) in config.named.fields_mut().into_iter().zip(map.fields_mut()) {
-                *own.1 = own.1.take().or_else(|| other.1.take());
-            }
-        }
+        let fields = |name, json: Option<&Vec<u8>>| match json {
+            Some(json) => read_json(name, json).map(|Read(fields)| fields),
+            None => Ok(Value::from(())),
+        };
+        // As in `transformers`, the second file counts only beside a configuration of an old form.
+        let map = files.special_tokens.as_ref();
+        let map = map.filter(|_| config.added_tokens_decoder.is_none());
+        config.special = SpecialTokens::of(
+            &fields("tokenizer_config.json", files.config.as_ref())?,
+            &fields("special_tokens_map.json", map)?,
+        );
         Ok(config)
     }
 
-    /// Adds the tokens that only the configuration has.
+    /// Adds the tokens that only the configuration has, or has with other flags, in the order of `transformers`.
     pub(crate) fn complete(&self, tokenizer: &mut Tokenizer) -> Result<(), LoadError> {
         let known = tokenizer.get_added_tokens_decoder();
-        for (id, token) in &self.added_tokens_decoder {
-            if known.get(id).is_some_and(|known| known.content == token.content) || token.content.is_empty() {
-                continue;
+        let listed = self.added_tokens_decoder.iter().flatten();
+        let mut added: Vec<AddedToken> = Vec::new();
+        for (_, field) in listed.clone() {
+            let mut token = field.token();
+            if known.values().all(|known| *known != token) {
+                if !token.special
+                    && self
+                        .special
+                        .named()
+                        .any(|(_, named)| named.content == token.content)
+                {
+                    token = field.special().token();
+                }
+                added.push(token);
             }
-            let added = AddedToken::from(token.content.clone(), token.special)
-                .single_word(token.single_word)
-                .lstrip(token.lstrip)
-                .rstrip(token.rstrip)
-                .normalized(token.normalized);
-            let adding = if token.special {
-                tokenizer.add_special_tokens([added])
-            } else {
-                tokenizer.add_tokens([added])
-            };
-            adding.map_err(LoadError::Tokenizer)?;
-            if tokenizer.token_to_id(&token.content) != Some(*id) {
+        }
+        for token in self.special.all() {
+            let mut texts = known.values().chain(&added).map(|known| &known.content);
+            if !texts.any(|text| *text == token.content) {
+                added.push(token.token());
+            }
+        }
+        tokenizer.add_tokens(added).map_err(LoadError::Tokenizer)?;
+        for (id, token) in listed {
+            if !token.content.is_empty() && tokenizer.token_to_id(&token.content) != Some(*id) {
                 return Err(LoadError::AddedToken(*id));
             }
         }
@@ -157,13 +121,12 @@ impl Config {
         Ok(affix.unwrap_or_default())
     }
 
+    /// Returns the special tokens that have a name in templates.
     pub(crate) fn special_tokens(&self) -> Vec<(Value, Value)> {
-        let fields = self.named.fields();
-        let known = fields.into_iter().filter_map(|(name, token)| {
-            let token = token.as_ref()?;
-            Some((Value::from(name), Value::from(token.text())))
-        });
-        known.collect()
+        let named = self.special.named();
+        named
+            .map(|(name, token)| (Value::from(name), Value::from(&*token.content)))
+            .collect()
     }
 
     pub(crate) fn templates(&self) -> BTreeMap<String, String> {
@@ -178,32 +141,9 @@ impl Config {
     }
 }
 
-impl SpecialTokens {
-    fn fields(&self) -> [(&'static str, &Option<TokenField>); 7] {
-        [
-            ("bos_token", &self.bos_token),
-            ("eos_token", &self.eos_token),
-            ("unk_token", &self.unk_token),
-            ("sep_token", &self.sep_token),
-            ("pad_token", &self.pad_token),
-            ("cls_token", &self.cls_token),
-            ("mask_token", &self.mask_token),
-        ]
-    }
-
-    fn fields_mut(&mut self) -> [(&'static str, &mut Option<TokenField>); 7] {
-        [
-            ("bos_token", &mut self.bos_token),
-            ("eos_token", &mut self.eos_token),
-            ("unk_token", &mut self.unk_token),
-            ("sep_token", &mut self.sep_token),
-            ("pad_token", &mut self.pad_token),
-            ("cls_token", &mut self.cls_token),
-            ("mask_token", &mut self.mask_token),
-        ]
-    }
-}
-
 fn read_json<'a, T: Deserialize<'a>>(name: &'static str, json: &'a [u8]) -> Result<T, LoadError> {
     serde_json::from_slice(json).map_err(|source| LoadError::Json(name, source))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Template limit: texts and lists that grow from turn to turn of a loop. `{% set ns.x = ns.x + message.content %}`
+//! copies all earlier contents for each message, at the price of a few instructions. So each such value passes a
+//! filter that counts its bytes.
+
+use minijinja::machinery::ast::{BinOpKind, Expr, Stmt};
+use minijinja::machinery::{parse, parse_expr};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Value, ValueKind};
+use minijinja::{Error, ErrorKind, State};
+
+/// Name of the filter; no template uses it.
+pub(crate) const GROWN: &str = "__grown";
+/// Cost of a list's element, in bytes.
+const ELEMENT: usize = 24;
+
+/// Bytes that were set in a rendering.
+#[derive(Default)]
+struct GrownBytes(usize);
+
+/// Filters grown values: returns them unchanged. More than `MOST` bytes in a rendering are an error.
+pub(crate) fn grown<const MOST: usize>(state: &mut State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    let bytes = match value.kind() {
+        ValueKind::Seq => value.len().unwrap_or(0) * ELEMENT,
+        _ => value.as_str().map_or(0, str::len),
+    };
+    let total = state.get_or_insert_extension_with(GrownBytes::default);
+    total.0 += bytes;
+    match total.0 > MOST {
+        true => Err(ErrorKind::OutOfFuel.into()),
+        false => Ok(value.clone()),
+    }
+}
+
+/// Returns a template whose growing values are counted.
+pub(crate) fn counted(source: &str, syntax: SyntaxConfig) -> Result<String, Error> {
+    let root = parse(source, "<chat template>", syntax)?;
+    let mut places = Vec::new();
+    find(&root, source, &mut places);
+    let mut out = String::with_capacity(source.len() + 16 * places.len());
+    let mut from = 0;
+    for (start, end) in places {
+        out.extend([&source[from..start], "((", &source[start..end], ")|", GROWN, ")"]);
+        from = end;
+    }
+    out.push_str(&source[from..]);
+    Ok(out)
+}
+
+/// Finds the expressions that are set to fields of namespaces, in the order of the source. Other variables do not
+/// outlive their turn of a loop.
+fn find(statement: &Stmt<'_>, source: &str, places: &mut Vec<(usize, usize)>) {
+    let mut all = |statements: &[Stmt<'_>]| {
+        for statement in statements {
+            find(statement, source, places);
+        }
+    };
+    match statement {
+        Stmt::Template(template) => all(&template.children),
+        Stmt::ForLoop(each) => {
+            all(&each.body);
+            all(&each.else_body);
+        }
+        Stmt::IfCond(condition) => {
+            all(&condition.true_body);
+            all(&condition.false_body);
+        }
+        Stmt::WithBlock(with) => all(&with.body),
+        Stmt::SetBlock(block) => all(&block.body),
+        Stmt::FilterBlock(block) => all(&block.body),
+        Stmt::AutoEscape(block) => all(&block.body),
+        Stmt::Macro(declared) => all(&declared.body),
+        Stmt::CallBlock(called) => all(&called.macro_decl.body),
+        Stmt::Block(block) => all(&block.body),
+        Stmt::Set(set) if matches!(set.target, Expr::GetAttr(_)) && may_grow(&set.expr) => {
+            let span = set.span();
+            places.extend(set_value(
+                source,
+                span.start_offset as usize,
+                span.end_offset as usize,
+            ));
+        }
+        _ => {}
+    }
+}
+
+/// Returns the place of the value in a statement.
+fn set_value(source: &str, start: usize, end: usize) -> Option<(usize, usize)> {
+    let (target, value) = source.get(start..end)?.split_once('=')?;
+    let space = value.len() - value.trim_start().len();
+    parse_expr(value)
+        .is_ok()
+        .then_some((start + target.len() + 1 + space, end))
+}
+
+/// Returns `false` for values that take no copy of a text or a list.
+fn may_grow(expr: &Expr<'_>) -> bool {
+    let is_number = |expr: &Expr<'_>| matches!(expr, Expr::Const(value) if value.value.is_number());
+    match expr {
+        Expr::BinOp(both) => match both.op {
+            BinOpKind::Add => !is_number(&both.left) && !is_number(&both.right),
+            BinOpKind::Concat | BinOpKind::Mul | BinOpKind::Rem => true,
+            BinOpKind::ScAnd | BinOpKind::ScOr => may_grow(&both.left) || may_grow(&both.right),
+            _ => false,
+        },
+        Expr::IfExpr(choice) => {
+            may_grow(&choice.true_expr) || choice.false_expr.as_ref().is_some_and(may_grow)
+        }
+        Expr::Filter(_) | Expr::Call(_) | Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) | Expr::Slice(_) => {
+            true
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(source: &str, expected: &str) {
+        let counted = counted(source, SyntaxConfig::default()).unwrap();
+        assert_eq!(counted, expected);
+    }
+
+    #[test]
+    fn values_that_grow_are_counted() {
+        check(
+            "{% for m in ms %}{%- set ns.x = ns.x + '\\n' + m.c -%}{% endfor %}",
+            "{% for m in ms %}{%- set ns.x = ((ns.x + '\\n' + m.c)|__grown) -%}{% endfor %}",
+        );
+        check(
+            "é{% macro f(m) %}{% if a %}{% set ns.x = (ns.x ~ m)|trim %}{% endif %}{% endmacro %}{% set ns.y=[ns.y]%}",
+            "é{% macro f(m) %}{% if a %}{% set ns.x = (((ns.x ~ m)|trim)|__grown) %}{% endif %}{% endmacro %}{% set ns.y=(([ns.y])|__grown)%}",
+        );
+        check(
+            "{% set ns.x = ns.x + m if m else '' %}",
+            "{% set ns.x = ((ns.x + m if m else '')|__grown) %}",
+        );
+    }
+
+    #[test]
+    fn whatever_else_is_set_stays() {
+        for source in [
+            "{% set ns.x = ns.x + 1 %}",
+            "{% set ns.x = true %}",
+            "{% set ns.x = m.content %}",
+            "{% set ns.x = not a and b == 'c' %}",
+            "{% set x = x + y %}",
+            "{% raw %}{% set ns.x = a + b %}{% endraw %}",
+        ] {
+            check(source, source);
+        }
+    }
+}
