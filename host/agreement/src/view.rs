@@ -169,20 +169,22 @@ impl Agreement {
         }
     }
 
-    /// Records that a key was removed from the store. What this router follows stays; its own proposal is written.
-    pub fn removed(&mut self, key: AgreedKey, revision: u64) {
+    /// Records that a key was removed from the store. Followed entries stay; the own proposal is written. Returns whether
+    /// the key had an entry.
+    pub fn removed(&mut self, key: &AgreedKey, revision: u64) -> bool {
         let is_opening = matches!(self.link, Link::Opening(_));
         let contents = self.contents();
-        if contents.revision(&key).is_some_and(|before| before >= revision) {
-            return;
+        if contents.revision(key).is_some_and(|before| before >= revision) {
+            return false;
         }
-        contents.entries.remove(&key);
-        if contents.removed.len() < MOST_ENTRIES || contents.removed.contains_key(&key) {
+        let had_entry = contents.entries.remove(key).is_some();
+        if contents.removed.len() < MOST_ENTRIES || contents.removed.contains_key(key) {
             contents.removed.insert(key.clone(), revision);
         }
-        if let Some(proposal) = self.proposals.get_mut(&key).filter(|_| !is_opening) {
+        if let Some(proposal) = self.proposals.get_mut(key).filter(|_| !is_opening) {
             proposal.replace(revision);
         }
+        had_entry
     }
 
     /// Returns the contents that the store's events are about.
@@ -265,9 +267,12 @@ impl Agreement {
         if !self.is_synced() {
             return None;
         }
+        let stored = &self.stored;
         let mut proposals = self.proposals.iter_mut();
-        let (key, proposal) =
-            proposals.find(|(key, proposal)| proposal.progress == Progress::Waiting && is_ready(key))?;
+        // Entries that were written since may have taken the room.
+        let (key, proposal) = proposals.find(|(key, proposal)| {
+            proposal.progress == Progress::Waiting && stored.has_room(key) && is_ready(key)
+        })?;
         proposal.progress = Progress::Sent;
         Some(AgreedWrite {
             key: key.clone(),

@@ -85,7 +85,7 @@ impl Router {
             self.view.learned(key.clone(), known(*revision, bytes));
         }
         for (key, revision) in &store.removed {
-            self.view.removed(key.clone(), *revision);
+            self.view.removed(key, *revision);
         }
         self.view.synced();
         self.read = store.log.len();
@@ -95,7 +95,9 @@ impl Router {
         for (key, revision, bytes) in &store.log[self.read..] {
             match bytes {
                 Some(bytes) => self.view.learned(key.clone(), known(*revision, bytes)),
-                None => self.view.removed(key.clone(), *revision),
+                None => {
+                    self.view.removed(key, *revision);
+                }
             }
         }
         self.read = store.log.len();
@@ -244,11 +246,7 @@ fn a_decision_on_a_key_whose_entry_was_removed_is_agreed() {
     late.connect(&store);
     one.view.lost();
     one.connect(&store);
-    assert_eq!(
-        one.view.proposals().count(),
-        0,
-        "what was removed is not restored"
-    );
+    assert_eq!(one.view.proposals().count(), 0, "a removed entry is not restored");
     late.view.propose(key(0), json!(3), 0);
     late.write(&mut store, false);
     one.follow(&store);

@@ -97,8 +97,7 @@ impl ObjectFetches {
 
 /// Returns bytes whose hash is checked.
 fn checked(sha256: &str, bytes: Vec<u8>) -> ObjectState {
-    let found = Sha256::digest(&bytes);
-    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = routing::hex(&Sha256::digest(&bytes));
     if found == sha256 {
         ObjectState::Ready(bytes.into())
     } else {

@@ -188,13 +188,13 @@ impl AgreedHandle {
         object.is_some_and(|object| !matches!(object, ObjectState::Ready(_)))
     }
 
-    /// Records fetched bytes, and notifies the task.
+    /// Records fetched bytes, and calls `on_change`.
     pub(crate) fn set_object(&self, sha256: &str, object: ObjectState) {
         self.lock().objects.set(sha256, object);
-        self.notify();
+        self.call_on_change();
     }
 
-    /// Replaces the view, and notifies the task. Failed objects are fetched again if the entries changed.
+    /// Replaces the view, and calls `on_change`. Failed objects are fetched again if the entries changed.
     pub(crate) fn set_view(&self, view: AgreedView) {
         let mut shared = self.lock();
         if shared.view.stored != view.stored || shared.view.is_synced != view.is_synced {
@@ -205,10 +205,10 @@ impl AgreedHandle {
         shared.view = Arc::new(view);
         shared.taken.clear();
         drop(shared);
-        self.notify();
+        self.call_on_change();
     }
 
-    fn notify(&self) {
+    fn call_on_change(&self) {
         if let Some(on_change) = &self.lock().on_change {
             on_change();
         }

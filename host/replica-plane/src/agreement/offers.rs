@@ -22,6 +22,8 @@ pub(super) struct ObjectOffers {
 struct OfferedObject {
     bytes: Arc<Vec<u8>>,
     is_stored: bool,
+    /// Set once it was stored: if the store lost it, it is stored again without a decision that waits.
+    was_stored: bool,
     attempts: Attempts,
     /// Reason of the last failed attempt.
     problem: Option<String>,
@@ -49,6 +51,7 @@ impl ObjectOffers {
             let object = OfferedObject {
                 bytes,
                 is_stored: false,
+                was_stored: false,
                 attempts: Attempts::new(),
                 problem: None,
             };
@@ -90,10 +93,10 @@ impl ObjectOffers {
         }
         let needs = &self.needs;
         let is_needed = |sha256: &str| needs.values().flatten().any(|needed| needed == sha256);
-        let due = self
-            .offered
-            .all_mut()
-            .find(|(sha256, object)| !object.is_stored && object.attempts.is_due() && is_needed(sha256));
+        let due = self.offered.all_mut().find(|(sha256, object)| {
+            let is_wanted = object.was_stored || is_needed(sha256);
+            !object.is_stored && object.attempts.is_due() && is_wanted
+        });
         self.running = due.map(|(sha256, object)| RunningWrite {
             sha256: sha256.to_owned(),
             write: store.put_object(sha256, Arc::clone(&object.bytes)),
@@ -119,7 +122,7 @@ impl ObjectOffers {
             return false;
         };
         let Err(error) = outcome else {
-            object.is_stored = true;
+            (object.is_stored, object.was_stored) = (true, true);
             object.attempts = Attempts::new();
             return object.problem.take().is_some();
         };

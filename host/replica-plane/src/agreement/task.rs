@@ -142,8 +142,9 @@ impl<T: TrialSource> AgreementTask<T> {
                 }
             },
             StoreEvent::Removed { key, revision } => {
-                info!(%key, revision, "the entry of a decision was removed from the store");
-                self.agreement.removed(key, revision);
+                if self.agreement.removed(&key, revision) {
+                    info!(%key, revision, "the entry of a decision was removed from the store");
+                }
             }
             StoreEvent::Report { key, bytes } => self.reported(&key, &bytes),
             StoreEvent::Synced => {
@@ -218,7 +219,12 @@ impl<T: TrialSource> AgreementTask<T> {
             .follow(&inputs.wanted, |sha256| self.parts.handle.is_missing(sha256));
         if self.agreement.is_synced() {
             changed |= self.write(store).await;
-            self.offers.retain(|key| self.agreement.followed(key).is_some());
+            let router = self.parts.handle.router();
+            let agreement = &self.agreement;
+            self.offers.retain(|key| {
+                let followed = agreement.followed(key);
+                followed.is_some_and(|entry| entry.by == router)
+            });
             self.offers.begin(store);
             self.report(store, evidence).await;
             self.fetches.begin(store);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agreement::{AgreedKey, AgreedKind};
+use agreement::{AgreedKey, AgreedKind, StoreEvent};
 use replica_plane::ObjectState;
 use tokio_util::sync::CancellationToken;
 
@@ -122,5 +122,23 @@ async fn a_decision_without_bytes_is_agreed_while_the_bytes_of_another_one_are_r
     })
     .await;
     assert_eq!(router.handle.view().refusal(&refused), None);
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_the_store_lost_are_stored_again_after_their_decision() {
+    let (store, router, stop) = start();
+    store.remove_object(ABC);
+    let key = AgreedKey::of(AgreedKind::Route, "r");
+    let bytes = [(ABC.to_owned(), Arc::new(b"abc".to_vec()))];
+    router.handle.propose(key.clone(), serde_json::json!(1), bytes);
+    until("it is agreed", || router.handle.view().stored(&key).is_some()).await;
+    router.handle.propose(key.clone(), serde_json::json!(2), []);
+    pass(1_000).await;
+    assert_eq!(store.puts(), 1);
+    store.remove_object(ABC);
+    store.deliver(&StoreEvent::Opened);
+    store.deliver(&StoreEvent::Synced);
+    until("the bytes are there again", || store.puts() == 2).await;
     stop.cancel();
 }

@@ -104,12 +104,14 @@ impl Reloader {
             let busy = "another change of a route is being staged: try again";
             return Some(Err(RefusedRouteChange::Fleet(busy.to_owned())));
         }
+        // Before the view: it has the entry of a proposal that was accepted.
+        let is_proposed = agreed.handle.is_proposed(&staging.key);
         let view = agreed.handle.view();
         if !view.is_synced {
             let away = "the store of the fleet's decisions is away; try again, and this router changes alone";
             return Some(Err(RefusedRouteChange::Fleet(away.to_owned())));
         }
-        if agreed.handle.is_proposed(&staging.key) {
+        if is_proposed {
             if staging.since.elapsed() <= DEADLINE {
                 agreed.staging = Some(staging);
                 return Some(Ok(None));
