@@ -2,8 +2,8 @@
 //!
 //! [`KvPlane`] starts the index and its feeds. [`Discovery`] finds the feeds of the fleet's workers and keeps their
 //! list. [`RegisteredFeeds`] adds those that clients of the indexer register. [`IndexMaintenance`] ages and reclaims
-//! entries. [`IndexReporter`] reports on the index to operators. [`PeerFill`] takes over what other routers know at a
-//! start. The request path learns through [`WorkerLiveness`] of which workers the index is current.
+//! entries. [`IndexReporter`] reports on the index to operators. [`PeerFill`] takes over the contents of other routers
+//! at a start. The request path learns through [`WorkerLiveness`] of which workers the index is current.
 
 mod discovery;
 mod feed_list;

@@ -49,12 +49,12 @@ impl PeerFill {
         }
     }
 
-    /// Begins to want contents of other routers.
+    /// Begins to take over contents of other routers.
     pub fn open(&self) {
         self.state().is_open = true;
     }
 
-    /// Wants nothing of other routers any more.
+    /// Ends it: nothing is taken over any more.
     pub fn close(&self) {
         self.state().is_open = false;
     }

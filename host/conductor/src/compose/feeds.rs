@@ -32,6 +32,9 @@ pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan
         let curve = keys.curve(pool);
         let members = member_names(configured).filter_map(|name| by_name.get(name.as_str()).copied());
         let members: Vec<&Arc<Worker>> = members.collect();
+        let authorization = keys.authorization(pool);
+        let keyed = members.iter().map(|member| (member.id(), authorization.clone()));
+        plan.authorizations.extend(keyed);
         match &configured.kv_events {
             // One feed for each rank where those are workers of their own, else all for the one worker.
             KvEvents::At(feeds) => plan.given.extend(
@@ -41,11 +44,9 @@ pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan
                     .map(|(feed, worker)| feed_spec(worker, feed, curve.clone())),
             ),
             // Discovery uses plain HTTP only.
-            KvEvents::Auto if !members.is_empty() && !configured.url.starts_with("https://") => {
-                let authorization = keys.authorization(pool);
-                plan.targets
-                    .push(target(pool, configured, &members, authorization, curve))
-            }
+            KvEvents::Auto if !members.is_empty() && !configured.url.starts_with("https://") => plan
+                .targets
+                .push(target(pool, configured, &members, authorization, curve)),
             KvEvents::Auto | KvEvents::Off => {}
         }
     }

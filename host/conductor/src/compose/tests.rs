@@ -141,7 +141,13 @@ fn a_pool_has_its_ranks_and_splits_within_its_own_times_or_the_servers() {
 #[test]
 fn each_rank_has_the_feed_that_is_written_down_for_it() {
     let config = config(RANKED);
-    let plan = feed_plan(&config, &Keys::default(), &fleet(&config));
+    let fleet = fleet(&config);
+    let plan = feed_plan(&config, &Keys::default(), &fleet);
+    let mut workers = fleet.workers().iter();
+    assert!(
+        workers.all(|worker| plan.authorizations.contains_key(&worker.id())),
+        "the pages of workers with given feeds are read with the pool's key too"
+    );
     let given: Vec<_> = plan
         .given
         .iter()

@@ -11,6 +11,7 @@ mod source_client;
 mod stores;
 mod targets;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,8 @@ pub struct FeedPlan {
     pub stores: Vec<StorePlan>,
     /// All workers of the fleet.
     pub workers: Vec<Arc<Worker>>,
+    /// Keys for the workers' own pages.
+    pub authorizations: HashMap<WorkerId, Authorization>,
 }
 
 /// Plan whose feeds can all be followed.
@@ -82,6 +85,7 @@ struct DiscoveryState {
     given: Vec<FeedSpec>,
     targets: Targets,
     workers: Vec<Arc<Worker>>,
+    authorizations: HashMap<WorkerId, Authorization>,
     stores: Stores,
     silences: SilentFeeds,
 }
@@ -125,6 +129,7 @@ impl Discovery {
         state.stores.set(plan.stores, now, || self.feeds.new_store());
         state.given = plan.given;
         state.workers.clone_from(&plan.workers);
+        state.authorizations = plan.authorizations;
         self.feeds.replace(OwnFeeds {
             engines: all(&state.given, &state.targets),
             stores: state.stores.specs(),
@@ -225,7 +230,8 @@ impl Discovery {
         let workers = state.silences.due(&feeds, Instant::now());
         let url = |id: WorkerId| {
             let worker = state.workers.iter().find(|worker| worker.id() == id)?;
-            let authorization = state.targets.authorization(id);
+            let authorization = state.authorizations.get(&id).cloned();
+            let authorization = authorization.unwrap_or(Authorization::Drop);
             Some((id, worker.spec().url.clone(), authorization))
         };
         workers.into_iter().filter_map(url).collect()

@@ -117,10 +117,10 @@ impl Targets {
         let known = |target: Target| {
             let before = self.0.iter().find(|known| known.target.is_same(&target));
             // With another key, the pages may open at once.
-            let is_unchanged = |known: &&TargetState| {
+            let keeps_schedule = |known: &&TargetState| {
                 known.has_feeds() || known.target.authorization == target.authorization
             };
-            let paused = before.filter(is_unchanged);
+            let paused = before.filter(keeps_schedule);
             TargetState {
                 sources: before.and_then(|known| known.sources.clone()),
                 refused: before.map_or(Vec::new(), |known| known.refused.clone()),
@@ -135,16 +135,6 @@ impl Targets {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Returns the key for a worker's own pages.
-    pub(super) fn authorization(&self, worker: WorkerId) -> Authorization {
-        let mut targets = self.0.iter().map(|known| &known.target);
-        let target = targets.find(|target| {
-            let mut publishers = target.publishers.iter();
-            publishers.any(|publisher| publisher.worker == worker)
-        });
-        target.map_or(Authorization::Drop, |target| target.authorization.clone())
     }
 
     /// Returns the number of targets that were not queried yet.
