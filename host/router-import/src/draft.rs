@@ -65,6 +65,12 @@ impl ConfigDraft {
         keys.push((key, value));
     }
 
+    /// Returns whether a key is set.
+    pub(crate) fn has(&self, (table, key): KeyPlace) -> bool {
+        let keys = self.tables.get(table);
+        keys.is_some_and(|keys| keys.iter().any(|(known, _)| *known == key))
+    }
+
     /// Adds a worker, perhaps with a port of a bootstrap server.
     pub(crate) fn add_worker(&mut self, url: &str, role: Role, bootstrap: Option<&str>) {
         let url = with_scheme(url);

@@ -34,7 +34,7 @@ pub(crate) enum Effect {
     Text(KeyPlace),
     /// Whole number of a key. A negative one means no limit, and sets nothing.
     Number(KeyPlace),
-    /// Number of attempts. None is one.
+    /// Number of attempts; 0 counts as 1.
     Attempts(KeyPlace),
     /// Time with this unit.
     Time(KeyPlace, &'static str),

@@ -171,7 +171,10 @@ fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(
         Effect::Time(place, unit) => set_time(draft, place, value, unit)?,
         Effect::Times(places, unit) => {
             for place in places {
-                set_time(draft, *place, value, unit)?;
+                // A flag of one key alone takes precedence, also an earlier one.
+                if !draft.has(*place) {
+                    set_time(draft, *place, value, unit)?;
+                }
             }
         }
         Effect::Size(place, unit) => set_size(draft, place, number()?, unit),

@@ -103,6 +103,24 @@ fn a_command_line_of_vllm_router_is_translated() {
 }
 
 #[test]
+fn a_time_of_one_key_goes_before_that_of_the_whole_request_in_any_order() {
+    let [stall, whole] = [
+        "--stream-body-stall-timeout-secs 30",
+        "--request-timeout-secs 600",
+    ];
+    for flags in [format!("{stall} {whole}"), format!("{whole} {stall}")] {
+        let imported = import(
+            ForeignRouter::Sglang,
+            &format!("--worker-urls http://a:1 {flags}"),
+        );
+        has(
+            &imported,
+            &["idle-timeout = \"30s\"", "first-byte-timeout = \"600s\""],
+        );
+    }
+}
+
+#[test]
 fn prefill_and_decode_workers_of_vllm_router_are_split() {
     let imported = import(
         ForeignRouter::Vllm,
