@@ -6,6 +6,8 @@ use placement::{
     AttemptState, DecisionContext, EligibleSet, HoldTerms, NoCandidate, PlacementOutcome, PlacementPart,
 };
 
+use routing::least_pause_us;
+
 use super::index::TracePrompt;
 use super::placement::{Placement, refused};
 use super::router_view::RouterView;
@@ -114,9 +116,10 @@ impl Router {
             self.state.waits(number, worker, work, terms.order);
         }
         let reevaluate_after_us = u64::try_from(terms.reevaluate_after.as_micros()).unwrap_or(u64::MAX);
+        let held = self.state.held + usize::from(!attempts.is_held);
         Placement::Hold {
             order: terms.order,
-            reevaluate_after_us: reevaluate_after_us.min(left_us),
+            reevaluate_after_us: reevaluate_after_us.max(least_pause_us(held)).min(left_us),
             waits_for: attempts.waits_for,
         }
     }

@@ -66,10 +66,6 @@ impl HeldQueue {
         self.pace.take_deferred(now_us).then(|| self.deferred.take())?
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.keys.len()
-    }
-
     pub(super) fn has(&self, request: usize) -> bool {
         self.keys.contains_key(&request)
     }

@@ -7,7 +7,7 @@ mod sample;
 mod spec;
 mod turns;
 
-use routing::{CapacityEvent, Role, least_pause_us};
+use routing::{CapacityEvent, Role};
 
 use self::agenda::{Agenda, AgendaItem};
 use self::held_queue::{HeldQueue, HeldRequest};
@@ -253,11 +253,9 @@ impl<'r> Run<'r> {
                 },
                 _,
             ) => {
-                let line = self.line_of(number);
-                line.hold(number, order, waits_for);
-                let least_us = least_pause_us(line.len()).max(1);
+                self.line_of(number).hold(number, order, waits_for);
                 let due = AgendaItem::HoldExpires(number, self.tries[number].decisions);
-                self.agenda.add(now_us + reevaluate_after_us.max(least_us), due);
+                self.agenda.add(now_us + reevaluate_after_us.max(1), due);
             }
             (Placement::Forget, _) => self.place(now_us, number),
             (Placement::Reject { status, why, .. }, kept) => {
