@@ -307,7 +307,9 @@ impl Writer {
                 self.metrics.no_file.inc_by(records);
                 self.close_failed(&error);
             }
-            None => {}
+            None => {
+                self.metrics.no_file.inc_by(records);
+            }
         }
     }
 
