@@ -11,6 +11,7 @@ mod connection;
 mod dial;
 mod driver_waker;
 mod http2;
+mod page;
 mod pool;
 mod read;
 mod send;
@@ -23,6 +24,7 @@ pub use authorization::Authorization;
 pub use client::{ServerClientError, WorkerClient, WorkerClientError, WorkerReply};
 pub use connection::WorkerBody;
 pub use dial::ConnectError;
+pub use page::PageError;
 pub use pool::{ConnectionPool, ConnectionsSpec};
 pub use read::{ReadError, read_body};
 pub use send::{

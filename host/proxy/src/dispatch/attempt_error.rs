@@ -20,7 +20,7 @@ pub(crate) enum AttemptError {
     #[error("get a good answer: the worker answered {}", .0.status())]
     Refused(Box<Response<Bytes>>),
     /// The worker's response of a status that the pool retries. The retry is paid for.
-    #[error("get a good answer: the worker said {}, which is retried", .0.status())]
+    #[error("get a good answer: the worker answered {}, which is retried", .0.status())]
     HeldBack(Box<Response<Bytes>>),
     /// The worker's response to a model that it does not serve.
     #[error("get a good answer: the worker does not serve the model, and answered {}", .0.status())]

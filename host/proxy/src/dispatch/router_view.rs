@@ -117,11 +117,7 @@ impl VersionedFleet for RouterView<'_> {
 
 /// Returns `true` if a worker is out of service, or if no leg can meet another at its bootstrap server.
 fn is_out_of_service(member: &Member) -> bool {
-    member.link.is_out()
-        || member
-            .bootstrap
-            .as_ref()
-            .is_some_and(|server| server.is_unknown())
+    member.link.is_out() || member.is_engine_unknown()
 }
 
 impl<'a> MemberColumns<'a> {

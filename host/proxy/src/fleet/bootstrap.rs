@@ -122,8 +122,11 @@ impl Bootstrap {
 
     /// Returns the number of engines it reported, 0 while unknown. `None` where it is not queried, or was not yet.
     pub(crate) fn engines(&self) -> Option<usize> {
+        if !self.has_ids() {
+            return None;
+        }
         let known = self.known();
-        (self.has_ids() && known.queried_at.is_some()).then_some(known.engines.len())
+        known.queried_at.is_some().then_some(known.engines.len())
     }
 
     /// Returns `true` if no leg can meet another there: it has no engine, or its port is unknown.

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// Default port of a bootstrap server: mooncake's and SGLang's own default.
 const USUAL_PORT: u16 = 8998;
 
-/// Port, and what is known about it.
+/// Port, and whether the engine has named it.
 #[derive(Debug)]
 pub(crate) struct BootstrapPort {
     /// 0: none.

@@ -1,4 +1,4 @@
-//! Spells of missing cache knowledge: failures that cost policies what they could know of caches. Each spell has its
+//! Spells of missing cache knowledge: failures that hide the workers' caches from policies. Each spell has its
 //! last error, for the log and the status page.
 
 use std::sync::atomic::{AtomicBool, Ordering};

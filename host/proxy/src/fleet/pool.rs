@@ -1,5 +1,6 @@
 //! Worker pool of one snapshot: its workers, and all the pool's state that belongs to no single request.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use placement::FleetVersion;
@@ -53,4 +54,25 @@ pub(crate) struct Member {
     pub(crate) link: Arc<WorkerHandle>,
     /// Bootstrap server of a prefill worker whose dialect has one.
     pub(crate) bootstrap: Option<Arc<Bootstrap>>,
+}
+
+impl Member {
+    /// Returns `true` if no leg can meet another at its bootstrap server.
+    pub(crate) fn is_engine_unknown(&self) -> bool {
+        self.bootstrap.as_ref().is_some_and(|server| server.is_unknown())
+    }
+}
+
+/// Groups the places of equal texts, in the order of the first of each.
+pub(crate) fn alike<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Arc<[usize]>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut group_of = HashMap::new();
+    for (at, text) in texts.enumerate() {
+        let group = *group_of.entry(text).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups.into_iter().map(Arc::from).collect()
 }

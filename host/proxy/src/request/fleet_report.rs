@@ -119,19 +119,15 @@ impl Health {
     }
 
     pub(super) fn of(member: &Member, status: HealthStatus) -> Self {
-        let is_unknown = member
-            .bootstrap
-            .as_ref()
-            .is_some_and(|server| server.is_unknown());
-        match (status, is_unknown) {
+        match status {
             _ if member.link.health.is_draining() => Self::Draining,
-            (HealthStatus::Pending, _) => Self::Pending,
-            (HealthStatus::Ejected, _) => Self::Ejected,
-            (HealthStatus::Busy, _) => Self::Busy,
-            (HealthStatus::Unhealthy, _) => Self::Unhealthy,
-            (_, true) => Self::EngineUnknown,
-            (HealthStatus::Returning, _) => Self::Returning,
-            (HealthStatus::Serving, _) => Self::Ok,
+            HealthStatus::Pending => Self::Pending,
+            HealthStatus::Ejected => Self::Ejected,
+            HealthStatus::Busy => Self::Busy,
+            HealthStatus::Unhealthy => Self::Unhealthy,
+            _ if member.is_engine_unknown() => Self::EngineUnknown,
+            HealthStatus::Returning => Self::Returning,
+            HealthStatus::Serving => Self::Ok,
         }
     }
 

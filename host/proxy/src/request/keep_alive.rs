@@ -132,13 +132,7 @@ impl Kept {
                 Stage::Serving(serving) => match ready!(serving.as_mut().poll(cx)) {
                     Ok(response) => self.stage = Stage::of(response),
                     // A worker's answer that was held back has its own status and message.
-                    Err(Refusal::Relayed(response)) => {
-                        let text = response.body();
-                        let kept = &text[..text.len().min(LONGEST_REFUSAL)];
-                        let is_cut = kept.len() < text.len();
-                        let event = refusal_event(self.endpoint, response.status(), kept, is_cut);
-                        return Poll::Ready(self.last_words(event));
-                    }
+                    Err(Refusal::Relayed(response)) => self.stage = Stage::of((*response).map(Body::from)),
                     Err(refusal) => {
                         let event = reply::event(self.endpoint, &refusal);
                         return Poll::Ready(self.last_words(event));

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
 use inference_api::{list_models, merge_models, select_models};
 use routing::{Generation, Worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
-use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
+use worker_client::SendTimeouts;
 
 use crate::base::timeouts::RequestLimits;
 use crate::fleet::worker::WorkerHandle;
@@ -184,25 +184,13 @@ fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
 
 /// Fetches a worker's list. Returns `None` for any other answer.
 async fn fetch_one(link: &WorkerHandle, headers: &HeaderMap, limits: &RequestLimits) -> Option<Bytes> {
-    let outgoing = OutgoingRequest {
-        method: &Method::GET,
-        target: &MODELS,
-        headers,
-        rank: None,
-        reuse: ConnectionReuse::WithRetry,
-        traceparent: None,
-        body: &Bytes::new(),
-    };
     let limits = SendTimeouts {
         connect: limits.connect_timeout,
         first_byte: PATIENCE,
     };
-    let answer = link.upstream.query(outgoing, limits).await.ok()?;
-    let is_success = answer.status().is_success();
-    let mut body = answer.into_body();
-    let list = read_body(&mut body, LONGEST_LIST, PATIENCE).await.ok()?;
-    link.upstream.checkin(body);
-    (is_success && merge_models([&*list]).is_ok()).then_some(list)
+    let fetched = link.upstream.page(&MODELS, headers, limits, LONGEST_LIST).await;
+    let (status, list) = fetched.ok()?;
+    (status.is_success() && merge_models([&*list]).is_ok()).then_some(list)
 }
 
 #[cfg(test)]

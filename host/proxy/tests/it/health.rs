@@ -92,10 +92,7 @@ async fn sglang_reports_on_a_page_of_its_own() {
 #[tokio::test]
 async fn load_is_queried_with_the_pools_key() {
     let worker = Worker::start(|request: Received| async move {
-        let has_key = request
-            .headers
-            .get("authorization")
-            .is_some_and(|key| key == "Bearer k");
+        let has_key = request.has_key("k");
         match request.uri.path() {
             _ if !has_key => json(401, "{}"),
             "/metrics" => json(404, "{}"),

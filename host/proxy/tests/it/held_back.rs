@@ -31,10 +31,14 @@ fn retrying(statuses: &[u16]) -> Builder {
     router().with(|router| router.retries.statuses = statuses)
 }
 
-fn retries(router: &Router, kind: &str) -> f64 {
-    router.metric(&format!(
-        "conductor_retries_total{{pool=\"main\",kind=\"{kind}\"}}"
-    ))
+fn paid_retries(router: &Router) -> f64 {
+    router.metric(r#"conductor_retries_total{pool="main",kind="paid"}"#)
+}
+
+/// Returns a router of this worker and of one that cannot be reached.
+async fn beside_unreachable(a: &Worker) -> Builder {
+    let unreachable = Worker::unreachable().await;
+    router().worker("a", &a.url()).worker("b", &unreachable)
 }
 
 #[tokio::test]
@@ -50,11 +54,7 @@ async fn each_listed_status_is_tried_elsewhere_and_no_other() {
         let expected = if is_listed { 200 } else { status };
         assert_eq!(answer.status, expected, "{status}");
         assert_eq!(b.received().len(), usize::from(is_listed), "{status}");
-        assert_eq!(
-            retries(&router, "paid"),
-            f64::from(u8::from(is_listed)),
-            "{status}"
-        );
+        assert_eq!(paid_retries(&router), f64::from(u8::from(is_listed)), "{status}");
     }
 }
 
@@ -68,11 +68,7 @@ async fn a_response_that_is_held_back_keeps_its_end_to_end_headers() {
     ];
     for (name, value) in KEPT {
         let a = answering(500, (name, value)).await;
-        let router = router()
-            .worker("a", &a.url())
-            .worker("b", &Worker::unreachable().await)
-            .start()
-            .await;
+        let router = beside_unreachable(&a).await.start().await;
         let answer = send(router.address, chat()).await;
         assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
         let values = answer.headers.get_all(HeaderName::from_static(name));
@@ -81,11 +77,7 @@ async fn a_response_that_is_held_back_keeps_its_end_to_end_headers() {
         assert_eq!(answer.text().await, "mine");
     }
     let a = answering(500, ("connection", "x-own")).await;
-    let router = router()
-        .worker("a", &a.url())
-        .worker("b", &Worker::unreachable().await)
-        .start()
-        .await;
+    let router = beside_unreachable(&a).await.start().await;
     let answer = send(router.address, chat()).await;
     assert_eq!(answer.header("connection"), None, "it is the worker's connection");
 }
@@ -119,7 +111,7 @@ async fn a_pinned_request_costs_no_retry_and_its_response_is_untouched() {
     let answer = send(router.address, next).await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(answer.header("x-own"), Some("kept"));
-    assert_eq!(retries(&router, "paid"), 0.0);
+    assert_eq!(paid_retries(&router), 0.0);
     assert!(b.received().is_empty());
 }
 

@@ -74,7 +74,7 @@ async fn an_answer_is_counted_by_its_status_whoever_gives_it() {
 async fn a_stream_is_measured_from_its_first_piece_to_its_last() {
     let (worker, mut pens) = streaming().await;
     let router = router().serving("a", &worker.url(), &["m"]).start().await;
-    let in_flight = || router.metric(r#"conductor_requests_in_flight{pool="main"}"#);
+    let in_flight = || router.pool_metric("requests_in_flight");
     let answer = send(router.address, chat()).await;
     let pen = pens.recv().await.unwrap();
     assert_eq!(in_flight(), 1.0);
@@ -101,14 +101,8 @@ async fn a_stream_is_measured_from_its_first_piece_to_its_last() {
         let series = format!(r#"conductor_stage_seconds_count{{pool="main",stage="{stage}"}}"#);
         assert_eq!(router.metric(&series), count, "{series}");
     }
-    assert_eq!(
-        router.metric(r#"conductor_overhead_seconds_count{pool="main"}"#),
-        1.0
-    );
-    assert_eq!(
-        router.metric(r#"conductor_decision_candidates_sum{pool="main"}"#),
-        1.0
-    );
+    assert_eq!(router.pool_metric("overhead_seconds_count"), 1.0);
+    assert_eq!(router.pool_metric("decision_candidates_sum"), 1.0);
 }
 
 #[tokio::test]
@@ -122,10 +116,7 @@ async fn stages_of_a_client_that_leaves_while_its_request_is_placed_count() {
     }
     let decided = r#"conductor_stage_seconds_count{pool="main",stage="decide"}"#;
     eventually("the request has ended", || router.metric(decided) == 1.0).await;
-    assert_eq!(
-        router.metric(r#"conductor_overhead_seconds_count{pool="main"}"#),
-        1.0
-    );
+    assert_eq!(router.pool_metric("overhead_seconds_count"), 1.0);
 }
 
 #[tokio::test]

@@ -35,10 +35,7 @@ fn one_at_a_time() -> Arc<Scripted> {
 
 /// Waits until `count` requests are held.
 async fn held(router: &Router, count: f64) {
-    eventually("they are held", || {
-        router.metric(r#"conductor_queue_length{pool="main"}"#) == count
-    })
-    .await;
+    eventually("they are held", || router.pool_metric("queue_length") == count).await;
 }
 
 #[tokio::test]
@@ -54,7 +51,7 @@ async fn a_held_request_goes_when_another_ends() {
     let second = send(router.address, chat());
     let release = async {
         held(&router, 1.0).await;
-        assert!(router.metric(r#"conductor_queue_oldest_wait_seconds{pool="main"}"#) > 0.0);
+        assert!(router.pool_metric("queue_oldest_wait_seconds") > 0.0);
         assert_eq!(worker.received().len(), 1);
         drop(first_pen);
         first.text().await;
@@ -65,10 +62,7 @@ async fn a_held_request_goes_when_another_ends() {
         let series = format!(r#"conductor_{gauge}{{pool="main"}}"#);
         assert_eq!(router.metric(&series), 0.0, "{series}");
     }
-    assert_eq!(
-        router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
-        1.0
-    );
+    assert_eq!(router.pool_metric("queue_wait_seconds_count"), 1.0);
 }
 
 /// Starts a router that holds requests while a prompt is being computed. Their time in the queue ends before a timed
@@ -167,7 +161,7 @@ async fn a_release_that_one_request_cannot_use_serves_the_next() {
     others.shutdown().await;
     held(&router, 0.0).await;
     assert_eq!(
-        router.metric(r#"conductor_queue_wait_seconds_count{pool="main"}"#),
+        router.pool_metric("queue_wait_seconds_count"),
         2.0,
         "the one that left without an answer has waited, too"
     );

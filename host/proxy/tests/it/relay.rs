@@ -37,10 +37,7 @@ async fn a_chunk_arrives_before_the_next_is_sent() {
         router.metric(r#"conductor_time_to_first_token_seconds_count{pool="main",model="other"}"#),
         1.0
     );
-    assert_eq!(
-        router.metric(r#"conductor_cached_tokens_total{pool="main"}"#),
-        64.0
-    );
+    assert_eq!(router.pool_metric("cached_tokens_total"), 64.0);
 }
 
 #[tokio::test]

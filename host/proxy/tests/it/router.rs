@@ -364,6 +364,11 @@ impl Router {
         self.worker(name).load().read().requests
     }
 
+    /// Returns a metric of the pool by its name without the prefix.
+    pub(crate) fn pool_metric(&self, name: &str) -> f64 {
+        self.metric(&format!(r#"conductor_{name}{{pool="main"}}"#))
+    }
+
     /// Returns a metric's value by its whole name, labels included; 0 if it is absent.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let mut text = String::new();

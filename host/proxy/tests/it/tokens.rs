@@ -70,10 +70,7 @@ async fn a_prompt_of_token_ids_is_matched_without_a_query() {
     );
     assert_eq!(numbers[6..], [8.0, 8.0, 8.0, 2.0]);
     assert_eq!([a.paths(), b.paths()].concat(), ["/v1/completions"]);
-    assert_eq!(
-        router.metric(r#"conductor_prompt_tokens_total{pool="main"}"#),
-        10.0
-    );
+    assert_eq!(router.pool_metric("prompt_tokens_total"), 10.0);
 }
 
 /// Stores two blocks of size 4 at a worker whose feed is not live. `columns` decides whether the index is queried at
@@ -99,10 +96,7 @@ async fn check_feed_not_live(columns: &[&str]) {
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("x-conductor-matched-tokens"), None);
     assert_eq!(router.worker("a").load().read().prefill_tokens, 10);
-    assert_eq!(
-        router.metric(r#"conductor_matched_tokens_total{pool="main"}"#),
-        0.0
-    );
+    assert_eq!(router.pool_metric("matched_tokens_total"), 0.0);
     assert_eq!(
         router.metric(r#"conductor_policy_fallbacks_total{policy="scripted"}"#),
         0.0
@@ -165,10 +159,7 @@ async fn prompts_that_begin_alike_have_equal_keys_without_a_question_to_the_inde
     assert_eq!((short[1], short[2]), (short[0], short[0]), "it ends there");
     assert!(one[1] != short[1] && one[1] != other[1] && one[1] != one[2]);
     assert!(short[0] > 0.0 && short[0].fract() == 0.0 && short[0] < (1_u64 << 53) as f64);
-    assert_eq!(
-        router.metric(r#"conductor_index_queries_total{pool="main"}"#),
-        0.0
-    );
+    assert_eq!(router.pool_metric("index_queries_total"), 0.0);
     let few = r#"{"model":"m","prompt":[1,2,3]}"#;
     send(router.address, post("/v1/completions", few))
         .await
@@ -202,10 +193,7 @@ async fn a_chat_is_tokenized_by_a_worker() {
         router.metric(r#"conductor_tokenized_total{pool="main",outcome="worker"}"#),
         1.0
     );
-    assert_eq!(
-        router.metric(r#"conductor_matched_tokens_total{pool="main"}"#),
-        8.0
-    );
+    assert_eq!(router.pool_metric("matched_tokens_total"), 8.0);
 }
 
 #[tokio::test]

@@ -54,6 +54,14 @@ pub(crate) struct Received {
     pub(crate) body: Bytes,
 }
 
+impl Received {
+    /// Returns `true` if it has this key.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        let value = self.headers.get("authorization");
+        value.is_some_and(|value| value == format!("Bearer {key}").as_str())
+    }
+}
+
 type Script = Arc<dyn Fn(Received) -> BoxFuture<'static, Response<WorkerBody>> + Send + Sync>;
 
 pub(crate) struct Worker {

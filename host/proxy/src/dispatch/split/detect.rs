@@ -9,7 +9,6 @@
 //!
 //! Every SGLang engine whose bootstrap port is not configured is queried for it. It gets no leg before.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ use tracing::{info, warn};
 use crate::dispatch::split::evidence::{self, PageQuery, Shown};
 use crate::fleet::bootstrap::Bootstrap;
 use crate::fleet::bootstrap_port::BootstrapPort;
-use crate::fleet::pool::{Member, WorkerPool};
+use crate::fleet::pool::{Member, WorkerPool, alike};
 use crate::tasks;
 
 /// Intervals of the queries to workers: while the dialect is unknown, and once it is known.
@@ -336,21 +335,15 @@ async fn look_at(detection: &Detection, pool: &DetectedPool, round: Round) {
 
 /// Returns the members that a round queries, by their servers: ranks share one.
 fn queried(pool: &WorkerPool, round: Round) -> Vec<Vec<&Member>> {
-    let mut servers: Vec<Vec<&Member>> = Vec::new();
-    let mut server_of = HashMap::new();
-    for member in pool
-        .members
-        .iter()
+    let members = pool.members.iter();
+    let prefills: Vec<&Member> = members
         .filter(|member| member.worker.spec().role == Role::Prefill)
-    {
-        let server = *server_of
-            .entry(&*member.worker.spec().url)
-            .or_insert(servers.len());
-        match servers.get_mut(server) {
-            Some(members) => members.push(member),
-            None => servers.push(vec![member]),
-        }
-    }
+        .collect();
+    let groups = alike(prefills.iter().map(|member| &*member.worker.spec().url));
+    let mut servers: Vec<Vec<&Member>> = groups
+        .iter()
+        .map(|places| places.iter().map(|at| prefills[*at]).collect())
+        .collect();
     if round == Round::Awaited {
         let awaited = |members: &Vec<&Member>| {
             let ports = members

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use routing::Dialect;
-use worker_client::{Authorization, ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
+use worker_client::{Authorization, SendTimeouts};
 
 use crate::fleet::pool::Member;
 use crate::fleet::worker::WorkerHandle;
@@ -62,11 +62,11 @@ pub(super) async fn look_at(members: &[&Member], query: PageQuery<'_>) -> Shown 
         _ => None,
     };
     let is_answered = !matches!(info, Ok(PageAnswer::Failed) | Err(Unreachable));
-    for port in members.iter().filter_map(|member| member.bootstrap.as_ref()) {
-        let port = port.port();
+    for server in members.iter().filter_map(|member| member.bootstrap.as_ref()) {
+        let port = server.port();
         match shown {
             Some((Dialect::Sglang, number)) => port.named(number),
-            // An engine without such a page has the usual port.
+            // An engine without such a page, or with a key that the pool lacks, keeps the usual port.
             _ if is_answered && port.is_awaited() => port.named(None),
             _ => {}
         }
@@ -114,35 +114,19 @@ impl PageQuery<'_> {
     async fn page(self, link: &WorkerHandle, page: &PathAndQuery) -> Result<PageAnswer, Unreachable> {
         let mut headers = HeaderMap::new();
         self.authorization.apply(&mut headers);
-        let outgoing = OutgoingRequest {
-            method: &Method::GET,
-            target: page,
-            headers: &headers,
-            rank: None,
-            reuse: ConnectionReuse::WithRetry,
-            traceparent: None,
-            body: &Bytes::new(),
-        };
         let limits = SendTimeouts {
             connect: self.patience,
             first_byte: self.patience,
         };
-        let read = async {
-            let answer = link.upstream.query(outgoing, limits).await;
-            let answer = answer.map_err(|_| Unreachable)?;
-            let status = answer.status();
-            let mut body = answer.into_body();
-            let text = read_body(&mut body, LONGEST_PAGE, self.patience).await;
-            let text = text.map_err(|_| Unreachable)?;
-            link.upstream.checkin(body);
-            Ok(match status {
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PageAnswer::Refused(status),
-                _ if status.is_success() => PageAnswer::Page(text),
-                _ if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED => PageAnswer::Failed,
-                _ => PageAnswer::Absent,
-            })
+        let read = link.upstream.page(page, &headers, limits, LONGEST_PAGE);
+        let Ok(Ok((status, text))) = tokio::time::timeout(2 * self.patience, read).await else {
+            return Err(Unreachable);
         };
-        let read = tokio::time::timeout(2 * self.patience, read).await;
-        read.unwrap_or(Err(Unreachable))
+        Ok(match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PageAnswer::Refused(status),
+            _ if status.is_success() => PageAnswer::Page(text),
+            _ if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED => PageAnswer::Failed,
+            _ => PageAnswer::Absent,
+        })
     }
 }

@@ -4,15 +4,12 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use inference_api::{ModelNames, ModelNamesError, model_names};
 use thiserror::Error;
 use tracing::{debug, info};
-use worker_client::{
-    Authorization, ConnectionReuse, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body,
-};
+use worker_client::{Authorization, PageError, ReadError, SendError, SendTimeouts};
 
 use super::metrics::RefreshResult;
 use crate::fleet::pool::{Member, WorkerPool};
@@ -47,7 +44,7 @@ impl Default for ModelListSpec {
 /// Reason why a worker gave no list.
 #[derive(Debug, Error)]
 enum FetchError {
-    #[error("ask for the models")]
+    #[error("request the models")]
     Forward(#[source] SendError),
     #[error("get the models within {0:?}")]
     Timeout(Duration),
@@ -143,26 +140,18 @@ async fn fetch(
 ) -> Result<ModelNames, FetchError> {
     let mut headers = HeaderMap::new();
     authorization.apply(&mut headers);
-    let outgoing = OutgoingRequest {
-        method: &Method::GET,
-        target: &spec.path,
-        headers: &headers,
-        rank: None,
-        reuse: ConnectionReuse::WithRetry,
-        traceparent: None,
-        body: &Bytes::new(),
-    };
     let limits = SendTimeouts {
         connect: spec.timeout,
         first_byte: spec.timeout,
     };
-    let answer = link.upstream.query(outgoing, limits).await;
-    let answer = answer.map_err(FetchError::Forward)?;
-    let status = answer.status();
-    let mut body = answer.into_body();
-    let list = read_body(&mut body, LONGEST_LIST, spec.timeout).await;
-    let list = list.map_err(FetchError::Body)?;
-    link.upstream.checkin(body);
+    let fetched = link
+        .upstream
+        .page(&spec.path, &headers, limits, LONGEST_LIST)
+        .await;
+    let (status, list) = fetched.map_err(|error| match error {
+        PageError::Send(error) => FetchError::Forward(error),
+        PageError::Read(error) => FetchError::Body(error),
+    })?;
     if !status.is_success() {
         return Err(FetchError::Status(status));
     }

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::newcomers::Newcomers;
 use super::{ProbeSpec, probe, scrape};
 use crate::fleet::catalog;
-use crate::fleet::pool::{Member, WorkerPool};
+use crate::fleet::pool::{Member, WorkerPool, alike};
 use crate::fleet::source::{ActiveFleet, FleetSource};
 use crate::tasks;
 
@@ -306,20 +306,6 @@ async fn send(pool: &Arc<WorkerPool>, members: &Arc<[usize]>, running: &RunningQ
             }
         }
     }
-}
-
-/// Groups the places of equal texts, in the order of the first of each.
-fn alike<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Arc<[usize]>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut group_of = HashMap::new();
-    for (at, text) in texts.enumerate() {
-        let group = *group_of.entry(text).or_insert(groups.len());
-        match groups.get_mut(group) {
-            Some(group) => group.push(at),
-            None => groups.push(vec![at]),
-        }
-    }
-    groups.into_iter().map(Arc::from).collect()
 }
 
 /// Returns a number from 0 up to 1 that differs from worker to worker and from time to time.

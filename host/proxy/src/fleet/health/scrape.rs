@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use inference_api::{EngineLoad, engine_loads, sglang_loads};
 use routing::EngineReport;
-use worker_client::{Authorization, ConnectionReuse, OutgoingRequest, SendTimeouts, read_body};
+use worker_client::{Authorization, SendTimeouts};
 
 use crate::base::label::ScrapeResult;
 use crate::fleet::pool::Member;
@@ -127,26 +127,12 @@ async fn get(
     headers: &HeaderMap,
     patience: Duration,
 ) -> Result<Bytes, ScrapeResult> {
-    let outgoing = OutgoingRequest {
-        method: &Method::GET,
-        target: page,
-        headers,
-        rank: None,
-        reuse: ConnectionReuse::WithRetry,
-        traceparent: None,
-        body: &Bytes::new(),
-    };
     let limits = SendTimeouts {
         connect: patience,
         first_byte: patience,
     };
-    let answer = link.upstream.query(outgoing, limits).await;
-    let answer = answer.map_err(|_| ScrapeResult::Failed)?;
-    let status = answer.status();
-    let mut body = answer.into_body();
-    let page = read_body(&mut body, LONGEST_PAGE, patience).await;
-    let page = page.map_err(|_| ScrapeResult::Failed)?;
-    link.upstream.checkin(body);
+    let fetched = link.upstream.page(page, headers, limits, LONGEST_PAGE).await;
+    let (status, page) = fetched.map_err(|_| ScrapeResult::Failed)?;
     match status {
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
             Err(ScrapeResult::NoPage)

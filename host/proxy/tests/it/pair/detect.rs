@@ -206,10 +206,7 @@ async fn a_worker_that_does_not_name_its_port_gets_no_leg_until_it_does() {
 async fn pages_are_queried_with_the_pools_key_and_a_missing_key_is_named() {
     let with_key = || {
         Worker::start(|request: Received| async move {
-            let has_key = request
-                .headers
-                .get("authorization")
-                .is_some_and(|key| key == "Bearer k");
+            let has_key = request.has_key("k");
             match request.uri.path() {
                 _ if !has_key => json(401, "{}"),
                 "/server_info" => json(200, server_info(8_997)),

@@ -234,10 +234,7 @@ async fn either_phase_may_hold_and_both_are_reevaluated() {
             let response = decodes.recv().await.unwrap();
             let second = send(router.address, request());
             let released = async {
-                eventually("the second is held", || {
-                    router.metric(r#"conductor_queue_length{pool="main"}"#) == 1.0
-                })
-                .await;
+                eventually("the second is held", || router.pool_metric("queue_length") == 1.0).await;
                 assert_eq!(
                     prefill.received().len(),
                     1,

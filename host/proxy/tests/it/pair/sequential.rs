@@ -227,10 +227,7 @@ async fn a_store_reports_how_many_tokens_the_prefill_worker_had_cached() {
         "the worker's length is not ours"
     );
     assert_eq!(answer.text().await, expected);
-    assert_eq!(
-        router.metric(r#"conductor_cached_tokens_total{pool="main"}"#),
-        64.0
-    );
+    assert_eq!(router.pool_metric("cached_tokens_total"), 64.0);
 }
 
 #[tokio::test]
@@ -273,14 +270,8 @@ async fn a_store_reports_the_prefill_workers_counts_in_messages() {
     let answer = send(router.address, post("/v1/messages", message)).await;
     assert_eq!(answer.header("x-conductor-prefill-worker"), Some("p"));
     assert_eq!(answer.text().await, expected);
-    assert_eq!(
-        router.metric(r#"conductor_cached_tokens_total{pool="main"}"#),
-        32.0
-    );
-    assert_eq!(
-        router.metric(r#"conductor_reported_prompt_tokens_total{pool="main"}"#),
-        170.0
-    );
+    assert_eq!(router.pool_metric("cached_tokens_total"), 32.0);
+    assert_eq!(router.pool_metric("reported_prompt_tokens_total"), 170.0);
 }
 
 #[tokio::test]
