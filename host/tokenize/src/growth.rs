@@ -8,6 +8,8 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
+use crate::statements::visit;
+
 /// Name of the filter; no template uses it.
 pub(crate) const GROWN: &str = "__grown";
 /// Cost of a list's element, in bytes.
@@ -34,53 +36,30 @@ pub(crate) fn grown<const MOST: usize>(state: &mut State<'_, '_>, value: &Value)
 /// Returns a template whose growing values are counted.
 pub(crate) fn counted(source: &str, syntax: SyntaxConfig) -> Result<String, Error> {
     let root = parse(source, "<chat template>", syntax)?;
-    let mut places = Vec::new();
-    find(&root, source, &mut places);
-    let mut out = String::with_capacity(source.len() + 16 * places.len());
+    // Other variables do not outlive their turn of a loop.
+    let mut insertions: Vec<(usize, String)> = Vec::new();
+    visit(&root, &mut |statement| match statement {
+        Stmt::Set(set) if matches!(set.target, Expr::GetAttr(_)) && may_grow(&set.expr) => {
+            let span = set.span();
+            let place = set_value(source, span.start_offset as usize, span.end_offset as usize);
+            if let Some((start, end)) = place {
+                insertions.extend([(start, "((".to_owned()), (end, format!(")|{GROWN})"))]);
+            }
+        }
+        Stmt::SetBlock(block) if matches!(block.target, Expr::GetAttr(_)) => {
+            let end = block.target.span().end_offset as usize;
+            insertions.push((end, format!("|{GROWN}")));
+        }
+        _ => {}
+    });
+    let mut out = String::with_capacity(source.len() + 8 * insertions.len());
     let mut from = 0;
-    for (start, end) in places {
-        out.extend([&source[from..start], "((", &source[start..end], ")|", GROWN, ")"]);
-        from = end;
+    for (at, text) in insertions {
+        out.extend([&source[from..at], &*text]);
+        from = at;
     }
     out.push_str(&source[from..]);
     Ok(out)
-}
-
-/// Finds the expressions that are set to fields of namespaces, in the order of the source. Other variables do not
-/// outlive their turn of a loop.
-fn find(statement: &Stmt<'_>, source: &str, places: &mut Vec<(usize, usize)>) {
-    let mut all = |statements: &[Stmt<'_>]| {
-        for statement in statements {
-            find(statement, source, places);
-        }
-    };
-    match statement {
-        Stmt::Template(template) => all(&template.children),
-        Stmt::ForLoop(each) => {
-            all(&each.body);
-            all(&each.else_body);
-        }
-        Stmt::IfCond(condition) => {
-            all(&condition.true_body);
-            all(&condition.false_body);
-        }
-        Stmt::WithBlock(with) => all(&with.body),
-        Stmt::SetBlock(block) => all(&block.body),
-        Stmt::FilterBlock(block) => all(&block.body),
-        Stmt::AutoEscape(block) => all(&block.body),
-        Stmt::Macro(declared) => all(&declared.body),
-        Stmt::CallBlock(called) => all(&called.macro_decl.body),
-        Stmt::Block(block) => all(&block.body),
-        Stmt::Set(set) if matches!(set.target, Expr::GetAttr(_)) && may_grow(&set.expr) => {
-            let span = set.span();
-            places.extend(set_value(
-                source,
-                span.start_offset as usize,
-                span.end_offset as usize,
-            ));
-        }
-        _ => {}
-    }
 }
 
 /// Returns the place of the value in a statement.
@@ -135,6 +114,10 @@ mod tests {
         check(
             "{% set ns.x = ns.x + m if m else '' %}",
             "{% set ns.x = ((ns.x + m if m else '')|__grown) %}",
+        );
+        check(
+            "{% set ns.x %}{{ ns.x }}{{ m }}{% endset %}",
+            "{% set ns.x|__grown %}{{ ns.x }}{{ m }}{% endset %}",
         );
     }
 

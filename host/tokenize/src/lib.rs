@@ -30,6 +30,7 @@ mod prompt;
 mod python;
 mod special_tokens;
 mod split;
+mod statements;
 mod strftime;
 mod sums;
 mod template;

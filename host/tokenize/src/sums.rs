@@ -11,6 +11,8 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Error, ErrorKind};
 
+use crate::statements::visit;
+
 /// Name of the filter; no template uses it.
 pub(crate) const TEXT: &str = "__text";
 
@@ -27,7 +29,11 @@ pub(crate) fn text(value: &Value) -> Result<Value, Error> {
 pub(crate) fn printed_one_by_one(source: &str, syntax: SyntaxConfig) -> Result<String, Error> {
     let root = parse(source, "<chat template>", syntax)?;
     let mut sums = Vec::new();
-    find(&root, source, &mut sums);
+    visit(&root, &mut |statement| {
+        if let Stmt::EmitExpr(emit) = statement {
+            sums.extend(printed_sum(emit, source));
+        }
+    });
     let mut out = String::with_capacity(source.len());
     let mut from = 0;
     for sum in sums {
@@ -51,30 +57,6 @@ struct PrintedSum<'s> {
     start: usize,
     end: usize,
     summands: Vec<&'s str>,
-}
-
-/// Finds the sums, in the order of the source.
-fn find<'s>(statement: &Stmt<'_>, source: &'s str, sums: &mut Vec<PrintedSum<'s>>) {
-    let mut all = |statements: &[Stmt<'_>]| {
-        for statement in statements {
-            find(statement, source, sums);
-        }
-    };
-    match statement {
-        Stmt::Template(template) => all(&template.children),
-        Stmt::ForLoop(each) => {
-            all(&each.body);
-            all(&each.else_body);
-        }
-        Stmt::IfCond(condition) => {
-            all(&condition.true_body);
-            all(&condition.false_body);
-        }
-        Stmt::Macro(declared) => all(&declared.body),
-        Stmt::Block(block) => all(&block.body),
-        Stmt::EmitExpr(emit) => sums.extend(printed_sum(emit, source)),
-        _ => {}
-    }
 }
 
 /// Returns the summands of a printed expression, if it is a sum with a text in it.

@@ -99,10 +99,11 @@ impl ChatTemplates {
                 refuses_inline_system: refuses_inline_system(&source),
                 now: ClockUse::of(&source),
             };
-            if let Some(single) = conversation::literals(&source) {
-                let pairs = conversation::pairs(&source, &single);
-                literals.insert(name.clone(), TemplateTexts { single, pairs });
-            }
+            let texts = conversation::literals(&source).and_then(|single| {
+                let pairs = conversation::pairs(&source, &single)?;
+                Some(TemplateTexts { single, pairs })
+            });
+            literals.extend(texts.map(|texts| (name.clone(), texts)));
             let source = without_generation_tags(&source);
             let refused = |source| TemplateError {
                 name: name.clone(),

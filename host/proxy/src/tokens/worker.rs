@@ -98,7 +98,7 @@ pub(super) async fn query_workers(
                 ),
                 TriesError::Failed { worker, error } => {
                     let text = format!("worker {worker}: {}", error_chain(&error));
-                    debug!(error = text, "failed to learn a prompt's tokens");
+                    debug!(error = text, "no worker returned the prompt's tokens");
                     (TokensKind::Failed, (!error.is_of_the_prompt()).then_some(text))
                 }
             };
@@ -123,7 +123,7 @@ pub(crate) fn able<'a>(pool: &'a WorkerPool, model: &'a str, seq: u64) -> impl I
 /// Reason why a worker did not return a prompt's tokens.
 #[derive(Debug, Error)]
 pub(super) enum TokenTryError {
-    #[error("ask for tokens")]
+    #[error("request tokens")]
     Forward(#[source] SendError),
     #[error("read tokens to their end")]
     Broken(#[source] ReadError<hyper::Error>),

@@ -1,6 +1,6 @@
 //! `tokenizer_config.json`: added tokens, their names, and chat templates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use minijinja::value::Value;
 use serde::Deserialize;
@@ -59,24 +59,20 @@ impl Config {
     /// Adds the tokens that only the configuration has, or has with other flags, in the order of `transformers`.
     pub(crate) fn complete(&self, tokenizer: &mut Tokenizer) -> Result<(), LoadError> {
         let known = tokenizer.get_added_tokens_decoder();
+        let known: HashSet<&AddedToken> = known.values().collect();
         let listed = self.added_tokens_decoder.iter().flatten();
         let mut added: Vec<AddedToken> = Vec::new();
         for (_, field) in listed.clone() {
-            let mut token = field.token();
-            if known.values().all(|known| *known != token) {
-                if !token.special
-                    && self
-                        .special
-                        .named()
-                        .any(|(_, named)| named.content == token.content)
-                {
-                    token = field.special().token();
-                }
-                added.push(token);
+            let token = field.token();
+            if known.contains(&token) {
+                continue;
             }
+            let mut named = self.special.named();
+            let is_named = named.any(|(_, named)| named.content == token.content);
+            added.push(if is_named { field.special().token() } else { token });
         }
         for token in self.special.all() {
-            let mut texts = known.values().chain(&added).map(|known| &known.content);
+            let mut texts = known.iter().copied().chain(&added).map(|known| &known.content);
             if !texts.any(|text| *text == token.content) {
                 added.push(token.token());
             }

@@ -249,7 +249,7 @@ impl Frame {
             chat_template_kwargs: self.arguments.as_deref(),
             reasoning_effort: self.effort.as_deref(),
             add_generation_prompt: Some(prompt),
-            // It may run on a request's thread.
+            // A probe may run on a request's thread.
             is_brief: true,
             ..Chat::default()
         }
@@ -302,7 +302,13 @@ impl Frame {
 
     /// Renders new messages of a conversation that is known up to a message of this kind. `new` is their JSON without
     /// brackets.
-    pub(crate) fn suffix(&self, model: &Model, last: LastMessage, new: &str) -> Option<Suffix> {
+    pub(crate) fn suffix(
+        &self,
+        model: &Model,
+        last: LastMessage,
+        new: &str,
+        is_brief: bool,
+    ) -> Option<Suffix> {
         let context = self.contexts[last as usize].as_ref()?;
         if new.is_empty() {
             return Some(Suffix {
@@ -315,7 +321,10 @@ impl Frame {
             return Some(joined);
         }
         let list = ["[", &context.messages, ",", new, "]"].concat();
-        let chat = self.chat(&list, TOOLS, "true");
+        let chat = Chat {
+            is_brief,
+            ..self.chat(&list, TOOLS, "true")
+        };
         let (rendered, mut messages) = model.render_chat(&chat, SystemTime::UNIX_EPOCH).ok()?;
         let mut text = rendered.into_text();
         if !text.starts_with(&*context.text) {

@@ -28,10 +28,9 @@ pub(crate) fn literals(source: &str) -> Option<Vec<String>> {
     (found.len() <= MOST).then_some(found)
 }
 
-/// Returns pairs of a template's texts that a content may begin and end with, or have both: those of `startswith` and
-/// `endswith`, and those in the form of `<x>` and `</x>`. A template may render a content with both otherwise, and one
-/// with either of them as usual.
-pub(crate) fn pairs(source: &str, literals: &[String]) -> Vec<[String; 2]> {
+/// Returns pairs of texts that may change a rendering only together: those of `startswith` and `endswith`, and those in
+/// the form of `<x>` and `</x>`. `None` if there are too many.
+pub(crate) fn pairs(source: &str, literals: &[String]) -> Option<Vec<[String; 2]>> {
     let [first, last] = ["startswith(", "endswith("].map(|method| arguments(source, method));
     let mut found: Vec<[String; 2]> = Vec::new();
     for own in &first {
@@ -47,8 +46,7 @@ pub(crate) fn pairs(source: &str, literals: &[String]) -> Vec<[String; 2]> {
     found.sort();
     found.dedup();
     found.retain(|[own, other]| own != other);
-    found.truncate(MOST);
-    found
+    (found.len() <= MOST).then_some(found)
 }
 
 /// Returns the literals that a method is called with, without surrounding space.
@@ -99,7 +97,7 @@ mod tests {
     #[test]
     fn texts_around_a_content_are_paired() {
         let source = "{% if m.startswith('<a>\n') and m.endswith( \"</b>\" ) %}{% elif '[X]' in m %}{{ '[/X]' }}{% endif %}";
-        let found = pairs(source, &literals(source).unwrap());
+        let found = pairs(source, &literals(source).unwrap()).unwrap();
         assert_eq!(found, [["<a>", "</b>"], ["[X]", "[/X]"]]);
     }
 }

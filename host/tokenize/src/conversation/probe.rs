@@ -285,7 +285,7 @@ fn same_texts(model: &Model, frame: &Frame, messages: &[&str], after: &[LastMess
                 Some(text[..end].to_owned())
             }),
         };
-        let suffix = frame.suffix(model, last, &messages[at..].join(","));
+        let suffix = frame.suffix(model, last, &messages[at..].join(","), true);
         if let (Some(known), Some(suffix)) = (known, suffix) {
             let rest = whole.strip_prefix(&*known);
             if rest != Some(&*suffix.text) {

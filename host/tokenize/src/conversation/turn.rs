@@ -139,7 +139,7 @@ impl Model {
         if new.len() > most_new {
             return None;
         }
-        let suffix = frame.suffix(self, end.last, new)?;
+        let suffix = frame.suffix(self, end.last, new, chat.is_brief)?;
         if !self.frames().takes(frame, &suffix.messages) {
             return None;
         }
@@ -272,9 +272,12 @@ impl MarkMaker<'_> {
         })?;
         let at = keys.len() - new.len() + at;
         let (first, end) = (chat.positions.get(at + 1)?, chat.positions.last()?);
-        let suffix = self
-            .frame
-            .suffix(self.model, last, chat.messages.get(first.start..end.end)?)?;
+        let suffix = self.frame.suffix(
+            self.model,
+            last,
+            chat.messages.get(first.start..end.end)?,
+            chat.is_brief,
+        )?;
         let end = self.text.strip_suffix(&*suffix.text)?.len();
         Some(self.mark(keys[at], end, last))
     }

@@ -20,7 +20,7 @@ pub(super) fn register(environment: &mut Environment<'_>) {
         use ValueKind::{Map, Seq, String, Undefined};
         matches!(value.kind(), Seq | String | Map | Undefined)
     });
-    // The engine's iterator over nothing is no iterator in Python; that over an undefined value is.
+    // minijinja iterates over none and over undefined values, Jinja2 only over the latter.
     environment.add_test("iterable", |value: &Value| {
         value.kind() == ValueKind::String || (!value.is_none() && value.try_iter().is_ok())
     });

@@ -1,6 +1,6 @@
 //! Python in templates: methods and filters as in Python and Jinja2, where those of the template engine differ.
 //!
-//! What cannot be computed as Python does is an error: the chat is then rendered by the engine alone.
+//! A result that may differ from Python's is an error instead: only the engine then renders the chat.
 
 mod filters;
 mod methods;

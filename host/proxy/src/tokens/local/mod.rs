@@ -186,8 +186,11 @@ impl Work {
             return Ok(None);
         };
         let prepare = || {
-            self.model
-                .continue_chat(&chat.chat(), self.now, SHORT_BODY, &self.cache)
+            let chat = Chat {
+                is_brief: true,
+                ..chat.chat()
+            };
+            self.model.continue_chat(&chat, self.now, SHORT_BODY, &self.cache)
         };
         let prepared = guarded(prepare).ok_or(TokensKind::Failed)?;
         prepared.map(|prepared| self.within_limit(prepared)).transpose()

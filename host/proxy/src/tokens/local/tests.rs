@@ -70,7 +70,7 @@ fn body(messages: &[(&str, String)]) -> Bytes {
     format!(r#"{{"messages":[{}]}}"#, messages.join(",")).into()
 }
 
-/// Calls a function with the question of a chat.
+/// Calls a function with the request for a chat's tokens.
 fn with_request<T>(body: &Bytes, ask: impl FnOnce(&TokenizeRequest<'_>) -> T) -> T {
     with_request_kept(body, true, ask)
 }
