@@ -14,7 +14,7 @@ pub(crate) struct ConfigHash(Arc<AtomicU64>);
 impl ConfigHash {
     /// Records the active configuration.
     pub(crate) fn set(&self, config: &Config) {
-        // What must differ between routers of one machine is left out.
+        // Settings that must differ between routers of one machine are left out.
         let mut config = config.without_places();
         config.server.listen = SocketAddr::from(([0, 0, 0, 0], 0));
         config.server.admin_listen = None;

@@ -51,7 +51,7 @@ pub struct LoggedWorker {
 }
 
 impl LoggedWorker {
-    /// Notes a worker.
+    /// Returns the logged parts of a worker.
     #[must_use]
     pub fn of(worker: &Worker) -> Self {
         Self {

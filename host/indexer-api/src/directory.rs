@@ -47,7 +47,7 @@ impl Directory {
         &self.contexts
     }
 
-    /// Returns the contexts with their engines. A context that only stores have has none, and is left out.
+    /// Returns the contexts with their engines. Leaves out contexts without engines.
     pub(crate) fn engine_contexts(&self) -> impl Iterator<Item = (&QueryContext, Vec<&RegisteredService>)> {
         let contexts = self.contexts.iter().map(|(context, services)| {
             let engines = services.iter().filter(|known| known.is_engine());

@@ -8,7 +8,7 @@
 //! The crate has a ZMTP implementation of its own (`zmtp`). libzmq bounds a frame, but neither an endless message nor
 //! its queues. See `host/adr/0025-own-zmtp-reader.md`.
 //!
-//! The crate does not know the index behind the sink, nor the source of the feed list.
+//! The crate depends neither on the index behind the sink nor on the source of the feed list.
 
 mod delivery;
 mod feeds;

@@ -150,8 +150,8 @@ impl IndexCore {
         true
     }
 
-    /// Returns the other groups that a cache keeps if it forgets all its blocks for those of `group`, of which `known`
-    /// is known. Returns `None` if it keeps its blocks.
+    /// Returns the other groups that a cache keeps if it forgets all its blocks for those of `group`. `known` is the
+    /// cache's group of the same index. Returns `None` if the cache keeps its blocks.
     fn groups_kept(
         &self,
         cache: &KvCache,

@@ -93,7 +93,7 @@ impl StoreObjects {
         }
     }
 
-    /// Returns a block that may be missing from the lane, and takes it off the list of those.
+    /// Returns a block that may be missing from the lane, and counts it as joined.
     fn next_unjoined(&mut self) -> Option<u64> {
         self.unjoined = self.unjoined.checked_sub(1)?;
         self.blocks.get_index(self.unjoined).map(|(&name, _)| name)

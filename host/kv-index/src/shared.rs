@@ -173,8 +173,8 @@ impl SharedPrefixIndex {
         self.core.write(|core| core.clear_store(store, true));
     }
 
-    /// Frees unused memory, and joins objects again, in a small step. Returns `true` if there is more to do. Changes do that as well; this is
-    /// for times without changes.
+    /// Frees unused memory, and joins objects again, in a small step. Returns `true` if there is more to do. Changes do
+    /// that as well; this is for times without changes.
     pub fn gc_step(&self) -> bool {
         self.core.write(|core| core.gc_step_idle(RUNS_AT_A_TIME))
     }

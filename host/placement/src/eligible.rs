@@ -45,9 +45,8 @@ pub enum NoCandidate {
 impl EligibleSet {
     /// Finds the workers that serve the model, were not tried, do not drain, and are in service.
     ///
-    /// Where no shape can be made of those in service, workers out of service are eligible for the roles that lack one. A
-    /// decode worker does the whole of a request where
-    /// neither a pair nor a mixed worker is eligible.
+    /// Where these cannot serve the request, workers out of service are eligible too, for the roles that lack one in
+    /// service. A decode worker does the whole of a request where neither a pair nor a mixed worker is eligible.
     ///
     /// # Errors
     /// [`NoCandidate`] where no allowed shape can be made of the workers.

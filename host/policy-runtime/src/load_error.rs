@@ -166,8 +166,8 @@ impl LoadError {
 
     /// Returns `true` if the machine may be at fault: the same component may load at another attempt.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Compiler(error) if error.may_pass())
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Compiler(error) if error.is_transient())
     }
 
     /// Returns `true` if the parameters or limits are at fault, not the bytes.

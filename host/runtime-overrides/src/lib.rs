@@ -1,6 +1,6 @@
 //! Runtime overrides: changes of instances and routes over HTTP, laid over the configuration file.
 //!
-//! An override is kept while the file has the same of its instance or route, and ends when the file changes that.
+//! An override is kept while the file's settings of its instance or route are the same, and ends when they change.
 //! Values in, values out: the reload applies them.
 
 mod instances;

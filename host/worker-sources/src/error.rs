@@ -1,4 +1,4 @@
-//! Errors of a query. Each names what was attempted.
+//! Errors of a query. Each names the attempted step.
 
 use std::io;
 use std::path::PathBuf;

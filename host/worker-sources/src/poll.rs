@@ -41,7 +41,7 @@ pub(crate) async fn follow(spec: SourceSpec, state: Arc<SourceState>) {
     let client = client_of(&spec);
     let (mut last, mut due_at) = (None, Instant::now());
     loop {
-        // Notifications do not put it off: workers that are gone need repeated answers.
+        // Notifications do not put off the poll: a worker is removed only after repeated answers without it.
         let is_due = due_at <= Instant::now();
         let answer = query(&spec, client.as_ref()).await;
         let good = answer.as_ref().ok().cloned();

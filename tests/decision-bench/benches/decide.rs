@@ -32,7 +32,7 @@ fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
 
 /// Decisions with recording of the policy's host calls.
 #[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
-fn noting<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
+fn recording<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
     warm_up(|seq| drop(contest.call_recording(seq)));
     let mut seq = 0;

@@ -113,7 +113,8 @@ fn of_tokens(pool: &PoolReport) -> impl Iterator<Item = Warning> {
         counted("tokenize-timeouts", what, spell, FIX)
     });
     let failures = pool.token_failures.as_ref().map(|spell| {
-        let what = "the tokens of prompts could not be learnt, and these were routed without cache knowledge";
+        let what =
+            "the tokens of prompts could not be determined, and these were routed without cache knowledge";
         counted("tokenize-failures", what, spell, FIX)
     });
     timeouts.into_iter().chain(failures)

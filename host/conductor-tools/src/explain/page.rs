@@ -169,7 +169,7 @@ pub(crate) fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
         let request = policy.more_request_columns.len();
         row_of(&line.more_numbers.0, request, policy.more_columns.len(), row)
     };
-    let matched_on_tier = line.transcript.iter().find_map(|note| match note {
+    let matched_on_tier = line.transcript.iter().find_map(|line| match line {
         HostCallLine::Matched { tier, tokens } if tier.0 == Tier::Shared => Some(tokens),
         _ => None,
     });

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::plan::Seen;
 use super::{Reloader, outcome};
 use admin_views::ChangeCause;
 use local_files::FolderWatch;
@@ -98,11 +99,7 @@ impl Reloader {
                 false => self.round(Some(SystemTime::now())),
             };
             pause = if seen.is_unsettled { UNSETTLED } else { POLL_EVERY };
-            let look = Look {
-                is_loading: seen.is_loading && outcome.is_open(),
-                is_unsettled: seen.is_unsettled && outcome.is_open(),
-                outcome,
-            };
+            let look = Look { outcome, seen };
             let requested = std::mem::take(&mut waiting).into_iter();
             waiting = requested
                 .filter_map(|waiting| self.answer(waiting, &look))
@@ -166,16 +163,15 @@ impl Reloader {
 /// Outcome of a look at the files.
 struct Look {
     outcome: ReloadOutcome,
-    /// New policies are compiled, and nothing else changed.
-    is_loading: bool,
-    /// A policy's file may be half-written, and nothing else changed.
-    is_unsettled: bool,
+    seen: Seen,
 }
 
 impl Look {
-    /// Returns whether a reload that was requested at `since` has no outcome yet.
+    /// Returns whether a reload that was requested at `since` has no outcome yet: policies are compiled or may be
+    /// half-written, and nothing else changed.
     fn is_open(&self, since: Instant) -> bool {
-        self.is_loading || self.is_unsettled && since.elapsed() < MOST_UNSETTLED
+        let is_unsettled = self.seen.is_unsettled && since.elapsed() < MOST_UNSETTLED;
+        self.outcome.is_open() && (self.seen.is_loading || is_unsettled)
     }
 }
 

@@ -3,19 +3,19 @@
 use super::{Evidence, WorseArm};
 use crate::rule::{Measure, StopCause};
 
-/// Greatest expected number of such rows of failures in all requests of a canary that fails as often as its control.
+/// Greatest expected number of such streaks in all requests of a canary that fails as often as its control.
 const MAX_EXPECTED: f64 = 0.005;
 /// Number of failures from which on more of them are not computed with.
 const MAX_FACTORS: u64 = 64;
 
-/// Results of the control since a canary's first failure in a row.
+/// Results of the control since the first failure of a canary's streak.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct FailureRow {
+pub(super) struct FailureStreak {
     control: u64,
     control_failed: u64,
 }
 
-impl FailureRow {
+impl FailureStreak {
     /// Returns the probability that `failed` results are all failures, if they are drawn at random from themselves and
     /// the control's (Fisher's exact test).
     fn chance(self, failed: u64) -> f64 {
@@ -30,31 +30,31 @@ impl FailureRow {
 }
 
 impl Evidence {
-    /// Adds a result to the canaries' rows of failures.
-    pub(super) fn add_to_rows(&mut self, arm: usize, failed: bool) {
-        for (row, canary) in self.rows.iter_mut().zip(1..) {
+    /// Adds a result to the canaries' streaks.
+    pub(super) fn add_to_streaks(&mut self, arm: usize, failed: bool) {
+        for (streak, canary) in self.streaks.iter_mut().zip(1..) {
             if arm == 0 && self.arms[canary].failed_in_a_row > 0 {
-                row.control += 1;
-                row.control_failed += u64::from(failed);
+                streak.control += 1;
+                streak.control_failed += u64::from(failed);
             } else if arm == canary && !failed {
-                *row = FailureRow::default();
+                *streak = FailureStreak::default();
             }
         }
     }
 
     /// Returns the canary if it reached the limit of consecutive failures, and the control's results meanwhile leave no
-    /// other explanation. A partial outage lets both fail in rows.
+    /// other explanation. A partial outage gives both of them streaks.
     #[must_use]
     pub fn check_failures(&self, arm: usize) -> Option<WorseArm> {
         let least = self.rule.consecutive_failures;
-        let row = self.rows.get(arm.checked_sub(1)?)?;
+        let streak = self.streaks.get(arm.checked_sub(1)?)?;
         let failed = self.arms[arm].failed_in_a_row;
         if least == 0 || failed < least {
             return None;
         }
-        // A row can begin at each request, so that long trials have long ones by chance.
+        // A streak can begin at each request, so that long trials have long ones by chance.
         let requests = self.arms[arm].samples(Measure::Errors).count();
-        let is_worse = row.chance(failed) * requests as f64 <= MAX_EXPECTED;
+        let is_worse = streak.chance(failed) * requests as f64 <= MAX_EXPECTED;
         is_worse.then_some(WorseArm {
             arm,
             cause: StopCause::ConsecutiveFailures(failed),

@@ -11,12 +11,12 @@
 //! The samples of other routers count as the own ones ([`Evidence::set_others`]). A look of one router is a look of all.
 //!
 //! A canary without any successful response is found earlier: after a number of consecutive failures, if the control's
-//! results since the first of them make chance improbable ([`FailureRow`]).
+//! results since the first of them make chance improbable ([`FailureStreak`]).
 
 mod failures;
 mod shared;
 
-use self::failures::FailureRow;
+use self::failures::FailureStreak;
 use crate::histogram::{TimeHistogram, TimesReport};
 use crate::observation::RequestResult;
 use crate::rule::{CanaryVerdict, Look, Measure, Shortage, StopCause, StopRule, Wanted};
@@ -82,7 +82,7 @@ pub struct Evidence {
     /// Tests of the arms from 1 up.
     canaries: Box<[[LookSchedule; 2]]>,
     /// Results of the control beside the consecutive failures of the arms from 1 up.
-    rows: Box<[FailureRow]>,
+    streaks: Box<[FailureStreak]>,
 }
 
 /// Canary that was found to be worse.
@@ -110,7 +110,7 @@ impl Evidence {
             arms: (0..arms).map(|_| ArmSamples::default()).collect(),
             others: (0..arms).map(|_| OtherSamples::default()).collect(),
             canaries: (1..arms).map(|_| [schedule; 2]).collect(),
-            rows: (1..arms).map(|_| FailureRow::default()).collect(),
+            streaks: (1..arms).map(|_| FailureStreak::default()).collect(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Evidence {
     pub fn add(&mut self, arm: usize, group: u8, result: &RequestResult) -> Vec<WorseArm> {
         self.arms[arm].add(group, result);
         if let Some(failed) = result.failed {
-            self.add_to_rows(arm, failed);
+            self.add_to_streaks(arm, failed);
         }
         // A request of the control can complete the samples of any canary.
         let concerned = if arm == 0 {

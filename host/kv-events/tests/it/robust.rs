@@ -1,4 +1,4 @@
-//! No bytes make the decoder panic, and what it makes of them is never larger than they could encode.
+//! No bytes make the decoder panic, and decoded events are never larger than their bytes could encode.
 
 use kv_events::{decode_batch, decode_objects};
 use proptest::collection::vec;

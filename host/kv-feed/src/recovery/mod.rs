@@ -1,7 +1,7 @@
 //! Recovery state machine of one publisher: the order of messages, replay requests, and resets.
 //!
-//! Pure: messages, connection changes and the time are inputs, [`RecoveryAction`]s are outputs. It does not know
-//! sockets or events. It relies on these properties (vLLM 0.32, SGLang 0.5.23 and their predecessors). Numbers increase
+//! Pure: messages, connection changes and the time are inputs, [`RecoveryAction`]s are outputs. It handles
+//! neither sockets nor events. It relies on these properties (vLLM 0.32, SGLang 0.5.23 and their predecessors). Numbers increase
 //! by one from 0 within one run of the publisher. A replay from `n` delivers the messages that the publisher still has
 //! from `n` on, in order, then an end. Nothing indicates that the start is already dropped, or that the publisher is
 //! another one. Therefore a replay always starts at the last known message: receiving that very message proves that

@@ -1,4 +1,4 @@
-//! Client that returns exactly what was received, and whether it was complete.
+//! Client that returns the received bytes unchanged, and whether the response was complete.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, StatusCode};

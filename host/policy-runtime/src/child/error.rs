@@ -62,7 +62,7 @@ pub enum ChildError {
 
 impl ChildError {
     /// Returns `true` if the machine may be at fault: the same component may compile at another attempt.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Start { .. } | Self::Died { .. } | Self::Time { .. })
     }
 

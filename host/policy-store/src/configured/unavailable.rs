@@ -65,7 +65,7 @@ fn unavailable(config: &Config, policy: &PolicyConfig, prepared: &PreparedPolicy
                 Some(pin) if problem.is_in_pin() => pin,
                 _ => &policy.source_at,
             };
-            help = problem.may_pass().then_some(OF_THE_MACHINE);
+            help = problem.is_transient().then_some(OF_THE_MACHINE);
             (place, error_chain(&**problem))
         }
     };

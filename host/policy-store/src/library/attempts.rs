@@ -35,9 +35,9 @@ impl LoadAttempt {
 
     /// Returns true if it failed so that another attempt may succeed, and the pause after it is over.
     fn is_due_again(&self, now: Instant) -> bool {
-        let may_pass = self.problem().is_some_and(PolicyProblem::may_pass);
+        let is_transient = self.problem().is_some_and(PolicyProblem::is_transient);
         let pause = PAUSE.max(self.done.took.saturating_mul(PAUSE_ATTEMPTS));
-        may_pass && now.saturating_duration_since(self.ended) >= pause
+        is_transient && now.saturating_duration_since(self.ended) >= pause
     }
 
     fn problem(&self) -> Option<&PolicyProblem> {

@@ -161,8 +161,8 @@ impl PolicyProblem {
     }
 
     /// Returns true if the machine may be at fault: the same bytes may load at another attempt.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Load(error) if error.may_pass())
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Load(error) if error.is_transient())
     }
 
     /// Returns true if the parameters or limits are at fault, not the bytes.

@@ -166,7 +166,7 @@ impl Relay {
         self.prefill.as_mut()?.correction.as_mut()
     }
 
-    /// Corrects the number of cached tokens, where the worker cannot know it.
+    /// Corrects the number of cached tokens, where the worker's own is wrong.
     fn correct(&mut self, data: Bytes) -> Bytes {
         let Some(correction) = self.correction() else {
             return data;

@@ -50,7 +50,7 @@ pub enum UsageValue {
     Counter {
         /// Total.
         total: u64,
-        /// Level of the counter over all routers, by the sender.
+        /// Level of the counter over all routers, as the sender has it.
         level: u64,
         /// Number of the first message with this counter.
         since: u64,

@@ -21,7 +21,7 @@ pub enum UsageChange {
 /// Changes, in the order in which they apply.
 pub type UsageChanges = Vec<(UsageKey, UsageChange)>;
 
-/// Usage of the other routers. The caller passes which of them are alive.
+/// Usage of the other routers. The caller passes the ids of the live ones.
 #[derive(Debug, Default)]
 pub struct UsagePeers {
     origins: BTreeMap<RouterId, UsageOrigin>,

@@ -59,19 +59,23 @@ impl Overlay {
         self.worker().url == url
     }
 
+    /// Returns whether the file's entry is that of which the overlay was made.
+    fn has_same_entry(&self, file: &Config) -> bool {
+        let was = self.file.as_ref().map(|worker| (&*self.pool, worker));
+        let is = entry(file, &self.worker().url).map(|(pool, worker)| (&*pool.name, worker));
+        was == is
+    }
+
     /// Returns the conflict with this file, if any.
     fn objection(&self, file: &Config) -> Option<&'static str> {
-        let entry = entry(file, &self.worker().url);
-        let as_it_was = match (&self.file, entry) {
-            (None, None) => true,
-            (Some(was), Some((pool, is))) => was == is && pool.name == self.pool,
-            (None, Some(_)) => return Some("the file names it itself"),
-            (Some(_), None) => false,
-        };
+        let is_same = self.has_same_entry(file);
+        if self.file.is_none() && !is_same {
+            return Some("the file names it itself");
+        }
         let Some(pool) = file.pools.iter().find(|pool| pool.name == self.pool) else {
             return Some("its pool is gone");
         };
-        if !as_it_was {
+        if !is_same {
             return Some("its entry in the file has changed");
         }
         let now = self.now.as_ref()?;

@@ -40,7 +40,7 @@ pub struct SharedWorker {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotShared {
     /// The file of this router differs from that of the other one.
-    #[error("the configuration file of this router has other settings of it")]
+    #[error("the configuration file of this router has other settings for it")]
     OtherFile,
     /// The state cannot be one of this router.
     #[error("it cannot be applied here: {0}")]
@@ -52,13 +52,8 @@ impl Ended {
     /// must not take the overlay's state up again.
     #[must_use]
     pub fn url_with_new_entry(&self, file: &Config) -> Option<&str> {
-        let Overlay {
-            pool, file: before, ..
-        } = &self.overlay;
-        let worker = self.overlay.worker();
-        let before = before.as_ref().map(|worker| (&**pool, worker));
-        let now = entry(file, &worker.url).map(|(pool, worker)| (&*pool.name, worker));
-        (before != now).then_some(&worker.url)
+        let is_same = self.overlay.has_same_entry(file);
+        (!is_same).then(|| &*self.overlay.worker().url)
     }
 }
 
@@ -171,11 +166,7 @@ fn entry_text(pool: &str, worker: &WorkerConfig) -> String {
     } = worker;
     let rest =
         format!("{models:?} {adapters:?} {weight} {labels:?} {bootstrap:?} {data_parallel:?} {kv_events:?}");
-    let digest = Sha256::digest(rest);
-    let digest: String = digest[..DIGEST]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = routing::hex(&Sha256::digest(rest)[..DIGEST]);
     format!("{pool} {name} {} {drain} {digest}", role.as_str())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use routing::LoadLease;
 
-/// WorkerShare of a request at one worker.
+/// Share of a request at one worker.
 #[derive(Debug)]
 pub(super) struct WorkerShare {
     pub(super) worker: usize,

@@ -16,7 +16,7 @@ pub enum Knowledge {
     Events {
         /// Delay from the change of a cache until the router records it, in microseconds.
         lag_us: u64,
-        /// WorkerShare of the events that never come, 0 to 1.
+        /// Share of the events that are lost, 0 to 1.
         loss: f64,
     },
     /// Prompts sent there lately, up to the capacity of the device: no engine publishes anything.
@@ -29,7 +29,7 @@ pub enum Knowledge {
 /// Source of the columns `cost.*`.
 #[derive(Debug, Clone)]
 pub enum CostSource {
-    /// The server's own models, which learn from the requests of the run; NaN until they have.
+    /// The server's own models, which learn from the requests of the run; NaN until enough of them were measured.
     Learned,
     /// Costs of this profile. `cost.prefill-ms` is the time of the prompt there, with the blocks that the cluster's
     /// rule has it fetch. `cost.token-ms` is such that times `load.prefill-tokens` it gives the time until the worker

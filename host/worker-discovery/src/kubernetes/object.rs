@@ -91,15 +91,16 @@ pub(super) enum AddressFamily {
 impl KubeView {
     /// Returns the workers of an object.
     pub(super) fn workers(&self, object: Value) -> KubeWorkers {
-        let family = match self.is_slices {
-            true => endpoint_slice::family(&object),
-            false => AddressFamily::Other,
-        };
-        let workers = match self.is_slices {
-            true => endpoint_slice::workers(object, self),
-            false => pod::workers(object, self),
-        };
-        KubeWorkers { workers, family }
+        match self.is_slices {
+            true => KubeWorkers {
+                family: endpoint_slice::family(&object),
+                workers: endpoint_slice::workers(object, self),
+            },
+            false => KubeWorkers {
+                family: AddressFamily::Other,
+                workers: pod::workers(object, self),
+            },
+        }
     }
 
     /// Chooses the port among those of an object, each with its name.

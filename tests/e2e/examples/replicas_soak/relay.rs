@@ -88,6 +88,6 @@ async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: &Arc<At
             }
         }
     };
-    // What was read before the end is still passed on: a router that ends sends a goodbye just before.
+    // Bytes that were read before the end are still passed on: a router that ends sends a goodbye just before.
     tokio::join!(read, write);
 }

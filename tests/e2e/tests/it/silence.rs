@@ -1,4 +1,4 @@
-//! Feeds that bring nothing: what is known of a worker is not trusted while its engine works and reports nothing of it.
+//! Silent feeds: the index does not trust its blocks of a worker while the engine works and reports no events.
 
 use harness::{TestRouter, eventually, route_all};
 use mock_engine::{MockConfig, MockEngine};

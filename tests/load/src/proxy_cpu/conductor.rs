@@ -53,7 +53,7 @@ impl Setup {
 
     fn tokenize(self) -> &'static str {
         match self.tokens {
-            // A model of its own has its own tokenizer, whatever the pool has.
+            // A model of its own has its own tokenizer, whatever the pool's setting is.
             Tokens::None | Tokens::Given | Tokens::Own => "off",
             Tokens::Worker => "worker",
         }

@@ -198,7 +198,7 @@ fn chosen(log: &mut LoggedRequests, requested: Option<&str>) -> anyhow::Result<(
     let name = match (requested, names.as_slice()) {
         (Some(requested), _) => requested.to_owned(),
         (None, [only]) => only.clone(),
-        (None, []) => bail!("failed to read the log: no request ends in it"),
+        (None, []) => bail!("failed to read the log: no request has a decision in it"),
         (None, several) => bail!(
             "failed to simulate a log of several pools: choose one with --pool, of {}",
             several.join(", ")

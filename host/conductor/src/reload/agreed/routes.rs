@@ -1,4 +1,4 @@
-//! Policies of routes: followed as the fleet's switch is set, and held ready before it.
+//! Policies of routes: followed once the fleet switches to them, and held ready before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

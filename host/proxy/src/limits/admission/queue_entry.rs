@@ -98,8 +98,8 @@ impl QueueEntry {
     }
 
     /// Waits until the policy is to be called again: capacity was freed and this request is the next in order, or
-    /// `reevaluate_after` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The permit is
-    /// given back meanwhile.
+    /// `reevaluate_after` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The
+    /// permit is given back meanwhile.
     pub(super) async fn hold(
         &mut self,
         request: &AdmissionRequest,

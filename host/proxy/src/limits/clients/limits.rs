@@ -317,7 +317,7 @@ mod tests {
                     known += 1;
                 }
                 if buckets[router].take(rate, amount, now).is_ok() {
-                    // What the other routers took, and this one does not know.
+                    // Amounts that other routers took and that have not reached this one.
                     let unseen = taken[known..].iter().filter(|(_, who, _)| *who != router);
                     overshoot = overshoot.max(unseen.map(|(.., amount)| amount).sum());
                     taken.push((now, router, amount));

@@ -75,7 +75,7 @@ impl Snapshot {
         trials.map(|trial| trial.resume(policy)).sum()
     }
 
-    /// Returns the pools whose workers make the tokens of each prompt. No model has a table, and a policy needs_tokens tokens.
+    /// Returns the pools whose workers make the tokens of each prompt: no model has a table, and a policy needs tokens.
     pub fn pools_without_tokenizer(&self) -> impl Iterator<Item = &str> {
         let needs_tokens = |at: usize| {
             let is_worker = matches!(self.pools[at].tokens, TokenSource::Worker { .. });

@@ -30,7 +30,7 @@ pub struct TraceFacts {
     pub seen_once: f64,
     /// Different first blocks: 1 where everybody shares a system prompt.
     pub first_blocks: usize,
-    /// Tokens that fill the different blocks: what a cache that never forgets holds in the end.
+    /// Tokens that fill the different blocks of the prompts.
     pub unique_tokens: u64,
     /// Share of all blocks that lie in a prefix of an earlier prompt and its answer: the hit ratio of a pool without
     /// limits.

@@ -1,5 +1,5 @@
-//! Conversations among which crowds query the same text at the same time: an article goes round, a class begins, a
-//! job starts.
+//! Conversations among which crowds send prompts about the same text at the same time: an article goes round, a class
+//! begins, a job starts.
 
 use super::conversation::{self, Conversations};
 use super::draws::Draws;

@@ -16,7 +16,7 @@ pub enum Mix {
     Rag,
     /// Several questions on one document of 16,000 to 128,000 tokens.
     LongContext,
-    /// Conversations among which crowds query the same text at the same time.
+    /// Conversations among which crowds send prompts about the same text at the same time.
     Bursts,
 }
 

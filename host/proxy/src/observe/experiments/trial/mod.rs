@@ -50,7 +50,7 @@ pub(super) struct Arm {
 struct StopState {
     is_stopped: AtomicBool,
     stop: Mutex<Option<Stop>>,
-    /// Set if this router stopped or resumed it and the other routers do not know yet.
+    /// Set if this router stopped or resumed it and has not notified the other routers yet.
     is_news: AtomicBool,
 }
 
