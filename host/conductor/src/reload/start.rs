@@ -5,7 +5,7 @@
 
 use admin_views::ChangeKind;
 use observability::error_chain;
-use policy_store::Prepared;
+use policy_store::{OVERRIDES, Prepared};
 use runtime_overrides::Overlays;
 use tracing::error;
 
@@ -56,11 +56,23 @@ impl Reloader {
             report.source = source;
             report.is_file = is_file;
         });
-        // The overrides of routes were just read from their file. Those that ended would be back at the next start.
-        match self.active.overlays.ended_routes().is_empty() {
-            true => self.report_overrides(true),
-            false => self.report_routes(),
+        // The overrides of routes were just read from their file. Those that are gone would be back at the next start.
+        match self.has_gone_routes() {
+            true => self.report_routes(),
+            false => self.report_overrides(true),
         }
         self.report_policies();
+    }
+
+    /// Returns true if the file for the next start has overrides that ended or were dropped. An unreadable file may
+    /// hold any, and stays.
+    fn has_gone_routes(&self) -> bool {
+        let overlays = &self.active.overlays;
+        let (name, ending) = OVERRIDES;
+        let has_file = || {
+            let folder = self.library.folder();
+            folder.is_some_and(|folder| matches!(folder.get(name, ending), Ok(Some(_))))
+        };
+        !overlays.ended_routes().is_empty() || overlays.routes().is_empty() && has_file()
     }
 }

@@ -255,6 +255,52 @@ async fn a_promotion_survives_a_restart_and_ends_where_the_file_changes_the_rout
     );
 }
 
+/// Starts a router that promotes `mine`, then one with each of the files. Returns the policy that each has on its route.
+async fn policies_after_promotion(state: &Path, promoted: &str, files: &[&str]) -> Vec<Value> {
+    let router = TestRouter::start(promoted).await.unwrap();
+    let (status, answer) = change(&router, "promote", &json!({})).await;
+    assert_eq!(status, 200, "{answer}");
+    router.stop().await.unwrap();
+    assert!(state.join("routes.overrides").exists());
+    let mut policies = Vec::new();
+    for toml in files {
+        let router = TestRouter::start(toml).await.unwrap();
+        policies.push(page(&router).await["routes"][0]["policy"].clone());
+        router.stop().await.unwrap();
+    }
+    policies
+}
+
+#[tokio::test]
+async fn an_override_that_ends_at_a_start_does_not_come_back() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let (file, state) = (component(folder.path(), 1), folder.path().join("state"));
+    let server = format!("policy-state = \"{}\"", state.display());
+    let table = format!("[policies.mine]\npath = \"{file}\"");
+    let split = format!("{ROUND_ROBIN}\nsplit = {{ round-robin = 90, mine = 10 }}");
+    let toml = config(&fleet, &server, &table, &split);
+    let edited = config(&fleet, &server, &table, "policy = \"random\"");
+    let policies = policies_after_promotion(&state, &toml, &[&toml, &edited, &toml]).await;
+    assert_eq!(policies, ["mine", "random", "round-robin"]);
+}
+
+#[tokio::test]
+async fn an_override_whose_policy_is_unavailable_at_a_start_does_not_come_back() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let (file, state) = (component(folder.path(), 1), folder.path().join("state"));
+    let server = format!("policy-state = \"{}\"", state.display());
+    let table = format!("[policies.mine]\npath = \"{file}\"");
+    let toml = config(&fleet, &server, &table, ROUND_ROBIN);
+    let router = TestRouter::start(&toml).await.unwrap();
+    let (status, answer) = change(&router, "shadow", &json!({})).await;
+    assert_eq!(status, 200, "{answer}");
+    router.stop().await.unwrap();
+    // The route is the same, and its policy is not there.
+    let without = config(&fleet, &server, "", ROUND_ROBIN);
+    let policies = policies_after_promotion(&state, &toml, &[&toml, &without, &toml]).await;
+    assert_eq!(policies, ["mine", "round-robin", "round-robin"]);
+}
+
 #[tokio::test]
 async fn an_invalid_file_of_overrides_is_put_aside_and_the_configuration_file_decides() {
     let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
