@@ -218,10 +218,10 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
     };
     let pools = pools::read(root.item("pools").as_ref(), &rules, report);
     let discovery = discovery::read(sources.as_ref(), &pools, report);
-    indexer.check_against(&pools, report);
     let tokens = models::read_tokens(root.section("tokens", "`[tokens]`"));
     let models = models::read(root.item("models").as_ref(), report);
     let stores = store::read(root.item("stores").as_ref(), &pools, report);
+    indexer.check_against(&pools, &stores, report);
     let names = Names {
         known,
         pools: &pools,

@@ -18,6 +18,7 @@ use crate::document::value::{Item, Text};
 use crate::key::{self, KeyPlace, KeySource};
 use crate::pools::DeclaredPool;
 use crate::pools::endpoint::zmq_endpoint;
+use crate::pools::store::StoreConfig;
 use crate::server::ServerConfig;
 use crate::server::exposure::{self, Protection};
 use crate::tls::{self, ServerTlsConfig};
@@ -126,8 +127,8 @@ pub(crate) fn read(section: Option<Section<'_>>, server: &ServerConfig) -> Decla
 }
 
 impl DeclaredIndexer {
-    /// Reports endpoints that belong to workers.
-    pub(crate) fn check_against(&self, pools: &[DeclaredPool], report: &Report) {
+    /// Reports endpoints that belong to workers or stores.
+    pub(crate) fn check_against(&self, pools: &[DeclaredPool], stores: &[StoreConfig], report: &Report) {
         let workers = pools.iter().flat_map(|pool| &pool.config.workers);
         let feeds =
             workers.flat_map(|worker| worker.kv_events.feeds().iter().map(move |feed| (worker, feed)));
@@ -145,6 +146,19 @@ impl DeclaredIndexer {
                     ),
                 )
                 .help("leave the service out: workers are instances of the indexer already"),
+            );
+        }
+        for store in stores {
+            let Some((endpoint, span)) = self.endpoints.get_key_value(&store.endpoint) else {
+                continue;
+            };
+            report.push(
+                Problem::new(
+                    Code::SameAddress,
+                    span,
+                    format!("the endpoint `{endpoint}` is that of the store `{}`", store.name),
+                )
+                .help("leave one of them out: each event would count twice"),
             );
         }
     }

@@ -9,6 +9,7 @@ use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::source::Span;
+use crate::document::value::Text;
 use crate::name;
 use crate::pools::endpoint::zmq_endpoint;
 
@@ -94,10 +95,10 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
         claim_endpoint(endpoint, &text.span, taken, report);
     }
     let config = ServiceConfig {
-        endpoint: endpoint.unwrap_or_default(),
         replay: service
             .text("replay")
-            .and_then(|text| zmq_endpoint(&text, report)),
+            .and_then(|text| read_replay(&text, endpoint.as_deref(), report)),
+        endpoint: endpoint.unwrap_or_default(),
         kind: service.choice(
             "type",
             ServiceKind::Vllm,
@@ -144,6 +145,20 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
     }
     taken.keys.entry(key).or_insert(span);
     Some(config)
+}
+
+/// Reads the endpoint of replays, which is another socket of the publisher.
+fn read_replay(text: &Text<'_>, endpoint: Option<&str>, report: &Report) -> Option<String> {
+    let replay = zmq_endpoint(text, report)?;
+    if endpoint == Some(&*replay) {
+        let message = format!("`replay` is the `endpoint` itself, `{replay}`");
+        report.push(
+            Problem::new(Code::SameAddress, &text.span, message).help(
+                "name the publisher's socket for replays, which has a port of its own, or leave it out",
+            ),
+        );
+    }
+    Some(replay)
 }
 
 fn claim_endpoint(endpoint: &str, span: &Span, taken: &mut ClaimedServices, report: &Report) {
