@@ -11,6 +11,7 @@ mod discovery;
 mod document;
 mod encoding;
 mod feeds;
+mod file;
 mod folder;
 mod index;
 mod indexer;
@@ -46,6 +47,7 @@ pub use document::render::Paint;
 pub use document::source::Location;
 pub use encoding::decode;
 pub use feeds::{CurveConfig, KvEventsConfig, PoolEventsConfig};
+pub use file::NamedFile;
 pub use index::{AssumeCacheConfig, IndexConfig};
 pub use indexer::{
     ApiKey, DEFAULT_TENANT, IndexerConfig, MOST_MODEL_BYTES, ServiceConfig, ServiceHash, ServiceKind,
@@ -82,6 +84,6 @@ pub use server::http2::Http2Config;
 pub use server::limits::LimitsConfig;
 pub use server::totals::{MemoryLimitConfig, TotalsConfig};
 pub use sha256::Sha256;
-pub use tls::{PemFile, PoolTlsConfig, ServerTlsConfig};
+pub use tls::{PoolTlsConfig, ServerTlsConfig};
 pub use traces::{ResourceAttribute, TraceHeader, TracesConfig};
 pub use z85::key as z85_key;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::document::code::Code;
+use crate::document::diagnostic::Mark;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::source::Source;
@@ -15,6 +16,8 @@ use crate::record;
 pub struct LogConfig {
     /// Directives of `tracing`'s filter: `info`, or `info,proxy=debug`.
     pub level: String,
+    /// Position of `level`. `None` for the default.
+    pub level_at: Option<Mark>,
     /// Format of log lines.
     pub format: LogFormat,
     /// Output of the access log. `None` for no log.
@@ -49,6 +52,7 @@ impl Default for LogConfig {
     fn default() -> Self {
         Self {
             level: "info".to_owned(),
+            level_at: None,
             format: LogFormat::Text,
             access: None,
             access_sample: 1.0,
@@ -77,6 +81,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> LogConfig {
     };
     let level = log.text("level").filter(|level| check_level(level, log.report()));
     let config = LogConfig {
+        level_at: level.as_ref().map(|level| log.report().mark(&level.span)),
         level: level.map_or(default.level, |level| level.text.to_owned()),
         format: log.choice(
             "format",

@@ -1,7 +1,6 @@
 //! `[replicas]`: exchange of loads with the other routers of a fleet.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::document::code::Code;
@@ -9,6 +8,7 @@ use crate::document::redact::without_user;
 use crate::document::report::Problem;
 use crate::document::section::Section;
 use crate::document::value::Item;
+use crate::file::{NamedFile, read_file};
 use crate::name;
 
 /// `[replicas]`.
@@ -24,14 +24,14 @@ pub struct ReplicasConfig {
     pub share_every: Duration,
     /// Silence after which another router's loads fade.
     pub dead_after: Duration,
-    /// Credentials file of NATS, as written; a relative path starts at the file's folder.
-    pub credentials: Option<PathBuf>,
+    /// Credentials file of NATS.
+    pub credentials: Option<NamedFile>,
     /// User and password, if the servers have users without credentials files.
     pub login: Option<ReplicaLogin>,
     /// Copies of each agreed entry in the cluster of the servers.
     pub agreed_copies: u64,
-    /// Certificates of the servers' authorities, as written; a relative path starts at the file's folder.
-    pub ca: Option<PathBuf>,
+    /// Certificates of the servers' authorities.
+    pub ca: Option<NamedFile>,
 }
 
 /// User and password of NATS.
@@ -39,13 +39,15 @@ pub struct ReplicasConfig {
 pub struct ReplicaLogin {
     /// Name of the user.
     pub user: String,
-    /// File with the password, as written; a relative path starts at the file's folder.
-    pub password_file: PathBuf,
+    /// File with the password.
+    pub password_file: NamedFile,
 }
 
 const COPIES: RangeInclusive<u64> = 1..=5;
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(1);
 const SILENCES: RangeInclusive<Duration> = Duration::from_millis(1_000)..=Duration::from_secs(60);
+/// Help for a file without a name.
+const FILE: &str = "name a file, or leave the key out";
 /// Most servers.
 const MOST: usize = 16;
 
@@ -57,7 +59,6 @@ pub(crate) fn read(section: Option<Section<'_>>) -> Option<ReplicasConfig> {
         let text = item.text()?;
         name::check(text.text, "-_", what, &text.span, item.report).then(|| text.text.to_owned())
     };
-    let path = |item: Item<'_>| item.text().map(|text| PathBuf::from(text.text));
     let config = ReplicasConfig {
         fleet: replicas
             .item("fleet")
@@ -66,10 +67,12 @@ pub(crate) fn read(section: Option<Section<'_>>) -> Option<ReplicasConfig> {
         name: replicas.item("name").and_then(|item| named(item, "a router")),
         share_every: replicas.duration("share-every", Duration::from_millis(5), PERIODS),
         dead_after: replicas.duration("dead-after", Duration::from_millis(1_500), SILENCES),
-        credentials: replicas.item("credentials").and_then(path),
+        credentials: replicas
+            .item("credentials")
+            .and_then(|item| read_file(&item, FILE)),
         login: read_login(&mut replicas),
         agreed_copies: replicas.count("agreed-copies", 1, COPIES),
-        ca: replicas.item("ca").and_then(path),
+        ca: replicas.item("ca").and_then(|item| read_file(&item, FILE)),
         servers,
     };
     replicas.finish();
@@ -91,7 +94,7 @@ fn read_login(replicas: &mut Section<'_>) -> Option<ReplicaLogin> {
     };
     Some(ReplicaLogin {
         user: user.text()?.text.to_owned(),
-        password_file: PathBuf::from(file.text()?.text),
+        password_file: read_file(file, FILE)?,
     })
 }
 

@@ -1,40 +1,30 @@
 //! `[server.tls]` and `[pools.NAME.tls]`: PEM files, as written.
 
-use std::path::PathBuf;
-
 use crate::document::code::Code;
 use crate::document::diagnostic::Mark;
 use crate::document::report::Problem;
 use crate::document::section::Section;
 use crate::document::value::Item;
-
-/// A PEM file, as written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PemFile {
-    /// Path; a relative one starts at the configuration's folder.
-    pub path: PathBuf,
-    /// Position in the configuration.
-    pub at: Mark,
-}
+use crate::file::{NamedFile, read_file};
 
 /// `[server.tls]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTlsConfig {
     /// Certificate chain of the server.
-    pub cert: PemFile,
+    pub cert: NamedFile,
     /// Private key of the certificate.
-    pub key: PemFile,
+    pub key: NamedFile,
     /// Authorities of client certificates; `None` for no client certificates.
-    pub client_ca: Option<PemFile>,
+    pub client_ca: Option<NamedFile>,
 }
 
 /// `[pools.NAME.tls]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolTlsConfig {
     /// Authorities of the workers' certificates; `None` for those the system trusts.
-    pub ca: Option<PemFile>,
+    pub ca: Option<NamedFile>,
     /// Client certificate and key for workers; `None` for none.
-    pub identity: Option<(PemFile, PemFile)>,
+    pub identity: Option<(NamedFile, NamedFile)>,
     /// Name in the workers' certificates; `None` for the host of each URL.
     pub server_name: Option<String>,
     /// Position of the table.
@@ -96,17 +86,6 @@ pub(crate) fn read_pool(mut tls: Section<'_>) -> PoolTlsConfig {
     }
 }
 
-fn file(item: &Item<'_>) -> Option<PemFile> {
-    let text = item.text()?;
-    if text.text.is_empty() {
-        item.report.push(
-            Problem::new(Code::InvalidValue, &text.span, format!("`{}` is empty", item.key))
-                .help("name a PEM file"),
-        );
-        return None;
-    }
-    Some(PemFile {
-        path: PathBuf::from(text.text),
-        at: item.report.mark(&text.span),
-    })
+fn file(item: &Item<'_>) -> Option<NamedFile> {
+    read_file(item, "name a PEM file")
 }

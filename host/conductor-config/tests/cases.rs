@@ -64,6 +64,7 @@ fn the_cases_bring_up_every_code_but_the_size_of_the_file() {
         &Code::KeyUnavailable,
         &Code::RefusedParam,
         &Code::KeyNotHere,
+        &Code::FileNotHere,
         &Code::IgnoredPolicyFile,
     ];
     assert_eq!(unseen, others);

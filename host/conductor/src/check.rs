@@ -1,5 +1,5 @@
 //! Checking a configuration without running it: its text, and then that all that it names can be had: policies,
-//! tokenizers, certificates and keys.
+//! tokenizers, certificates, keys and the files of connections.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -85,7 +85,10 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
         let errors = errors.filter(|item| item.severity() == Severity::Error);
         resources = Diagnostics::new(&source.name(), &text, errors.cloned().collect());
     }
+    let level = reload::log_level_problem(&examined.config);
+    let level = Diagnostics::new(&source.name(), &text, level.into_iter().collect());
     let mut checked = Checked::of(examined.diagnostics);
+    checked.add(level);
     checked.add(unavailable);
     checked.add(resources);
     Ok(checked)
@@ -293,6 +296,23 @@ mod tests {
         let findings = findings(format!("{text}{POOL}").as_bytes());
         let codes: Vec<_> = findings.iter().map(|(line, _, code)| (*line, &**code)).collect();
         assert_eq!(codes, [(2, "syntax"), (5, "refused-param")]);
+    }
+
+    #[test]
+    fn a_log_level_that_the_filter_refuses_is_reported_at_its_place() {
+        for level in ["info[x", "a[b]=foo", "[", "x[y}=info"] {
+            let text = format!(
+                "[log]\nformat = \"text\"\nlevel = \"{level}\"\n[[pools.a.workers]]\nurl = \"http://a:1\"\n"
+            );
+            check_findings(&text, &[(3, 9, "invalid-value")]);
+            let source = ConfigSource::Text(text.clone());
+            let refused = reload::read(&source, &text).unwrap_err();
+            let first = &refused.items()[0];
+            assert_eq!(first.primary.location.line, 3, "{refused}");
+        }
+        let spans =
+            "[log]\nlevel = \"warn,proxy[request]=trace\"\n[[pools.a.workers]]\nurl = \"http://a:1\"\n";
+        check_findings(spans, &[]);
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use conductor_config::ReplicasConfig;
+use conductor_config::{NamedFile, ReplicasConfig};
 use kv_plane::{Discovery, PeerFill};
 use local_files::ConfigSource;
+use local_files::regular_file::warn_of_readers;
 use prometheus_client::registry::Registry;
 use proxy::{PoolShare, Readiness, SnapshotCell};
 use replica_plane::{
@@ -264,16 +265,23 @@ impl Replicas {
 }
 
 fn options(config: &ReplicasConfig, source: &ConfigSource, name: &str) -> BusOptions {
+    let resolve = |file: &NamedFile| source.resolve(&file.path);
+    let secret = |file: &NamedFile, what: &str| {
+        let path = resolve(file);
+        warn_of_readers(&path, what);
+        path
+    };
+    let credentials = config.credentials.as_ref();
     BusOptions {
         servers: config.servers.clone(),
         fleet: config.fleet.clone(),
         name: format!("conductor {name}"),
-        credentials: config.credentials.as_deref().map(|path| source.resolve(path)),
+        credentials: credentials.map(|file| secret(file, "`replicas.credentials`")),
         agreed_copies: usize::try_from(config.agreed_copies).unwrap_or(1),
         login: config.login.as_ref().map(|login| BusLogin {
             user: login.user.clone(),
-            password_file: source.resolve(&login.password_file),
+            password_file: secret(&login.password_file, "`replicas.password-file`"),
         }),
-        ca: config.ca.as_deref().map(|path| source.resolve(path)),
+        ca: config.ca.as_ref().map(resolve),
     }
 }

@@ -5,7 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use conductor_config::{Code, Config, Diagnostic, Mark, PemFile, PoolConfig, PoolTlsConfig, ServerTlsConfig};
+use conductor_config::{
+    Code, Config, Diagnostic, Mark, NamedFile, PoolConfig, PoolTlsConfig, ServerTlsConfig,
+};
 use proxy::{ListenersSpec, ServerTls, ServerTlsParts, TlsError, WorkerTls, WorkerTlsParts};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -208,7 +210,7 @@ fn listener(
     before: Option<&Made<ServerTls>>,
     mut reader: Reader<'_>,
 ) -> Option<Made<ServerTls>> {
-    let mut read = |file: &PemFile, what: &str| reader.read(file, &format!("`{table}.{what}`"));
+    let mut read = |file: &NamedFile, what: &str| reader.read(file, &format!("`{table}.{what}`"));
     let certificate = read(&tls.cert, "cert");
     let key = read(&tls.key, "key");
     let ca = tls.client_ca.as_ref().map(|file| read(file, "client-ca"));
@@ -232,7 +234,7 @@ fn worker(
 ) -> Option<Made<WorkerTls>> {
     // Names are not in the files.
     reader.digest.update(format!("{:?}", tls.server_name));
-    let mut read = |file: &PemFile, what: &str| reader.read(file, &format!("`{what}` of {table}"));
+    let mut read = |file: &NamedFile, what: &str| reader.read(file, &format!("`{what}` of {table}"));
     let ca = tls.ca.as_ref().map(|file| read(file, "ca"));
     let identity = tls.identity.as_ref();
     let identity = identity.map(|(cert, key)| read(cert, "cert").zip(read(key, "key")));
@@ -297,7 +299,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn read(&mut self, file: &PemFile, what: &str) -> Option<Vec<u8>> {
+    fn read(&mut self, file: &NamedFile, what: &str) -> Option<Vec<u8>> {
         let path = self.source.resolve(&file.path);
         if what.ends_with(".key`") || what.starts_with("`key`") {
             warn_of_readers(&path, what);
@@ -355,7 +357,7 @@ mod tests {
     /// Returns the settings of a file's bytes.
     fn made(bytes: &str, before: Option<&Made<String>>) -> Made<String> {
         let folder = tempfile::tempdir().unwrap();
-        let file = PemFile {
+        let file = NamedFile {
             path: folder.path().join("file"),
             at: Mark::beginning(),
         };

@@ -4,6 +4,7 @@
 //! and tokenizers are taken from the resources before.
 
 mod certificates;
+mod connection_files;
 mod keys;
 #[cfg(test)]
 mod test_config;
@@ -31,12 +32,13 @@ pub struct ExternalResources {
 }
 
 impl ExternalResources {
-    /// Returns a diagnostic for every unavailable resource.
+    /// Returns a diagnostic for every unavailable resource, and for every unreadable file of a connection.
     #[must_use]
     pub fn problems(config: &Config, source: &ConfigSource, text: &str) -> Diagnostics {
         let mut problems = Keys::problems(config, source);
         problems.extend(Certificates::problems(config, source));
         problems.extend(Tokenizers::problems(config, source));
+        problems.extend(connection_files::problems(config, source));
         Diagnostics::new(&source.name(), text, problems)
     }
 

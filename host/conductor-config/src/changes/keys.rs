@@ -89,7 +89,7 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         access_sample: "log.access-sample",
         access_max_bytes: "log.access-max-bytes",
         access_keep: "log.access-keep",
-    } else {});
+    } else { level_at });
     let metrics = differing!(&was.metrics, &is.metrics, MetricsConfig {
         buckets: "metrics.buckets",
     } else {});

@@ -1,10 +1,12 @@
 //! Keys that are read only at start.
 
+use super::unmarked::unmarked;
 use crate::{Config, IndexerConfig};
 
 /// Returns the keys that differ from those of the start, and need a restart to apply.
 #[must_use]
 pub fn restart_keys(at_start: &Config, now: &Config) -> Vec<String> {
+    let (at_start, now) = (&unmarked(at_start), &unmarked(now));
     let (was, is) = (&at_start.server, &now.server);
     let changed = [
         // A running listener can move to another address.

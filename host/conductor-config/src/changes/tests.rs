@@ -86,8 +86,30 @@ sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
 pipeline = { scorers = [{ policy = "tuned", weight = 1 }] }
 [models.m]
 tokenizer = "tokenizer.json"
+[log]
+level = "debug"
+[indexer]
+api-key = { file = "indexer" }
+[traces]
+endpoint = "http://c:4318"
+headers = { x-key = { env = "KEY" } }
+[replicas]
+servers = ["nats://n:4222"]
+credentials = "router.creds"
+user = "router"
+password-file = "password"
+ca = "nats.crt"
+[discovery.registry]
+pool = "chat"
+http-sd = "https://s/"
+bearer = { file = "bearer" }
+ca = "registry.crt"
+[discovery.cluster]
+pool = "chat"
+kubernetes = { service = "vllm", token = { file = "token" }, ca = "cluster.crt" }
 [pools.chat]
 authorization = { file = "engine" }
+kv-curve = { server-key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7", client-key = { file = "curve" } }
 [pools.chat.tls]
 ca = "ca.crt"
 cert = "router.crt"
@@ -105,6 +127,11 @@ fn no_place_in_the_file_counts_as_a_change() {
     let changes = ConfigChanges::between(&config(MARKED), &config(&moved));
     assert_eq!(changes.to_string(), "none");
     assert!(changes.is_empty());
+    assert_eq!(restart_keys(&config(MARKED), &config(&moved)), [""; 0]);
+    let without = format!("{:?}", config(&moved).without_places());
+    let places = without.matches("Location {").count();
+    let beginning = without.matches("Location { line: 1, column: 1 }").count();
+    assert_eq!(places, beginning, "{without}");
 }
 
 #[test]

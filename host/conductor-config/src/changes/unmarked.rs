@@ -1,7 +1,7 @@
 //! A configuration without the places of its text: two files with the same settings are equal, in any layout.
 
 use crate::{
-    ApiKey, AuthorizationConfig, Config, DiscoveryPlace, KeySource, Mark, ModelTokenize, PemFile,
+    ApiKey, AuthorizationConfig, Config, DiscoveryPlace, KeySource, Mark, ModelTokenize, NamedFile,
     PolicyConfig, PolicySource, PoolConfig,
 };
 
@@ -28,11 +28,23 @@ pub(super) fn unmarked(config: &Config) -> Config {
     }
     for source in &mut config.discovery {
         match &mut source.place {
-            DiscoveryPlace::HttpSd { bearer, .. } => forget_key(bearer),
-            DiscoveryPlace::Kubernetes(kubernetes) => forget_key(&mut kubernetes.token),
+            DiscoveryPlace::HttpSd { bearer, ca, .. } => {
+                forget_key(bearer);
+                ca.iter_mut().for_each(forget_file);
+            }
+            DiscoveryPlace::Kubernetes(kubernetes) => {
+                forget_key(&mut kubernetes.token);
+                kubernetes.ca.iter_mut().for_each(forget_file);
+            }
             DiscoveryPlace::Dns { .. } | DiscoveryPlace::Srv { .. } | DiscoveryPlace::FileSd(_) => {}
         }
     }
+    if let Some(replicas) = &mut config.replicas {
+        let password = replicas.login.iter_mut().map(|login| &mut login.password_file);
+        let files = replicas.credentials.iter_mut().chain(&mut replicas.ca);
+        files.chain(password).for_each(forget_file);
+    }
+    config.log.level_at = None;
     config.policies.iter_mut().for_each(forget_policy);
     config.pools.iter_mut().for_each(forget_pool);
     for model in &mut config.models {
@@ -49,7 +61,7 @@ fn forget_key(key: &mut Option<KeySource>) {
     }
 }
 
-fn forget_file(file: &mut PemFile) {
+fn forget_file(file: &mut NamedFile) {
     file.at = Mark::beginning();
 }
 

@@ -1,14 +1,13 @@
 //! `kubernetes` of a source: objects of a namespace, and access to the API server.
 
-use std::path::PathBuf;
-
 use toml::de::DeValue;
 
-use super::place::{base_url, file};
+use super::place::{FILE, base_url};
 use crate::document::code::Code;
 use crate::document::report::Problem;
 use crate::document::section::Section;
 use crate::document::value::Item;
+use crate::file::{NamedFile, read_file};
 use crate::key::{self, KeySource};
 
 /// `kubernetes` of a source.
@@ -24,8 +23,8 @@ pub struct KubernetesConfig {
     pub api_server: Option<String>,
     /// Location of the token; `None` for that of the router's pod, or none with `api_server`.
     pub token: Option<KeySource>,
-    /// File of the authorities, as written; `None` for that of the router's pod, or the system's with `api_server`.
-    pub ca: Option<PathBuf>,
+    /// File of the authorities; `None` for that of the router's pod, or the system's with `api_server`.
+    pub ca: Option<NamedFile>,
 }
 
 /// Objects that stand for workers.
@@ -76,7 +75,7 @@ pub(super) fn read(item: &Item<'_>) -> Option<KubernetesConfig> {
             base_url(base, text, item.report)
         }),
         token: section.item("token").and_then(|item| key::read(&item)),
-        ca: section.item("ca").and_then(|item| file(&item)),
+        ca: section.item("ca").and_then(|item| read_file(&item, FILE)),
     };
     let needs_namespace = api_server.is_some() && config.namespace.is_none();
     if needs_namespace {

@@ -17,6 +17,7 @@ use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::suggest;
 use crate::document::value::Item;
+use crate::file::NamedFile;
 use crate::key::KeySource;
 use crate::name;
 use crate::pools::DeclaredPool;
@@ -71,8 +72,8 @@ pub enum DiscoveryPlace {
         path: String,
         /// Location of the bearer token.
         bearer: Option<KeySource>,
-        /// File of the authorities, as written; `None` for those the system trusts.
-        ca: Option<PathBuf>,
+        /// File of the authorities; `None` for those the system trusts.
+        ca: Option<NamedFile>,
     },
     /// A file in Prometheus' `file_sd` shape, as written.
     FileSd(PathBuf),

@@ -1,18 +1,21 @@
 //! Place of a source's answers: exactly one of five keys, with the keys that belong to it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use super::{DiscoveryPlace, kubernetes};
 use crate::document::code::Code;
+use crate::document::redact::without_user;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::value::{Item, Text};
+use crate::file::{NamedFile, read_file};
 use crate::key;
 use crate::pools::endpoint::worker_url;
 
 /// Keys of which a source has exactly one.
 const PLACES: [&str; 5] = ["dns", "srv", "http-sd", "file-sd", "kubernetes"];
+/// Help for a file without a name.
+pub(super) const FILE: &str = "name a file";
 /// Longest name in DNS.
 const LONGEST_NAME: usize = 255;
 /// Longest URL of a server, in bytes.
@@ -70,7 +73,7 @@ pub(super) fn read(source: &mut Section<'_>, name: &str) -> Option<DiscoveryPlac
                 ca: rest.ca,
             })
         }
-        "file-sd" => file(place).map(DiscoveryPlace::FileSd),
+        "file-sd" => read_file(place, FILE).map(|file| DiscoveryPlace::FileSd(file.path)),
         _ => kubernetes::read(place).map(DiscoveryPlace::Kubernetes),
     }
 }
@@ -82,7 +85,7 @@ struct PlaceKeys {
     port: Option<Option<u16>>,
     server: Option<SocketAddr>,
     bearer: Option<key::KeySource>,
-    ca: Option<PathBuf>,
+    ca: Option<NamedFile>,
 }
 
 /// Reads the keys that belong to some places, and reports those that do not belong to this one.
@@ -103,7 +106,7 @@ fn read_rest(source: &mut Section<'_>, place: Option<&str>) -> PlaceKeys {
     keys.port = port.map(|item| item.count(&ports).and_then(|port| u16::try_from(port).ok()));
     keys.server = server.and_then(|item| dns_server(&item));
     keys.bearer = bearer.and_then(|item| key::read(&item));
-    keys.ca = ca.and_then(|item| file(&item));
+    keys.ca = ca.and_then(|item| read_file(&item, FILE));
     keys
 }
 
@@ -116,7 +119,7 @@ fn dns_name(item: &Item<'_>) -> Option<String> {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if !is_name {
-        let message = format!("`{}` is not a name in DNS", text.text);
+        let message = format!("`{}` is not a name in DNS", without_user(text.text));
         let problem = Problem::new(Code::InvalidAddress, &text.span, message);
         item.report
             .push(problem.help("write a host name, for example \"engines.example.org\""));
@@ -133,22 +136,11 @@ fn dns_server(item: &Item<'_>) -> Option<SocketAddr> {
     if let Ok(address) = text.text.parse() {
         return Some(SocketAddr::new(address, 53));
     }
-    let message = format!("`{}` is not the address of a DNS server", text.text);
+    let message = format!("`{}` is not the address of a DNS server", without_user(text.text));
     let problem = Problem::new(Code::InvalidAddress, &text.span, message);
     item.report
         .push(problem.help("write an IP address, with or without a port, for example \"10.0.0.2:53\""));
     None
-}
-
-/// Reads the path of a file, as written.
-pub(super) fn file(item: &Item<'_>) -> Option<PathBuf> {
-    let text = item.text()?;
-    if text.text.is_empty() {
-        let problem = Problem::new(Code::InvalidValue, &text.span, format!("`{}` is empty", item.key));
-        item.report.push(problem.help("name a file"));
-        return None;
-    }
-    Some(PathBuf::from(text.text))
 }
 
 /// Reads a URL into its base and its path with the query.

@@ -122,6 +122,8 @@ codes! {
     NoSuchPolicy = "no-such-policy", Error;
     /// A key that is not in the environment of this check.
     KeyNotHere = "key-not-here", Warning;
+    /// A file of a connection that cannot be read by this check. The router starts without it.
+    FileNotHere = "file-not-here", Warning;
     /// An existing folder that cannot be read.
     UnreadableFolder = "unreadable-folder", Error;
     /// A listener without a key that other machines can reach.

@@ -109,7 +109,7 @@ impl SourceSpecs<'_> {
                 server: ServerSource {
                     url: url.clone(),
                     bearer: self.bearer(source, Bearer::None),
-                    ca: ca.as_deref().map(|ca| self.files.resolve(ca)),
+                    ca: ca.as_ref().map(|ca| self.files.resolve(&ca.path)),
                 },
                 path: path.clone(),
             },
@@ -126,7 +126,7 @@ impl SourceSpecs<'_> {
 
     fn objects(&self, source: &DiscoveryConfig, config: &KubernetesConfig) -> Result<KubeSource, NoCluster> {
         let account = |name: &str| Path::new(ACCOUNT).join(name);
-        let named_ca = config.ca.as_deref().map(|ca| self.files.resolve(ca));
+        let named_ca = config.ca.as_ref().map(|ca| self.files.resolve(&ca.path));
         let server = match &config.api_server {
             Some(url) => ServerSource {
                 url: url.clone(),

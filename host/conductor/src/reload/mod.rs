@@ -48,7 +48,7 @@ pub(crate) use self::parts::{Parts, Planner};
 pub(crate) use self::plan::FilePlan;
 pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::{log_warnings, reports};
-pub(crate) use self::read::{examine, read};
+pub(crate) use self::read::{examine, log_level_problem, read};
 pub(crate) use self::reloader::Reloader;
 pub(crate) use self::resources::{ConfigText, read_resources};
 pub(crate) use self::step::{RefusedPlan, Steps};
