@@ -3,6 +3,7 @@
 use std::net::{Ipv6Addr, SocketAddr};
 
 use crate::document::code::Code;
+use crate::document::redact::without_user;
 use crate::document::report::Problem;
 use crate::document::value::Item;
 
@@ -93,7 +94,7 @@ pub(crate) fn listen_address(item: &Item<'_>) -> Option<SocketAddr> {
         Problem::new(
             Code::InvalidAddress,
             &text.span,
-            format!("`{}` is not an address to listen on", text.text),
+            format!("`{}` is not an address to listen on", without_user(text.text)),
         )
         .help(help),
     );

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::document::code::Code;
+use crate::document::redact::without_user;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::value::{Item, Text};
@@ -139,7 +140,7 @@ fn read_host(host: &Text<'_>, report: &Report) -> Option<String> {
         Problem::new(
             Code::InvalidAddress,
             &host.span,
-            format!("`{}` is not a host", host.text),
+            format!("`{}` is not a host", without_user(host.text)),
         )
         .help("write a host name or an address without a port, for example \"10.0.0.7\"; or \"ipc://\" for sockets in files"),
     );

@@ -115,6 +115,43 @@ fn a_file_wrong_throughout_is_reported_in_bounded_space() {
 }
 
 #[test]
+fn no_message_repeats_the_password_of_an_address() {
+    let lines = [
+        "[replicas]\nservers = [\"URL\"]",
+        "[replicas]\nservers = \"URL\"",
+        "[traces]\nendpoint = \"URL\"",
+        "[traces]\nendpoint = \"URL/v1/traces\"",
+        "[server]\nlisten = \"URL\"",
+        "[server]\nadmin-listen = \"URL\"",
+        "[server]\nadmin-hosts = [\"URL\"]",
+        "[server.cors]\norigins = [\"URL\"]",
+        "[indexer]\nlisten = \"URL\"",
+        "[pools.p]\nkv-events-hosts = [\"URL\"]",
+        "[stores.s]\nkv-events = \"URL\"\nstatus = \"URL\"",
+        "[pools.p]\nworkers = [{ url = \"URL\" }]",
+        "[pools.p]\nworkers = [{ url = \"http://a:1\", kv-events = \"URL\", kv-replay = \"URL\" }]",
+        "[pools.p]\nworkers = [{ url = \"http://a:1\", kv-events = \"URL\", kv-bind = true }]",
+        "[pools.p]\nworkers = [{ url = \"http://a:1\", bootstrap = \"URL\" }]",
+        "[discovery.d]\npool = \"p\"\nhttp-sd = \"URL\"",
+        "[discovery.d]\npool = \"p\"\ndns = \"URL\"\ndns-server = \"URL\"",
+        "[discovery.d]\npool = \"p\"\nkubernetes = { service = \"s\", api-server = \"URL\", namespace = \"n\" }",
+        "[[indexer.services]]\nendpoint = \"URL\"\nreplay = \"URL\"",
+    ];
+    let urls = ["nats", "http", "tcp", "ftp"].map(|scheme| format!("{scheme}://me:hush@h:1"));
+    for line in lines {
+        for url in urls.iter().map(String::as_str).chain(["me:hush@h:1"]) {
+            let text = line.replace("URL", url);
+            let mistakes = Config::parse("any", &text, &KNOWN).expect_err(&text);
+            for item in mistakes.items() {
+                let help = item.help.as_deref().unwrap_or_default();
+                assert!(!item.message.contains("hush"), "{text}: {}", item.message);
+                assert!(!help.contains("hush"), "{text}: {help}");
+            }
+        }
+    }
+}
+
+#[test]
 fn warnings_in_their_thousands_do_not_hide_an_error() {
     let pools: String = (0..2_000).map(|n| format!("[pools.p{n}]\n")).collect();
     let text = pools + "[[routes]]\npool = \"nowhere\"\n";

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::document::code::Code;
+use crate::document::redact::without_user;
 use crate::document::report::Problem;
 use crate::document::section::Section;
 use crate::document::value::Text;
@@ -70,7 +71,7 @@ fn check_origin(origin: &Text<'_>, report: &crate::document::report::Report) -> 
             Problem::new(
                 Code::InvalidValue,
                 &origin.span,
-                format!("`{}` is not an origin", origin.text),
+                format!("`{}` is not an origin", without_user(origin.text)),
             )
             .help("write it as browsers do, without a path: \"https://chat.example.com\"; or \"*\" for any"),
         );

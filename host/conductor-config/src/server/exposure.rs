@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::document::code::Code;
+use crate::document::redact::without_user;
 use crate::document::report::Problem;
 use crate::document::value::Item;
 use crate::tls::ServerTlsConfig;
@@ -73,7 +74,7 @@ pub(crate) fn read_hosts(item: &Item<'_>) -> Vec<String> {
             hosts.push(text.text.to_owned());
             continue;
         }
-        let message = format!("`{}` is not the name of a host", text.text);
+        let message = format!("`{}` is not the name of a host", without_user(text.text));
         item.report.push(
             Problem::new(Code::InvalidValue, &text.span, message)
                 .help("write it as clients send it in `Host`, without a port, for example \"ops.example\""),
