@@ -4,12 +4,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use conductor_config::{Diagnostic, Severity};
 use conductor_tools::{Exit, UsageError, print};
+use local_files::ConfigSource;
 use mooncake_compat::fleet_flags::FleetArgs;
 use mooncake_compat::import::{LegacyEnvironment, import_file};
 use router_import::{ForeignRouter, ImportedText, import_flags, import_picker};
 
 use crate::cli::{ImportArgs, ImportFrom};
+use crate::reload;
 use crate::serve::source_of;
 
 /// Command line of Mooncake's proxies.
@@ -19,7 +22,7 @@ struct ProxyLine {
     fleet: FleetArgs,
 }
 
-/// Runs `conductor import`: prints the TOML, and the omitted flags on standard error.
+/// Runs `conductor import`: prints the TOML, and on standard error the omitted flags and the mistakes of the TOML.
 ///
 /// # Errors
 /// If the file cannot be read, or the words are not of that router.
@@ -42,8 +45,32 @@ pub fn run(args: &ImportArgs) -> Result<Exit> {
     for note in &imported.notes {
         eprintln!("warning: {note}");
     }
+    let mistakes = mistakes(&imported.toml);
+    for mistake in &mistakes {
+        eprintln!("error: {mistake}");
+    }
     print::write(imported.toml)?;
-    Ok(Exit::Success)
+    Ok(match mistakes.is_empty() {
+        true => Exit::Success,
+        false => Exit::Failure,
+    })
+}
+
+/// Returns the errors of a translated text: a value of the other router may be out of range here.
+fn mistakes(toml: &str) -> Vec<String> {
+    let source = ConfigSource::Text(toml.to_owned());
+    let found = match reload::examine(&source, toml) {
+        Ok(examined) => examined.diagnostics,
+        Err(mistakes) => mistakes,
+    };
+    let errors = found.items().iter();
+    let errors = errors.filter(|item| item.severity() == Severity::Error);
+    let sentence = |item: &Diagnostic| {
+        let help = item.help.as_deref().map(|help| format!(": {help}"));
+        let (line, help) = (item.primary.location.line, help.unwrap_or_default());
+        format!("line {line} of the printed file: {}{help}", item.message)
+    };
+    errors.map(sentence).collect()
 }
 
 fn is_flags(words: &[String]) -> bool {

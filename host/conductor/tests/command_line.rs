@@ -263,6 +263,18 @@ fn command_lines_of_every_router_are_imported_and_pass_the_check() {
 }
 
 #[test]
+fn a_value_that_is_out_of_range_is_printed_and_reported_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "import --from smg -- --worker-urls http://a:1 --max-concurrent-requests 0";
+    let run = conductor(folder.path(), &line.split(' ').collect::<Vec<_>>());
+    let (toml, errors) = (text(&run.stdout), text(&run.stderr));
+    assert_eq!(run.status.code(), Some(1), "{run:?}");
+    let place = toml.lines().position(|line| line == "requests = 0").unwrap() + 1;
+    let error = format!("error: line {place} of the printed file: ");
+    assert!(errors.contains(&error), "{errors}{toml}");
+}
+
+#[test]
 fn flags_without_a_router_are_no_file_to_import() {
     let folder = tempfile::tempdir().unwrap();
     let run = conductor(folder.path(), &["import", "--", "--worker-urls", "http://a:1"]);

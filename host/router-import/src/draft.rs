@@ -4,10 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use mooncake_compat::{comment, quoted};
-use routing::Role;
+use routing::{Dialect, Role};
 
 use crate::rule::KeyPlace;
 
+/// Port of the admin listener unless the configuration names one.
+const USUAL_ADMIN: &str = "8081";
+/// Port of the admin listener where clients have the usual one.
+const OTHER_ADMIN: &str = "8082";
+/// Table of split requests.
+const PD: &str = "pools.main.pd";
 /// Port of a bootstrap server unless the command line names one.
 const USUAL_BOOTSTRAP: u16 = 8998;
 /// Worker that stands for those that a command line does not name.
@@ -16,7 +22,7 @@ const PLACEHOLDER: &str = "http://127.0.0.1:8000";
 /// Translated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedText {
-    /// Text of a `conductor.toml` that passes `conductor check`.
+    /// Text of a `conductor.toml`. Values that are no good here are in it all the same.
     pub toml: String,
     /// One sentence for each flag without an equivalent, with what to do.
     pub notes: Vec<String>,
@@ -40,6 +46,20 @@ pub(crate) struct DraftPods {
     pub(crate) port: Option<String>,
 }
 
+impl DraftPods {
+    /// Adds labels that the pods of a role have too.
+    pub(crate) fn add_selector(&mut self, role: Option<Role>, labels: &str) {
+        let mut known = self.selectors.iter_mut();
+        match known.find(|(known, _)| *known == role) {
+            Some((_, all)) => {
+                all.push(',');
+                all.push_str(labels);
+            }
+            None => self.selectors.push((role, labels.to_owned())),
+        }
+    }
+}
+
 /// Draft of a configuration.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigDraft {
@@ -52,6 +72,8 @@ pub(crate) struct ConfigDraft {
     pub(crate) policies: Vec<(&'static str, String)>,
     pub(crate) host: Option<String>,
     pub(crate) port: Option<String>,
+    /// Port of the metrics, which the admin listener serves.
+    pub(crate) admin_port: Option<String>,
     /// Tables of policies, as TOML.
     pub(crate) more: String,
     pub(crate) notes: Vec<String>,
@@ -76,10 +98,11 @@ impl ConfigDraft {
         let url = with_scheme(url);
         let port = bootstrap.map(|port| port.parse::<u16>().unwrap_or(USUAL_BOOTSTRAP));
         let bootstrap = port.and_then(|port| {
-            let (scheme, rest) = url.split_once("://")?;
+            let (_, rest) = url.split_once("://")?;
             let authority = rest.split('/').next()?;
             let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-            Some(format!("{scheme}://{host}:{port}"))
+            // Engines serve it without TLS.
+            Some(format!("http://{host}:{port}"))
         });
         self.workers.push(DraftWorker {
             url,
@@ -92,6 +115,8 @@ impl ConfigDraft {
     /// Returns the text and the notes.
     pub(crate) fn finish(mut self, router: &str) -> ImportedText {
         self.set_listen();
+        self.set_admin_listen();
+        self.drop_needless_bootstraps();
         let has_pods = !self.pods.selectors.is_empty();
         if self.workers.is_empty() && !has_pods {
             self.notes.push(format!(
@@ -101,8 +126,8 @@ impl ConfigDraft {
         }
         let is_split = self.workers.iter().any(|worker| worker.role != Role::Mixed)
             || self.pods.selectors.iter().any(|(role, _)| role.is_some());
-        if is_split && !self.tables.contains_key("pools.main.pd") {
-            self.set(("pools.main.pd", "dialect"), quoted("auto"));
+        if is_split && !self.tables.contains_key(PD) {
+            self.set((PD, "dialect"), quoted("auto"));
         }
         self.tables.entry("pools.main").or_default();
         let mut toml = format!("# What this command line of {router} means here.\n");
@@ -143,6 +168,51 @@ impl ConfigDraft {
         let port = self.port.as_deref().unwrap_or("8080");
         let listen = quoted(&format!("{host}:{port}"));
         self.set(("server", "listen"), listen);
+    }
+
+    /// Sets the address of the admin listener, which needs a port of its own.
+    fn set_admin_listen(&mut self) {
+        let clients = self.port.as_deref();
+        let named = self.admin_port.as_deref();
+        let mut port = named.unwrap_or(USUAL_ADMIN).to_owned();
+        if clients == Some(&*port) {
+            let free = if port == USUAL_ADMIN {
+                OTHER_ADMIN
+            } else {
+                USUAL_ADMIN
+            };
+            self.notes.push(format!(
+                "port {port} is that of clients: the admin listener, which has the metrics, gets port {free}"
+            ));
+            free.clone_into(&mut port);
+        } else if named.is_none() {
+            return;
+        }
+        let listen = quoted(&format!("127.0.0.1:{port}"));
+        self.set(("server", "admin-listen"), listen);
+    }
+
+    /// Leaves out the bootstrap servers of workers whose dialect has none.
+    fn drop_needless_bootstraps(&mut self) {
+        let mut keys = self.tables.get(PD).into_iter().flatten();
+        let dialect = keys.find(|(key, _)| *key == "dialect");
+        let dialect = dialect.and_then(|(_, value)| {
+            let mut all = Dialect::ALL.into_iter();
+            all.find(|dialect| quoted(dialect.as_str()) == *value)
+        });
+        let Some(dialect) = dialect.filter(|dialect| !dialect.has_bootstrap()) else {
+            return;
+        };
+        let mut is_dropped = false;
+        for worker in &mut self.workers {
+            is_dropped |= worker.bootstrap.take().is_some();
+        }
+        if is_dropped {
+            self.notes.push(format!(
+                "the bootstrap ports are left out: workers of the dialect `{}` have none",
+                dialect.as_str()
+            ));
+        }
     }
 }
 

@@ -170,7 +170,8 @@ impl PickerPlugin {
 /// Pipeline of a draft.
 #[derive(Debug, Default)]
 struct PipelineDraft {
-    scorers: Vec<String>,
+    /// Members of their tables, with weights.
+    scorers: Vec<(&'static str, f64)>,
     pick: Option<&'static str>,
     policy: Option<&'static str>,
 }
@@ -180,7 +181,12 @@ impl PipelineDraft {
         match plugin.meaning() {
             PluginMeaning::Scorer(members, factor) => {
                 let weight = weight.unwrap_or(1.0) * factor;
-                self.scorers.push(format!("{{ {members}, weight = {weight:?} }}"));
+                // Several plugins may be one scorer here.
+                let mut known = self.scorers.iter_mut();
+                match known.find(|(known, _)| *known == members) {
+                    Some((_, sum)) => *sum += weight,
+                    None => self.scorers.push((members, weight)),
+                }
             }
             PluginMeaning::Policy(policy) => self.policy = Some(policy),
             PluginMeaning::Pick(pick) => self.pick = Some(pick),
@@ -209,10 +215,21 @@ impl PipelineDraft {
             draft.policies.push(("policy", policy.to_owned()));
             return;
         }
-        if self.scorers.is_empty() {
+        let (scorers, weightless): (Vec<_>, Vec<_>) =
+            self.scorers.iter().partition(|(_, weight)| *weight != 0.0);
+        for (members, _) in weightless {
+            draft
+                .notes
+                .push(format!("the scorer `{members}` is left out: its weight is 0"));
+        }
+        if scorers.is_empty() {
             return;
         }
-        let scorers = self.scorers.join(", ");
+        let scorers = scorers.iter();
+        let scorers: Vec<String> = scorers
+            .map(|(members, weight)| format!("{{ {members}, weight = {weight:?} }}"))
+            .collect();
+        let scorers = scorers.join(", ");
         let _ = write!(
             draft.more,
             "\n[policies.imported.pipeline]\nscorers = [{scorers}]\n"
@@ -275,6 +292,21 @@ schedulingProfiles:
         ] {
             assert!(notes.contains(part), "{part}\n{notes}");
         }
+    }
+
+    #[test]
+    fn plugins_that_are_one_scorer_are_summed_and_those_without_weight_are_left_out() {
+        let file = "plugins:\n- type: load-aware-scorer\n- type: active-request-scorer\n- type: queue-scorer\n\
+                    schedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: load-aware-scorer\n    weight: 2\n\
+                    \x20 - pluginRef: active-request-scorer\n  - pluginRef: queue-scorer\n    weight: 0\n";
+        let imported = import_picker("epp.yaml", file).unwrap();
+        let expected = "scorers = [{ feature = \"load.requests\", weight = -3.0 }]\n";
+        assert!(imported.toml.contains(expected), "{}", imported.toml);
+        let notes = imported.notes.join("\n");
+        assert!(
+            notes.contains("`feature = \"engine.waiting\"` is left out"),
+            "{notes}"
+        );
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub enum Command {
     /// `conductor import --from llm-d FILE` the YAML of the endpoint picker. Without --from, FILE is the JSON of Mooncake's old
     /// conductor: CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE have the meaning of the old conductor; CONDUCTOR_SEED and NONE_HASH are
     /// ignored. `conductor serve` without a configuration imports and runs the file in CONDUCTOR_CONFIG_PATH.
+    ///
+    /// Exit codes: 0 if the printed file is valid, 1 if it has mistakes (they are on stderr), 2 if the words are not of that router.
     Import(ImportArgs),
     /// Print the hash of each block of a prompt, to compare a hash profile with an engine's. The prompt is a JSON array of token ids
     /// on standard input.

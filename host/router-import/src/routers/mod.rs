@@ -68,7 +68,10 @@ impl ForeignRouter {
 #[must_use]
 pub fn import_flags(router: ForeignRouter, words: &[String]) -> ImportedText {
     let mut draft = ConfigDraft::default();
-    for flag in given_flags(words, |name| router.rule(name)) {
+    let mut flags = given_flags(words, |name| router.rule(name));
+    // A flag of several keys yields to those of one.
+    flags.sort_by_key(|flag| !sets_several(router.rule(&flag.name)));
+    for flag in flags {
         match router.rule(&flag.name) {
             Some(rule) => apply(&mut draft, &flag, rule.effect),
             None => draft.notes.push(format!(
@@ -82,6 +85,10 @@ pub fn import_flags(router: ForeignRouter, words: &[String]) -> ImportedText {
     draft.host.get_or_insert_with(|| host.to_owned());
     draft.port.get_or_insert_with(|| port.to_string());
     draft.finish(router.as_str())
+}
+
+fn sets_several(rule: Option<FlagRule>) -> bool {
+    rule.is_some_and(|rule| matches!(rule.effect, Effect::Times(..)))
 }
 
 /// Applies a flag to the draft.
@@ -105,7 +112,7 @@ fn apply(draft: &mut ConfigDraft, flag: &GivenFlag, effect: Effect) {
             apply_to_workers(draft, flag, effect)
         }
         Effect::Selector(role) => {
-            draft.pods.selectors.push((role, flag.values.join(",")));
+            draft.pods.add_selector(role, &flag.values.join(","));
             Ok(())
         }
         Effect::Needless(why) => Err(format!("not needed: {why}")),
@@ -177,13 +184,10 @@ fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(
                 }
             }
         }
-        Effect::Size(place, unit) => set_size(draft, place, number()?, unit),
+        Effect::Size(place, unit) => draft.set(place, quoted(&format!("{}{unit}", number()?))),
         Effect::Host => draft.host = Some(value.to_owned()),
         Effect::Port => draft.port = Some(number()?.to_string()),
-        Effect::AdminPort => {
-            let listen = quoted(&format!("127.0.0.1:{}", number()?));
-            draft.set(("server", "admin-listen"), listen);
-        }
+        Effect::AdminPort => draft.admin_port = Some(number()?.to_string()),
         Effect::Policy(key, names) => {
             let ours = names
                 .iter()
@@ -231,18 +235,6 @@ fn set_time(draft: &mut ConfigDraft, place: KeyPlace, value: &str, unit: &str) -
     }
     draft.set(place, quoted(&format!("{amount}{unit}")));
     Ok(())
-}
-
-fn set_size(draft: &mut ConfigDraft, place: KeyPlace, amount: u64, unit: &str) {
-    let size = quoted(&format!("{amount}{unit}"));
-    if place == ("server", "request-body-limit") {
-        // Bodies together may not be less than one.
-        let is_large = unit == "MiB" && amount > 1024 || unit == "B" && amount > 1 << 30;
-        if is_large {
-            draft.set(("server", "buffered-bodies"), size.clone());
-        }
-    }
-    draft.set(place, size);
 }
 
 #[cfg(test)]

@@ -278,6 +278,69 @@ fn a_mistyped_bootstrap_port_is_no_worker() {
 }
 
 #[test]
+fn the_time_of_a_request_limits_all_its_parts_and_a_part_may_have_its_own() {
+    let imported = import(
+        ForeignRouter::Sglang,
+        "--worker-urls http://a:1 --stream-body-stall-timeout-secs 30 --request-timeout-secs 1800 --retry-max-retries 1",
+    );
+    has(
+        &imported,
+        &[
+            "request-timeout = \"1800s\"",
+            "first-byte-timeout = \"1800s\"",
+            "idle-timeout = \"30s\"",
+            "attempts = 1",
+        ],
+    );
+}
+
+#[test]
+fn bootstrap_ports_are_written_where_workers_have_them_and_without_tls() {
+    let imported = import(
+        ForeignRouter::Vllm,
+        "--vllm-pd-disaggregation --prefill http://a:1 8998 --decode http://b:1 --kv-connector nixl",
+    );
+    assert!(!imported.toml.contains("bootstrap"), "{}", imported.toml);
+    notes(&imported, &["bootstrap ports are left out"]);
+    let imported = import(
+        ForeignRouter::Sglang,
+        "--pd-disaggregation --prefill https://a:1 8998 --decode https://b:1",
+    );
+    has(
+        &imported,
+        &["url = \"https://a:1\"", "bootstrap = \"http://a:8998\""],
+    );
+}
+
+#[test]
+fn a_selector_that_is_given_twice_is_one_source() {
+    let imported = import(
+        ForeignRouter::Sglang,
+        "--service-discovery --selector app=x --selector role=y",
+    );
+    has(&imported, &["selector = \"app=x,role=y\""]);
+}
+
+#[test]
+fn the_admin_listener_has_a_port_of_its_own() {
+    let cases = [
+        ("--port 8081", Some("127.0.0.1:8082")),
+        ("--port 9 --prometheus-port 9", Some("127.0.0.1:8081")),
+        ("--port 8081 --prometheus-port 8081", Some("127.0.0.1:8082")),
+        ("--port 8081 --prometheus-port 9", Some("127.0.0.1:9")),
+        ("--port 9", None),
+    ];
+    for (line, admin) in cases {
+        let imported = import(ForeignRouter::Sglang, &format!("--worker-urls http://a:1 {line}"));
+        match admin {
+            Some(admin) => has(&imported, &[&format!("admin-listen = \"{admin}\"")]),
+            None => assert!(!imported.toml.contains("admin-listen"), "{}", imported.toml),
+        }
+    }
+    import(ForeignRouter::Dynamo, "--http-port 8081");
+}
+
+#[test]
 fn no_flag_is_listed_twice() {
     let tables: [(&str, &[FlagRule]); 5] = [
         ("vllm", vllm::RULES),
