@@ -1,5 +1,6 @@
 //! Listener that can be rebound to another address while the server accepts connections.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,10 +13,15 @@ use tracing::{info, warn};
 /// Pause after a failed accept, for example for lack of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
+/// Most connections that are taken over from the backlog of a replaced listener.
+const MOST_LEFT: usize = 1_024;
+
 /// Rebindable listener: it can be replaced while the server waits for a connection.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
+    /// Connections from the backlog of a replaced listener.
+    left: VecDeque<TcpStream>,
     next: mpsc::Receiver<TcpListener>,
 }
 
@@ -38,12 +44,16 @@ impl Door {
             next: sender,
             runtime: Handle::current(),
         };
-        (Self { listener, next }, key)
+        let left = VecDeque::new();
+        (Self { listener, left, next }, key)
     }
 
     /// Accepts the next connection. Cancel safe.
     pub(super) async fn next(&mut self) -> TcpStream {
         loop {
+            if let Some(stream) = self.left.pop_front() {
+                return stream;
+            }
             tokio::select! {
                 Some(next) = self.next.recv() => self.replace(next),
                 accepted = self.listener.accept() => match accepted {
@@ -61,9 +71,24 @@ impl Door {
         let address = |listener: &TcpListener| listener.local_addr().ok();
         let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
         let (was, is) = (text(address(&self.listener)), text(address(&next)));
-        self.listener = next;
+        let before = std::mem::replace(&mut self.listener, next);
+        self.left.extend(backlog(before));
         info!(was, is, "listening elsewhere");
     }
+}
+
+/// Closes a listener. Returns the connections in its backlog, which the system would reset with it.
+fn backlog(listener: TcpListener) -> Vec<TcpStream> {
+    // The runtime may not have noticed the newest ones.
+    let Ok(listener) = listener.into_std() else {
+        return Vec::new();
+    };
+    let accept = || {
+        let (stream, _) = listener.accept().ok()?;
+        stream.set_nonblocking(true).ok()?;
+        TcpStream::from_std(stream).ok()
+    };
+    std::iter::from_fn(accept).take(MOST_LEFT).collect()
 }
 
 impl DoorKey {
@@ -85,5 +110,33 @@ impl DoorKey {
     pub fn replace(&self, listener: TcpListener) {
         // A dropped door needs no listener.
         let _ = self.next.blocking_send(listener);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_in_the_backlog_of_a_replaced_listener_are_accepted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (mut door, key) = Door::new(listener);
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(TcpStream::connect(address).await.unwrap());
+        }
+        let next = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let moved = next.local_addr().unwrap();
+        door.replace(next);
+        clients.push(TcpStream::connect(moved).await.unwrap());
+        for client in clients {
+            let accepted = door.next().await;
+            assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
+        }
+        TcpStream::connect(address)
+            .await
+            .expect_err("the old listener is closed");
+        drop(key);
     }
 }
