@@ -102,6 +102,25 @@ fn kinds(overlays: &Overlays) -> Vec<(&'static str, String)> {
 use InstanceChange::Add;
 
 #[test]
+fn an_added_instance_is_called_by_its_host_and_port_whatever_its_scheme() {
+    let plain = add("a", Role::Mixed);
+    let secured = Addition {
+        url: "https://b:1".to_owned(),
+        ..add("b", Role::Mixed)
+    };
+    let overlays = made(
+        FILE,
+        &[(Add(plain), Changed::Added), (Add(secured), Changed::Added)],
+    );
+    let names: Vec<_> = overlays
+        .report()
+        .into_iter()
+        .map(|overlay| overlay.name)
+        .collect();
+    assert_eq!(names, ["a:1", "b:1"]);
+}
+
+#[test]
 fn instances_come_go_and_change_their_role_over_the_file() {
     let overlays = made(
         FILE,
