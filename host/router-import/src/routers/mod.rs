@@ -68,10 +68,7 @@ impl ForeignRouter {
 #[must_use]
 pub fn import_flags(router: ForeignRouter, words: &[String]) -> ImportedText {
     let mut draft = ConfigDraft::default();
-    let mut flags = given_flags(words, |name| router.rule(name));
-    // A flag of several keys yields to those of one.
-    flags.sort_by_key(|flag| !sets_several(router.rule(&flag.name)));
-    for flag in flags {
+    for flag in given_flags(words, |name| router.rule(name)) {
         match router.rule(&flag.name) {
             Some(rule) => apply(&mut draft, &flag, rule.effect),
             None => draft.notes.push(format!(
@@ -85,10 +82,6 @@ pub fn import_flags(router: ForeignRouter, words: &[String]) -> ImportedText {
     draft.host.get_or_insert_with(|| host.to_owned());
     draft.port.get_or_insert_with(|| port.to_string());
     draft.finish(router.as_str())
-}
-
-fn sets_several(rule: Option<FlagRule>) -> bool {
-    rule.is_some_and(|rule| matches!(rule.effect, Effect::Times(..)))
 }
 
 /// Applies a flag to the draft.

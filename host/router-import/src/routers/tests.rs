@@ -115,7 +115,11 @@ fn a_time_of_one_key_goes_before_that_of_the_whole_request_in_any_order() {
         );
         has(
             &imported,
-            &["idle-timeout = \"30s\"", "first-byte-timeout = \"600s\""],
+            &[
+                "request-timeout = \"600s\"",
+                "first-byte-timeout = \"600s\"",
+                "idle-timeout = \"30s\"",
+            ],
         );
     }
 }
@@ -275,23 +279,6 @@ fn a_mistyped_bootstrap_port_is_no_worker() {
     );
     notes(&imported, &["`--prefill`: `x` is neither a URL nor a port"]);
     assert!(!imported.toml.contains("http://x"), "{}", imported.toml);
-}
-
-#[test]
-fn the_time_of_a_request_limits_all_its_parts_and_a_part_may_have_its_own() {
-    let imported = import(
-        ForeignRouter::Sglang,
-        "--worker-urls http://a:1 --stream-body-stall-timeout-secs 30 --request-timeout-secs 1800 --retry-max-retries 1",
-    );
-    has(
-        &imported,
-        &[
-            "request-timeout = \"1800s\"",
-            "first-byte-timeout = \"1800s\"",
-            "idle-timeout = \"30s\"",
-            "attempts = 1",
-        ],
-    );
 }
 
 #[test]
