@@ -30,6 +30,42 @@ fn every_page_of_the_book_is_in_its_table_of_contents() {
     assert!(absent.is_empty(), "add to host/docs/SUMMARY.md: {absent:?}");
 }
 
+/// Returns the calls of curl that send a body to an engine's path.
+fn posts_to_engines(text: &str) -> Vec<&str> {
+    let calls = text.match_indices("curl ").map(|(at, _)| &text[at..]);
+    let ends = ["\n\n", "```", "curl "];
+    calls
+        .map(|call| {
+            let end = ends.iter().filter_map(|end| call[5..].find(end)).min();
+            &call[..end.map_or(call.len(), |end| end + 5)]
+        })
+        .filter(|call| call.contains("/v1/") && call.contains(" -d "))
+        .collect()
+}
+
+// Engines refuse curl's own content type, which is that of a form.
+#[test]
+fn documented_requests_have_the_content_type_that_engines_require() {
+    let (mut checked, mut without) = (0, Vec::new());
+    for page in files(&["md"]) {
+        for call in posts_to_engines(&page.text) {
+            checked += 1;
+            if !call.to_lowercase().contains("content-type: application/json") {
+                without.push(format!(
+                    "{}: {}",
+                    page.path,
+                    call.lines().next().unwrap_or_default()
+                ));
+            }
+        }
+    }
+    assert!(checked >= 4, "{checked} requests were found");
+    assert!(
+        without.is_empty(),
+        "add -H 'content-type: application/json': {without:#?}"
+    );
+}
+
 /// Returns the shell blocks of a page whose commands no test reads, without a reason for it.
 fn unread_shell_blocks(text: &str) -> Vec<String> {
     let blocks = code_blocks(text).into_iter();

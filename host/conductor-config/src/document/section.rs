@@ -95,7 +95,9 @@ impl<'t> Section<'t> {
 
     /// Returns the value of a key, if it is set.
     pub(crate) fn item(&mut self, key: &'static str) -> Option<Item<'t>> {
-        self.read_keys.push(key);
+        if !self.read_keys.contains(&key) {
+            self.read_keys.push(key);
+        }
         let (name, value) = self.table.get_key_value(key)?;
         Some(self.entry(name, value))
     }
