@@ -11,37 +11,16 @@ use tidy::prose::{markdown_lines, prose};
 /// Longest line of a Markdown file, in characters.
 const MAX_COLUMNS: usize = 120;
 
-/// Uses of avoided words that are left, by path prefix, until those files are rewritten. Numbers may only fall.
-const IDIOMS_LEFT: &[(&str, usize)] = &[("host/proxy/", 8), ("wit/policy.wit", 10)];
-
-/// Doc comments with an empty opening that are left, by path prefix. Numbers may only fall.
-const OPENINGS_LEFT: &[(&str, usize)] = &[];
-
 /// Files that name the avoided words in order to avoid them.
 const ABOUT_WORDS: [&str; 2] = ["tests/tidy/", "CONTRIBUTING.md"];
 
-/// Compares what was found by file with what may be left by path prefix.
+/// Fails with the places that break a rule, by file.
 #[track_caller]
-fn check(rule: &str, found: &BTreeMap<String, Vec<String>>, left: &[(&str, usize)]) {
-    let allowance = |path: &str| left.iter().find(|(prefix, _)| path.starts_with(prefix));
-    let mut sums: BTreeMap<&str, usize> = left.iter().map(|(prefix, _)| (*prefix, 0)).collect();
+fn check(rule: &str, found: &BTreeMap<String, Vec<String>>) {
     let mut report = String::new();
     for (path, places) in found {
-        match allowance(path) {
-            Some((prefix, _)) => *sums.entry(prefix).or_default() += places.len(),
-            None => {
-                for place in places {
-                    let _ = writeln!(report, "  {path}:{place}");
-                }
-            }
-        }
-    }
-    for (prefix, most) in left {
-        let sum = sums[prefix];
-        if sum > *most {
-            let _ = writeln!(report, "  {prefix}: {sum}, and {most} were left");
-        } else if sum == 0 {
-            let _ = writeln!(report, "  {prefix}: none is left, remove the entry");
+        for place in places {
+            let _ = writeln!(report, "  {path}:{place}");
         }
     }
     assert!(report.is_empty(), "{rule}\n{report}");
@@ -59,7 +38,7 @@ fn comments_messages_and_pages_use_standard_terms() {
             found.entry(line.file.clone()).or_default().push(place);
         }
     }
-    check("write the field's term:", &found, IDIOMS_LEFT);
+    check("write the field's term:", &found);
 }
 
 #[test]
@@ -84,11 +63,7 @@ fn doc_comments_open_with_a_noun_or_a_verb() {
             is_first = false;
         }
     }
-    check(
-        "open these comments with what the thing is or does:",
-        &found,
-        OPENINGS_LEFT,
-    );
+    check("open these comments with what the thing is or does:", &found);
 }
 
 /// Returns true for the line between a table's header and its rows.

@@ -148,7 +148,7 @@ async fn a_dispatch_wakes_another_and_no_request_twice_for_one_release() {
     );
     assert!(poll!(&mut third).is_ready(), "the next may find room");
     controller.release(CapacityEvent::anywhere());
-    assert!(poll!(&mut again).is_ready(), "the next release begins anew");
+    assert!(poll!(&mut again).is_ready(), "the next release begins again");
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn a_wake_of_one_held_again_goes_round_once() {
         "no request is left to be evaluated"
     );
     controller.release(CapacityEvent::anywhere());
-    assert!(poll!(&mut other).is_ready(), "the next release begins anew");
+    assert!(poll!(&mut other).is_ready(), "the next release begins again");
 }
 
 #[tokio::test]
