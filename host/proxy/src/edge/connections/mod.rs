@@ -214,6 +214,15 @@ impl ConnectionLimiter {
         }
     }
 
+    /// Closes the connection that has been idle for longest, if no slot is free.
+    fn make_room(&self, now: Instant) {
+        if self.seats.available_permits() == 0
+            && let Some(idle) = self.register.seek_idle(now, LOOK_EVERY)
+        {
+            self.displace(&idle);
+        }
+    }
+
     fn log_full(&self) {
         if let Some(held_back) = self.full_log.pass() {
             warn!(
@@ -294,14 +303,17 @@ impl ConnectionSlot {
         Ok(Some(beside))
     }
 
-    /// Waits for a slot and meanwhile closes the connections that have been idle for longest.
+    /// Takes a free slot. If there is none, waits for one and meanwhile closes the connections that have been idle for
+    /// longest.
     async fn free_seat(&self) -> Result<OwnedSemaphorePermit, NoConnectionSlot> {
         let room = &self.room;
+        // A free slot is taken before any connection is closed for it.
+        if let Ok(permit) = Arc::clone(&room.seats).try_acquire_owned() {
+            return Ok(permit);
+        }
         let mut seat = pin!(Arc::clone(&room.seats).acquire_owned());
         loop {
-            if let Some(idle) = room.register.longest_idle(Instant::now()) {
-                room.displace(&idle);
-            }
+            room.make_room(Instant::now());
             let seated = tokio::select! {
                 biased;
                 seated = timeout(LOOK_EVERY, seat.as_mut()) => seated,

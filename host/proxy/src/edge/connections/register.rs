@@ -20,6 +20,8 @@ pub(super) const SILENT_FOR: Duration = Duration::from_millis(100);
 pub(super) struct Register {
     epoch: Instant,
     numbers: AtomicU64,
+    /// Time of the last search for an idle connection that found none, in milliseconds from the epoch, counted from 1.
+    in_vain: AtomicU64,
     connected: Mutex<Connected>,
 }
 
@@ -54,6 +56,7 @@ impl Default for Register {
         Self {
             epoch: Instant::now(),
             numbers: AtomicU64::new(0),
+            in_vain: AtomicU64::new(0),
             connected: Mutex::default(),
         }
     }
@@ -121,6 +124,21 @@ impl Register {
         self.longest(now, IDLE_FOR, |standing| {
             standing.is_seated.load(Ordering::Relaxed)
         })
+    }
+
+    /// Returns the longest idle connection with a slot. For `pause` after a search in vain, nothing is searched: each of
+    /// many waiting requests would visit all connections.
+    pub(super) fn seek_idle(&self, now: Instant, pause: Duration) -> Option<Arc<ConnectionState>> {
+        let at = since(self.epoch, now);
+        let last = self.in_vain.load(Ordering::Relaxed);
+        if last > 0 && at.saturating_sub(last) < millis(pause) {
+            return None;
+        }
+        let idle = self.longest_idle(now);
+        if idle.is_none() {
+            self.in_vain.store(at, Ordering::Relaxed);
+        }
+        idle
     }
 
     /// Returns the longest idle connection of one address, the lobby included.
@@ -226,6 +244,14 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 impl Register {
+    /// Makes a register with an epoch.
+    pub(super) fn since(epoch: Instant) -> Self {
+        Self {
+            epoch,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn epoch(&self) -> Instant {
         self.epoch
     }

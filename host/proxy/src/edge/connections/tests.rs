@@ -174,3 +174,49 @@ async fn of_a_front_the_clients_are_limited_and_not_the_front() {
     assert!(forward(5, AddressLimit::Part).is_none());
     drop(all);
 }
+
+#[tokio::test]
+async fn while_slots_are_free_no_idle_connection_is_closed_for_another_request() {
+    let room = idle_room(8);
+    let (idle, busy) = (placed(&room), Arc::new(placed(&room)));
+    let _turn = busy.turn();
+    past_idle(&idle);
+    let beside = busy.sit_beside("/v1/models").now_or_never().unwrap().unwrap();
+    assert!(beside.is_some());
+    assert!(!idle.standing.stop.is_cancelled());
+    // The last slots are taken.
+    let rest: Vec<ConnectionSlot> = (0..5).map(|_| placed(&room)).collect();
+    let _turns: Vec<RequestTurn> = rest.iter().map(ConnectionSlot::turn).collect();
+    let mut sitting = Box::pin(busy.sit_beside("/v1/models"));
+    assert!(sitting.as_mut().now_or_never().is_none());
+    assert!(idle.standing.stop.is_cancelled());
+    drop(idle);
+    assert!(sitting.await.unwrap().is_some());
+}
+
+/// Makes a room whose epoch is long past, so that connections can have been idle.
+fn idle_room(limit: usize) -> Arc<ConnectionLimiter> {
+    let mut room = Arc::into_inner(room(limit)).unwrap();
+    room.register = Register::since(Instant::now().checked_sub(10 * IDLE_FOR).unwrap());
+    Arc::new(room)
+}
+
+/// Makes a connection one that has been idle since the epoch.
+fn past_idle(seat: &ConnectionSlot) {
+    seat.standing.idle_since.store(1, Ordering::Relaxed);
+}
+
+#[tokio::test]
+async fn after_a_search_in_vain_waiting_requests_do_not_search_for_a_while() {
+    let room = room(2);
+    let seat = placed(&room);
+    let turn = seat.turn();
+    let later = room.register.epoch() + 10 * IDLE_FOR;
+    assert!(room.register.seek_idle(later, LOOK_EVERY).is_none());
+    drop(turn);
+    let soon = later + LOOK_EVERY / 2;
+    assert!(room.register.seek_idle(soon, LOOK_EVERY).is_none());
+    assert!(room.register.seek_idle(later + LOOK_EVERY, LOOK_EVERY).is_some());
+    // A search that finds one is followed by another.
+    assert!(room.register.seek_idle(later + LOOK_EVERY, LOOK_EVERY).is_some());
+}
