@@ -185,7 +185,7 @@ impl RateLimitGuard {
     pub(crate) fn end(mut self, outcome: Outcome) {
         let is_worked_on = match outcome {
             Outcome::ClientLeft => true,
-            Outcome::RequestTimeout | Outcome::IdleTimeout => self.is_sent,
+            Outcome::RequestTimeout | Outcome::FirstByteTimeout | Outcome::IdleTimeout => self.is_sent,
             _ => false,
         };
         if is_worked_on {

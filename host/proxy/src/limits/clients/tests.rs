@@ -167,6 +167,26 @@ fn tokens_are_settled_by_what_is_known_of_them() {
         900,
         "a worker read the prompt",
     );
+    assert_eq!(
+        left(|mut reservation| {
+            reservation.sent();
+            reservation.end(Outcome::FirstByteTimeout);
+        }),
+        900,
+        "a worker read the prompt, and did not answer in time",
+    );
+    assert_eq!(
+        left(|reservation| reservation.end(Outcome::FirstByteTimeout)),
+        1_000
+    );
+    assert_eq!(
+        left(|mut reservation| {
+            reservation.sent();
+            reservation.end(Outcome::ShutDown);
+        }),
+        1_000,
+        "the router broke it off",
+    );
     assert_eq!(left(|reservation| reservation.end(Outcome::QueueFull)), 1_000);
 }
 
