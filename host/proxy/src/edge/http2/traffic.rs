@@ -129,8 +129,10 @@ impl Traffic {
     /// Resolves once no stream has been open for `limit`.
     pub(super) async fn idle(&self, limit: Duration) {
         loop {
+            // Made before the state is read, so that it sees every later end of the last stream.
+            let became_idle = self.became_idle.notified();
             let Some(since) = self.idle_since() else {
-                self.became_idle.notified().await;
+                became_idle.await;
                 continue;
             };
             sleep_until((since + limit).into()).await;
@@ -249,7 +251,7 @@ impl Drop for StreamEntry {
         if open.count == 0 {
             open.idle_since = Instant::now();
             open.turn = None;
-            self.traffic.became_idle.notify_one();
+            self.traffic.became_idle.notify_waiters();
         }
     }
 }
@@ -267,5 +269,46 @@ where
         let times = StreamTimes::new(Instant::now(), traffic.patience);
         let task = STREAM.scope(Arc::clone(&times), traffic.run(times, answer));
         tasks::spawn(&self.0.ends.tasks, "stream", task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::gauge::Gauge;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec};
+
+    #[tokio::test]
+    async fn the_end_of_the_last_stream_wakes_all_that_wait_for_it() {
+        let room = ConnectionLimiter::new(ConnectionLimiterSpec {
+            limit: 1,
+            key: "server.max-connections",
+            taken: Gauge::default(),
+            edge: EdgeMetrics::default(),
+            memory: Arc::default(),
+            stop: CancellationToken::new(),
+        });
+        let seat = room.admit(None, AddressLimit::Part).await.unwrap();
+        let patience = Duration::from_secs(5);
+        let cut = CancellationToken::new();
+        let traffic = Traffic::new(seat, EdgeMetrics::default(), 1, patience, cut);
+        let entry = traffic.enter();
+        let mut keep_alive = pin!(traffic.idle(Duration::from_hours(1)));
+        let mut farewell = pin!(traffic.idle(Duration::ZERO));
+        let both = async {
+            tokio::select! {
+                biased;
+                () = keep_alive.as_mut() => false,
+                () = farewell.as_mut() => true,
+                () = tokio::task::yield_now() => {
+                    drop(entry);
+                    farewell.await;
+                    true
+                }
+            }
+        };
+        assert_eq!(timeout(patience, both).await, Ok(true));
     }
 }

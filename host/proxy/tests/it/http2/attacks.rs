@@ -1,7 +1,7 @@
 //! Tests of attacks on a small scale: each is bounded and counted, and blocks no other client.
 
 use std::future::pending;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -308,4 +308,28 @@ async fn a_client_that_sends_no_head_is_closed() {
         .await;
     while client.frame().await.is_some() {}
     eventually("it is counted", || turned(&router, "head-timeout") == 1.0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_answers_no_ping_does_not_hold_up_a_drain() {
+    let (worker, mut pens) = streaming().await;
+    let router = router().worker("a", &worker.url());
+    let router = router.with(|builder| builder.drain = PATIENCE).start().await;
+    let mut client = RawClient::connect(router.address).await;
+    let mut frames = head(1, "/v1/completions");
+    frames.extend(frame(DATA, END_STREAM, 1, COMPLETION.as_bytes()));
+    assert!(client.send(&frames).await);
+    let pen = pens.recv().await.unwrap();
+    pen.send(Ok("data: 1\n\n".into())).await.unwrap();
+    client.until(DATA).await.unwrap();
+    router.shut_down();
+    client.until(GO_AWAY).await.unwrap();
+    // Longer than the grace period of a connection without streams.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    pen.send(Ok("data: [DONE]\n\n".into())).await.unwrap();
+    drop(pen);
+    let ended = Instant::now();
+    while client.frame().await.is_some() {}
+    assert!(ended.elapsed() < PATIENCE / 2);
+    assert_eq!(router.ended().await.cut, 0);
 }
