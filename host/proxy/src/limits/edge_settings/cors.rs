@@ -2,19 +2,28 @@
 //! (<https://fetch.spec.whatwg.org/#http-cors-protocol>).
 
 use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, ORIGIN,
-    VARY,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, ORIGIN, VARY,
 };
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 
 /// Response headers that API clients need besides those that are always exposed.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "x-request-id, retry-after, retry-after-ms, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
+    "x-request-id, request-id, retry-after, retry-after-ms, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
      x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
      x-conductor-worker, x-conductor-prefill-worker, x-conductor-policy, x-conductor-matched-tokens",
 );
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
+/// CORS headers of a worker's answer. They would widen what the router allows.
+const OF_WORKERS: [HeaderName; 6] = [
+    ACCESS_CONTROL_ALLOW_CREDENTIALS,
+    ACCESS_CONTROL_ALLOW_HEADERS,
+    ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS,
+    ACCESS_CONTROL_MAX_AGE,
+];
 
 /// Allowed origins, headers and preflight lifetime. Cookies and other credentials of the browser are never allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,17 +69,14 @@ impl CorsSpec {
         Some(answer)
     }
 
-    /// Adds the CORS headers of an allowed origin to a response. A worker's own `Access-Control-Allow-Origin` is
-    /// replaced or removed.
+    /// Adds the CORS headers of an allowed origin to a response. A worker's own are removed.
     pub(crate) fn mark(&self, origin: Option<HeaderValue>, answer: &mut HeaderMap) {
-        match origin {
-            Some(origin) => {
-                answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-                answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
-            }
-            None => {
-                answer.remove(ACCESS_CONTROL_ALLOW_ORIGIN);
-            }
+        for name in &OF_WORKERS {
+            answer.remove(name);
+        }
+        if let Some(origin) = origin {
+            answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
         }
         self.vary(answer);
     }
@@ -107,11 +113,15 @@ mod tests {
         let allowed = answer.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN);
         assert_eq!(allowed.map(|value| value.to_str().unwrap()), expected);
         let mut headers = HeaderMap::new();
-        headers.insert(
-            ACCESS_CONTROL_ALLOW_ORIGIN,
-            HeaderValue::from_static("the worker's"),
-        );
+        for name in OF_WORKERS {
+            headers.insert(name, HeaderValue::from_static("the worker's"));
+        }
         spec.mark(spec.allowed(preflight.headers()), &mut headers);
+        assert!(
+            headers.values().all(|value| value != "the worker's"),
+            "{headers:?}"
+        );
+        assert!(!headers.contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS));
         let allowed = headers.get(ACCESS_CONTROL_ALLOW_ORIGIN);
         assert_eq!(allowed.map(|value| value.to_str().unwrap()), expected);
     }
