@@ -12,6 +12,7 @@ use axum::Router;
 use bytes::Bytes;
 use http::header::UPGRADE;
 use http::{Method, Request, Response};
+use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointWork};
 use tower::ServiceExt;
@@ -22,7 +23,7 @@ use crate::base::headers::X_REQUEST_ID;
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{self, AddressLimit, ConnectionSlot, Forwarded, Sender};
 use crate::edge::control_routes;
-use crate::limits::edge_settings::EdgeSettings;
+use crate::limits::memory::Memory;
 use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::edge_metrics::EdgeMetrics;
 use crate::proxy::Proxy;
@@ -98,7 +99,7 @@ impl Service {
         let (passes, cors) = {
             let edge = self.proxy.snapshots.edge();
             let passes = head::check(&request, &edge.limits, Some(&edge.via));
-            let passes = passes.and_then(|()| check_memory(&request, &edge));
+            let passes = passes.and_then(|()| check_memory(&request, &edge.memory));
             (passes, edge.cors.clone())
         };
         if let Err(refusal) = passes {
@@ -246,11 +247,53 @@ impl Service {
     }
 }
 
-/// Refuses requests with a body or a long life while memory is short.
-fn check_memory(request: &Request<Incoming>, edge: &EdgeSettings) -> Result<(), Refusal> {
-    let is_small = request.method() == Method::GET && !request.headers().contains_key(UPGRADE);
-    if edge.memory.refuses() && !is_small {
+/// Refuses requests with a body or a long life while memory is short. Probes, preflights and other requests without a
+/// body are answered.
+fn check_memory<B: HttpBody>(request: &Request<B>, memory: &Memory) -> Result<(), Refusal> {
+    if !memory.refuses() || connections::is_always_answered(request.uri().path()) {
+        return Ok(());
+    }
+    // Such a method needs no body: what comes of it is short.
+    let has_body =
+        !request.body().is_end_stream() && !matches!(*request.method(), Method::GET | Method::HEAD);
+    if has_body || request.headers().contains_key(UPGRADE) {
         return Err(Refusal::MemoryFull);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+
+    #[test]
+    fn while_memory_is_short_requests_with_a_body_and_websockets_are_refused() {
+        let memory = Memory::at(90);
+        let head = |method: &str, path: &str| Request::builder().method(method).uri(path);
+        let check = |method, path, has_body: bool, passes: bool| {
+            let body = Full::<Bytes>::from(if has_body { "{}" } else { "" });
+            let passed = check_memory(&head(method, path).body(body).unwrap(), &memory);
+            assert_eq!(passed.is_ok(), passes, "{method} {path} {has_body}");
+        };
+        for (method, path) in [
+            ("GET", "/v1/models"),
+            ("HEAD", "/version"),
+            ("OPTIONS", "/v1/chat/completions"),
+            ("POST", "/ping"),
+            ("DELETE", "/v1/responses/resp_1"),
+        ] {
+            check(method, path, false, true);
+        }
+        check("HEAD", "/health", false, true);
+        check("POST", "/readyz", true, true);
+        check("GET", "/v1/models", true, true);
+        check("POST", "/v1/chat/completions", true, false);
+        check("DELETE", "/v1/responses/resp_1", true, false);
+        let upgrade = head("GET", "/v1/realtime").header(UPGRADE, "websocket");
+        let upgrade = upgrade.body(Full::<Bytes>::default()).unwrap();
+        assert!(check_memory(&upgrade, &memory).is_err());
+        assert!(check_memory(&upgrade, &Memory::default()).is_ok());
+    }
 }

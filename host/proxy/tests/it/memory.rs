@@ -48,6 +48,9 @@ async fn where_memory_is_short_requests_are_refused_and_health_is_answered_until
     assert!(refused.text().await.contains("memory_full"));
     assert_eq!(send(router.address, get("/health")).await.status, 200);
     assert_eq!(send(router.address, get("/version")).await.status, 200);
+    let mut probe = get("/health");
+    *probe.method_mut() = http::Method::HEAD;
+    assert_eq!(send(router.address, probe).await.status, 200);
     let unready = send(router.address, get("/readyz")).await;
     assert_eq!(unready.status, 503);
     assert!(unready.text().await.contains("memory is short"));
