@@ -78,19 +78,38 @@ async fn refuse_client(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body
     refusal
 }
 
+/// Refuses a body. Where the rest of it is short, it is discarded first: a client that still sends may not get to read
+/// the answer.
+async fn refuse_body(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
+    let refusal = proxy.unrouted(head.endpoint.spec().class, refusal);
+    let is_sent = match refusal {
+        Refusal::BodyTooLarge { .. } | Refusal::BodiesFull | Refusal::MemoryFull => true,
+        // The client is slow, or gone.
+        _ => false,
+    };
+    if is_sent && body_reader::can_be_drained(&body) {
+        head.watch.access.refused(&refusal);
+        head.watch.spans.refused(&refusal);
+        body_reader::drain_body(&head.headers, body).await;
+    }
+    refusal
+}
+
 async fn answer(
     proxy: &Arc<Proxy>,
     snapshot: Arc<Snapshot>,
     reservation: Option<RateLimitGuard>,
     head: Box<RequestHead>,
-    body: Incoming,
+    mut body: Incoming,
 ) -> Result<Response<Body>, Refusal> {
     proxy.starts.start().await;
     let limits = &snapshot.limits;
     let pace = snapshot.edge.limits.pace(limits.idle_timeout);
-    let body = body_reader::collect_client(body, limits.body_bytes, pace, snapshot.edge.slot())
-        .await
-        .map_err(|error| proxy.unrouted(head.endpoint.spec().class, error.into()))?;
+    let read = body_reader::collect_client(&mut body, limits.body_bytes, pace, snapshot.edge.slot()).await;
+    let body = match read {
+        Ok(read) => read,
+        Err(error) => return Err(Box::pin(refuse_body(proxy, error.into(), &head, body)).await),
+    };
     head.watch.took(RequestStage::Read, head.arrived);
     head.watch.spans.note(|trace| {
         if let Some(read) = &mut trace.read {

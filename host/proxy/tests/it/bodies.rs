@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::client::{chat, post, send};
 use crate::eventually;
@@ -142,4 +143,28 @@ async fn the_body_that_arrives_for_longest_gives_way_to_others() {
         router.metric("conductor_unfinished_bodies") == 0.0
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_client_that_sends_too_much_gets_to_read_the_refusal() {
+    let worker = Worker::named("answer").await;
+    let router = router().worker("a", &worker.url());
+    let router = router
+        .with(|builder| builder.limits.body_bytes = 1_000)
+        .start()
+        .await;
+    let mut client = TcpStream::connect(router.address).await.unwrap();
+    let length = 300_000;
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    let piece = vec![b' '; length / 10];
+    for _ in 0..10 {
+        client.write_all(&piece).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let answer = timeout(Duration::from_secs(4), read_all(client)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert_eq!(turned(&router, "body-too-large"), 1.0);
 }

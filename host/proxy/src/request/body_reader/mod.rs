@@ -98,6 +98,11 @@ where
     Err(IntakeError::TooLarge { limit })
 }
 
+/// Returns `true` unless the body announces a rest that [`drain_body`] would not read to its end.
+pub(crate) fn can_be_drained(body: &Incoming) -> bool {
+    body.size_hint().lower() <= MOST_DISCARDED as u64
+}
+
 /// Reads a body for a while and discards it, so that its client gets to read the refusal.
 pub(crate) async fn drain_body(headers: &HeaderMap, body: Incoming) {
     // A client that waits for `100 Continue` has sent no body yet.
