@@ -157,7 +157,7 @@ impl Respond for Pages {
             }
             Err(refusal) => {
                 self.metrics.refused(&refusal);
-                self.refuse(request.uri().path(), &refusal)
+                self.refuse(&request, &refusal)
             }
         };
         let is_long = response.extensions_mut().remove::<LongResponse>().is_some();
@@ -168,7 +168,7 @@ impl Respond for Pages {
         response
     }
 
-    fn refuse(&self, _path: &str, refusal: &Refusal) -> Response<Body> {
+    fn refuse(&self, _request: &Request<Incoming>, refusal: &Refusal) -> Response<Body> {
         reply::refuse(refusal).map(Body::from)
     }
 }

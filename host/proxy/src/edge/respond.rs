@@ -60,8 +60,8 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
         opened: &OpenedTunnel,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Answers a request to `path` that got no slot.
-    fn refuse(&self, path: &str, refusal: &Refusal) -> Response<Self::Body>;
+    /// Answers a request that got no slot.
+    fn refuse(&self, request: &Request<Incoming>, refusal: &Refusal) -> Response<Self::Body>;
 }
 
 /// Answers a request of an HTTP/1.1 connection once the connection has a slot.
@@ -72,14 +72,14 @@ pub(super) async fn call<R: Respond>(
     opened: &OpenedTunnel,
 ) -> Result<Response<ConnectionBody<R::Body>>, Infallible> {
     let mut turn = seat.turn();
-    let refused = |path: &str, refusal: &Refusal| {
+    let refused = |request: &Request<Incoming>, refusal: &Refusal| {
         listener.metrics().refused(refusal);
-        listener.refuse(path, refusal)
+        listener.refuse(request, refusal)
     };
     if !seat.is_seated()
         && let Err(none) = Box::pin(seat.sit(request.uri().path())).await
     {
-        let response = refused(request.uri().path(), &none.into());
+        let response = refused(&request, &none.into());
         return Ok(response.map(|body| ConnectionBody::new(body, turn)));
     }
     let from = match listener.sender(&mut request, seat) {
@@ -88,7 +88,7 @@ pub(super) async fn call<R: Respond>(
             from
         }
         Err(refusal) => {
-            let response = refused(request.uri().path(), &refusal);
+            let response = refused(&request, &refusal);
             return Ok(response.map(|body| ConnectionBody::new(body, turn)));
         }
     };

@@ -11,7 +11,7 @@ use std::time::Instant;
 use axum::Router;
 use bytes::Bytes;
 use http::header::UPGRADE;
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointWork};
@@ -19,7 +19,6 @@ use tower::ServiceExt;
 
 use super::head;
 use super::respond::{Respond, Terms};
-use crate::base::headers::X_REQUEST_ID;
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{self, AddressLimit, ConnectionSlot, Forwarded, Sender};
 use crate::edge::control_routes;
@@ -29,6 +28,7 @@ use crate::observe::edge_metrics::EdgeMetrics;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
 use crate::request::handle;
+use crate::request::place::ClientHeaders;
 use crate::request::realtime::{self, OpenedTunnel, TunnelSlot};
 use crate::request::response_body::Body;
 use crate::request::responses::{self, ResponseCall};
@@ -89,8 +89,12 @@ impl Respond for Service {
         response
     }
 
-    fn refuse(&self, path: &str, refusal: &Refusal) -> Response<Body> {
-        reply::refuse_in(reply::shape_of(path), None, refusal).map(Body::from)
+    fn refuse(&self, request: &Request<Incoming>, refusal: &Refusal) -> Response<Body> {
+        let mut response = self.refuse_unread(request, refusal);
+        if let Some(cors) = &self.proxy.snapshots.edge().cors {
+            cors.mark(cors.allowed(request.headers()), response.headers_mut());
+        }
+        response
     }
 }
 
@@ -104,8 +108,7 @@ impl Service {
         };
         if let Err(refusal) = passes {
             self.proxy.metrics.edge.refused(&refusal);
-            self.log_refused(&request, &refusal);
-            let response = self.refuse(request.uri().path(), &refusal);
+            let response = self.refuse(&request, &refusal);
             if let Refusal::MemoryFull = refusal {
                 let (head, body) = request.into_parts();
                 Box::pin(body_reader::drain_body(&head.headers, body)).await;
@@ -135,8 +138,7 @@ impl Service {
             None if self.forwards(path) => self.serve(Endpoint::Forwarded, request, from).await,
             Some(endpoint) => {
                 let refusal = control_routes::wrong_method(path, endpoint.method());
-                self.log_refused(&request, &refusal);
-                reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
+                self.refuse_unread(&request, &refusal)
             }
             None => {
                 if let Some(call) = ResponseCall::of_path(path) {
@@ -177,8 +179,7 @@ impl Service {
         if let Err(refusal) = realtime::check(endpoint, &request) {
             let class = endpoint.spec().class;
             self.proxy.metrics.dispatch.unrouted(class, &refusal);
-            self.log_refused(&request, &refusal);
-            return reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from);
+            return self.refuse_unread(&request, &refusal);
         }
         self.serve(endpoint, request, from).await
     }
@@ -208,8 +209,18 @@ impl Service {
         }
     }
 
+    /// Answers a request that is refused before it is read. Its access line and its answer have the same id.
+    fn refuse_unread(&self, request: &Request<Incoming>, refusal: &Refusal) -> Response<Body> {
+        let shape = reply::shape_of(request.uri().path());
+        let client = ClientHeaders::of_unknown(&self.proxy, shape, request.headers());
+        self.log_refused(request, client.id(), refusal);
+        let mut response = client.refuse(refusal).map(Body::from);
+        client.set(response.headers_mut());
+        response
+    }
+
     /// Writes the access line of a request to an endpoint that is refused before it is read.
-    fn log_refused(&self, request: &Request<Incoming>, refusal: &Refusal) {
+    fn log_refused(&self, request: &Request<Incoming>, id: &HeaderValue, refusal: &Refusal) {
         let is_model = |endpoint: &Endpoint| matches!(endpoint.spec().work, EndpointWork::Model);
         let Some(endpoint) = Endpoint::of_path(request.uri().path()).filter(is_model) else {
             return;
@@ -218,7 +229,7 @@ impl Service {
         let access = AccessHandle::begin(&snapshot.settings.record, || AccessStart {
             // Requests that have no number fail, and have a line whatever the sample.
             seq: 0,
-            id: request.headers().get(X_REQUEST_ID),
+            id: Some(id),
             client: None,
             method: request.method(),
             path: endpoint.path(),

@@ -119,7 +119,7 @@ async fn answer<R: Respond>(
         Ok(from) => in_place::pinned(|| listener.respond(request, from, &opened)).await,
         Err(refusal) => {
             listener.metrics().refused(&refusal);
-            listener.refuse(request.uri().path(), &refusal)
+            listener.refuse(&request, &refusal)
         }
     };
     if let Some(ResponseDeadline(deadline)) = response.extensions_mut().remove() {

@@ -46,6 +46,16 @@ impl ClientHeaders {
         (Self { id, shape, caller }, reservation)
     }
 
+    /// Identifies a request whose client is not examined. A request without an id gets one.
+    pub(crate) fn of_unknown(proxy: &Proxy, shape: ErrorShape, headers: &HeaderMap) -> Self {
+        let id = headers.get(X_REQUEST_ID).cloned();
+        Self {
+            id: id.unwrap_or_else(|| proxy.request_id(proxy.next_seq())),
+            shape,
+            caller: None,
+        }
+    }
+
     /// Returns the request id.
     pub(crate) fn id(&self) -> &HeaderValue {
         &self.id
