@@ -1,5 +1,6 @@
 //! Control endpoints: health, readiness, metrics, models and tokenization.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -19,9 +20,13 @@ use crate::base::reply::{self, Refusal};
 use crate::base::timeouts::RequestLimits;
 use crate::edge::own_pages;
 use crate::fleet::pool::Member;
+use crate::limits::clients::RateLimitGuard;
 use crate::proxy::Proxy;
 use crate::request::body_reader::{self, IntakeError};
+use crate::request::cut::unless_cut;
 use crate::request::fleet_report::{Health, PoolReport, WorkerReport};
+use crate::request::place::ClientHeaders;
+use crate::request::snapshot::Snapshot;
 use crate::tokens;
 
 /// Maximum length in bytes of a forwarded response of `/tokenize`.
@@ -268,27 +273,41 @@ async fn model(
 }
 
 /// Answers a request that needs the tokenizer alone.
-pub(crate) async fn tokenize(proxy: &Proxy, endpoint: Endpoint, request: Request<Body>) -> Response<Body> {
-    match tokenize_at_worker(proxy, endpoint, request).await {
-        Ok(response) => response.map(Body::from),
-        Err(refusal) => {
-            proxy.metrics.edge.refused(&refusal);
-            reply::refuse_in(endpoint.spec().errors, None, &refusal).map(Body::from)
-        }
-    }
+pub(crate) async fn tokenize(
+    proxy: &Proxy,
+    endpoint: Endpoint,
+    mut request: Request<Body>,
+) -> Response<Body> {
+    let (seq, snapshot) = (proxy.next_seq(), proxy.snapshots.load());
+    let shape = endpoint.spec().errors;
+    let (client, reservation) = ClientHeaders::enter(proxy, &snapshot, seq, shape, request.headers_mut());
+    // A request that is cut is dropped with this block: its client's limits are settled before they are sent.
+    let answered = {
+        let answering = pin!(async {
+            // Held until the response is read: the request counts towards the client's limits.
+            let reservation = reservation?;
+            tokenize_at_worker(proxy, &snapshot, endpoint, reservation.as_ref(), request).await
+        });
+        unless_cut(&proxy.readiness, answering).await
+    };
+    let mut response = answered.unwrap_or_else(|refusal| {
+        proxy.metrics.edge.refused(&refusal);
+        client.refuse(&refusal)
+    });
+    client.set(response.headers_mut());
+    response.map(Body::from)
 }
 
 /// Forwards the request to a worker of the pool of its model, and to another one if the first fails.
 async fn tokenize_at_worker(
     proxy: &Proxy,
+    snapshot: &Snapshot,
     endpoint: Endpoint,
+    reservation: Option<&RateLimitGuard>,
     request: Request<Body>,
 ) -> Result<Response<Bytes>, Refusal> {
-    let snapshot = proxy.snapshots.load();
     let limits = &snapshot.limits;
     let (mut head, body) = request.into_parts();
-    // Held until the response is read: the request counts towards the client's limits.
-    let reservation = snapshot.clients.enter(&mut head.headers).reservation?;
     let edge = &snapshot.edge.limits;
     let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
     let body = body_reader::collect_client(body, limits.body_bytes, pace, slot)
@@ -298,7 +317,7 @@ async fn tokenize_at_worker(
     let mut peek = inference_api::peek(endpoint, &body)?;
     edge.check_depth(&peek)?;
     snapshot.name_model(&mut peek, None, &head.headers);
-    if let Some(reservation) = &reservation {
+    if let Some(reservation) = reservation {
         reservation.check_model(&peek.model)?;
     }
     let not_found = || Refusal::not_served(&peek.model);

@@ -1,11 +1,9 @@
 //! Request dispatch at the edge: validation of heads, choice between inference and control endpoints, and CORS headers
 //! of responses.
 
-use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
 use axum::Router;
@@ -27,6 +25,7 @@ use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::edge_metrics::EdgeMetrics;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
+use crate::request::cut::unless_cut;
 use crate::request::handle;
 use crate::request::place::ClientHeaders;
 use crate::request::realtime::{self, OpenedTunnel, TunnelSlot};
@@ -144,8 +143,7 @@ impl Service {
                 if let Some(call) = ResponseCall::of_path(path) {
                     return self.of_response(call.allow, request).await;
                 }
-                let Ok(response) = self.cold.clone().oneshot(control_routes::request(request)).await;
-                response.map(Body::Cold)
+                self.of_page(request).await
             }
         }
     }
@@ -153,6 +151,17 @@ impl Service {
     /// Returns `true` if the configuration forwards the path to workers.
     fn forwards(&self, path: &str) -> bool {
         self.proxy.snapshots.edge().forwards(path)
+    }
+
+    /// Answers a request for a page of the router's own.
+    async fn of_page(&self, request: Request<Incoming>) -> Response<Body> {
+        let page = self.cold.clone().oneshot(control_routes::request(request));
+        let mut page = Box::pin(async {
+            let Ok(response) = page.await;
+            Ok(response.map(Body::Cold))
+        });
+        let answered = unless_cut(&self.proxy.readiness, page.as_mut()).await;
+        answered.unwrap_or_else(|refusal| reply::refuse(&refusal).map(Body::from))
     }
 
     /// Answers a request for a stored response of a worker.
@@ -164,8 +173,8 @@ impl Service {
             let refusal = control_routes::wrong_method(request.uri().path(), allow);
             return reply::refuse(&refusal).map(Body::from);
         }
-        let answer = Box::pin(responses::answer(&self.proxy, request));
-        self.unless_cut(Endpoint::Responses, answer).await
+        self.proxy.metrics.edge.came_for(responses::CLASS);
+        Box::pin(responses::answer(&self.proxy, request)).await
     }
 
     /// Answers a request to a WebSocket endpoint. If its worker switches protocols, the tunnel is in the response's
@@ -196,7 +205,7 @@ impl Service {
         match spec.work {
             EndpointWork::Model => {
                 let answer = pin!(handle::infer(&self.proxy, endpoint, request, from));
-                self.unless_cut(endpoint, answer).await
+                answer.await
             }
             EndpointWork::Tokenizer => {
                 let answer = Box::pin(control_routes::tokenize(
@@ -238,23 +247,6 @@ impl Service {
             generation: snapshot.generation.0,
         });
         access.refused(refusal);
-    }
-
-    /// Returns the response, or an error if the drain period ends before any of it is sent. The code that cuts
-    /// connections also wakes them.
-    async fn unless_cut(
-        &self,
-        endpoint: Endpoint,
-        mut answer: impl Future<Output = Response<Body>> + Unpin,
-    ) -> Response<Body> {
-        poll_fn(|cx| {
-            if self.proxy.readiness.is_cutting() {
-                let shape = endpoint.spec().errors;
-                return Poll::Ready(reply::refuse_in(shape, None, &Refusal::ShuttingDown).map(Body::from));
-            }
-            Pin::new(&mut answer).poll(cx)
-        })
-        .await
     }
 }
 

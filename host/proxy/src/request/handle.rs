@@ -22,6 +22,7 @@ use crate::limits::clients::RateLimitGuard;
 use crate::observe::stages::RequestStage;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
+use crate::request::cut::unless_cut;
 use crate::request::keep_alive;
 use crate::request::place::{ArrivedRequest, ClientArrival, OpenRequest, open};
 use crate::request::realtime;
@@ -47,19 +48,22 @@ pub(crate) async fn infer(
     let (access, spans) = (head.watch.access.clone(), head.watch.spans.clone());
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&head.id), path = head.path());
-    // Pinned here, like the futures below: a future that is moved takes its size twice.
-    let answered = pin!(async {
-        let answer = match reservation {
-            Ok(reservation) => answer(proxy, snapshot, reservation, head, body).await,
-            Err(refusal) => Err(refuse_client(proxy, refusal, &head, body).await),
-        };
-        answer.unwrap_or_else(|refusal| {
-            access.refused(&refusal);
-            spans.refused(&refusal);
-            client.refuse(&refusal).map(Body::from)
-        })
+    // A request that is cut is dropped with this block: its client's limits are settled before they are sent.
+    let answered = {
+        // Pinned here, like the futures below: a future that is moved takes its size twice.
+        let answering = pin!(async {
+            match reservation {
+                Ok(reservation) => answer(proxy, snapshot, reservation, head, body).await,
+                Err(refusal) => Err(refuse_client(proxy, refusal, &head, body).await),
+            }
+        });
+        unless_cut(&proxy.readiness, pin!(answering.instrument(span.clone()))).await
+    };
+    let mut response = answered.unwrap_or_else(|refusal| {
+        access.refused(&refusal);
+        spans.refused(&refusal);
+        span.in_scope(|| client.refuse(&refusal)).map(Body::from)
     });
-    let mut response = answered.instrument(span).await;
     // A stream may begin with comments, before a worker answers.
     access.status(response.status());
     spans.status(response.status());
@@ -163,7 +167,6 @@ async fn serve(proxy: &Proxy, opened: OpenRequest) -> Result<Response<Body>, Ref
             let parts = RelayParts {
                 lifecycle,
                 endpoint,
-                readiness: proxy.readiness.clone(),
                 learner: responses::learner(proxy, &request, response_limits, member),
             };
             Ok(stream::response(placed, parts))

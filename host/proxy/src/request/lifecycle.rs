@@ -14,6 +14,7 @@ use inference_api::Tail;
 
 use crate::base::in_place;
 use crate::base::label::{OUTCOMES, Outcome};
+use crate::base::readiness::Readiness;
 use crate::base::reply::Refusal;
 use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest};
 use crate::dispatch::pool_state::PoolState;
@@ -27,7 +28,8 @@ use crate::observe::stages::RequestStage;
 use crate::record::{ResponseUsage, Trace};
 use crate::request::meter::{MeterStart, RequestMeter};
 
-/// Guard that counts the request's outcome and duration. If it is dropped without an outcome, the client has left.
+/// Guard that counts the request's outcome and duration. If it is dropped without an outcome, the client has left, or
+/// the router has cut the request.
 #[derive(Debug)]
 pub(crate) struct RequestLifecycle {
     pool: Arc<PoolState>,
@@ -42,9 +44,16 @@ pub(crate) struct RequestLifecycle {
     stay: Option<RateLimitGuard>,
     /// Share of the pool's capacity that the request occupies.
     permit: Option<Permit>,
+    causes: EndCauses,
+    over: bool,
+}
+
+/// Causes for which the router itself ends a request.
+#[derive(Debug)]
+struct EndCauses {
+    readiness: Readiness,
     /// Deadline of the whole request.
     deadline: Option<Instant>,
-    over: bool,
 }
 
 /// Records of a request in the logs.
@@ -60,7 +69,12 @@ struct RequestRecords {
 
 impl RequestLifecycle {
     /// Begins the lifecycle. It is on the heap, because it is moved from the request to the answer.
-    pub(crate) fn begin(pool: Arc<PoolState>, id: HeaderValue, start: MeterStart) -> Box<Self> {
+    pub(crate) fn begin(
+        pool: Arc<PoolState>,
+        id: HeaderValue,
+        readiness: Readiness,
+        start: MeterStart,
+    ) -> Box<Self> {
         pool.metrics.in_flight.inc();
         in_place::boxed(|| Self {
             pool,
@@ -71,7 +85,10 @@ impl RequestLifecycle {
             reservation: None,
             stay: None,
             permit: None,
-            deadline: None,
+            causes: EndCauses {
+                readiness,
+                deadline: None,
+            },
             over: false,
         })
     }
@@ -93,7 +110,7 @@ impl RequestLifecycle {
 
     /// Sets the deadline by which the request must end.
     pub(crate) fn must_end(&mut self, deadline: Option<Instant>) {
-        self.deadline = deadline;
+        self.causes.deadline = deadline;
     }
 
     /// Records whether a worker was sent the request.
@@ -158,6 +175,11 @@ impl RequestLifecycle {
     /// Returns the request's `x-request-id`.
     pub(crate) fn id(&self) -> &HeaderValue {
         &self.id
+    }
+
+    /// Returns `true` if the drain period is over, and the request is to end.
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.causes.readiness.is_cutting()
     }
 
     pub(crate) fn pool(&self) -> &PoolState {
@@ -248,14 +270,18 @@ impl RequestLifecycle {
         if let Refusal::Relayed(answer) = &refusal {
             self.answered(answer.status());
         }
+        self.refuse(&refusal);
+        refusal
+    }
+
+    fn refuse(&mut self, refusal: &Refusal) {
         self.meter.answered(refusal.status());
         if let (Some(trace), false) = (self.trace(), matches!(refusal, Refusal::Relayed(_))) {
             trace.refused(refusal.status().as_u16(), refusal.code());
         }
-        self.records.access.refusal(&refusal);
-        self.records.spans.refusal(&refusal);
+        self.records.access.refusal(refusal);
+        self.records.spans.refusal(refusal);
         self.finish(refusal.outcome());
-        refusal
     }
 
     /// Records the outcome. Only the first call counts.
@@ -291,8 +317,19 @@ impl RequestLifecycle {
 
 impl Drop for RequestLifecycle {
     fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        if self.is_cutting() {
+            // The answer may have begun, and was cut with its connection.
+            return match self.meter.is_answered() {
+                true => self.finish(Outcome::ShutDown),
+                false => self.refuse(&Refusal::ShuttingDown),
+            };
+        }
         // The router ends a request whose client takes nothing of its answer.
-        let is_overdue = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        let deadline = self.causes.deadline;
+        let is_overdue = deadline.is_some_and(|deadline| deadline <= Instant::now());
         self.finish(if is_overdue {
             Outcome::RequestTimeout
         } else {

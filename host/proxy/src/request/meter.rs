@@ -109,6 +109,11 @@ impl RequestMeter {
         self.status.get_or_insert(status);
     }
 
+    /// Returns `true` if a status was recorded.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.status.is_some()
+    }
+
     /// Records the first byte of a streamed answer.
     pub(crate) fn first_token(&mut self, now: Instant) {
         self.model.first_token.observe(self.after(now).as_secs_f64());

@@ -3,6 +3,7 @@
 pub(crate) mod body_facts;
 pub(crate) mod body_reader;
 mod collectors;
+pub(crate) mod cut;
 pub(crate) mod fleet_report;
 pub(crate) mod fleet_sample;
 pub(crate) mod handle;

@@ -22,7 +22,6 @@ use crate::base::headers::{
 };
 use crate::base::idle_timeout::{ExpiredTimeout, IdleTimeout};
 use crate::base::label::Outcome;
-use crate::base::readiness::Readiness;
 use crate::dispatch::attempt::{Answer, DecisionReport};
 use crate::dispatch::session::PlacedAnswer;
 use crate::dispatch::split::PrefillLeg;
@@ -40,7 +39,6 @@ pub(crate) struct Relay {
     upstream: Option<WorkerBody>,
     handle: AnswerHandle,
     timeout: IdleTimeout,
-    readiness: Readiness,
     /// Prefill leg of a request that was split.
     prefill: Option<Box<PrefillLeg>>,
 }
@@ -50,7 +48,6 @@ pub(crate) struct Relay {
 pub(crate) struct RelayParts {
     pub(crate) lifecycle: Box<RequestLifecycle>,
     pub(crate) endpoint: Endpoint,
-    pub(crate) readiness: Readiness,
     pub(crate) learner: Option<ResponseLearner>,
 }
 
@@ -90,7 +87,6 @@ pub(crate) fn response(placed: PlacedAnswer, parts: RelayParts) -> Response<Body
             upstream: Some(upstream),
             handle,
             timeout,
-            readiness: parts.readiness,
             prefill,
         },
     );
@@ -231,7 +227,7 @@ impl Relay {
 
     /// Returns `true` if the stream is to be ended with a final event: only a stream of events can be.
     fn is_cut(&self) -> bool {
-        self.handle.kind() == AnswerKind::Events && self.readiness.is_cutting()
+        self.handle.kind() == AnswerKind::Events && self.handle.is_cutting()
     }
 }
 

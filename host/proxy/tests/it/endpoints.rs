@@ -395,3 +395,18 @@ async fn a_body_is_read_as_leniently_as_engines_read_it() {
     }
     assert_eq!(send(router.address, get("/health/")).await.status, StatusCode::OK);
 }
+
+#[tokio::test]
+async fn a_request_by_an_unknown_response_id_is_counted_as_a_request() {
+    let worker = Worker::named("a").await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let answer = send(router.address, get("/v1/responses/resp_1")).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    for name in [
+        r#"conductor_endpoint_requests_total{endpoint="response"}"#,
+        r#"conductor_requests_total{pool="",outcome="invalid"}"#,
+        r#"conductor_requests_answered_total{pool="",model="other",endpoint="response",code="404"}"#,
+    ] {
+        assert_eq!(router.metric(name), 1.0, "{name}");
+    }
+}

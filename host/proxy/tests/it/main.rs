@@ -10,6 +10,7 @@ mod catalog;
 mod client;
 mod clients;
 mod crashes;
+mod cut;
 mod endpoints;
 mod expectation;
 mod features;

@@ -126,6 +126,11 @@ impl AnswerHandle {
         self.endpoint
     }
 
+    /// Returns `true` if the drain period is over, and the answer is to end.
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.lifecycle.is_cutting()
+    }
+
     /// Returns the number of events that have ended.
     pub(crate) fn events(&self) -> u64 {
         self.tail.events()

@@ -81,7 +81,7 @@ pub(crate) async fn open(
         model: pool.metrics.models.find(&peek.model, is_known),
         stages: head.watch.stages.times(),
     };
-    let mut lifecycle = RequestLifecycle::begin(pool, head.id.clone(), start);
+    let mut lifecycle = RequestLifecycle::begin(pool, head.id.clone(), proxy.readiness.clone(), start);
     lifecycle.of_client(reservation);
     access.update(|line| {
         if is_known() {

@@ -12,7 +12,7 @@ mod table;
 pub(crate) use self::learner::{ResponseLearner, learner};
 pub(crate) use self::metrics::ResponseMetrics;
 pub(crate) use self::pin::pinned;
-pub(crate) use self::retrieve::{RESPONSE_PAGES, ResponseCall, answer};
+pub(crate) use self::retrieve::{CLASS, RESPONSE_PAGES, ResponseCall, answer};
 pub(crate) use self::table::{ResponseKey, ResponseTable};
 use crate::base::reply::Refusal;
 use crate::dispatch::pool_state::PoolState;

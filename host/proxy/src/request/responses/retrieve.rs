@@ -1,5 +1,6 @@
 //! `/v1/responses/{id}` and its cancellation: sent only to the worker that made the response.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use inference_api::{Endpoint, ErrorShape, is_response_id};
+use inference_api::{Endpoint, EndpointClass, ErrorShape, is_response_id};
 use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts};
 
 use super::{ResponseKey, check_in_service, member_of};
@@ -27,6 +28,7 @@ use crate::observe::spans::AttemptSpan;
 use crate::observe::stages::StageClock;
 use crate::proxy::Proxy;
 use crate::request::body_reader;
+use crate::request::cut::unless_cut;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::meter::MeterStart;
 use crate::request::place::ClientHeaders;
@@ -35,6 +37,8 @@ use crate::request::snapshot::Snapshot;
 use crate::request::stream::{self, RelayParts};
 
 const PREFIX: &str = "/v1/responses/";
+/// Endpoint class of these requests in the metrics.
+pub(crate) const CLASS: EndpointClass = EndpointClass::Response;
 /// Longest body of a request that needs none.
 const LONGEST_BODY: usize = 64 << 10;
 
@@ -126,12 +130,17 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
         access: access.clone(),
         body,
     };
-    let answered = match reservation {
-        Ok(reservation) => from_worker(proxy, &snapshot, reservation, request).await,
-        Err(refusal) => Err(refusal),
+    // A request that is cut is dropped with this block: its client's limits are settled before they are sent.
+    let answered = {
+        let answering = pin!(async {
+            match reservation {
+                Ok(reservation) => from_worker(proxy, &snapshot, reservation, request).await,
+                Err(refusal) => Err(proxy.unrouted(CLASS, refusal)),
+            }
+        });
+        unless_cut(&proxy.readiness, answering).await
     };
     let mut response = answered.unwrap_or_else(|refusal| {
-        proxy.metrics.edge.refused(&refusal);
         access.refused(&refusal);
         client.refuse(&refusal).map(Body::from)
     });
@@ -154,12 +163,16 @@ async fn from_worker(
         access,
         body,
     } = request;
-    let call = ResponseCall::of_path(head.uri.path()).ok_or_else(|| Refusal::UnknownPath {
+    let unrouted = |refusal| proxy.unrouted(CLASS, refusal);
+    let unknown = || Refusal::UnknownPath {
         path: reply::cut(head.uri.path()),
-    })?;
-    let (pool, at) = place(proxy, snapshot, client, call.id)?;
+    };
+    let call = ResponseCall::of_path(head.uri.path()).ok_or_else(|| unrouted(unknown()))?;
+    let (pool, at) = place(proxy, snapshot, client, call.id).map_err(unrouted)?;
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
-    let body = body_reader::collect_client(body, LONGEST_BODY, pace, slot).await?;
+    let body = body_reader::collect_client(body, LONGEST_BODY, pace, slot)
+        .await
+        .map_err(|error| unrouted(error.into()))?;
     let member = &pool.workers.members[at];
     let mut headers = head.headers;
     headers::for_worker(&mut headers);
@@ -178,11 +191,11 @@ async fn from_worker(
     };
     let start = MeterStart {
         arrived,
-        class: Endpoint::Responses.spec().class,
+        class: CLASS,
         model: pool.metrics.models.other(),
         stages: StageClock::start(arrived).times(),
     };
-    let mut lifecycle = RequestLifecycle::begin(Arc::clone(pool), id.clone(), start);
+    let mut lifecycle = RequestLifecycle::begin(Arc::clone(pool), id.clone(), proxy.readiness.clone(), start);
     lifecycle.hold(reservation);
     access.update(|line| {
         line.placement.pool = Some(pool.workers.name.clone());
@@ -196,17 +209,14 @@ async fn from_worker(
         .request_timeout
         .and_then(|limit| arrived.checked_add(limit));
     lifecycle.must_end(deadline);
-    let mut placed = send(pool, at, &id, outgoing, deadline)
-        .await
-        .inspect_err(|refusal| {
-            lifecycle.access().refusal(refusal);
-            lifecycle.finish(refusal.outcome());
-        })?;
+    let mut placed = match send(pool, at, &id, outgoing, deadline).await {
+        Ok(placed) => placed,
+        Err(refusal) => return Err(lifecycle.refused(refusal)),
+    };
     placed.answer.report.is_shown = snapshot.settings.decision_headers;
     let parts = RelayParts {
         lifecycle,
         endpoint: Endpoint::Responses,
-        readiness: proxy.readiness.clone(),
         learner: None,
     };
     let mut response = stream::response(placed, parts);
