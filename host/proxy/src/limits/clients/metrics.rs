@@ -68,7 +68,7 @@ impl ClientFamilies {
     pub(crate) fn register(&self, r: &mut Registry) {
         r.register(
             "client_requests",
-            "Accepted requests of a client",
+            "Requests of a client within its limits of requests and of concurrency",
             self.requests.clone(),
         );
         r.register(
