@@ -261,7 +261,7 @@ impl FeedDelivery {
     }
 
     /// Logs a connection closed for a protocol error, at most once a minute.
-    pub(crate) fn warn_refused(&mut self, fault: Fault, now: Instant) {
+    pub(crate) fn warn_refused(&mut self, fault: Fault, consequence: &str, now: Instant) {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < WARN_EVERY;
         if self.warned_refused.is_some_and(is_recent) {
             return;
@@ -269,7 +269,7 @@ impl FeedDelivery {
         self.warned_refused = Some(now);
         warn!(
             feed = %self.name, endpoint = self.endpoint, reason = fault.label(), error = %fault,
-            "closed a connection to a publisher of KV events: its state is reset, and the connection is retried after a pause"
+            "closed a connection to a publisher of KV events: {consequence}"
         );
     }
 

@@ -19,6 +19,10 @@ use crate::zmtp::Fault;
 
 /// Pause before a failed socket is opened again: the address may still be in use.
 const REOPEN: Duration = Duration::from_secs(1);
+/// Consequence of a closed connection to the PUB socket.
+const LIVE_REFUSED: &str = "its state is reset, and the connection is retried after a pause";
+/// Consequence of a closed connection to the ROUTER socket.
+const REPLAY_REFUSED: &str = "its replay is incomplete, and live events continue";
 
 pub(crate) struct FeedSubscription {
     pub(crate) feed: FeedTarget,
@@ -164,7 +168,8 @@ impl FeedSubscription {
             }
             LinkNote::Message(received) => self.live_message(received, slice, now),
             LinkNote::Closed(fault) => {
-                self.refuse(fault, now);
+                self.counters.refused.add(fault);
+                self.delivery.warn_refused(fault, LIVE_REFUSED, now);
                 self.links.fault = Some(fault);
                 if !fault.is_handshake() {
                     // The lost message may contain removals.
@@ -205,7 +210,8 @@ impl FeedSubscription {
         let received = match note {
             LinkNote::Message(received) => received,
             LinkNote::Closed(fault) => {
-                self.refuse(fault, now);
+                self.counters.refused.add(fault);
+                self.delivery.warn_refused(fault, REPLAY_REFUSED, now);
                 return self.recovery.replay_failed(now);
             }
             // A broken connection appears as a replay timeout.
@@ -228,12 +234,6 @@ impl FeedSubscription {
                 self.delivery.drop_message(&error);
             }
         }
-    }
-
-    /// Records that a connection was closed for a protocol error.
-    fn refuse(&mut self, fault: Fault, now: Instant) {
-        self.counters.refused.add(fault);
-        self.delivery.warn_refused(fault, now);
     }
 
     /// Marks the feed as suspect: the engine works, but nothing is received. The known state is not used until
@@ -372,6 +372,9 @@ impl FeedSubscription {
             (FeedState::Connecting, (true, false)) => FeedCause::ConnectionLost,
             (FeedState::Connecting, (false, false)) => FeedCause::NotConnected,
             (FeedState::Rebuilding, _) if self.mute => FeedCause::Mute,
+            (FeedState::Rebuilding, _) if self.recovery.is_doubtful() && self.recovery.is_refused() => {
+                FeedCause::Refused
+            }
             (FeedState::Rebuilding, _) if self.recovery.is_doubtful() => FeedCause::Doubtful,
             (FeedState::Rebuilding, _) => FeedCause::Replaying,
         }

@@ -42,8 +42,50 @@ fn a_replay_that_was_refused_is_given_up_at_once() {
     let mut story = Story::new(true);
     story.up().live('a', [5]).assert_actions("request 0");
     story.recovery.replay_failed(story.now);
-    story.later(Duration::ZERO).assert_actions("stop, unanswered, a5");
-    assert!(!story.recovery.is_behind());
+    story.later(Duration::ZERO).assert_actions("stop, a5");
+    assert!(!story.recovery.is_behind() && !story.recovery.is_unanswered());
+}
+
+#[test]
+fn a_replay_that_is_refused_is_not_requested_again_and_what_is_known_stays() {
+    let mut story = Story::new(true);
+    story.up().replayed('a', [0]).assert_actions("request 0, a0");
+    story.recovery.replay_failed(story.now);
+    story.later(Duration::ZERO).assert_actions("stop");
+    assert!(story.recovery.is_doubtful() && story.recovery.is_refused());
+    story.live('a', [2]).assert_actions("gap, request 0");
+    story.replayed('a', [0]).assert_actions("");
+    story.recovery.replay_failed(story.now);
+    story
+        .later(Duration::ZERO)
+        .assert_actions("stop, reset limit-exceeded, a2");
+    story
+        .live('a', [3])
+        .later(FIRST_RETRY)
+        .live('a', [4])
+        .assert_actions("a3, request 3, a4");
+    story.later(LAST_RETRY).replayed('a', [4]).end();
+    story.later(LAST_RETRY).replayed('a', [4]).end();
+    assert!(!story.actions.iter().any(|action| matches!(
+        action,
+        RecoveryAction::RequestReplay(0) | RecoveryAction::Reset(_)
+    )));
+}
+
+#[test]
+fn everything_is_requested_of_a_publisher_that_restarts_after_a_refused_replay() {
+    let mut story = Story::new(true);
+    story.up().live('a', [5]).assert_actions("request 0");
+    story.recovery.replay_failed(story.now);
+    story
+        .later(Duration::ZERO)
+        .live('b', [3])
+        .assert_actions("stop, a5, reset restarted, request 0");
+    story
+        .replayed('b', 0..=2)
+        .end()
+        .assert_actions("b0, b1, b2, stop, b3");
+    assert!(story.recovery.complete() && !story.recovery.is_refused());
 }
 
 #[test]

@@ -14,6 +14,9 @@
 //! live removal has removed. Only an optimistic replay delays nothing until it delivers something, because a publisher
 //! that never answers would otherwise stall the feed again and again. The first batch of a rebuild resets the state;
 //! whatever the rebuild does not deliver of it is requested again.
+//!
+//! A replay that exceeds the limits does so again while the publisher still has the batch: a rebuild would reset the
+//! state each time and bring less than is known. None is requested then, until the publisher connects again.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -87,6 +90,8 @@ pub(crate) struct FeedRecovery<P> {
     doubtful: bool,
     /// A rebuild was requested and did not arrive.
     rebuild_owed: bool,
+    /// A replay was refused: the publisher has a batch that exceeds the limits.
+    refused: bool,
     /// Number of the oldest applied message, or of the next one if the latest emptied the caches. Everything since then
     /// was applied; 0 is the publisher's start.
     known_from: Option<u64>,
@@ -113,6 +118,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
             unanswered: false,
             doubtful: false,
             rebuild_owed: false,
+            refused: false,
             known_from: None,
             reached: false,
         };
@@ -164,6 +170,11 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         self.unanswered
     }
 
+    /// Returns `true` if the router refuses what the publisher replays.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
     /// Returns `true` if replays are answered.
     pub(crate) fn answers(&self) -> bool {
         self.answers && !self.unanswered
@@ -187,6 +198,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         let before = std::mem::replace(&mut self.connection, ConnectionState::Up);
         let is_first = before == ConnectionState::NotYet;
         let known = self.tracker.last().is_some();
+        self.refused = false;
         if before == ConnectionState::Up {
             // The connection replaces another whose loss was not noticed.
             self.newest_live = None;
@@ -236,7 +248,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
     /// Handles a replay interrupted by a protocol error: it is given up at the next tick.
     pub(crate) fn replay_failed(&mut self, now: Instant) {
         if let Some(replay) = &mut self.replay {
-            replay.deadline = now;
+            (replay.deadline, replay.refused) = (now, true);
         }
     }
 
@@ -382,6 +394,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
     fn reset(&mut self, reason: ResetReason, actions: &mut RecoveryActions<P>) {
         self.tracker.forget();
         (self.known_from, self.doubtful) = (None, false);
+        self.refused &= reason != ResetReason::Restarted;
         actions.push(RecoveryAction::Reset(reason));
     }
 

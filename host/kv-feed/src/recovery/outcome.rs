@@ -17,6 +17,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         actions.push(RecoveryAction::CancelReplay);
         self.retry_at = None;
         self.retry_delay = FIRST_RETRY;
+        self.refused &= replay.goal != ReplayGoal::Rebuild;
         (self.answers, self.unanswered, self.doubtful) = (true, false, false);
         let silent = self
             .idle_probe
@@ -66,7 +67,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
             self.retry_at = None;
             if self.doubtful || (self.complete() && self.answers) {
                 self.request_in_passing(ReplayGoal::Look, now, actions);
-            } else if !self.complete() {
+            } else if !self.complete() && !self.refused {
                 self.request_in_passing(ReplayGoal::Rebuild, now, actions);
             }
         } else if self.idle_probe.is_due(now) && !self.unanswered {
@@ -78,16 +79,23 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
     fn give_up(&mut self, now: Instant, actions: &mut RecoveryActions<P>) {
         let Some(replay) = self.replay.take() else { return };
         actions.push(RecoveryAction::CancelReplay);
-        if !self.unanswered {
+        self.refused |= replay.refused;
+        if !replay.refused && !self.unanswered {
             self.unanswered = true;
             actions.push(RecoveryAction::ReportUnanswered);
         }
         self.retry_at = Some(now + self.retry_delay);
         self.retry_delay = (self.retry_delay * 2).min(LAST_RETRY);
         self.rebuild_owed |= replay.goal == ReplayGoal::Rebuild && !replay.started;
+        self.rebuild_owed &= !self.refused;
+        let reason = if replay.refused {
+            ResetReason::LimitExceeded
+        } else {
+            ResetReason::ReplayTimedOut
+        };
         let known = self.tracker.last().is_some();
         if replay.goal == ReplayGoal::Prove && !replay.started && known {
-            self.reset(ResetReason::ReplayTimedOut, actions);
+            self.reset(reason, actions);
         } else if known {
             self.doubtful |= match replay.goal {
                 ReplayGoal::Look => replay.started || !replay.overtaken,
@@ -95,7 +103,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
                 ReplayGoal::Prove | ReplayGoal::Rebuild => replay.started,
             };
         }
-        self.catch_up(Some(ResetReason::ReplayTimedOut), now, actions);
+        self.catch_up(Some(reason), now, actions);
     }
 
     /// Applies the queued messages. If any are missing, before or among them, resets the state for `stuck`, or

@@ -27,6 +27,8 @@ pub(super) struct PendingReplay {
     pub(super) progress: bool,
     /// A live message was applied in order meanwhile.
     pub(super) overtaken: bool,
+    /// The router closed its connection for a protocol error, such as a batch over the limits.
+    pub(super) refused: bool,
     pub(super) deadline: Instant,
 }
 
@@ -38,6 +40,7 @@ impl PendingReplay {
             started: false,
             progress: false,
             overtaken: false,
+            refused: false,
             deadline,
         }
     }
