@@ -24,7 +24,7 @@ pub struct EngineLoad {
 }
 
 /// Meaning of a metric.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LoadMetric {
     Running,
     Waiting,
@@ -50,18 +50,21 @@ const NAMES: [(&str, LoadMetric); 9] = [
 /// Returns the loads in a page of metrics, by rank; none for other pages.
 #[must_use]
 pub fn engine_loads(page: &str) -> BTreeMap<u16, EngineLoad> {
+    let series: Vec<LoadSeries<'_>> = page.lines().filter_map(LoadSeries::read).collect();
+    let mut firsts = BTreeMap::new();
+    for one in &series {
+        let first = firsts.entry(one.subject()).or_insert(one.copy);
+        *first = (*first).min(one.copy);
+    }
     let mut ranks = BTreeMap::<u16, EngineLoad>::new();
-    for line in page.lines() {
-        let Some((metric, labels, value)) = sample(line) else {
-            continue;
-        };
-        if is_partial(labels) {
-            continue;
-        }
-        let rank = label(labels, "engine").or_else(|| label(labels, "dp_rank"));
-        let rank = rank.and_then(|rank| rank.parse::<u16>().ok()).unwrap_or(0);
-        if rank <= MOST_RANK {
-            note(ranks.entry(rank).or_default(), metric, labels, value);
+    for one in &series {
+        if firsts.get(&one.subject()) == Some(&one.copy) {
+            note(
+                ranks.entry(one.rank).or_default(),
+                one.metric,
+                one.labels,
+                one.value,
+            );
         }
     }
     ranks.retain(|_, load| *load != EngineLoad::default());
@@ -85,6 +88,45 @@ fn note(load: &mut EngineLoad, metric: LoadMetric, labels: &str, value: f64) {
     }
 }
 
+/// Series of a rank's load.
+struct LoadSeries<'l> {
+    metric: LoadMetric,
+    labels: &'l str,
+    value: f64,
+    /// Data-parallel rank.
+    rank: u16,
+    /// Pipeline and tensor rank. The reports of one data-parallel rank are copies; the lowest counts. With data-parallel
+    /// attention SGLang numbers tensor ranks over all data-parallel ranks, so the lowest need not be 0.
+    copy: (u32, u32),
+}
+
+impl<'l> LoadSeries<'l> {
+    fn read(line: &'l str) -> Option<Self> {
+        let (metric, labels, value) = sample(line)?;
+        // The series of one priority is a part of another.
+        let is_part = label(labels, "priority").is_some_and(|priority| !priority.is_empty());
+        let number = |name| label(labels, name).and_then(|rank| rank.parse::<u32>().ok());
+        let part = |name| label(labels, name).map_or(Some(0), |rank| rank.parse::<u32>().ok());
+        let copy = (part("pp_rank")?, part("tp_rank")?);
+        let data_rank = number("dp_rank");
+        let is_copy = data_rank.is_none() && copy != (0, 0);
+        let rank = number("engine").or(data_rank).unwrap_or(0);
+        let rank = u16::try_from(rank).ok().filter(|&rank| rank <= MOST_RANK)?;
+        (!is_part && !is_copy).then_some(Self {
+            metric,
+            labels,
+            value,
+            rank,
+            copy,
+        })
+    }
+
+    /// Returns what the series and its copies report on.
+    fn subject(&self) -> (LoadMetric, u16, Option<&'l str>) {
+        (self.metric, self.rank, label(self.labels, "model_name"))
+    }
+}
+
 /// Returns a line's metric, labels and value.
 fn sample(line: &str) -> Option<(LoadMetric, &str, f64)> {
     let (name, rest) = line.split_at(line.find(['{', ' '])?);
@@ -96,13 +138,6 @@ fn sample(line: &str) -> Option<(LoadMetric, &str, f64)> {
     // A timestamp may follow.
     let value = value.split_ascii_whitespace().next()?.parse::<f64>().ok()?;
     (value.is_finite() && value >= 0.0).then_some((metric, labels, value))
-}
-
-/// Returns `true` if the series is a part or a copy of another: one priority's, or another tensor or pipeline rank's.
-fn is_partial(labels: &str) -> bool {
-    let is_other = |name| label(labels, name).is_some_and(|rank| rank != "0");
-    let is_priority = label(labels, "priority").is_some_and(|priority| !priority.is_empty());
-    is_priority || is_other("tp_rank") || is_other("pp_rank")
 }
 
 /// Returns the value of a label. Matches whole names only, so that the end of another name is not taken for it.
@@ -200,6 +235,24 @@ mod tests {
     #[test]
     fn sglang_reports_once_however_many_tensor_ranks_report_it() {
         assert_eq!(engine_loads(SGLANG)[&0], load(3.0, 4.0, 0.55, 1000.0));
+    }
+
+    #[test]
+    fn sglang_reports_each_rank_of_data_parallel_attention_once() {
+        let series = |tensor: u16, data: u16, running: u16| {
+            format!(
+                "sglang:num_running_reqs{{model_name=\"m\",tp_rank=\"{tensor}\",pp_rank=\"0\",dp_rank=\"{data}\"}} {running}\n\
+                 sglang:token_usage{{model_name=\"m\",tp_rank=\"{tensor}\",pp_rank=\"0\",dp_rank=\"{data}\"}} 0.{running}\n"
+            )
+        };
+        let first_ranks = series(0, 0, 1) + &series(4, 1, 30);
+        // Each scheduler reports, in any order.
+        let all_ranks = series(5, 1, 29) + &first_ranks + &series(1, 0, 2);
+        for page in [first_ranks, all_ranks] {
+            let ranks = engine_loads(&page);
+            assert_eq!((ranks[&0].running, ranks[&1].running), (Some(1.0), Some(30.0)));
+            assert_eq!((ranks[&0].kv_usage, ranks[&1].kv_usage), (Some(0.1), Some(0.3)));
+        }
     }
 
     #[test]
