@@ -65,6 +65,7 @@ impl Publishers {
                 replay: Some(replay.to_owned()),
                 topic: String::new(),
                 rank: None,
+                adapter: None,
                 curve: None,
             }
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kv_events::{DecodedPayload, decode_batch, decode_objects};
-use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
+use routing::{BlockEvent, DpRank, Lora, ObjectEvent, StoreId, WorkerId};
 use tracing::{info, warn};
 
 use crate::spec::{FeedSink, FeedTarget, ResetReason};
@@ -45,6 +45,8 @@ enum FeedSubject {
         worker: WorkerId,
         /// Rank of batches that do not name one.
         rank: DpRank,
+        /// Adapter of blocks whose events do not name one.
+        adapter: Option<Lora>,
         assert_actions: BTreeSet<DpRank>,
     },
     Store {
@@ -59,6 +61,7 @@ impl FeedDelivery {
             FeedTarget::Engine(spec) => FeedSubject::Engine {
                 worker: spec.worker,
                 rank: spec.rank.unwrap_or_default(),
+                adapter: spec.adapter.as_deref().map(|name| Lora::Name(name.into())),
                 assert_actions: BTreeSet::new(),
             },
             FeedTarget::Store(spec) => FeedSubject::Store {
@@ -101,7 +104,7 @@ impl FeedDelivery {
     pub(crate) fn apply(&mut self, payload: &[u8], is_current: bool, sink: &mut dyn FeedSink) -> Applied {
         let applied = match self.subject {
             FeedSubject::Engine { worker, rank, .. } => decode_batch(payload)
-                .map(|batch| self.blocks(worker, batch.dp_rank.unwrap_or(rank), &batch, is_current, sink)),
+                .map(|batch| self.blocks(worker, batch.dp_rank.unwrap_or(rank), batch, is_current, sink)),
             FeedSubject::Store { store, .. } => {
                 decode_objects(payload).map(|batch| self.objects(store, &batch, is_current, sink))
             }
@@ -118,18 +121,26 @@ impl FeedDelivery {
         &mut self,
         worker: WorkerId,
         rank: DpRank,
-        batch: &DecodedPayload<BlockEvent>,
+        mut batch: DecodedPayload<BlockEvent>,
         is_current: bool,
         sink: &mut dyn FeedSink,
     ) -> Applied {
-        if let FeedSubject::Engine { assert_actions, .. } = &mut self.subject {
+        if let FeedSubject::Engine {
+            assert_actions,
+            adapter,
+            ..
+        } = &mut self.subject
+        {
             if assert_actions.len() >= MAX_RANKS && !assert_actions.contains(&rank) {
                 self.drop_message(&"batch of one rank too many");
                 return Applied::Kept;
             }
             assert_actions.insert(rank);
+            if let Some(adapter) = adapter {
+                name_adapter(&mut batch.events, adapter);
+            }
         }
-        self.count(batch, is_current, |counters, event| match event {
+        self.count(&batch, is_current, |counters, event| match event {
             BlockEvent::Stored(_) => &counters.stored,
             BlockEvent::Removed(_) => &counters.removed,
             BlockEvent::Cleared => &counters.cleared,
@@ -278,6 +289,17 @@ impl FeedDelivery {
         if !self.warned {
             self.warned = true;
             warn!(feed = %self.name, endpoint = self.endpoint, %why, "skipped KV events (further ones are only counted)");
+        }
+    }
+}
+
+/// Sets the adapter of the stored blocks that have no adapter's name.
+fn name_adapter(events: &mut [BlockEvent], adapter: &Lora) {
+    for event in events {
+        if let BlockEvent::Stored(stored) = event
+            && !matches!(stored.lora, Some(Lora::Name(_)))
+        {
+            stored.lora = Some(adapter.clone());
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct FeedSpec {
     pub topic: String,
     /// Rank of batches that do not name one; `None` for rank 0.
     pub rank: Option<DpRank>,
+    /// Adapter of the blocks whose events name none, or only number it; `None` to take the events as they are.
+    pub adapter: Option<Box<str>>,
     /// Keys of its CURVE sockets; `None` for unencrypted ones.
     pub curve: Option<CurveKeys>,
 }

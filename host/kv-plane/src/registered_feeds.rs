@@ -31,6 +31,7 @@ impl RegisteredFeeds {
             replay: replay(service).map(str::to_owned),
             topic: String::new(),
             rank: Some(service.rank),
+            adapter: (!service.lora.is_empty()).then(|| service.lora.clone()),
             curve: None,
         })?;
         Ok(FollowedSource::Engine(worker))

@@ -121,3 +121,4 @@ fn feed_spec(worker: &Worker, feed: &KvFeedConfig, curve: Option<CurveKeys>) -> 
         curve,
     }
 }
+        adapter: None,

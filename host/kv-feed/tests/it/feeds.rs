@@ -51,6 +51,33 @@ fn takes_the_rank_from_the_spec_where_the_batch_names_none() {
     fixture.received_events(&mut publisher, "rank 5: 10, rank 2: 11");
 }
 
+/// Returns a batch with a store of an adapter, as an engine reports it.
+fn of_adapter(hash: u64, id: Option<i64>, name: Option<&str>) -> Vec<u8> {
+    let event = ("BlockStored", [hash], None::<u64>, [7], 1, id, "GPU", name);
+    rmp_serde::to_vec(&(1.5, [event], None::<u16>)).unwrap()
+}
+
+#[test]
+fn blocks_without_an_adapters_name_are_of_the_feeds_adapter() {
+    for (adapter, expected) in [
+        (None, "10, 11 of number 3, 12 of other"),
+        (Some("sql"), "10 of sql, 11 of sql, 12 of other"),
+    ] {
+        let mut publisher = Publisher::without_replay();
+        let fixture = Fixture::new();
+        let spec = FeedSpec {
+            adapter: adapter.map(Into::into),
+            ..publisher.spec()
+        };
+        fixture.feeds.set(vec![spec]).unwrap();
+        publisher.await_subscriber();
+        publisher.publish_payload(&of_adapter(10, None, None));
+        publisher.publish_payload(&of_adapter(11, Some(3), None));
+        publisher.publish_payload(&of_adapter(12, Some(3), Some("other")));
+        fixture.received_events(&mut publisher, expected);
+    }
+}
+
 #[test]
 fn a_late_feed_learns_the_past_by_replay_in_both_forms() {
     for form in [Form::ThreeFrames, Form::FourFrames] {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kv_feed::{FeedLimits, FeedSink, FeedStatus, KvFeeds, ResetReason};
-use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
+use routing::{BlockEvent, DpRank, Lora, ObjectEvent, StoreId, WorkerId};
 
 use crate::publisher::Publisher;
 
@@ -63,7 +63,12 @@ impl FeedSink for RecordedNotes {
             let BlockEvent::Stored(stored) = event else {
                 continue;
             };
-            self.add(rank, stored.hashes[0].0.to_string());
+            let adapter = stored.lora.as_ref().map(|lora| match lora {
+                Lora::Name(name) => format!(" of {name}"),
+                Lora::Id(id) => format!(" of number {id}"),
+            });
+            let hash = stored.hashes[0].0.to_string();
+            self.add(rank, hash + &adapter.unwrap_or_default());
         }
     }
 

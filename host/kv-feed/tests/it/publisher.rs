@@ -170,6 +170,7 @@ impl Publisher {
             replay: self.replay.as_ref().map(|(socket, _)| endpoint(socket)),
             topic: String::new(),
             rank: None,
+            adapter: None,
             curve: None,
         }
     }

@@ -22,6 +22,7 @@ impl RawPublisher {
             replay: None,
             topic: String::new(),
             rank: None,
+            adapter: None,
             curve: None,
         }
     }

@@ -149,6 +149,7 @@ mod tests {
             replay: None,
             topic: String::new(),
             rank: None,
+            adapter: None,
             curve: None,
         };
         feeds.set(vec![spec]).unwrap();

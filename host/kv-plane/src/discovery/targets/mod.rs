@@ -256,6 +256,7 @@ impl Targets {
                     rank: Some(DpRank(source.rank)),
                     curve: known.target.curve.clone(),
                 })
+                    adapter: None,
             })
         })
     }
