@@ -29,6 +29,8 @@ use crate::{views, wire};
 const BODIES: usize = 32;
 /// Largest body that does not wait for a permit.
 const SMALL_BODY: u64 = 64 << 10;
+/// Most large bodies that are parsed and looked up at a time. A parsed body takes several times its bytes.
+const LARGE_AT_ONCE: usize = 2;
 /// Deadline for receiving a body.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -52,6 +54,7 @@ pub struct Indexer {
     access: RwLock<Arc<IndexerAccess>>,
     body_limit: usize,
     bodies: Semaphore,
+    large: Arc<Semaphore>,
 }
 
 type RouteResult = Result<Response<Body>, Refusal>;
@@ -78,6 +81,7 @@ impl Indexer {
             access: RwLock::new(Arc::new(parts.access)),
             body_limit: parts.body_limit,
             bodies: Semaphore::new(BODIES),
+            large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
         })
     }
 
@@ -110,7 +114,7 @@ impl Indexer {
             .with_state(self)
     }
 
-    async fn respond(&self, request: Request<Body>) -> Response<Body> {
+    async fn respond(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
         let format = wire::of_answer(request.headers());
         let answered = self.route(format, request).await;
         answered.unwrap_or_else(|refusal| {
@@ -119,7 +123,7 @@ impl Indexer {
         })
     }
 
-    async fn route(&self, format: Format, request: Request<Body>) -> RouteResult {
+    async fn route(self: Arc<Self>, format: Format, request: Request<Body>) -> RouteResult {
         let path = request.uri().path();
         let method = match path {
             "/register" | "/unregister" | "/query" | "/query_by_hash" | "/cache" => Method::POST,
@@ -153,8 +157,37 @@ impl Indexer {
             self.bodies.acquire().await.ok()
         };
         let body = self.collect(body).await?;
-        let body = document::read(written, &body).map_err(|fault| Refusal::document(written, fault))?;
-        match path.as_str() {
+        if is_small {
+            return self.change_or_query(format, shape, &path, written, &body);
+        }
+        // The threads of the runtime serve the clients' requests too.
+        let turn = Arc::clone(&self.large).acquire_owned().await;
+        let indexer = Arc::clone(&self);
+        let answered = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            indexer.change_or_query(format, shape, &path, written, &body)
+        });
+        answered.await.unwrap_or_else(|_| {
+            Err(Refusal::plain(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the lookup was abandoned",
+            ))
+        })
+    }
+
+    /// Answers a `POST` request.
+    fn change_or_query(
+        &self,
+        format: Format,
+        shape: AnswerShape,
+        path: &str,
+        written: Format,
+        body: &[u8],
+    ) -> RouteResult {
+        let most_ints = self.body_limit / size_of::<u32>();
+        let body =
+            document::read(written, body, most_ints).map_err(|fault| Refusal::document(written, fault))?;
+        match path {
             "/register" => self.register(format, &body),
             "/unregister" => self.unregister(format, &body),
             "/query" => {

@@ -108,8 +108,12 @@ impl Refusal {
                 "request body must be a msgpack map",
             ),
         };
+        if let DocumentFault::TooManyInts(most) = fault {
+            let error = format!("the lists of the request have more than {most} integers");
+            return Self::because(StatusCode::BAD_REQUEST, Reason::TooLong, error);
+        }
         let error = match fault {
-            DocumentFault::Malformed => malformed,
+            DocumentFault::Malformed | DocumentFault::TooManyInts(_) => malformed,
             DocumentFault::NotAMap => not_a_map,
             DocumentFault::KeyNotText => "map keys must be strings",
         };

@@ -27,12 +27,16 @@ struct PathSpan {
 pub(crate) struct PathSpans(Vec<PathSpan>);
 
 impl PathSpans {
-    pub(crate) fn of(forest: &RunForest, path: &mut dyn BlockPath) -> Self {
+    /// Follows a path to its end, or with `to_gap` to the first block that is not indexed.
+    pub(crate) fn of(forest: &RunForest, path: &mut dyn BlockPath, to_gap: bool) -> Self {
         let mut stretches = Vec::new();
         let mut base = 0;
         while base < path.blocks() {
             // Windows and states do not need earlier blocks, so a gap does not end the path.
             let Some(id) = path.enter(forest, base) else {
+                if to_gap {
+                    break;
+                }
                 base += 1;
                 continue;
             };
@@ -76,6 +80,12 @@ impl PathSpans {
         let tokens = |(start, end): (u32, u32)| (start.saturating_mul(base), end.saturating_mul(base));
         joined.into_iter().map(tokens).collect()
     }
+}
+
+/// Returns `true` if no block after a gap of the path can be of use: one group needs each block before it.
+pub(crate) fn ends_at_gap(cache: &KvCache) -> bool {
+    let needs_all = |group: &CacheGroup| group.attention == Attention::Full && group.block_size == cache.base;
+    cache.groups.iter().any(needs_all)
 }
 
 /// Requirement of one group, and the ranges held for it.

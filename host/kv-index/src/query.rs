@@ -7,7 +7,7 @@ use routing::{DpRank, Tier, WorkerId};
 use crate::cache::KvCache;
 use crate::core::IndexCore;
 use crate::holder::Holder;
-use crate::hybrid::{PathSpans, usable};
+use crate::hybrid::{PathSpans, ends_at_gap, usable};
 use crate::lanes::LaneId;
 use crate::path::{BlockPath, NamedPath, PromptPath, SequencePath};
 use crate::prompt::Prompt;
@@ -282,21 +282,23 @@ impl IndexCore {
     }
 
     /// Matches a worker's caches of several groups, or of layers with windows or states. `paths` caches the path of
-    /// each block size.
+    /// each block size, once to its first gap and once to its end.
     fn match_hybrids(
         &self,
         query: &mut IndexQuery<'_, '_>,
         worker: WorkerId,
-        paths: &mut Vec<(u32, PathSpans)>,
+        paths: &mut Vec<((u32, bool), PathSpans)>,
         mut report: impl FnMut(RankMatch),
     ) {
         for (rank, cache) in self.caches.ranks(worker).filter(|(_, cache)| !cache.is_plain()) {
             let holder = Holder { worker, rank: *rank };
-            let at = match paths.iter().position(|(base, _)| *base == cache.base) {
+            let key = (cache.base, ends_at_gap(cache));
+            let at = match paths.iter().position(|(known, _)| *known == key) {
                 Some(at) => at,
                 None => {
-                    let path = self.follow(query, cache.base, |path| PathSpans::of(&self.forest, path));
-                    paths.push((cache.base, path));
+                    let path =
+                        self.follow(query, cache.base, |path| PathSpans::of(&self.forest, path, key.1));
+                    paths.push((key, path));
                     paths.len() - 1
                 }
             };

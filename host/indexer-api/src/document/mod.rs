@@ -64,11 +64,13 @@ pub(crate) enum DocumentFault {
     NotAMap,
     /// A map has a key that is not a string.
     KeyNotText,
+    /// The lists have more integers than this together.
+    TooManyInts(usize),
 }
 
-/// Parses a body. Bytes after a MessagePack map are ignored, as upstream ignores them.
-pub(crate) fn read(format: Format, body: &[u8]) -> Result<Document<'_>, DocumentFault> {
-    let bounds = DocumentBounds::new(MAX_VALUES, MAX_DEPTH);
+/// Parses a body with at most `most_ints` integers in its lists. Bytes after a MessagePack map are ignored, as upstream ignores them.
+pub(crate) fn read(format: Format, body: &[u8], most_ints: usize) -> Result<Document<'_>, DocumentFault> {
+    let bounds = DocumentBounds::new(MAX_VALUES, most_ints, MAX_DEPTH);
     let root = FieldSeed::new(&bounds);
     let field = match format {
         Format::Json => {

@@ -5,6 +5,13 @@ use serde_json::Value;
 
 use super::*;
 
+/// Most integers in the lists of a body here.
+const MOST_INTS: usize = 2 * MAX_VALUES;
+
+fn parse(format: Format, body: &[u8]) -> Result<Document<'_>, DocumentFault> {
+    read(format, body, MOST_INTS)
+}
+
 fn fields<'b>(fields: Vec<(&'static str, Field<'b>)>) -> Document<'b> {
     let fields = fields.into_iter();
     Document {
@@ -25,11 +32,11 @@ fn json_and_msgpack_of_the_same_values_are_the_same_document() {
         ("e", Field::Text("x\n".into())),
     ]);
     let json = br#"{"a": [1, -2, 300], "b": [1, 18446744073709551615, null], "c": {"d": true}, "e": 1.5, "e": "x\n"}"#;
-    assert_eq!(read(Format::Json, json), Ok(expected.clone()));
+    assert_eq!(parse(Format::Json, json), Ok(expected.clone()));
     let mut msgpack =
         b"\x85\xa1a\x93\x01\xfe\xcd\x01\x2c\xa1b\x93\x01\xcf\xff\xff\xff\xff\xff\xff\xff\xff\xc0".to_vec();
     msgpack.extend(b"\xa1c\x81\xa1d\xc3\xa1e\xca\x3f\xc0\x00\x00\xa1e\xa2x\n");
-    assert_eq!(read(Format::Msgpack, &msgpack), Ok(expected));
+    assert_eq!(parse(Format::Msgpack, &msgpack), Ok(expected));
 }
 
 #[test]
@@ -37,13 +44,13 @@ fn msgpack_integers_of_every_width_are_integers() {
     let bytes = b"\x81\xa1a\x99\xcc\xff\xcd\x00\x01\xce\x00\x00\x00\x02\xcf\x00\x00\x00\x00\x00\x00\x00\x03\xd0\xff\xd1\xff\xfe\xd2\
         \xff\xff\xff\xfd\xd3\xff\xff\xff\xff\xff\xff\xff\xfc\x7f";
     let expected = Field::Ints(vec![255, 1, 2, 3, -1, -2, -3, -4, 127]);
-    assert_eq!(read(Format::Msgpack, bytes), Ok(fields(vec![("a", expected)])));
+    assert_eq!(parse(Format::Msgpack, bytes), Ok(fields(vec![("a", expected)])));
 }
 
 #[test]
 fn only_a_whole_map_is_a_document() {
     let check = |format, body: &[u8], fault| {
-        assert_eq!(read(format, body), Err(fault), "{format:?} {body:?}");
+        assert_eq!(parse(format, body), Err(fault), "{format:?} {body:?}");
     };
     check(Format::Json, b"", DocumentFault::Malformed);
     check(Format::Json, b"{} x", DocumentFault::Malformed);
@@ -63,26 +70,32 @@ fn only_a_whole_map_is_a_document() {
 #[test]
 fn bytes_after_a_msgpack_map_are_ignored() {
     let expected = fields(vec![("a", Field::Int(1))]);
-    assert_eq!(read(Format::Msgpack, b"\x81\xa1a\x01\xc1\xc1"), Ok(expected));
+    assert_eq!(parse(Format::Msgpack, b"\x81\xa1a\x01\xc1\xc1"), Ok(expected));
 }
 
 #[test]
 fn more_values_than_any_request_has_are_refused() {
     let count = MAX_VALUES + 1;
     let nils = repeated(b"\x81\xa1a\xdd", &[0xc0], count);
-    assert_eq!(read(Format::Msgpack, &nils), Err(DocumentFault::Malformed));
+    assert_eq!(parse(Format::Msgpack, &nils), Err(DocumentFault::Malformed));
     let pairs = repeated(b"\xdf", &[0xa0, 0xc0], count);
-    assert_eq!(read(Format::Msgpack, &pairs), Err(DocumentFault::Malformed));
+    assert_eq!(parse(Format::Msgpack, &pairs), Err(DocumentFault::Malformed));
     let json = format!("{{\"a\":[{}0]}}", "[],".repeat(count));
-    assert_eq!(read(Format::Json, json.as_bytes()), Err(DocumentFault::Malformed));
+    assert_eq!(
+        parse(Format::Json, json.as_bytes()),
+        Err(DocumentFault::Malformed)
+    );
 }
 
 #[test]
 fn integers_of_a_mixed_list_count_as_values() {
     let json = format!("{{\"a\":[{}null]}}", "1,".repeat(MAX_VALUES));
-    assert_eq!(read(Format::Json, json.as_bytes()), Err(DocumentFault::Malformed));
+    assert_eq!(
+        parse(Format::Json, json.as_bytes()),
+        Err(DocumentFault::Malformed)
+    );
     let ints = format!("{{\"a\":[{}1]}}", "1,".repeat(MAX_VALUES));
-    assert!(read(Format::Json, ints.as_bytes()).is_ok());
+    assert!(parse(Format::Json, ints.as_bytes()).is_ok());
 }
 
 /// Returns `head`, the number of elements in 32 bits, and the elements.
@@ -133,31 +146,44 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
+#[test]
+fn lists_have_no_more_integers_than_allowed_together() {
+    let too_many = Err(DocumentFault::TooManyInts(3));
+    assert!(read(Format::Json, br#"{"a": [1, 2], "b": [3]}"#, 3).is_ok());
+    assert_eq!(read(Format::Json, br#"{"a": [1, 2], "b": [3, 4]}"#, 3), too_many);
+    assert_eq!(
+        read(Format::Msgpack, b"\x81\xa1a\x94\x01\x02\x03\x04", 3),
+        too_many
+    );
+    let bytes = b"\x81\xa1a\xc4\x04\x01\x02\x03\x04";
+    assert!(read(Format::Msgpack, bytes, 3).is_ok());
+}
+
 proptest! {
     #[test]
     fn json_round_trips(value in any_value(), pretty in any::<bool>()) {
         let value = serde_json::json!({ "v": value });
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
-        prop_assert_eq!(as_object(&read(Format::Json, text.as_bytes()).unwrap()), value);
+        prop_assert_eq!(as_object(&parse(Format::Json, text.as_bytes()).unwrap()), value);
     }
 
     #[test]
     fn msgpack_round_trips(value in any_value()) {
         let value = serde_json::json!({ "v": value });
         let bytes = rmp_serde::to_vec(&value).unwrap();
-        prop_assert_eq!(as_object(&read(Format::Msgpack, &bytes).unwrap()), value);
+        prop_assert_eq!(as_object(&parse(Format::Msgpack, &bytes).unwrap()), value);
     }
 
     #[test]
     fn json_is_as_strict_as_serde_json(text in r#"[{}\[\]":,0-9eE.\-+ a-ctrufalsn\\\x00]{0,24}"#) {
         let text = format!("{{\"a\":{text}}}");
         let theirs = serde_json::from_str::<Value>(&text);
-        prop_assert_eq!(read(Format::Json, text.as_bytes()).is_ok(), theirs.is_ok(), "{}", text);
+        prop_assert_eq!(parse(Format::Json, text.as_bytes()).is_ok(), theirs.is_ok(), "{}", text);
     }
 
     #[test]
     fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        let _ = read(Format::Json, &bytes);
-        let _ = read(Format::Msgpack, &bytes);
+        let _ = parse(Format::Json, &bytes);
+        let _ = parse(Format::Msgpack, &bytes);
     }
 }

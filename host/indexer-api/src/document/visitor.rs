@@ -17,14 +17,18 @@ const MAX_PREALLOCATED: usize = 1024;
 /// Limits of one document, shared by the seeds of all its values.
 pub(super) struct DocumentBounds {
     values_left: Cell<usize>,
+    ints_left: Cell<usize>,
+    max_ints: usize,
     max_depth: usize,
     fault: Cell<DocumentFault>,
 }
 
 impl DocumentBounds {
-    pub(super) fn new(max_values: usize, max_depth: usize) -> Self {
+    pub(super) fn new(max_values: usize, max_ints: usize, max_depth: usize) -> Self {
         Self {
             values_left: Cell::new(max_values),
+            ints_left: Cell::new(max_ints),
+            max_ints,
             max_depth,
             fault: Cell::new(DocumentFault::Malformed),
         }
@@ -39,6 +43,16 @@ impl DocumentBounds {
         let left = self.values_left.get().checked_sub(values);
         self.values_left
             .set(left.ok_or_else(|| E::custom("too many values"))?);
+        Ok(())
+    }
+
+    /// Counts an integer of a list. A byte of MessagePack can be one, and it takes 8 bytes.
+    fn spend_int<E: Error>(&self) -> Result<(), E> {
+        let Some(left) = self.ints_left.get().checked_sub(1) else {
+            self.fault.set(DocumentFault::TooManyInts(self.max_ints));
+            return Err(E::custom("too many integers"));
+        };
+        self.ints_left.set(left);
         Ok(())
     }
 }
@@ -124,7 +138,10 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
         let mut ints = Vec::with_capacity(announced.min(MAX_PREALLOCATED));
         while let Some(field) = list.next_element_seed(seed)? {
             match field {
-                Field::Int(number) => ints.push(number),
+                Field::Int(number) => {
+                    self.bounds.spend_int()?;
+                    ints.push(number);
+                }
                 other => return mixed_list(seed, ints, other, list),
             }
         }

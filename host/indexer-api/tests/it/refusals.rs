@@ -1,5 +1,7 @@
 //! Errors of upstream's third generation, with its statuses, reasons, fields and messages, as probed there.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::{Value, json};
 
 use crate::service::{BODY_LIMIT, Running, registration};
@@ -417,4 +419,30 @@ fn paths_methods_and_long_bodies_are_refused() {
     );
     let shape = running.post("/query?shape=round", &json!({}));
     assert_eq!((shape.status, &shape.json()["field"]), (400, &json!("shape")));
+}
+
+#[test]
+fn a_list_of_more_integers_than_bytes_could_carry_is_refused() {
+    let running = Running::start();
+    let query = |tokens: usize| json!({"model": "llama", "block_size": 4, "token_ids": vec![1; tokens]});
+    let most = BODY_LIMIT / 4;
+    running.post("/query", &query(most)).ok();
+    let error = format!("the lists of the request have more than {most} integers");
+    check(&running, "/query", &query(most + 1), "too_long", None, &error);
+}
+
+#[test]
+fn a_large_query_holds_up_no_other_request() {
+    let running = Running::start();
+    let large = json!({"model": "llama", "block_size": 4, "token_ids": vec![1; 100_000]});
+    std::thread::scope(|scope| {
+        let held = running.follower.gate.lock().unwrap();
+        let query = scope.spawn(|| running.post("/query", &large).status);
+        while running.follower.lookups.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(running.get("/nothing").status, 404);
+        drop(held);
+        assert_eq!(query.join().unwrap(), 200);
+    });
 }

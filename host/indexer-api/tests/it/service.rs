@@ -29,6 +29,10 @@ pub(crate) struct Follower {
     workers: Vec<FollowedWorker>,
     /// Engines whose feeds are not live.
     pub(crate) down: Mutex<BTreeSet<WorkerId>>,
+    /// While it is locked, lookups wait.
+    pub(crate) gate: Mutex<()>,
+    /// Lookups that began.
+    pub(crate) lookups: AtomicU32,
 }
 
 impl FeedFollower for Follower {
@@ -53,6 +57,8 @@ impl FeedFollower for Follower {
     }
 
     fn workers(&self) -> Arc<[FollowedWorker]> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        drop(self.gate.lock().unwrap());
         self.workers.clone().into()
     }
 
@@ -159,7 +165,9 @@ impl Running {
     }
 
     pub(crate) fn start_with(api_key: Option<&str>, workers: Vec<FollowedWorker>) -> Self {
-        let runtime = Runtime::new().unwrap();
+        // One thread, so whatever holds it up holds up everything.
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
         let index = SharedPrefixIndex::new(IndexLimits { max_blocks: 1 << 20 });
         let follower = Arc::new(Follower {
             workers,
@@ -193,6 +201,8 @@ impl Running {
 
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
+        let patience = Some(std::time::Duration::from_secs(20));
+        stream.set_read_timeout(patience).unwrap();
         let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
         if !headers.iter().any(|(name, _)| *name == "host") {
             head += "host: localhost\r\n";
