@@ -58,6 +58,7 @@ fn feed(feed: FeedStatus) -> Value {
 }
 
 fn store(store: StoreReport) -> Value {
+    let reason = store.reason();
     let feed = store.feed;
     json!({
         "store": &*feed.name, "endpoint": feed.endpoint, "state": feed.state.as_str(),
@@ -66,7 +67,7 @@ fn store(store: StoreReport) -> Value {
         "resets": feed.resets, "rejected": by_reason(&feed.rejected),
         "rejected_messages": feed.rejected_messages, "refused": by_reason(&feed.refused),
         "silent_for_s": feed.silent_for.map(seconds), "lag_s": feed.lag.map(seconds),
-        "reason": feed.reason.text(), "state_for_s": seconds(feed.reason.lasted),
+        "reason": reason, "state_for_s": seconds(feed.reason.lasted),
         "next_try_s": feed.reason.next_try.map(seconds),
     })
 }

@@ -39,7 +39,7 @@ pub(crate) struct StoreObjects {
     /// Number of blocks, the first ones, that may be missing from the lane because it is new.
     unjoined: usize,
     workers: HashSet<WorkerId>,
-    /// Model of the objects, as in their keys.
+    /// Model of the objects, as in the keys that name one.
     model: Option<Arc<str>>,
     /// The objects are ambiguous: they belong to several models, which names do not distinguish, or have too many
     /// kinds of shards. Nothing is joined then.
@@ -139,6 +139,10 @@ impl IndexCore {
         }
     }
 
+    pub(crate) fn is_unclear_store(&self, id: StoreId) -> bool {
+        self.stores.get(&id).is_some_and(|store| store.is_unclear)
+    }
+
     pub(crate) fn unbind_stores(&mut self, worker: WorkerId) {
         for store in self.stores.values_mut() {
             store.workers.remove(&worker);
@@ -201,8 +205,9 @@ impl IndexCore {
         if store.blocks.len() >= most && !store.blocks.contains_key(&name) {
             return false;
         }
-        let model = store.model.get_or_insert_with(|| object.model.clone());
-        let is_other = *model != object.model;
+        // A key that is a bare number names no model, so it is no evidence of another one.
+        let is_other = !object.model.is_empty()
+            && *store.model.get_or_insert_with(|| object.model.clone()) != object.model;
         let known = store.known_kind(object.shard);
         let is_too_many = known.is_none() && store.kinds.len() >= MOST_KINDS && store.shards.is_none();
         if (is_other || is_too_many) && !store.is_unclear {

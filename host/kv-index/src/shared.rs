@@ -173,6 +173,13 @@ impl SharedPrefixIndex {
         self.core.write(|core| core.clear_store(store, true));
     }
 
+    /// Returns `true` if a store's objects count for no worker because they are ambiguous: of several models, or of more
+    /// than 128 kinds of shards. That ends when the store is cleared.
+    #[must_use]
+    pub fn is_ambiguous(&self, store: StoreId) -> bool {
+        self.core.read(|core| core.is_unclear_store(store))
+    }
+
     /// Frees unused memory, and joins objects again, in a small step. Returns `true` if there is more to do. Changes do
     /// that as well; this is for times without changes.
     pub fn gc_step(&self) -> bool {

@@ -184,3 +184,39 @@ fn a_name_means_what_the_stores_own_workers_mean_by_it() {
         );
     }
 }
+
+#[test]
+fn a_bare_number_beside_a_models_objects_changes_nothing() {
+    let [a, number] = [engine_hash("a"), EngineBlockHash(12_345)];
+    let bare = ObjectEvent::Stored {
+        object: StoreObject {
+            model: "".into(),
+            ..object(number, 0)
+        },
+        tier: Tier::Host,
+    };
+    for events in [[put(a, 0), bare.clone()], [bare, put(a, 0)]] {
+        let index = bound(Some(1));
+        index.apply(holder(2, 0), &stored("x", 0));
+        index.apply_objects(STORE, &events);
+        assert_eq!(matched(&index, 2, "a"), [0, 0, 1]);
+        assert!(!index.is_ambiguous(STORE));
+    }
+}
+
+#[test]
+fn objects_of_two_models_are_reported_as_ambiguous_until_the_store_is_cleared() {
+    let index = bound(Some(1));
+    let foreign = StoreObject {
+        model: "other".into(),
+        ..object(engine_hash("b"), 0)
+    };
+    let foreign = ObjectEvent::Stored {
+        object: foreign,
+        tier: Tier::Host,
+    };
+    index.apply_objects(STORE, &[put(engine_hash("a"), 0), foreign]);
+    assert!(index.is_ambiguous(STORE));
+    index.clear_store(STORE);
+    assert!(!index.is_ambiguous(STORE));
+}

@@ -149,7 +149,9 @@ impl Discovery {
     /// Returns a report on each store, with those registered at the indexer.
     pub fn stores(&self) -> Vec<StoreReport> {
         let feeds = self.feeds.store_status();
-        self.state().stores.report(feeds)
+        self.state()
+            .stores
+            .report(feeds, |store| self.index.is_ambiguous(store))
     }
 
     /// Queries workers until `stop` is cancelled.
@@ -210,6 +212,7 @@ impl Discovery {
         let queries = due.into_iter().map(|(store, url)| async move {
             let page = self.client.get(&url, STORE_STATUS, &Authorization::Drop).await;
             (store, page.ok().flatten())
+        self.state().stores.watch(|store| self.index.is_ambiguous(store));
         });
         let mut pages = stream::iter(queries).buffer_unordered(AT_ONCE);
         while let Some((store, page)) = pages.next().await {

@@ -34,13 +34,27 @@ pub struct StoreReport {
     pub feed: StoreStatus,
     /// Status of its admin pages, if they were queried and answered.
     pub reported: Option<AdminStatus>,
+    /// The objects are ambiguous and count for no worker.
+    pub is_ambiguous: bool,
 }
+
+impl StoreReport {
+    /// Returns the reason why the store's blocks are unknown, if they are.
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        self.feed.reason.text().or(self.is_ambiguous.then_some(AMBIGUOUS))
+    }
+}
+
+/// Reason of a store without hits.
+const AMBIGUOUS: &str = "the store has objects of several models, or more than 128 kinds of shards: its blocks are not used until its feed is reset";
 
 #[derive(Debug)]
 struct StoreState {
     id: StoreId,
     plan: StorePlan,
     reported: Option<AdminStatus>,
+    is_ambiguous: bool,
     /// Next query of its admin pages.
     due: Instant,
 }
@@ -62,6 +76,7 @@ impl Stores {
             self.0.push(StoreState {
                 id,
                 reported: same_pages.and_then(|known| known.reported),
+                is_ambiguous: same.is_some_and(|known| known.is_ambiguous),
                 due: same_pages.map_or(now, |known| known.due),
                 plan,
             });
@@ -122,14 +137,29 @@ impl Stores {
         }
     }
 
+    /// Logs the stores that have become ambiguous, each once.
+    pub(super) fn watch(&mut self, is_ambiguous: impl Fn(StoreId) -> bool) {
+        for known in &mut self.0 {
+            let before = std::mem::replace(&mut known.is_ambiguous, is_ambiguous(known.id));
+            if known.is_ambiguous && !before {
+                warn!(store = %known.plan.name, "{AMBIGUOUS}");
+            }
+        }
+    }
+
     /// Joins feeds and status. A store that is registered with the indexer has no status.
-    pub(super) fn report(&self, feeds: Vec<StoreStatus>) -> Vec<StoreReport> {
+    pub(super) fn report(
+        &self,
+        feeds: Vec<StoreStatus>,
+        is_ambiguous: impl Fn(StoreId) -> bool,
+    ) -> Vec<StoreReport> {
         let report = |feed: StoreStatus| StoreReport {
             reported: self
                 .0
                 .iter()
                 .find(|known| known.id == feed.store)
                 .and_then(|known| known.reported),
+            is_ambiguous: is_ambiguous(feed.store),
             feed,
         };
         feeds.into_iter().map(report).collect()
