@@ -38,8 +38,9 @@ const LISTENERS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Summaries of pages whose code has none.
-const SUMMARIES: [(&str, &str); 11] = [
+/// Summaries of pages whose code has none. A path after a listener's title is that listener's only.
+const SUMMARIES: [(&str, &str); 12] = [
+    ("Indexer /", "the state of the service"),
     (
         "/",
         "the dashboard for browsers, the index of the pages otherwise",
@@ -139,9 +140,10 @@ fn document(title: &str, recorder: &Recorder, known: &BTreeMap<(String, String),
     for (path, methods) in &recorder.paths {
         let mut methods = methods.clone();
         for (method, operation) in &mut methods {
+            let of_listener = format!("{title} {path}");
             let own = SUMMARIES
                 .iter()
-                .find(|(own, _)| own == path)
+                .find(|(own, _)| *own == of_listener || own == path)
                 .map(|(_, summary)| (*summary).to_owned());
             let summary = known.get(&(method.clone(), path.clone())).cloned().or(own);
             operation["summary"] = summary
