@@ -17,8 +17,8 @@ mod plane;
 mod registered_feeds;
 
 pub use discovery::{
-    CheckedFeeds, Discovery, FeedPlan, Publisher, RefusedSource, SourceAnswer, SourceClient, SourceError,
-    StorePlan, StoreReport, Target, TargetReport, trusted_sources,
+    CheckedFeeds, Discovery, FeedPlan, PageTls, Publisher, RefusedSource, SourceAnswer, SourceClient,
+    SourceError, StorePlan, StoreReport, Target, TargetReport, trusted_sources,
 };
 pub use index_fill::FillOutcome;
 pub use index_maintenance::IndexMaintenance;

@@ -208,11 +208,6 @@ fn no_publisher(events: &Events) -> Option<LiveCheck> {
             format!("failed to {why}: policies see no cached prefixes there"),
             "set `kv-events` and `kv-replay` of the worker",
         ),
-        Events::NotQueried => LiveCheck::warn(
-            KV_EVENTS,
-            "workers behind https:// are not queried for them",
-            "set `kv-events` and `kv-replay` of the worker",
-        ),
         Events::Endpoints(_) => return None,
     })
 }

@@ -73,8 +73,6 @@ pub(crate) enum Events {
     None,
     /// The query failed.
     Failed(String),
-    /// Workers behind TLS are not queried.
-    NotQueried,
 }
 
 /// One publisher.

@@ -18,7 +18,7 @@ use crate::observed::{
     Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
 };
 use crate::target::WorkerTarget;
-use kv_plane::{SourceAnswer, SourceClient, trusted_sources};
+use kv_plane::{PageTls, SourceAnswer, SourceClient, trusted_sources};
 use observability::error_chain;
 
 /// Timeout of one HTTP query.
@@ -214,11 +214,10 @@ async fn events(target: &WorkerTarget) -> Events {
             });
             return Events::Endpoints(futures_util::future::join_all(endpoints).await);
         }
-        KvEvents::Auto if target.url.starts_with("https://") => return Events::NotQueried,
         KvEvents::Auto => {
-            let authorization = &target.access.authorization;
+            let tls = PageTls(target.access.connections.tls.clone());
             SourceClient::new()
-                .event_sources(&target.url, authorization)
+                .event_sources(&target.url, &tls, &target.access.authorization)
                 .await
         }
     };

@@ -167,7 +167,6 @@ fn events(events: Option<&Events>) -> String {
             format!("KV events at {}", endpoints.join(", "))
         }
         Some(Events::Failed(error)) => format!("KV events unknown: {error}"),
-        Some(Events::NotQueried) => "KV events are not discovered over https: set kv-events".to_owned(),
         Some(Events::None) => "no KV events: policies see no cached prefixes there".to_owned(),
         Some(Events::Off) | None => "KV events unknown".to_owned(),
     }

@@ -8,12 +8,17 @@ use kv_feed::{CurveKeys, Endpoint, FeedSpec};
 use routing::{Fleet, Worker};
 
 use super::workers::member_names;
-use external_resources::Keys;
-use kv_plane::{FeedPlan, Publisher, StorePlan, Target};
+use external_resources::{Certificates, Keys};
+use kv_plane::{FeedPlan, PageTls, Publisher, StorePlan, Target};
 use proxy::Authorization;
 
 /// Returns the feeds of the fleet's workers: configured ones, and targets of discovery.
-pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan {
+pub(crate) fn feed_plan(
+    config: &Config,
+    keys: &Keys,
+    certificates: &Certificates,
+    fleet: &Fleet,
+) -> FeedPlan {
     let mut plan = FeedPlan {
         stores: config
             .stores
@@ -35,6 +40,9 @@ pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan
         let authorization = keys.authorization(pool);
         let keyed = members.iter().map(|member| (member.id(), authorization.clone()));
         plan.authorizations.extend(keyed);
+        let tls = PageTls(certificates.of_pool(pool));
+        plan.tls
+            .extend(members.iter().map(|member| (member.id(), tls.clone())));
         match &configured.kv_events {
             // One feed for each rank where those are workers of their own, else all for the one worker.
             KvEvents::At(feeds) => plan.given.extend(
@@ -43,10 +51,10 @@ pub(crate) fn feed_plan(config: &Config, keys: &Keys, fleet: &Fleet) -> FeedPlan
                     .zip(members.iter().cycle())
                     .map(|(feed, worker)| feed_spec(worker, feed, curve.clone())),
             ),
-            // Discovery uses plain HTTP only.
-            KvEvents::Auto if !members.is_empty() && !configured.url.starts_with("https://") => plan
-                .targets
-                .push(target(pool, configured, &members, authorization, curve)),
+            KvEvents::Auto if !members.is_empty() => plan.targets.push(Target {
+                tls,
+                ..target(pool, configured, &members, authorization, curve)
+            }),
             KvEvents::Auto | KvEvents::Off => {}
         }
     }
@@ -74,6 +82,7 @@ fn target(
     Target {
         name: configured.name.as_str().into(),
         url: configured.url.as_str().into(),
+        tls: PageTls::default(),
         authorization,
         publishers: members.iter().map(publisher).collect(),
         hosts: pool
@@ -118,7 +127,7 @@ fn feed_spec(worker: &Worker, feed: &KvFeedConfig, curve: Option<CurveKeys>) -> 
         replay: feed.replay.clone(),
         topic: feed.topic.clone(),
         rank: feed.rank,
+        adapter: None,
         curve,
     }
 }
-        adapter: None,

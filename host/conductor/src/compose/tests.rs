@@ -142,7 +142,7 @@ fn a_pool_has_its_ranks_and_splits_within_its_own_times_or_the_servers() {
 fn each_rank_has_the_feed_that_is_written_down_for_it() {
     let config = config(RANKED);
     let fleet = fleet(&config);
-    let plan = feed_plan(&config, &Keys::default(), &fleet);
+    let plan = feed_plan(&config, &Keys::default(), &Certificates::default(), &fleet);
     let mut workers = fleet.workers().iter();
     assert!(
         workers.all(|worker| plan.authorizations.contains_key(&worker.id())),
@@ -175,7 +175,7 @@ fn each_rank_has_the_feed_that_is_written_down_for_it() {
 fn a_server_is_queried_once_for_all_of_its_ranks() {
     let config = config(RANKED);
     let fleet = fleet(&config);
-    let plan = feed_plan(&config, &Keys::default(), &fleet);
+    let plan = feed_plan(&config, &Keys::default(), &Certificates::default(), &fleet);
     let id = |name: &str| -> WorkerId {
         let mut workers = fleet.workers().iter();
         workers
@@ -207,11 +207,29 @@ fn a_server_is_queried_once_for_all_of_its_ranks() {
 }
 
 #[test]
+fn a_worker_behind_https_is_queried_for_its_feeds() {
+    let config = config("[[pools.main.workers]]\nname = \"w\"\nurl = \"https://w:1\"\n");
+    let plan = feed_plan(
+        &config,
+        &Keys::default(),
+        &Certificates::default(),
+        &fleet(&config),
+    );
+    assert_eq!(&*plan.targets[0].url, "https://w:1");
+    assert_eq!(plan.tls.len(), 1);
+}
+
+#[test]
 fn a_worker_without_ranks_has_all_of_its_feeds() {
     let config = config(
         "[[pools.main.workers]]\nname = \"w\"\nurl = \"http://w:1\"\nkv-events = \"tcp://w:5557\"\ndp-size = 2\n",
     );
-    let plan = feed_plan(&config, &Keys::default(), &fleet(&config));
+    let plan = feed_plan(
+        &config,
+        &Keys::default(),
+        &Certificates::default(),
+        &fleet(&config),
+    );
     let given: Vec<_> = plan.given.iter().map(|feed| (&*feed.name, feed.rank)).collect();
     assert_eq!(given, [("w", Some(DpRank(0))), ("w", Some(DpRank(1)))]);
 }

@@ -18,7 +18,7 @@ pub(super) fn pool_targets(config: &Config, resources: &ExternalResources) -> Ve
     let local = config.models.iter();
     let targets = Targets {
         resources,
-        plan: compose::feed_plan(config, &resources.keys, &fleet),
+        plan: compose::feed_plan(config, &resources.keys, &resources.certificates, &fleet),
         fleet,
         local: local.filter_map(|model| local_model(model, resources)).collect(),
     };

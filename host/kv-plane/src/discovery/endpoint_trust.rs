@@ -140,6 +140,7 @@ fn same(one: IpAddr, other: IpAddr) -> bool {
 mod tests {
     use routing::{DpRank, WorkerId};
 
+    use super::super::source_client::PageTls;
     use super::super::targets::Publisher;
     use super::*;
 
@@ -153,6 +154,7 @@ mod tests {
         Target {
             name: "w".into(),
             url: url.into(),
+            tls: PageTls::default(),
             authorization: worker_client::Authorization::Drop,
             publishers: if ranks.is_empty() {
                 [publisher(None)].into()

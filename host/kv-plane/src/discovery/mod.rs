@@ -28,7 +28,7 @@ use worker_client::Authorization;
 pub use self::endpoint_trust::RefusedSource;
 pub use self::endpoint_trust::trusted_sources;
 use self::silent_feeds::SilentFeeds;
-pub use self::source_client::{SourceAnswer, SourceClient, SourceError};
+pub use self::source_client::{PageTls, SourceAnswer, SourceClient, SourceError};
 use self::stores::Stores;
 pub use self::stores::{StorePlan, StoreReport};
 use self::targets::Targets;
@@ -63,6 +63,8 @@ pub struct FeedPlan {
     pub workers: Vec<Arc<Worker>>,
     /// Keys for the workers' own pages.
     pub authorizations: HashMap<WorkerId, Authorization>,
+    /// TLS settings for the workers' own pages.
+    pub tls: HashMap<WorkerId, PageTls>,
 }
 
 /// Plan whose feeds can all be followed.
@@ -86,6 +88,7 @@ struct DiscoveryState {
     targets: Targets,
     workers: Vec<Arc<Worker>>,
     authorizations: HashMap<WorkerId, Authorization>,
+    tls: HashMap<WorkerId, PageTls>,
     stores: Stores,
     silences: SilentFeeds,
 }
@@ -130,6 +133,7 @@ impl Discovery {
         state.given = plan.given;
         state.workers.clone_from(&plan.workers);
         state.authorizations = plan.authorizations;
+        state.tls = plan.tls;
         self.feeds.replace(OwnFeeds {
             engines: all(&state.given, &state.targets),
             stores: state.stores.specs(),
@@ -167,7 +171,7 @@ impl Discovery {
             let answers = self.due().into_iter().map(|target| async move {
                 let answer = self
                     .client
-                    .event_sources(&target.url, &target.authorization)
+                    .event_sources(&target.url, &target.tls, &target.authorization)
                     .await;
                 (target, answer)
             });
@@ -191,8 +195,8 @@ impl Discovery {
         let due = self
             .silent()
             .into_iter()
-            .map(|(worker, url, authorization)| async move {
-                let page = self.client.get(&url, METRICS, &authorization).await;
+            .map(|(worker, url, tls, authorization)| async move {
+                let page = self.client.get(&url, METRICS, &tls, &authorization).await;
                 (worker, page.ok().flatten())
             });
         let mut pages = stream::iter(due).buffer_unordered(AT_ONCE);
@@ -208,11 +212,12 @@ impl Discovery {
 
     /// Queries the status of the stores.
     async fn look_at_stores(&self) {
+        self.state().stores.watch(|store| self.index.is_ambiguous(store));
         let due = self.state().stores.due(Instant::now());
         let queries = due.into_iter().map(|(store, url)| async move {
-            let page = self.client.get(&url, STORE_STATUS, &Authorization::Drop).await;
+            let (tls, key) = (PageTls::default(), Authorization::Drop);
+            let page = self.client.get(&url, STORE_STATUS, &tls, &key).await;
             (store, page.ok().flatten())
-        self.state().stores.watch(|store| self.index.is_ambiguous(store));
         });
         let mut pages = stream::iter(queries).buffer_unordered(AT_ONCE);
         while let Some((store, page)) = pages.next().await {
@@ -227,7 +232,7 @@ impl Discovery {
         }
     }
 
-    fn silent(&self) -> Vec<(WorkerId, Box<str>, Authorization)> {
+    fn silent(&self) -> Vec<(WorkerId, Box<str>, PageTls, Authorization)> {
         let feeds = self.feeds.status();
         let mut state = self.state();
         let workers = state.silences.due(&feeds, Instant::now());
@@ -235,7 +240,8 @@ impl Discovery {
             let worker = state.workers.iter().find(|worker| worker.id() == id)?;
             let authorization = state.authorizations.get(&id).cloned();
             let authorization = authorization.unwrap_or(Authorization::Drop);
-            Some((id, worker.spec().url.clone(), authorization))
+            let tls = state.tls.get(&id).cloned().unwrap_or_default();
+            Some((id, worker.spec().url.clone(), tls, authorization))
         };
         workers.into_iter().filter_map(url).collect()
     }

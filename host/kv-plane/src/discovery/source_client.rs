@@ -1,20 +1,22 @@
 //! HTTP client that queries workers for their event sources, and servers for a page.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use inference_api::{EventSource, EventSourcesError, sglang_event_sources, vllm_event_sources};
 use thiserror::Error;
+use worker_client::tls::WorkerTls;
 use worker_client::{Authorization, WorkerClient, WorkerClientError};
 
 use super::endpoint_trust;
 
 /// Timeout of one page, from connecting to the last byte.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Longest page read, in bytes: vLLM's `/server_info` has 26 KB.
-const LONGEST_PAGE: usize = 1 << 20;
+/// Longest page read, in bytes. vLLM's `/server_info` has 26 KB, its `/metrics` 54 KB for each rank.
+const LONGEST_PAGE: usize = 4 << 20;
 
 /// Answer of a worker.
 #[derive(Debug)]
@@ -81,6 +83,19 @@ pub enum SourceError {
     },
 }
 
+/// TLS settings of a worker's pages; `None` for the system's authorities. All are equal: they change the way to a
+/// worker, and not the worker.
+#[derive(Debug, Clone, Default)]
+pub struct PageTls(pub Option<Arc<WorkerTls>>);
+
+impl PartialEq for PageTls {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for PageTls {}
+
 /// Client that keeps no connections, since it rarely queries a worker twice.
 #[derive(Debug, Default)]
 pub struct SourceClient;
@@ -100,13 +115,18 @@ impl SourceClient {
         Self
     }
 
-    /// Queries the worker at `url`, `http://host:port`. An engine has one of the pages; the first with a source counts.
-    /// `authorization` is that of its pool.
-    pub async fn event_sources(&self, url: &str, authorization: &Authorization) -> SourceAnswer {
+    /// Queries the worker at `url`, `http://host:port` or `https://host:port`. An engine has one of the pages; the first
+    /// with a source counts. `tls` and `authorization` are those of its pool.
+    pub async fn event_sources(
+        &self,
+        url: &str,
+        tls: &PageTls,
+        authorization: &Authorization,
+    ) -> SourceAnswer {
         let host = host_of(url);
         let mut answer = SourceAnswer::Absent;
         for (page, read) in PAGES {
-            match self.fetch(url, page, authorization).await {
+            match self.fetch(url, page, tls, authorization).await {
                 Ok(Some(Page { body, from })) => match read(&body, host) {
                     Ok(sources) if sources.is_empty() => answer = SourceAnswer::Sources(sources),
                     Ok(sources) => return SourceAnswer::Sources(at_own_host(sources, from, host)),
@@ -124,9 +144,10 @@ impl SourceClient {
         &self,
         url: &str,
         page: &'static str,
+        tls: &PageTls,
         authorization: &Authorization,
     ) -> Result<Option<Bytes>, SourceError> {
-        let page = self.fetch(url, page, authorization).await?;
+        let page = self.fetch(url, page, tls, authorization).await?;
         Ok(page.map(|page| page.body))
     }
 
@@ -135,9 +156,10 @@ impl SourceClient {
         &self,
         url: &str,
         page: &'static str,
+        tls: &PageTls,
         authorization: &Authorization,
     ) -> Result<Option<Page>, SourceError> {
-        let client = WorkerClient::of_server(url, PATIENCE)
+        let client = WorkerClient::of_server_with(url, tls.0.clone(), PATIENCE)
             .map_err(|_| SourceError::Address(format!("{url}{page}")))?
             .with_authorization(authorization.clone())
             .with_max_response(LONGEST_PAGE);
@@ -181,9 +203,9 @@ fn at_own_host(sources: Vec<EventSource>, from: IpAddr, host: &str) -> Vec<Event
     sources.into_iter().map(own).collect()
 }
 
-/// Returns the host of `http://host:port`, IPv6 in brackets.
+/// Returns the host of `http://host:port` or `https://host:port`, IPv6 in brackets.
 pub(super) fn host_of(url: &str) -> &str {
-    let authority = url.trim_start_matches("http://");
+    let authority = url.split_once("://").map_or(url, |(_, authority)| authority);
     authority.rsplit_once(':').map_or(authority, |(host, _)| host)
 }
 
@@ -221,10 +243,11 @@ mod tests {
     async fn pages_are_queried_with_the_pools_key() {
         let (url, _serving) = behind_a_key("k").await;
         let own = Authorization::bearer("k").unwrap();
-        let answer = SourceClient::new().event_sources(&url, &own).await;
+        let plain = PageTls::default();
+        let answer = SourceClient::new().event_sources(&url, &plain, &own).await;
         assert!(matches!(answer, SourceAnswer::Absent), "{answer:?}");
         let answer = SourceClient::new()
-            .event_sources(&url, &Authorization::Pass)
+            .event_sources(&url, &plain, &Authorization::Pass)
             .await;
         let SourceAnswer::Failed(error) = answer else {
             panic!("{answer:?}")
@@ -236,5 +259,6 @@ mod tests {
     fn the_host_of_a_worker_is_the_part_before_its_port() {
         assert_eq!(host_of("http://gpu-1:8000"), "gpu-1");
         assert_eq!(host_of("http://[::1]:8000"), "[::1]");
+        assert_eq!(host_of("https://gpu-1:443"), "gpu-1");
     }
 }

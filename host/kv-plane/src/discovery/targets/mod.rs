@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use worker_client::Authorization;
 
 use super::endpoint_trust::{RefusedSource, trusted_sources};
-use super::source_client::SourceAnswer;
+use super::source_client::{PageTls, SourceAnswer};
 use observability::error_chain;
 
 /// First pause before a worker is queried again, doubled each time ...
@@ -28,8 +28,10 @@ const FIRST_DOUBT: Duration = Duration::from_secs(5);
 pub struct Target {
     /// Unique among the targets.
     pub name: Box<str>,
-    /// `http://host:port`.
+    /// `http://host:port` or `https://host:port`.
     pub url: Box<str>,
+    /// TLS settings of its pool.
+    pub tls: PageTls,
     /// Key that it gets with each query, if that is the router's own.
     pub authorization: Authorization,
     /// Workers whose caches it reports: one, or one for each data-parallel rank.
@@ -254,9 +256,9 @@ impl Targets {
                     replay: source.replay.clone(),
                     topic: source.topic.clone(),
                     rank: Some(DpRank(source.rank)),
+                    adapter: None,
                     curve: known.target.curve.clone(),
                 })
-                    adapter: None,
             })
         })
     }

@@ -50,6 +50,7 @@ fn target(publishers: Vec<Publisher>) -> Target {
     Target {
         name: "w".into(),
         url: "http://gpu-1:8000".into(),
+        tls: PageTls::default(),
         authorization: Authorization::Drop,
         publishers: publishers.into(),
         hosts: Box::default(),
