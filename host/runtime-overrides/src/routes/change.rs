@@ -1,6 +1,6 @@
 //! Change of a route's policies by an operator.
 
-use conductor_config::{Config, RouteConfig, ShareConfig};
+use conductor_config::{Config, RouteConfig};
 use thiserror::Error;
 
 use super::{RouteOverrides, RoutePolicies};
@@ -122,17 +122,10 @@ impl RouteOverrides {
                 now.policy.clone_from(policy);
             }
             RouteAction::Shadow(sample) => {
-                now.forget(policy);
-                now.shadows.push(policy.clone());
+                now.set_shadow(policy);
                 now.shadow_sample = sample.unwrap_or(now.shadow_sample);
             }
-            RouteAction::Canary(share) => {
-                now.forget(policy);
-                now.canaries.push(ShareConfig {
-                    policy: policy.clone(),
-                    share,
-                });
-            }
+            RouteAction::Canary(share) => now.set_canary(policy, share),
             RouteAction::Retract => now = without(policy, now, &RoutePolicies::of(route)),
         }
         check(route, at + 1, &now)?;
@@ -205,11 +198,24 @@ fn without(policy: &str, mut now: RoutePolicies, file: &RoutePolicies) -> RouteP
     if now.policy != policy {
         now.canaries.extend(canary.cloned());
         now.shadows.extend(shadow.cloned());
+        in_order_of(file, &mut now);
     }
     if now.shadows == file.shadows {
         now.shadow_sample = file.shadow_sample;
     }
     now
+}
+
+/// Sorts canaries and shadows like those of the file; the others come after them.
+fn in_order_of(file: &RoutePolicies, now: &mut RoutePolicies) {
+    fn place<'f>(mut known: impl Iterator<Item = &'f String>, policy: &str) -> usize {
+        known.position(|known| known == policy).unwrap_or(usize::MAX)
+    }
+    let canaries = || file.canaries.iter().map(|canary| &canary.policy);
+    now.canaries
+        .sort_by_key(|canary| place(canaries(), &canary.policy));
+    now.shadows
+        .sort_by_key(|shadow| place(file.shadows.iter(), shadow));
 }
 
 /// Returns the reason for refusing these policies, if any.

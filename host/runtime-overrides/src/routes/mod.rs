@@ -73,6 +73,27 @@ impl RoutePolicies {
         canaries.any(|canary| canary.policy == policy) || self.shadows.iter().any(|shadow| shadow == policy)
     }
 
+    /// Makes it a canary with this share. One that is a canary already keeps its place, as the order of the canaries
+    /// determines their sessions.
+    fn set_canary(&mut self, policy: &str, share: u32) {
+        self.shadows.retain(|shadow| shadow != policy);
+        match self.canaries.iter_mut().find(|canary| canary.policy == policy) {
+            Some(canary) => canary.share = share,
+            None => self.canaries.push(ShareConfig {
+                policy: policy.to_owned(),
+                share,
+            }),
+        }
+    }
+
+    /// Makes it a shadow. One that is a shadow already keeps its place.
+    fn set_shadow(&mut self, policy: &str) {
+        self.canaries.retain(|canary| canary.policy != policy);
+        if !self.shadows.iter().any(|shadow| shadow == policy) {
+            self.shadows.push(policy.to_owned());
+        }
+    }
+
     fn forget(&mut self, policy: &str) {
         self.canaries.retain(|canary| canary.policy != policy);
         self.shadows.retain(|shadow| shadow != policy);

@@ -12,7 +12,8 @@ pub struct OverrideReport {
     pub route: usize,
     /// Pool.
     pub pool: String,
-    /// The lines that end the override once the file has them in the route's table, in place of those of the same keys.
+    /// The lines that end the override without an effect once the file has them in the route's table, in place of
+    /// those of the same keys.
     pub toml: String,
     /// True if it survives a restart.
     pub kept: bool,
@@ -27,21 +28,22 @@ impl RouteOverrides {
     }
 
     fn report_one(&self, route: &RouteConfig, number: usize, kept: bool) -> Option<OverrideReport> {
-        let now = self.now(route);
-        let is_other = now != RoutePolicies::of(route);
-        is_other.then(|| OverrideReport {
+        let (now, file) = (self.now(route), RoutePolicies::of(route));
+        (now != file).then(|| OverrideReport {
             route: number,
             pool: route.pool.clone(),
-            toml: toml(&now),
+            toml: toml(&now, &file),
             kept,
         })
     }
 }
 
-/// Lines of a route's table. Policies have names that need no escapes.
-fn toml(now: &RoutePolicies) -> String {
+/// Returns lines of a route's table. Policies have names that need no escapes.
+///
+/// A canary or shadow that only the file has would come back with the file's line. So an empty list has a line too then.
+fn toml(now: &RoutePolicies, file: &RoutePolicies) -> String {
     let mut lines = vec![format!("policy = \"{}\"", now.policy)];
-    if !now.canaries.is_empty() {
+    if !now.canaries.is_empty() || !file.canaries.is_empty() {
         let parts: u32 = now.canaries.iter().map(|canary| canary.share).sum();
         let share = |policy: &str, parts: u32| format!("\"{policy}\" = {}", f64::from(parts) / 100.0);
         let own = 10_000_u32.saturating_sub(parts);
@@ -53,7 +55,7 @@ fn toml(now: &RoutePolicies) -> String {
         );
         lines.push(format!("split = {{ {} }}", shares.join(", ")));
     }
-    if !now.shadows.is_empty() {
+    if !now.shadows.is_empty() || !file.shadows.is_empty() {
         let names: Vec<String> = now.shadows.iter().map(|shadow| format!("\"{shadow}\"")).collect();
         lines.push(format!("shadow = [{}]", names.join(", ")));
         lines.push(format!("shadow-sample = {}", now.shadow_sample));

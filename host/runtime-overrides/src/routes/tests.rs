@@ -23,7 +23,7 @@ fn read(text: &str) -> Config {
         builtins: &["round-robin", "load-weighted"],
         former_builtins: &[],
         default_policy: "round-robin",
-        files: &["mine", "tried"],
+        files: &["mine", "tried", "least"],
         has_admin_key: false,
     };
     Config::parse("conductor.toml", text, &known).unwrap().config
@@ -113,7 +113,7 @@ fn a_candidate_of_the_file_is_promoted_and_the_override_has_the_text_to_write() 
     let report = promoted.report(&read(FILE), true);
     assert_eq!(
         (report.len(), report[0].route, &*report[0].toml),
-        (1, 2, "policy = \"tried\"")
+        (1, 2, "policy = \"tried\"\nsplit = { \"tried\" = 100 }")
     );
     let canary = changed(&promoted, &requested("mine", RouteAction::Canary(525), Some(2)));
     let report = canary.report(&read(FILE), false);
@@ -128,6 +128,97 @@ fn a_candidate_of_the_file_is_promoted_and_the_override_has_the_text_to_write() 
     let (left, ended) = canary.under(&read(&written));
     assert!(left.is_empty());
     assert_eq!(ended, ["tried"]);
+}
+
+/// File of one route with two canaries and two shadows.
+const TRIALS: &str = r#"
+policy-dir = "policies.d"
+[[pools.main.workers]]
+url = "http://a:1"
+[[routes]]
+pool = "main"
+policy = "load-weighted"
+split = { load-weighted = 70, tried = 20, mine = 10 }
+canary = { least = 100 }
+shadow = ["round-robin", "least"]
+shadow-sample = 0.5
+"#;
+
+/// Returns the overrides of [`TRIALS`] after these changes.
+fn changed_trials(changes: &[(&str, RouteAction)]) -> RouteOverrides {
+    let none = RouteOverrides::default();
+    changes.iter().fold(none, |overrides, (policy, action)| {
+        let change = requested(policy, *action, None);
+        overrides
+            .change(&read(TRIALS), &trial_folder(), &change)
+            .unwrap()
+            .0
+    })
+}
+
+fn trial_folder() -> Vec<String> {
+    ["mine", "tried", "least"].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn the_text_to_write_removes_trials_of_the_file_that_the_override_ended() {
+    use RouteAction::{Canary, Promote, Retract};
+    let own_shadows = changed_trials(&[("round-robin", Canary(100)), ("least", Promote)]);
+    assert!(
+        own_shadows.report(&read(TRIALS), true)[0]
+            .toml
+            .contains("shadow = []")
+    );
+    let all_promoted = [("tried", Promote), ("mine", Promote), ("round-robin", Promote)];
+    for changes in [
+        &[("tried", Promote)][..],
+        &all_promoted,
+        &[("round-robin", Promote), ("least", Promote)],
+        &[
+            ("mine", Canary(500)),
+            ("mine", Promote),
+            ("mine", Retract),
+            ("tried", Promote),
+        ],
+    ] {
+        let overrides = changed_trials(changes);
+        let lines = overrides.report(&read(TRIALS), true).remove(0).toml;
+        let is_replaced = |line: &&str| {
+            let key = line.split(" = ").next().unwrap_or_default();
+            !lines
+                .lines()
+                .any(|written| written.split(" = ").next() == Some(key))
+        };
+        let kept: Vec<&str> = TRIALS.lines().filter(is_replaced).collect();
+        let written = read(&format!("{}\n{lines}\n", kept.join("\n")));
+        let mut now = read(TRIALS);
+        overrides.over(&mut now);
+        assert_eq!(written.routes, now.routes, "{lines}");
+        assert!(overrides.under(&written).0.is_empty(), "{lines}");
+    }
+}
+
+#[test]
+fn retracting_any_of_several_trials_of_the_file_restores_the_file() {
+    use RouteAction::{Canary, Promote, Retract, Shadow};
+    for policy in ["tried", "mine", "round-robin", "least"] {
+        for action in [Promote, Canary(50), Shadow(Some(0.1))] {
+            let changed = changed_trials(&[(policy, action)]);
+            assert!(!changed.is_empty(), "{policy} {action:?}");
+            let retracted = changed_trials(&[(policy, action), (policy, Retract)]);
+            assert!(retracted.is_empty(), "{policy} {action:?}: {retracted:?}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_share_moves_no_other_canary() {
+    let changed = changed_trials(&[("tried", RouteAction::Canary(500))]);
+    let mut config = read(TRIALS);
+    changed.over(&mut config);
+    let canaries = config.routes[0].trials.canaries.iter();
+    let shares: Vec<_> = canaries.map(|canary| (&*canary.policy, canary.share)).collect();
+    assert_eq!(shares, [("tried", 500), ("mine", 1_000)]);
 }
 
 #[test]
