@@ -14,7 +14,8 @@ use crate::prompt_blocks::PromptBlocks;
 use crate::request_note::RequestNote;
 use crate::text::unix_us;
 
-/// Maximum calls per request kept in memory. A held request is decided repeatedly.
+/// Maximum calls per request kept in memory: the first and the last ones. A held request is decided repeatedly, and its
+/// last call places it.
 const MAX_CALLS: usize = 32;
 
 /// Token counts that a worker reported with its response.
@@ -167,11 +168,11 @@ impl Trace {
         let record = Arc::new(Record { call, _share: share });
         if self.kept.in_memory {
             let mut progress = self.progress();
-            if progress.calls.len() < MAX_CALLS {
-                progress.calls.push(Arc::clone(&record));
-            } else {
+            if progress.calls.len() == MAX_CALLS {
+                progress.calls.remove(MAX_CALLS / 2);
                 progress.left_out += 1;
             }
+            progress.calls.push(Arc::clone(&record));
         }
         if self.kept.in_file {
             sink.write_call(self, record);

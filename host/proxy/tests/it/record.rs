@@ -1,13 +1,14 @@
-//! Tests of recorded requests and of decisions kept for an explanation.
+//! Tests of recorded requests.
 
 mod blocks;
+mod explained;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use http::{Request, StatusCode};
+use http::StatusCode;
 use prometheus_client::registry::Registry;
 use proxy::record::{
     DecidedLine, DecisionLine, FileSpec, Line, OutcomeLine, PolicyLine, RecordFiles, RecordSpec, Recorder,
@@ -21,7 +22,7 @@ use crate::eventually;
 use crate::policy::{Scripted, fault, route};
 use crate::router::{Builder, router};
 use crate::tokens::querying_worker;
-use crate::worker::{Worker, json};
+use crate::worker::Worker;
 
 /// Run number of every router in these tests.
 const RUN: RunNumber = RunNumber(0xfeed_0000_0000_0007);
@@ -435,54 +436,4 @@ async fn recording_is_turned_on_and_off_while_requests_come() {
     let lines = recording.lines();
     let written: Vec<_> = decisions(&lines).iter().map(|decision| decision.seq).collect();
     assert_eq!(written, [2]);
-}
-
-fn named(id: &str, explain: bool) -> Request<bytes::Bytes> {
-    let mut request = chat();
-    request.headers_mut().insert("x-request-id", id.parse().unwrap());
-    if explain {
-        request
-            .headers_mut()
-            .insert("x-conductor-explain", "1".parse().unwrap());
-    }
-    request
-}
-
-#[tokio::test]
-async fn the_latest_requests_with_the_explain_header_are_explained() {
-    let recorder = Recorder::new(&mut Registry::default());
-    let spec = RecordSpec {
-        explain_on_demand: true,
-        explained: 2,
-        ..RecordSpec::nothing(Arc::clone(&recorder))
-    };
-    let worker =
-        Worker::start(|_| async { json(200, r#"{"usage":{"completion_tokens":7,"cached_tokens":3}}"#) })
-            .await;
-    let router = router()
-        .worker("a", &worker.url())
-        .policy(Scripted::first(&[], &["load.requests"]))
-        .with(recorded_as(spec))
-        .start()
-        .await;
-    let four = "four".repeat(100);
-    for (id, explain) in [("one", true), ("two", false), ("three", true), (&*four, true)] {
-        send(router.address, named(id, explain)).await.text().await;
-    }
-    eventually("it is over", || {
-        recorder.explain(&four).is_some_and(|four| four.outcome.is_some())
-    })
-    .await;
-    assert!(recorder.explain("one").is_none(), "two newer ones are kept");
-    assert!(recorder.explain("two").is_none(), "no client requested it");
-    let explained = recorder.explain("three").unwrap();
-    assert_eq!(
-        (explained.seq, explained.calls.len(), explained.left_out),
-        (3, 1, 0)
-    );
-    let call = &explained.calls[0];
-    assert_eq!((&*call.policy.name, &*call.workers[0].name), ("scripted", "a"));
-    assert!(call.decision.decided.is_some());
-    let outcome = recorder.explain(&four).unwrap().outcome.unwrap();
-    assert_eq!((outcome.output_tokens, outcome.cached_tokens), (Some(7), Some(3)));
 }
