@@ -17,7 +17,8 @@ use proxy::{
     ShadowSpec, Snapshot, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule, TokenSource, TrialSpec,
 };
 use routing::{
-    Dialect, Fleet, Generation, Policy, PolicyVersions, Pool, Role, RunNumber, WorkerId, WorkerSpec,
+    Dialect, Fleet, Generation, Policy, PolicyVersion, PolicyVersions, Pool, Role, RunNumber, WorkerId,
+    WorkerSpec,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -37,6 +38,8 @@ pub(crate) struct Builder {
     pub(crate) rule: StopRule,
     /// Shadows, called for every request.
     pub(crate) shadows: Vec<Arc<dyn Policy>>,
+    /// Id of the shadows' version.
+    pub(crate) shadow_version: &'static str,
     pub(crate) accept_handover: bool,
     pub(crate) isolate_prefixes: bool,
     pub(crate) pd: Option<PdSpec>,
@@ -90,6 +93,7 @@ pub(crate) fn router() -> Builder {
         canaries: vec![],
         rule: StopRule::default(),
         shadows: vec![],
+        shadow_version: "native",
         accept_handover: false,
         isolate_prefixes: false,
         pd: None,
@@ -209,9 +213,16 @@ impl Builder {
             policy: PolicyVersions::only(Arc::clone(policy)),
             share: *share,
         };
-        let shadow = |policy: &Arc<dyn Policy>| ShadowSpec {
-            name: policy.name().to_owned(),
-            policy: PolicyVersions::only(Arc::clone(policy)),
+        let shadow = |policy: &Arc<dyn Policy>| {
+            let version = PolicyVersion {
+                policy: Arc::clone(policy),
+                circuit: Arc::default(),
+                id: self.shadow_version.into(),
+            };
+            ShadowSpec {
+                name: policy.name().to_owned(),
+                policy: Arc::new(PolicyVersions::new(version, [])),
+            }
         };
         TrialSpec {
             canaries: self.canaries.iter().map(canary).collect(),

@@ -230,6 +230,25 @@ async fn what_is_known_of_a_shadow_outlives_a_reload() {
     assert_eq!(result(&router, "agreed"), 2);
 }
 
+#[tokio::test]
+async fn results_of_another_version_of_a_shadow_are_not_those_of_the_active_one() {
+    let (_workers, built) = two_workers().await;
+    let built = built.with(|builder| builder.shadows = vec![shadow(|_| Ok(route(1)))]);
+    let mut router = built.clone().start().await;
+    requests(&router, 2).await;
+    eventually("both were decided", || result(&router, "differed") == 2).await;
+    router.change(built.with(|builder| builder.shadow_version = "another"));
+    let fresh = report(&router);
+    assert!(fresh.results.iter().all(|(_, count)| *count == 0), "{fresh:?}");
+    assert_eq!((fresh.ahead, fresh.disagreements.len()), ([0, 0], 0));
+    assert_eq!((fresh.predicted, fresh.decision_seconds), (None, None));
+    let metric =
+        r#"conductor_shadow_decisions_total{pool="main",route="*",policy="shadow",result="differed"}"#;
+    assert_eq!(router.metric(metric), 2.0, "the metrics count on");
+    requests(&router, 1).await;
+    eventually("it was decided", || result(&router, "differed") == 1).await;
+}
+
 /// Splits a request between the two workers, while both are candidates.
 fn first_pair(input: &DecisionInput<'_>) -> Result<Verdict, PolicyFault> {
     Ok(if input.ids.len() == 2 {

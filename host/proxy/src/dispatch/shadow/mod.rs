@@ -51,7 +51,7 @@ struct Shadow {
 }
 
 impl Shadows {
-    /// Returns the shadows of a route of this title to this pool. The record of one of the same name in
+    /// Returns the shadows of a route of this title to this pool. The record of one of the same name and version in
     /// `before` is kept.
     pub(crate) fn next(
         spec: &TrialSpec,
@@ -65,7 +65,11 @@ impl Shadows {
             .iter()
             .map(|shadow| {
                 let mut known = before.iter().flat_map(|shadows| &shadows.each);
-                let known = known.find(|known| known.record.label.policy == shadow.name);
+                let known = known.find(|known| {
+                    // A pipeline is put together again for each snapshot, with the same id.
+                    let is_same_version = known.policy.in_force().id == shadow.policy.in_force().id;
+                    known.record.label.policy == shadow.name && is_same_version
+                });
                 let record = known.map(|known| Arc::clone(&known.record));
                 let fresh = || {
                     let label = ShadowLabel {

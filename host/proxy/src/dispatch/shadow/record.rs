@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use routing::FaultKind;
 
@@ -55,7 +55,7 @@ pub struct Disagreement {
     pub shadow: Pick,
 }
 
-/// Report of one shadow of a route.
+/// Report of one shadow of a route, since its active version.
 #[derive(Debug, Clone)]
 pub struct ShadowReport {
     /// The route's pool.
@@ -84,16 +84,36 @@ pub struct ShadowReport {
     pub disagreements: Vec<Disagreement>,
 }
 
-/// Statistics of one shadow of one route. Kept over snapshots.
+/// Results of one shadow of one route since its active version, unlike those of the metrics. Kept over snapshots with the
+/// same version.
 #[derive(Debug)]
 pub(crate) struct ShadowRecord {
     pub(super) label: ShadowLabel,
     pub(super) metrics: ShadowMetrics,
-    /// Decisions whose time is known, and the sum of those times in nanoseconds.
-    pub(super) timed: AtomicU64,
-    pub(super) nanos: AtomicU64,
+    dropped: AtomicU64,
     /// Used by the shadows' thread and by pages.
-    disagreements: Mutex<VecDeque<Disagreement>>,
+    sums: Mutex<ShadowSums>,
+}
+
+/// Sums over the decisions of a shadow.
+#[derive(Debug, Default)]
+pub(super) struct ShadowSums {
+    /// Decisions by result.
+    pub(super) decisions: [u64; RESULTS.len()],
+    /// Tokens matched by the shadow's and by the active policy's choice.
+    pub(super) matched: [u64; 2],
+    /// Tokens to be computed, in the same order.
+    pub(super) ahead: [u64; 2],
+    /// Decisions with a predicted time for both choices.
+    pub(super) predictions: u64,
+    /// Predicted times in milliseconds, in the same order.
+    pub(super) predicted: [f64; 2],
+    /// Decisions whose time is known.
+    pub(super) timed: u64,
+    /// Sum of those times.
+    pub(super) time: Duration,
+    /// Last disagreements, oldest first.
+    pub(super) disagreements: VecDeque<Disagreement>,
 }
 
 impl ShadowRecord {
@@ -101,43 +121,41 @@ impl ShadowRecord {
         Self {
             label,
             metrics,
-            timed: AtomicU64::new(0),
-            nanos: AtomicU64::new(0),
-            disagreements: Mutex::default(),
+            dropped: AtomicU64::new(0),
+            sums: Mutex::default(),
         }
     }
 
     /// Counts a request that found no room.
     pub(super) fn dropped(&self) {
         self.metrics.dropped.inc();
+        self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn report(&self, version: &Arc<str>) -> ShadowReport {
-        let metrics = &self.metrics;
-        let predictions = metrics.predictions.get();
-        let timed = self.timed.load(Ordering::Relaxed);
-        let nanos = self.nanos.load(Ordering::Relaxed);
+        let sums = self.sums();
         ShadowReport {
             pool: self.label.pool.clone(),
             route: self.label.route.clone(),
             policy: self.label.policy.clone(),
             version: Arc::clone(version),
             results: RESULTS
-                .map(|(result, label)| (label, metrics.decisions(result).get()))
+                .map(|(result, label)| (label, sums.decisions[result as usize]))
                 .to_vec(),
-            dropped: metrics.dropped.get(),
-            matched: [0, 1].map(|at: usize| metrics.matched[at].get()),
-            ahead: [0, 1].map(|at: usize| metrics.ahead[at].get()),
-            predicted: (predictions > 0).then(|| {
-                let mean = |at: usize| 1e3 * metrics.predicted[at].get() / predictions as f64;
-                (predictions, [0, 1].map(mean))
+            dropped: self.dropped.load(Ordering::Relaxed),
+            matched: sums.matched,
+            ahead: sums.ahead,
+            predicted: (sums.predictions > 0).then(|| {
+                let mean = |sum: f64| sum / sums.predictions as f64;
+                (sums.predictions, sums.predicted.map(mean))
             }),
-            decision_seconds: (timed > 0).then(|| nanos as f64 / 1e9 / timed as f64),
-            disagreements: self.disagreements().iter().cloned().collect(),
+            decision_seconds: (sums.timed > 0).then(|| sums.time.as_secs_f64() / sums.timed as f64),
+            disagreements: sums.disagreements.iter().cloned().collect(),
         }
     }
 
-    pub(super) fn disagreements(&self) -> MutexGuard<'_, VecDeque<Disagreement>> {
-        self.disagreements.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the sums, for microseconds per decision or report.
+    pub(super) fn sums(&self) -> MutexGuard<'_, ShadowSums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,5 @@
 //! Results of a shadow's decision, compared with the placement that was made.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use tracing::debug;
@@ -26,11 +25,12 @@ impl ShadowRecord {
             Answer::CircuitOpen => ResultKind::CircuitOpen,
         };
         self.metrics.decisions(result).inc();
+        let mut sums = self.sums();
+        sums.decisions[result as usize] += 1;
         if !took.is_zero() {
             self.metrics.time.observe(took.as_secs_f64());
-            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            self.nanos.fetch_add(nanos, Ordering::Relaxed);
-            self.timed.fetch_add(1, Ordering::Relaxed);
+            sums.time = sums.time.saturating_add(took);
+            sums.timed += 1;
         }
         result
     }
@@ -45,14 +45,21 @@ impl ShadowRecord {
             active_prefills.unwrap_or(active_answers),
         ];
         let picks = computes.map(|row| captured.pick(row));
+        let mut sums = self.sums();
         for (at, pick) in picks.iter().enumerate() {
-            self.metrics.matched[at].inc_by(pick.matched.unwrap_or(0).into());
+            let matched = u64::from(pick.matched.unwrap_or(0));
+            self.metrics.matched[at].inc_by(matched);
             self.metrics.ahead[at].inc_by(pick.ahead);
+            sums.matched[at] = sums.matched[at].saturating_add(matched);
+            sums.ahead[at] = sums.ahead[at].saturating_add(pick.ahead);
         }
         if let [Some(shadow), Some(active)] = [0, 1].map(|at: usize| picks[at].ttft_ms) {
             self.metrics.predictions.inc();
             self.metrics.predicted[0].inc_by(shadow / 1e3);
             self.metrics.predicted[1].inc_by(active / 1e3);
+            sums.predictions += 1;
+            sums.predicted[0] += shadow;
+            sums.predicted[1] += active;
         }
         if (answers, prefills) == (active_answers, active_prefills) {
             return ResultKind::Agreed;
@@ -62,7 +69,7 @@ impl ShadowRecord {
         } else {
             picks
         };
-        let mut kept = self.disagreements();
+        let kept = &mut sums.disagreements;
         if kept.len() == KEPT {
             kept.pop_front();
         }
