@@ -53,12 +53,13 @@ pub fn top(args: &TopArgs) -> Result<Exit> {
                 _ = ctrl_c() => return Ok(Exit::Interrupted),
             };
             let is_update = matches!(&message, Ok(event) if event.name == "fleet");
+            let is_shown = is_update || message.is_err();
             let mut has_reader = true;
             if is_json && is_update {
                 has_reader = print::write(format!("{}\n", json_line(&routers, number, &message)))?;
             }
             fleets[number].take(message);
-            if let (Some(screen), true) = (&mut screen, is_update) {
+            if let (Some(screen), true) = (&mut screen, is_shown) {
                 let look = screen.look(routers.is_several());
                 has_reader = screen.show(&frame(&fleets, look))?;
             }
@@ -127,6 +128,8 @@ struct RouterFleet {
     /// Latest changes, oldest first.
     changes: VecDeque<Value>,
     lost: Option<String>,
+    /// Set if the next changes are the first ones of a stream that was opened again.
+    is_new_stream: bool,
 }
 
 impl RouterFleet {
@@ -142,14 +145,13 @@ impl RouterFleet {
             Ok(event) => event,
             Err(lost) => {
                 self.lost = Some(lost.to_string());
+                self.is_new_stream = true;
                 return;
             }
         };
         self.lost = None;
         if event.name == "changes" {
-            self.changes.extend(items(&event.data["changes"]).cloned());
-            let many = self.changes.len().saturating_sub(CHANGES);
-            self.changes.drain(..many);
+            self.take_changes(&event.data["changes"]);
             return;
         }
         if event.name != "fleet" {
@@ -169,6 +171,19 @@ impl RouterFleet {
         self.pools = items(&data["pools"]).cloned().collect();
         self.ready = data["ready"].as_bool();
         self.generation = data["generation"].clone();
+    }
+
+    /// Adds changes. The first event of a stream, and one after a lag, repeats earlier ones.
+    fn take_changes(&mut self, changes: &Value) {
+        // The router may be another process, with numbers of its own.
+        if std::mem::take(&mut self.is_new_stream) {
+            self.changes.clear();
+        }
+        let is_repeated = |known: &Value| items(changes).any(|change| change["id"] == known["id"]);
+        self.changes.retain(|known| !is_repeated(known));
+        self.changes.extend(items(changes).cloned());
+        let many = self.changes.len().saturating_sub(CHANGES);
+        self.changes.drain(..many);
     }
 }
 
@@ -306,7 +321,7 @@ mod tests {
     fn the_busiest_worker_is_the_first_and_a_lost_router_is_named() {
         let mut fleet = fleet_of_two();
         let changes: Vec<Value> = (0..9)
-            .map(|at| json!({ "at": at, "kind": "worker-drained", "summary": format!("change {at}") }))
+            .map(|at| json!({ "id": at, "at": at, "kind": "worker-drained", "summary": format!("change {at}") }))
             .collect();
         fleet.take(event("changes", json!({ "changes": changes })));
         let shown = frame(std::slice::from_ref(&fleet), TableLook::default());
@@ -322,5 +337,28 @@ mod tests {
         }));
         let shown = frame(&[fleet], TableLook::default());
         assert!(shown.contains("the router ended it"), "{shown}");
+    }
+
+    #[test]
+    fn repeated_changes_are_listed_once_and_those_of_a_lost_stream_no_more() {
+        let changes = |ids: &[u64]| {
+            let changes = ids.iter().map(|id| json!({ "id": id, "at": id }));
+            event("changes", json!({ "changes": changes.collect::<Vec<_>>() }))
+        };
+        let ids = |fleet: &RouterFleet| -> Vec<_> {
+            let ids = fleet.changes.iter().map(|change| change["id"].as_u64());
+            ids.flatten().collect()
+        };
+        let mut fleet = fleet_of_two();
+        fleet.take(changes(&[1, 2, 3]));
+        fleet.take(changes(&[1, 2, 3, 4]));
+        assert_eq!(ids(&fleet), [1, 2, 3, 4]);
+        fleet.take(Err(RemoteError::Stream {
+            url: "http://a:1".to_owned(),
+            cause: "the router ended it".to_owned(),
+        }));
+        assert_eq!(ids(&fleet), [1, 2, 3, 4]);
+        fleet.take(changes(&[1]));
+        assert_eq!(ids(&fleet), [1]);
     }
 }
