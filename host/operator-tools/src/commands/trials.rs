@@ -84,9 +84,11 @@ fn arm_row(trial: &Value, arm: &Value) -> Vec<TableCell> {
 fn verdict(arm: &Value) -> String {
     let stopped = &arm["stopped"];
     if stopped.is_object() {
-        return match stopped["failures"].as_u64() {
-            Some(failures) => format!("stopped: {failures} failures in a row"),
-            None => format!("stopped: {} worse", text(&stopped["look"]["measure"])),
+        return match (stopped["reason"].as_str(), stopped["failures"].as_u64()) {
+            // Only the other router has the evidence.
+            (Some("agreed"), _) => format!("stopped by the router {}", text(&stopped["router"])),
+            (_, Some(failures)) => format!("stopped: {failures} failures in a row"),
+            (_, None) => format!("stopped: {} worse", text(&stopped["look"]["measure"])),
         };
     }
     let missing = missing_evidence(arm);
@@ -200,11 +202,13 @@ mod tests {
     fn a_stopped_canary_reports_why() {
         let arm = |stopped: Value| json!({ "verdict": "worse", "stopped": stopped, "waits_for": [] });
         assert_eq!(
-            verdict(&arm(json!({ "failures": 5 }))),
+            verdict(&arm(json!({ "reason": "consecutive-failures", "failures": 5 }))),
             "stopped: 5 failures in a row"
         );
-        let compared = json!({ "failures": null, "look": { "measure": "ttft" } });
+        let compared = json!({ "reason": "worse", "failures": null, "look": { "measure": "ttft" } });
         assert_eq!(verdict(&arm(compared)), "stopped: ttft worse");
+        let agreed = json!({ "reason": "agreed", "failures": null, "look": null, "router": "b7f0" });
+        assert_eq!(verdict(&arm(agreed)), "stopped by the router b7f0");
     }
 
     #[test]
