@@ -38,22 +38,24 @@ struct WorkerPlace {
 /// If no router can be queried, or the output cannot be written.
 pub fn drain(args: &DrainWaitArgs) -> Result<Exit> {
     let routers = RouterSet::of(&args.drain.router)?;
-    let exit = change(&routers, &args.drain, "drain")?;
+    let places = places(&routers, &args.drain)?;
+    let exit = change(&routers, &args.drain, &places, "drain")?;
     if !args.wait || exit != Exit::Success {
         return Ok(exit);
     }
     let limit = Duration::from_secs_f64(args.timeout);
-    let answers = routers.every(|client| idle(client, &args.drain, limit));
+    let answers = routers.every(|client| idle(client, place_at(&places, client), limit));
     let mut is_idle = true;
     for answer in answers {
-        let left = answer.page?.as_u64().unwrap_or_default();
         let router = short(&answer.router);
-        match left {
-            0 => eprintln!("{router}: it has no requests of this router left"),
-            1 => eprintln!("{router}: it still has 1 request after {limit:?}"),
-            left => eprintln!("{router}: it still has {left} requests after {limit:?}"),
+        let left = answer.page.map(|left| left.as_u64().unwrap_or_default());
+        match &left {
+            Ok(0) => eprintln!("{router}: it has no requests of this router left"),
+            Ok(1) => eprintln!("{router}: it still has 1 request after {limit:?}"),
+            Ok(left) => eprintln!("{router}: it still has {left} requests after {limit:?}"),
+            Err(error) => eprintln!("conductor: {error}"),
         }
-        is_idle &= left == 0;
+        is_idle &= matches!(left, Ok(0));
     }
     Ok(if is_idle { Exit::Success } else { Exit::Failure })
 }
@@ -63,21 +65,35 @@ pub fn drain(args: &DrainWaitArgs) -> Result<Exit> {
 /// # Errors
 /// If no router can be queried, or the output cannot be written.
 pub fn resume(args: &DrainArgs) -> Result<Exit> {
-    change(&RouterSet::of(&args.router)?, args, "resume")
+    let routers = RouterSet::of(&args.router)?;
+    change(&routers, args, &places(&routers, args)?, "resume")
 }
 
-fn change(routers: &RouterSet, args: &DrainArgs, action: &str) -> Result<Exit> {
-    // Every router must know the worker before the first one changes.
+/// Worker of each router, by the router's address.
+type WorkerPlaces<'r> = Vec<(&'r str, WorkerPlace)>;
+
+/// Finds the worker at every router. Each must have it before the first one changes.
+fn places<'r>(routers: &'r RouterSet, args: &DrainArgs) -> Result<WorkerPlaces<'r>> {
     let mut places = Vec::new();
     for client in routers.clients() {
         let page = routers.wait(client.get("/status"))?;
         places.push((client.url(), find(&page, &args.worker, args.pool.as_deref())?));
     }
+    Ok(places)
+}
+
+fn place_at<'p>(places: &'p WorkerPlaces<'_>, client: &AdminClient) -> Option<&'p WorkerPlace> {
+    let mut places = places.iter();
+    let (_, place) = places.find(|(url, _)| *url == client.url())?;
+    Some(place)
+}
+
+fn change(routers: &RouterSet, args: &DrainArgs, places: &WorkerPlaces<'_>, action: &str) -> Result<Exit> {
     let path = format!("/admin/workers/{action}");
     let answers = routers.every(|client| {
-        let place = places.iter().find(|(url, _)| *url == client.url());
-        let body = place
-            .map(|(_, place)| json!({ "pool": place.pool, "worker": place.worker, "reason": args.reason }));
+        let place = place_at(places, client);
+        let body =
+            place.map(|place| json!({ "pool": place.pool, "worker": place.worker, "reason": args.reason }));
         let path = &path;
         async move { client.post(path, body.as_ref()).await }
     });
@@ -141,16 +157,18 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Waits until a worker has no requests of a router, and returns the number of those that are left.
-async fn idle(client: &AdminClient, args: &DrainArgs, limit: Duration) -> Result<Value, RemoteError> {
+/// Waits until a worker has no requests of a router, and returns the number of those that are left. The name alone may
+/// select another worker by now.
+async fn idle(
+    client: &AdminClient,
+    place: Option<&WorkerPlace>,
+    limit: Duration,
+) -> Result<Value, RemoteError> {
     let began = Instant::now();
     loop {
         let page = client.get("/status").await?;
-        let Ok(place) = find(&page, &args.worker, args.pool.as_deref()) else {
-            // It left the fleet.
-            return Ok(json!(0));
-        };
-        let left = requests_of(&page, &place);
+        // A worker that left the fleet has none.
+        let left = place.map_or(0, |place| requests_of(&page, place));
         if left == 0 || began.elapsed() >= limit {
             return Ok(json!(left));
         }
@@ -199,5 +217,17 @@ mod tests {
     fn requests_of_all_ranks_count() {
         let place = find(&status(), "w0", None).unwrap();
         assert_eq!(requests_of(&status(), &place), 3);
+    }
+
+    #[test]
+    fn a_later_worker_of_the_same_name_in_another_pool_hides_no_requests() {
+        let place = find(&status(), "w0", None).unwrap();
+        let mut page = status();
+        let other = json!({ "name": "w0", "load": { "requests": 0 } });
+        page["pools"][1]["workers"] = json!([other]);
+        assert!(find(&page, "w0", None).is_err());
+        assert_eq!(requests_of(&page, &place), 3);
+        page["pools"][0]["workers"] = json!([]);
+        assert_eq!(requests_of(&page, &place), 0, "it left the fleet");
     }
 }
