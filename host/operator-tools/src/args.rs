@@ -232,7 +232,7 @@ pub struct RequestsArgs {
     #[arg(long, short)]
     pub follow: bool,
 
-    /// Number of requests, newest first; with --follow, end after so many.
+    /// Number of requests, newest first, at most 200; with --follow, end after so many.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub count: Option<u16>,
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures_util::future::select_all;
 use serde_json::Value;
+use thiserror::Error;
 use tokio::signal::ctrl_c;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -15,7 +16,7 @@ use crate::admin::{AdminClient, RemoteError, RouterAnswer, RouterSet, in_a_path}
 use crate::args::{RequestFilterArgs, RequestsArgs, RouterArgs};
 use crate::table::{Side, TableCell, Tone};
 use crate::units::{UNKNOWN, number, seconds, text};
-use crate::{Exit, paint, print};
+use crate::{Exit, UsageError, paint, print};
 
 /// Requests of a list unless the command line has a number.
 const USUAL_COUNT: u16 = 20;
@@ -28,6 +29,13 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// Rows in wait for the output.
 const WAITING: usize = 256;
 
+/// More requests than a page has.
+#[derive(Debug, Error)]
+#[error("failed to list {count} requests: a list has at most {PAGE}; name fewer, or filter them")]
+struct TooManyRequests {
+    count: u16,
+}
+
 /// Runs `conductor requests`.
 ///
 /// # Errors
@@ -37,7 +45,11 @@ pub fn requests(args: &RequestsArgs) -> Result<Exit> {
     if args.follow {
         return follow(&routers, args);
     }
-    let path = query(&args.filter, args.count.unwrap_or(USUAL_COUNT).min(PAGE));
+    let count = args.count.unwrap_or(USUAL_COUNT);
+    if count > PAGE {
+        return Err(UsageError::new(TooManyRequests { count }).into());
+    }
+    let path = query(&args.filter, count);
     let answers = routers.every(|client| client.get(&path));
     let look = TableLook {
         is_coloured: paint::on_stdout(),

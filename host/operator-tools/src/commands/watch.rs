@@ -39,11 +39,15 @@ pub(super) fn show(
                 let look = screen.look(routers.is_several());
                 screen.show(&format!("{}{}", text(&answers, look), failures(&answers)))?
             }
-            None => print::write(format!("{}\n", routers.as_json(&answers)))?,
+            None => write_json(&routers, &answers)?,
         };
         shown += 1;
-        if !has_reader || watch.count.is_some_and(|count| shown >= count) {
+        if !has_reader {
             return Ok(Exit::Success);
+        }
+        if watch.count.is_some_and(|count| shown >= count) {
+            let is_failed = answers.iter().any(|answer| answer.page.is_err());
+            return Ok(if is_failed { Exit::Failure } else { Exit::Success });
         }
         let is_interrupted = routers.wait(async {
             tokio::select! {
@@ -55,6 +59,16 @@ pub(super) fn show(
             return Ok(Exit::Interrupted);
         }
     }
+}
+
+/// Writes the pages as a line. A failure of the only router goes to standard error, in place of a page.
+fn write_json(routers: &RouterSet, answers: &[RouterAnswer]) -> Result<bool> {
+    let failed = failures(answers);
+    if !routers.is_several() && !failed.is_empty() {
+        eprint!("conductor: {failed}");
+        return Ok(true);
+    }
+    print::write(format!("{}\n", routers.as_json(answers)))
 }
 
 /// Returns a line for each router that did not answer.
