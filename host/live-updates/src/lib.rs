@@ -10,6 +10,7 @@ mod change_log;
 mod hub;
 mod sampler;
 mod viewer;
+mod worker_feed;
 
 pub use change_log::{ChangeLog, unix_seconds};
 pub use hub::{LiveHub, RefusedStream, STREAMS};

@@ -1,6 +1,5 @@
 //! Sampler: reads the numbers of the fleet each second, and makes the events of the viewers.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use admin_views::{
 };
 use bytes::Bytes;
 use decision_log::Recorder;
-use kv_feed::{FeedStatus, KvFeeds};
+use kv_feed::KvFeeds;
 use kv_index::SharedPrefixIndex;
 use proxy::{PoolSample, SnapshotCell};
 use routing::WorkerId;
@@ -21,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::change_log::{ChangeLog, unix_seconds};
 use crate::hub::{LiveHub, LiveUpdate, TopicEvents};
+use crate::worker_feed;
 
 /// Interval of samples.
 const STEP: Duration = Duration::from_secs(1);
@@ -219,10 +219,8 @@ impl Sampler {
     fn cache_states(&self) -> impl Fn(WorkerId) -> CacheState {
         let tenths = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
         let steps = |time: Duration| (time.as_secs() / SILENCE_STEP * SILENCE_STEP) as f64;
-        let mut feeds: HashMap<WorkerId, FeedStatus> = HashMap::new();
-        for feed in self.sources.feeds.status() {
-            feeds.entry(feed.worker).or_insert(feed);
-        }
+        let feeds = self.sources.feeds.status().into_iter();
+        let feeds = worker_feed::of_workers(feeds.map(|feed| (feed.worker, feed.into())));
         let index = Arc::clone(&self.sources.index);
         move |worker| CacheState {
             feed: feeds.get(&worker).map(|feed| FeedView {
