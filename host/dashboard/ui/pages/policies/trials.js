@@ -131,12 +131,14 @@ function Shortages({ shortages }) {
 }
 
 function Stopped({ stopped }) {
-  const { at_unix_ms, reason, failures, look } = stopped;
-  const cause =
-    reason === 'consecutive-failures'
-      ? `${failures} requests in a row failed`
-      : `${look?.measure ?? 'a measure'} is worse by at least ${signed(look?.at_least)}`;
-  return html`<${Notice} kind="bad">Stopped at ${dateTime(at_unix_ms / 1e3)}: ${cause}. Its share goes to the route's policy.<//>`;
+  return html`<${Notice} kind="bad">Stopped at ${dateTime(stopped.at_unix_ms / 1e3)}: ${stopCause(stopped)}.
+    Its share goes to the route's policy.<//>`;
+}
+
+function stopCause({ reason, failures, look, router }) {
+  if (reason === 'consecutive-failures') return `${failures} requests in a row failed`;
+  if (reason === 'agreed') return `the router ${router} stopped it, and has the evidence`;
+  return `${look?.measure ?? 'a measure'} is worse by at least ${signed(look?.at_least)}`;
 }
 
 function ResumeCanary({ arm, onChange }) {
