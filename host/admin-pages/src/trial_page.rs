@@ -139,7 +139,9 @@ fn look(measure: Measure, look: Look) -> Value {
 fn stop(stop: &StopReport) -> Value {
     let (reason, failures, found) = match stop.cause {
         None => ("agreed", None, None),
-        Some(StopCause::ConsecutiveFailures(failures)) => ("consecutive-failures", Some(failures), None),
+        Some(StopCause::ConsecutiveFailures { failures, .. }) => {
+            ("consecutive-failures", Some(failures), None)
+        }
         Some(StopCause::Compared(measure, found)) => ("worse", None, Some(look(measure, found))),
     };
     json!({

@@ -55,7 +55,7 @@ impl SharedTrial for ActiveTrial {
 fn facts(arm: &SharedArm) -> ArmFacts {
     let reason = match arm.cause {
         None => String::new(),
-        Some(StopCause::ConsecutiveFailures(failures)) => format!("{failures} failures in a row"),
+        Some(StopCause::ConsecutiveFailures { failures, .. }) => format!("{failures} failures in a row"),
         Some(StopCause::Compared(measure, look)) => format!(
             "{} worse by {:.4}, at least {:.4}, over {} samples",
             measure.as_str(),

@@ -11,7 +11,8 @@ pub struct StopRule {
     pub confidence: f64,
     /// Samples of each arm before the first look, at least 1.
     pub least: u64,
-    /// Fewest consecutive failures after which a canary is worse at once, beside a control that succeeds. 0: disabled.
+    /// Fewest consecutive failures after which a canary is worse at once, if the control's results meanwhile rule out
+    /// chance. 0: disabled.
     pub consecutive_failures: u64,
     /// Set if a worse canary is stopped. Otherwise it is only reported.
     pub stop: bool,
@@ -113,8 +114,15 @@ pub struct Look {
 /// Reason for which a canary is worse than its control.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StopCause {
-    /// Number of consecutive failures, beside successes of the control.
-    ConsecutiveFailures(u64),
+    /// Consecutive failures, beside results of the control that rule out chance.
+    ConsecutiveFailures {
+        /// Consecutive failures of the canary.
+        failures: u64,
+        /// Results of the control since the first of them.
+        control: u64,
+        /// Failures among those.
+        control_failed: u64,
+    },
     /// Result of a comparison.
     Compared(Measure, Look),
 }

@@ -57,7 +57,11 @@ impl Evidence {
         let is_worse = streak.chance(failed) * requests as f64 <= MAX_EXPECTED;
         is_worse.then_some(WorseArm {
             arm,
-            cause: StopCause::ConsecutiveFailures(failed),
+            cause: StopCause::ConsecutiveFailures {
+                failures: failed,
+                control: streak.control,
+                control_failed: streak.control_failed,
+            },
         })
     }
 }

@@ -162,7 +162,7 @@ fn failing(rule: StopRule, requests: &[(usize, bool)]) -> Option<usize> {
         let worse = evidence.add(*arm, 0, &ended);
         worse
             .iter()
-            .any(|worse| matches!(worse.cause, StopCause::ConsecutiveFailures(_)))
+            .any(|worse| matches!(worse.cause, StopCause::ConsecutiveFailures { .. }))
     })
 }
 

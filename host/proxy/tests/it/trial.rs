@@ -263,7 +263,7 @@ async fn a_canary_that_answers_nothing_is_stopped_after_a_few_requests() {
     let router = arms(&a, &b, 5_000).start().await;
     let canary = until_stopped(&router, 400).await;
     let stop = canary.stopped.unwrap();
-    let Some(StopCause::ConsecutiveFailures(failures)) = stop.cause else {
+    let Some(StopCause::ConsecutiveFailures { failures, .. }) = stop.cause else {
         panic!("{stop:?}")
     };
     // Sessions are divided at random, so the control may have few at first.

@@ -46,7 +46,7 @@ impl Trial {
             stopped: stop.map(|Stop { cause, by, at }| StopReport {
                 cause,
                 margin: match cause {
-                    None | Some(StopCause::ConsecutiveFailures(_)) => None,
+                    None | Some(StopCause::ConsecutiveFailures { .. }) => None,
                     Some(StopCause::Compared(measure, _)) => Some(self.margin(measure)),
                 },
                 by,

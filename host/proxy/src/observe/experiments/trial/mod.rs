@@ -169,13 +169,19 @@ impl Trial {
         let (policy, version) = (&*arm.policy, &*arm.version);
         let (pool, route) = (&*self.pool, &*self.route);
         match worse.cause {
-            StopCause::ConsecutiveFailures(failures) => warn!(
+            StopCause::ConsecutiveFailures {
+                failures,
+                control,
+                control_failed,
+            } => warn!(
                 policy,
                 version,
                 pool,
                 route,
                 failures,
-                "canary stopped: too many of its requests failed in a row while the latest request of its control did not; the \
+                control_samples = control,
+                control_failed,
+                "canary stopped: its requests fail in a row, and the results of its control meanwhile rule out chance; the \
                  control takes over its share until its version or share changes, or it is resumed"
             ),
             StopCause::Compared(measure, look) => warn!(
