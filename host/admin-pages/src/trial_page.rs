@@ -99,7 +99,7 @@ fn arm(arm: &ArmReport, trial: &TrialReport) -> Value {
     json!({
         "policy": arm.policy, "version": &*arm.version, "share": arm.share, "state": state,
         "requests": side.requests, "failed": side.failed, "failed_in_a_row": side.failed_in_a_row,
-        "error_share": share(side.failed, side.requests),
+        "error_share": share(side.failed, side.judged),
         "ttft": side.ttft.map(times), "between_tokens": side.between.map(times),
         "prompt_tokens": side.prompt_tokens, "cached_tokens": side.cached_tokens,
         "cached_share": share(side.cached_tokens, side.prompt_tokens),

@@ -49,6 +49,8 @@ struct OtherSamples {
 pub struct ArmSummary {
     /// Finished requests.
     pub requests: u64,
+    /// Requests among them that ended well or failed. The others are no evidence.
+    pub judged: u64,
     /// Failed requests among them.
     pub failed: u64,
     /// Consecutive failures up to now.
@@ -243,6 +245,7 @@ fn verdict(difference: Difference, margin: f64) -> CanaryVerdict {
     if difference.low > margin {
         CanaryVerdict::Worse
     } else if difference.high < 0.0 {
+            judged: samples.errors.count(),
         CanaryVerdict::Better
     } else if difference.high <= margin {
         CanaryVerdict::NoWorse
