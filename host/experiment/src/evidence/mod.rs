@@ -137,15 +137,38 @@ impl Evidence {
         worse
     }
 
+    /// Returns the verdict on a canary so far.
+    #[must_use]
+    pub fn verdict(&self, arm: usize) -> CanaryVerdict {
+        if self.check_failures(arm).is_some() {
+            return CanaryVerdict::Worse;
+        }
+        let found = |measure| {
+            let look = self.last(arm, measure);
+            look.map_or(CanaryVerdict::TooFew, |look| look.verdict)
+        };
+        match self.is_by_failures_alone(arm) {
+            true => found(Measure::Errors),
+            false => CanaryVerdict::of(found(Measure::Ttft), found(Measure::Errors)),
+        }
+    }
+
+    /// Returns true if no answer of the canary or the control was streamed up to a look at their failures.
+    fn is_by_failures_alone(&self, arm: usize) -> bool {
+        let is_streamed = |arm| self.count(arm, Measure::Ttft) > 0;
+        self.last(arm, Measure::Errors).is_some() && !is_streamed(0) && !is_streamed(arm)
+    }
+
     /// Returns the unmet preconditions of a canary's comparisons without a look.
     #[must_use]
     pub fn shortages(&self, arm: usize) -> Vec<Shortage> {
         let Some(series) = arm.checked_sub(1).and_then(|canary| self.canaries.get(canary)) else {
             return Vec::new();
         };
-        let unseen = MEASURES
+        let compared = MEASURES
             .into_iter()
-            .filter(|measure| series[*measure as usize].last.is_none());
+            .filter(|measure| *measure == Measure::Errors || !self.is_by_failures_alone(arm));
+        let unseen = compared.filter(|measure| series[*measure as usize].last.is_none());
         let sides = unseen.flat_map(|measure| [(measure, 0), (measure, arm)]);
         let shortages = sides.flat_map(|(measure, arm)| {
             let samples = self.samples(arm, measure);

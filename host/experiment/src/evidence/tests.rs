@@ -240,6 +240,44 @@ fn requests_that_neither_failed_nor_ended_well_do_not_count_as_failures_in_a_row
         })
         .collect();
     assert_eq!(found, [0, 0, 0, 0, 1]);
+    let summary = evidence.summary(1);
+    assert_eq!((summary.requests, summary.judged, summary.failed), (10, 5, 5));
+}
+
+/// Adds requests of both arms, of which every 41st of the canary fails if `fails`.
+fn answered_whole(evidence: &mut Evidence, fails: bool) {
+    for sample in 0..1_000_u64 {
+        for arm in [0, 1] {
+            let ended = RequestResult {
+                failed: Some(arm == 1 && fails && sample % 41 == 0),
+                ..RequestResult::default()
+            };
+            evidence.add(arm, (sample % 64) as u8, &ended);
+        }
+    }
+}
+
+#[test]
+fn without_streamed_answers_the_failures_alone_give_the_verdict() {
+    let rule = StopRule {
+        error_margin: 0.1,
+        ..RULE
+    };
+    let mut evidence = Evidence::new(rule, 2);
+    assert_eq!(evidence.verdict(1), CanaryVerdict::TooFew);
+    answered_whole(&mut evidence, false);
+    assert_eq!(evidence.verdict(1), CanaryVerdict::NoWorse);
+    assert_eq!(evidence.shortages(1), []);
+    let streamed = RequestResult {
+        ttft: Some(0.1),
+        failed: Some(false),
+        ..RequestResult::default()
+    };
+    evidence.add(0, 0, &streamed);
+    assert_eq!(evidence.verdict(1), CanaryVerdict::TooFew);
+    let mut worse = Evidence::new(RULE, 2);
+    answered_whole(&mut worse, true);
+    assert_eq!(worse.verdict(1), CanaryVerdict::Worse);
 }
 
 #[test]

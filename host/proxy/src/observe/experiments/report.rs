@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use experiment::{ARM_SHARES, ArmReport, CanaryVerdict, Look, Measure, StopCause, StopReport, TrialReport};
+use experiment::{ARM_SHARES, ArmReport, CanaryVerdict, Measure, StopCause, StopReport, TrialReport};
 
 use super::trial::{Arm, Stop, Trial};
 
@@ -26,7 +26,6 @@ impl Trial {
     fn arm(&self, at: usize, arm: &Arm) -> ArmReport {
         let evidence = self.evidence();
         let look = |measure| evidence.last(at, measure);
-        let found = |look: Option<Look>| look.map_or(CanaryVerdict::TooFew, |look| look.verdict);
         let (ttft, errors) = (look(Measure::Ttft), look(Measure::Errors));
         let stop = arm.stop().clone();
         ArmReport {
@@ -35,10 +34,9 @@ impl Trial {
             share: f64::from(arm.share) / f64::from(ARM_SHARES),
             is_control: at == 0,
             side: evidence.summary(at),
-            verdict: if stop.is_some() || evidence.check_failures(at).is_some() {
-                CanaryVerdict::Worse
-            } else {
-                CanaryVerdict::of(found(ttft), found(errors))
+            verdict: match stop {
+                Some(_) => CanaryVerdict::Worse,
+                None => evidence.verdict(at),
             },
             shortages: evidence.shortages(at),
             ttft,
