@@ -79,7 +79,7 @@ impl TrialPages {
 fn trial(trial: &TrialReport) -> Value {
     let rule = trial.rule;
     json!({
-        "pool": trial.pool, "route": trial.route, "since_unix_ms": unix_ms(trial.since),
+        "pool": trial.pool, "route": trial.route, "route_number": trial.number, "since_unix_ms": unix_ms(trial.since),
         "rule": {
             "ttft_margin": rule.ttft_margin, "error_margin": rule.error_margin, "confidence": rule.confidence,
             "least": rule.least, "consecutive_failures": rule.consecutive_failures, "stop": rule.stop,
@@ -158,7 +158,8 @@ fn shadow(shadow: &ShadowReport) -> Value {
         .collect();
     let both = |[shadow, active]: [u64; 2]| json!({ "shadow": shadow, "active": active });
     json!({
-        "pool": shadow.pool, "route": shadow.route, "policy": shadow.policy, "version": &*shadow.version,
+        "pool": shadow.pool, "route": shadow.route, "route_number": shadow.number, "policy": shadow.policy,
+        "version": &*shadow.version,
         "decisions": results, "dropped": shadow.dropped,
         "matched_tokens": both(shadow.matched), "tokens_ahead": both(shadow.ahead),
         "predicted_ttft": shadow.predicted.map(|(decisions, [shadow, active])| {

@@ -9,6 +9,8 @@ use crate::rule::{CanaryVerdict, Look, Shortage, StopCause, StopRule};
 /// Experiment of one route.
 #[derive(Debug, Clone)]
 pub struct TrialReport {
+    /// The route's number in the configuration, from 1.
+    pub number: usize,
     /// The route's pool.
     pub pool: String,
     /// Matching rule of the route.

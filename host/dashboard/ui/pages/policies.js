@@ -31,7 +31,7 @@ export function PoliciesPage() {
       <${Section} title="Canaries" about="Each is compared with the policy of its route.">
         ${trials.data.trials.map(
           (trial) => html`
-          <${TrialCard} key=${trial.route} trial=${trial} routes=${data?.routes ?? []} onChange=${reload} />`,
+          <${TrialCard} key=${trial.route_number} trial=${trial} routes=${data?.routes ?? []} onChange=${reload} />`,
         )}
       <//>`
     }
@@ -41,7 +41,7 @@ export function PoliciesPage() {
       <${Section} title="Shadows" about="They are called beside the route's policy, without effect.">
         ${trials.data.shadows.map(
           (shadow) => html`
-          <${ShadowCard} key=${`${shadow.route}/${shadow.policy}`} shadow=${shadow} />`,
+          <${ShadowCard} key=${`${shadow.route_number}/${shadow.policy}`} shadow=${shadow} />`,
         )}
       <//>`
     }

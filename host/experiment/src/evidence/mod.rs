@@ -245,6 +245,7 @@ impl Evidence {
         let samples = &self.arms[arm];
         ArmSummary {
             requests: samples.requests,
+            judged: samples.errors.count(),
             failed: samples.failed,
             failed_in_a_row: samples.failed_in_a_row,
             ttft: samples.ttft.report(),
@@ -268,7 +269,6 @@ fn verdict(difference: Difference, margin: f64) -> CanaryVerdict {
     if difference.low > margin {
         CanaryVerdict::Worse
     } else if difference.high < 0.0 {
-            judged: samples.errors.count(),
         CanaryVerdict::Better
     } else if difference.high <= margin {
         CanaryVerdict::NoWorse

@@ -28,7 +28,7 @@ export function ShadowCard({ shadow }) {
   return html`
     <article class="card">
       <div class="card-head"><h3>${shadow.policy}</h3>
-        <span class="muted">pool ${shadow.pool}, route <code>${shadow.route}</code>, version <code>${shadow.version}</code></span></div>
+        <span class="muted">pool ${shadow.pool}, route ${shadow.route_number}, <code>${shadow.route}</code>, version <code>${shadow.version}</code></span></div>
       <p>
         <strong>${total > 0 ? percent((decisions.agreed ?? 0) / total) : 'No decision yet'}</strong>
         ${total > 0 && ` of ${count(total)} decisions agree with the active policy.`}

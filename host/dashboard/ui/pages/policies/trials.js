@@ -40,24 +40,18 @@ function milliseconds(value) {
 }
 
 export function TrialCard({ trial, routes, onChange }) {
-  const route = routeOf(trial, routes);
+  const route = routes.find(({ route: number }) => number === trial.route_number);
   const canaries = trial.arms.filter(({ state }) => state !== 'control');
   return html`
     <article class="card">
       <div class="card-head"><h3>Pool ${trial.pool}</h3>
-        <span class="muted">route <code>${trial.route}</code>, since ${dateTime(trial.since_unix_ms / 1e3)}</span></div>
+        <span class="muted">route ${trial.route_number}, <code>${trial.route}</code>, since ${dateTime(trial.since_unix_ms / 1e3)}</span></div>
       <${Table} caption=${`Policies of the pool ${trial.pool}`} columns=${COLUMNS} rows=${trial.arms} keyOf=${({ policy }) => policy} />
       ${canaries.map(
         (arm) => html`
         <${CanaryVerdict} key=${arm.policy} arm=${arm} rule=${trial.rule} route=${route} onChange=${onChange} />`,
       )}
     </article>`;
-}
-
-/** A trial names its route by its match: the route is the one of the pool that has these canaries. */
-function routeOf(trial, routes) {
-  const names = trial.arms.filter(({ state }) => state !== 'control').map(({ policy }) => policy);
-  return routes.find(({ pool, canaries }) => pool === trial.pool && names.every((name) => name in canaries));
 }
 
 function CanaryVerdict({ arm, rule, route, onChange }) {

@@ -108,8 +108,9 @@ impl Shadows {
         self.each.iter().map(|shadow| &*shadow.policy)
     }
 
-    pub(crate) fn report(&self) -> impl Iterator<Item = ShadowReport> {
-        let report = |shadow: &Shadow| shadow.record.report(&shadow.policy.in_force().id);
+    /// Returns the reports of the shadows of the route with this number.
+    pub(crate) fn report(&self, number: usize) -> impl Iterator<Item = ShadowReport> {
+        let report = move |shadow: &Shadow| shadow.record.report(number, &shadow.policy.in_force().id);
         self.each.iter().map(report)
     }
 }

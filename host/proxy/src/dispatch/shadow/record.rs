@@ -58,6 +58,8 @@ pub struct Disagreement {
 /// Report of one shadow of a route, since its active version.
 #[derive(Debug, Clone)]
 pub struct ShadowReport {
+    /// The route's number in the configuration, from 1.
+    pub number: usize,
     /// The route's pool.
     pub pool: String,
     /// Conditions of the route.
@@ -132,9 +134,10 @@ impl ShadowRecord {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn report(&self, version: &Arc<str>) -> ShadowReport {
+    pub(super) fn report(&self, number: usize, version: &Arc<str>) -> ShadowReport {
         let sums = self.sums();
         ShadowReport {
+            number,
             pool: self.label.pool.clone(),
             route: self.label.route.clone(),
             policy: self.label.policy.clone(),

@@ -7,9 +7,10 @@ use experiment::{ARM_SHARES, ArmReport, CanaryVerdict, Measure, StopCause, StopR
 use super::trial::{Arm, Stop, Trial};
 
 impl Trial {
-    /// Returns the report of the experiment.
-    pub(crate) fn report(&self) -> TrialReport {
+    /// Returns the report of the experiment, of the route with this number. The number may change over reloads.
+    pub(crate) fn report(&self, number: usize) -> TrialReport {
         TrialReport {
+            number,
             pool: self.pool.clone(),
             route: self.route.clone(),
             rule: self.rule,

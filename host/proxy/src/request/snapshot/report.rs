@@ -47,8 +47,9 @@ impl Snapshot {
     /// Returns the reports of all experiments.
     #[must_use]
     pub fn trials(&self) -> Vec<TrialReport> {
-        let trials = self.routes.iter().filter_map(|route| route.policies.trial());
-        trials.map(|trial| trial.report()).collect()
+        let routes = (1..).zip(&self.routes);
+        let trials = routes.filter_map(|(number, route)| Some(route.policies.trial()?.report(number)));
+        trials.collect()
     }
 
     /// Returns the experiments, as routers of one fleet share them.
@@ -61,11 +62,11 @@ impl Snapshot {
     /// Returns the reports of all shadow policies.
     #[must_use]
     pub fn shadows(&self) -> Vec<ShadowReport> {
-        let shadows = self
-            .routes
-            .iter()
-            .filter_map(|route| route.policies.shadows.as_ref());
-        shadows.flat_map(|shadows| shadows.report()).collect()
+        let routes = (1..).zip(&self.routes);
+        let shadows = routes.filter_map(|(number, route)| Some((number, route.policies.shadows.as_ref()?)));
+        shadows
+            .flat_map(|(number, shadows)| shadows.report(number))
+            .collect()
     }
 
     /// Resumes the stopped canaries of that name on every route. Returns their number.

@@ -154,7 +154,7 @@ fn a_stop_of_another_router_is_obeyed_and_is_no_news_of_this_one() {
     assert!(two.obey_stop(1, "one", "worse") && !two.obey_stop(1, "one", "worse"));
     assert!(!two.obey_stop(0, "one", "worse"), "the control never stops");
     assert!(!two.take_news(1));
-    let stopped = second.report().arms.remove(1).stopped.unwrap();
+    let stopped = second.report(1).arms.remove(1).stopped.unwrap();
     assert_eq!((stopped.by.as_deref(), stopped.cause), (Some("one"), None));
     assert!(two.obey_resume(1) && !two.obey_resume(1));
     assert!(!two.arms()[1].is_stopped);
