@@ -1,8 +1,10 @@
 //! The commands that show and change running routers, against routers in this process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
 use harness::{Fleet, TestRouter, eventually, route_all, sends_to};
 use serde_json::{Value, json};
@@ -127,6 +129,7 @@ async fn a_canary_is_listed_with_its_route() {
     );
     let router = TestRouter::start(&toml).await.unwrap();
     let page = at(&router, &["trials", "--json"]).await.json();
+    assert_eq!(page["trials"][0]["route_number"], 1, "{page}");
     let route = page["trials"][0]["route"].as_str().unwrap();
     let trials = at(&router, &["trials"]).await.good();
     let canary = trials.lines().find(|line| line.contains("random")).unwrap();
@@ -151,6 +154,44 @@ async fn live_commands_show_it_again_until_a_count() {
     );
     let events = at(&router, &["top", "--count", "1", "--json"]).await.json();
     assert_eq!(events["full"], true, "{events}");
+}
+
+/// Lines of a running command.
+type OutputLines = Lines<BufReader<ChildStdout>>;
+
+/// Reads lines up to one with this part, beside the routers. Returns whether there was one.
+async fn read_until(mut lines: OutputLines, part: &'static str) -> (OutputLines, bool) {
+    let read = move || {
+        let found = lines.any(|line| line.is_ok_and(|line| line.contains(part)));
+        (lines, found)
+    };
+    tokio::task::spawn_blocking(read).await.unwrap()
+}
+
+#[tokio::test]
+async fn live_commands_report_that_their_router_is_gone() {
+    let fleet = fleet().await;
+    let router = router(&fleet).await;
+    let admin = router.admin.base().to_owned();
+    let mut top = command(&["top", "--admin", &admin]);
+    let mut top = top.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    let (lines, ready) = read_until(lines, "ready, generation 1").await;
+    assert!(ready, "it began");
+    router.stop().await.unwrap();
+    let lost = read_until(lines, "lost the event stream");
+    let lost = tokio::time::timeout(Duration::from_secs(20), lost).await;
+    // The end of `top` ends its lines.
+    top.kill().unwrap();
+    top.wait().unwrap();
+    assert!(lost.unwrap().1);
+
+    let once = ["status", "--watch", "--count", "1", "--admin", &admin];
+    let watched = run(command(&once)).await;
+    assert_eq!(watched.code, 1, "{watched:?}");
+    let json = run(command(&[&once[..], &["--json"]].concat())).await;
+    assert_eq!((json.code, &*json.stdout), (1, ""), "{json:?}");
+    assert!(json.stderr.contains(&admin), "{json:?}");
 }
 
 #[tokio::test]
@@ -196,6 +237,8 @@ async fn requests_are_listed_followed_and_the_last_is_explained() {
         send(&router).await;
     }
     recorded(&router, 2).await;
+    let many = at(&router, &["requests", "-n", "500"]).await;
+    assert_eq!(many.code, 2, "{many:?}");
     let list = at(&router, &["requests"]).await.good();
     assert_eq!(list.lines().count(), 3, "{list}");
     let list = at(&router, &["requests", "--outcome", "unreachable"])
@@ -220,7 +263,7 @@ async fn followed(router: &TestRouter, args: &[&str]) -> String {
     loop {
         tokio::select! {
             run = &mut followed => return run.good(),
-            () = tokio::time::sleep(std::time::Duration::from_millis(50)) => send(router).await,
+            () = tokio::time::sleep(Duration::from_millis(50)) => send(router).await,
         }
     }
 }
