@@ -13,7 +13,7 @@ use crate::tls;
 #[derive(Debug, Error)]
 pub enum UrlError {
     /// The address is not a URL.
-    #[error("parse worker URL `{url}`")]
+    #[error("parse URL `{url}`")]
     Unreadable {
         /// The configured text.
         url: Box<str>,
@@ -22,7 +22,7 @@ pub enum UrlError {
         source: http::uri::InvalidUri,
     },
     /// The address does not have the form `http://host:port`.
-    #[error("use worker URL `{url}`: it must have the form `http://host:port` or `https://host:port`")]
+    #[error("use URL `{url}`: it must have the form `http://host:port` or `https://host:port`")]
     Unsupported {
         /// The configured text.
         url: Box<str>,

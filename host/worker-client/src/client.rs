@@ -17,7 +17,8 @@ use crate::authorization::Authorization;
 use crate::connection::WorkerBody;
 use crate::pool::{ConnectionPool, ConnectionsSpec};
 use crate::send::{ConnectionReuse, OutgoingRequest, SendTimeouts};
-use crate::tls::{TlsError, WorkerTls};
+use crate::server_error::ServerClientError;
+use crate::tls::WorkerTls;
 
 /// Entry in `Via` of requests to a pool's workers.
 const VIA: HeaderValue = HeaderValue::from_static("1.1 conductor-check");
@@ -59,7 +60,7 @@ pub enum WorkerClientError {
     #[error("use the path `{0}`")]
     Path(String),
     /// No response began.
-    #[error("get `{path}`")]
+    #[error("request `{path}`")]
     Forward {
         /// Requested path.
         path: String,
@@ -68,7 +69,7 @@ pub enum WorkerClientError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The time limit was exceeded.
-    #[error("get `{path}` within {limit:?}")]
+    #[error("get the answer of `{path}` within {limit:?}")]
     Timeout {
         /// Requested path.
         path: String,
@@ -76,7 +77,7 @@ pub enum WorkerClientError {
         limit: Duration,
     },
     /// The response ended early, or exceeds the size limit.
-    #[error("read `{path}`")]
+    #[error("read the answer of `{path}`")]
     Body {
         /// Requested path.
         path: String,
@@ -84,17 +85,6 @@ pub enum WorkerClientError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-}
-
-/// Error of a server to which no client can be created.
-#[derive(Debug, Error)]
-pub enum ServerClientError {
-    /// The address is unusable.
-    #[error(transparent)]
-    Url(#[from] UrlError),
-    /// The authorities of `https://` servers are unusable.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
 }
 
 impl WorkerClient {

@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 
 use crate::driver_waker::{DriverWaker, take_quietly};
 use crate::http2::SharedStream;
-use crate::pool::ConnectionPermit;
+use crate::permit::ConnectionPermit;
 use crate::tls::Stream;
 
 /// HTTP/1.1 connection for one request at a time, driven by the request's own task.

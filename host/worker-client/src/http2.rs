@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use crate::address::Origin;
-use crate::pool::ConnectionPermit;
+use crate::permit::ConnectionPermit;
 use crate::tasks;
 use crate::tls::Stream;
 

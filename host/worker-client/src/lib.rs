@@ -12,16 +12,18 @@ mod dial;
 mod driver_waker;
 mod http2;
 mod page;
+mod permit;
 mod pool;
 mod read;
 mod send;
+mod server_error;
 mod tasks;
 pub mod tls;
 mod upgrade;
 
 pub use address::UrlError;
 pub use authorization::Authorization;
-pub use client::{ServerClientError, WorkerClient, WorkerClientError, WorkerReply};
+pub use client::{WorkerClient, WorkerClientError, WorkerReply};
 pub use connection::WorkerBody;
 pub use dial::ConnectError;
 pub use page::PageError;
@@ -30,4 +32,5 @@ pub use read::{ReadError, read_body};
 pub use send::{
     ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, X_DATA_PARALLEL_RANK, states_length,
 };
+pub use server_error::ServerClientError;
 pub use upgrade::UpgradedStream;

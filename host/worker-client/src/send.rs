@@ -13,7 +13,8 @@ use tokio::time::timeout;
 
 use crate::connection::{RequestChannel, WorkerBody};
 use crate::dial::ConnectError;
-use crate::pool::{ConnectionPermit, ConnectionPool};
+use crate::permit::ConnectionPermit;
+use crate::pool::ConnectionPool;
 
 /// Header that pins a request to a data-parallel rank (vLLM).
 pub const X_DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
@@ -67,14 +68,14 @@ pub struct SendTimeouts {
 #[derive(Debug, Error)]
 pub enum SendError {
     /// No connection could be opened.
-    #[error("reach the worker")]
-    Connect(#[source] ConnectError),
+    #[error(transparent)]
+    Connect(ConnectError),
     /// The worker closed the connection before the first byte. The source is unknown where another front end sent the
     /// request.
-    #[error("get an answer: the worker closed the connection before its first byte")]
+    #[error("get an answer: the server closed the connection before its first byte")]
     Closed(#[source] Option<hyper::Error>),
     /// The worker closed a reused connection, and the request must not be sent again.
-    #[error("get an answer: the worker closed a connection that was kept open")]
+    #[error("get an answer: the server closed the kept connection")]
     KeptClosed(#[source] hyper::Error),
     /// No response began in time.
     #[error("get an answer within {0:?}")]
@@ -83,7 +84,7 @@ pub enum SendError {
     #[error("read the answer's head")]
     BadAnswer(#[source] hyper::Error),
     /// The worker switched to another protocol without an upgrade request for it.
-    #[error("get an answer: the worker switched to a protocol that was not requested")]
+    #[error("get an answer: the server switched to a protocol that was not requested")]
     UnexpectedUpgrade,
     /// The response has two framings.
     #[error("read the answer's head: it has both Content-Length and Transfer-Encoding")]

@@ -13,14 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::address::{UrlError, WorkerAddress};
-use crate::client::ServerClientError;
 use crate::connection::{Connection, RequestChannel, WorkerBody};
 use crate::dial::{ConnectError, DialOptions, DialedStream};
 use crate::http2::{SharedConnection, SharedStream};
+use crate::permit::ConnectionPermit;
+use crate::server_error::ServerClientError;
 use crate::tls::WorkerTls;
 
 /// Connection limits, lifetimes and protocols of a worker.
@@ -103,9 +104,6 @@ struct SharedEntry {
     /// Time of its last request.
     last_used: Instant,
 }
-
-/// Permit to use one connection. Empty if connections are unlimited, and for the router's own requests.
-pub(crate) type ConnectionPermit = Option<OwnedSemaphorePermit>;
 
 impl ConnectionPool {
     /// Creates the pool of the worker at `url`: `http://host:port` or `https://host:port`.
