@@ -3,7 +3,7 @@
 use admin_views::{ChangeCause, ChangeKind};
 use conductor_config::Config;
 use observability::error_chain;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 use worker_discovery::{LeftOut, SourceWorkers, lay_over};
 
 use super::{Candidate, Reloader};
@@ -40,7 +40,7 @@ impl Reloader {
                 let error = error_chain(&refused);
                 error!(
                     error,
-                    "failed to apply the workers of the sources: the ones before stay"
+                    "failed to apply discovered workers: the previous ones stay"
                 );
                 // It would fail in the same way until the workers change.
                 self.refused_discovery = Some(discovered);
@@ -52,12 +52,20 @@ impl Reloader {
         self.propose_ended(&ended);
         self.log_left_out(&before);
         let generation = self.active.generation;
-        info!(generation = generation.0, changes = %commit.config, "workers of the sources applied");
+        if commit.config.is_empty() {
+            // The first answer of a source, or its absence, changes no worker.
+            debug!(
+                generation = generation.0,
+                "sources of workers answered: no worker changed"
+            );
+            return;
+        }
+        info!(generation = generation.0, changes = %commit.config, "applied discovered workers");
         self.journal.note(
             ChangeKind::WorkersDiscovered,
             ChangeCause::Discovery,
             generation,
-            format!("the sources' workers changed: {}", commit.config),
+            format!("discovered workers changed: {}", commit.config),
         );
     }
 

@@ -119,6 +119,25 @@ async fn the_workers_of_a_file_serve_and_follow_its_edits() {
 }
 
 #[tokio::test]
+async fn a_source_without_an_answer_adds_no_change_to_the_journal() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let router = TestRouter::start(&config(&format!("http-sd = \"http://{address}/\"")))
+        .await
+        .unwrap();
+    let failed = "conductor_discovery_refreshes_total{source=\"s\",result=\"failed\"}";
+    harness::eventually("two queries failed", || async {
+        router.metric(failed).await.unwrap() >= Some(2.0)
+    })
+    .await;
+    let changes = router.admin("/admin/changes").await.unwrap();
+    let kinds = changes["changes"].as_array().unwrap().iter();
+    let kinds: Vec<_> = kinds.map(|change| &change["kind"]).collect();
+    assert_eq!(kinds, [&json!("config-applied")]);
+}
+
+#[tokio::test]
 async fn a_pool_keeps_its_workers_while_its_source_fails_or_lists_none_by_mistake() {
     let fleet = fast_fleet(2).await;
     let server = HttpSd::start(&targets(&fleet.engines)).unwrap();
