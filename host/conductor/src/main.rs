@@ -7,6 +7,7 @@ use conductor::cli::{self, Command, CompilePolicyArgs, DemoArgs, ServeArgs};
 use conductor::start::{CONFIG_FILE, Start};
 use conductor::{about, demo, import, init, serve};
 use conductor_tools::{Exit, block_hashes, client_key, explain, policy, simulate};
+use observability::error_chain;
 use operator_tools::commands;
 
 /// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each
@@ -62,7 +63,7 @@ fn compiler(args: &CompilePolicyArgs) -> ExitCode {
     match policy_runtime::child::serve(args.memory, args.cpu) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}", policy_runtime::child::words(&error));
+            eprintln!("{}", error_chain(&error));
             error.exit_code().into()
         }
     }

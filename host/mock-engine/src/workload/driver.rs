@@ -131,7 +131,7 @@ impl Driver {
             for turn in turns.unwrap_or_default() {
                 match turn {
                     Ok(answered) => summary.succeeded(answered.ttft, answered.usage),
-                    Err(error) => summary.failed(chain(&error)),
+                    Err(error) => summary.failed(error_chain(&error)),
                 }
             }
         }
@@ -141,7 +141,7 @@ impl Driver {
 }
 
 /// Returns an error and its sources in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(error.source(), |error| error.source());
     sources.fold(error.to_string(), |line, source| format!("{line}: {source}"))
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 pub use self::error::ChildError;
-pub use self::serve::{ServeError, serve, words};
+pub use self::serve::{ServeError, serve};
 
 /// Command that makes the program compile its standard input.
 pub const COMMAND: &str = "compile-policy";

@@ -44,18 +44,6 @@ impl ServeError {
     }
 }
 
-/// Returns an error with its causes on one line.
-#[must_use]
-pub fn words(error: &dyn StdError) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words = format!("{words}: {error}");
-        cause = error.source();
-    }
-    words
-}
-
 /// Runs the child: limits the process, compiles standard input, and writes the code to standard output.
 ///
 /// # Errors
