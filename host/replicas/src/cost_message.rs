@@ -6,8 +6,8 @@
 use routing::{CostLine, CostSample};
 
 use crate::id::{RouterId, WorkerKey};
-use crate::load_message::{MOST_MESSAGE_BYTES, MOST_WORKERS, VERSION};
-use crate::wire::{WireError, WireReader, put_varint};
+use crate::load_message::MOST_WORKERS;
+use crate::wire::{VERSION, WireError, WireReader, put_varint};
 
 /// Maximum number of samples in a message. The samples of further workers go into later messages.
 pub const MOST_COST_SAMPLES: usize = 8_192;
@@ -63,14 +63,7 @@ impl CostMessage {
     /// # Errors
     /// [`WireError`] where it is not a message of this version, or exceeds a bound.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        if bytes.len() > MOST_MESSAGE_BYTES {
-            return Err(WireError::Large);
-        }
-        let mut reader = WireReader(bytes);
-        let version = reader.u8()?;
-        if version != VERSION {
-            return Err(WireError::Version(version));
-        }
+        let mut reader = WireReader::begin(bytes)?;
         let (router, sequence) = (RouterId(reader.u64()?), reader.u64()?);
         let mut left = MOST_COST_SAMPLES;
         let mut workers = Vec::new();

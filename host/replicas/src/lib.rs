@@ -29,7 +29,7 @@ pub use delay::DelayEstimate;
 pub use gauges::{PoolGauges, WorkerGauges};
 pub use hello::{FillState, HelloError, HelloMessage, IndexFill, RouterState};
 pub use id::{FeedKey, PoolKey, RouterId, WorkerKey};
-pub use load_message::{GaugeRows, LoadMessage, MOST_MESSAGE_BYTES, MOST_POOLS, MOST_WORKERS, WorkerRow};
+pub use load_message::{GaugeRows, LoadMessage, MOST_POOLS, MOST_WORKERS, WorkerRow};
 pub use member::{MemberReport, PeerCounts};
 pub use peers::{Peers, PeersSpec, SharedWorker};
 pub use publisher::LoadPublisher;
@@ -42,4 +42,4 @@ pub use usage::{
     MOST_USAGE_ROWS, UsageChange, UsageChanges, UsageKey, UsageMessage, UsagePeers, UsagePublisher,
     UsageReading, UsageRow, UsageValue,
 };
-pub use wire::WireError;
+pub use wire::{MOST_MESSAGE_BYTES, WireError};

@@ -11,12 +11,8 @@ use routing::{BudgetUse, HELD_CLASSES};
 
 use crate::gauges::{LOADS, PoolGauges, WorkerGauges};
 use crate::id::{PoolKey, RouterId, WorkerKey};
-use crate::wire::{WireError, WireReader, put_varint};
+use crate::wire::{VERSION, WireError, WireReader, put_varint};
 
-/// Version of the format.
-pub(crate) const VERSION: u8 = 2;
-/// Maximum size of a message: what a NATS server takes by default.
-pub const MOST_MESSAGE_BYTES: usize = 1 << 20;
 /// Maximum number of workers in a message.
 pub const MOST_WORKERS: usize = 10_000;
 /// Maximum number of pools in a message.
@@ -117,14 +113,7 @@ impl LoadMessage {
     /// # Errors
     /// [`WireError`] where it is not a message of this version, or exceeds a bound.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        if bytes.len() > MOST_MESSAGE_BYTES {
-            return Err(WireError::Large);
-        }
-        let mut reader = WireReader(bytes);
-        let version = reader.u8()?;
-        if version != VERSION {
-            return Err(WireError::Version(version));
-        }
+        let mut reader = WireReader::begin(bytes)?;
         let kind = reader.u8()?;
         let router = RouterId(reader.u64()?);
         let (table, sequence, sent_ms) = (reader.u32()?, reader.u64()?, reader.u64()?);

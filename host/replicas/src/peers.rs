@@ -72,11 +72,6 @@ impl Peers {
         }
     }
 
-    /// Replaces the times of silence.
-    pub fn set_spec(&mut self, spec: PeersSpec) {
-        self.spec = spec;
-    }
-
     /// Replaces the workers. Those that are gone get their sums removed.
     pub fn set_workers(&mut self, workers: Vec<SharedWorker>) {
         let slots = workers

@@ -12,7 +12,7 @@ use kv_index::{
 };
 use routing::{Attention, DpRank, Tier};
 
-use super::{TransferError, VERSION};
+use super::error::{TransferError, VERSION};
 use crate::wire::{WireError, WireReader, put_varint};
 
 /// Most bytes of the contents of one feed: about a million blocks.

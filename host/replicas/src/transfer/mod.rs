@@ -9,19 +9,18 @@
 //! then its bytes. A refusal goes on with its reason (u8).
 
 mod contents;
+mod error;
 mod receiver;
 mod server;
 
-use thiserror::Error;
-
 pub use self::contents::{ContentsPosition, FeedContents, MOST_CONTENTS_BYTES, MOST_RANKS};
+pub use self::error::TransferError;
+use self::error::VERSION;
 pub use self::receiver::{ReceivedPart, TransferReceiver};
 pub use self::server::{MOST_TRANSFERS, TransferServer};
 use crate::id::{FeedKey, text_key};
 use crate::wire::WireReader;
 
-/// Version of the messages and of the contents.
-const VERSION: u8 = 1;
 /// Bytes of a part; the last one may have fewer.
 pub const PART_BYTES: usize = 128 << 10;
 /// Maximum number of parts.
@@ -93,20 +92,6 @@ pub enum RefusalReason {
 pub struct FleetHashes {
     fleet: u64,
     config: u64,
-}
-
-/// Error of a message of a transfer.
-#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
-pub enum TransferError {
-    /// Another version.
-    #[error("the message has version {0}, and this router reads version {VERSION}")]
-    Version(u8),
-    /// Bytes that are not a message or contents.
-    #[error("the message is not readable")]
-    Unreadable,
-    /// A part that does not fit to those before.
-    #[error("the part does not fit to the parts before it")]
-    Part,
 }
 
 impl FleetHashes {

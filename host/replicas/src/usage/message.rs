@@ -7,8 +7,7 @@
 
 use super::UsageKey;
 use crate::id::RouterId;
-use crate::load_message::{MOST_MESSAGE_BYTES, VERSION};
-use crate::wire::{WireError, WireReader, put_varint};
+use crate::wire::{VERSION, WireError, WireReader, put_varint};
 
 /// Maximum number of rows in a message.
 pub const MOST_USAGE_ROWS: usize = 2_048;
@@ -96,14 +95,7 @@ impl UsageMessage {
     /// # Errors
     /// [`WireError`] where it is not a message of this version, or exceeds a bound.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        if bytes.len() > MOST_MESSAGE_BYTES {
-            return Err(WireError::Large);
-        }
-        let mut reader = WireReader(bytes);
-        let version = reader.u8()?;
-        if version != VERSION {
-            return Err(WireError::Version(version));
-        }
+        let mut reader = WireReader::begin(bytes)?;
         let router = RouterId(reader.u64()?);
         let (sequence, sent_ms) = (reader.u64()?, reader.u64()?);
         let mut rows: Vec<UsageRow> = Vec::new();

@@ -2,6 +2,11 @@
 
 use thiserror::Error;
 
+/// Version of the format.
+pub(crate) const VERSION: u8 = 2;
+/// Maximum size of a message: what a NATS server takes by default.
+pub const MOST_MESSAGE_BYTES: usize = 1 << 20;
+
 /// Error of a message that cannot be read.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum WireError {
@@ -12,7 +17,7 @@ pub enum WireError {
     #[error("the message has bytes after its end")]
     Trailing,
     /// Another version of the format.
-    #[error("the message has version {0}, and this router reads version {supported}", supported = crate::load_message::VERSION)]
+    #[error("the message has version {0}, and this router reads version {VERSION}")]
     Version(u8),
     /// Unknown kind.
     #[error("the message is of the unknown kind {0}")]
@@ -42,6 +47,21 @@ pub(crate) fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
 pub(crate) struct WireReader<'b>(pub(crate) &'b [u8]);
 
 impl<'b> WireReader<'b> {
+    /// Begins a message: checks its size and its version.
+    ///
+    /// # Errors
+    /// [`WireError::Large`], [`WireError::Short`] or [`WireError::Version`].
+    pub(crate) fn begin(bytes: &'b [u8]) -> Result<Self, WireError> {
+        if bytes.len() > MOST_MESSAGE_BYTES {
+            return Err(WireError::Large);
+        }
+        let mut reader = Self(bytes);
+        match reader.u8()? {
+            VERSION => Ok(reader),
+            other => Err(WireError::Version(other)),
+        }
+    }
+
     fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let (head, rest) = self.0.split_first_chunk::<N>().ok_or(WireError::Short)?;
         self.0 = rest;
