@@ -30,15 +30,22 @@ pub struct CallAnswer<'a> {
 }
 
 /// Receives the steps of a decision in their order. Durations are measured here: the procedure reads no clock.
+///
+/// A hook without an implementation does nothing.
 pub trait PlacementObserver<V: PlacementView> {
     /// Records the begin of a call. Its candidates are listed next.
-    fn call_started(&mut self);
+    fn call_started(&mut self) {}
 
     /// Records that the columns are laid out; the policy is called next. Returns whether its queries are to be kept.
-    fn policy_called(&mut self, call: &PolicyCall<'_, V>, policy: CalledPolicy<'_>) -> bool;
+    fn policy_called(&mut self, call: &PolicyCall<'_, V>, policy: CalledPolicy<'_>) -> bool {
+        let _ = (call, policy);
+        false
+    }
 
     /// Records the policy's answer.
-    fn policy_answered(&mut self, call: &PolicyCall<'_, V>, candidates: &Candidates, answer: CallAnswer<'_>);
+    fn policy_answered(&mut self, call: &PolicyCall<'_, V>, candidates: &Candidates, answer: CallAnswer<'_>) {
+        let _ = (call, candidates, answer);
+    }
 
     /// Records a valid answer. `change` is its effect on the version's circuit.
     fn call_succeeded(
@@ -47,7 +54,9 @@ pub trait PlacementObserver<V: PlacementView> {
         chosen: Chosen<'_>,
         decision: &Decision,
         change: CircuitChange,
-    );
+    ) {
+        let _ = (call, chosen, decision, change);
+    }
 
     /// Records that the policy failed, or its answer is invalid.
     fn call_failed(
@@ -56,8 +65,12 @@ pub trait PlacementObserver<V: PlacementView> {
         chosen: Chosen<'_>,
         fault: &CallFault,
         change: CircuitChange,
-    );
+    ) {
+        let _ = (call, chosen, fault, change);
+    }
 
     /// Records that the fallback decides in place of the policy of this phase.
-    fn fallback_used(&mut self, phase: Phase);
+    fn fallback_used(&mut self, phase: Phase) {
+        let _ = phase;
+    }
 }
