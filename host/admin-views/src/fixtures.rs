@@ -1,23 +1,13 @@
 //! Samples of fleets, for tests.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proxy::{Health, PoolSample, PoolTotals, WorkerSample};
-use routing::{Role, Worker, WorkerId, WorkerSpec};
+use routing::{Worker, WorkerId, WorkerSpec};
 
 /// Returns an idle worker.
 pub(crate) fn worker(name: &str) -> WorkerSample {
-    let spec = WorkerSpec {
-        name: name.into(),
-        url: format!("http://{name}:1").into(),
-        role: Role::Mixed,
-        models: Vec::new(),
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
-    };
+    let spec = WorkerSpec::mixed(name, format!("http://{name}:1"));
     WorkerSample {
         worker: Arc::new(Worker::new(WorkerId(0), spec)),
         health: Health::Ok,

@@ -31,7 +31,7 @@ pub(crate) fn best(input: &DecisionInput<'_>, scores: &[f64]) -> Verdict {
 mod tests {
     use std::sync::Arc;
 
-    use routing::{DecisionQueries, NoAnswers, Phase, RequestFacts, RunNumber, WorkerId};
+    use routing::{DecisionQueries, NoAnswers, RequestFacts, WorkerId};
 
     use super::*;
 
@@ -39,14 +39,7 @@ mod tests {
         let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
         let ids: Vec<_> = (0..scores.len() as u32).map(WorkerId).collect();
         let row = |seq| {
-            let request = RequestFacts {
-                seq,
-                run: RunNumber::default(),
-                session: None,
-                phase: Phase::Mixed,
-                attempt: 0,
-                now_us: 0,
-            };
+            let request = RequestFacts::of_seq(seq);
             let input = DecisionInput {
                 request: &request,
                 ids: &ids,

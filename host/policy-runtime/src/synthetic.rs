@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use routing::{
     CANDIDATE_CATALOGUE, CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, Offer, Phase,
-    REQUEST_CATALOGUE, RequestFacts, RequestFeature, Role, RunNumber, SplitMix64, Tier, Worker, WorkerId,
-    WorkerSpec,
+    REQUEST_CATALOGUE, RequestFacts, RequestFeature, Role, SplitMix64, Tier, Worker, WorkerId, WorkerSpec,
 };
 
 /// One number in this many is unknown, in variants with unknown numbers.
@@ -142,12 +141,11 @@ impl SyntheticCall {
         }
         Self {
             request: RequestFacts {
-                seq: seed,
-                run: RunNumber::default(),
                 session: recipe.session.then_some(seed),
                 phase: recipe.phase,
                 attempt: recipe.attempt,
                 now_us: seed * 1000,
+                ..RequestFacts::of_seq(seed)
             },
             ids: (0..).map(WorkerId).take(recipe.candidates).collect(),
             queries: Arc::new(SyntheticInput {
@@ -294,14 +292,9 @@ struct SyntheticInput {
 /// Returns a worker of a synthetic fleet.
 pub(crate) fn worker(id: WorkerId, role: Role) -> Arc<Worker> {
     let spec = WorkerSpec {
-        name: format!("worker-{}", id.0).into(),
-        url: format!("http://worker-{}", id.0).into(),
         role,
-        models: vec![],
-        weight: 1.0,
         labels: BTreeMap::from([("zone".into(), "a".into())]),
-        rank: None,
-        bootstrap: None,
+        ..WorkerSpec::mixed(format!("worker-{}", id.0), format!("http://worker-{}", id.0))
     };
     Arc::new(Worker::new(id, spec))
 }

@@ -98,8 +98,7 @@ mod tests {
 
     use super::*;
     use crate::id::WorkerId;
-    use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts};
-    use crate::random::RunNumber;
+    use crate::policy::{DecisionQueries, NoAnswers, RequestFacts};
 
     /// Checks the choice from requests and weights, of engines without reports.
     #[track_caller]
@@ -114,14 +113,7 @@ mod tests {
     #[track_caller]
     fn check_reported(seq: u64, rows: &[[f64; COLUMNS]], expected: u32) {
         let ids: Vec<_> = (0..rows.len() as u32).map(WorkerId).collect();
-        let request = RequestFacts {
-            seq,
-            run: RunNumber::default(),
-            session: None,
-            phase: Phase::Mixed,
-            attempt: 0,
-            now_us: 0,
-        };
+        let request = RequestFacts::of_seq(seq);
         let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
         let input = DecisionInput {
             request: &request,

@@ -83,21 +83,13 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use super::*;
-    use crate::worker::Role;
 
     fn spec(name: &str, url: &str, weight: f64) -> WorkerSpec {
         WorkerSpec {
-            name: name.into(),
-            url: url.into(),
-            role: Role::Mixed,
-            models: vec![],
             weight,
-            labels: BTreeMap::new(),
-            rank: None,
-            bootstrap: None,
+            ..WorkerSpec::mixed(name, url)
         }
     }
 

@@ -116,6 +116,19 @@ pub struct RequestFacts {
 }
 
 impl RequestFacts {
+    /// Returns the facts of the first decision about a request of a mixed phase, without a session, at time 0.
+    #[must_use]
+    pub fn of_seq(seq: u64) -> Self {
+        Self {
+            seq,
+            run: RunNumber::default(),
+            session: None,
+            phase: Phase::Mixed,
+            attempt: 0,
+            now_us: 0,
+        }
+    }
+
     /// Returns the seed of the request's randomness, besides `attempt`.
     #[must_use]
     pub fn seed(&self) -> u64 {

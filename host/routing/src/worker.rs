@@ -61,6 +61,23 @@ pub struct WorkerSpec {
     pub bootstrap: Option<Box<str>>,
 }
 
+impl WorkerSpec {
+    /// Returns a mixed worker of weight 1 that serves any model.
+    #[must_use]
+    pub fn mixed(name: impl Into<Box<str>>, url: impl Into<Box<str>>) -> Self {
+        Self {
+            name: name.into(),
+            url: url.into(),
+            role: Role::Mixed,
+            models: Vec::new(),
+            weight: 1.0,
+            labels: BTreeMap::new(),
+            rank: None,
+            bootstrap: None,
+        }
+    }
+}
+
 /// A worker of the running fleet: its spec, its identity, and the load this router put on it.
 #[derive(Debug)]
 pub struct Worker {
@@ -182,17 +199,12 @@ mod tests {
         Worker::new(
             WorkerId(1),
             WorkerSpec {
-                name: "a".into(),
-                url: "http://a:1".into(),
-                role: Role::Mixed,
                 models: models.iter().map(|&model| model.into()).collect(),
-                weight: 1.0,
                 labels: labels
                     .iter()
                     .map(|&(key, value)| (key.into(), value.into()))
                     .collect(),
-                rank: None,
-                bootstrap: None,
+                ..WorkerSpec::mixed("a", "http://a:1")
             },
         )
     }

@@ -11,8 +11,8 @@ use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{Configured, Policy as NativePolicy, Request, Role};
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyFault, RequestFacts, RunNumber,
-    Transcript, Verdict, WorkerId,
+    DecisionInput, DecisionQueries, NoAnswers, Policy, PolicyFault, RequestFacts, Transcript, Verdict,
+    WorkerId,
 };
 
 pub use self::pipeline::PipelineCrossing;
@@ -73,12 +73,9 @@ impl Crossing {
 
     fn with_input<T>(&self, seq: u64, call: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
         let request = RequestFacts {
-            seq,
-            run: RunNumber::default(),
             session: Some(seq),
-            phase: Phase::Mixed,
-            attempt: 0,
             now_us: seq,
+            ..RequestFacts::of_seq(seq)
         };
         call(&DecisionInput {
             request: &request,

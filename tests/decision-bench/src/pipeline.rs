@@ -6,9 +6,9 @@ use std::sync::Arc;
 use conductor_policy_sdk::Plan;
 use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings};
 use routing::{
-    CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, Phase, Pick, Pipeline, PipelineSpec,
-    Policy, PolicyDescription, PolicyFault, PolicyVersions, RequestFacts, RunNumber, Term, TermSource,
-    Unobserved, Verdict, WorkerId,
+    CandidateFeature, DecisionInput, DecisionQueries, FeaturePlan, Pick, Pipeline, PipelineSpec, Policy,
+    PolicyDescription, PolicyFault, PolicyVersions, RequestFacts, Term, TermSource, Unobserved, Verdict,
+    WorkerId,
 };
 
 use crate::{fleet, prebuilt};
@@ -71,12 +71,9 @@ impl PipelineCrossing {
     /// None: a pipeline never fails.
     pub fn call(&self, seq: u64) -> Result<Verdict, PolicyFault> {
         let request = RequestFacts {
-            seq,
-            run: RunNumber::default(),
             session: Some(seq),
-            phase: Phase::Mixed,
-            attempt: 0,
             now_us: seq,
+            ..RequestFacts::of_seq(seq)
         };
         self.pipeline.decide(&DecisionInput {
             request: &request,

@@ -1,20 +1,18 @@
 //! A whole decision by the default policy: eligibility, list of candidates, columns, and the call.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kv_index::WorkerMatch;
 use placement::{
-    AllowedShapes, AttemptState, CacheKnowledge, CallAnswer, CallFault, CalledPolicy, Candidates,
-    DecisionContext, Eligibility, EligibleSet, FleetVersion, FleetView, PlacementObserver, PlacementOutcome,
-    PlacementPart, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource, RequestIdentity,
-    RequestValues, RequestView, VersionedFleet, WorkerColumns,
+    AllowedShapes, AttemptState, CacheKnowledge, Candidates, DecisionContext, Eligibility, EligibleSet,
+    FleetVersion, FleetView, PlacementObserver, PlacementOutcome, PlacementPart, PolicyView, PoolView,
+    PrefixMatches, QuerySource, RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
 };
 use routing::{
-    Chosen, CircuitChange, Decision, DpRank, LeastLoaded, LoadLease, Phase, PolicyVersions, Role, RunNumber,
-    Worker, WorkerId, WorkerSpec,
+    DpRank, LeastLoaded, LoadLease, Phase, PolicyVersions, RunNumber, Worker, WorkerId, WorkerSpec,
 };
 
 use crate::{load, prebuilt};
@@ -96,16 +94,7 @@ impl PlacedRequests {
 }
 
 fn spec(id: u32) -> WorkerSpec {
-    WorkerSpec {
-        name: format!("w{id}").into(),
-        url: format!("http://w{id}").into(),
-        role: Role::Mixed,
-        models: vec![],
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
-    }
+    WorkerSpec::mixed(format!("w{id}"), format!("http://w{id}"))
 }
 
 impl FleetView for PlacedFleet {
@@ -292,32 +281,6 @@ struct FallbackObserver {
 }
 
 impl PlacementObserver<PlacedFleet> for FallbackObserver {
-    fn call_started(&mut self) {}
-
-    fn policy_called(&mut self, _: &PolicyCall<'_, PlacedFleet>, _: CalledPolicy<'_>) -> bool {
-        false
-    }
-
-    fn policy_answered(&mut self, _: &PolicyCall<'_, PlacedFleet>, _: &Candidates, _: CallAnswer<'_>) {}
-
-    fn call_succeeded(
-        &mut self,
-        _: &PolicyCall<'_, PlacedFleet>,
-        _: Chosen<'_>,
-        _: &Decision,
-        _: CircuitChange,
-    ) {
-    }
-
-    fn call_failed(
-        &mut self,
-        _: &PolicyCall<'_, PlacedFleet>,
-        _: Chosen<'_>,
-        _: &CallFault,
-        _: CircuitChange,
-    ) {
-    }
-
     fn fallback_used(&mut self, _: Phase) {
         self.fell_back = true;
     }

@@ -1,18 +1,17 @@
 //! View of fixed values, and an observer that keeps the steps.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kv_index::WorkerMatch;
 use placement::{
-    AllowedShapes, AttemptState, CacheKnowledge, CallAnswer, CallFault, CalledPolicy, Candidates,
-    DecisionContext, Eligibility, EligibleSet, FleetVersion, FleetView, NoCandidate, PlacementObserver,
-    PlacementOutcome, PlacementPart, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource,
-    RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
+    AllowedShapes, AttemptState, CacheKnowledge, CallFault, CalledPolicy, Candidates, DecisionContext,
+    Eligibility, EligibleSet, FleetVersion, FleetView, NoCandidate, PlacementObserver, PlacementOutcome,
+    PlacementPart, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource, RequestIdentity,
+    RequestValues, RequestView, VersionedFleet, WorkerColumns,
 };
 use routing::{
-    Choice, Chosen, CircuitChange, Decision, DecisionInput, DpRank, FeaturePlan, LeastLoaded, Phase, Policy,
+    Choice, Chosen, CircuitChange, DecisionInput, DpRank, FeaturePlan, LeastLoaded, Phase, Policy,
     PolicyDescription, PolicyFault, PolicyVersions, Role, RunNumber, Verdict, Worker, WorkerId, WorkerSpec,
 };
 
@@ -114,14 +113,8 @@ impl FixedView {
 
 fn spec(at: u32, role: Role) -> WorkerSpec {
     WorkerSpec {
-        name: format!("w{at}").into(),
-        url: format!("http://w{at}").into(),
         role,
-        models: vec![],
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
+        ..WorkerSpec::mixed(format!("w{at}"), format!("http://w{at}"))
     }
 }
 
@@ -349,24 +342,11 @@ impl PolicyView for FixedView {
 }
 
 impl PlacementObserver<FixedView> for Vec<Step> {
-    fn call_started(&mut self) {}
-
     fn policy_called(&mut self, call: &PolicyCall<'_, FixedView>, policy: CalledPolicy<'_>) -> bool {
         if matches!(policy, CalledPolicy::Version(_)) {
             self.push(Step::Called(call.facts().phase));
         }
         false
-    }
-
-    fn policy_answered(&mut self, _: &PolicyCall<'_, FixedView>, _: &Candidates, _: CallAnswer<'_>) {}
-
-    fn call_succeeded(
-        &mut self,
-        _: &PolicyCall<'_, FixedView>,
-        _: Chosen<'_>,
-        _: &Decision,
-        _: CircuitChange,
-    ) {
     }
 
     fn call_failed(

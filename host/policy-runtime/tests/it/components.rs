@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, Phase, Policy, PolicyFault, RequestFacts, Role, RunNumber, Tier, Verdict,
-    Worker, WorkerId, WorkerSpec,
+    DecisionInput, DecisionQueries, Policy, PolicyFault, RequestFacts, Role, Tier, Verdict, Worker, WorkerId,
+    WorkerSpec,
 };
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -107,12 +107,8 @@ pub(crate) fn decide_with(
 ) -> Result<Verdict, PolicyFault> {
     let ids: Vec<_> = (7..).map(WorkerId).take(numbers.len()).collect();
     let request = RequestFacts {
-        seq,
-        run: RunNumber::default(),
-        session: None,
-        phase: Phase::Mixed,
-        attempt: 0,
         now_us: 123_456,
+        ..RequestFacts::of_seq(seq)
     };
     policy.decide(&DecisionInput {
         request: &request,
@@ -137,14 +133,9 @@ pub(crate) struct Answers;
 impl DecisionQueries for Answers {
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
         let spec = WorkerSpec {
-            name: "seven".into(),
-            url: "http://seven".into(),
             role: Role::Decode,
-            models: vec![],
-            weight: 1.0,
             labels: BTreeMap::from([("zone".into(), "a".into())]),
-            rank: None,
-            bootstrap: None,
+            ..WorkerSpec::mixed("seven", "http://seven")
         };
         (id == WorkerId(7)).then(|| Arc::new(Worker::new(id, spec)))
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, WasmPolicy};
 use routing::{
-    Choice, DecisionInput, DecisionQueries, Hold, Phase, Policy, PolicyDescription, PolicyFault,
-    RequestFacts, RunNumber, Verdict, WorkerId,
+    Choice, DecisionInput, DecisionQueries, Hold, Policy, PolicyDescription, PolicyFault, RequestFacts,
+    Verdict, WorkerId,
 };
 
 use crate::components::Answers;
@@ -99,12 +99,8 @@ fn decide(policy: &WasmPolicy, seq: u64, rows: &[Row]) -> Result<Verdict, Policy
     let queries: Arc<dyn DecisionQueries> = Arc::new(Answers);
     policy.decide(&DecisionInput {
         request: &RequestFacts {
-            seq,
-            run: RunNumber::default(),
-            session: None,
-            phase: Phase::Mixed,
-            attempt: 0,
             now_us: NOW_US,
+            ..RequestFacts::of_seq(seq)
         },
         ids: &ids,
         numbers: rows.as_flattened(),

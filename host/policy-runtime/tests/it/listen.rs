@@ -1,13 +1,11 @@
 //! Tests of a policy that receives events, and that ticks, beside its decisions.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use policy_runtime::{LoadError, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
-    Event, EventKind, EventKinds, EventListener, FaultKind, Policy, Role, Verdict, Worker, WorkerId,
-    WorkerSpec,
+    Event, EventKind, EventKinds, EventListener, FaultKind, Policy, Verdict, Worker, WorkerId, WorkerSpec,
 };
 
 use crate::components::{component, decide, engine, load, loaded, loaded_over};
@@ -21,16 +19,7 @@ fn listener(policy: &WasmPolicy) -> Arc<dyn EventListener> {
 }
 
 fn event(kind: EventKind, number: f64) -> Event {
-    let spec = WorkerSpec {
-        name: "gone-by-now".into(),
-        url: "http://gone".into(),
-        role: Role::Mixed,
-        models: vec![],
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
-    };
+    let spec = WorkerSpec::mixed("gone-by-now", "http://gone");
     Event {
         kind,
         at_us: 5,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use policy_runtime::WasmPolicy;
 use routing::{
-    CandidateFeature, Decision, DecisionInput, DecisionQueries, Offer, Phase, Policy, PolicyDescription,
-    RequestFacts, RequestFeature, Role, Route, RunNumber, WorkerId, check,
+    CandidateFeature, Decision, DecisionInput, DecisionQueries, Offer, Policy, PolicyDescription,
+    RequestFacts, RequestFeature, Role, Route, WorkerId, check,
 };
 
 use crate::components::{Answers, engine, load};
@@ -42,14 +42,7 @@ fn placed(policy: &WasmPolicy, held: [f64; 4]) -> Route {
             _ => 0.0,
         }));
     }
-    let request = RequestFacts {
-        seq: 1,
-        run: RunNumber::default(),
-        session: None,
-        phase: Phase::Mixed,
-        attempt: 0,
-        now_us: 0,
-    };
+    let request = RequestFacts::of_seq(1);
     let queries: Arc<dyn DecisionQueries> = Arc::new(Answers);
     let verdict = policy.decide(&DecisionInput {
         request: &request,

@@ -7,9 +7,8 @@ use std::time::Duration;
 use crate::components::{Answers, component, engine, load, loaded, route};
 use policy_runtime::{Divergence, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, FaultKind, HostCall, HostResult, NoAnswers, Phase, Policy,
-    PolicyDescription, PolicyFault, RecordedCall, RequestFacts, RunNumber, Tier, Transcript, Verdict,
-    WorkerId,
+    DecisionInput, DecisionQueries, FaultKind, HostCall, HostResult, NoAnswers, Policy, PolicyDescription,
+    PolicyFault, RecordedCall, RequestFacts, Tier, Transcript, Verdict, WorkerId,
 };
 
 const QUESTIONS: &str = include_str!("../wat/questions.wat");
@@ -23,12 +22,9 @@ fn call<T>(
 ) -> T {
     let ids = [WorkerId(7), WorkerId(8)];
     let request = RequestFacts {
-        seq,
-        run: RunNumber::default(),
         session: Some(3),
-        phase: Phase::Mixed,
-        attempt: 0,
         now_us: 123_456,
+        ..RequestFacts::of_seq(seq)
     };
     call(&DecisionInput {
         request: &request,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use policy_runtime::{Divergence, LoadError, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, FaultKind, NoAnswers, Phase, Policy, PolicyFault, RequestFacts,
-    RunNumber, Transcript, Verdict, WorkerId, scores_singly,
+    DecisionInput, DecisionQueries, FaultKind, NoAnswers, Policy, PolicyFault, RequestFacts, Transcript,
+    Verdict, WorkerId, scores_singly,
 };
 
 use crate::components::{decide, engine, load, loaded, route, scorer};
@@ -19,12 +19,8 @@ fn loaded_scorer() -> WasmPolicy {
 fn call<T>(seq: u64, numbers: &[f64], call: impl FnOnce(&DecisionInput<'_>) -> T) -> T {
     let ids: Vec<_> = (7..).map(WorkerId).take(numbers.len()).collect();
     let request = RequestFacts {
-        seq,
-        run: RunNumber::default(),
-        session: None,
-        phase: Phase::Mixed,
-        attempt: 0,
         now_us: 123_456,
+        ..RequestFacts::of_seq(seq)
     };
     call(&DecisionInput {
         request: &request,

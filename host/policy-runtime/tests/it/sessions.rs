@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use policy_runtime::{PolicyState, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, HostCall, HostResult, NoAnswers, Phase, Policy, PolicyDescription,
-    RequestFacts, RunNumber, WorkerId,
+    DecisionInput, DecisionQueries, HostCall, HostResult, NoAnswers, Policy, PolicyDescription, RequestFacts,
+    WorkerId,
 };
 
 use crate::components::{engine, loaded_over, route};
@@ -23,12 +23,9 @@ impl DecisionQueries for Only {
 
 fn facts(seq: u64, session: Option<u64>, now_us: u64) -> RequestFacts {
     RequestFacts {
-        seq,
-        run: RunNumber::default(),
         session,
-        phase: Phase::Mixed,
-        attempt: 0,
         now_us,
+        ..RequestFacts::of_seq(seq)
     }
 }
 

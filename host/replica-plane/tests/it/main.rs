@@ -24,7 +24,7 @@ use replica_plane::{
     SharedPool, UsageGroup,
 };
 use replicas::{FillState, IndexFill, RouterId, RouterState};
-use routing::{BudgetUse, HeldSummary, Role, Worker, WorkerId, WorkerSpec};
+use routing::{BudgetUse, HeldSummary, Worker, WorkerId, WorkerSpec};
 use tokio_util::sync::CancellationToken;
 
 use self::bus::Hub;
@@ -130,17 +130,7 @@ impl SharedPool for Share {
 }
 
 fn worker(at: u32) -> Arc<Worker> {
-    let name: Box<str> = format!("w{at}").into();
-    let spec = WorkerSpec {
-        url: format!("http://{name}:1").into(),
-        name,
-        role: Role::Mixed,
-        models: Vec::new(),
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
-    };
+    let spec = WorkerSpec::mixed(format!("w{at}"), format!("http://w{at}:1"));
     Arc::new(Worker::new(WorkerId(at), spec))
 }
 

@@ -1,11 +1,10 @@
 //! Tests of the spans of a request.
 
-use std::collections::BTreeMap;
+use prost::Message;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use prost::Message;
-use routing::{Role, WorkerSpec};
+use routing::WorkerSpec;
 
 use super::*;
 use crate::context::TraceId;
@@ -20,16 +19,7 @@ fn id(number: u8) -> SpanId {
 }
 
 fn worker(name: &str) -> Arc<WorkerSpec> {
-    Arc::new(WorkerSpec {
-        name: name.into(),
-        url: format!("http://{name}:8000").into(),
-        role: Role::Mixed,
-        models: Vec::new(),
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
-    })
+    Arc::new(WorkerSpec::mixed(name, format!("http://{name}:8000")))
 }
 
 fn trace() -> RequestTrace {

@@ -9,8 +9,7 @@ use super::*;
 use crate::circuit::Circuit;
 use crate::feature::CandidateFeature;
 use crate::id::WorkerId;
-use crate::policy::{DecisionQueries, NoAnswers, Phase, RequestFacts, Scorer};
-use crate::random::RunNumber;
+use crate::policy::{DecisionQueries, NoAnswers, RequestFacts, Scorer};
 
 /// Scores by its first column, and fails on command.
 #[derive(Debug)]
@@ -167,12 +166,8 @@ impl Stage {
 
     fn decide(&self, seq: u64, now_us: u64) -> (Verdict, Transcript) {
         let request = RequestFacts {
-            seq,
-            run: RunNumber::default(),
-            session: None,
-            phase: Phase::Mixed,
-            attempt: 0,
             now_us,
+            ..RequestFacts::of_seq(seq)
         };
         let ids: Vec<_> = (0..self.rows.len() as u32).map(WorkerId).collect();
         let mut numbers = vec![1.0; self.pipeline.plan().request().len()];
@@ -433,14 +428,7 @@ fn a_version_that_does_not_score_needs_nothing_beforehand() {
     assert!(!pipeline.needs_tokens() && !pipeline.needs_prefix());
     let by_column = of(vec![feature(ANY, 1.0)]);
     assert!(by_column.needs_tokens() && by_column.needs_prefix());
-    let input = RequestFacts {
-        seq: 1,
-        run: RunNumber::default(),
-        session: None,
-        phase: Phase::Mixed,
-        attempt: 0,
-        now_us: 0,
-    };
+    let input = RequestFacts::of_seq(1);
     while newest.circuit.is_closed() {
         chain.choose(input.now_us).unwrap().failed(input.now_us);
     }
