@@ -33,7 +33,7 @@ mod worker;
 pub use admission::{
     Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DeferredEvent, DrainRate, ElsewherePace,
     FairQueue, HELD_CLASSES, Held, HeldClass, HeldSummary, PacedEvent, TenantService, WaitersByWorker,
-    Waiting, WorkerWaiter, add_held_elsewhere, least_pause_us, weighted_tokens,
+    Waiting, WorkerWaiter, least_pause_us, weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};
@@ -51,7 +51,9 @@ pub use feature::{
 pub use fleet::{Fleet, FleetChange};
 pub use hex::hex;
 pub use id::{DpRank, Generation, WorkerId, WorkerIds};
-pub use load::{EngineReport, LoadLease, LoadReading, LoadTotals, OtherLoads, WorkerLoad};
+pub use load::{
+    EngineReport, LoadLease, LoadReading, LoadTotals, OtherLoads, WorkerLoad, add_held_elsewhere,
+};
 pub use origin::Origin;
 pub use pipeline::{
     Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,

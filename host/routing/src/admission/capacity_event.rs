@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::tenant_queue::OrderKey;
+use super::order_key::OrderKey;
 use crate::id::WorkerId;
 
 /// Budget of capacity at one worker, or anywhere.

@@ -1,8 +1,5 @@
 //! Summary of the requests that are held for a worker, in classes of their work: what routers exchange.
 
-use crate::id::WorkerId;
-use crate::worker::Worker;
-
 /// Number of classes.
 pub const HELD_CLASSES: usize = 16;
 /// Work below which a request is of the first class. Each class reaches twice as far as the one before.
@@ -107,36 +104,9 @@ impl HeldSummary {
     }
 }
 
-/// Adds the requests that other routers hold to the own numbers of [`WaitersByWorker::ahead`], two for each worker.
-///
-/// `workers` must have the workers in the order of `ids`; it may have more.
-///
-/// [`WaitersByWorker::ahead`]: crate::WaitersByWorker::ahead
-pub fn add_held_elsewhere<'w>(
-    ahead: &mut [u32],
-    ids: &[WorkerId],
-    most: &[u32],
-    workers: impl Iterator<Item = &'w Worker>,
-) {
-    let mut workers = workers;
-    for ((id, most), two) in ids.iter().zip(most).zip(ahead.chunks_exact_mut(2)) {
-        let Some(worker) = workers.by_ref().find(|worker| worker.id() == *id) else {
-            return;
-        };
-        if let Some(held) = worker.load().others().held() {
-            let work = u32::try_from(held.work_up_to(*most)).unwrap_or(u32::MAX);
-            two[0] = two[0].saturating_add(held.requests());
-            two[1] = two[1].saturating_add(work);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::worker::{Role, WorkerSpec};
 
     #[test]
     fn the_work_of_whole_classes_is_exact_and_that_of_the_last_is_a_share() {
@@ -174,33 +144,5 @@ mod tests {
         assert_eq!(held.first_order(), -3.0);
         let classes = held.classes().map(|class| (class.requests, class.work));
         assert_eq!(HeldSummary::of_classes(classes, held.first_order()), held);
-    }
-
-    #[test]
-    fn requests_held_elsewhere_are_added_to_the_own_numbers() {
-        let workers: Vec<Worker> = (0..3)
-            .map(|at| {
-                let name: Box<str> = format!("w{at}").into();
-                Worker::new(
-                    WorkerId(at),
-                    WorkerSpec {
-                        url: name.clone(),
-                        name,
-                        role: Role::Mixed,
-                        models: Vec::new(),
-                        weight: 1.0,
-                        labels: BTreeMap::new(),
-                        rank: None,
-                        bootstrap: None,
-                    },
-                )
-            })
-            .collect();
-        let mut held = HeldSummary::default();
-        held.add(100, 1.0);
-        workers[2].load().others().set_held(&held);
-        let mut ahead = [1, 5, 0, 0];
-        add_held_elsewhere(&mut ahead, &[WorkerId(0), WorkerId(2)], &[9, 256], workers.iter());
-        assert_eq!(ahead, [1, 5, 1, 100]);
     }
 }

@@ -9,18 +9,21 @@ mod decision_pace;
 mod drain;
 mod fair_queue;
 mod held_summary;
+mod order_key;
 mod tenant_queue;
 mod tenants;
 mod waiters;
+mod waiting;
 
 pub use budget::{Budget, BudgetLimits, BudgetUse};
 pub use capacity_event::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent};
 pub use decision_pace::least_pause_us;
 pub use drain::DrainRate;
-pub use fair_queue::{ClassCounts, FairQueue, Held, Waiting};
-pub use held_summary::{HELD_CLASSES, HeldClass, HeldSummary, add_held_elsewhere};
+pub use fair_queue::{ClassCounts, FairQueue};
+pub use held_summary::{HELD_CLASSES, HeldClass, HeldSummary};
 pub use tenants::{TenantService, weighted_tokens};
 pub use waiters::{WaitersByWorker, WorkerWaiter};
+pub use waiting::{Held, Waiting};
 
 #[cfg(test)]
 mod tests;

@@ -3,11 +3,11 @@
 //! Held requests go first, in their policy's order, then the shortest. If the request with the least slack would be
 //! late because the shortest goes first, it goes before. Requests that are late already go last.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::capacity_event::CapacityEvent;
-use super::fair_queue::{Held, Waiting};
+use super::order_key::OrderKey;
+use super::waiting::{Held, Waiting};
 use crate::id::WorkerId;
 
 /// Requests by their policy's order, then by arrival.
@@ -40,10 +40,6 @@ struct HeldKey {
     order: OrderKey,
     number: u64,
 }
-
-/// A number that things are ordered by: a policy's, or a tenant's level.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OrderKey(pub(super) f64);
 
 impl HeldByWorker {
     fn is_empty(&self) -> bool {
@@ -185,30 +181,3 @@ impl HeldKey {
         }
     }
 }
-
-impl OrderKey {
-    pub(super) fn of(order: f64) -> Self {
-        // Adding 0.0 makes of -0.0 the 0.0 it equals.
-        Self(order + 0.0)
-    }
-}
-
-impl Ord for OrderKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl PartialOrd for OrderKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for OrderKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for OrderKey {}

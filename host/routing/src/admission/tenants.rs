@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::tenant_queue::OrderKey;
+use super::order_key::OrderKey;
 
 /// Tenants with a counter of their own. Those that would be raised anyway are dropped first; beyond, new ones share a
 /// counter.

@@ -5,6 +5,7 @@
 //! is dropped: at the end of the stream, on an error, or when the client leaves.
 
 mod engine;
+mod held_elsewhere;
 mod others;
 mod recent;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 pub use self::engine::EngineReport;
 use self::engine::LastEngineReport;
+pub use self::held_elsewhere::add_held_elsewhere;
 pub use self::others::{LoadTotals, OtherLoads};
 use self::recent::{Average, Quantile};
 use crate::cost::{CostModel, CostSample};
