@@ -8,7 +8,8 @@ use routing::{
     PolicyFault, RequestFacts, Role, Transcript, Verdict,
 };
 
-use crate::candidates::{AttemptState, Candidates};
+use crate::attempt_state::AttemptState;
+use crate::candidates::Candidates;
 use crate::columns::{ColumnInput, lay_out};
 use crate::matches::PrefixMatches;
 use crate::observer::{CallAnswer, CalledPolicy, PlacementObserver};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use routing::{CandidateFeature, EngineReport, FeaturePlan, RequestFeature, hash_number};
 
-use crate::candidates::AttemptState;
+use crate::attempt_state::AttemptState;
 use crate::matches::PrefixMatches;
 use crate::row::{CandidateRow, CostFeature, RowNumbers};
 use crate::view::{PlacementView, RequestValues, WorkerColumns};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use routing::{Chosen, Decision, DecisionQueries, Offer, Phase, Policy, RequestFacts, Role};
 
+use crate::attempt_state::AttemptState;
 use crate::call::PolicyCall;
-use crate::candidates::{AttemptState, Candidates};
+use crate::candidates::Candidates;
 use crate::eligible::EligibleSet;
 use crate::observer::PlacementObserver;
 use crate::outcome::{PlacementOutcome, WorkerChoice, WorkerPlacement};

@@ -10,6 +10,7 @@
 //! procedure: `eligible` (the workers that may be chosen), `candidates` (the rows of one call), `queries` (their prefix
 //! matches and other answers), `columns` and `kept_columns` (their numbers), `call` (one call), `context` (one decision).
 
+mod attempt_state;
 mod call;
 mod candidates;
 mod columns;
@@ -27,8 +28,9 @@ mod row;
 mod shapes;
 mod view;
 
+pub use attempt_state::AttemptState;
 pub use call::PolicyCall;
-pub use candidates::{AttemptState, Candidates};
+pub use candidates::Candidates;
 pub use context::DecisionContext;
 pub use eligible::{EligibleSet, NoCandidate};
 pub use matches::{CacheKnowledge, PrefixMatches};
