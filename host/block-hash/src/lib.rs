@@ -12,6 +12,7 @@ mod algorithm;
 mod cbor;
 mod digest;
 mod extra;
+mod extra_key;
 mod legacy;
 mod pickle;
 mod rolling;
@@ -20,7 +21,7 @@ mod vllm;
 
 pub use algorithm::Algorithm;
 pub use digest::Digest;
-pub use extra::ExtraKey;
+pub use extra_key::ExtraKey;
 pub use legacy::LegacyChain;
 pub use rolling::{RFC_1527_SEED, sequence_hashes};
 pub use vllm::{UNSET_SEED, VllmHasher};

@@ -2,7 +2,7 @@
 //! None)`.
 
 use crate::digest::Digest;
-use crate::extra::ExtraKey;
+use crate::extra_key::ExtraKey;
 
 /// Serializer of the Python values in a block.
 pub(crate) trait Serializer {

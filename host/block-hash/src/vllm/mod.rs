@@ -5,7 +5,7 @@
 use crate::algorithm::Algorithm;
 use crate::cbor::CborWriter;
 use crate::digest::Digest;
-use crate::extra::ExtraKey;
+use crate::extra_key::ExtraKey;
 use crate::pickle::PickleWriter;
 use crate::serial::{write_block, write_seed};
 
