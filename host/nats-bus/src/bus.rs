@@ -2,22 +2,17 @@
 
 use std::time::Duration;
 
-use async_nats::{Client, Event, Subscriber};
+use async_nats::Event;
 use futures_util::StreamExt as _;
 use replicas::{Bus, BusEvent, FleetSubject, MOST_MESSAGE_BYTES, RouterId};
-use tokio::sync::mpsc;
 
 use crate::client::{self, NatsError, NatsOptions};
 use crate::subject::Subjects;
+use crate::subscription::Subscription;
 
 /// The bus over NATS.
 #[derive(Debug)]
-pub struct NatsBus {
-    client: Client,
-    subscriber: Subscriber,
-    events: mpsc::Receiver<Event>,
-    subjects: Subjects,
-}
+pub struct NatsBus(Subscription);
 
 impl NatsBus {
     /// Starts the client. It returns before a server is reached.
@@ -25,45 +20,35 @@ impl NatsBus {
     /// # Errors
     /// [`NatsError`] where options or files are invalid.
     pub async fn start(options: &NatsOptions, router: RouterId) -> Result<Self, NatsError> {
-        let (client, events) = client::start(options).await?;
-        let subjects = Subjects::new(&options.fleet, router);
-        let subscriber = client
-            .subscribe(subjects.all())
-            .await
-            .map_err(NatsError::Subscribe)?;
-        Ok(Self {
-            client,
-            subscriber,
-            events,
-            subjects,
-        })
+        let subscription = Subscription::start(options, router, Subjects::all).await?;
+        Ok(Self(subscription))
     }
 
     /// Sends what waits, for at most that time.
     pub async fn flush(&self, longest: Duration) {
         // A server that is away has no use for it.
-        let _ = tokio::time::timeout(longest, self.client.flush()).await;
+        let _ = tokio::time::timeout(longest, self.0.client.flush()).await;
     }
 }
 
 impl Bus for NatsBus {
     fn publish(&self, subject: FleetSubject, payload: Vec<u8>) -> bool {
-        client::publish(&self.client, self.subjects.name(subject.kind), payload)
+        client::publish(&self.0.client, self.0.subjects.name(subject.kind), payload)
     }
 
     async fn next(&mut self) -> BusEvent {
         loop {
             tokio::select! {
                 biased;
-                event = self.events.recv() => match event {
+                event = self.0.events.recv() => match event {
                     Some(Event::Connected) => return BusEvent::Connected,
                     Some(Event::Disconnected) => return BusEvent::Disconnected,
                     Some(Event::Closed) | None => return BusEvent::Closed,
                     Some(_) => {}
                 },
-                message = self.subscriber.next() => {
+                message = self.0.subscriber.next() => {
                     let Some(message) = message else { return BusEvent::Closed };
-                    let subject = self.subjects.parse(&message.subject);
+                    let subject = self.0.subjects.parse(&message.subject);
                     let Some(subject) = subject.filter(|_| message.payload.len() <= MOST_MESSAGE_BYTES) else {
                         continue;
                     };

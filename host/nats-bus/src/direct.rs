@@ -1,25 +1,19 @@
 //! Direct messages between two routers of a fleet, over a connection of their own.
 
-use async_nats::{Client, Event, Subscriber};
+use async_nats::Event;
 use futures_util::StreamExt as _;
 use replicas::{DirectBus, DirectEvent, RouterId};
-use tokio::sync::mpsc;
 
 use crate::client::{self, NatsError, NatsOptions};
 use crate::subject::Subjects;
+use crate::subscription::Subscription;
 
 /// Most bytes of a message.
 const MOST_BYTES: usize = 256 << 10;
 
 /// Direct messages over NATS.
 #[derive(Debug)]
-pub struct NatsDirect {
-    client: Client,
-    subscriber: Subscriber,
-    /// Read, so that the client does not drop newer events.
-    events: mpsc::Receiver<Event>,
-    subjects: Subjects,
-}
+pub struct NatsDirect(Subscription);
 
 impl NatsDirect {
     /// Starts the client. It returns before a server is reached.
@@ -27,37 +21,27 @@ impl NatsDirect {
     /// # Errors
     /// [`NatsError`] where options or files are invalid.
     pub async fn start(options: &NatsOptions, router: RouterId) -> Result<Self, NatsError> {
-        let (client, events) = client::start(options).await?;
-        let subjects = Subjects::new(&options.fleet, router);
-        let subscriber = client
-            .subscribe(subjects.own_direct())
-            .await
-            .map_err(NatsError::Subscribe)?;
-        Ok(Self {
-            client,
-            subscriber,
-            events,
-            subjects,
-        })
+        let subscription = Subscription::start(options, router, Subjects::own_direct).await?;
+        Ok(Self(subscription))
     }
 }
 
 impl DirectBus for NatsDirect {
     fn send(&self, to: RouterId, payload: Vec<u8>) -> bool {
-        client::publish(&self.client, self.subjects.direct(to), payload)
+        client::publish(&self.0.client, self.0.subjects.direct(to), payload)
     }
 
     async fn next(&mut self) -> DirectEvent {
         loop {
             tokio::select! {
                 biased;
-                event = self.events.recv() => match event {
+                event = self.0.events.recv() => match event {
                     Some(Event::Closed) | None => return DirectEvent::Closed,
                     Some(_) => {}
                 },
-                message = self.subscriber.next() => {
+                message = self.0.subscriber.next() => {
                     let Some(message) = message else { return DirectEvent::Closed };
-                    let from = self.subjects.parse_direct(&message.subject);
+                    let from = self.0.subjects.parse_direct(&message.subject);
                     let Some(from) = from.filter(|_| message.payload.len() <= MOST_BYTES) else {
                         continue;
                     };

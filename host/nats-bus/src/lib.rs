@@ -10,7 +10,9 @@ mod client;
 mod direct;
 mod open_store;
 mod store;
+mod store_error;
 mod subject;
+mod subscription;
 
 pub use bus::NatsBus;
 pub use client::{NatsError, NatsLogin, NatsOptions};

@@ -14,7 +14,7 @@ use async_nats::jetstream::{ContextBuilder, Message};
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, sleep_until};
 
-use crate::store::failed;
+use crate::store_error::failed;
 
 /// Longest wait for one answer of JetStream.
 const ANSWER: Duration = Duration::from_secs(2);

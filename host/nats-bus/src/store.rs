@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::client::{self, NatsError, NatsOptions};
 use crate::open_store::{Buckets, OpenStore, Watched};
+use crate::store_error::failed;
 
 /// Longest wait for one answer of the store.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -255,13 +256,6 @@ async fn read_object(objects: &ObjectStore, sha256: &str) -> Result<Option<Vec<u
 
 fn is_wrong_revision(error: &UpdateError) -> bool {
     error.kind() == UpdateErrorKind::WrongLastRevision
-}
-
-pub(crate) fn failed(doing: &'static str, error: &dyn std::error::Error) -> StoreError {
-    StoreError {
-        doing,
-        why: error.to_string(),
-    }
 }
 
 fn no_answer(doing: &'static str) -> StoreError {
