@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use policy_runtime::PolicySettings;
 
-use super::component::Digest;
+use super::digest::Digest;
 use super::loading::LoadFinished;
 use super::prepared::Outcome;
 use super::version::LoadedVersion;

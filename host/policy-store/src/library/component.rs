@@ -10,16 +10,12 @@ use std::time::{Duration, SystemTime};
 use local_files::regular_file;
 use sha2::{Digest as _, Sha256};
 
+use super::digest::{Digest, MAX_COMPONENT};
 use super::{PolicyProblem, PolicySource};
 use crate::builtin;
 
-/// Size limit of a component, in bytes. The largest real one, Python's, has 18 MB.
-pub const MAX_COMPONENT: u64 = 64 << 20;
 /// Age below which a file may be half-written.
 const SETTLING: Duration = Duration::from_millis(500);
-
-/// SHA-256.
-pub(super) type Digest = [u8; 32];
 
 /// Stamp of a source, which changes with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]

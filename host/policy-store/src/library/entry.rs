@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use policy_runtime::PolicySettings;
 use thiserror::Error;
 
-use super::component::{Digest, SourceStamp};
+use super::component::SourceStamp;
+use super::digest::Digest;
 use super::saved_rollback::{SavedRollback, VersionIdentity};
 use super::version::{KeptBytes, LoadedVersion};
 use super::{Permit, PolicySource, WantedPolicy};

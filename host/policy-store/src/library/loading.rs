@@ -15,7 +15,7 @@ use policy_runtime::{LoadError, PolicyEngine, PolicySettings, PolicyState, WasmP
 use tracing::info;
 
 use super::PolicyProblem;
-use super::component::Digest;
+use super::digest::Digest;
 use super::version::KeptBytes;
 
 /// Most waiting jobs, one per policy; their bytes are kept. A policy without room is read again when a job is done.

@@ -10,6 +10,7 @@
 
 mod attempts;
 mod component;
+mod digest;
 mod entry;
 mod ignored_files;
 mod listening;
@@ -39,8 +40,10 @@ use policy_runtime::PolicyEngine;
 use routing::PolicyVersions;
 
 use self::attempts::LoadAttempts;
-use self::component::{ComponentBytes, Digest, builtin_bytes};
-pub use self::component::{MAX_COMPONENT, component_bytes};
+pub use self::component::component_bytes;
+use self::component::{ComponentBytes, builtin_bytes};
+use self::digest::Digest;
+pub use self::digest::MAX_COMPONENT;
 pub use self::entry::RollbackError;
 use self::entry::{PolicyEntry, SourceContent};
 pub use self::ignored_files::IgnoredFile;

@@ -10,7 +10,7 @@ use routing::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::component::Digest;
+use super::digest::Digest;
 
 /// Ending of the file's name.
 pub(super) const ENDING: &str = "rollback";

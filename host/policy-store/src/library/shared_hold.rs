@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::component::Digest;
+use super::digest::Digest;
 use super::entry::PolicyEntry;
 use super::loading::{LoadJob, LoadOrder};
 use super::prepared::Outcome;

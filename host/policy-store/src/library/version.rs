@@ -9,7 +9,7 @@ use routing::{Circuit, CircuitSpec, CircuitState, PolicyVersion, hex, scores_sin
 use sha2::{Digest as _, Sha256};
 
 use super::WantedPolicy;
-use super::component::Digest;
+use super::digest::Digest;
 use super::saved_rollback::VersionIdentity;
 
 /// Digits of the bytes' hash in a version's id: enough to distinguish versions.

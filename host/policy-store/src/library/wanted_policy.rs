@@ -9,7 +9,7 @@ use policy_runtime::{LoadError, ParamFaults, PolicySettings};
 use routing::{CircuitSpec, hex};
 use thiserror::Error;
 
-use super::component::{Digest, MAX_COMPONENT};
+use super::digest::{Digest, MAX_COMPONENT};
 
 /// Source of a policy's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,6 +9,7 @@ mod folder;
 mod metrics;
 mod saved_memory;
 mod waiting_sessions;
+mod worker_names;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use observability::error_chain;
 use policy_runtime::PolicyState;
-use routing::WorkerId;
 use tracing::{error, info, warn};
 
 pub use self::folder::StateFolder;
@@ -28,6 +28,7 @@ use self::folder::{ReadError, STATE};
 pub use self::metrics::MemoryCollector;
 use self::saved_memory::SavedMemory;
 use self::waiting_sessions::{FleetMoment, WaitingSessions};
+pub use self::worker_names::WorkerNames;
 pub use self::writer::{MemoryWriter, MemoryWriterHandle};
 
 /// View of the fleet, for sessions that are saved by the names of workers.
@@ -38,9 +39,6 @@ pub trait FleetView: Send {
     /// Returns the time of the fleet's clock, in microseconds.
     fn now_us(&self) -> u64;
 }
-
-/// Names of the fleet's workers.
-pub type WorkerNames = BTreeMap<WorkerId, Box<str>>;
 
 /// Name and ending of the file with the overrides of routes. No policy's file has this ending.
 pub const OVERRIDES: (&str, &str) = ("routes", "overrides");

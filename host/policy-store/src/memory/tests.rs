@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use routing::WorkerId;
+
 use super::*;
 
 const MINUTE: u32 = 60_000;

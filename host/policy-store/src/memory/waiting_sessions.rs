@@ -9,8 +9,8 @@ use std::time::Duration;
 use policy_runtime::{SessionEntry, Sessions, StateSnapshot};
 use routing::WorkerId;
 
-use super::WorkerNames;
 use super::saved_memory::{SavedMemory, SavedSession};
+use super::worker_names::WorkerNames;
 
 /// Time that sessions wait for their workers after the first are restored.
 const PATIENCE_US: u64 = 10 * 60 * 1_000_000;
