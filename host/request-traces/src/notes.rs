@@ -292,6 +292,24 @@ pub enum EndKind {
 }
 
 impl RequestTrace {
+    /// Returns the notes of a request of which only the arrival and the end are known.
+    #[must_use]
+    pub fn begin(identity: TraceIdentity, clock: ClockReading, facts: RequestFacts, end: RequestEnd) -> Self {
+        Self {
+            identity,
+            clock,
+            facts,
+            read: None,
+            tokens: None,
+            queue: Vec::new(),
+            decisions: Vec::new(),
+            attempts: Vec::new(),
+            usage: TokenUsage::default(),
+            stages: StageTotals::default(),
+            end,
+        }
+    }
+
     /// Returns whether the trace is exported although it was not sampled: the request failed, was sent twice, was placed
     /// by the fallback, or was slow.
     #[must_use]
@@ -320,6 +338,25 @@ impl RequestTrace {
             + self.decisions.capacity() * size_of::<DecisionNote>()
             + self.attempts.capacity() * size_of::<AttemptNote>()
             + decisions.sum::<usize>()
+    }
+}
+
+impl RequestFacts {
+    /// Returns the facts of an arrival. Everything that is read later is empty.
+    #[must_use]
+    pub fn of_arrival(arrived: Instant, method: &'static str, path: Box<str>) -> Self {
+        Self {
+            arrived,
+            method,
+            path,
+            operation: None,
+            request_id: Box::default(),
+            client: None,
+            generation: 1,
+            route: RouteNote::default(),
+            model: None,
+            params: GivenParams::default(),
+        }
     }
 }
 

@@ -4,52 +4,30 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::context::{SpanId, TraceId};
-use crate::notes::{
-    ClockReading, EndKind, GivenParams, RequestEnd, RequestFacts, RouteNote, StageTotals, TokenUsage,
-    TraceIdentity,
-};
+use crate::notes::{ClockReading, EndKind, RequestEnd, RequestFacts, TraceIdentity};
 
 fn trace(path: &str) -> QueuedTrace {
     let now = Instant::now();
-    QueuedTrace::Request(Box::new(RequestTrace {
-        identity: TraceIdentity {
-            trace: TraceId::new([1; 16]).unwrap(),
-            span: SpanId::new([1; 8]).unwrap(),
-            parent: None,
-            is_sampled: true,
-        },
-        clock: ClockReading {
-            instant: now,
-            system: SystemTime::now(),
-        },
-        facts: RequestFacts {
-            arrived: now,
-            method: "POST",
-            path: path.into(),
-            operation: None,
-            request_id: "".into(),
-            client: None,
-            generation: 1,
-            route: RouteNote::default(),
-            model: None,
-            params: GivenParams::default(),
-        },
-        read: None,
-        tokens: None,
-        queue: Vec::new(),
-        decisions: Vec::new(),
-        attempts: Vec::new(),
-        usage: TokenUsage::default(),
-        stages: StageTotals::default(),
-        end: RequestEnd {
-            at: now,
-            outcome: "complete",
-            kind: EndKind::Complete,
-            status: None,
-            error: None,
-            ttft: None,
-        },
-    }))
+    let identity = TraceIdentity {
+        trace: TraceId::new([1; 16]).unwrap(),
+        span: SpanId::new([1; 8]).unwrap(),
+        parent: None,
+        is_sampled: true,
+    };
+    let clock = ClockReading {
+        instant: now,
+        system: SystemTime::now(),
+    };
+    let facts = RequestFacts::of_arrival(now, "POST", path.into());
+    let end = RequestEnd {
+        at: now,
+        outcome: "complete",
+        kind: EndKind::Complete,
+        status: None,
+        error: None,
+        ttft: None,
+    };
+    QueuedTrace::Request(Box::new(RequestTrace::begin(identity, clock, facts, end)))
 }
 
 fn queue(traces: usize, batch: usize) -> TraceQueue {

@@ -1,16 +1,16 @@
 //! Tests of the spans of a request.
 
-use prost::Message;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use prost::Message;
 use routing::WorkerSpec;
 
 use super::*;
 use crate::context::TraceId;
 use crate::notes::{
-    AttemptTimes, CalledPolicyNote, ClockReading, GivenAnswer, GivenParams, ReadNote, RequestEnd,
-    RequestFacts, RouteNote, StageTotals, TokenUsage, TraceIdentity,
+    AttemptTimes, CalledPolicyNote, ClockReading, GivenAnswer, ReadNote, RequestEnd, RequestFacts, RouteNote,
+    StageTotals, TraceIdentity,
 };
 use crate::otlp::{SpanStatus, StatusCode};
 
@@ -24,51 +24,41 @@ fn worker(name: &str) -> Arc<WorkerSpec> {
 
 fn trace() -> RequestTrace {
     let now = Instant::now();
+    let identity = TraceIdentity {
+        trace: TraceId::new([9; 16]).unwrap(),
+        span: id(1),
+        parent: None,
+        is_sampled: true,
+    };
+    let clock = ClockReading {
+        instant: now,
+        system: SystemTime::now(),
+    };
+    let facts = RequestFacts {
+        operation: Some("chat"),
+        request_id: "req-1".into(),
+        route: RouteNote {
+            number: Some(1),
+            pool: Some("main".into()),
+            is_explained: true,
+        },
+        model: Some("m".into()),
+        ..RequestFacts::of_arrival(now, "POST", "/v1/chat/completions".into())
+    };
+    let end = RequestEnd {
+        at: now + Duration::from_secs(1),
+        outcome: "complete",
+        kind: EndKind::Complete,
+        status: Some(200),
+        error: None,
+        ttft: None,
+    };
     RequestTrace {
-        identity: TraceIdentity {
-            trace: TraceId::new([9; 16]).unwrap(),
-            span: id(1),
-            parent: None,
-            is_sampled: true,
-        },
-        clock: ClockReading {
-            instant: now,
-            system: SystemTime::now(),
-        },
-        facts: RequestFacts {
-            arrived: now,
-            method: "POST",
-            path: "/v1/chat/completions".into(),
-            operation: Some("chat"),
-            request_id: "req-1".into(),
-            client: None,
-            generation: 1,
-            route: RouteNote {
-                number: Some(1),
-                pool: Some("main".into()),
-                is_explained: true,
-            },
-            model: Some("m".into()),
-            params: GivenParams::default(),
-        },
-        read: None,
-        tokens: None,
-        queue: Vec::new(),
-        decisions: Vec::new(),
-        attempts: Vec::new(),
-        usage: TokenUsage::default(),
         stages: StageTotals {
             read: Some(Duration::from_millis(5)),
             ..StageTotals::default()
         },
-        end: RequestEnd {
-            at: now + Duration::from_secs(1),
-            outcome: "complete",
-            kind: EndKind::Complete,
-            status: Some(200),
-            error: None,
-            ttft: None,
-        },
+        ..RequestTrace::begin(identity, clock, facts, end)
     }
 }
 

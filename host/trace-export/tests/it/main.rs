@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use request_traces::{
-    ClockReading, EndKind, GivenParams, QueueLimits, QueuedTrace, RequestEnd, RequestFacts, RequestTrace,
-    RouteNote, SpanId, StageTotals, TokenUsage, TraceId, TraceIdentity,
+    ClockReading, EndKind, QueueLimits, QueuedTrace, RequestEnd, RequestFacts, RequestTrace, SpanId, TraceId,
+    TraceIdentity,
 };
 use trace_export::{CollectorSpec, ExportSpec, TraceExporter};
 
@@ -18,45 +18,29 @@ use crate::collector::ScriptedCollector;
 
 fn trace(path: &str) -> QueuedTrace {
     let now = Instant::now();
-    QueuedTrace::Request(Box::new(RequestTrace {
-        identity: TraceIdentity {
-            trace: TraceId::new([1; 16]).unwrap(),
-            span: SpanId::new([1; 8]).unwrap(),
-            parent: None,
-            is_sampled: true,
-        },
-        clock: ClockReading {
-            instant: now,
-            system: SystemTime::now(),
-        },
-        facts: RequestFacts {
-            arrived: now,
-            method: "POST",
-            path: path.into(),
-            operation: None,
-            request_id: "r".into(),
-            client: None,
-            generation: 1,
-            route: RouteNote::default(),
-            model: None,
-            params: GivenParams::default(),
-        },
-        read: None,
-        tokens: None,
-        queue: Vec::new(),
-        decisions: Vec::new(),
-        attempts: Vec::new(),
-        usage: TokenUsage::default(),
-        stages: StageTotals::default(),
-        end: RequestEnd {
-            at: now,
-            outcome: "complete",
-            kind: EndKind::Complete,
-            status: None,
-            error: None,
-            ttft: None,
-        },
-    }))
+    let identity = TraceIdentity {
+        trace: TraceId::new([1; 16]).unwrap(),
+        span: SpanId::new([1; 8]).unwrap(),
+        parent: None,
+        is_sampled: true,
+    };
+    let clock = ClockReading {
+        instant: now,
+        system: SystemTime::now(),
+    };
+    let facts = RequestFacts {
+        request_id: "r".into(),
+        ..RequestFacts::of_arrival(now, "POST", path.into())
+    };
+    let end = RequestEnd {
+        at: now,
+        outcome: "complete",
+        kind: EndKind::Complete,
+        status: None,
+        error: None,
+        ttft: None,
+    };
+    QueuedTrace::Request(Box::new(RequestTrace::begin(identity, clock, facts, end)))
 }
 
 fn spec(endpoint: String, batch: usize) -> ExportSpec {
