@@ -7,7 +7,7 @@ use admin_views::{ChangeCause, ChangeKind, text_sha256};
 use conductor_config::{ConfigChanges, restart_keys};
 
 use super::journal::JournalRefusal;
-use super::plan::{Planned, Seen};
+use super::plan::{Planned, RoundFindings};
 use super::{RefusedPlan, Reloader, reports};
 
 impl Reloader {
@@ -29,7 +29,7 @@ impl Reloader {
 
     fn check_edit(&mut self, text: &str) -> Option<CheckReport> {
         let current = self.source.read().unwrap_or_else(|_| self.active.text.clone());
-        let report = match self.plan_text(text.to_owned(), &mut Seen::default()) {
+        let report = match self.plan_text(text.to_owned(), &mut RoundFindings::default()) {
             Ok(Planned::Waiting(_)) => return None,
             Ok(Planned::Ready(planned)) => {
                 let config = &planned.plan.active.config;
@@ -57,7 +57,7 @@ impl Reloader {
         if self.unmoved_text(expected)? == text && self.active.text == text {
             return Ok(Some(self.answer_of(ReloadOutcome::Unchanged)));
         }
-        let planned = match self.plan_text(text.to_owned(), &mut Seen::default()) {
+        let planned = match self.plan_text(text.to_owned(), &mut RoundFindings::default()) {
             Ok(Planned::Ready(planned)) => planned,
             Ok(Planned::Waiting(_)) => return Ok(None),
             Err(refused) => return Ok(Some(self.refuse_edit(&refused, text))),

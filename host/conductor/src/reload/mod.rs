@@ -22,6 +22,7 @@ mod journal;
 mod live;
 mod outcome;
 mod parts;
+mod pending;
 mod plan;
 mod policies;
 mod problem;
@@ -37,6 +38,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod watch;
 
 pub(crate) use self::active::ActiveConfig;
 use self::active::Candidate;

@@ -53,9 +53,9 @@ pub(super) enum Planned {
     Waiting(Vec<String>),
 }
 
-/// Other observations of a look at the files.
+/// Findings of a round besides its outcome.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct RoundFindings {
     /// Set if some file, also the configuration, seems half-written and should be read again soon.
     pub(super) is_unsettled: bool,
     /// Set while policies are being compiled. The compiling thread sends a command when they are there.
@@ -77,7 +77,11 @@ impl Reloader {
     }
 
     /// Plans a new text, with the policies and resources that it names.
-    pub(super) fn plan_text(&mut self, text: String, seen: &mut Seen) -> Result<Planned, RefusedPlan> {
+    pub(super) fn plan_text(
+        &mut self,
+        text: String,
+        seen: &mut RoundFindings,
+    ) -> Result<Planned, RefusedPlan> {
         let parsed = self.parse(text)?;
         let wanted = policy_store::wanted_policies(&parsed.config, &self.source);
         let prepared = self.load_policies(&parsed, |library| {

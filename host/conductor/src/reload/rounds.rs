@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::journal::JournalRefusal;
 use super::outcome;
-use super::plan::{FilePlan, Planned, Seen};
+use super::plan::{FilePlan, Planned, RoundFindings};
 use super::{Reloader, log_warnings};
 
 impl Reloader {
@@ -30,14 +30,14 @@ impl Reloader {
 
     /// Runs one reload at a request, for which the file is taken as it is. Returns its outcome, and the observations of
     /// the look.
-    pub(super) fn reload(&mut self) -> (ReloadOutcome, Seen) {
+    pub(super) fn reload(&mut self) -> (ReloadOutcome, RoundFindings) {
         self.round(None)
     }
 
     /// Runs one reload. Without a request, `now` is the time: a file that was modified a moment before may be
     /// half-written, and is left for the next look.
-    pub(super) fn round(&mut self, now: Option<SystemTime>) -> (ReloadOutcome, Seen) {
-        let mut seen = Seen::default();
+    pub(super) fn round(&mut self, now: Option<SystemTime>) -> (ReloadOutcome, RoundFindings) {
+        let mut seen = RoundFindings::default();
         self.library.begin_look();
         let changed = self.changed_text();
         // Checked after the read: a write between the two also delays the text.
@@ -70,7 +70,7 @@ impl Reloader {
     }
 
     /// Applies a new text, or changes nothing.
-    fn reload_text(&mut self, text: String, seen: &mut Seen) -> ReloadOutcome {
+    fn reload_text(&mut self, text: String, seen: &mut RoundFindings) -> ReloadOutcome {
         match self.plan_text(text.clone(), seen) {
             Ok(Planned::Ready(planned)) => self.apply_text(*planned),
             Ok(Planned::Waiting(policies)) => {
