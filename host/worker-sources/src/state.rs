@@ -1,11 +1,11 @@
-//! State of a source: its belief, its last error, and its counters. Its task writes it, reloads and pages read it.
+//! State of a source: its accepted workers, its last error, and its counters. Its task writes it, reloads and pages read it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use observability::error_chain;
 use tracing::{info, warn};
-use worker_discovery::{Belief, Decoded, DiscoveredWorker};
+use worker_discovery::{AcceptedWorkers, Decoded, DiscoveredWorker};
 
 use crate::error::SourceError;
 use crate::report::{BadEntries, SourceReport, SourceStatus};
@@ -23,7 +23,7 @@ pub(crate) struct SourceState {
 /// State behind the lock.
 struct SourceMemory {
     spec: SourceSpec,
-    belief: Belief,
+    accepted: AcceptedWorkers,
     /// The believed workers, shared with the reload thread.
     workers: Arc<[DiscoveredWorker]>,
     status: SourceStatus,
@@ -48,7 +48,7 @@ impl SourceState {
     pub(crate) fn new(spec: SourceSpec, on_change: ChangeCallback) -> Self {
         Self {
             inner: Mutex::new(SourceMemory {
-                belief: Belief::new(spec.confirm),
+                accepted: AcceptedWorkers::new(spec.confirm),
                 workers: Arc::from([]),
                 status: SourceStatus::Waiting,
                 error: None,
@@ -67,9 +67,9 @@ impl SourceState {
         let mut inner = self.lock();
         let scheme = |spec: &SourceSpec| spec.defaults.scheme;
         if inner.spec.kind.place() != spec.kind.place() || scheme(&inner.spec) != scheme(&spec) {
-            inner.belief.believe_next();
+            inner.accepted.accept_next();
         }
-        inner.belief.set_confirm(spec.confirm);
+        inner.accepted.set_confirm(spec.confirm);
         inner.spec = spec;
     }
 
@@ -84,7 +84,7 @@ impl SourceState {
 
     /// Returns the number of doubted workers.
     pub(crate) fn doubted(&self) -> usize {
-        self.lock().belief.doubted()
+        self.lock().accepted.unconfirmed()
     }
 
     /// Takes the result of a query.
@@ -108,15 +108,15 @@ impl SourceState {
         inner.recover();
         inner.last_success = Some(SystemTime::now());
         inner.note_bad_entries(&decoded);
-        let was_doubted = inner.belief.doubted();
-        let change = inner.belief.record(decoded.workers);
-        match change.doubted {
+        let was_doubted = inner.accepted.unconfirmed();
+        let change = inner.accepted.record(decoded.workers);
+        match change.unconfirmed {
             0 => inner.counts.good += 1,
             _ => inner.counts.doubted += 1,
         }
-        if change.doubted > 0 && was_doubted == 0 {
-            let (source, doubted) = (&*inner.spec.name, change.doubted);
-            let believed = inner.belief.workers().map_or(0, <[_]>::len);
+        if change.unconfirmed > 0 && was_doubted == 0 {
+            let (source, doubted) = (&*inner.spec.name, change.unconfirmed);
+            let believed = inner.accepted.workers().map_or(0, <[_]>::len);
             warn!(
                 source,
                 doubted,
@@ -127,7 +127,7 @@ impl SourceState {
             );
         }
         if change.is_changed {
-            inner.workers = Arc::from(inner.belief.workers().unwrap_or_default());
+            inner.workers = Arc::from(inner.accepted.workers().unwrap_or_default());
         }
         drop(inner);
         if change.is_changed {
@@ -160,7 +160,7 @@ impl SourceState {
             place: inner.spec.kind.place(),
             state: inner.status,
             workers: inner.workers.len(),
-            doubted: inner.belief.doubted(),
+            doubted: inner.accepted.unconfirmed(),
             last_success: inner.last_success.map(unix_seconds),
             error: inner.error.clone(),
             bad_entries: inner.bad_entries.clone(),

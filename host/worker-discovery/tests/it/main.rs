@@ -1,11 +1,11 @@
-//! Properties of the merge and of the belief, and decoders under arbitrary bytes.
+//! Properties of the merge and of the accepted workers, and decoders under arbitrary bytes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     reason = "a test fails by panicking, in its helpers too"
 )]
 
-mod belief;
+mod accepted;
 mod decoders;
 mod merge;
 

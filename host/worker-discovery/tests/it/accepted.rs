@@ -1,9 +1,9 @@
-//! Properties of the belief.
+//! Properties of the accepted workers.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use worker_discovery::{Belief, DiscoveredWorker};
+use worker_discovery::{AcceptedWorkers, DiscoveredWorker};
 
 use crate::workers;
 
@@ -17,15 +17,15 @@ proptest! {
         confirm in 1_u32..5,
         answers in prop::collection::vec(prop::collection::vec(0_u8..12, 0..12), 1..40),
     ) {
-        let mut belief = Belief::new(confirm);
+        let mut accepted = AcceptedWorkers::new(confirm);
         let mut history: Vec<BTreeSet<String>> = Vec::new();
         let mut before = BTreeSet::new();
         for numbers in answers {
             let answer = workers(numbers);
             let listed = urls(&answer);
             history.push(listed.clone());
-            belief.record(answer);
-            let after = urls(belief.workers().unwrap());
+            accepted.record(answer);
+            let after = urls(accepted.workers().unwrap());
             prop_assert!(listed.is_subset(&after));
             let missing = before.difference(&listed).count();
             for gone in before.difference(&after) {
@@ -43,15 +43,15 @@ proptest! {
         earlier in prop::collection::vec(prop::collection::vec(0_u8..12, 0..12), 0..10),
         last in prop::collection::vec(0_u8..12, 0..12),
     ) {
-        let mut belief = Belief::new(confirm);
+        let mut accepted = AcceptedWorkers::new(confirm);
         for numbers in earlier {
-            belief.record(workers(numbers));
+            accepted.record(workers(numbers));
         }
         let last = workers(last);
         for _ in 0..confirm {
-            belief.record(last.clone());
+            accepted.record(last.clone());
         }
-        prop_assert_eq!(belief.workers().unwrap(), &*last);
-        prop_assert_eq!(belief.doubted(), 0);
+        prop_assert_eq!(accepted.workers().unwrap(), &*last);
+        prop_assert_eq!(accepted.unconfirmed(), 0);
     }
 }
