@@ -23,7 +23,7 @@ use crate::metrics::{self, MetricsConfig};
 use crate::models::{self, ModelConfig, TokensConfig};
 use crate::policies;
 use crate::policies::compile::{self, PolicyCompileConfig};
-use crate::policies::model::{Doubt, PolicyConfig};
+use crate::policies::model::{PolicyConfig, UnreadPart};
 use crate::policies::pipeline;
 use crate::pools::store::{self, StoreConfig};
 use crate::pools::{self, PoolConfig};
@@ -114,7 +114,7 @@ pub struct Examined {
     /// All errors and warnings.
     pub diagnostics: Diagnostics,
     /// Partly unreadable policies, by name.
-    pub doubts: BTreeMap<String, Doubt>,
+    pub unread: BTreeMap<String, UnreadPart>,
 }
 
 impl Config {
@@ -143,17 +143,17 @@ impl Config {
         }
         let mut report = Report::new(Source::new(name, text));
         let tree = syntax::parse(text, &report);
-        let (config, mut doubts) = read(Section::root(&tree, &report), known);
+        let (config, mut unread) = read(Section::root(&tree, &report), known);
         if report.has(Code::Syntax) {
             for policy in &config.policies {
-                doubts.entry(policy.name.clone()).or_insert(Doubt::Settings);
+                unread.entry(policy.name.clone()).or_insert(UnreadPart::Settings);
             }
         }
         report.forget_consequences();
         Ok(Examined {
             config,
             diagnostics: report.into_diagnostics(),
-            doubts,
+            unread,
         })
     }
 }
@@ -169,7 +169,7 @@ fn too_large(name: &str, bytes: usize) -> Diagnostics {
 }
 
 /// Reads all sections. Unreadable parts are reported and get their defaults.
-fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, Doubt>) {
+fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, UnreadPart>) {
     let report = root.report();
     let policy_dir = root
         .item("policy-dir")
@@ -230,10 +230,10 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
     };
     let routes = routes::read(root.item("routes").as_ref(), &names, report);
     root.finish();
-    let doubts = policies
+    let unread = policies
         .iter()
-        .filter_map(|policy| Some((policy.config.name.clone(), policy.doubt?)));
-    let doubts = doubts.collect();
+        .filter_map(|policy| Some((policy.config.name.clone(), policy.unread?)));
+    let unread = unread.collect();
     let declared = policies.into_iter().map(|policy| {
         let mut config = policy.config;
         pipeline::rename(&mut config, &routes.renamed);
@@ -262,7 +262,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, D
         stores,
         routes: routes.routes,
     };
-    (config, doubts)
+    (config, unread)
 }
 
 fn read_policy_dir(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::document::code::Code;
-use crate::document::diagnostic::Mark;
 use crate::document::report::Problem;
+use crate::document::source::Mark;
 use crate::document::value::Item;
 
 /// File that a key names.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::document::code::Code;
-use crate::document::diagnostic::Mark;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
+use crate::document::source::Mark;
 use crate::document::value::Item;
 
 /// Location of a key, as written.

@@ -41,10 +41,10 @@ pub use discovery::{
 };
 pub use document::code::{Code, Severity};
 pub use document::controls::spelt_out;
-pub use document::diagnostic::{Diagnostic, Diagnostics, Mark};
+pub use document::diagnostic::{Diagnostic, Diagnostics};
 pub use document::redact::redacted;
 pub use document::render::Paint;
-pub use document::source::Location;
+pub use document::source::{Location, Mark};
 pub use encoding::decode;
 pub use feeds::{CurveConfig, KvEventsConfig, PoolEventsConfig};
 pub use file::NamedFile;
@@ -61,7 +61,7 @@ pub use models::{ContentFormatConfig, LocalTokenizer, ModelConfig, ModelTokenize
 pub use name::check_policy_name;
 pub use policies::compile::PolicyCompileConfig;
 pub use policies::ignored_file_fix;
-pub use policies::model::{Doubt, ParamPlace, PipelineConfig, PolicyConfig, PolicyLimits, PolicySource};
+pub use policies::model::{ParamPlace, PipelineConfig, PolicyConfig, PolicyLimits, PolicySource, UnreadPart};
 pub use pools::PoolConfig;
 pub use pools::admission::{AdmissionConfig, BudgetConfig, ObjectivesConfig};
 pub use pools::connections::ConnectionsConfig;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::document::code::Code;
-use crate::document::diagnostic::Mark;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
+use crate::document::source::Mark;
 use crate::document::source::Source;
 use crate::document::suggest;
 use crate::document::value::{Item, Text};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::document::code::Code;
-use crate::document::diagnostic::Mark;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
+use crate::document::source::Mark;
 use crate::document::unit::TIMEOUTS;
 use crate::document::value::Item;
 

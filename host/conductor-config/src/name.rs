@@ -3,7 +3,6 @@
 use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::source::{Source, Span};
-use crate::pools::instance::first_of;
 
 /// Longest name, in bytes.
 pub(crate) const MOST_BYTES: usize = 128;
@@ -37,7 +36,7 @@ pub fn check_policy_name(name: &str) -> Result<(), String> {
     if check(name, IN_NAMES, "a policy", &(0..name.len()), &report) {
         return Ok(());
     }
-    Err(first_of(report))
+    Err(report.first_problem())
 }
 
 /// Additional characters in names of pools and policies.

@@ -1,9 +1,9 @@
 //! `[server.tls]` and `[pools.NAME.tls]`: PEM files, as written.
 
 use crate::document::code::Code;
-use crate::document::diagnostic::Mark;
 use crate::document::report::Problem;
 use crate::document::section::Section;
+use crate::document::source::Mark;
 use crate::document::value::Item;
 use crate::file::{NamedFile, read_file};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use admin_pages::control::ProblemReport;
 use conductor_config::{
-    Code, Config, Diagnostic, Diagnostics, Doubt, Examined, Location, Paint, PolicyConfig, Severity,
+    Code, Config, Diagnostic, Diagnostics, Examined, Location, Paint, PolicyConfig, Severity, UnreadPart,
 };
 use policy_runtime::{EngineError, EngineLimits, PolicyEngine};
 use serde::Serialize;
@@ -97,15 +97,15 @@ pub fn check(source: &ConfigSource) -> Result<Checked, CheckError> {
 /// Returns the reasons for which policies of the configuration cannot be loaded. For a policy whose settings could not
 /// all be read, only faults of the written parameters are listed. For one whose source could not be read, none are.
 fn unavailable(examined: &Examined, source: &ConfigSource, text: &str) -> Result<Diagnostics, CheckError> {
-    let doubt = |policy: &PolicyConfig| examined.doubts.get(&policy.name);
+    let unread = |policy: &PolicyConfig| examined.unread.get(&policy.name);
     let mut config = examined.config.clone();
     config
         .policies
-        .retain(|policy| doubt(policy) != Some(&Doubt::Source));
+        .retain(|policy| unread(policy) != Some(&UnreadPart::Source));
     let prepared = prepare(&config, source)?;
     let (mut sound, mut doubtful) = (config.clone(), config);
-    sound.policies.retain(|policy| doubt(policy).is_none());
-    doubtful.policies.retain(|policy| doubt(policy).is_some());
+    sound.policies.retain(|policy| unread(policy).is_none());
+    doubtful.policies.retain(|policy| unread(policy).is_some());
     let broken = broken_lines(&examined.diagnostics);
     let missing = doubtful
         .policies

@@ -2,7 +2,7 @@
 
 use toml::de::DeValue;
 
-use super::place::{FILE, base_url};
+use super::server_url::{FILE, base_url};
 use crate::document::code::Code;
 use crate::document::report::Problem;
 use crate::document::section::Section;

@@ -2,9 +2,9 @@
 
 mod kubernetes;
 mod place;
+mod server_url;
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,13 +12,12 @@ use std::time::Duration;
 use routing::Role;
 
 pub use self::kubernetes::{KubernetesConfig, KubernetesObjects};
+pub use self::place::DiscoveryPlace;
 use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::suggest;
 use crate::document::value::Item;
-use crate::file::NamedFile;
-use crate::key::KeySource;
 use crate::name;
 use crate::pools::DeclaredPool;
 
@@ -43,42 +42,6 @@ pub struct DiscoveryConfig {
     pub max_workers: u32,
     /// Properties of its workers.
     pub workers: DiscoveredDefaults,
-}
-
-/// Place of the answers of a source.
-#[derive(Debug, Clone, PartialEq)]
-pub enum DiscoveryPlace {
-    /// A and AAAA records.
-    Dns {
-        /// The name.
-        name: String,
-        /// Port of the workers.
-        port: u16,
-        /// Server to query; `None` for the system's.
-        server: Option<SocketAddr>,
-    },
-    /// SRV records.
-    Srv {
-        /// The name.
-        name: String,
-        /// Server to query; `None` for the system's.
-        server: Option<SocketAddr>,
-    },
-    /// Prometheus' `http_sd`.
-    HttpSd {
-        /// `http://host:port` or `https://host:port`.
-        url: String,
-        /// Path and query.
-        path: String,
-        /// Location of the bearer token.
-        bearer: Option<KeySource>,
-        /// File of the authorities; `None` for those the system trusts.
-        ca: Option<NamedFile>,
-    },
-    /// A file in Prometheus' `file_sd` shape, as written.
-    FileSd(PathBuf),
-    /// Objects of Kubernetes.
-    Kubernetes(KubernetesConfig),
 }
 
 /// Properties of a source's workers that an entry may replace.

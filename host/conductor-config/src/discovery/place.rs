@@ -1,25 +1,60 @@
 //! Place of a source's answers: exactly one of five keys, with the keys that belong to it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use super::{DiscoveryPlace, kubernetes};
+use super::kubernetes::{self, KubernetesConfig};
+use super::server_url::{FILE, base_url};
 use crate::document::code::Code;
 use crate::document::redact::without_user;
-use crate::document::report::{Problem, Report};
+use crate::document::report::Problem;
 use crate::document::section::Section;
-use crate::document::value::{Item, Text};
+use crate::document::value::Item;
 use crate::file::{NamedFile, read_file};
-use crate::key;
-use crate::pools::endpoint::worker_url;
+use crate::key::{self, KeySource};
 
 /// Keys of which a source has exactly one.
 const PLACES: [&str; 5] = ["dns", "srv", "http-sd", "file-sd", "kubernetes"];
-/// Help for a file without a name.
-pub(super) const FILE: &str = "name a file";
 /// Longest name in DNS.
 const LONGEST_NAME: usize = 255;
 /// Longest URL of a server, in bytes.
 const LONGEST_URL: usize = 2_048;
+
+/// Place of the answers of a source.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DiscoveryPlace {
+    /// A and AAAA records.
+    Dns {
+        /// The name.
+        name: String,
+        /// Port of the workers.
+        port: u16,
+        /// Server to query; `None` for the system's.
+        server: Option<SocketAddr>,
+    },
+    /// SRV records.
+    Srv {
+        /// The name.
+        name: String,
+        /// Server to query; `None` for the system's.
+        server: Option<SocketAddr>,
+    },
+    /// Prometheus' `http_sd`.
+    HttpSd {
+        /// `http://host:port` or `https://host:port`.
+        url: String,
+        /// Path and query.
+        path: String,
+        /// Location of the bearer token.
+        bearer: Option<KeySource>,
+        /// File of the authorities; `None` for those the system trusts.
+        ca: Option<NamedFile>,
+    },
+    /// A file in Prometheus' `file_sd` shape, as written.
+    FileSd(PathBuf),
+    /// Objects of Kubernetes.
+    Kubernetes(KubernetesConfig),
+}
 
 /// Reads the place. `None` if something is missing or wrong, which is reported.
 pub(super) fn read(source: &mut Section<'_>, name: &str) -> Option<DiscoveryPlace> {
@@ -84,7 +119,7 @@ struct PlaceKeys {
     /// `Some(None)` if it is invalid.
     port: Option<Option<u16>>,
     server: Option<SocketAddr>,
-    bearer: Option<key::KeySource>,
+    bearer: Option<KeySource>,
     ca: Option<NamedFile>,
 }
 
@@ -167,10 +202,4 @@ fn server_url(item: &Item<'_>) -> Option<(String, String)> {
         false => format!("/{path}"),
     };
     Some((base, path))
-}
-
-/// Reads a URL without a path.
-pub(super) fn base_url(base: &str, text: &Text<'_>, report: &Report) -> Option<String> {
-    let span = text.span.clone();
-    worker_url(&Text { text: base, span }, report)
 }

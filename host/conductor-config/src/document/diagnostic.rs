@@ -4,29 +4,7 @@ use std::fmt;
 
 use crate::document::code::{Code, Severity};
 use crate::document::render::{self, Paint};
-use crate::document::source::{Location, Source, Span};
-
-/// A marked position.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    /// Start of the position.
-    pub location: Location,
-    /// Label; may be empty.
-    pub label: String,
-    pub(crate) span: Span,
-}
-
-impl Mark {
-    /// Returns the start of the file.
-    #[must_use]
-    pub fn beginning() -> Self {
-        Self {
-            location: Location { line: 1, column: 1 },
-            label: String::new(),
-            span: 0..0,
-        }
-    }
-}
+use crate::document::source::{Mark, Source};
 
 /// A diagnostic: the fault, its position and its fix.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use annotate_snippets::{AnnotationKind, Element, Level, Origin, Renderer, Snippe
 
 use crate::document::code::Severity;
 use crate::document::controls::spelt_out;
-use crate::document::diagnostic::{Diagnostic, Mark};
-use crate::document::source::Source;
+use crate::document::diagnostic::Diagnostic;
+use crate::document::source::{Mark, Source};
 
 /// Colouring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

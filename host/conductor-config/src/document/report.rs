@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use crate::document::code::{Code, Severity};
-use crate::document::diagnostic::{Diagnostic, Diagnostics, Mark};
-use crate::document::source::{Source, Span};
+use crate::document::diagnostic::{Diagnostic, Diagnostics};
+use crate::document::source::{Mark, Source, Span};
 
 /// Most problems kept of one file.
 pub(crate) const MOST_PROBLEMS: usize = 1_000;
@@ -147,5 +147,14 @@ impl Report {
             .collect();
         items.sort_by_key(|item| item.primary.span.start);
         Diagnostics { source, items }
+    }
+    /// Returns the first problem as one line.
+    pub(crate) fn first_problem(self) -> String {
+        let found = self.into_diagnostics();
+        let text = found.items().first().map(|problem| match &problem.help {
+            Some(help) => format!("{}: {help}", problem.message),
+            None => problem.message.clone(),
+        });
+        text.unwrap_or_default()
     }
 }

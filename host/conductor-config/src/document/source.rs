@@ -3,8 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::document::diagnostic::Mark;
-
 /// Byte range of the text, half open.
 pub(crate) type Span = Range<usize>;
 
@@ -20,6 +18,28 @@ pub struct Location {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// A marked position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// Start of the position.
+    pub location: Location,
+    /// Label; may be empty.
+    pub label: String,
+    pub(crate) span: Span,
+}
+
+impl Mark {
+    /// Returns the start of the file.
+    #[must_use]
+    pub fn beginning() -> Self {
+        Self {
+            location: Location { line: 1, column: 1 },
+            label: String::new(),
+            span: 0..0,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use self::service::{ClaimedServices, read_services};
-pub use self::service::{MOST_MODEL_BYTES, ServiceConfig, ServiceHash, ServiceKind};
+pub use self::service::{DEFAULT_TENANT, MOST_MODEL_BYTES, ServiceConfig, ServiceHash, ServiceKind};
 use crate::address::{collide, listen_address};
 use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
@@ -67,9 +67,6 @@ impl fmt::Debug for ApiKey {
         }
     }
 }
-
-/// Tenant of registrations and queries that name none.
-pub const DEFAULT_TENANT: &str = "default";
 
 /// Checks the syntax of an endpoint.
 ///

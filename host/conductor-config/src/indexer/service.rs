@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use routing::DpRank;
 
-use super::DEFAULT_TENANT;
 use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
@@ -58,6 +57,8 @@ pub struct ServiceHash {
     pub seed: Option<String>,
 }
 
+/// Tenant of registrations and queries that name none.
+pub const DEFAULT_TENANT: &str = "default";
 /// Longest name of a model, in bytes: it may be a path. Registrations at run time have the same limit.
 pub const MOST_MODEL_BYTES: usize = 512;
 

@@ -21,7 +21,7 @@ use crate::known::Known;
 use crate::name;
 use crate::sha256;
 
-use self::model::{DEFAULT_SESSIONS, DeclaredPolicy, Doubt, PolicyConfig, PolicyLimits, PolicySource};
+use self::model::{DEFAULT_SESSIONS, DeclaredPolicy, PolicyConfig, PolicyLimits, PolicySource, UnreadPart};
 
 /// Largest limit of sessions: about 100 MB.
 const MOST_SESSIONS: u32 = 1_048_576;
@@ -81,7 +81,7 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
     let mut declared = DeclaredPolicy {
         config: PolicyConfig::implied(&entry.key, PolicySource::Folder, place),
         name_span: entry.key_span.clone(),
-        doubt: Some(Doubt::Source),
+        unread: Some(UnreadPart::Source),
     };
     let errors_before = entry.report.error_count();
     let Some(mut policy) = Section::of(entry, format!("`[policies.{}]`", entry.key)) else {
@@ -92,13 +92,13 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
         read_pipeline(&item, &mut policy, config);
         if config.pipeline().is_some() {
             // A pipeline itself is not loaded.
-            declared.doubt = None;
+            declared.unread = None;
         }
         policy.finish();
         return declared;
     }
     let source = read_source(&mut policy, entry, known, in_folder);
-    declared.doubt = source.is_none().then_some(Doubt::Source);
+    declared.unread = source.is_none().then_some(UnreadPart::Source);
     let config = &mut declared.config;
     if let Some((source, span)) = source {
         config.source = source;
@@ -122,8 +122,8 @@ fn read_one(entry: &Item<'_>, known: &Known<'_>, in_folder: Option<&[String]>) -
         config.sha256 = sha256::read(&pin, "sha256", entry.report);
     }
     policy.finish();
-    if declared.doubt.is_none() && entry.report.error_count() > errors_before {
-        declared.doubt = Some(Doubt::Settings);
+    if declared.unread.is_none() && entry.report.error_count() > errors_before {
+        declared.unread = Some(UnreadPart::Settings);
     }
     declared
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use routing::{CircuitSpec, PipelineSpec};
 
-use crate::document::diagnostic::Mark;
+use crate::document::source::Mark;
 use crate::document::source::Span;
 use crate::sha256::Sha256;
 
@@ -131,7 +131,7 @@ pub(crate) struct DeclaredPolicy {
     pub(crate) config: PolicyConfig,
     pub(crate) name_span: Span,
     /// Unreadable part.
-    pub(crate) doubt: Option<Doubt>,
+    pub(crate) unread: Option<UnreadPart>,
 }
 
 /// Pipeline configuration.
@@ -156,7 +156,7 @@ impl PolicyConfig {
 
 /// Unreadable part of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
+pub enum UnreadPart {
     /// Source: it cannot be loaded.
     Source,
     /// Some of its settings: faults of the readable parameters hold, but missing ones may be present.

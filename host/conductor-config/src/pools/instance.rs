@@ -16,7 +16,7 @@ pub fn worker_address(url: &str) -> Result<String, String> {
         text: url,
         span: 0..url.len(),
     };
-    worker_url(&text, &report).ok_or_else(|| first_of(report))
+    worker_url(&text, &report).ok_or_else(|| report.first_problem())
 }
 
 /// Checks the name of a worker.
@@ -26,17 +26,11 @@ pub fn worker_address(url: &str) -> Result<String, String> {
 pub fn check_worker_name(name: &str) -> Result<(), String> {
     let report = Report::new(Source::new("name", name));
     let is_fine = name::check(name, name::IN_WORKER_NAMES, "a worker", &(0..name.len()), &report);
-    if is_fine { Ok(()) } else { Err(first_of(report)) }
-}
-
-/// Returns the first problem of a report as one line.
-pub(crate) fn first_of(report: Report) -> String {
-    let found = report.into_diagnostics();
-    let text = found.items().first().map(|problem| match &problem.help {
-        Some(help) => format!("{}: {help}", problem.message),
-        None => problem.message.clone(),
-    });
-    text.unwrap_or_default()
+    if is_fine {
+        Ok(())
+    } else {
+        Err(report.first_problem())
+    }
 }
 
 #[cfg(test)]

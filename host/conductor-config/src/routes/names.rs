@@ -1,9 +1,9 @@
 //! Name resolution: pools and policies that routes and pipelines refer to.
 
 use crate::document::code::Code;
-use crate::document::diagnostic::Mark;
 use crate::document::renamed::warn_renamed;
 use crate::document::report::{Problem, Report};
+use crate::document::source::Mark;
 use crate::document::suggest;
 use crate::document::value::Text;
 use crate::known::Known;

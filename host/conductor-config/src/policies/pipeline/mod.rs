@@ -6,9 +6,9 @@ use routing::{Pick, PipelineSpec, Term, TermSource};
 
 use self::filter::{read_feature, read_filter};
 use crate::document::code::Code;
-use crate::document::diagnostic::Mark;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
+use crate::document::source::Mark;
 use crate::document::source::Span;
 use crate::document::value::{Item, Text};
 use crate::policies::model::{PipelineConfig, PolicyConfig, PolicySource};
