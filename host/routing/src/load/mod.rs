@@ -168,30 +168,30 @@ impl WorkerLoad {
             .prefill_tokens
             .fetch_add(u64::from(uncached), Ordering::Relaxed);
         let ahead = own.saturating_add(self.others.read().prefill_tokens);
-        self.lease(prompt, uncached, Lesson::Prefill { ahead })
+        self.lease(prompt, uncached, SampleKind::Prefill { ahead })
     }
 
     /// Books a request of `prompt` tokens that were computed elsewhere and are fetched.
     #[must_use = "dropping the lease gives the booking back"]
     pub fn book_fetched(self: &Arc<Self>, prompt: u32) -> LoadLease {
-        self.lease(prompt, 0, Lesson::Transfer)
+        self.lease(prompt, 0, SampleKind::Transfer)
     }
 
     /// Books a request of `prompt` tokens that are being computed elsewhere meanwhile: its time to first token is no
     /// sample of this worker.
     #[must_use = "dropping the lease gives the booking back"]
     pub fn book_awaiting(self: &Arc<Self>, prompt: u32) -> LoadLease {
-        self.lease(prompt, 0, Lesson::None)
+        self.lease(prompt, 0, SampleKind::None)
     }
 
-    fn lease(self: &Arc<Self>, prompt: u32, uncached: u32, lesson: Lesson) -> LoadLease {
+    fn lease(self: &Arc<Self>, prompt: u32, uncached: u32, sample: SampleKind) -> LoadLease {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.prompt_tokens.fetch_add(u64::from(prompt), Ordering::Relaxed);
         self.changed();
         LoadLease {
             load: Arc::clone(self),
             prompt,
-            stage: Stage::Prefilling { uncached, lesson },
+            stage: Stage::Prefilling { uncached, sample },
             fetchable: None,
         }
     }
@@ -220,7 +220,7 @@ enum Stage {
         /// Tokens counted as queued.
         uncached: u32,
         /// Use of its first token for the cost model.
-        lesson: Lesson,
+        sample: SampleKind,
     },
     /// State after the first token, with the worker's load at that time, this request included.
     Decoding {
@@ -232,7 +232,7 @@ enum Stage {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Lesson {
+enum SampleKind {
     /// Sample of the prefill cost, behind so many tokens of others.
     Prefill {
         ahead: u64,
@@ -251,20 +251,20 @@ impl LoadLease {
 
     /// Records the first token, `ttft` after the dispatch. Later calls do nothing.
     pub fn first_token(&mut self, ttft: Duration) {
-        let Stage::Prefilling { uncached, lesson } = self.stage else {
+        let Stage::Prefilling { uncached, sample } = self.stage else {
             return;
         };
         self.decode(uncached);
         let load = &self.load;
         load.times.ttft.add(ttft);
         load.times.ttft_p90.add(ttft);
-        match lesson {
-            Lesson::Prefill { ahead } => {
+        match sample {
+            SampleKind::Prefill { ahead } => {
                 let cached = self.prompt.saturating_sub(uncached);
                 load.cost.prefilled(uncached, cached, ahead, ttft);
             }
-            Lesson::Transfer => load.cost.transferred(self.prompt, ttft),
-            Lesson::None => {}
+            SampleKind::Transfer => load.cost.transferred(self.prompt, ttft),
+            SampleKind::None => {}
         }
         load.changed();
     }
@@ -275,7 +275,7 @@ impl LoadLease {
     pub fn expected_ttft(&self) -> Option<Duration> {
         let Stage::Prefilling {
             uncached,
-            lesson: Lesson::Prefill { ahead },
+            sample: SampleKind::Prefill { ahead },
         } = self.stage
         else {
             return None;
@@ -320,7 +320,7 @@ impl LoadLease {
     pub fn with_best_match(mut self, best: u32) -> Self {
         if let Stage::Prefilling {
             uncached,
-            lesson: Lesson::Prefill { .. },
+            sample: SampleKind::Prefill { .. },
         } = self.stage
         {
             let own = self.prompt.saturating_sub(uncached);

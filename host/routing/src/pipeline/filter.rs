@@ -10,38 +10,38 @@ const RETRY_AFTER_MS: u32 = 1_000;
 
 /// A filter and where its number is.
 #[derive(Debug)]
-pub(super) struct Sieve {
+pub(super) struct ColumnFilter {
     pub(super) column: usize,
-    keeps: Keeps,
+    keeps: ColumnTest,
     /// Rejection of a request for which it leaves no candidate. `None` if the filter is then ignored.
     pub(super) rejection: Option<Rejection>,
 }
 
 #[derive(Debug)]
-enum Keeps {
+enum ColumnTest {
     With(Box<[f64]>),
     Without(Box<[f64]>),
     Between(f64, f64),
 }
 
-impl Sieve {
+impl ColumnFilter {
     pub(super) fn new(filter: &Filter, column: usize) -> Self {
         let keeps = match &filter.test {
             FilterTest::Label { without, values, .. } => {
                 let values = values.iter().map(|text| label_value(text)).collect();
                 if *without {
-                    Keeps::Without(values)
+                    ColumnTest::Without(values)
                 } else {
-                    Keeps::With(values)
+                    ColumnTest::With(values)
                 }
             }
             FilterTest::Feature {
                 at_least, at_most, ..
-            } => Keeps::Between(*at_least, *at_most),
+            } => ColumnTest::Between(*at_least, *at_most),
         };
         let retry_after_ms = match keeps {
-            Keeps::Between(..) => RETRY_AFTER_MS,
-            Keeps::With(_) | Keeps::Without(_) => 0,
+            ColumnTest::Between(..) => RETRY_AFTER_MS,
+            ColumnTest::With(_) | ColumnTest::Without(_) => 0,
         };
         let rejection = || Rejection {
             status: 503,
@@ -58,9 +58,9 @@ impl Sieve {
     /// Returns whether a candidate with this number is kept.
     pub(super) fn keeps(&self, number: f64) -> bool {
         match &self.keeps {
-            Keeps::With(values) => values.contains(&number),
-            Keeps::Without(values) => !values.contains(&number),
-            Keeps::Between(least, most) => number.is_nan() || (*least..=*most).contains(&number),
+            ColumnTest::With(values) => values.contains(&number),
+            ColumnTest::Without(values) => !values.contains(&number),
+            ColumnTest::Between(least, most) => number.is_nan() || (*least..=*most).contains(&number),
         }
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     fn check(test: FilterTest, number: f64, expected: bool) {
         let filter = Filter { test, strict: false };
         assert_eq!(
-            Sieve::new(&filter, 0).keeps(number),
+            ColumnFilter::new(&filter, 0).keeps(number),
             expected,
             "{filter}: {number}"
         );
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_strict_filter_reports_what_no_candidate_has() {
         let filter = |test| Filter { test, strict: true };
-        let rejection = |test| Sieve::new(&filter(test), 0).rejection.unwrap();
+        let rejection = |test| ColumnFilter::new(&filter(test), 0).rejection.unwrap();
         let of_label = rejection(label(false, &["eu"]));
         assert_eq!(
             of_label.reason,

@@ -1,7 +1,7 @@
 //! Weighing of numbers and scores: the candidates left, the sum of each, and the choice. Knows no policies.
 
 use super::PipelineError;
-use super::filter::{self, Sieve};
+use super::filter::{self, ColumnFilter};
 use super::layout::column;
 use super::scale::Scale;
 use super::spec::{Pick, PipelineSpec, SPARE, TermSource};
@@ -16,7 +16,7 @@ const STREAM: u64 = 0x7069_7065_6c69_6e65;
 /// A pipeline without its scorers.
 #[derive(Debug)]
 pub struct Weigher {
-    sieves: Box<[Sieve]>,
+    filters: Box<[ColumnFilter]>,
     weights: Box<[Weight]>,
     /// Columns of requests in flight and of the weight of a worker, used if nothing is left to weigh.
     spare: Option<[usize; 2]>,
@@ -75,9 +75,9 @@ impl Weigher {
             return Err(PipelineError::TooManyFilters);
         }
         let place = |feature: &CandidateFeature| column(feature, plan).ok_or(PipelineError::Columns);
-        let sieves = spec.filters.iter().map(|filter| {
+        let filters = spec.filters.iter().map(|filter| {
             let column = place(&filter::feature(&filter.test)?)?;
-            Ok(Sieve::new(filter, column))
+            Ok(ColumnFilter::new(filter, column))
         });
         let mut scorers = 0..;
         let weights = spec.terms.iter().map(|term| {
@@ -95,7 +95,7 @@ impl Weigher {
             Some([requests?, weight?])
         };
         Ok(Self {
-            sieves: sieves.collect::<Result<_, PipelineError>>()?,
+            filters: filters.collect::<Result<_, PipelineError>>()?,
             weights: weights.collect::<Result<_, PipelineError>>()?,
             spare,
             pick: spec.pick,
@@ -177,12 +177,15 @@ impl Weigher {
         left.clear();
         left.extend(0..candidates as u32);
         let mut ignored = 0;
-        for (at, sieve) in self.sieves.iter().enumerate() {
+        for (at, filter) in self.filters.iter().enumerate() {
             others.clear();
-            others.extend(left.iter().filter(|row| sieve.keeps(number(**row, sieve.column))));
+            others.extend(
+                left.iter()
+                    .filter(|row| filter.keeps(number(**row, filter.column))),
+            );
             if !others.is_empty() {
                 std::mem::swap(left, others);
-            } else if let Some(rejection) = &sieve.rejection {
+            } else if let Some(rejection) = &filter.rejection {
                 let verdict = Verdict::Reject(rejection.clone());
                 return Err(Weighed { verdict, ignored });
             } else {
