@@ -14,7 +14,7 @@ mod spec;
 mod trace;
 
 pub use outcome::{
-    AttainmentPoint, Breakdown, End, Fairness, GroupTimes, LengthGroup, Limits, Outcome, PoolLoads,
+    AttainmentPoint, Breakdown, End, Fairness, GroupTimes, LatencyTargets, LengthGroup, Outcome, PoolLoads,
     Quantiles, RefusalReason, RefusalShares, RequestOutcome, Sample, Summary, Swing, TurnGroup, WorkerUse,
 };
 pub use profile::{

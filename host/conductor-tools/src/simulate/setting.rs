@@ -7,8 +7,8 @@ use anyhow::bail;
 use routing::Role;
 use serde::Serialize;
 use simulator::{
-    ClusterSpec, CostSource, FetchRule, Knowledge, Limits, QueueOrder, QueueSpec, RouterSpec, RunSpec, Trace,
-    TraceFacts, WorkerSpec,
+    ClusterSpec, CostSource, FetchRule, Knowledge, LatencyTargets, QueueOrder, QueueSpec, RouterSpec,
+    RunSpec, Trace, TraceFacts, WorkerSpec,
 };
 
 use super::recorded::RecordedTrace;
@@ -90,7 +90,7 @@ impl Setting {
             );
         }
         let mut spec = RunSpec::of(cluster::spec(&args.cluster, recorded, trace.block_tokens)?);
-        spec.limits = Limits {
+        spec.limits = LatencyTargets {
             ttft_us: micros("--ttft-limit-s", args.ttft_limit_s * 1e6)?,
             tbt_us: micros("--tbt-limit-ms", args.tbt_limit_ms * 1e3)?,
         };

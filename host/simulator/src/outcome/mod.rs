@@ -1,6 +1,7 @@
 //! Outcome of a run: the result of each request, and their summary.
 
 mod breakdown;
+mod latency_targets;
 mod loads;
 mod quantiles;
 mod sample;
@@ -9,10 +10,11 @@ mod summary;
 pub use self::breakdown::{
     AttainmentPoint, Breakdown, Fairness, GroupTimes, LengthGroup, RefusalShares, TurnGroup,
 };
+pub use self::latency_targets::LatencyTargets;
 pub use self::loads::{PoolLoads, Swing};
 pub use self::quantiles::Quantiles;
 pub use self::sample::Sample;
-pub use self::summary::{Limits, Summary};
+pub use self::summary::Summary;
 use crate::router::RouterCounts;
 
 /// Outcome of one request. Times are microseconds of the run.

@@ -2,26 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Breakdown, End, Outcome, PoolLoads, Quantiles, RequestOutcome};
+use super::{Breakdown, End, LatencyTargets, Outcome, PoolLoads, Quantiles, RequestOutcome};
 use crate::request::Trace;
-
-/// Limits that a served request has to keep to be of use: Mooncake's evaluation has 30 s, and 100, 200 or 300 ms.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
-    /// Limit from the arrival to the first token, in microseconds.
-    pub ttft_us: u64,
-    /// The mean of the longest tenth of the times between tokens, in microseconds.
-    pub tbt_us: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            ttft_us: 30_000_000,
-            tbt_us: 100_000,
-        }
-    }
-}
 
 /// A run in figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -73,7 +55,7 @@ pub struct Summary {
 impl Summary {
     /// Returns the summary of a run of a trace.
     #[must_use]
-    pub fn of(trace: &Trace, outcome: &Outcome, limits: &Limits) -> Self {
+    pub fn of(trace: &Trace, outcome: &Outcome, limits: &LatencyTargets) -> Self {
         let courses = &outcome.courses;
         let count = |is: fn(&End) -> bool| courses.iter().filter(|course| is(&course.end)).count();
         let requests = courses.len();
@@ -126,7 +108,7 @@ impl Summary {
     }
 }
 
-fn is_effective(course: &RequestOutcome, limits: &Limits) -> bool {
+fn is_effective(course: &RequestOutcome, limits: &LatencyTargets) -> bool {
     course.end == End::Served
         && course.ttft_us().is_some_and(|ttft| ttft <= limits.ttft_us)
         && course.tbt_us.is_none_or(|tbt| tbt <= limits.tbt_us as f64)
@@ -232,7 +214,7 @@ mod tests {
             ],
             ..Outcome::default()
         };
-        let summary = Summary::of(&trace(5), &outcome, &Limits::default());
+        let summary = Summary::of(&trace(5), &outcome, &LatencyTargets::default());
         assert_eq!((summary.rejected_early, summary.rejected_after_prefill), (1, 0));
         assert_eq!((summary.served, summary.rejected, summary.lost), (3, 1, 1));
         assert_eq!((summary.within_ttft, summary.within_5_s), (0.4, 0.2));
@@ -249,7 +231,7 @@ mod tests {
             courses: vec![hit, served(1, 1, 1.0), RequestOutcome::arrived(2_000_000)],
             ..Outcome::default()
         };
-        let summary = Summary::of(&trace(3), &outcome, &Limits::default());
+        let summary = Summary::of(&trace(3), &outcome, &LatencyTargets::default());
         assert_eq!(summary.block_hit_ratio, 0.25);
         assert_eq!(summary.token_hit_ratio, 0.256);
     }
@@ -272,7 +254,7 @@ mod tests {
             }],
             ..Outcome::default()
         };
-        let summary = Summary::of(&trace(2), &outcome, &Limits::default());
+        let summary = Summary::of(&trace(2), &outcome, &LatencyTargets::default());
         assert_eq!(summary.rejected_after_prefill, 1);
         assert_eq!(
             (summary.wasted_prefill_tokens, summary.wasted_prefill_share),
@@ -295,7 +277,7 @@ mod tests {
             ],
             ..Outcome::default()
         };
-        let summary = Summary::of(&trace(1), &outcome, &Limits::default());
+        let summary = Summary::of(&trace(1), &outcome, &LatencyTargets::default());
         assert_eq!(summary.imbalance, 3.0);
     }
 }

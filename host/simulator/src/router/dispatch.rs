@@ -8,21 +8,13 @@ use routing::{EventKind, Role};
 use super::bookings::{Booking, WorkerShare};
 use super::events::RouterEvent;
 use super::index::TracePrompt;
+use super::noted_request::NotedRequest;
 use super::placement::Placement;
 use super::prices::PromptLengths;
 use super::single::{Router, session_hash};
 use super::state::RouterState;
 use crate::engine::Fetch;
 use crate::request::Request;
-
-/// A request as events name it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NotedRequest {
-    /// Its place in the trace.
-    pub(super) number: usize,
-    /// Hash of its session.
-    pub(super) session: Option<u64>,
-}
 
 impl Router {
     /// Books a request at the workers it goes to.

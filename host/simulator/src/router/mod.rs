@@ -13,6 +13,7 @@ mod evaluation;
 mod events;
 mod fleet;
 mod index;
+mod noted_request;
 mod placement;
 mod prices;
 mod probe;

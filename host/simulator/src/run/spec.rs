@@ -1,6 +1,6 @@
 //! Specification of a run, beside its trace and its policies.
 
-use crate::outcome::Limits;
+use crate::outcome::LatencyTargets;
 use crate::router::RouterSpec;
 use crate::spec::ClusterSpec;
 
@@ -23,7 +23,7 @@ pub struct RunSpec {
     /// Each of the routers.
     pub router: RouterSpec,
     /// Limits that requests should meet.
-    pub limits: Limits,
+    pub limits: LatencyTargets,
     /// Workers that fail.
     pub failures: Vec<Failure>,
     /// Interval of the engines' load reports, in microseconds; 0 for none. The server scrapes every 2 s.
@@ -40,7 +40,7 @@ impl RunSpec {
         Self {
             cluster,
             router: RouterSpec::default(),
-            limits: Limits::default(),
+            limits: LatencyTargets::default(),
             failures: Vec::new(),
             scrape_every_us: 2_000_000,
             sample_every_us: 10_000_000,

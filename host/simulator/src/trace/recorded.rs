@@ -237,7 +237,7 @@ fn blocks(request: &RecordedRequest, block_tokens: u32, alone: &mut u64) -> Box<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Limits, Summary};
+    use crate::outcome::{LatencyTargets, Summary};
     use crate::trace::TraceFacts;
 
     fn request(at_us: u64, prompt_tokens: u32, blocks: &[u64]) -> RecordedRequest {
@@ -272,7 +272,7 @@ mod tests {
         );
         let facts = TraceFacts::of(&recording.trace);
         assert_eq!((facts.blocks, facts.ideal_token_hit), (6, 0.4));
-        let summary = Summary::of(&recording.trace, &recording.measured, &Limits::default());
+        let summary = Summary::of(&recording.trace, &recording.measured, &LatencyTargets::default());
         assert_eq!((summary.served, summary.token_hit_ratio), (2, 0.4));
         assert_eq!(summary.ttft_s.max, 0.001_01);
         assert_eq!(recording.mean_gap_us(1), Some(1_000.0));

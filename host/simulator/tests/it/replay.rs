@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use routing::Policy;
 use simulator::{
-    ClusterSpec, CostSource, FetchRule, Limits, Policies, Profile, RESEARCH_BLOCKS, RunSpec, Summary, Trace,
-    run,
+    ClusterSpec, CostSource, FetchRule, LatencyTargets, Policies, Profile, RESEARCH_BLOCKS, RunSpec, Summary,
+    Trace, run,
 };
 
 use crate::native::native;
@@ -32,7 +32,7 @@ fn replay(trace: &Trace, policy: Arc<dyn Policy>, speed: f64, fetch: FetchRule) 
     let trace = trace.clone().at_speed(speed);
     let outcome = run(&trace, [Policies::One(policy)], &spec);
     assert_eq!(outcome.router.first_fault, None);
-    Summary::of(&trace, &outcome, &Limits::default())
+    Summary::of(&trace, &outcome, &LatencyTargets::default())
 }
 
 /// Policy, and the fetch rule of its cluster.

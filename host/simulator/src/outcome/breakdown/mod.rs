@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{End, Limits, Outcome, Quantiles, RefusalReason, RequestOutcome};
+use super::{End, LatencyTargets, Outcome, Quantiles, RefusalReason, RequestOutcome};
 use crate::request::Trace;
 
 /// Groups by prompt length.
@@ -113,7 +113,7 @@ pub struct Fairness {
 }
 
 impl Breakdown {
-    pub(super) fn of(trace: &Trace, outcome: &Outcome, limits: &Limits) -> Self {
+    pub(super) fn of(trace: &Trace, outcome: &Outcome, limits: &LatencyTargets) -> Self {
         let courses = outcome.courses.as_slice();
         Self {
             by_length: by_length(trace, courses, limits),
@@ -126,7 +126,7 @@ impl Breakdown {
 }
 
 impl GroupTimes {
-    fn of(courses: &[&RequestOutcome], limits: &Limits) -> Self {
+    fn of(courses: &[&RequestOutcome], limits: &LatencyTargets) -> Self {
         let ttft = courses.iter().filter_map(|course| course.ttft_us());
         let times = Quantiles::of(ttft.clone().map(|us| us as f64 / 1e6));
         Self {
@@ -138,7 +138,7 @@ impl GroupTimes {
     }
 }
 
-fn by_length(trace: &Trace, courses: &[RequestOutcome], limits: &Limits) -> Vec<LengthGroup> {
+fn by_length(trace: &Trace, courses: &[RequestOutcome], limits: &LatencyTargets) -> Vec<LengthGroup> {
     let mut sorted: Vec<(u32, &RequestOutcome)> = trace
         .requests
         .iter()
@@ -158,7 +158,7 @@ fn by_length(trace: &Trace, courses: &[RequestOutcome], limits: &Limits) -> Vec<
     (0..LENGTH_GROUPS).map(group).collect()
 }
 
-fn by_turn(trace: &Trace, courses: &[RequestOutcome], limits: &Limits) -> Vec<TurnGroup> {
+fn by_turn(trace: &Trace, courses: &[RequestOutcome], limits: &LatencyTargets) -> Vec<TurnGroup> {
     let turns = trace.turns();
     let group = |turn: u32| {
         let of_turn = turns.iter().zip(courses);
@@ -222,7 +222,7 @@ impl RefusalShares {
 }
 
 impl Fairness {
-    fn of(trace: &Trace, courses: &[RequestOutcome], limits: &Limits) -> Self {
+    fn of(trace: &Trace, courses: &[RequestOutcome], limits: &LatencyTargets) -> Self {
         let mut by_tenant: BTreeMap<u32, Vec<&RequestOutcome>> = BTreeMap::new();
         for (request, course) in trace.requests.iter().zip(courses) {
             if let Some(tenant) = request.tenant {

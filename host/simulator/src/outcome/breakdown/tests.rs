@@ -31,7 +31,7 @@ fn breakdown(cases: &[Case]) -> Breakdown {
         courses: cases.iter().map(course).collect(),
         ..Outcome::default()
     };
-    Breakdown::of(&trace, &outcome, &Limits::default())
+    Breakdown::of(&trace, &outcome, &LatencyTargets::default())
 }
 
 #[test]

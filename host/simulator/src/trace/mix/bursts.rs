@@ -24,13 +24,13 @@ const RUSH: f64 = 0.05;
 
 /// Draws conversations, and the crowds among them.
 #[derive(Debug)]
-pub(super) struct Crowds {
+pub(super) struct SharedTextBursts {
     calm: Conversations,
     /// Text that the present crowd shares, and the number of its requests still to come.
     crowd: Option<(Text, u32)>,
 }
 
-impl Crowds {
+impl SharedTextBursts {
     pub(super) fn new(ids: &mut BlockIds) -> Self {
         Self {
             calm: Conversations::new(ids),
@@ -39,7 +39,7 @@ impl Crowds {
     }
 }
 
-impl Author for Crowds {
+impl Author for SharedTextBursts {
     fn session(&mut self, draws: &mut Draws, ids: &mut BlockIds) -> Session {
         let Some((shared, to_come)) = self.crowd.take() else {
             if draws.chance(CROWDS) {

@@ -48,7 +48,7 @@ impl Mix {
             Self::SharedPrompt => Box::new(shared_prompt::Assistants::new(ids)),
             Self::Rag => Box::new(rag::Library::new(draws, ids)),
             Self::LongContext => Box::new(long_context::Readers),
-            Self::Bursts => Box::new(bursts::Crowds::new(ids)),
+            Self::Bursts => Box::new(bursts::SharedTextBursts::new(ids)),
         }
     }
 }
