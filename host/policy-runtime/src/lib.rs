@@ -59,7 +59,7 @@ pub use parameters::{ParamFault, ParamFaults, ParamPlace, Parameter, ParameterEr
 pub use policy::{LoadReport, Manifest, WasmPolicy};
 pub use probe::ProbeError;
 pub use recorder::Divergence;
-pub use rehearsal::{Endurance, Rehearsal, RehearsalStep, Scene};
+pub use rehearsal::{Endurance, Rehearsal, RehearsalStep, RehearsedScenario};
 pub use scenarios::Scenario;
 pub use sessions::{SessionEntry, Sessions};
 pub use settings::PolicySettings;

@@ -40,7 +40,7 @@ pub struct Rehearsal {
     /// Reason why the router would refuse it after all: the result of its own trial.
     pub refused: Option<LoadError>,
     /// Result of each scenario.
-    pub scenes: Vec<Scene>,
+    pub scenes: Vec<RehearsedScenario>,
     /// Result of many consecutive requests.
     pub endurance: Endurance,
     /// Results of event and timer calls; empty if it has none.
@@ -49,7 +49,7 @@ pub struct Rehearsal {
 
 /// Result of one scenario.
 #[derive(Debug)]
-pub struct Scene {
+pub struct RehearsedScenario {
     /// The scenario.
     pub scenario: Scenario,
     /// Result of the first call of a new instance, checked as the router checks it.
@@ -172,7 +172,7 @@ struct RehearsalStage {
 }
 
 impl RehearsalStage {
-    fn play_all(&mut self, begins: &impl Fn(RehearsalStep)) -> Vec<Scene> {
+    fn play_all(&mut self, begins: &impl Fn(RehearsalStep)) -> Vec<RehearsedScenario> {
         let scenarios = Scenario::all(&self.features);
         let of = scenarios.len();
         let numbered = (1..).zip(scenarios);
@@ -184,7 +184,7 @@ impl RehearsalStage {
         played.collect()
     }
 
-    fn play(&mut self, scenario: Scenario) -> Scene {
+    fn play(&mut self, scenario: Scenario) -> RehearsedScenario {
         let call = scenario.call(&self.features);
         let (mut instance, outcome, first_in) = self.play_on_new_instance(&call);
         let (_, other, _) = self.play_on_new_instance(&call);
@@ -192,7 +192,7 @@ impl RehearsalStage {
             instance.store.data_mut().state = Arc::default();
             timed(|| decide_synthetic(instance, &call, REQUEST, self.budget))
         });
-        Scene {
+        RehearsedScenario {
             scenario,
             repeats: same(&outcome, &other),
             forgets: warm.as_ref().is_none_or(|(warm, _)| same(&outcome, warm)),

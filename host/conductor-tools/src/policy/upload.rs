@@ -1,6 +1,6 @@
 //! Check of an uploaded component: the scenarios of `conductor policy check`, in the router's own engine.
 
-use policy_runtime::{PolicyEngine, PolicySettings, Scene};
+use policy_runtime::{PolicyEngine, PolicySettings, RehearsedScenario};
 use serde::Serialize;
 
 use super::check::{all_findings, explain_outcome};
@@ -112,7 +112,7 @@ impl UploadCheck {
 }
 
 impl ScenarioResult {
-    fn of(scene: Scene) -> Self {
+    fn of(scene: RehearsedScenario) -> Self {
         Self {
             name: scene.scenario.name,
             about: scene.scenario.about,

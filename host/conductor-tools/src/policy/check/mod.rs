@@ -5,7 +5,7 @@ mod report;
 use std::time::Duration;
 
 use observability::error_chain;
-use policy_runtime::{Endurance, ListenerCheck, PolicySettings, ProbeError, Rehearsal, Scene};
+use policy_runtime::{Endurance, ListenerCheck, PolicySettings, ProbeError, Rehearsal, RehearsedScenario};
 use routing::{FaultKind, Verdict};
 
 pub(crate) use self::report::CheckReport;
@@ -95,7 +95,7 @@ fn findings(rehearsal: &Rehearsal, settings: &PolicySettings) -> Vec<Diagnostic>
     findings
 }
 
-fn failed_scenes(scenes: &[Scene]) -> Option<Diagnostic> {
+fn failed_scenes(scenes: &[RehearsedScenario]) -> Option<Diagnostic> {
     let failed = names(scenes, |scene| scene.outcome.is_err() && !is_over_time(scene));
     (!failed.is_empty()).then(|| {
         let message = if failed.len() == scenes.len() {
@@ -160,7 +160,7 @@ fn failed_listener_checks(listener_checks: &[ListenerCheck]) -> Vec<Diagnostic> 
     failed.collect()
 }
 
-fn unrepeatable(scenes: &[Scene]) -> Option<Diagnostic> {
+fn unrepeatable(scenes: &[RehearsedScenario]) -> Option<Diagnostic> {
     let differing = names(scenes, |scene| !scene.repeats);
     (!differing.is_empty()).then(|| {
         let message = format!(
@@ -172,7 +172,7 @@ fn unrepeatable(scenes: &[Scene]) -> Option<Diagnostic> {
     })
 }
 
-fn unforgetting(scenes: &[Scene]) -> Option<Diagnostic> {
+fn unforgetting(scenes: &[RehearsedScenario]) -> Option<Diagnostic> {
     let remembering = names(scenes, |scene| !scene.forgets);
     (!remembering.is_empty()).then(|| {
         let message = format!(
@@ -186,14 +186,14 @@ fn unforgetting(scenes: &[Scene]) -> Option<Diagnostic> {
 }
 
 /// Returns whether a scene only exceeded its time, for a fleet larger than those that the router tries policies with.
-fn is_over_time(scene: &Scene) -> bool {
+fn is_over_time(scene: &RehearsedScenario) -> bool {
     let kind = scene.outcome.as_ref().err().map(ProbeError::kind);
     kind == Some(FaultKind::Deadline) && scene.scenario.candidates() > TRIED_WITH
 }
 
-fn slow(scenes: &[Scene], budget: Duration) -> Option<Diagnostic> {
-    let took = |scene: &Scene| scene.warm_in.unwrap_or(scene.first_in);
-    let is_slow = |scene: &&Scene| {
+fn slow(scenes: &[RehearsedScenario], budget: Duration) -> Option<Diagnostic> {
+    let took = |scene: &RehearsedScenario| scene.warm_in.unwrap_or(scene.first_in);
+    let is_slow = |scene: &&RehearsedScenario| {
         is_over_time(scene) || scene.outcome.is_ok() && took(scene) * MUCH_OF_THE_BUDGET >= budget
     };
     let scene = scenes.iter().find(is_slow)?;
@@ -251,7 +251,7 @@ fn growing(endurance: &Endurance, settings: &PolicySettings) -> Vec<Diagnostic> 
     findings
 }
 
-fn names(scenes: &[Scene], wanted: impl Fn(&Scene) -> bool) -> Vec<&'static str> {
+fn names(scenes: &[RehearsedScenario], wanted: impl Fn(&RehearsedScenario) -> bool) -> Vec<&'static str> {
     let wanted = scenes.iter().filter(|scene| wanted(scene));
     wanted.map(|scene| scene.scenario.name).collect()
 }

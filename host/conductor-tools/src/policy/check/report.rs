@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use policy_runtime::{ListenerCheck, ProbeError, Rehearsal, Scene};
+use policy_runtime::{ListenerCheck, ProbeError, Rehearsal, RehearsedScenario};
 use routing::{Phase, Verdict};
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ struct Rehearsed {
     scores: bool,
     compiled_us: f64,
     instantiated_us: f64,
-    scenarios: Vec<SceneReport>,
+    scenarios: Vec<ScenarioReport>,
     endurance: EnduranceReport,
     /// Events and ticks that were delivered. Empty if the policy subscribes to no events and does not tick.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -57,7 +57,7 @@ struct ListenerReport {
 /// One scenario.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct SceneReport {
+struct ScenarioReport {
     scenario: &'static str,
     about: &'static str,
     candidates: usize,
@@ -157,7 +157,7 @@ impl From<Rehearsal> for Rehearsed {
             candidate_features: description.candidate_features,
             compiled_us: micros(rehearsal.compiled_in),
             instantiated_us: micros(rehearsal.instantiated_in),
-            scenarios: rehearsal.scenes.into_iter().map(SceneReport::from).collect(),
+            scenarios: rehearsal.scenes.into_iter().map(ScenarioReport::from).collect(),
             listener_checks: rehearsal
                 .listener_checks
                 .into_iter()
@@ -183,8 +183,8 @@ impl From<ListenerCheck> for ListenerReport {
     }
 }
 
-impl From<Scene> for SceneReport {
-    fn from(scene: Scene) -> Self {
+impl From<RehearsedScenario> for ScenarioReport {
+    fn from(scene: RehearsedScenario) -> Self {
         Self {
             scenario: scene.scenario.name,
             about: scene.scenario.about,
