@@ -28,19 +28,19 @@ const INDEXER: &str = "indexer.tls";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Certificates {
     /// TLS of the listeners that have it, by their tables' names.
-    listeners: HashMap<&'static str, Made<ServerTls>>,
+    listeners: HashMap<&'static str, BuiltFrom<ServerTls>>,
     /// TLS of the pools that configure it.
-    pools: HashMap<String, Made<WorkerTls>>,
+    pools: HashMap<String, BuiltFrom<WorkerTls>>,
 }
 
 /// TLS settings made from a table. They are equal if the names and the bytes of the files are.
 #[derive(Debug)]
-struct Made<T> {
+struct BuiltFrom<T> {
     digest: [u8; 32],
     tls: Arc<T>,
 }
 
-impl<T> Clone for Made<T> {
+impl<T> Clone for BuiltFrom<T> {
     fn clone(&self) -> Self {
         Self {
             digest: self.digest,
@@ -49,13 +49,13 @@ impl<T> Clone for Made<T> {
     }
 }
 
-impl<T> PartialEq for Made<T> {
+impl<T> PartialEq for BuiltFrom<T> {
     fn eq(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
 }
 
-impl<T> Eq for Made<T> {}
+impl<T> Eq for BuiltFrom<T> {}
 
 /// Error of a certificate, its key or an authority.
 #[derive(Debug, Error)]
@@ -207,9 +207,9 @@ fn of_listeners(config: &Config) -> impl Iterator<Item = (&'static str, &ServerT
 fn listener(
     tls: &ServerTlsConfig,
     table: &str,
-    before: Option<&Made<ServerTls>>,
+    before: Option<&BuiltFrom<ServerTls>>,
     mut reader: Reader<'_>,
-) -> Option<Made<ServerTls>> {
+) -> Option<BuiltFrom<ServerTls>> {
     let mut read = |file: &NamedFile, what: &str| reader.read(file, &format!("`{table}.{what}`"));
     let certificate = read(&tls.cert, "cert");
     let key = read(&tls.key, "key");
@@ -229,9 +229,9 @@ fn listener(
 fn worker(
     tls: &PoolTlsConfig,
     table: String,
-    before: Option<&Made<WorkerTls>>,
+    before: Option<&BuiltFrom<WorkerTls>>,
     mut reader: Reader<'_>,
-) -> Option<Made<WorkerTls>> {
+) -> Option<BuiltFrom<WorkerTls>> {
     // Names are not in the files.
     reader.digest.update(format!("{:?}", tls.server_name));
     let mut read = |file: &NamedFile, what: &str| reader.read(file, &format!("`{what}` of {table}"));
@@ -322,16 +322,16 @@ impl<'a> Reader<'a> {
     /// Returns the settings of these bytes, taken from `before` if they are unchanged.
     fn make<T>(
         mut self,
-        before: Option<&Made<T>>,
+        before: Option<&BuiltFrom<T>>,
         make: impl FnOnce() -> Result<T, TlsError>,
         table: Table<'_>,
-    ) -> Option<Made<T>> {
+    ) -> Option<BuiltFrom<T>> {
         let digest = std::mem::take(&mut self.digest).finalize().into();
         if let Some(before) = before.filter(|before| before.digest == digest) {
             return Some(before.clone());
         }
         match make() {
-            Ok(tls) => Some(Made {
+            Ok(tls) => Some(BuiltFrom {
                 digest,
                 tls: Arc::new(tls),
             }),
@@ -355,7 +355,7 @@ mod tests {
     use crate::test_config::parsed;
 
     /// Returns the settings of a file's bytes.
-    fn made(bytes: &str, before: Option<&Made<String>>) -> Made<String> {
+    fn made(bytes: &str, before: Option<&BuiltFrom<String>>) -> BuiltFrom<String> {
         let folder = tempfile::tempdir().unwrap();
         let file = NamedFile {
             path: folder.path().join("file"),
