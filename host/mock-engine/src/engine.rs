@@ -15,12 +15,12 @@ use crate::core_loop::{COMMAND_QUEUE, CoreLoop};
 use crate::fault_script::FaultScript;
 use crate::faults::Faults;
 use crate::gate::Gate;
-use crate::power::Power;
+use crate::power::PowerControl;
 use crate::publisher::{Publisher, PublisherError};
 use crate::scheduler::Scheduler;
-use crate::serving::{Context, Listening, LoadedAdapters, Recorded, Recorder, Site};
+use crate::serving::{Context, ListenerService, Listening, LoadedAdapters, Recorded, Recorder};
 use crate::stats::MockStats;
-use crate::transfer::{PdRole, Side, SideParts};
+use crate::transfer::{EndpointParts, PdRole, TransferEndpoint};
 
 /// Error of starting an engine.
 #[derive(Debug, Error)]
@@ -87,27 +87,27 @@ impl MockEngine {
             .run(),
         );
         let side = config.pd.clone().map(|pd| {
-            let parts = SideParts {
+            let parts = EndpointParts {
                 port: address.port(),
                 bootstrap: bootstrap.as_ref().map(|(_, address)| *address),
                 commands: commands.clone(),
                 tasks: tasks.clone(),
                 stop: stop.clone(),
             };
-            Side::new(&config, pd, parts)
+            TransferEndpoint::new(&config, pd, parts)
         });
         let (gate, changes) = Gate::new(&stop);
         let bootstrap_gate = match (bootstrap, &side) {
             (Some((listener, address)), Some(side)) => {
                 let (gate, changes) = Gate::new(&stop);
-                let site = Site::Bootstrap(Arc::clone(side));
+                let site = ListenerService::Bootstrap(Arc::clone(side));
                 let listening = Listening::new(site, Arc::clone(&gate), changes, address, tasks.clone());
                 tasks.spawn(listening.run(listener));
                 Some(gate)
             }
             _ => None,
         };
-        let power = Arc::new(Power {
+        let power = Arc::new(PowerControl {
             commands: commands.clone(),
             gate: Arc::clone(&gate),
             bootstrap: bootstrap_gate,
@@ -127,7 +127,7 @@ impl MockEngine {
             tasks: tasks.clone(),
         });
         let faults = Faults::new(script, power);
-        let site = Site::Engine(Arc::clone(&context));
+        let site = ListenerService::Engine(Arc::clone(&context));
         let listening = Listening::new(site, gate, changes, address, tasks.clone());
         tasks.spawn(listening.run(listener));
         Ok(Self {
@@ -170,7 +170,7 @@ impl MockEngine {
         self.context.recorder.requests(path)
     }
 
-    fn side(&self) -> Option<&Arc<Side>> {
+    fn side(&self) -> Option<&Arc<TransferEndpoint>> {
         self.context.power.side.as_ref()
     }
 

@@ -7,17 +7,17 @@ use http::StatusCode;
 
 use crate::fault_script::{BatchLoss, FaultScript, RequestFault, Times};
 use crate::gate::EngineGone;
-use crate::power::Power;
+use crate::power::PowerControl;
 
 /// Handle for scripted faults. Cheap to clone; has no effect once the engine is stopped.
 #[derive(Debug, Clone)]
 pub struct Faults {
     script: Arc<FaultScript>,
-    power: Arc<Power>,
+    power: Arc<PowerControl>,
 }
 
 impl Faults {
-    pub(crate) fn new(script: Arc<FaultScript>, power: Arc<Power>) -> Self {
+    pub(crate) fn new(script: Arc<FaultScript>, power: Arc<PowerControl>) -> Self {
         Self { script, power }
     }
 

@@ -6,19 +6,19 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::core_loop::Command;
 use crate::gate::{EngineGone, Gate};
-use crate::transfer::Side;
+use crate::transfer::TransferEndpoint;
 
 /// Parts that are turned off together.
 #[derive(Debug)]
-pub(crate) struct Power {
+pub(crate) struct PowerControl {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) gate: Arc<Gate>,
     /// Gate of the bootstrap server, if there is one.
     pub(crate) bootstrap: Option<Arc<Gate>>,
-    pub(crate) side: Option<Arc<Side>>,
+    pub(crate) side: Option<Arc<TransferEndpoint>>,
 }
 
-impl Power {
+impl PowerControl {
     /// Makes the engine unreachable or reachable.
     pub(crate) async fn set_on(&self, on: bool) -> Result<(), EngineGone> {
         if let Some(side) = &self.side {

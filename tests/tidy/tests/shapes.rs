@@ -58,7 +58,7 @@ const LARGER: &[(&str, &str)] = &[
         "a report on a component: one field for each key of its JSON",
     ),
     (
-        "conductor-tools::Other",
+        "conductor-tools::ComparisonReport",
         "a report of replays: one field for each key of its JSON",
     ),
     (
@@ -161,7 +161,7 @@ const LARGER: &[(&str, &str)] = &[
         "the state of one running request, as in vLLM",
     ),
     (
-        "mock-engine::Side",
+        "mock-engine::TransferEndpoint",
         "one side of a transfer: its variables belong together",
     ),
     (

@@ -6,7 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use operator_tools::args::{ChangePolicyArgs, PromoteArgs, StatusArgs};
 
-use super::DeployArgs;
+use super::gate::GateArgs;
+use super::remote::DeployArgs;
 
 /// Arguments of `policy`.
 #[derive(Debug, Args)]
@@ -161,31 +162,6 @@ pub struct PolicyCheckArgs {
     /// Allowed verdicts.
     #[command(flatten)]
     pub gate: GateArgs,
-}
-
-/// Verdicts on an idle fleet that the check allows.
-#[derive(Debug, Default, Clone, Args)]
-pub struct GateArgs {
-    /// Allow this verdict for requests of an idle fleet, which otherwise fails the check.
-    #[arg(long, value_enum, value_name = "VERDICT", value_delimiter = ',')]
-    pub allow: Vec<IdleVerdict>,
-}
-
-/// Undesired verdicts on an idle fleet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum IdleVerdict {
-    /// Pass: the fallback decides.
-    Pass,
-    /// Reject: the client gets an error.
-    Reject,
-}
-
-impl GateArgs {
-    /// Returns true if the check allows this verdict.
-    #[must_use]
-    pub fn allows(&self, verdict: IdleVerdict) -> bool {
-        self.allow.contains(&verdict)
-    }
 }
 
 /// Policy to check or benchmark.

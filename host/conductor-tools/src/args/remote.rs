@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use operator_tools::args::RouterArgs;
 
-use super::GateArgs;
+use super::gate::GateArgs;
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use simulator::Summary;
 
 use super::estimate::Estimate;
 use super::figures::{FIGURES, Figure, Unit};
-use super::grid::{Grid, Made, SimulationRun};
+use super::grid::{Grid, GridRuns, SimulationRun};
 use super::verdict::{ComparisonVerdict, judged};
 use operator_tools::table::{Side, Table};
 
@@ -53,7 +53,7 @@ pub(super) struct Paired {
 
 impl Comparison {
     /// Compares each policy with the first, speed by speed.
-    pub(super) fn all(grid: &Grid, made: &Made) -> Vec<Self> {
+    pub(super) fn all(grid: &Grid, made: &GridRuns) -> Vec<Self> {
         let cells = grid.cells();
         let width = grid.contestants.len();
         let mut all = Vec::new();

@@ -29,14 +29,14 @@ pub(super) struct Grid {
     pub(super) contestants: Vec<Contestant>,
     pub(super) speeds: Vec<f64>,
     pub(super) seeds: Vec<u64>,
-    pub(super) keep: Keep,
+    pub(super) keep: KeptData,
     /// True in a process of a router: it leaves the processors to the requests, and reports its progress.
     pub(super) is_job: bool,
 }
 
 /// Data kept of each run beside its figures.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Keep {
+pub(super) struct KeptData {
     /// Each request's time to first token.
     pub(super) ttft: bool,
     /// Curves of the first seed, for the plots.
@@ -58,7 +58,7 @@ pub(super) struct SimulationRun {
 
 /// The runs that were made, by cell ([`Grid::cells`]) and seed.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct GridRuns {
     pub(super) runs: Vec<Vec<Option<SimulationRun>>>,
     /// The user ended it before all were made.
     pub(super) stopped: bool,
@@ -141,14 +141,14 @@ impl SimulationRun {
 }
 
 /// Makes all of them, or those that are ready when the user ends it.
-pub(super) fn run(grid: &Arc<Grid>) -> anyhow::Result<Made> {
+pub(super) fn run(grid: &Arc<Grid>) -> anyhow::Result<GridRuns> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(gather(grid))
 }
 
-async fn gather(grid: &Arc<Grid>) -> anyhow::Result<Made> {
+async fn gather(grid: &Arc<Grid>) -> anyhow::Result<GridRuns> {
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for Ctrl-C")?;
     let jobs = grid.jobs();
     let total = jobs.len();
@@ -190,7 +190,7 @@ async fn gather(grid: &Arc<Grid>) -> anyhow::Result<Made> {
     if !stopped && runs.iter().flatten().any(Option::is_none) {
         bail!("a run panicked");
     }
-    Ok(Made { runs, stopped })
+    Ok(GridRuns { runs, stopped })
 }
 
 impl Work {

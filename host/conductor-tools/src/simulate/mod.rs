@@ -28,7 +28,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 
 use self::contestant::Contestant;
-use self::grid::{Grid, Keep};
+use self::grid::{Grid, KeptData};
 use self::html::Page;
 pub use self::jobs::{JobReport, SimulatedPolicy, SimulationJobs, SimulationOrder, StartJobError};
 use self::recorded::RecordedTrace;
@@ -67,7 +67,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
         },
         speeds: args.speeds.clone(),
         seeds: (args.seed..).take(args.seeds as usize).collect(),
-        keep: Keep {
+        keep: KeptData {
             ttft: args.compare,
             curves: args.html.is_some(),
         },

@@ -10,7 +10,7 @@ use super::breakdowns;
 use super::compare::Comparison;
 use super::estimate::Estimate;
 use super::figures::{FIGURES, Figure};
-use super::grid::{Grid, Made, SimulationRun};
+use super::grid::{Grid, GridRuns, SimulationRun};
 use super::html::Curves;
 use super::recorded::RecordedReport;
 use super::setting::SettingReport;
@@ -77,7 +77,7 @@ pub(super) struct ReportRow {
 }
 
 impl SimulationReport {
-    pub(super) fn of(grid: &Grid, made: Made, recording: Option<RecordedReport>) -> anyhow::Result<Self> {
+    pub(super) fn of(grid: &Grid, made: GridRuns, recording: Option<RecordedReport>) -> anyhow::Result<Self> {
         let requested = made.runs.iter().map(Vec::len).sum();
         let done = made.runs.iter().flatten().flatten().count();
         let comparisons = match grid.keep.ttft {

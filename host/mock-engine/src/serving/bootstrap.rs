@@ -6,10 +6,10 @@ use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
 
 use crate::serving::body::{HttpResult, empty_reply, json_reply};
-use crate::transfer::{PdDialect, Side};
+use crate::transfer::{PdDialect, TransferEndpoint};
 
 /// Answers `GET /query` of mooncake and `GET /health` of sglang.
-pub(crate) fn answer(side: &Side, request: &Request<Incoming>) -> HttpResult {
+pub(crate) fn answer(side: &TransferEndpoint, request: &Request<Incoming>) -> HttpResult {
     let is_get = request.method() == Method::GET;
     Ok(match (side.config().dialect, request.uri().path()) {
         (PdDialect::Mooncake, "/query") if is_get => json_reply(StatusCode::OK, &directory(side)),
@@ -23,7 +23,7 @@ pub(crate) fn answer(side: &Side, request: &Request<Incoming>) -> HttpResult {
 }
 
 /// Returns the directory as recorded: by data-parallel rank, then tensor-parallel and pipeline-parallel rank.
-fn directory(side: &Side) -> Value {
+fn directory(side: &TransferEndpoint) -> Value {
     let address = format!("tcp://127.0.0.1:{}", side.port());
     let entry = |(rank, engine_id): (usize, String)| {
         let entry = json!({"engine_id": engine_id, "worker_addr": {"0": {"0": address}}});

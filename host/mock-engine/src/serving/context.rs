@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::config::MockConfig;
 use crate::core_loop::Command;
 use crate::fault_script::FaultScript;
-use crate::power::Power;
+use crate::power::PowerControl;
 use crate::publisher::Publisher;
 use crate::sequence::{Output, Submission};
 use crate::serving::adapters::LoadedAdapters;
@@ -32,7 +32,7 @@ pub(crate) struct Context {
     pub(crate) requests: AtomicU64,
     pub(crate) recorder: Recorder,
     pub(crate) kept: Arc<KeptResponses>,
-    pub(crate) power: Arc<Power>,
+    pub(crate) power: Arc<PowerControl>,
     /// Tasks that outlive a request.
     pub(crate) tasks: TaskTracker,
 }

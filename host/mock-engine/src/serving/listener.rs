@@ -20,7 +20,7 @@ use crate::serving::body::HttpResult;
 use crate::serving::context::Context;
 use crate::serving::realtime::ConversationSlot;
 use crate::serving::{bootstrap, routes};
-use crate::transfer::Side;
+use crate::transfer::TransferEndpoint;
 
 /// Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
@@ -31,14 +31,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Service of a listener.
 #[derive(Debug, Clone)]
-pub(crate) enum Site {
+pub(crate) enum ListenerService {
     /// The engine itself.
     Engine(Arc<Context>),
     /// Bootstrap server.
-    Bootstrap(Arc<Side>),
+    Bootstrap(Arc<TransferEndpoint>),
 }
 
-impl Site {
+impl ListenerService {
     async fn answer(self, request: Request<Incoming>) -> HttpResult {
         match self {
             Self::Engine(context) => routes::answer(context, request).await,
@@ -50,7 +50,7 @@ impl Site {
 /// The accepting side.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    site: Site,
+    site: ListenerService,
     gate: Arc<Gate>,
     changes: mpsc::Receiver<Change>,
     address: SocketAddr,
@@ -59,7 +59,7 @@ pub(crate) struct Listening {
 
 impl Listening {
     pub(crate) fn new(
-        site: Site,
+        site: ListenerService,
         gate: Arc<Gate>,
         changes: mpsc::Receiver<Change>,
         address: SocketAddr,
@@ -149,7 +149,7 @@ impl Listening {
     }
 }
 
-async fn serve_connection(stream: TcpStream, site: Site) {
+async fn serve_connection(stream: TcpStream, site: ListenerService) {
     // A failure only delays tokens.
     let _ = stream.set_nodelay(true);
     let opened = ConversationSlot::default();

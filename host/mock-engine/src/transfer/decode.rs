@@ -9,7 +9,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use crate::core_loop::Command;
 use crate::transfer::fabric::{Key, Offer};
 use crate::transfer::handshake::{MooncakeSource, NixlSource};
-use crate::transfer::side::Side;
+use crate::transfer::side::TransferEndpoint;
 use crate::transfer::{PdDialect, Receive, Received, Reserved, Transfer, bootstrap};
 
 /// Source of KV cache.
@@ -30,7 +30,7 @@ pub(super) enum Source {
 }
 
 /// Starts receiving the KV cache of the first `tokens` of a sequence.
-pub(super) fn receive(side: &Arc<Side>, source: Source, tokens: usize) -> Transfer {
+pub(super) fn receive(side: &Arc<TransferEndpoint>, source: Source, tokens: usize) -> Transfer {
     let id = side.new_id();
     let (alive, gone) = oneshot::channel();
     let mut receive = Receive {
@@ -50,7 +50,7 @@ pub(super) fn receive(side: &Arc<Side>, source: Source, tokens: usize) -> Transf
 }
 
 async fn see_to(
-    side: Arc<Side>,
+    side: Arc<TransferEndpoint>,
     id: u64,
     source: Source,
     reserved: oneshot::Receiver<Reserved>,
@@ -70,7 +70,7 @@ async fn see_to(
 
 impl Source {
     /// Notifies the other side that its blocks will not be fetched, if the dialect does so.
-    pub(super) fn give_up(self, side: &Side) {
+    pub(super) fn give_up(self, side: &TransferEndpoint) {
         match self {
             Self::Nixl(NixlSource { key, .. }) | Self::Mooncake(MooncakeSource { key, .. }) => {
                 side.fabric().renounce(key);
@@ -80,7 +80,7 @@ impl Source {
     }
 
     /// Waits for `missing` tokens; `None` if they will not arrive.
-    async fn fetch(self, side: &Side, missing: usize) -> Option<Received> {
+    async fn fetch(self, side: &TransferEndpoint, missing: usize) -> Option<Received> {
         let cached_tokens = match self {
             Self::Nowhere | Self::Refused => {
                 sleep(side.real(side.config().refused_after)).await;
@@ -106,7 +106,7 @@ impl Source {
 }
 
 /// Returns the prefill's cached tokens.
-async fn fetch_nixl(side: &Side, source: NixlSource, missing: usize) -> Option<u32> {
+async fn fetch_nixl(side: &TransferEndpoint, source: NixlSource, missing: usize) -> Option<u32> {
     if !side.fabric().reaches(&source.key.engine, source.port) {
         sleep(side.real(side.config().unreachable_after)).await;
         return None;
@@ -120,7 +120,7 @@ async fn fetch_nixl(side: &Side, source: NixlSource, missing: usize) -> Option<u
 }
 
 /// Waits for the other side, if its bootstrap server has it, and fetches. Returns the prefill's cached tokens.
-async fn claim(side: &Side, key: &Key, known: bool, missing: usize) -> Option<u32> {
+async fn claim(side: &TransferEndpoint, key: &Key, known: bool, missing: usize) -> Option<u32> {
     let longest = side.real(if known {
         side.config().abort_timeout
     } else {
@@ -137,7 +137,7 @@ async fn claim(side: &Side, key: &Key, known: bool, missing: usize) -> Option<u3
 }
 
 /// Moves the offered blocks; `None` if their engine dies meanwhile.
-async fn pull(side: &Side, mut offer: Offer, missing: usize) -> Option<()> {
+async fn pull(side: &TransferEndpoint, mut offer: Offer, missing: usize) -> Option<()> {
     let moved = async {
         sleep_until(offer.ready_at).await;
         sleep(side.transfer_time(missing)).await;

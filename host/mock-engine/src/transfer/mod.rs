@@ -18,7 +18,7 @@ use crate::cache::BlockId;
 pub use fabric::Fabric;
 pub(crate) use handshake::Members;
 pub(crate) use prefill::Settling;
-pub(crate) use side::{Denied, Legs, Opening, Side, SideParts};
+pub(crate) use side::{Denied, EndpointParts, Legs, Opening, TransferEndpoint};
 
 /// Role of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

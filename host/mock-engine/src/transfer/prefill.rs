@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::core_loop::Command;
 use crate::transfer::fabric::{Key, Offer};
-use crate::transfer::side::Side;
+use crate::transfer::side::TransferEndpoint;
 use crate::transfer::{Keep, KeptBlocks, Transfer};
 
 /// Host in the answers of a nixl engine.
@@ -93,7 +93,11 @@ impl Settling {
 }
 
 /// Keeps the blocks of one sequence that is about to be computed.
-pub(super) fn keep(side: &Arc<Side>, plan: Plan, after_stop: bool) -> (Transfer, oneshot::Receiver<Settled>) {
+pub(super) fn keep(
+    side: &Arc<TransferEndpoint>,
+    plan: Plan,
+    after_stop: bool,
+) -> (Transfer, oneshot::Receiver<Settled>) {
     let (kept, blocks) = oneshot::channel();
     let (settle, settled) = oneshot::channel();
     let id = side.new_id();
@@ -103,7 +107,7 @@ pub(super) fn keep(side: &Arc<Side>, plan: Plan, after_stop: bool) -> (Transfer,
 }
 
 async fn see_to(
-    side: Arc<Side>,
+    side: Arc<TransferEndpoint>,
     id: u64,
     plan: Plan,
     blocks: oneshot::Receiver<KeptBlocks>,
@@ -121,7 +125,12 @@ async fn see_to(
 }
 
 /// Returns when the blocks are not needed any more.
-async fn hand_over(side: &Side, plan: Handover, kept: &KeptBlocks, mut settle: oneshot::Sender<Settled>) {
+async fn hand_over(
+    side: &TransferEndpoint,
+    plan: Handover,
+    kept: &KeptBlocks,
+    mut settle: oneshot::Sender<Settled>,
+) {
     let (fetched, wait) = oneshot::channel();
     let (now, key) = (Instant::now(), plan.key);
     let until = now + plan.keep_for;
@@ -148,7 +157,7 @@ async fn hand_over(side: &Side, plan: Handover, kept: &KeptBlocks, mut settle: o
 /// Waits until the blocks were fetched, or their time is over. A fetch in progress at that time, or without a client,
 /// is completed.
 async fn until_fetched(
-    side: &Side,
+    side: &TransferEndpoint,
     key: &Key,
     wait: oneshot::Receiver<()>,
     until: Instant,

@@ -19,7 +19,7 @@ pub(super) struct Timing {
 }
 
 /// One contestant.
-pub(super) struct Bout<F> {
+pub(super) struct TimedBatch<F> {
     call: F,
     /// Calls a batch.
     size: u32,
@@ -27,7 +27,7 @@ pub(super) struct Bout<F> {
     batches: Vec<f64>,
 }
 
-impl<F: FnMut() -> Result<(), String>> Bout<F> {
+impl<F: FnMut() -> Result<(), String>> TimedBatch<F> {
     /// Warms it up and finds how many calls make a batch.
     pub(super) fn new(mut call: F) -> Result<Self, String> {
         let start = Instant::now();
@@ -69,14 +69,14 @@ impl<F: FnMut() -> Result<(), String>> Bout<F> {
 
 /// Times all of them; an error comes with the position of whose it is.
 pub(super) fn time_in_turns<F: FnMut() -> Result<(), String>>(
-    mut bouts: Vec<Bout<F>>,
+    mut batches: Vec<TimedBatch<F>>,
 ) -> Result<Vec<Timing>, (usize, String)> {
     for _ in 0..BATCHES {
-        for (position, bout) in bouts.iter_mut().enumerate() {
-            bout.batch().map_err(|what| (position, what))?;
+        for (position, batch) in batches.iter_mut().enumerate() {
+            batch.batch().map_err(|what| (position, what))?;
         }
     }
-    Ok(bouts.into_iter().map(Bout::timing).collect())
+    Ok(batches.into_iter().map(TimedBatch::timing).collect())
 }
 
 #[cfg(test)]
@@ -95,7 +95,10 @@ mod tests {
             }
         });
         let works: Box<dyn FnMut() -> Result<(), String>> = Box::new(|| Ok(()));
-        let bouts = vec![Bout::new(works).ok().unwrap(), Bout::new(fails).ok().unwrap()];
-        assert_eq!(time_in_turns(bouts), Err((1, "tired".to_owned())));
+        let batches = vec![
+            TimedBatch::new(works).ok().unwrap(),
+            TimedBatch::new(fails).ok().unwrap(),
+        ];
+        assert_eq!(time_in_turns(batches), Err((1, "tired".to_owned())));
     }
 }

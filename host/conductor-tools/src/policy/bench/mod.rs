@@ -10,7 +10,7 @@ use routing::{LeastLoaded, Policy, check};
 use serde::Serialize;
 use thiserror::Error;
 
-use self::clock::{Bout, Timing, time_in_turns};
+use self::clock::{TimedBatch, Timing, time_in_turns};
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
 use super::progress::StepProgress;
@@ -134,11 +134,11 @@ struct TimingReport {
 
 impl BenchRow {
     fn of(candidates: usize, contestants: &[(String, Box<dyn Policy>)]) -> Result<Self, NotTimed> {
-        let mut bouts = Vec::new();
+        let mut batches = Vec::new();
         for (name, policy) in contestants {
             let call = SyntheticCall::usual(policy.plan(), candidates);
             let mut seq = 0;
-            let bout = Bout::new(move || {
+            let batch = TimedBatch::new(move || {
                 seq += 1;
                 let request = call.request(seq);
                 let verdict = policy
@@ -148,13 +148,13 @@ impl BenchRow {
                     .map(drop)
                     .map_err(|nonsense| nonsense.to_string())
             });
-            bouts.push(bout.map_err(|what| NotTimed {
+            batches.push(batch.map_err(|what| NotTimed {
                 policy: name.clone(),
                 candidates,
                 what,
             })?);
         }
-        let timings = time_in_turns(bouts).map_err(|(position, what)| NotTimed {
+        let timings = time_in_turns(batches).map_err(|(position, what)| NotTimed {
             policy: contestants[position].0.clone(),
             candidates,
             what,

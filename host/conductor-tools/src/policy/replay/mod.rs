@@ -24,7 +24,7 @@ pub(crate) use self::log::{Lines, LogError};
 use self::log::{Log, RecordedDecision};
 pub use self::one_call::{ReplayError, ReplayedCall, replay_call};
 use self::plan_part::part_of;
-use self::replay_with::Rival;
+use self::replay_with::ComparedPolicy;
 use self::report::ReplayReport;
 use super::component::ComponentFile;
 use super::{engine, print, settings};
@@ -91,7 +91,7 @@ fn replay(
     mut log: Log<'_>,
 ) -> Result<ReplayReport, LogError> {
     let mut report = ReplayReport::new(subject, settings);
-    let mut rival = Rival::new(policy);
+    let mut compared = ComparedPolicy::new(policy);
     while let Some(recorded) = log.next()? {
         let made_by = &recorded.policy;
         let is_own = made_by.sha256.as_deref() == Some(policy.sha256())
@@ -101,7 +101,7 @@ fn replay(
         } else if let Some(part) = part_of(policy, &settings.params_json, &recorded) {
             report.as_scorer.add_part(policy, &recorded, part);
         } else if !recorded.line.fallback {
-            rival.compare(&recorded, &mut report.other);
+            compared.compare(&recorded, &mut report.other);
         }
     }
     report.read(&log);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::log::RecordedDecision;
-use super::replay_with::{AnsweredCall, Rival};
+use super::replay_with::{AnsweredCall, ComparedPolicy};
 use crate::explain::{CandidatePage, candidates, version_id};
 
 /// Characters of a version's id, as on the page of a request.
@@ -92,7 +92,7 @@ pub fn replay_call(
     let call = explained.calls.get(at).ok_or(missing)?;
     let recorded = RecordedDecision::of(call, run)
         .ok_or_else(|| ReplayError::NotComparable("its record is not complete".to_owned()))?;
-    let answered = Rival::new(policy).answer(&recorded);
+    let answered = ComparedPolicy::new(policy).answer(&recorded);
     let answered = answered.map_err(ReplayError::NotComparable)?;
     let name = |row: usize| call.workers.get(row).map(|worker| worker.name.clone());
     let decision = ReplayedDecision::of(&answered, name);

@@ -12,7 +12,7 @@ use routing::{
 
 use super::columns::{Columns, resolved};
 use super::log::RecordedDecision;
-use super::replay_same::{Again, is_of_its_moment};
+use super::replay_same::{RepeatReport, is_of_its_moment};
 
 /// Part of a scorer in a recorded decision.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub(super) fn part_of<'r>(
     own.map(|(at, scored)| ScorerPart { at, scored })
 }
 
-impl Again {
+impl RepeatReport {
     pub(super) fn add_part(
         &mut self,
         policy: &WasmPolicy,

@@ -12,7 +12,7 @@ use super::log::RecordedDecision;
 /// Results of repeated decisions.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Again {
+pub(super) struct RepeatReport {
     pub(super) decisions: u64,
     /// Decisions with the same verdict bit for bit, or the same fault.
     pub(super) identical: u64,
@@ -38,7 +38,7 @@ pub(super) struct Difference {
     pub(super) replayed: String,
 }
 
-impl Again {
+impl RepeatReport {
     pub(super) fn add(&mut self, policy: &WasmPolicy, recorded: &RecordedDecision) {
         self.decisions += 1;
         if is_of_its_moment(recorded.line.fault.as_ref()) {

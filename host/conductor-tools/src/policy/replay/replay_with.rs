@@ -18,7 +18,7 @@ use super::log::RecordedDecision;
 /// Choices of the policy in decisions of others.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Other {
+pub(super) struct ComparisonReport {
     pub(super) decisions: u64,
     /// Made by these policies.
     pub(super) recorded_policies: BTreeMap<String, u64>,
@@ -46,7 +46,7 @@ pub(super) struct Other {
 }
 
 /// Positions of its numbers, or the names of those that were not recorded.
-type Found = Result<Columns, Vec<String>>;
+type ColumnsOrMissing = Result<Columns, Vec<String>>;
 
 /// Result of a recorded call.
 pub(super) struct AnsweredCall {
@@ -58,13 +58,13 @@ pub(super) struct AnsweredCall {
 }
 
 /// Policy that is called instead, beside the recorded one.
-pub(super) struct Rival<'a> {
+pub(super) struct ComparedPolicy<'a> {
     policy: &'a WasmPolicy,
     /// Columns by recorded policy.
-    columns: Vec<(Arc<PolicyLine>, Found)>,
+    columns: Vec<(Arc<PolicyLine>, ColumnsOrMissing)>,
 }
 
-impl<'a> Rival<'a> {
+impl<'a> ComparedPolicy<'a> {
     pub(super) fn new(policy: &'a WasmPolicy) -> Self {
         Self {
             policy,
@@ -72,7 +72,7 @@ impl<'a> Rival<'a> {
         }
     }
 
-    pub(super) fn compare(&mut self, recorded: &RecordedDecision, other: &mut Other) {
+    pub(super) fn compare(&mut self, recorded: &RecordedDecision, other: &mut ComparisonReport) {
         other.decisions += 1;
         *other
             .recorded_policies
@@ -132,7 +132,7 @@ impl<'a> Rival<'a> {
         }
     }
 
-    fn columns(&mut self, recorded: &Arc<PolicyLine>) -> &Found {
+    fn columns(&mut self, recorded: &Arc<PolicyLine>) -> &ColumnsOrMissing {
         let known = self
             .columns
             .iter()
@@ -146,7 +146,7 @@ impl<'a> Rival<'a> {
     }
 }
 
-impl Other {
+impl ComparisonReport {
     fn add(&mut self, recorded: &RecordedDecision, answered: &AnsweredCall) {
         self.nanoseconds.push(answered.nanoseconds);
         match &answered.decision {

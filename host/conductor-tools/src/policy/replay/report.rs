@@ -7,8 +7,8 @@ use policy_runtime::PolicySettings;
 use serde::Serialize;
 
 use super::log::Log;
-use super::replay_same::Again;
-use super::replay_with::Other;
+use super::replay_same::RepeatReport;
+use super::replay_with::ComparisonReport;
 use crate::Exit;
 use crate::policy::component::ComponentFile;
 
@@ -25,11 +25,11 @@ pub(super) struct ReplayReport {
     /// Lines that are none of a log's.
     unreadable_lines: u64,
     /// Decisions of this component with these parameters.
-    pub(super) again: Again,
+    pub(super) again: RepeatReport,
     /// Decisions of pipelines with it as a scorer.
-    pub(super) as_scorer: Again,
+    pub(super) as_scorer: RepeatReport,
     /// Decisions of other policies.
-    pub(super) other: Other,
+    pub(super) other: ComparisonReport,
     /// Times of one decision, without reading the log.
     time: Option<Times>,
 }
@@ -52,9 +52,9 @@ impl ReplayReport {
             decisions: 0,
             outcomes: 0,
             unreadable_lines: 0,
-            again: Again::default(),
-            as_scorer: Again::default(),
-            other: Other::default(),
+            again: RepeatReport::default(),
+            as_scorer: RepeatReport::default(),
+            other: ComparisonReport::default(),
             time: None,
         }
     }
@@ -83,7 +83,7 @@ impl ReplayReport {
     /// Returns true if every repeatable decision of its own had the same result, and at least one decision could be
     /// made.
     pub(super) fn exit(&self) -> Exit {
-        let differ = |again: &Again| again.different + again.diverged > 0;
+        let differ = |again: &RepeatReport| again.different + again.diverged > 0;
         if differ(&self.again) || differ(&self.as_scorer) || self.time.is_none() {
             Exit::Failure
         } else {
@@ -124,7 +124,7 @@ impl fmt::Display for ReplayReport {
     }
 }
 
-impl fmt::Display for Again {
+impl fmt::Display for RepeatReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let repeatable = self.decisions - self.not_repeatable;
         let share = percent(self.identical, repeatable);
@@ -150,7 +150,7 @@ impl fmt::Display for Again {
     }
 }
 
-impl fmt::Display for Other {
+impl fmt::Display for ComparisonReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policies = counted(&self.recorded_policies);
         writeln!(f, "\ndecisions of others: {} ({policies})", self.decisions)?;

@@ -1,10 +1,10 @@
 //! Simulations that a router runs beside its requests, one at a time, each in a process of its own.
 
 mod limits;
+mod order;
 mod process;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -12,10 +12,10 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::Value;
-use tempfile::TempDir;
 use thiserror::Error;
 
 pub(super) use self::limits::limit_process;
+pub use self::order::{SimulatedPolicy, SimulationOrder};
 pub(super) use self::process::PROGRESS;
 use self::process::{JobEnd, run_process};
 
@@ -23,32 +23,6 @@ use self::process::{JobEnd, run_process};
 const KEPT: usize = 8;
 /// Parts of the progress.
 const WHOLE: u32 = 10_000;
-
-/// Simulation to run.
-#[derive(Debug)]
-pub struct SimulationOrder {
-    /// File of this very program.
-    pub program: PathBuf,
-    /// Decision log with the requests.
-    pub log: PathBuf,
-    /// Pool of the log, if it has several.
-    pub pool: Option<String>,
-    /// Speed-up factor of the arrivals.
-    pub rate: f64,
-    /// Policies to compare.
-    pub policies: Vec<SimulatedPolicy>,
-}
-
-/// Policy of a simulation.
-#[derive(Debug)]
-pub struct SimulatedPolicy {
-    /// Name in the configuration.
-    pub name: String,
-    /// Argument of `conductor simulate` that stands for it.
-    pub argument: String,
-    /// Folder with the component that the argument names, removed after the simulation. `None` for a built-in policy.
-    pub folder: Option<TempDir>,
-}
 
 /// Running job and those that ended last.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::SimulationOrder;
+use super::order::SimulationOrder;
 
 /// Real time after which a process is killed.
 const LONGEST: Duration = Duration::from_secs(600);

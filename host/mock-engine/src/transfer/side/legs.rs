@@ -9,7 +9,7 @@ use crate::transfer::decode::{Source, gives_up_when_refused, receive};
 use crate::transfer::fabric::Key;
 use crate::transfer::handshake::{Params, mooncake_source, nixl_source, transfer_id};
 use crate::transfer::prefill::{Handover, Plan, PrefillAnswer, keep};
-use crate::transfer::side::Side;
+use crate::transfer::side::TransferEndpoint;
 use crate::transfer::{Members, PdDialect, PdRole, Settling, Transfer};
 
 /// Seed of the store's own hashes, so that engines with different seeds find each other's blocks.
@@ -48,7 +48,7 @@ pub(crate) enum Denied {
     NoRoom,
 }
 
-impl Side {
+impl TransferEndpoint {
     /// Returns the legs of a request. The caller must queue or drop the transfers.
     pub(crate) fn open(self: &Arc<Self>, opening: &Opening<'_>) -> Result<Legs, Denied> {
         let vllm = |opening: &Opening<'_>| match (opening.members.params(), self.config.role) {

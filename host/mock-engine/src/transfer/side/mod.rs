@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// One engine's side.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct TransferEndpoint {
     config: PdConfig,
     time_scale: f64,
     block_size: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Side {
 
 /// Parts of the engine that its side uses.
 #[derive(Debug)]
-pub(crate) struct SideParts {
+pub(crate) struct EndpointParts {
     /// Port of the engine.
     pub(crate) port: u16,
     /// Address of its bootstrap server.
@@ -67,10 +67,10 @@ struct EngineLife {
     over: CancellationToken,
 }
 
-impl Side {
+impl TransferEndpoint {
     /// Creates an engine without identity; see [`Self::begin_life`].
-    pub(crate) fn new(mock: &MockConfig, config: PdConfig, parts: SideParts) -> Arc<Self> {
-        let SideParts {
+    pub(crate) fn new(mock: &MockConfig, config: PdConfig, parts: EndpointParts) -> Arc<Self> {
+        let EndpointParts {
             port,
             bootstrap,
             commands,
