@@ -12,7 +12,7 @@ use crate::worker::DiscoveredWorker;
 /// Most discovered workers of all sources together.
 pub const MOST_DISCOVERED: usize = 20_000;
 
-/// Believed workers of one source.
+/// Accepted workers of one source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceWorkers {
     /// Name of the source.

@@ -114,7 +114,7 @@ impl WorkerSources {
         }
     }
 
-    /// Returns the believed workers of the named sources, each with its pool, in the order of the names. A source that
+    /// Returns the accepted workers of the named sources, each with its pool, in the order of the names. A source that
     /// does not run yet has none.
     #[must_use]
     pub fn workers<'s>(&self, sources: impl IntoIterator<Item = (&'s str, &'s str)>) -> Vec<SourceWorkers> {

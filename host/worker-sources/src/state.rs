@@ -11,7 +11,7 @@ use crate::error::SourceError;
 use crate::report::{BadEntries, SourceReport, SourceStatus};
 use crate::spec::SourceSpec;
 
-/// Function that is called when the believed workers of a source change.
+/// Function that is called when the accepted workers of a source change.
 pub(crate) type ChangeCallback = Arc<dyn Fn() + Send + Sync>;
 
 /// Shared state of a source.
@@ -24,7 +24,7 @@ pub(crate) struct SourceState {
 struct SourceMemory {
     spec: SourceSpec,
     accepted: AcceptedWorkers,
-    /// The believed workers, shared with the reload thread.
+    /// The accepted workers, shared with the reload thread.
     workers: Arc<[DiscoveredWorker]>,
     status: SourceStatus,
     error: Option<String>,
@@ -36,7 +36,7 @@ struct SourceMemory {
 /// Numbers of queries by their result.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct QueryCounts {
-    /// Answers that were believed in full.
+    /// Answers that were accepted in full.
     pub(crate) good: u64,
     /// Answers that missed half of the workers or more.
     pub(crate) doubted: u64,
@@ -61,8 +61,8 @@ impl SourceState {
         }
     }
 
-    /// Takes a changed specification. The believed workers stay until the next answer; of another place, that answer is
-    /// believed in full.
+    /// Takes a changed specification. The accepted workers stay until the next answer; of another place, that answer is
+    /// accepted in full.
     pub(crate) fn respecify(&self, spec: SourceSpec) {
         let mut inner = self.lock();
         let scheme = |spec: &SourceSpec| spec.defaults.scheme;
@@ -77,7 +77,7 @@ impl SourceState {
         *self.on_change.lock().unwrap_or_else(PoisonError::into_inner) = on_change;
     }
 
-    /// Returns the believed workers.
+    /// Returns the accepted workers.
     pub(crate) fn workers(&self) -> Arc<[DiscoveredWorker]> {
         Arc::clone(&self.lock().workers)
     }

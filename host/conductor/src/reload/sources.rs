@@ -12,7 +12,7 @@ use super::{Candidate, Reloader};
 const MOST_LOGGED: usize = 20;
 
 impl Reloader {
-    /// Returns the believed workers of the sources that a file names.
+    /// Returns the accepted workers of the sources that a file names.
     pub(super) fn discovered(&self, file: &Config) -> Vec<SourceWorkers> {
         let named = file.discovery.iter();
         self.live
