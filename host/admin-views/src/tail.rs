@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_first_look_is_not_returned_later() {
+    fn requests_before_the_first_look_are_not_returned_later() {
         let (spec, mut tail) = (spec(), RequestTail::default());
         for seq in 1..=100 {
             begin(&spec, seq);

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_itself() {
+    fn utf8_text_is_decoded_unchanged() {
         assert_eq!(decode("t", "é = 1".into()).unwrap(), "é = 1");
     }
 }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows() {
+    fn hashes_round_trip_in_either_case() {
         let text = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         let hash = parse(text).unwrap();
         assert_eq!(hash.to_string(), text);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_nothing_else() {
+    fn text_that_is_no_hash_is_refused() {
         let digits = "0".repeat(64);
         for text in [
             "",

@@ -185,7 +185,7 @@ fn one(args: &[&str]) -> Value {
 }
 
 #[test]
-fn what_the_router_knows_decides_how_well_it_places() {
+fn the_hit_ratio_grows_with_the_knowledge_of_the_router() {
     let hits = |args: &[&str]| one(args)["block-hit-ratio"].as_f64().unwrap();
     let informed = hits(&[]);
     let nothing = hits(&["--knowledge", "none"]);
@@ -224,7 +224,7 @@ fn costs_speeds_and_profiles_change_what_comes_out() {
 }
 
 #[test]
-fn what_a_small_device_cannot_hold_is_found_in_memory_and_on_disk() {
+fn host_and_disk_tiers_raise_the_hit_ratio_of_a_small_device() {
     let hits =
         |args: &[&str]| one(&[&["--cache-tokens", "100000"], args].concat())["block-hit-ratio"].as_f64();
     let device = hits(&[]);

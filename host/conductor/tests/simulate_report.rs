@@ -120,7 +120,7 @@ fn every_policy_is_compared_with_the_first_and_better_only_where_the_seeds_agree
 }
 
 #[test]
-fn what_cannot_be_compared_or_written_is_refused_before_anything_runs() {
+fn invalid_comparisons_and_outputs_are_refused_before_the_simulation() {
     for (args, words) in [
         (&["--compare", "round-robin"][..], "at least two policies"),
         (&["--html", "/nowhere/page.html"], "in a folder that exists"),
@@ -304,7 +304,7 @@ fn wait_until_it_listens(child: &Child) {
 }
 
 #[test]
-fn whoever_ends_it_early_has_what_was_ready() {
+fn an_interrupted_simulation_reports_its_finished_runs() {
     // A slow machine gets more time for its first runs.
     for seconds in [1, 4, 16, 60] {
         let output = interrupted(Duration::from_secs(seconds));

@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_answer_reports_nothing() {
+    fn an_answer_of_another_form_has_no_engine_ids() {
         for body in [
             &b"[]"[..],
             b"",

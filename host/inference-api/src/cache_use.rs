@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_computed_is_what_was_requested_and_not_found_rank_by_rank() {
+    fn computed_tokens_are_queries_minus_hits_for_each_rank() {
         let page = "# TYPE vllm:prefix_cache_queries_total counter\n\
             vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\"} 3098.0\n\
             vllm:prefix_cache_queries_total{engine=\"1\",model_name=\"m\"} 1e3\n\

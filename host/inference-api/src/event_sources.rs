@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_one_else_can_reach_is_no_source() {
+    fn unreachable_endpoints_and_invalid_ranks_are_no_sources() {
         vllm(r#"{"0":{"endpoint":"inproc://events"}}"#, &[]);
         vllm(r#"{"0":{"endpoint":"tcp://*:0"}}"#, &[]);
         vllm(r#"{"x":{"endpoint":"tcp://*:5557"}}"#, &[]);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_page_is_an_error() {
+    fn a_page_of_another_form_is_an_error() {
         assert!(vllm_event_sources(b"[]", "h").is_err());
         assert!(vllm_event_sources(b"<html>", "h").is_err());
         assert!(sglang_event_sources(b"ok", "h").is_err());

@@ -101,7 +101,7 @@ fn a_form_without_an_end_or_a_beginning_is_refused() {
 }
 
 #[test]
-fn what_only_looks_like_a_delimiter_belongs_to_its_part() {
+fn text_that_resembles_a_delimiter_belongs_to_its_part() {
     // An inner form, whose boundary begins like the outer one.
     let inner = "--bb\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ninner\r\n--bb--";
     let text = body(&[part("name=\"x\"", inner), part("name=\"model\"", "m\n--b")]);

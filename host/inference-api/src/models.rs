@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_only_is_listed_after_what_is_known_better() {
+    fn declared_models_are_listed_once_after_reported_ones() {
         let declared = list_models(["a", "b\"c"]);
         let known = br#"{"data":[{"id":"a","x":1}]}"#;
         let merged = merge_models([&known[..], &declared]).unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_an_error() {
+    fn a_malformed_model_list_is_an_error() {
         for list in ["", "[]", "{}", r#"{"data":[{"name":"x"}]}"#] {
             assert!(merge_models([list.as_bytes()]).is_err(), "{list}");
         }

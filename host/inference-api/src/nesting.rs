@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_too_soon_is_measured_as_far_as_it_goes() {
+    fn unterminated_json_is_measured_to_its_end() {
         let deep = "[".repeat(1_000_000);
         assert!(is_deeper_than(deep.as_bytes(), 128));
         assert!(!is_deeper_than(br#"["[[[[\"#, 1));

@@ -156,7 +156,7 @@ fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn reads_what_serde_json_reads(
+    fn objects_are_read_as_serde_json_reads_them(
         fields in prop::collection::vec(("[a-f]{0,3}", values()), 0..5),
         is_pretty in any::<bool>(),
     ) {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_engine_can_tokenize_has_none() {
+    fn prompts_only_the_engine_can_tokenize_have_no_parts() {
         for body in [
             r#"{"messages":[],"chat_template":"x"}"#,
             r#"{"messages":[],"mm_processor_kwargs":{}}"#,

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_not_found() {
+    fn invalid_and_quoted_ids_are_not_found() {
         check(r#"{"instructions":"\"id\":\"resp_1\"","id":7}"#, None);
         check(r#"{"id":"a/b"}"#, None);
         check(r#"{"id":""}"#, None);

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_count_is_left() {
+    fn values_that_are_no_counts_are_kept() {
         for answer in [
             r#"{"cached_tokens":null}"#,
             r#"{"cached_tokens":-1,"cached_tokens":0.0,"cached_tokens":"7"}"#,

@@ -115,7 +115,7 @@ fn nixl_prefills_one_token_and_passes_the_answers_parameters_on() {
 }
 
 #[test]
-fn what_repeats_the_prompt_in_the_answer_is_left_to_the_decode_leg() {
+fn options_that_repeat_the_prompt_are_left_to_the_decode_leg() {
     check(
         Completions,
         &Handshake::Store,

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_up_from_whatever_comes_first() {
+    fn the_first_number_starts_the_sequence() {
         let mut tracker = SequenceTracker::default();
         assert_eq!(tracker.observe(7, 1), SequenceStep::InOrder);
         assert_eq!(tracker.observe(8, 2), SequenceStep::InOrder);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_a_gap_misses_and_waits_for_it() {
+    fn a_gap_names_the_missing_numbers_and_waits_for_them() {
         let mut tracker = SequenceTracker::default();
         tracker.accept(3, 0);
         assert_eq!(tracker.observe(6, 0), SequenceStep::Gap { from: 4, to: 5 });

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read() {
+    fn feed_reasons_round_trip() {
         let cell = ReasonCell::default();
         assert_eq!(cell.read().cause, FeedCause::NotConnected);
         cell.set(

@@ -126,7 +126,7 @@ fn replay(folder: &Path, name: &str, source: &str, leg: &str) -> (usize, u64) {
 }
 
 #[test]
-fn predicts_the_engines_own_cached_tokens_through_hits_salts_chats_and_evictions() {
+fn cached_tokens_of_an_engine_are_predicted_through_salts_chats_and_evictions() {
     let Some(folder) = captures() else { return };
     let (compared, hits) = replay(&folder, "vllm-sha256-int", "", "");
     assert!(
@@ -136,7 +136,7 @@ fn predicts_the_engines_own_cached_tokens_through_hits_salts_chats_and_evictions
 }
 
 #[test]
-fn predicts_them_per_adapter_and_for_hashes_of_32_bytes() {
+fn cached_tokens_are_predicted_per_adapter_and_for_hashes_of_32_bytes() {
     let Some(folder) = captures() else { return };
     let (compared, hits) = replay(&folder, "vllm-sha256_cbor-bytes-lora", "", "");
     assert!(
@@ -146,7 +146,7 @@ fn predicts_them_per_adapter_and_for_hashes_of_32_bytes() {
 }
 
 #[test]
-fn predicts_them_at_a_prefill_node() {
+fn cached_tokens_are_predicted_at_a_prefill_node() {
     let Some(folder) = captures() else { return };
     let (compared, _) = replay(&folder, "pd/nixl", ":5557", "prefill");
     assert!(compared >= 3, "only {compared} requests were compared");
@@ -155,7 +155,7 @@ fn predicts_them_at_a_prefill_node() {
 /// Blocks that the decode node gets over the network count as cached with it: 128 tokens of its own, or the whole
 /// prompt.
 #[test]
-fn predicts_them_at_the_prefill_node_of_a_mooncake_pair() {
+fn cached_tokens_are_predicted_at_the_prefill_node_of_a_mooncake_pair() {
     let Some(folder) = captures() else { return };
     let (compared, hits) = replay(&folder, "pd/mooncake", ":5557", "prefill");
     assert!(
@@ -165,7 +165,7 @@ fn predicts_them_at_the_prefill_node_of_a_mooncake_pair() {
 }
 
 #[test]
-fn predicts_them_at_a_decode_node_for_what_is_its_own() {
+fn cached_tokens_are_predicted_at_a_decode_node() {
     let Some(folder) = captures() else { return };
     let (compared, hits) = replay(&folder, "pd/nixl", ":5567", "decode");
     assert!(

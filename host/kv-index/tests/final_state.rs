@@ -157,7 +157,7 @@ fn replay(folder: &Path, capture: &str) -> usize {
 }
 
 #[test]
-fn what_is_left_is_what_every_publisher_left() {
+fn the_index_ends_with_the_blocks_of_each_captured_publisher() {
     let Some(folder) = captures() else { return };
     // The vLLM captures end with one prompt after a reset, and the mocker's 80 blocks are nearly full.
     for (capture, source, left) in [

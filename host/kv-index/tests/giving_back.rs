@@ -55,7 +55,7 @@ fn almost_nothing_is_kept_of_an_engine_that_left() {
 }
 
 #[test]
-fn what_others_hold_is_kept_in_a_fraction_of_the_memory() {
+fn memory_shrinks_to_the_remaining_blocks_after_a_worker_is_removed() {
     let index = index();
     fill(&index, 1, 1, [100, 500]);
     fill(&index, 2, 2, [10, 100]);

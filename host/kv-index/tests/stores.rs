@@ -48,7 +48,7 @@ fn put_all(index: &SharedPrefixIndex, prompt: &str) {
 }
 
 #[test]
-fn what_a_store_has_every_bound_worker_can_go_on_with() {
+fn blocks_of_a_store_continue_the_prefixes_of_every_bound_worker() {
     let index = bound(Some(1));
     index.apply(holder(2, 0), &stored("a", 0));
     index.apply(holder(3, 0), &stored("a", 0));

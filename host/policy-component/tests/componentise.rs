@@ -41,7 +41,7 @@ fn a_module_with_the_contracts_names_needs_no_component_type() {
 }
 
 #[test]
-fn what_a_module_exports_besides_is_in_its_component_too() {
+fn additional_exports_of_a_module_are_in_its_component() {
     let parameters =
         r#"(module (func (export "conductor:policy/parameters@0.1.0#parameters") (result i32) i32.const 0)"#;
     let component = componentise(&module(&POLICY.replacen("(module", parameters, 1))).unwrap();
@@ -53,7 +53,7 @@ fn what_a_module_exports_besides_is_in_its_component_too() {
 }
 
 #[test]
-fn what_made_a_binary_is_found_inside_of_it_too() {
+fn the_producers_of_a_module_are_found_in_its_component() {
     let component = componentise(&module(POLICY)).unwrap();
     let producers = dissect(&component).unwrap().producers;
     let named = |field: &str, name: &str| {

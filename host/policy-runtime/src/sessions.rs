@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_over_a_restart_is_alive_and_in_the_order_of_use() {
+    fn sessions_kept_over_a_restart_are_alive_and_in_the_order_of_use() {
         let sessions = Sessions::default();
         sessions.remember(1, WorkerId(7), MINUTE, 0);
         sessions.remember(2, WorkerId(8), 1, 0);

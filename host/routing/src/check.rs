@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_waits_for_a_candidate() {
+    fn a_hold_that_names_no_candidate_is_invalid() {
         let hold = |row| Hold {
             order: 1.0,
             ask_again_ms: 5,

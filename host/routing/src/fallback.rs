@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_equals_in_turn() {
+    fn equally_loaded_workers_are_taken_in_turn() {
         check(0, &[[0.0, 1.0], [5.0, 1.0], [0.0, 1.0]], 0);
         check(1, &[[0.0, 1.0], [5.0, 1.0], [0.0, 1.0]], 2);
         check(2, &[[0.0, 1.0], [5.0, 1.0], [0.0, 1.0]], 0);

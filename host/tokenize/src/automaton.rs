@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_always_ends_a_match() {
+    fn a_space_ends_a_match_if_no_pattern_continues_over_it() {
         let check = |pattern: &str, ends: bool, is_apart: bool| {
             let automaton = Automaton::of(&[pattern.to_owned(), r"\s+".to_owned()]).unwrap();
             assert_eq!(automaton.ends_between(b'a'..=b'z', b' '), ends, "{pattern}");
@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ascii_is_left_to_others_unless_the_match_ends_before() {
+    fn a_match_that_reaches_a_non_ascii_character_is_unknown() {
         check(&["[a-z]+"], "abé", 0, LongestMatch::Unknown);
         check(&["[a-z]+"], "ab é", 0, LongestMatch::Match { end: 2, pattern: 0 });
         check(&["[a-z]+"], "ab", 0, LongestMatch::Match { end: 2, pattern: 0 });
     }
 
     #[test]
-    fn what_is_too_large_is_refused() {
+    fn a_too_large_automaton_is_refused() {
         assert!(Automaton::of(&["(a|b)*a(a|b){13}".to_owned()]).is_none());
         assert!(Automaton::of(&vec!["a".to_owned(); MOST_PATTERNS + 1]).is_none());
     }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_set_stays() {
+    fn assignments_that_cannot_grow_over_a_loop_are_unchanged() {
         for source in [
             "{% set ns.x = ns.x + 1 %}",
             "{% set ns.x = true %}",

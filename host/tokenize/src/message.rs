@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_distinguished_from_what_is_no_json() {
+    fn json_that_is_no_list_is_distinguished_from_invalid_json() {
         for json in ["{}", "\"text\"", "null", "1"] {
             assert!(parse(json).unwrap().is_none(), "{json}");
         }

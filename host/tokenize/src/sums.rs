@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_printed_stays() {
+    fn expressions_other_than_sums_with_text_are_unchanged() {
         for source in [
             "{{ a + b }}",
             "{{ 1 + 2 }}",

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn python_is_spoken() {
+    fn python_values_methods_and_slices_work_in_templates() {
         check(
             "{{ n }}{{ t }}{{ u }}{{ f }}",
             r#"{"n":null,"t":true,"f":1.0}"#,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_without_end_is_given_up() {
+    fn templates_with_excessive_output_fail_to_render() {
         let wide = format!(r#"{{"t":[{}]}}"#, vec!["\"x\""; 300_000].join(","));
         let deep = format!(
             r#"{{"t":{}{}{}}}"#,

@@ -45,7 +45,7 @@ fn follows_the_cache_under_moderate_load() {
 }
 
 #[test]
-fn leaves_an_overloaded_holder() {
+fn an_overloaded_holder_of_the_prefix_is_avoided() {
     let mut fleet = cold(&["a", "b", "c"], 3_200.0);
     fleet.holds("b", 3_000.0);
     waiting(&mut fleet, "b", 10.0, 20_000.0);

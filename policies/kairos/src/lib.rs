@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_in_time_goes_last() {
+    fn a_request_that_misses_its_deadline_anyway_goes_last() {
         let late = order(40_000.0, 4_000.0);
         assert!(late > order(40_000.0, 0.0) && late > order(79_000.0, 0.0));
         assert!(

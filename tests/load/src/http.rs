@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_messages_however_the_bytes_are_cut() {
+    fn messages_are_read_from_chunks_of_any_size() {
         check(
             "GET /health HTTP/1.1\r\nhost: x\r\n\r\n",
             Ok("[GET /health HTTP/1.1]|"),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_delimit() {
+    fn messages_without_a_valid_length_are_refused() {
         check(
             "A\r\ncontent-length: x\r\n\r\n",
             Err(MalformedMessage::ContentLength),

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_with_what_can() {
+    fn an_invalid_instance_body_is_refused_with_a_hint() {
         check(addition(b"{"), "invalid_json", "10.0.0.7:8000");
         check(addition(b"[1]"), "invalid_json", "10.0.0.7:8000");
         check(addition(br#"{"type": "decode"}"#), "invalid_json", "`instance`");

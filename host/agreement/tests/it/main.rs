@@ -357,7 +357,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn whatever_is_lost_all_routers_follow_the_same_entries_in_the_end(steps in prop::collection::vec(step(), 0..80)) {
+    fn all_routers_converge_to_equal_entries_after_any_loss(steps in prop::collection::vec(step(), 0..80)) {
         let mut store = MemoryStore::default();
         let mut routers = ["1", "2", "3"].map(Router::new);
         let mut connected = [false; 3];

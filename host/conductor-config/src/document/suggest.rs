@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guesses_only_what_is_near() {
+    fn only_similar_names_are_suggested() {
         let names = ["listen", "admin-listen", "url"];
         assert_eq!(nearest("lisen", names), Some("listen"));
         assert_eq!(nearest("admin_listen", names), Some("admin-listen"));

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_times_exactly() {
+    fn times_are_parsed_exactly() {
         let check = |text, nanos| assert_eq!(parse_time(text), Ok(Duration::from_nanos(nanos)), "{text}");
         check("250ms", 250_000_000);
         check("1.5s", 1_500_000_000);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_what_it_can_read_again() {
+    fn times_and_sizes_round_trip() {
         for text in ["1us", "50ms", "90s", "5m", "24h"] {
             assert_eq!(show_time(parse_time(text).unwrap()), text);
         }

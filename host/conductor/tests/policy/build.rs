@@ -134,7 +134,7 @@ fn a_script_that_writes_to_the_given_place_replaces_the_component_only_when_it_i
 }
 
 #[test]
-fn what_a_script_wrote_over_is_put_back_when_it_is_no_good_or_the_script_fails() {
+fn a_component_overwritten_by_a_failed_build_is_restored() {
     let files = project("cp core.bin mine.wasm");
     let mine = files.write("mine.wasm", component(LEAST));
     let bad = component(&deciding("unreachable"));

@@ -112,7 +112,7 @@ fn a_fault_is_reported_for_each_scenario_by_its_kind() {
 }
 
 #[test]
-fn what_fails_only_after_many_requests_is_found() {
+fn a_fault_after_many_requests_is_found() {
     let case = format!(
         "(global $calls (mut i32) (i32.const 0)) {}",
         deciding(
@@ -191,7 +191,7 @@ fn a_core_module_is_refused_with_the_way_to_a_component() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_usage_error_that_names_the_builtins() {
+fn unreadable_policies_and_parameters_are_usage_errors() {
     let run = policy(["check", "no-such.wasm"]);
     assert_eq!(run.code, 2);
     assert!(

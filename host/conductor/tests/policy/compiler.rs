@@ -105,7 +105,7 @@ fn a_child_compiles_to_the_code_that_this_process_would_and_it_is_kept() {
 }
 
 #[test]
-fn what_the_compiler_refuses_is_reported_in_its_words() {
+fn a_refusal_by_the_compiler_is_reported_in_its_words() {
     // A function of a type that is not there.
     let mut module = b"\0asm\x01\0\0\0".to_vec();
     section(3, &[1, 7], &mut module);

@@ -320,7 +320,7 @@ fn a_comparison_without_a_look_reports_what_it_waits_for() {
 }
 
 #[test]
-fn what_is_worse_by_less_than_the_margin_goes_on() {
+fn a_canary_worse_by_less_than_the_margin_is_not_stopped() {
     let rule = StopRule {
         ttft_margin: 0.5,
         error_margin: 0.1,

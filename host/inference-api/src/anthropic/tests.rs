@@ -154,7 +154,7 @@ fn a_chat_that_depends_on_the_template_needs_its_rules() {
 
 /// The engine would name the call by its clock, print a list as Python does, or resolve the tools of a conversation.
 #[test]
-fn what_cannot_be_known_here_has_no_chat() {
+fn messages_only_the_engine_can_render_have_no_chat() {
     let rules = TemplateRules {
         merges_system: false,
         disabled_thinking: DisabledThinking::None,
@@ -174,7 +174,7 @@ fn what_cannot_be_known_here_has_no_chat() {
 proptest::proptest! {
     /// For any texts, the chat is valid JSON with the texts in their order.
     #[test]
-    fn texts_are_kept(texts in proptest::collection::vec("[a-é\"\\\\\n\u{1}👩 ]{1,8}", 1..5), split in proptest::bool::ANY) {
+    fn message_texts_are_kept(texts in proptest::collection::vec("[a-é\"\\\\\n\u{1}👩 ]{1,8}", 1..5), split in proptest::bool::ANY) {
         let block = |text: &String| serde_json::json!({"type": "text", "text": text});
         let content: Vec<Value> = texts.iter().map(block).collect();
         let body = if split {

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_does_not_have_is_not_there() {
+    fn absent_fields_of_a_prefill_answer_are_none() {
         for answer in [
             "{}",
             r#"{"usage":null,"kv_transfer_params":null,"choices":null}"#,

@@ -162,7 +162,7 @@ fn decodes_every_captured_replay() {
 }
 
 #[test]
-fn decodes_what_every_released_publisher_sends() {
+fn messages_of_every_released_publisher_are_decoded() {
     let Some(data) = data() else { return };
     let mut stored = 0;
     for path in files(&data.join("captures/schemas"), &[".jsonl"]) {

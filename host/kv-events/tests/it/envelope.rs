@@ -87,7 +87,7 @@ fn check_refused(payload: &[u8], error: DecodeError) {
 }
 
 #[test]
-fn refuses_what_is_no_batch() {
+fn payloads_that_are_no_batch_are_refused() {
     check_refused(&[], DecodeError::Malformed);
     check_refused(&[0xc1], DecodeError::Malformed);
     for envelope in [

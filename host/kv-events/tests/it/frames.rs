@@ -11,7 +11,7 @@ const END: &[u8] = &[0xff; 8];
 const PAYLOAD: &[u8] = &[0x93];
 
 #[test]
-fn finds_number_and_payload_from_the_end() {
+fn number_and_payload_are_found_from_the_end_of_the_frames() {
     let seventh = SequencedPayload {
         sequence: 7,
         payload: PAYLOAD,
@@ -38,7 +38,7 @@ fn sees_the_end_of_a_replay_in_both_forms() {
 }
 
 #[test]
-fn refuses_other_frames() {
+fn malformed_messages_are_refused() {
     assert_eq!(live_message(&frames(&[])), Err(FrameError::Count(0)));
     assert_eq!(live_message(&frames(&[b"hello"])), Err(FrameError::Count(1)));
     assert_eq!(

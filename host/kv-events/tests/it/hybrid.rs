@@ -86,7 +86,7 @@ fn checkpoints_in_longer_blocks_are_placed() {
 }
 
 #[test]
-fn what_a_sliding_window_keeps_is_placed() {
+fn blocks_kept_by_a_sliding_window_are_placed() {
     check(
         "sliding window, sparse checkpoints",
         &[

@@ -12,7 +12,7 @@ fn check_store_rejected(field: &str, value: Value, reason: RejectReason) {
 }
 
 #[test]
-fn skips_what_is_no_event() {
+fn values_that_are_no_events_are_skipped() {
     let unknown = EventKind::Unknown;
     check_rejected(Value::Int(1), unknown, RejectReason::NotAnEvent);
     check_rejected(nil(), unknown, RejectReason::NotAnEvent);

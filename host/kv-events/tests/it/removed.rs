@@ -44,7 +44,7 @@ fn a_removal_that_names_no_medium_is_from_every_tier() {
 }
 
 #[test]
-fn reads_a_clearing_with_whatever_else_is_in_it() {
+fn unknown_fields_of_a_clear_event_are_ignored() {
     check(array([text("AllBlocksCleared")]), BlockEvent::Cleared);
     check(
         array([text("AllBlocksCleared"), text("later")]),

@@ -106,7 +106,7 @@ fn puts_media_on_tiers_in_any_case() {
 }
 
 #[test]
-fn knows_what_the_layers_of_every_kind_of_group_need() {
+fn the_attention_of_each_kind_of_cache_group_is_known() {
     let window = Some(4096);
     let wide = Attention::Window { tokens: 4096 };
     for (kind, width, needed) in [

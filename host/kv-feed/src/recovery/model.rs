@@ -246,7 +246,7 @@ impl PublisherModel {
 }
 
 #[test]
-fn what_is_passed_on_is_never_behind_what_was_heard() {
+fn applied_messages_never_fall_behind_received_ones() {
     let mut seeds = 0;
     for seed in 0..1000 {
         let mut world = PublisherModel::new(seed);

@@ -82,7 +82,7 @@ fn a_seed_is_wanted_only_if_it_reaches_further_back_and_can_be_proven() {
 }
 
 #[test]
-fn what_was_emptied_is_known_from_the_next_message_and_a_seed_may_complete_it() {
+fn an_emptied_cache_is_known_from_the_next_message_and_may_be_seeded() {
     let mut story = Story::new(true);
     story.up().end().live('a', 0..=2);
     story.recovery.emptied(2);

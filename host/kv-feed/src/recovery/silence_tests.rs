@@ -29,7 +29,7 @@ fn a_connection_that_comes_back_proves_that_nothing_was_missed() {
 }
 
 #[test]
-fn what_was_published_while_the_connection_was_down_is_fetched_when_it_is_back() {
+fn messages_missed_while_disconnected_are_fetched_on_reconnect() {
     let mut story = caught_up();
     story
         .down()

@@ -264,7 +264,7 @@ fn a_retry_that_is_answered_replaces_what_is_known() {
 }
 
 #[test]
-fn what_a_retry_voided_and_did_not_bring_is_requested_at_once() {
+fn voided_messages_missing_from_a_retry_are_requested_at_once() {
     let mut story = retrying();
     story
         .live('a', 4..=5)
@@ -278,7 +278,7 @@ fn what_a_retry_voided_and_did_not_bring_is_requested_at_once() {
 }
 
 #[test]
-fn what_a_retry_voided_and_no_replay_brings_voids_the_rest() {
+fn voided_messages_missing_from_every_replay_void_the_rest() {
     let mut story = retrying();
     story
         .live('a', 4..=5)
@@ -443,7 +443,7 @@ fn a_restart_during_a_replay_discards_what_waited() {
 }
 
 #[test]
-fn what_does_not_fit_the_queue_is_requested_after_the_replay() {
+fn messages_beyond_the_queue_are_requested_after_the_replay() {
     let mut story = Story::new(true);
     story.assert_actions("request 0");
     let waiting = MAX_WAITING as u64;

@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn where_the_bytes_are_cut_changes_nothing(bytes in conversation(), pieces in vec(0_usize..90, 0..60)) {
+    fn read_boundaries_do_not_change_the_outcome(bytes in conversation(), pieces in vec(0_usize..90, 0..60)) {
         prop_assert_eq!(run(&bytes, &pieces), run(&bytes, &[]));
     }
 

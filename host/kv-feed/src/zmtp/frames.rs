@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn frame_headers_round_trip() {
         for length in [0, 1, 255, 256, 70_000] {
             for (is_command, has_more) in [(false, false), (false, true), (true, false)] {
                 let mut bytes = Vec::new();

@@ -197,7 +197,7 @@ fn rejected_removal() -> Vec<u8> {
 }
 
 #[test]
-fn hears_only_its_topic() {
+fn messages_of_other_topics_are_ignored() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::new();
     fixture

@@ -29,7 +29,7 @@ fn a_publisher_that_restarts_to_the_very_next_number_is_known_by_its_new_connect
 }
 
 #[test]
-fn what_was_published_while_a_connection_was_down_is_fetched_without_waiting_for_more() {
+fn messages_missed_while_disconnected_are_fetched_without_another_message() {
     let mut publisher = Publisher::new(Form::ThreeFrames);
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);

@@ -17,7 +17,7 @@ fn status(fixture: &Fixture) -> StoreStatus {
 }
 
 #[test]
-fn passes_on_objects() {
+fn object_events_of_a_store_are_passed_on() {
     let mut publisher = Publisher::without_replay();
     let fixture = following(&mut publisher);
     publisher.publish_object(10).publish_object(11);

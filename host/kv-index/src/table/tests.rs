@@ -50,7 +50,7 @@ fn check(all: &[u64]) {
 }
 
 #[test]
-fn finds_what_was_added_and_not_removed_while_it_grows() {
+fn a_growing_table_finds_all_ids_that_were_not_removed() {
     check(&(0..3_000).collect::<Vec<_>>());
     check(&(0..3_000).map(|n| (n * n) << 40).collect::<Vec<_>>());
 }

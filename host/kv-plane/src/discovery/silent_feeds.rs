@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_computed_before_an_event_does_not_count() {
+    fn tokens_computed_before_an_event_are_not_counted() {
         let mut scenario = Scenario::new();
         assert!(scenario.queried(0, 5));
         assert!(!scenario.suspects(0.0));

@@ -130,7 +130,7 @@ fn no_key_is_repeated_whatever_fields_an_event_and_its_spans_have() {
 }
 
 #[test]
-fn what_json_cannot_express_is_written_as_text() {
+fn values_that_json_cannot_express_are_written_as_text() {
     let keys = line(|| debug!(share = f64::NAN, quoted = "a \"b\"\n\u{1b}", "odd"));
     assert_eq!(keys["share"], "NaN");
     assert_eq!(keys["quoted"], "a \"b\"\n\u{1b}");

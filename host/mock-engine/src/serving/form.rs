@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_form_has_no_parts() {
+    fn a_body_that_is_no_form_has_no_parts() {
         let open = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n";
         check("multipart/form-data; boundary=b", open, None);
         check("multipart/form-data; boundary=b", "", None);

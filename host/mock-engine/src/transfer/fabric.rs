@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_renounced_counts_as_fetched() {
+    fn a_renounced_transfer_counts_as_fetched() {
         let fabric = Fabric::new();
         for ready_first in [true, false] {
             let (offer, mut fetched) = offer();

@@ -225,7 +225,7 @@ fn check_error(found: &crate::client::Reply, status: u16, kind: &str, param: Val
 }
 
 #[tokio::test]
-async fn errors_are_vllms() {
+async fn error_responses_equal_those_of_vllm() {
     let engine = start(instant()).await;
     let path = "/v1/completions";
     let unknown = post(&engine, path, &json!({"model": "nope", "prompt": "x"})).await;

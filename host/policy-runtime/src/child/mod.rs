@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_child_ended_is_reported() {
+    fn the_failure_of_a_child_process_is_reported_by_its_cause() {
         let died = failed("echo this is bad >&2; exit 3", LONG).to_string();
         assert!(died.contains("this is bad") && died.contains('3'), "{died}");
         assert!(matches!(failed("kill -9 $$", LONG), ChildError::Died { .. }));

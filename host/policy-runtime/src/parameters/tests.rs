@@ -42,7 +42,7 @@ fn all() -> Vec<Parameter> {
 }
 
 #[test]
-fn what_fits_is_let_through() {
+fn valid_parameters_are_accepted_and_other_text_is_left_to_the_policy() {
     for params in [
         r#"{"zone": "a"}"#,
         r#"{"zone": "", "wait": 0, "tries": 3.0, "sticky": true, "ties": "random", "hosts": [1, "a"], "table": 7}"#,

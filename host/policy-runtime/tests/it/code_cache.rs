@@ -84,7 +84,7 @@ impl Kept {
 }
 
 #[test]
-fn what_was_compiled_once_is_taken_from_the_folder() {
+fn compiled_code_is_loaded_from_the_cache_folder() {
     let kept = Kept::new();
     let modes = [&kept.folder, &kept.code, &kept.key()].map(|path| mode(path));
     assert_eq!(modes, [0o700, 0o600, 0o600]);

@@ -204,7 +204,7 @@ fn a_flood_of_log_lines_is_dropped_and_counted() {
 }
 
 #[test]
-fn what_a_policy_sends_to_the_host_is_bounded() {
+fn data_from_a_policy_is_bounded() {
     let policy = loaded(&engine(), QUESTIONS);
     let fault = decide(&policy, 2011, &[0.0]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Trap, "{fault}");

@@ -100,7 +100,7 @@ fn a_policy_that_wants_nothing_has_no_listener() {
 }
 
 #[test]
-fn what_no_one_reports_is_refused_unless_it_may_be_unknown() {
+fn a_subscription_to_an_unknown_event_is_refused_unless_it_is_optional() {
     let other = LISTENER.replace("moon.full?", "moon.full!");
     let error = load(&engine(), &component(&other)).unwrap_err();
     assert!(matches!(error, LoadError::Events(_)), "{error}");

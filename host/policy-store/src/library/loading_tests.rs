@@ -203,7 +203,7 @@ fn bytes_that_are_no_longer_wanted_do_not_come_into_force() {
 }
 
 #[test]
-fn what_a_configuration_waits_for_is_kept_until_all_of_it_is_there() {
+fn versions_loaded_for_a_configuration_are_kept_until_all_are_loaded() {
     let mut scenario = Scenario::begin();
     let next = || vec![wanted("p", A), wanted("q", B), wanted("r", C)];
     // A reload prepares the next configuration, and commits the one that is active.

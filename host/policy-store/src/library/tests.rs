@@ -167,7 +167,7 @@ fn another_circuit_is_no_reason_to_compile() {
 }
 
 #[test]
-fn what_was_rolled_back_is_held_until_other_bytes_come() {
+fn a_rolled_back_version_is_held_back_until_other_bytes_come() {
     let mut library = library();
     apply(&mut library, wanted(A));
     apply(&mut library, wanted(B));
@@ -393,7 +393,7 @@ fn a_list_of_nothing_but_what_was_rolled_back_is_refused_until_it_is_resumed() {
 }
 
 #[test]
-fn what_was_rolled_back_and_is_listed_no_more_does_not_come_back_by_a_resume() {
+fn a_resume_does_not_restore_a_rolled_back_version_no_longer_listed() {
     let mut library = library();
     apply(&mut library, wanted(A));
     apply(&mut library, listed(&[A, B]));

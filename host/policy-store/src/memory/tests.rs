@@ -219,7 +219,7 @@ fn a_damaged_file_is_put_aside_counted_and_not_lost() {
 }
 
 #[test]
-fn what_the_system_refuses_to_read_is_not_written_over() {
+fn an_unreadable_state_file_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("mine.state")).unwrap();
     let memory = begin(folder.path());

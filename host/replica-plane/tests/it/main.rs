@@ -310,7 +310,7 @@ async fn a_reload_keeps_the_loads_of_workers_that_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_router_learns_of_a_worker_the_others_know_a_second_later() {
+async fn cost_samples_reach_the_other_routers_about_a_second_later() {
     let hub = Hub::default();
     let (one, two) = (Router::start(&hub, 1, 1), Router::start(&hub, 2, 1));
     pass(1_500).await;

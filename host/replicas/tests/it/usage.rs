@@ -222,7 +222,7 @@ proptest! {
     /// Whatever is lost, late, repeated or out of order: once each router's newest message has come, the sums are those of
     /// all use since the receiver heard the router first.
     #[test]
-    fn sums_converge(steps in prop::collection::vec(step(), 0..120)) {
+    fn usage_sums_converge_after_lost_and_late_messages(steps in prop::collection::vec(step(), 0..120)) {
         let mut senders: Vec<Sender> = (1..=ROUTERS as u64).map(Sender::new).collect();
         let mut receiver = Receiver::default();
         let mut on_the_way = Vec::new();

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn stays_finite_whatever_comes() {
+    fn the_fit_stays_finite_for_any_samples() {
         let mut fit = Fit::<2>::default();
         for value in [f64::NAN, f64::INFINITY, 1e300, 0.0, -1e300, 5.0] {
             for _ in 0..200 {

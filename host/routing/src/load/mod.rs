@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_requests_cost_is_learnt_from_their_leases() {
+    fn the_cost_model_learns_from_leases() {
         let load = Arc::<WorkerLoad>::default();
         for round in 0..32_u32 {
             let waiting = load.book(1_000, 1_000);

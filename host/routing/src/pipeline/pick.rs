@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_figure_is_not_the_highest() {
+    fn a_nan_figure_is_never_the_highest() {
         let mut random = SplitMix64::of_decision(1, 0);
         let mut highest = |figures: &[f64]| highest((0..).zip(figures.iter().copied()), &mut random);
         assert_eq!(highest(&[f64::NAN, 1.0, 3.0, f64::NAN]), Some((2, 3.0)));

@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_numbers_places_are_from_0_to_1_and_in_their_order(numbers in vec(ANY, 1..40)) {
+        fn places_are_from_0_to_1_and_keep_the_order_of_the_numbers(numbers in vec(ANY, 1..40)) {
             let places = places(&numbers);
             prop_assert!(places.iter().all(|place| (0.0..=1.0).contains(place)), "{places:?}");
             for (a, at) in numbers.iter().zip(&places) {

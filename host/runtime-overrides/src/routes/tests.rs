@@ -234,7 +234,7 @@ fn an_override_stands_while_the_files_route_is_unchanged() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_why() {
+fn an_invalid_route_change_is_refused_with_its_reason() {
     use RouteAction::{Canary, Promote, Retract, Shadow};
     let canary = |policy, route| requested(policy, Canary(100), route);
     assert_eq!(
@@ -273,7 +273,7 @@ fn what_cannot_be_is_refused_with_why() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn route_overrides_round_trip() {
     let none = RouteOverrides::default();
     let canary = changed(&none, &requested("mine", RouteAction::Canary(525), Some(2)));
     let both = changed(&canary, &requested("mine", RouteAction::Shadow(None), Some(1)));

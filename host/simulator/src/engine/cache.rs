@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_device_goes_down_a_tier_and_comes_back_when_it_is_used() {
+    fn blocks_evicted_from_the_device_move_down_a_tier_and_return_when_used() {
         let mut cache = BlockCache::new([2, 2, 1]);
         inserted(&mut cache, &[1, 2]);
         assert_eq!(

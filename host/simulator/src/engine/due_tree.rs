@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_is_due_is_found_as_by_looking_at_everybody(
+        fn due_workers_equal_those_of_a_linear_search(
             count in 1_usize..20,
             changes in prop::collection::vec((0_usize..20, prop::option::of(0_u64..50)), 0..60),
             now_us in 0_u64..60,

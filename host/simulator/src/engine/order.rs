@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn first_come_first_or_shortest_first() {
+    fn the_queue_order_is_fifo_or_shortest_first() {
         let prompts = [(0, 30), (1, 10), (2, 10)];
         check(QueueOrder::Fifo, 5, &prompts, Some(0));
         check(QueueOrder::Shortest, 5, &prompts, Some(1));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_anyway_goes_last() {
+    fn a_prompt_that_is_late_anyway_goes_last() {
         check(GUARDED, 91, &[(0, 10), (80, 50)], Some(1));
         check(GUARDED, 500, &[(0, 30), (1, 10)], Some(1));
     }

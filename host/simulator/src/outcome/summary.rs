@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_computed_for_no_client_is_wasted() {
+    fn tokens_computed_for_a_rejected_request_are_wasted() {
         let in_vain = RequestOutcome {
             end: End::Rejected {
                 status: 429,

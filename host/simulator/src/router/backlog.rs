@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_shrinks_as_time_passes_and_prompts_are_done() {
+    fn the_backlog_shrinks_with_time_and_completed_prompts() {
         let mut backlog = Backlog::default();
         assert_eq!(backlog.left_us(5), 0);
         backlog.add(1, 100, 1_000);

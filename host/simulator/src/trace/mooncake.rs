@@ -358,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_what_it_wrote(trace in any_trace()) {
+        fn mooncake_traces_round_trip(trace in any_trace()) {
             prop_assert_eq!(Trace::from_mooncake("any", &trace.to_mooncake()).unwrap(), trace);
         }
 

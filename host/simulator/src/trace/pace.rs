@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn spreads_evenly() {
+    fn arrivals_are_spread_evenly_over_a_step() {
         let recorded: Vec<u64> = (0..4000).map(|index| index / 1000 * 3000).collect();
         let mut trace = arriving(&recorded);
         trace.spread(1);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_computed_each_time() {
+    fn words_with_too_many_letters_or_tokens_are_not_cached() {
         let words = WordCache::new();
         let check = |letters: usize, tokens: usize, kept: bool| {
             let (word, tokens) = ("x".repeat(letters), vec![1; tokens]);

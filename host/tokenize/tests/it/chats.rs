@@ -40,7 +40,7 @@ fn three_families_of_templates_are_rendered() {
 }
 
 #[test]
-fn what_only_the_engine_can_render_is_refused() {
+fn messages_only_the_engine_can_render_are_refused() {
     for messages in [
         r#"[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x/y.png"}}]}]"#,
         r#"[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}]"#,

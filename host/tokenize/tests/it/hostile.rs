@@ -51,7 +51,7 @@ fn an_ordinary_text_costs_little() {
 }
 
 #[test]
-fn what_was_made_before_a_prompt_was_cut_off_is_known_the_next_time() {
+fn tokens_computed_before_the_budget_ran_out_are_cached() {
     let model = model();
     let cache = TokenizationCache::new(16 << 20);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model.rs");

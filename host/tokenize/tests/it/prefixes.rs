@@ -161,7 +161,7 @@ proptest! {
 }
 
 #[test]
-fn what_messages_begin_with_is_served_from_the_cache() {
+fn the_common_beginning_of_messages_is_served_from_the_cache() {
     let beginning = "It's a long-winded text, 12 times. ".repeat(120);
     for shape in &*SHAPES {
         let cache = TokenizationCache::new(1 << 20);

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_a_dash() {
+    fn a_missing_measurement_is_a_dash() {
         check(&[], "RSS idle", "| RSS idle, MiB | - | - | - | <= 30 | - | - |");
     }
 }

@@ -85,7 +85,7 @@ fn a_conversation_has_a_long_history_and_a_short_new_turn() {
 }
 
 #[test]
-fn what_is_shared_is_the_beginning_of_every_request_of_the_group() {
+fn every_request_of_a_group_begins_with_its_shared_messages() {
     for form in [PromptForm::Chat, PromptForm::Turns] {
         let bodies = bodies(form, 32_768);
         for (group, at) in [(3, 3), (3, 3 + groups(form) as usize)] {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_was_computed_there_is_a_gap() {
+    fn a_window_without_computed_blocks_is_a_gap_in_the_hit_ratio() {
         let mut still = outcome(1, 2);
         still.samples[1].blocks = still.samples[0].blocks;
         still.samples[1].cached_blocks = still.samples[0].cached_blocks;

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_rounded_and_shown_in_short() {
         let shown = [0.0, 0.2, 0.6000000001, 1.5, 12.34, 5_000.4, f64::NAN, 1e-9].map(number);
         assert_eq!(shown, ["0", "0.2", "0.6", "1.5", "12.3", "5000", "-", "0"]);
     }

@@ -207,7 +207,7 @@ fn feeds_outlive_another_key_and_a_worker_without_is_queried_with_it_at_once() {
 }
 
 #[test]
-fn what_a_worker_reported_outlives_a_reload() {
+fn discovered_event_sources_outlive_a_reload() {
     let mut scenario = Scenario::new();
     scenario.queried_after(0);
     scenario.found(5557);

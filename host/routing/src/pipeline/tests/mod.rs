@@ -453,7 +453,7 @@ fn a_label_may_end_in_a_question_mark() {
 }
 
 #[test]
-fn what_is_no_scorer_of_single_workers_is_left_out() {
+fn policies_that_score_no_single_worker_are_left_out() {
     let pairing = Scripted::new(&["worker.role"]);
     assert!(!scores_singly(&*pairing) && !scores_singly(&crate::LeastLoaded::default()));
     let rows: &[&[_]] = &[&[(REQUESTS, 1.0)], &[(REQUESTS, 0.0)]];

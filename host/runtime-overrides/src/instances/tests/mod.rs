@@ -148,7 +148,7 @@ fn instances_come_go_and_change_their_role_over_the_file() {
 }
 
 #[test]
-fn what_is_put_back_as_the_file_has_it_is_no_overlay() {
+fn changes_that_restore_the_file_leave_no_overlay() {
     let overlays = made(
         FILE,
         &[
@@ -307,7 +307,7 @@ fn the_pool_is_the_named_one_else_the_only_one_that_splits_else_the_only_one() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn an_invalid_instance_change_is_refused_with_its_reason() {
     let none = Overlays::default();
     let in_plain = |role| Addition {
         pool: Some("plain".into()),

@@ -83,7 +83,7 @@ fn steps_slow_down_with_the_tokens_they_read() {
 }
 
 #[test]
-fn who_does_not_fit_waits_until_somebody_is_done() {
+fn a_request_that_does_not_fit_waits_until_another_ends() {
     let mut cluster = even(30);
     cluster.submit(0, 0, answer(1, 5));
     cluster.submit(0, 0, answer(2, 5));

@@ -14,7 +14,7 @@ fn one_prompt_goes_after_the_other() {
 }
 
 #[test]
-fn what_was_computed_before_is_reused_but_for_the_last_token() {
+fn a_cached_prompt_is_reused_except_its_last_token() {
     let mut cluster = Cluster::new(&prefill_only(1), BLOCK);
     cluster.submit(0, 0, job(1, &[1, 2]));
     cluster.submit(0, 0, job(2, &[1, 2, 3]));

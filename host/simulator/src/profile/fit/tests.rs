@@ -80,7 +80,7 @@ fn prompts_that_found_their_worker_idle_give_the_cost_of_prompts() {
 }
 
 #[test]
-fn where_no_worker_is_ever_idle_their_waiting_is_taken_off() {
+fn waiting_time_is_subtracted_if_no_worker_is_ever_idle() {
     let fit = Fit::of(&recording(12.0), 1, StepWork::Either).unwrap();
     assert_eq!(fit.from, FitFrom::AfterWaiting);
     check(fit.profile.prefill_ms[1], TRUE.prefill_ms[1], 0.05);

@@ -82,7 +82,7 @@ fn a_request_counts_where_it_is_from_dispatch_to_end() {
 }
 
 #[test]
-fn what_is_matched_is_not_counted_as_waiting() {
+fn matched_tokens_are_not_counted_as_waiting() {
     let policy = Scripted::row(&[], &["load.prefill-tokens", "prefix.any-tokens"], 0);
     let mut router = router(&workers(1), &policy, &RouterSpec::default());
     router.cache_event(0, 0, &stored(&[1], Tier::Device));

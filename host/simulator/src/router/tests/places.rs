@@ -38,7 +38,7 @@ fn a_request_goes_to_the_worker_of_its_policy() {
 }
 
 #[test]
-fn where_a_policy_fails_or_makes_no_sense_or_passes_the_least_loaded_is_taken() {
+fn a_fault_an_invalid_verdict_and_a_pass_fall_back_to_the_least_loaded() {
     let policy = Scripted::faulty(&[], &[], |input| match input.request.seq {
         1 => Ok(route(1)),
         2 => Err(PolicyFault {

@@ -134,7 +134,7 @@ fn without_events_what_was_sent_is_all_there_is() {
 }
 
 #[test]
-fn where_nothing_is_known_of_caches_nothing_is_matched() {
+fn a_router_without_knowledge_of_caches_matches_nothing() {
     let policy = Scripted::row(&["prefix.best-tokens"], &PREFIX, 0);
     let mut router = router(&workers(1), &policy, &knowing(Knowledge::None));
     router.cache_event(0, 0, &stored(&[5], Tier::Device));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_conversations_share_is_reported_once() {
+    fn the_shared_beginning_of_conversations_is_reported_once() {
         let holding = Holding::new(0, 1, 0);
         let followers = holding.shared.iter().filter(|chain| chain.parent.is_some());
         assert_eq!(followers.count() as u64, groups(PromptForm::Turns) - 1);

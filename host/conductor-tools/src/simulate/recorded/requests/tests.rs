@@ -125,7 +125,7 @@ fn of_two_legs_the_prompts_dispatch_counts_and_both_workers_are_known() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_counted_by_why() {
+fn requests_that_cannot_be_simulated_are_counted_by_reason() {
     let placed = |seq| decision(seq, "mixed", 20_000, &to(1));
     let lines = [
         head(),
