@@ -11,6 +11,8 @@ use tidy::prose::{markdown_lines, prose};
 /// Longest line of a Markdown file, in characters.
 const MAX_COLUMNS: usize = 120;
 
+/// Openings of names that begin with a relative clause.
+const CLAUSES: [&str; 6] = ["what_", "who_", "whoever_", "whatever_", "where_", "how_"];
 /// Files that name the avoided words in order to avoid them.
 const ABOUT_WORDS: [&str; 2] = ["tests/tidy/", "CONTRIBUTING.md"];
 
@@ -120,4 +122,37 @@ fn lines_of_pages_have_at_most_120_columns() {
         }
     }
     assert!(found.is_empty(), "break these lines: {found:#?}");
+}
+
+/// Returns the names of the test functions of a file.
+fn test_names(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim_start) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            is_test = true;
+        } else if let Some((_, name)) = line.split_once("fn ").filter(|_| is_test) {
+            is_test = false;
+            names.extend(name.split(['(', '<']).next());
+        }
+    }
+    names
+}
+
+// A relative clause as the subject hides what a test is about, and one word claims nothing.
+#[test]
+fn the_names_of_tests_are_claims() {
+    let (mut found, mut checked) = (BTreeMap::<String, Vec<String>>::new(), 0);
+    for file in files(&["rs"]) {
+        for name in test_names(&file.text) {
+            checked += 1;
+            let is_clause = CLAUSES.iter().any(|opening| name.starts_with(opening));
+            if is_clause || name.matches('_').count() < 2 {
+                let place = format!(" `{name}`");
+                found.entry(file.path.clone()).or_default().push(place);
+            }
+        }
+    }
+    assert!(checked > 3_000, "{checked} tests were found");
+    check("give these tests a claim as their name, with a noun as its subject:", &found);
 }
