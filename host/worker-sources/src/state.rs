@@ -1,4 +1,6 @@
-//! State of a source: its accepted workers, its last error, and its counters. Its task writes it, reloads and pages read it.
+//! State of a source: its accepted workers, its last error, and its counters.
+//!
+//! Its task writes it, reloads and pages read it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
