@@ -146,7 +146,9 @@ async fn refused_requests_have_a_line_with_their_code() {
     send(&router, Some("test"), "complete", &hi).await;
     send(&router, Some("test"), "limited", &hi).await;
     let get = router.client.stream(Method::GET, CHATS, &[], Bytes::new()).await;
-    get.unwrap().whole().await.unwrap();
+    let get = get.unwrap().whole().await.unwrap();
+    let made_id = get.header("x-request-id");
+    assert!(made_id.starts_with("req-"), "{made_id}");
     let lines = lines(&router, 7).await;
     let seen: Vec<_> = lines
         .iter()
@@ -178,7 +180,7 @@ async fn refused_requests_have_a_line_with_their_code() {
             ("no-object", 400, "invalid", "invalid_json", "team", ""),
             ("complete", 200, "complete", "", "team", "mock"),
             ("limited", 429, "limited", "rate_limit_exceeded", "team", ""),
-            ("", 405, "invalid", "method_not_allowed", "", ""),
+            (made_id, 405, "invalid", "method_not_allowed", "", ""),
         ]
     );
 }
