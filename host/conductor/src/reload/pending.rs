@@ -60,7 +60,7 @@ pub(super) enum PendingCommand {
 }
 
 impl PendingCommand {
-    /// Returns a command with its requester. `None` if nobody awaits an answer.
+    /// Returns a command with its requester. `None` if it has none.
     pub(super) fn of(command: ReloadCommand) -> Option<Self> {
         let reload = |to| Self::Reload {
             to,
