@@ -13,7 +13,7 @@ use crate::dispatch::call_observer::CallObserver;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::router_view::{HoldWindow, RouterView};
-use crate::dispatch::shadow::{Captured, DecidedPlacement};
+use crate::dispatch::shadow::DecidedPlacement;
 
 thread_local! {
     /// Buffers of the thread, taken for the time of a decision.
@@ -82,7 +82,7 @@ pub(crate) fn decide(
             placement: *placement,
             state,
         };
-        Captured::offer(&dispatcher.shadows, &view, decided);
+        dispatcher.shadows.offer(&view, &decided);
     }
     CANDIDATES.set(candidates);
     Ok(outcome)

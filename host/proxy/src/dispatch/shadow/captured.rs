@@ -6,7 +6,6 @@ use http::HeaderValue;
 use placement::{AttemptState, Candidates, EligibleSet, PrefixMatches, WorkerPlacement};
 use routing::{LoadReading, WorkerId};
 
-use super::thread::ShadowQueue;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::router_view::{HoldWindow, RouterView};
 
@@ -43,19 +42,10 @@ pub(super) struct CapturedRows {
 }
 
 impl Captured {
-    /// Offers a request that was just placed to the shadows of its route, where it has any and the request is in their
-    /// share.
-    pub(crate) fn offer(queue: &ShadowQueue, view: &RouterView<'_>, decided: DecidedPlacement<'_>) {
-        let (sources, request) = (view.sources, view.request);
-        let shadows = request.policies.shadows.as_ref();
-        let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seed())) else {
-            return;
-        };
-        // Nothing is copied if the queue is full.
-        if !queue.has_room(request.body.len()) {
-            return shadows.dropped();
-        }
-        let captured = Self {
+    /// Copies the inputs of a decision.
+    pub(super) fn new(view: &RouterView<'_>, decided: &DecidedPlacement<'_>) -> Self {
+        let request = view.request;
+        Self {
             rows: Arc::new(CapturedRows::of(view, decided.eligible, decided.candidates)),
             request: Arc::clone(request),
             placement: decided.placement,
@@ -64,11 +54,8 @@ impl Captured {
                 ..decided.state
             },
             window: view.window,
-            now_us: sources.now_us(),
+            now_us: view.sources.now_us(),
             decided_by: request.progress.decided_by.header(),
-        };
-        if !queue.push(captured) {
-            shadows.dropped();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Shadow policies: policies that are called for a share of a route's requests and decide nothing.
 //!
 //! When a request is placed, and before it is booked anywhere, it hands over the inputs of its decision. These are its
-//! context, the candidates, their loads and their matches ([`Captured`]).
+//! context, the candidates, their loads and their matches (`captured.rs`).
 //!
 //! A request pays only for the copy, and only if it is in the share. Its matches are looked up for the shadows where
 //! its tokens are known and the active policy did not query them. A request never waits for a full queue.
@@ -24,7 +24,7 @@ use routing::{PolicyVersions, hash_mix};
 
 use crate::observe::experiments::TrialSpec;
 
-pub(crate) use self::captured::{Captured, DecidedPlacement};
+pub(crate) use self::captured::DecidedPlacement;
 pub(crate) use self::metrics::ShadowFamilies;
 use self::metrics::ShadowLabel;
 use self::record::ShadowRecord;

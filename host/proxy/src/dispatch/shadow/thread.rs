@@ -1,12 +1,13 @@
-//! Bounded channel from requests to the shadow thread. No request ever waits for it.
+//! Bounded queue of requests for shadows, and the thread that serves it. No request ever waits for it.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::captured::Captured;
+use super::captured::{Captured, DecidedPlacement};
 use super::{QUEUE, QUEUED_BYTES, decide};
+use crate::dispatch::router_view::RouterView;
 use crate::dispatch::sources::DecisionSources;
 
 /// Lower priority than that of the serving threads. Where the machine is busy, this thread has a third of the time of
@@ -39,14 +40,28 @@ impl Default for ShadowQueue {
 }
 
 impl ShadowQueue {
+    /// Captures a request that was just placed, if its route has shadows and it is in their share.
+    pub(crate) fn offer(&self, view: &RouterView<'_>, decided: &DecidedPlacement<'_>) {
+        let request = view.request;
+        let shadows = request.policies.shadows.as_ref();
+        let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seed())) else {
+            return;
+        };
+        // Nothing is copied if the queue is full.
+        let is_queued = self.has_room(request.body.len()) && self.push(Captured::new(view, decided));
+        if !is_queued {
+            shadows.dropped();
+        }
+    }
+
     /// Returns `true` if a request with a body of that size may wait as well.
-    pub(super) fn has_room(&self, body: usize) -> bool {
+    fn has_room(&self, body: usize) -> bool {
         let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(body);
         self.waiting.load(Ordering::Relaxed) < QUEUE && bytes <= QUEUED_BYTES
     }
 
     /// Adds a captured placement. Returns `true` if there was room.
-    pub(super) fn push(&self, captured: Captured) -> bool {
+    fn push(&self, captured: Captured) -> bool {
         let body = captured.request.body.len();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(body, Ordering::Relaxed);
