@@ -51,7 +51,7 @@ impl ExchangeMetrics {
         );
         gauge(
             "conductor_replicas_live",
-            "Other routers that are heard",
+            "Other routers whose messages arrive",
             &metrics.live,
         );
         gauge(

@@ -42,7 +42,7 @@ impl Collector for SourceCollector {
         let mut page = MetricPage::new(encoder);
         page.gauges(
             "conductor_discovery_workers",
-            "Workers of a source that are believed to exist",
+            "Accepted workers of a source",
             reports
                 .iter()
                 .map(|report| (label(&report.source), report.workers as u64)),

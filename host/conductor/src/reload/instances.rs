@@ -74,7 +74,7 @@ impl Reloader {
                 url = overlay.url,
                 was = overlay.kind.as_str(),
                 why,
-                "an instance that was changed over HTTP is the configuration file's again"
+                "an overlay of an instance ended: the configuration file applies again"
             );
             if overlay.kind == OverlayKind::Drain {
                 let summary = format!(

@@ -31,7 +31,7 @@ pub(super) fn log(result: &ReloadOutcome, generation: u64) {
         ReloadOutcome::Applied(_) => info!(generation, outcome, "reload after SIGHUP: the files are applied"),
         ReloadOutcome::Unchanged => info!(
             generation,
-            outcome, "reload after SIGHUP: the files hold what is active, nothing changed"
+            outcome, "reload after SIGHUP: the files equal the active configuration: nothing changed"
         ),
         ReloadOutcome::Waiting { policies } => info!(
             generation,

@@ -73,7 +73,7 @@ impl Door {
         let (was, is) = (text(address(&self.listener)), text(address(&next)));
         let before = std::mem::replace(&mut self.listener, next);
         self.left.extend(backlog(before));
-        info!(was, is, "listening elsewhere");
+        info!(was, is, "listening on a new address");
     }
 }
 

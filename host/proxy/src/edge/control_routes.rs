@@ -98,13 +98,13 @@ pub(crate) const OWN_PAGES: &[OwnPage] = &[
     OwnPage {
         path: "/load",
         allow: "GET",
-        summary: "How much the router has under way",
+        summary: "Requests that this router runs and queues",
         handlers: || get(own_pages::load),
     },
     OwnPage {
         path: "/openapi.json",
         allow: "GET",
-        summary: "This description",
+        summary: "OpenAPI description of this API",
         handlers: || get(own_pages::describe),
     },
     OwnPage {
@@ -116,7 +116,7 @@ pub(crate) const OWN_PAGES: &[OwnPage] = &[
     OwnPage {
         path: "/metrics",
         allow: "GET",
-        summary: "Metrics in the OpenMetrics format",
+        summary: "Metrics in the text format of Prometheus, or in OpenMetrics if the client accepts it",
         handlers: || get(clients_metrics),
     },
     OwnPage {

@@ -115,7 +115,7 @@ pub async fn serve(
         return DrainOutcome { cut: 0 };
     }
     let left = connections.len();
-    warn!(connections = left, "cutting what did not finish in time");
+    warn!(connections = left, "drain deadline passed: closing the remaining connections");
     // The flag comes before the wake-up, so that every woken task sees it.
     proxy.readiness.mark_cutting();
     cut.cancel();

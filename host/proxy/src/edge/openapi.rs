@@ -43,7 +43,7 @@ pub(crate) fn document(forward: &[Box<str>]) -> Value {
         "info": {
             "title": "Conductor",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Requests with a model are placed on workers and answered in the words of their engine.",
+            "description": "Requests that name a model are routed to a worker. Responses have the engine's own format.",
         },
         "paths": paths,
         "components": { "schemas": { "Error": error_schema() } },

@@ -183,7 +183,7 @@ async fn what_no_worker_could_answer_is_refused_in_the_openai_shape() {
             get("/v1/nothing"),
             404,
             "unknown_path",
-            "there is nothing at `/v1/nothing`",
+            "unknown path `/v1/nothing`",
         ),
         (
             get(path),

@@ -185,8 +185,8 @@ pub struct SimulatedClusterArgs {
 #[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "Router")]
 pub struct SimulatedRouterArgs {
-    /// Number of routers, which receive requests by round robin. Without --share, each learns of the others' requests only from the
-    /// engines.
+    /// Number of routers, which receive requests by round robin. Without --share, a router sees the load of the others
+    /// only in the engines' reports.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub replicas: u32,
 

@@ -37,11 +37,11 @@ pub(crate) enum Refusal {
     BodyTooLarge { limit: usize },
     #[error("the request body did not arrive in time")]
     BodyTimeout,
-    #[error("the request body arrived too slowly while others waited for its place")]
+    #[error("the request body arrived too slowly while other requests waited for buffer space")]
     BodyGaveWay,
-    #[error("the requests under way take all the room for request bodies")]
+    #[error("the buffer for request bodies is full")]
     BodiesFull,
-    #[error("the address that the request comes from has as many requests under way as it may")]
+    #[error("too many concurrent requests from this client address")]
     AddressFull,
     #[error("the router is short of memory")]
     MemoryFull,
@@ -59,7 +59,7 @@ pub(crate) enum Refusal {
     Host,
     #[error("the request has been through this router before: one of its workers leads back to it")]
     Loop,
-    #[error("the router has as many connections as it may")]
+    #[error("the router has reached its limit of connections")]
     ConnectionsFull,
     #[error("the router is shutting down")]
     ShuttingDown,
@@ -111,7 +111,7 @@ pub(crate) enum Refusal {
          log-probabilities of the prompt or beam search) can only be answered by one"
     )]
     CannotSplit { pool: Box<str> },
-    #[error("the router does not know yet how the engines of the pool `{pool}` hand prompts over")]
+    #[error("the prefill/decode dialect of the pool `{pool}` is not yet detected")]
     DialectUnknown { pool: Box<str> },
     #[error("the router does not {0}")]
     Handshake(HandshakeError),
@@ -121,7 +121,7 @@ pub(crate) enum Refusal {
     QueueFull { after: Duration },
     #[error("no worker became free in time")]
     QueueTimeout { after: Duration },
-    #[error("the request made room for a more important one")]
+    #[error("the request was shed for one of higher priority")]
     Shed { after: Duration },
     #[error("the request was not begun: {slow}")]
     TooSlow { slow: TooSlow, after: Duration },
@@ -141,7 +141,7 @@ pub(crate) enum Refusal {
     ResponseLost { id: Box<str> },
     #[error("the worker that made the response `{id}` is not in service")]
     ResponseWorkerOut { id: Box<str> },
-    #[error("there is nothing at `{path}`")]
+    #[error("unknown path `{path}`")]
     UnknownPath { path: Box<str> },
     #[error(
         "`{path}` is administration of an engine, which the router does not forward: send it to the worker itself"

@@ -130,7 +130,7 @@ impl Detection {
                 pool,
                 dialect = dialect.as_str(),
                 evidence,
-                "detected what the engines of a pool hand prompts over with"
+                "detected the prefill/decode dialect of a pool"
             );
         }
         self.state().evidence = Some(evidence.into());
@@ -253,7 +253,7 @@ impl Detection {
             evidence,
             meanwhile,
             fix = FIX,
-            "failed to detect what the engines of a pool hand prompts over with"
+            "failed to detect the prefill/decode dialect of a pool"
         );
     }
 
@@ -270,7 +270,7 @@ impl Detection {
                 dialect = dialect.as_str(),
                 worker = &*member.worker.spec().name,
                 speaks = other.as_str(),
-                "the prefill workers of a pool hand prompts over in different ways; give each way a pool of its own"
+                "the prefill workers of a pool use different dialects: give each dialect a pool of its own"
             );
         }
     }

@@ -229,7 +229,7 @@ impl ConnectionLimiter {
                 limit = self.spec.limit,
                 key = self.spec.key,
                 held_back,
-                "as many clients are connected as may be; further ones wait"
+                "connection limit reached: further clients wait"
             );
         }
     }

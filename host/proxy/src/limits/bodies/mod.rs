@@ -43,7 +43,7 @@ impl Default for BodyTotals {
 
 /// Error: the limits of all bodies together are reached.
 #[derive(Debug, Error)]
-#[error("the requests under way take all the room for request bodies")]
+#[error("the buffer for request bodies is full")]
 pub(crate) struct BodiesFull;
 
 /// Request bodies of all clients. It outlives snapshots.

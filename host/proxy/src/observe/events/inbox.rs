@@ -158,7 +158,7 @@ impl Inbox {
                 fault = fault.kind.as_str(),
                 error = fault as &dyn std::error::Error,
                 held_back,
-                "a policy failed at events or at its tick; no decision is the worse for it"
+                "a policy failed to handle events or its tick: its decisions are not affected"
             );
         }
     }
