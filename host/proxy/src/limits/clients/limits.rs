@@ -13,6 +13,15 @@ const MICROSECOND: u64 = 1_000;
 /// Maximum time until a bucket is full. It caps the debt of an implausibly long response.
 const LONGEST_DEBT: u64 = 60 * MINUTE;
 
+/// Limit per minute of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientLimit {
+    /// Requests.
+    Requests,
+    /// Tokens.
+    Tokens,
+}
+
 /// Amount per minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate(pub(super) NonZeroU32);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use http::StatusCode;
 use inference_api::{Peek, Tail};
 
-use super::caller::Principal;
 use super::limits::Taken;
+use super::principal::Principal;
 use crate::base::label::Outcome;
 use crate::base::reply::{Limited, Refusal};
 

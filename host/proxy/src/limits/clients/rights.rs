@@ -4,17 +4,8 @@ use http::HeaderMap;
 use inference_api::Peek;
 use worker_client::X_DATA_PARALLEL_RANK;
 
-use super::Principal;
+use super::principal::Principal;
 use crate::base::reply::Refusal;
-
-/// Engine fields that a client may set.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EngineFields {
-    /// `priority`: an engine's scheduler serves the request before those of others.
-    pub priority: bool,
-    /// `X-data-parallel-rank`, `routed_dp_rank` and `data_parallel_rank`: an engine computes it on that rank, however busy.
-    pub rank: bool,
-}
 
 /// Inputs of the check of a request's engine fields.
 #[derive(Debug, Clone, Copy)]

@@ -1,15 +1,16 @@
 //! Tests of clients over reloads, and of the usage that requests leave behind.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use inference_api::Tail;
 
 use super::*;
 use crate::base::label::Outcome;
-use crate::base::reply::Limited;
+use crate::base::reply::{Limited, Refusal};
 
 fn spec(name: &str, limits: ClientLimits) -> ClientSpec {
     ClientSpec {

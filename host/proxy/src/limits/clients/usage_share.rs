@@ -3,36 +3,15 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::Clients;
-use super::caller::Principal;
 use super::limit_clock::LimitClock;
-use super::limits::BucketUse;
+use super::limits::{BucketUse, ClientLimit};
+use super::principal::Principal;
 
 /// Handle of the clients whose usage is shared with other routers.
 #[derive(Debug, Clone)]
 pub struct ClientShare {
-    callers: Vec<Arc<Principal>>,
-    clock: LimitClock,
-}
-
-/// Limit per minute of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientLimit {
-    /// Requests.
-    Requests,
-    /// Tokens.
-    Tokens,
-}
-
-impl Clients {
-    /// Returns the handle of the clients that have limits.
-    pub(crate) fn share(&self) -> ClientShare {
-        let callers = self.by_name.values();
-        ClientShare {
-            callers: callers.filter(|caller| caller.has_limits()).cloned().collect(),
-            clock: self.clock.clone(),
-        }
-    }
+    pub(super) callers: Vec<Arc<Principal>>,
+    pub(super) clock: LimitClock,
 }
 
 impl ClientShare {

@@ -7,11 +7,11 @@ use http::HeaderMap;
 use wildmatch::WildMatch;
 
 use super::limit_clock::LimitClock;
-use super::limits::{Level, Rate, RateBucket};
+use super::limits::{ClientLimit, Level, Rate, RateBucket};
 use super::metrics::ClientMetrics;
+use super::ratelimit_headers;
 use super::reservation::RateLimitGuard;
-use super::usage_share::ClientLimit;
-use super::{ClientSpec, EngineFields, ratelimit_headers};
+use super::spec::{ClientSpec, EngineFields};
 use crate::base::reply::Limited;
 
 /// Client that sent a configured key.
