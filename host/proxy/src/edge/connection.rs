@@ -25,7 +25,7 @@ use crate::request::realtime::OpenedTunnel;
 pub(super) async fn serve<R: Respond>(
     stream: TcpStream,
     listener: R,
-    seat: ConnectionSlot,
+    slot: ConnectionSlot,
     cut: CancellationToken,
 ) {
     // On the heap, as HTTP/2 below: every connection would reserve the size of these futures.
@@ -34,18 +34,18 @@ pub(super) async fn serve<R: Respond>(
         biased;
         begun = begun => begun,
         // No request has come yet.
-        () = seat.stopped() => return,
+        () = slot.stopped() => return,
     };
     let metrics = listener.metrics();
     let turned = match begun {
         Ok((stream, Protocol::Http1)) => {
             metrics.connected(Protocol::Http1);
-            converse(stream, &listener, &seat, cut).await
+            converse(stream, &listener, &slot, cut).await
         }
         Ok((stream, Protocol::Http2)) => {
             metrics.connected(Protocol::Http2);
             let terms = listener.terms();
-            Box::pin(http2::converse(stream, listener.clone(), seat, cut, &terms)).await
+            Box::pin(http2::converse(stream, listener.clone(), slot, cut, &terms)).await
         }
         Err(why) => why,
     };
@@ -104,7 +104,7 @@ fn protocol(is_http2: bool) -> Protocol {
 async fn converse<R: Respond>(
     stream: Stream,
     listener: &R,
-    seat: &ConnectionSlot,
+    slot: &ConnectionSlot,
     cut: CancellationToken,
 ) -> Option<CloseReason> {
     let limits = listener.terms().limits;
@@ -113,7 +113,7 @@ async fn converse<R: Respond>(
     let answer = service_fn(|request| {
         has_head.store(true, Ordering::Relaxed);
         // Hyper keeps the memory of a polled future as long as the connection lasts; this is freed with the response's head.
-        in_place::pinned(|| respond::call(listener, request, seat, &opened))
+        in_place::pinned(|| respond::call(listener, request, slot, &opened))
     });
     let flags = GuardFlags {
         is_switched: opened.switched(),
@@ -130,7 +130,7 @@ async fn converse<R: Respond>(
     let ends = Ends {
         has_head: &has_head,
         head_timeout: limits.head_timeout,
-        seat,
+        slot,
         cut: &cut,
     };
     let served = match drive(connection.as_mut(), |it| it.graceful_shutdown(), ends).await {
@@ -144,7 +144,7 @@ async fn converse<R: Respond>(
     };
     let Err(error) = served else {
         if opened.is_there() {
-            let _turn = seat.turn();
+            let _active = slot.begin_request();
             // On the heap: every connection would reserve this future's size.
             Box::pin(opened.run(cut)).await;
         }

@@ -6,18 +6,21 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use crate::edge::connections::RequestTurn;
+use crate::edge::connections::ActiveRequest;
 
 /// Response body that keeps its connection marked as busy until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionBody<B> {
     body: B,
-    _turn: RequestTurn,
+    _active: ActiveRequest,
 }
 
 impl<B> ConnectionBody<B> {
-    pub(super) fn new(body: B, turn: RequestTurn) -> Self {
-        Self { body, _turn: turn }
+    pub(super) fn new(body: B, active: ActiveRequest) -> Self {
+        Self {
+            body,
+            _active: active,
+        }
     }
 }
 

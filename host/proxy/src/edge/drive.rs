@@ -35,7 +35,7 @@ pub(super) struct Ends<'c> {
     pub(super) has_head: &'c AtomicBool,
     /// Timeout of the first head.
     pub(super) head_timeout: Duration,
-    pub(super) seat: &'c ConnectionSlot,
+    pub(super) slot: &'c ConnectionSlot,
     /// Cancelled when connections still open are to be cut.
     pub(super) cut: &'c CancellationToken,
 }
@@ -58,23 +58,23 @@ pub(super) async fn drive<C>(
 where
     C: Future<Output = hyper::Result<()>>,
 {
-    let seat = ends.seat;
+    let slot = ends.slot;
     let mut no_head = pin!(no_head(ends.has_head, ends.head_timeout));
-    let mut overdue = pin!(overdue(|| seat.deadline()));
+    let mut overdue = pin!(overdue(|| slot.deadline()));
     tokio::select! {
         biased;
         served = connection.as_mut() => return Ended::Served(served),
         () = no_head.as_mut() => return Ended::CloseReason(CloseReason::HeadTimeout),
         () = overdue.as_mut() => return Ended::CloseReason(CloseReason::Overdue),
-        () = seat.stopped() => {}
+        () = slot.stopped() => {}
     }
     shut_down(connection.as_mut());
-    if seat.is_given_up() {
+    if slot.must_close() {
         if let Ok(served) = timeout(LAST_WORDS, connection.as_mut()).await {
             return Ended::Served(served);
         }
         // A partial head does not protect a displaced connection.
-        if seat.is_given_up() {
+        if slot.must_close() {
             return Ended::Cut;
         }
     }

@@ -68,12 +68,12 @@ pub async fn serve(
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let stop = CancellationToken::new();
-    let room = room(limits.connections, &proxy, &stop);
+    let limiter = limiter(limits.connections, &proxy, &stop);
     let background = CancellationToken::new();
     let _over = background.clone().drop_guard();
     let relief = ServerRelief {
         proxy: Arc::clone(&proxy),
-        room: Arc::clone(&room),
+        limiter: Arc::clone(&limiter),
     };
     let memory = Arc::clone(&proxy.snapshots.edge().memory);
     let watch = memory::keep_watch(memory, relief, background.clone());
@@ -88,10 +88,10 @@ pub async fn serve(
             let stream = door.next().await;
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
             let limit = AddressLimit::of_peer(&proxy.snapshots.edge(), peer);
-            let Some(seat) = room.admit(peer, limit).await else {
+            let Some(slot) = limiter.admit(peer, limit).await else {
                 continue;
             };
-            spawn_connection(&connections, stream, service.clone(), seat, cut.clone());
+            spawn_connection(&connections, stream, service.clone(), slot, cut.clone());
         }
     };
     let over = async {
@@ -115,7 +115,10 @@ pub async fn serve(
         return DrainOutcome { cut: 0 };
     }
     let left = connections.len();
-    warn!(connections = left, "drain deadline passed: closing the remaining connections");
+    warn!(
+        connections = left,
+        "drain deadline passed: closing the remaining connections"
+    );
     // The flag comes before the wake-up, so that every woken task sees it.
     proxy.readiness.mark_cutting();
     cut.cancel();
@@ -129,15 +132,15 @@ fn spawn_connection(
     connections: &TaskTracker,
     stream: TcpStream,
     service: Service,
-    seat: ConnectionSlot,
+    slot: ConnectionSlot,
     cut: CancellationToken,
 ) {
-    let connection = connection::serve(stream, service, seat, cut);
+    let connection = connection::serve(stream, service, slot, cut);
     tasks::spawn(connections, "connection", connection);
 }
 
 /// Builds the connection limiter of the clients' listener.
-fn room(limit: usize, proxy: &Proxy, stop: &CancellationToken) -> Arc<ConnectionLimiter> {
+fn limiter(limit: usize, proxy: &Proxy, stop: &CancellationToken) -> Arc<ConnectionLimiter> {
     let metrics = &proxy.metrics.edge;
     let shown = i64::try_from(limit).unwrap_or(i64::MAX);
     metrics.slots.limit.set(shown);

@@ -89,7 +89,7 @@ pub async fn serve_pages(
 }
 
 async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: CancellationToken) {
-    let room = ConnectionLimiter::new(ConnectionLimiterSpec {
+    let limiter = ConnectionLimiter::new(ConnectionLimiterSpec {
         limit: spec.connections,
         key: spec.key,
         // The gauge is for the clients' listener only.
@@ -105,10 +105,10 @@ async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: Cancellation
         loop {
             let stream = door.next().await;
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
-            let Some(seat) = room.admit(peer, AddressLimit::Part).await else {
+            let Some(slot) = limiter.admit(peer, AddressLimit::Part).await else {
                 continue;
             };
-            spawn_connection(&connections, stream, pages.clone(), seat, never.clone());
+            spawn_connection(&connections, stream, pages.clone(), slot, never.clone());
         }
     };
     tokio::select! {
@@ -126,10 +126,10 @@ fn spawn_connection(
     connections: &TaskTracker,
     stream: TcpStream,
     pages: Pages,
-    seat: ConnectionSlot,
+    slot: ConnectionSlot,
     cut: CancellationToken,
 ) {
-    tasks::spawn(connections, "pages", connection::serve(stream, pages, seat, cut));
+    tasks::spawn(connections, "pages", connection::serve(stream, pages, slot, cut));
 }
 
 impl Respond for Pages {

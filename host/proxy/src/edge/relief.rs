@@ -11,7 +11,7 @@ use crate::proxy::Proxy;
 pub(super) struct ServerRelief {
     pub(super) proxy: Arc<Proxy>,
     /// Limiter of the clients' connections.
-    pub(super) room: Arc<ConnectionLimiter>,
+    pub(super) limiter: Arc<ConnectionLimiter>,
 }
 
 impl MemoryRelief for ServerRelief {
@@ -20,7 +20,7 @@ impl MemoryRelief for ServerRelief {
     }
 
     fn end_idle_connections(&self) {
-        self.room.end_idle();
+        self.limiter.end_idle();
     }
 
     fn end_largest_body(&self) {

@@ -46,9 +46,9 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
     fn sender(
         &self,
         _request: &mut Request<Incoming>,
-        seat: &ConnectionSlot,
+        slot: &ConnectionSlot,
     ) -> Result<(Option<IpAddr>, Option<Forwarded>), Refusal> {
-        Ok((seat.peer(), None))
+        Ok((slot.peer(), None))
     }
 
     /// Answers an admitted request of the sender `from`. If the response switches protocols, a tunnel is left in
@@ -68,33 +68,33 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
 pub(super) async fn call<R: Respond>(
     listener: &R,
     mut request: Request<Incoming>,
-    seat: &ConnectionSlot,
+    slot: &ConnectionSlot,
     opened: &OpenedTunnel,
 ) -> Result<Response<ConnectionBody<R::Body>>, Infallible> {
-    let mut turn = seat.turn();
+    let mut active = slot.begin_request();
     let refused = |request: &Request<Incoming>, refusal: &Refusal| {
         listener.metrics().refused(refusal);
         listener.refuse(request, refusal)
     };
-    if !seat.is_seated()
-        && let Err(none) = Box::pin(seat.sit(request.uri().path())).await
+    if !slot.is_acquired()
+        && let Err(none) = Box::pin(slot.acquire(request.uri().path())).await
     {
         let response = refused(&request, &none.into());
-        return Ok(response.map(|body| ConnectionBody::new(body, turn)));
+        return Ok(response.map(|body| ConnectionBody::new(body, active)));
     }
-    let from = match listener.sender(&mut request, seat) {
+    let from = match listener.sender(&mut request, slot) {
         Ok((from, forwarded)) => {
-            turn.is_of(forwarded);
+            active.is_of(forwarded);
             from
         }
         Err(refusal) => {
             let response = refused(&request, &refusal);
-            return Ok(response.map(|body| ConnectionBody::new(body, turn)));
+            return Ok(response.map(|body| ConnectionBody::new(body, active)));
         }
     };
     let mut response = listener.respond(request, from, opened).await;
     if let Some(ResponseDeadline(deadline)) = response.extensions_mut().remove() {
-        turn.must_end(deadline);
+        active.must_end(deadline);
     }
-    Ok(response.map(|body| ConnectionBody::new(body, turn)))
+    Ok(response.map(|body| ConnectionBody::new(body, active)))
 }

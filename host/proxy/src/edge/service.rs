@@ -59,14 +59,14 @@ impl Respond for Service {
     fn sender(
         &self,
         request: &mut Request<Incoming>,
-        seat: &ConnectionSlot,
+        slot: &ConnectionSlot,
     ) -> Result<(Option<IpAddr>, Option<Forwarded>), Refusal> {
         let edge = self.proxy.snapshots.edge();
-        let sender = connections::sender(&edge.fronts, seat.peer(), request.headers_mut());
+        let sender = connections::sender(&edge.fronts, slot.peer(), request.headers_mut());
         let Sender::Behind(client) = sender else {
             return Ok((sender.address(), None));
         };
-        let forwarded = seat.forwarded(client, AddressLimit::of_client(&edge));
+        let forwarded = slot.forwarded(client, AddressLimit::of_client(&edge));
         if forwarded.is_none() && !connections::is_always_answered(request.uri().path()) {
             return Err(Refusal::AddressFull);
         }

@@ -256,7 +256,7 @@ async fn a_seat_is_held_to_the_end_of_the_answer() {
     assert_eq!(second.header("retry-after"), Some("1"));
     drop(pen);
     drop(first);
-    eventually("the seat is free", || running() == 0.0).await;
+    eventually("the slot is free", || running() == 0.0).await;
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ async fn busy(router: SocketAddr) -> TcpStream {
 async fn health_is_answered_although_every_connection_is_taken() {
     let router = router().with(|builder| builder.max_connections = 4).start().await;
     let mut attackers = Vec::new();
-    // The number exceeds the lobby.
+    // The number exceeds the overflow area.
     for _ in 0..100 {
         attackers.push(busy(router.address).await);
     }

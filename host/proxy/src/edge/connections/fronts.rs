@@ -81,15 +81,19 @@ fn parse(text: &[u8]) -> Option<IpAddr> {
 /// Concurrent request of a forwarded address. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
-    room: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     client: IpAddr,
 }
 
 impl Forwarded {
     /// Counts the request. Returns `None` if the address has reached `limit` connections and requests.
-    pub(super) fn begin(room: &Arc<ConnectionLimiter>, client: IpAddr, limit: Option<usize>) -> Option<Self> {
-        room.register.add(client, limit).then(|| Self {
-            room: Arc::clone(room),
+    pub(super) fn begin(
+        limiter: &Arc<ConnectionLimiter>,
+        client: IpAddr,
+        limit: Option<usize>,
+    ) -> Option<Self> {
+        limiter.register.add(client, limit).then(|| Self {
+            limiter: Arc::clone(limiter),
             client,
         })
     }
@@ -97,7 +101,7 @@ impl Forwarded {
 
 impl Drop for Forwarded {
     fn drop(&mut self) {
-        self.room.register.remove(self.client);
+        self.limiter.register.remove(self.client);
     }
 }
 

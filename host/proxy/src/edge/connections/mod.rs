@@ -1,8 +1,9 @@
 //! Connection limiter: bounds all connections and those of one address, and closes idle ones for waiting ones.
 //!
-//! Beyond the limit, a few more connections are accepted into a lobby. There `/health` and `/readyz` are answered at
-//! once, and every other request waits for a connection slot. A full lobby makes room for the next connection, so that
-//! the two pages are always answered. While the process is short of memory, every new connection starts in the lobby.
+//! Beyond the limit, a few more connections are accepted into an overflow area. There `/health` and `/readyz` are
+//! answered at once, and every other request waits for a connection slot. A full overflow area makes room for the next
+//! connection, so that the two pages are always answered. While the process is short of memory, every new connection
+//! starts in the overflow area.
 
 mod fronts;
 mod register;
@@ -32,7 +33,7 @@ use crate::observe::edge_metrics::{CloseReason, EdgeMetrics};
 /// Interval at which a waiting connection looks for an idle one to close.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Connections accepted beyond the limit.
-const LOBBY: usize = 64;
+const OVERFLOW_CONNECTIONS: usize = 64;
 /// Divisor: one address may have this fraction of all slots.
 const ADDRESS_PART: usize = 4;
 /// Paths that are answered without a slot.
@@ -58,27 +59,27 @@ pub(crate) struct ConnectionLimiterSpec {
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     spec: ConnectionLimiterSpec,
-    seats: Arc<Semaphore>,
-    lobby: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
+    overflow: Arc<Semaphore>,
     full_log: Throttle,
     register: Register,
 }
 
-/// A connection's slot or its place in the lobby. Dropping it frees the place.
+/// A connection's slot, or its place in the overflow area. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     /// Permit, replaced when the connection gets a slot.
     permit: Mutex<OwnedSemaphorePermit>,
-    room: Arc<ConnectionLimiter>,
-    standing: Arc<ConnectionState>,
+    limiter: Arc<ConnectionLimiter>,
+    state: Arc<ConnectionState>,
     peer: Option<IpAddr>,
     /// Maximum of connections of its address, if bounded.
     most_of_address: Option<usize>,
 }
 
-/// Slot of a further request on a multiplexed connection. Dropping it frees the slot.
+/// Slot of a further stream of an HTTP/2 connection. Dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct SeatBeside {
+pub(crate) struct StreamSlot {
     /// `None` until the slot is granted.
     permit: Option<OwnedSemaphorePermit>,
     connection: Arc<ConnectionSlot>,
@@ -111,8 +112,8 @@ impl AddressLimit {
 
 /// Request in progress on a connection, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct RequestTurn {
-    standing: Arc<ConnectionState>,
+pub(crate) struct ActiveRequest {
+    state: Arc<ConnectionState>,
     /// Count of a client behind a trusted proxy.
     forwarded: Option<Forwarded>,
 }
@@ -136,8 +137,8 @@ pub(crate) fn is_always_answered(path: &str) -> bool {
 impl ConnectionLimiter {
     pub(crate) fn new(spec: ConnectionLimiterSpec) -> Arc<Self> {
         Arc::new(Self {
-            seats: Arc::new(Semaphore::new(spec.limit.min(Semaphore::MAX_PERMITS))),
-            lobby: Arc::new(Semaphore::new(LOBBY)),
+            slots: Arc::new(Semaphore::new(spec.limit.min(Semaphore::MAX_PERMITS))),
+            overflow: Arc::new(Semaphore::new(OVERFLOW_CONNECTIONS)),
             full_log: Throttle::default(),
             register: Register::default(),
             spec,
@@ -160,14 +161,14 @@ impl ConnectionLimiter {
             };
             self.displace(&idle);
         }
-        let (permit, is_seated) = self.place().await;
-        if is_seated {
+        let (permit, has_slot) = self.place().await;
+        if has_slot {
             self.spec.taken.inc();
         }
         Some(ConnectionSlot {
             permit: Mutex::new(permit),
-            standing: self.register.enter(peer, is_seated, &self.spec.stop),
-            room: Arc::clone(self),
+            state: self.register.enter(peer, has_slot, &self.spec.stop),
+            limiter: Arc::clone(self),
             peer,
             most_of_address,
         })
@@ -183,24 +184,24 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Takes a slot, or else waits for a place in the lobby.
+    /// Takes a slot, or else waits for a place in the overflow area.
     async fn place(&self) -> (OwnedSemaphorePermit, bool) {
         loop {
             if !self.spec.memory.refuses()
-                && let Ok(permit) = Arc::clone(&self.seats).try_acquire_owned()
+                && let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned()
             {
                 return (permit, true);
             }
-            if let Ok(permit) = Arc::clone(&self.lobby).try_acquire_owned() {
-                if self.seats.available_permits() == 0 {
+            if let Ok(permit) = Arc::clone(&self.overflow).try_acquire_owned() {
+                if self.slots.available_permits() == 0 {
                     self.log_full();
                 }
                 return (permit, false);
             }
-            if let Some(last) = self.register.longest_in_lobby(Instant::now()) {
+            if let Some(last) = self.register.oldest_in_overflow(Instant::now()) {
                 self.displace(&last);
             }
-            let waiting = timeout(LOOK_EVERY, Arc::clone(&self.lobby).acquire_owned());
+            let waiting = timeout(LOOK_EVERY, Arc::clone(&self.overflow).acquire_owned());
             if let Ok(Ok(permit)) = waiting.await {
                 return (permit, false);
             }
@@ -216,7 +217,7 @@ impl ConnectionLimiter {
 
     /// Closes the connection that has been idle for longest, if no slot is free.
     fn make_room(&self, now: Instant) {
-        if self.seats.available_permits() == 0
+        if self.slots.available_permits() == 0
             && let Some(idle) = self.register.seek_idle(now, LOOK_EVERY)
         {
             self.displace(&idle);
@@ -234,18 +235,18 @@ impl ConnectionLimiter {
         }
     }
 
-    fn displace(&self, standing: &ConnectionState) {
-        standing.displace();
+    fn displace(&self, state: &ConnectionState) {
+        state.displace();
         self.spec.edge.turned(CloseReason::MadeRoom);
     }
 }
 
 impl ConnectionSlot {
     /// Marks the beginning of a request on this connection.
-    pub(crate) fn turn(&self) -> RequestTurn {
-        self.standing.idle_since.store(0, Ordering::Relaxed);
-        RequestTurn {
-            standing: Arc::clone(&self.standing),
+    pub(crate) fn begin_request(&self) -> ActiveRequest {
+        self.state.idle_since.store(0, Ordering::Relaxed);
+        ActiveRequest {
+            state: Arc::clone(&self.state),
             forwarded: None,
         }
     }
@@ -257,72 +258,72 @@ impl ConnectionSlot {
 
     /// Counts a request of a client behind a trusted proxy. Returns `None` if its address has reached its limit.
     pub(crate) fn forwarded(&self, client: IpAddr, per_address: AddressLimit) -> Option<Forwarded> {
-        let limit = self.room.limit_of(client, per_address);
-        Forwarded::begin(&self.room, client, limit)
+        let limit = self.limiter.limit_of(client, per_address);
+        Forwarded::begin(&self.limiter, client, limit)
     }
 
-    /// Returns `true` if the connection has a slot, i.e. has left the lobby.
-    pub(crate) fn is_seated(&self) -> bool {
-        self.standing.is_seated.load(Ordering::Relaxed)
+    /// Returns `true` if the connection has a slot, i.e. has left the overflow area.
+    pub(crate) fn is_acquired(&self) -> bool {
+        self.state.has_slot.load(Ordering::Relaxed)
     }
 
     /// Waits for a slot if the connection has none and the request at `path` needs one. Meanwhile the connections that
     /// have been idle for longest are closed.
-    pub(crate) async fn sit(&self, path: &str) -> Result<(), NoConnectionSlot> {
-        if self.is_seated() || is_always_answered(path) {
+    pub(crate) async fn acquire(&self, path: &str) -> Result<(), NoConnectionSlot> {
+        if self.is_acquired() || is_always_answered(path) {
             return Ok(());
         }
-        let permit = self.free_seat().await?;
+        let permit = self.free_slot().await?;
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
-        self.standing.is_seated.store(true, Ordering::Relaxed);
-        self.room.spec.taken.inc();
+        self.state.has_slot.store(true, Ordering::Relaxed);
+        self.limiter.spec.taken.inc();
         Ok(())
     }
 
     /// Waits for an additional slot: each concurrent request counts as a connection of its address. Returns `None` if
     /// the request at `path` needs no slot.
-    pub(crate) async fn sit_beside(
+    pub(crate) async fn acquire_for_stream(
         self: &Arc<Self>,
         path: &str,
-    ) -> Result<Option<SeatBeside>, NoConnectionSlot> {
+    ) -> Result<Option<StreamSlot>, NoConnectionSlot> {
         if is_always_answered(path) {
             return Ok(None);
         }
         if let Some(peer) = self.peer
-            && !self.room.register.add(peer, self.most_of_address)
+            && !self.limiter.register.add(peer, self.most_of_address)
         {
             return Err(NoConnectionSlot::AddressFull);
         }
         // Dropping it leaves the queue if the wait is cancelled.
-        let mut beside = SeatBeside {
+        let mut stream_slot = StreamSlot {
             permit: None,
             connection: Arc::clone(self),
         };
-        beside.permit = Some(self.free_seat().await?);
-        self.room.spec.taken.inc();
-        Ok(Some(beside))
+        stream_slot.permit = Some(self.free_slot().await?);
+        self.limiter.spec.taken.inc();
+        Ok(Some(stream_slot))
     }
 
     /// Takes a free slot. If there is none, waits for one and meanwhile closes the connections that have been idle for
     /// longest.
-    async fn free_seat(&self) -> Result<OwnedSemaphorePermit, NoConnectionSlot> {
-        let room = &self.room;
+    async fn free_slot(&self) -> Result<OwnedSemaphorePermit, NoConnectionSlot> {
+        let limiter = &self.limiter;
         // A free slot is taken before any connection is closed for it.
-        if let Ok(permit) = Arc::clone(&room.seats).try_acquire_owned() {
+        if let Ok(permit) = Arc::clone(&limiter.slots).try_acquire_owned() {
             return Ok(permit);
         }
-        let mut seat = pin!(Arc::clone(&room.seats).acquire_owned());
+        let mut slot = pin!(Arc::clone(&limiter.slots).acquire_owned());
         loop {
-            room.make_room(Instant::now());
-            let seated = tokio::select! {
+            limiter.make_room(Instant::now());
+            let granted = tokio::select! {
                 biased;
-                seated = timeout(LOOK_EVERY, seat.as_mut()) => seated,
+                granted = timeout(LOOK_EVERY, slot.as_mut()) => granted,
                 () = self.stopped() => {
-                    let is_closing = room.spec.stop.is_cancelled();
+                    let is_closing = limiter.spec.stop.is_cancelled();
                     return Err(if is_closing { NoConnectionSlot::Closing } else { NoConnectionSlot::Full });
                 }
             };
-            if let Ok(permit) = seated {
+            if let Ok(permit) = granted {
                 return permit.map_err(|_| NoConnectionSlot::Closing);
             }
         }
@@ -330,21 +331,21 @@ impl ConnectionSlot {
 
     /// Returns the time by which the client must have read the current response, if there is one.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.standing.deadline()
+        self.state.deadline()
     }
 
     /// Resolves when the connection is to end once it is idle.
     pub(crate) async fn stopped(&self) {
-        self.standing.stop.cancelled().await;
+        self.state.stop.cancelled().await;
     }
 
     /// Returns `true` if the connection is displaced by another and has no request in progress.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.standing.is_displaced.load(Ordering::Relaxed) && self.standing.is_idle()
+    pub(crate) fn must_close(&self) -> bool {
+        self.state.is_displaced.load(Ordering::Relaxed) && self.state.is_idle()
     }
 }
 
-impl RequestTurn {
+impl ActiveRequest {
     /// Assigns the connection's current request to a client behind a trusted proxy.
     pub(crate) fn is_of(&mut self, forwarded: Option<Forwarded>) {
         self.forwarded = forwarded;
@@ -352,36 +353,36 @@ impl RequestTurn {
 
     /// Sets the time by which the client must have read the response.
     pub(crate) fn must_end(&self, deadline: Instant) {
-        let ends = since(self.standing.epoch, deadline);
-        self.standing.ends.store(ends, Ordering::Relaxed);
+        let ends = since(self.state.epoch, deadline);
+        self.state.ends.store(ends, Ordering::Relaxed);
     }
 }
 
-impl Drop for RequestTurn {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.standing.ends.store(0, Ordering::Relaxed);
-        let now = since(self.standing.epoch, Instant::now());
-        self.standing.idle_since.store(now, Ordering::Relaxed);
+        self.state.ends.store(0, Ordering::Relaxed);
+        let now = since(self.state.epoch, Instant::now());
+        self.state.idle_since.store(now, Ordering::Relaxed);
     }
 }
 
-impl Drop for SeatBeside {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let connection = &self.connection;
         if let Some(peer) = connection.peer {
-            connection.room.register.remove(peer);
+            connection.limiter.register.remove(peer);
         }
         if self.permit.is_some() {
-            connection.room.spec.taken.dec();
+            connection.limiter.spec.taken.dec();
         }
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.room.register.leave(&self.standing);
-        if self.is_seated() {
-            self.room.spec.taken.dec();
+        self.limiter.register.leave(&self.state);
+        if self.is_acquired() {
+            self.limiter.spec.taken.dec();
         }
     }
 }

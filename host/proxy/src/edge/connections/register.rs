@@ -12,7 +12,7 @@ use crate::base::address::address_key;
 
 /// Idle timeout before a connection may be closed for another. A busy client may pause this long between two requests.
 pub(super) const IDLE_FOR: Duration = Duration::from_secs(1);
-/// Time that a connection in the lobby has for its first request.
+/// Time that a connection in the overflow area has for its first request.
 pub(super) const SILENT_FOR: Duration = Duration::from_millis(100);
 
 /// Register of all connections.
@@ -28,7 +28,7 @@ pub(super) struct Register {
 #[derive(Debug, Default)]
 struct Connected {
     /// Connections by number, in order of arrival.
-    standings: BTreeMap<u64, Arc<ConnectionState>>,
+    states: BTreeMap<u64, Arc<ConnectionState>>,
     by_address: HashMap<IpAddr, usize>,
 }
 
@@ -44,8 +44,8 @@ pub(super) struct ConnectionState {
     pub(super) idle_since: AtomicU64,
     /// Deadline of the current response in the same unit; 0 without one.
     pub(super) ends: AtomicU64,
-    /// `true` once the connection has left the lobby.
-    pub(super) is_seated: AtomicBool,
+    /// `true` once the connection has a slot.
+    pub(super) has_slot: AtomicBool,
     /// `true` once the connection is closed for another one.
     pub(super) is_displaced: AtomicBool,
     pub(super) stop: CancellationToken,
@@ -66,33 +66,33 @@ impl Register {
     pub(super) fn enter(
         &self,
         peer: Option<IpAddr>,
-        is_seated: bool,
+        has_slot: bool,
         stop: &CancellationToken,
     ) -> Arc<ConnectionState> {
         let now = since(self.epoch, Instant::now());
-        let standing = Arc::new(ConnectionState {
+        let state = Arc::new(ConnectionState {
             epoch: self.epoch,
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             address: peer.map(address_key),
             came: now,
             idle_since: AtomicU64::new(now),
             ends: AtomicU64::new(0),
-            is_seated: AtomicBool::new(is_seated),
+            has_slot: AtomicBool::new(has_slot),
             is_displaced: AtomicBool::new(false),
             stop: stop.child_token(),
         });
         let mut connected = self.lock();
-        if let Some(address) = standing.address {
+        if let Some(address) = state.address {
             *connected.by_address.entry(address).or_default() += 1;
         }
-        connected.standings.insert(standing.number, Arc::clone(&standing));
-        standing
+        connected.states.insert(state.number, Arc::clone(&state));
+        state
     }
 
-    pub(super) fn leave(&self, standing: &ConnectionState) {
+    pub(super) fn leave(&self, state: &ConnectionState) {
         let mut connected = self.lock();
-        connected.standings.remove(&standing.number);
-        if let Some(address) = standing.address {
+        connected.states.remove(&state.number);
+        if let Some(address) = state.address {
             connected.remove(address);
         }
     }
@@ -121,9 +121,7 @@ impl Register {
     /// Returns the connection with a slot that has been idle for longest, and for at least [`IDLE_FOR`]. Displaced
     /// connections are skipped. Among equals, the first to arrive is returned.
     pub(super) fn longest_idle(&self, now: Instant) -> Option<Arc<ConnectionState>> {
-        self.longest(now, IDLE_FOR, |standing| {
-            standing.is_seated.load(Ordering::Relaxed)
-        })
+        self.longest(now, IDLE_FOR, |state| state.has_slot.load(Ordering::Relaxed))
     }
 
     /// Returns the longest idle connection with a slot. For `pause` after a search in vain, nothing is searched: each of
@@ -141,23 +139,23 @@ impl Register {
         idle
     }
 
-    /// Returns the longest idle connection of one address, the lobby included.
+    /// Returns the longest idle connection of one address, the overflow area included.
     pub(super) fn longest_idle_of(&self, peer: Option<IpAddr>, now: Instant) -> Option<Arc<ConnectionState>> {
         let address = peer.map(address_key);
-        self.longest(now, IDLE_FOR, |standing| standing.address == address)
+        self.longest(now, IDLE_FOR, |state| state.address == address)
     }
 
-    /// Returns the connection in the lobby that has been silent for longest. If there is none, returns the one that has
-    /// waited for a slot for longest.
-    pub(super) fn longest_in_lobby(&self, now: Instant) -> Option<Arc<ConnectionState>> {
-        let is_here = |standing: &ConnectionState| !standing.is_seated.load(Ordering::Relaxed);
+    /// Returns the connection in the overflow area that has been silent for longest. If there is none, returns the one
+    /// that has waited for a slot for longest.
+    pub(super) fn oldest_in_overflow(&self, now: Instant) -> Option<Arc<ConnectionState>> {
+        let is_here = |state: &ConnectionState| !state.has_slot.load(Ordering::Relaxed);
         let silent = self.longest(now, SILENT_FOR, is_here);
         silent.or_else(|| {
             let now = since(self.epoch, now);
             let connected = self.lock();
-            let mut waiting = connected.standings.values().filter(|standing| {
-                let has_waited = now.saturating_sub(standing.came) >= millis(IDLE_FOR);
-                is_here(standing) && has_waited && !standing.stop.is_cancelled()
+            let mut waiting = connected.states.values().filter(|state| {
+                let has_waited = now.saturating_sub(state.came) >= millis(IDLE_FOR);
+                is_here(state) && has_waited && !state.stop.is_cancelled()
             });
             waiting.next().map(Arc::clone)
         })
@@ -167,9 +165,9 @@ impl Register {
     pub(super) fn all_idle(&self, now: Instant) -> Vec<Arc<ConnectionState>> {
         let now = since(self.epoch, now);
         let connected = self.lock();
-        let is_idle = |standing: &&Arc<ConnectionState>| standing.idle_for(now) >= Some(millis(IDLE_FOR));
+        let is_idle = |state: &&Arc<ConnectionState>| state.idle_for(now) >= Some(millis(IDLE_FOR));
         connected
-            .standings
+            .states
             .values()
             .filter(is_idle)
             .map(Arc::clone)
@@ -184,14 +182,14 @@ impl Register {
     ) -> Option<Arc<ConnectionState>> {
         let (now, least) = (since(self.epoch, now), millis(least));
         let connected = self.lock();
-        let idle = connected.standings.values().filter_map(|standing| {
-            let since = standing.idle_since.load(Ordering::Relaxed);
+        let idle = connected.states.values().filter_map(|state| {
+            let since = state.idle_since.load(Ordering::Relaxed);
             let is_idle = since > 0 && now.saturating_sub(since) >= least;
-            (is_idle && may_end(standing) && !standing.stop.is_cancelled()).then_some((since, standing))
+            (is_idle && may_end(state) && !state.stop.is_cancelled()).then_some((since, state))
         });
         // Returns the first of equals.
         idle.min_by_key(|(since, _)| *since)
-            .map(|(_, standing)| Arc::clone(standing))
+            .map(|(_, state)| Arc::clone(state))
     }
 
     fn lock(&self) -> MutexGuard<'_, Connected> {
@@ -257,6 +255,6 @@ impl Register {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().standings.len()
+        self.lock().states.len()
     }
 }

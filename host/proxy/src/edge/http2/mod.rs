@@ -50,12 +50,12 @@ const SENT_AT_ONCE: u64 = 64 << 10;
 pub(super) async fn converse<R: Respond>(
     stream: Stream,
     listener: R,
-    seat: ConnectionSlot,
+    slot: ConnectionSlot,
     cut: CancellationToken,
     terms: &Terms,
 ) -> Option<CloseReason> {
     let metrics = listener.metrics().clone();
-    let traffic = Traffic::new(seat, metrics, terms.http2.resets, terms.patience, cut.clone());
+    let traffic = Traffic::new(slot, metrics, terms.http2.resets, terms.patience, cut.clone());
     let piece = terms.http2.send_buffer as usize;
     let ended = {
         let service = service_fn(|request| {
@@ -138,8 +138,8 @@ async fn admit<R: Respond>(
     request: &mut Request<Incoming>,
 ) -> Result<Option<IpAddr>, Refusal> {
     head::to_http_1_1(request)?;
-    entry.sit(request.uri().path()).await?;
-    let (from, forwarded) = listener.sender(request, entry.seat())?;
+    entry.acquire(request.uri().path()).await?;
+    let (from, forwarded) = listener.sender(request, entry.slot())?;
     entry.is_of(forwarded);
     Ok(from)
 }
@@ -174,12 +174,12 @@ where
             }
             return Ended::CloseReason(why);
         }
-        () = traffic.seat.stopped() => {}
+        () = traffic.slot.stopped() => {}
     }
     shut_down(connection.as_mut());
-    let is_given_up = traffic.seat.is_given_up();
+    let must_close = traffic.slot.must_close();
     let farewell = async {
-        sleep(if is_given_up { LAST_WORDS } else { FAREWELL }).await;
+        sleep(if must_close { LAST_WORDS } else { FAREWELL }).await;
         // The last bytes of a stream leave within that time.
         traffic.idle(LAST_WORDS).await;
     };

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::resets::ResetBudget;
 use super::stream::StreamTimes;
-use crate::edge::connections::{ConnectionSlot, Forwarded, NoConnectionSlot, RequestTurn, SeatBeside};
+use crate::edge::connections::{ActiveRequest, ConnectionSlot, Forwarded, NoConnectionSlot, StreamSlot};
 use crate::edge::drive::overdue;
 use crate::observe::edge_metrics::{CloseReason, EdgeMetrics};
 use crate::tasks;
@@ -30,7 +30,7 @@ tokio::task_local! {
 /// Streams of a connection.
 #[derive(Debug)]
 pub(super) struct Traffic {
-    pub(super) seat: Arc<ConnectionSlot>,
+    pub(super) slot: Arc<ConnectionSlot>,
     /// `true` once a head has come.
     pub(super) has_head: AtomicBool,
     /// Write timeout of a response.
@@ -59,7 +59,7 @@ pub(super) struct TrafficEnds {
 struct Open {
     count: usize,
     /// Present while any stream is open.
-    turn: Option<RequestTurn>,
+    active: Option<ActiveRequest>,
     /// `true` while a stream uses the connection's own slot.
     is_own_seat_taken: bool,
     idle_since: Instant,
@@ -71,14 +71,14 @@ pub(super) struct StreamEntry {
     traffic: Arc<Traffic>,
     has_own_seat: bool,
     /// Additional slot, if another stream uses the connection's own.
-    beside: Option<SeatBeside>,
+    stream_slot: Option<StreamSlot>,
     /// Count of a client behind a trusted proxy.
     forwarded: Option<Forwarded>,
 }
 
 impl Traffic {
     pub(super) fn new(
-        seat: ConnectionSlot,
+        slot: ConnectionSlot,
         metrics: EdgeMetrics,
         resets: u32,
         patience: Duration,
@@ -86,12 +86,12 @@ impl Traffic {
     ) -> Arc<Self> {
         let now = Instant::now();
         Arc::new(Self {
-            seat: Arc::new(seat),
+            slot: Arc::new(slot),
             has_head: AtomicBool::new(false),
             patience,
             open: Mutex::new(Open {
                 count: 0,
-                turn: None,
+                active: None,
                 is_own_seat_taken: false,
                 idle_since: now,
             }),
@@ -114,14 +114,14 @@ impl Traffic {
         self.metrics.came_over_http2();
         let mut open = self.lock();
         open.count += 1;
-        if open.turn.is_none() {
-            open.turn = Some(self.seat.turn());
+        if open.active.is_none() {
+            open.active = Some(self.slot.begin_request());
         }
         drop(open);
         StreamEntry {
             traffic: Arc::clone(self),
             has_own_seat: false,
-            beside: None,
+            stream_slot: None,
             forwarded: None,
         }
     }
@@ -210,8 +210,8 @@ impl StreamEntry {
         STREAM.try_with(Arc::clone).unwrap_or_else(|_| unknown())
     }
 
-    pub(super) fn seat(&self) -> &ConnectionSlot {
-        &self.traffic.seat
+    pub(super) fn slot(&self) -> &ConnectionSlot {
+        &self.traffic.slot
     }
 
     /// Assigns the stream to a client behind a trusted proxy.
@@ -220,17 +220,17 @@ impl StreamEntry {
     }
 
     /// Waits for a slot if the request at `path` needs one: the connection's own, or an additional one.
-    pub(super) async fn sit(&mut self, path: &str) -> Result<(), NoConnectionSlot> {
+    pub(super) async fn acquire(&mut self, path: &str) -> Result<(), NoConnectionSlot> {
         let traffic = Arc::clone(&self.traffic);
-        let mut beside = pin!(traffic.seat.sit_beside(path));
+        let mut stream_slot = pin!(traffic.slot.acquire_for_stream(path));
         loop {
             if !std::mem::replace(&mut traffic.lock().is_own_seat_taken, true) {
                 self.has_own_seat = true;
-                return traffic.seat.sit(path).await;
+                return traffic.slot.acquire(path).await;
             }
             tokio::select! {
-                beside = beside.as_mut() => {
-                    self.beside = beside?;
+                stream_slot = stream_slot.as_mut() => {
+                    self.stream_slot = stream_slot?;
                     return Ok(());
                 }
                 () = traffic.own_seat_left.notified() => {}
@@ -241,7 +241,7 @@ impl StreamEntry {
 
 impl Drop for StreamEntry {
     fn drop(&mut self) {
-        drop((self.beside.take(), self.forwarded.take()));
+        drop((self.stream_slot.take(), self.forwarded.take()));
         let mut open = self.traffic.lock();
         open.count -= 1;
         if self.has_own_seat {
@@ -250,7 +250,7 @@ impl Drop for StreamEntry {
         }
         if open.count == 0 {
             open.idle_since = Instant::now();
-            open.turn = None;
+            open.active = None;
             self.traffic.became_idle.notify_waiters();
         }
     }
@@ -282,7 +282,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_the_last_stream_wakes_all_that_wait_for_it() {
-        let room = ConnectionLimiter::new(ConnectionLimiterSpec {
+        let limiter = ConnectionLimiter::new(ConnectionLimiterSpec {
             limit: 1,
             key: "server.max-connections",
             taken: Gauge::default(),
@@ -290,10 +290,10 @@ mod tests {
             memory: Arc::default(),
             stop: CancellationToken::new(),
         });
-        let seat = room.admit(None, AddressLimit::Part).await.unwrap();
+        let slot = limiter.admit(None, AddressLimit::Part).await.unwrap();
         let patience = Duration::from_secs(5);
         let cut = CancellationToken::new();
-        let traffic = Traffic::new(seat, EdgeMetrics::default(), 1, patience, cut);
+        let traffic = Traffic::new(slot, EdgeMetrics::default(), 1, patience, cut);
         let entry = traffic.enter();
         let mut keep_alive = pin!(traffic.idle(Duration::from_hours(1)));
         let mut farewell = pin!(traffic.idle(Duration::ZERO));

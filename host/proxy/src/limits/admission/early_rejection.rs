@@ -42,16 +42,16 @@ fn bearable(input: &AdmissionInput<'_>, target: Option<Duration>) -> Option<Dura
 }
 
 /// Predicts the time to the first token behind the prompts that wait at the worker.
-fn first_token(input: &AdmissionInput<'_>, seat: WorkerChoice) -> Option<Duration> {
-    let load = input.workers.members[seat.member].worker.load();
-    let cached = seat.matched.unwrap_or(0);
+fn first_token(input: &AdmissionInput<'_>, choice: WorkerChoice) -> Option<Duration> {
+    let load = input.workers.members[choice.member].worker.load();
+    let cached = choice.matched.unwrap_or(0);
     let costs = load.cost().read();
     let own = costs.prefill_ms(input.prompt_tokens.saturating_sub(cached), cached);
     millis(own + costs.token_ms() * load.read().prefill_tokens as f64)
 }
 
-fn between_tokens(input: &AdmissionInput<'_>, seat: WorkerChoice) -> Option<Duration> {
-    let load = input.workers.members[seat.member].worker.load();
+fn between_tokens(input: &AdmissionInput<'_>, choice: WorkerChoice) -> Option<Duration> {
+    let load = input.workers.members[choice.member].worker.load();
     let reading = load.read();
     let resident = reading.prompt_tokens.saturating_add(input.prompt_tokens.into());
     millis(load.cost().read().tbt_ms(reading.decoding + 1, resident))

@@ -8,7 +8,7 @@ pub enum MemoryStage {
     Calm,
     /// Sheds caches that can be rebuilt, and idle connections.
     Saving,
-    /// Refuses requests that have a body or open a WebSocket, and connections beyond the lobby.
+    /// Refuses requests that have a body or open a WebSocket, and connections beyond the overflow area.
     Refusing,
     /// Drops bodies in arrival, the largest first.
     Ending,

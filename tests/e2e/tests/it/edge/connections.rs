@@ -38,7 +38,7 @@ async fn half_open_clients_keep_no_one_from_being_served_and_are_given_up() {
     let mut slow = Vec::new();
     for _ in 0..200 {
         let mut client = Raw::connect(router.client.base()).await.unwrap();
-        // Requests that wait for a seat are read later.
+        // Requests that wait for a slot are read later.
         client.send(HALF_A_HEAD).await.unwrap();
         slow.push(client);
     }
