@@ -75,7 +75,7 @@ pub(crate) struct RequestSender {
     /// Class, tenant and timeout that the request states.
     pub(crate) terms: RequestTerms,
     /// Client whose key the request has. `None` where clients need no key.
-    pub(crate) caller: Option<Arc<Principal>>,
+    pub(crate) client: Option<Arc<Principal>>,
 }
 
 /// State of a request that its decisions and attempts write.
@@ -166,7 +166,7 @@ impl InferenceRequest {
             model: &self.params.model,
             objectives: &self.policies.objectives,
             terms: &self.sender.terms,
-            caller: self.sender.caller.as_deref(),
+            client: self.sender.client.as_deref(),
             arrived: self.head.arrived,
             prompt_tokens: self.prompt_tokens(),
             max_tokens: self.params.max_tokens,

@@ -243,11 +243,11 @@ async fn models(State(proxy): SharedProxy, headers: HeaderMap) -> Response<Body>
 /// Lists the models that the client may use.
 async fn list_models(proxy: &Proxy, mut headers: HeaderMap) -> Result<Bytes, Refusal> {
     let snapshot = proxy.snapshots.load();
-    let caller = snapshot.clients.identify(&mut headers)?;
+    let client = snapshot.clients.identify(&mut headers)?;
     let list = proxy.models.get(&snapshot, &headers).await;
     let list = list.ok_or(Refusal::NoModels)?;
-    let Some(caller) = caller else { return Ok(list) };
-    let allowed = select_models(&list, |model| caller.may_use(model));
+    let Some(client) = client else { return Ok(list) };
+    let allowed = select_models(&list, |model| client.may_use(model));
     // A merged response is a list.
     allowed.map(Bytes::from).map_err(|_| Refusal::NoModels)
 }

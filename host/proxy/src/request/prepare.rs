@@ -31,7 +31,7 @@ use crate::tokens::{self, PromptSender, PromptTokens, TokenPool};
 pub(super) struct Claim {
     /// Estimated tokens of its prompt.
     tokens: usize,
-    caller: Option<Arc<Principal>>,
+    client: Option<Arc<Principal>>,
 }
 
 /// Reserves the estimated prompt tokens of a request against its client's limits.
@@ -41,12 +41,12 @@ pub(super) fn claim(
     body: &Bytes,
 ) -> Result<Claim, Limited> {
     let tokens = body_facts::estimated_tokens(peek, body);
-    let mut caller = None;
+    let mut client = None;
     if let Some(reservation) = lifecycle.reservation() {
         reservation.claim(tokens as u64, UsageBound::of(peek, body))?;
-        caller = Some(Arc::clone(reservation.caller()));
+        client = Some(Arc::clone(reservation.client()));
     }
-    Ok(Claim { tokens, caller })
+    Ok(Claim { tokens, client })
 }
 
 /// Returns the class that a request's body states, where the pool reads it.
@@ -81,27 +81,27 @@ pub(super) async fn prepare(
     let pool = snapshot.pool_of(route);
     let policies = &snapshot.routes[route].policies;
     let terms = RequestTerms::read(pool.queue.admission.as_ref(), &head.headers, peek.priority);
-    if let Some(caller) = &claim.caller {
-        caller.check_fields(FieldCheck {
+    if let Some(client) = &claim.client {
+        client.check_fields(FieldCheck {
             class: policies.objectives.priority,
             body_class: body_class(pool, peek),
             headers: &head.headers,
             peek,
         })?;
     }
-    let isolated = isolation_salt(pool, claim.caller.as_deref(), &terms, peek);
+    let isolated = isolation_salt(pool, claim.client.as_deref(), &terms, peek);
     let body = match &isolated {
         Some(salt) => isolation::salted(&body, salt),
         None => body,
     };
     let split = body_facts::split(pool, head.endpoint, peek, &body, may_split).await?;
-    let client = claim.caller.as_deref().map(|caller| &*caller.name);
-    let session = body_facts::session(client, &head.headers, peek);
-    worker_headers(&mut head, &body, pool, claim.caller.as_deref(), peek.stream);
+    let client_name = claim.client.as_deref().map(|client| &*client.name);
+    let session = body_facts::session(client_name, &head.headers, peek);
+    worker_headers(&mut head, &body, pool, claim.client.as_deref(), peek.stream);
     let served = catalog::look_up(&pool.workers, &peek.model).await;
     let hint = PriorityHint {
         route: policies.objectives.priority,
-        caller: claim.caller.as_deref(),
+        client: claim.client.as_deref(),
         terms: &terms,
     };
     // Rejected before tokenization, which is expensive.
@@ -116,7 +116,7 @@ pub(super) async fn prepare(
     let mut tokens_took = None;
     let tokens = match recorded || policies.needs_tokens(arm) {
         true => {
-            let sender = PromptSender::of(claim.caller.as_deref(), head.from);
+            let sender = PromptSender::of(claim.client.as_deref(), head.from);
             let started = Instant::now();
             let tokens = tokenize_prompt(&routed, &head, &body, sender).await;
             head.watch.took(RequestStage::Tokens, started);
@@ -152,7 +152,7 @@ pub(super) async fn prepare(
         split,
         sender: RequestSender {
             terms,
-            caller: claim.caller,
+            client: claim.client,
         },
         progress: DispatchProgress::default(),
     })
@@ -163,7 +163,7 @@ fn worker_headers(
     head: &mut RequestHead,
     body: &Bytes,
     pool: &PoolState,
-    caller: Option<&Principal>,
+    client: Option<&Principal>,
     is_stream: bool,
 ) {
     headers::for_worker_with(&mut head.headers, body.len());
@@ -171,7 +171,7 @@ fn worker_headers(
     if pool.pd.is_some() {
         headers::for_two_legs(&mut head.headers);
     }
-    let is_counted = caller.is_some_and(Principal::counts_tokens);
+    let is_counted = client.is_some_and(Principal::counts_tokens);
     let is_kept = head.endpoint == Endpoint::Responses;
     if is_counted || is_kept || pool.keep_alive.is_some() && is_stream {
         // A compressed response can neither be read nor extended.
@@ -209,13 +209,13 @@ async fn tokenize_prompt(
 /// Returns the `cache_salt` that the router sets in a pool with isolated tenants. Forms have none.
 fn isolation_salt(
     pool: &PoolState,
-    caller: Option<&Principal>,
+    client: Option<&Principal>,
     terms: &RequestTerms,
     peek: &Peek<'_>,
 ) -> Option<String> {
     if !pool.bodies.isolate_prefixes || peek.form_size().is_some() {
         return None;
     }
-    let tenant = caller.map_or_else(|| terms.tenant(), |caller| &*caller.tenant);
+    let tenant = client.map_or_else(|| terms.tenant(), |client| &*client.tenant);
     Some(isolation::salt(tenant, peek.cache_salt().as_deref()))
 }

@@ -41,9 +41,9 @@ pub(crate) enum PromptSender {
 }
 
 impl PromptSender {
-    pub(crate) fn of(caller: Option<&Principal>, from: Option<IpAddr>) -> Self {
-        match (caller, from) {
-            (Some(caller), _) => Self::Tenant(Arc::clone(&caller.tenant)),
+    pub(crate) fn of(client: Option<&Principal>, from: Option<IpAddr>) -> Self {
+        match (client, from) {
+            (Some(client), _) => Self::Tenant(Arc::clone(&client.tenant)),
             (None, Some(from)) => Self::Address(address_key(from)),
             (None, None) => Self::Unknown,
         }

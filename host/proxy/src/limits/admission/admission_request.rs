@@ -41,7 +41,7 @@ pub(crate) struct AdmissionInput<'a> {
     pub(crate) objectives: &'a Objectives,
     pub(crate) terms: &'a RequestTerms,
     /// Client whose key the request has.
-    pub(crate) caller: Option<&'a Principal>,
+    pub(crate) client: Option<&'a Principal>,
     pub(crate) arrived: std::time::Instant,
     /// Tokens of its prompt, estimated where they are not known.
     pub(crate) prompt_tokens: u32,
@@ -69,15 +69,15 @@ impl AdmissionRequest {
     /// Collects everything but `runs`, which only waiting requests need.
     pub(super) fn of(input: &AdmissionInput<'_>) -> Self {
         let admission = input.queue.admission.as_ref();
-        let caller = input.caller;
+        let client = input.client;
         let expected = admission.map_or(EXPECTED_OUTPUT, |admission| admission.spec.expected_output);
         Self {
             class: class(input),
-            tenant: match caller {
-                Some(caller) => Arc::clone(&caller.tenant),
+            tenant: match client {
+                Some(client) => Arc::clone(&client.tenant),
                 None => input.terms.tenant.clone().unwrap_or_default(),
             },
-            weight: caller.map_or(1.0, |caller| caller.weight),
+            weight: client.map_or(1.0, |client| client.weight),
             input: input.prompt_tokens.into(),
             output: input.max_tokens.map_or(expected, |most| most.min(expected)),
             first_token_by: ttft_target(input.queue, input.objectives)
@@ -169,7 +169,7 @@ impl Admission {
 pub(crate) struct PriorityHint<'a> {
     /// Class of its route.
     pub(crate) route: Option<i32>,
-    pub(crate) caller: Option<&'a Principal>,
+    pub(crate) client: Option<&'a Principal>,
     pub(crate) terms: &'a RequestTerms,
 }
 
@@ -177,11 +177,11 @@ impl PriorityHint<'_> {
     /// Returns the class that the request states, else its route's, else its key's. A request with a key cannot exceed
     /// the class of its route or key.
     pub(super) fn class(&self) -> i32 {
-        let caller = self.caller.map(|caller| caller.priority);
-        let given = self.route.or(caller).unwrap_or(0);
+        let of_key = self.client.map(|client| client.priority);
+        let given = self.route.or(of_key).unwrap_or(0);
         let bounded = |class: i64| class.clamp(*CLASSES.start(), *CLASSES.end()) as i32;
         match self.terms.class.map(bounded) {
-            Some(own) if caller.is_some() => own.min(given),
+            Some(own) if of_key.is_some() => own.min(given),
             Some(own) => own,
             None => bounded(given.into()),
         }
@@ -198,7 +198,7 @@ impl AdmissionInput<'_> {
 fn class(input: &AdmissionInput<'_>) -> i32 {
     let hint = PriorityHint {
         route: input.objectives.priority,
-        caller: input.caller,
+        client: input.client,
         terms: input.terms,
     };
     hint.class()

@@ -26,7 +26,7 @@ pub(crate) struct Clients {
 /// Result of a request's authentication and rate limits.
 pub(crate) struct Entry {
     /// Authenticated client. `None` for an unknown key, or if no key is required.
-    pub(crate) caller: Option<Arc<Principal>>,
+    pub(crate) client: Option<Arc<Principal>>,
     /// Rate-limit guard if clients are configured, or the refusal.
     pub(crate) reservation: Result<Option<RateLimitGuard>, Refusal>,
 }
@@ -46,10 +46,10 @@ impl Clients {
             let ledger = before.map(|before| before.ledger());
             let ledger = ledger.unwrap_or_else(|| Arc::new(Ledger::new(metrics.client(&spec.name))));
             let keys = spec.keys.clone();
-            let caller = Arc::new(Principal::new(spec, clock.clone(), ledger));
-            let of_key = keys.into_iter().map(|key| (key, Arc::clone(&caller)));
+            let client = Arc::new(Principal::new(spec, clock.clone(), ledger));
+            let of_key = keys.into_iter().map(|key| (key, Arc::clone(&client)));
             clients.by_key.extend(of_key);
-            clients.by_name.insert(Arc::clone(&caller.name), caller);
+            clients.by_name.insert(Arc::clone(&client.name), client);
         }
         clients
     }
@@ -71,16 +71,16 @@ impl Clients {
     /// Authenticates and admits a request. Removes the key from the headers, so that no later stage sees it.
     pub(crate) fn enter(&self, headers: &mut HeaderMap) -> Entry {
         match self.identify(headers) {
-            Ok(caller) => Entry {
-                reservation: caller
+            Ok(client) => Entry {
+                reservation: client
                     .as_ref()
                     .map(Principal::enter)
                     .transpose()
                     .map_err(Refusal::Limited),
-                caller,
+                client,
             },
             Err(refusal) => Entry {
-                caller: None,
+                client: None,
                 reservation: Err(refusal),
             },
         }
@@ -92,8 +92,8 @@ impl Clients {
             return Ok(None);
         }
         let shown = key::take(headers, |hash| self.by_key.get(hash));
-        match (shown.caller, shown.any) {
-            (Some(caller), _) => Ok(Some(Arc::clone(caller))),
+        match (shown.client, shown.any) {
+            (Some(client), _) => Ok(Some(Arc::clone(client))),
             (None, true) => {
                 self.unknown.wrong_key.inc();
                 Err(Refusal::WrongKey)
@@ -107,9 +107,9 @@ impl Clients {
 
     /// Returns the handle of the clients that have limits.
     pub(crate) fn share(&self) -> ClientShare {
-        let callers = self.by_name.values();
+        let clients = self.by_name.values();
         ClientShare {
-            callers: callers.filter(|caller| caller.has_limits()).cloned().collect(),
+            clients: clients.filter(|client| client.has_limits()).cloned().collect(),
             clock: self.clock.clone(),
         }
     }

@@ -36,7 +36,7 @@ impl fmt::Debug for KeyHash {
 /// Credentials found in a request.
 pub(super) struct ShownKey<T> {
     /// Client of the key, if it is known.
-    pub(super) caller: Option<T>,
+    pub(super) client: Option<T>,
     /// Set if there were any credentials.
     pub(super) any: bool,
 }
@@ -53,7 +53,7 @@ pub(super) fn take<T>(headers: &mut HeaderMap, find: impl Fn(&KeyHash) -> Option
         headers.remove(AUTHORIZATION);
     }
     ShownKey {
-        caller: of_api_key.or(of_bearer),
+        client: of_api_key.or(of_bearer),
         any,
     }
 }
@@ -82,7 +82,7 @@ mod tests {
         }
         let known = KeyHash::of(b"sk-known");
         let shown = take(&mut headers, |hash| (*hash == known).then_some(()));
-        assert_eq!((shown.caller.is_some(), shown.any), (found, any));
+        assert_eq!((shown.client.is_some(), shown.any), (found, any));
         let names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         assert_eq!(names, left);
     }

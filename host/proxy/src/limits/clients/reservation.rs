@@ -47,7 +47,7 @@ impl UsageBound {
 /// Rate-limit guard of a request in progress. Dropping it ends the request.
 #[derive(Debug)]
 pub(crate) struct RateLimitGuard {
-    caller: Arc<Principal>,
+    client: Arc<Principal>,
     /// Tokens of its prompt, as far as known.
     prompt: u64,
     /// Reservation in the client's token bucket.
@@ -66,9 +66,9 @@ pub(crate) struct RateLimitGuard {
 }
 
 impl RateLimitGuard {
-    pub(super) fn new(caller: Arc<Principal>) -> Self {
+    pub(super) fn new(client: Arc<Principal>) -> Self {
         Self {
-            caller,
+            client,
             prompt: 0,
             taken: Taken::default(),
             place: Taken::default(),
@@ -86,16 +86,16 @@ impl RateLimitGuard {
     }
 
     /// Returns the client.
-    pub(crate) fn caller(&self) -> &Arc<Principal> {
-        &self.caller
+    pub(crate) fn client(&self) -> &Arc<Principal> {
+        &self.client
     }
 
     /// Checks that the client may use the model.
     pub(crate) fn check_model(&self, model: &str) -> Result<(), Refusal> {
-        if self.caller.may_use(model) {
+        if self.client.may_use(model) {
             return Ok(());
         }
-        self.caller.ledger.metrics.refused.model.inc();
+        self.client.ledger.metrics.refused.model.inc();
         // The same refusal as for an unknown model, so that other clients' models are not revealed.
         Err(Refusal::not_served(model))
     }
@@ -104,16 +104,16 @@ impl RateLimitGuard {
     pub(crate) fn claim(&mut self, tokens: u64, bound: UsageBound) -> Result<(), Limited> {
         self.prompt = tokens;
         self.bound = Some(bound);
-        let Some(rate) = self.caller.tokens() else {
+        let Some(rate) = self.client.tokens() else {
             return Ok(());
         };
-        let (ledger, now) = (&self.caller.ledger, self.caller.now());
+        let (ledger, now) = (&self.client.ledger, self.client.now());
         match ledger.tokens.take(rate, tokens, now) {
             Ok(taken) => self.taken = taken,
             Err(wait) => {
                 ledger.metrics.refused.tokens.inc();
                 // The request was not used.
-                if let Some(requests) = self.caller.requests() {
+                if let Some(requests) = self.client.requests() {
                     ledger.requests.give_back(take(&mut self.place), requests, now);
                 }
                 return Err(Limited::Tokens {
@@ -133,9 +133,9 @@ impl RateLimitGuard {
 
     /// Sets the total usage.
     fn settle(&mut self, tokens: u64) {
-        if let Some(rate) = self.caller.tokens() {
-            let bucket = &self.caller.ledger.tokens;
-            bucket.settle(&mut self.taken, rate, tokens, self.caller.now());
+        if let Some(rate) = self.client.tokens() {
+            let bucket = &self.client.ledger.tokens;
+            bucket.settle(&mut self.taken, rate, tokens, self.client.now());
         }
     }
 
@@ -174,7 +174,7 @@ impl RateLimitGuard {
             return true;
         }
         if !std::mem::replace(&mut self.is_implausible, true) {
-            self.caller.ledger.metrics.implausible.inc();
+            self.client.ledger.metrics.implausible.inc();
         }
         self.output = tail.counted_tokens();
         false
@@ -196,7 +196,7 @@ impl RateLimitGuard {
 
 impl Drop for RateLimitGuard {
     fn drop(&mut self) {
-        let ledger = Arc::clone(&self.caller.ledger);
+        let ledger = Arc::clone(&self.client.ledger);
         ledger.end();
         if self.served != Some(true) {
             return self.settle(0);

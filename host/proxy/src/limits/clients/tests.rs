@@ -58,14 +58,14 @@ fn without_clients_no_key_is_needed_and_every_header_stays() {
     let mut headers = HeaderMap::new();
     headers.insert("x-api-key", HeaderValue::from_static("theirs"));
     let entry = clients(None, vec![]).enter(&mut headers);
-    assert!(entry.caller.is_none() && matches!(entry.reservation, Ok(None)));
+    assert!(entry.client.is_none() && matches!(entry.reservation, Ok(None)));
     assert_eq!(headers.len(), 1);
 }
 
 #[test]
 fn only_a_known_key_comes_in() {
     let clients = clients(None, vec![spec("a", ClientLimits::default())]);
-    assert_eq!(&*reservation(&clients, "a").caller().name, "a");
+    assert_eq!(&*reservation(&clients, "a").client().name, "a");
     assert!(matches!(enter(&clients, "b"), Err(Refusal::WrongKey)));
     let entry = clients.enter(&mut HeaderMap::new());
     assert!(matches!(entry.reservation, Err(Refusal::NoKey)));
@@ -123,10 +123,10 @@ fn left(what: impl FnOnce(RateLimitGuard)) -> u64 {
     let clients = clients(None, vec![spec("a", limits(0, 1_000, 0))]);
     let mut reservation = reservation(&clients, "a");
     reservation.claim(100, bound()).unwrap();
-    let caller = Arc::clone(reservation.caller());
+    let client = Arc::clone(reservation.client());
     what(reservation);
-    let rate = caller.tokens().unwrap();
-    caller.ledger.tokens.level(rate, caller.now()).left
+    let rate = client.tokens().unwrap();
+    client.ledger.tokens.level(rate, client.now()).left
 }
 
 #[test]

@@ -10,40 +10,40 @@ use super::principal::Principal;
 /// Handle of the clients whose usage is shared with other routers.
 #[derive(Debug, Clone)]
 pub struct ClientShare {
-    pub(super) callers: Vec<Arc<Principal>>,
+    pub(super) clients: Vec<Arc<Principal>>,
     pub(super) clock: LimitClock,
 }
 
 impl ClientShare {
     /// Returns the names of the clients that have limits. The other functions take places in this list.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.callers.iter().map(|caller| &*caller.name)
+        self.clients.iter().map(|client| &*client.name)
     }
 
     /// Returns a client's requests in progress at this router.
     #[must_use]
     pub fn running(&self, at: usize) -> u32 {
-        self.callers.get(at).map_or(0, |caller| caller.ledger.running())
+        self.clients.get(at).map_or(0, |client| client.ledger.running())
     }
 
     /// Returns the use of a client's limit.
     #[must_use]
     pub fn usage(&self, at: usize, limit: ClientLimit) -> Option<BucketUse> {
-        let caller = self.callers.get(at)?;
-        Some(caller.bucket(limit).usage(self.clock.now()))
+        let client = self.clients.get(at)?;
+        Some(client.bucket(limit).usage(self.clock.now()))
     }
 
     /// Replaces the number of a client's requests in progress at other routers.
     pub fn set_running_elsewhere(&self, at: usize, requests: u32) {
-        if let Some(caller) = self.callers.get(at) {
-            caller.ledger.set_elsewhere(requests);
+        if let Some(client) = self.clients.get(at) {
+            client.ledger.set_elsewhere(requests);
         }
     }
 
     /// Takes from a client's limit what another router took, in microseconds of refill.
     pub fn take_elsewhere(&self, at: usize, limit: ClientLimit, microseconds: i64) {
-        if let Some(caller) = self.callers.get(at) {
-            caller
+        if let Some(client) = self.clients.get(at) {
+            client
                 .bucket(limit)
                 .take_elsewhere(microseconds, self.clock.now());
         }
@@ -51,8 +51,8 @@ impl ClientShare {
 
     /// Raises the debt of a client's limit to the value that another router has, in microseconds of refill.
     pub fn adopt(&self, at: usize, limit: ClientLimit, debt_us: u64) {
-        if let Some(caller) = self.callers.get(at) {
-            caller.bucket(limit).adopt(debt_us, self.clock.now());
+        if let Some(client) = self.clients.get(at) {
+            client.bucket(limit).adopt(debt_us, self.clock.now());
         }
     }
 

@@ -14,7 +14,7 @@ use crate::base::headers::{REQUEST_ID, X_REQUEST_ID};
 use crate::base::in_place;
 use crate::base::reply::{self, Refusal};
 use crate::dispatch::request_head::RequestHead;
-use crate::limits::clients::{Entry, Principal, RateLimitGuard};
+use crate::limits::clients::{Principal, RateLimitGuard};
 use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::spans::{SpanHandle, SpanStart};
 use crate::observe::watch::RequestWatch;
@@ -28,7 +28,7 @@ pub(crate) struct ClientHeaders {
     id: HeaderValue,
     shape: ErrorShape,
     /// Client whose key the request has. `None` where clients need no key.
-    caller: Option<Arc<Principal>>,
+    principal: Option<Arc<Principal>>,
 }
 
 impl ClientHeaders {
@@ -42,8 +42,13 @@ impl ClientHeaders {
     ) -> (Self, Result<Option<RateLimitGuard>, Refusal>) {
         let id = headers.entry(X_REQUEST_ID);
         let id = id.or_insert_with(|| proxy.request_id(seq)).clone();
-        let Entry { caller, reservation } = snapshot.clients.enter(headers);
-        (Self { id, shape, caller }, reservation)
+        let entry = snapshot.clients.enter(headers);
+        let headers = Self {
+            id,
+            shape,
+            principal: entry.client,
+        };
+        (headers, entry.reservation)
     }
 
     /// Identifies a request whose client is not examined. A request without an id gets one.
@@ -52,7 +57,7 @@ impl ClientHeaders {
         Self {
             id: id.unwrap_or_else(|| proxy.request_id(proxy.next_seq())),
             shape,
-            caller: None,
+            principal: None,
         }
     }
 
@@ -63,13 +68,13 @@ impl ClientHeaders {
 
     /// Returns the name of the client whose key the request has.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.caller.as_ref().map(|caller| &*caller.name)
+        self.principal.as_ref().map(|client| &*client.name)
     }
 
     /// Sets the headers. The client gets its own request id, whatever the worker's is.
     pub(crate) fn set(&self, headers: &mut HeaderMap) {
-        if let Some(caller) = &self.caller {
-            caller.set_ratelimit_headers(headers);
+        if let Some(client) = &self.principal {
+            client.set_ratelimit_headers(headers);
         }
         if self.shape == ErrorShape::Anthropic {
             headers.insert(REQUEST_ID, self.id.clone());
@@ -112,7 +117,7 @@ impl ClientArrival {
         let start = SpanStart {
             seq,
             id: client.id(),
-            client: client.caller.as_ref().map(|caller| &caller.name),
+            client: client.principal.as_ref().map(|client| &client.name),
             endpoint,
             method: &head.method,
             path,

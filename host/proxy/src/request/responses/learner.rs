@@ -34,9 +34,9 @@ pub(crate) fn learner(
         limits,
         client: request
             .sender
-            .caller
+            .client
             .as_ref()
-            .map(|caller| Arc::clone(&caller.name)),
+            .map(|client| Arc::clone(&client.name)),
         worker: request.pool().workers.members[member].worker.id(),
         finder: ResponseIdFinder::default(),
     })

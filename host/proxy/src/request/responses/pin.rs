@@ -18,9 +18,9 @@ pub(crate) fn pinned(
     id: &str,
 ) -> Result<Option<usize>, Refusal> {
     let table = &proxy.responses;
-    let caller = request.sender.caller.as_ref();
+    let client = request.sender.client.as_ref();
     let key = ResponseKey {
-        client: caller.map_or("", |caller| &caller.name),
+        client: client.map_or("", |client| &client.name),
         id,
     };
     let limits = snapshot.edge.limits.responses();
