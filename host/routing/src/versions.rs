@@ -19,7 +19,7 @@ pub struct PolicyVersion {
 /// The versions of one policy, at least one, the active one first.
 #[derive(Debug)]
 pub struct PolicyVersions {
-    in_force: PolicyVersion,
+    active: PolicyVersion,
     before: Box<[PolicyVersion]>,
 }
 
@@ -51,9 +51,9 @@ impl<'a> Chosen<'a> {
 impl PolicyVersions {
     /// Returns a chain; `before` are good versions that were active, the latest first.
     #[must_use]
-    pub fn new(in_force: PolicyVersion, before: impl IntoIterator<Item = PolicyVersion>) -> Self {
+    pub fn new(active: PolicyVersion, before: impl IntoIterator<Item = PolicyVersion>) -> Self {
         Self {
-            in_force,
+            active,
             before: before.into_iter().collect(),
         }
     }
@@ -72,18 +72,18 @@ impl PolicyVersions {
     /// Returns its name in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.in_force.policy.name()
+        self.active.policy.name()
     }
 
     /// Returns the active version.
     #[must_use]
-    pub fn in_force(&self) -> &PolicyVersion {
-        &self.in_force
+    pub fn active(&self) -> &PolicyVersion {
+        &self.active
     }
 
     /// Returns every version, the active one first.
     pub fn iter(&self) -> impl Iterator<Item = &PolicyVersion> {
-        std::iter::once(&self.in_force).chain(&self.before)
+        std::iter::once(&self.active).chain(&self.before)
     }
 
     /// Chooses the version of a call that is made now: the first whose circuit admits it.

@@ -299,8 +299,8 @@ impl Policy for Pipeline {
     }
 
     fn listeners(&self) -> Vec<Arc<dyn EventListener>> {
-        let in_force = self.scorers().map(PolicyVersions::in_force);
-        in_force.flat_map(|version| version.policy.listeners()).collect()
+        let active = self.scorers().map(PolicyVersions::active);
+        active.flat_map(|version| version.policy.listeners()).collect()
     }
 }
 

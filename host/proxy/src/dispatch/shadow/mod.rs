@@ -67,7 +67,7 @@ impl Shadows {
                 let mut known = before.iter().flat_map(|shadows| &shadows.each);
                 let known = known.find(|known| {
                     // A pipeline is put together again for each snapshot, with the same id.
-                    let is_same_version = known.policy.in_force().id == shadow.policy.in_force().id;
+                    let is_same_version = known.policy.active().id == shadow.policy.active().id;
                     known.record.label.policy == shadow.name && is_same_version
                 });
                 let record = known.map(|known| Arc::clone(&known.record));
@@ -110,7 +110,7 @@ impl Shadows {
 
     /// Returns the reports of the shadows of the route with this number.
     pub(crate) fn report(&self, number: usize) -> impl Iterator<Item = ShadowReport> {
-        let report = move |shadow: &Shadow| shadow.record.report(number, &shadow.policy.in_force().id);
+        let report = move |shadow: &Shadow| shadow.record.report(number, &shadow.policy.active().id);
         self.each.iter().map(report)
     }
 }

@@ -210,7 +210,7 @@ pub(crate) fn listeners<'a>(
 ) -> Vec<Arc<dyn EventListener>> {
     let mut found: Vec<Arc<dyn EventListener>> = Vec::new();
     for versions in policies {
-        for listener in versions.in_force().policy.listeners() {
+        for listener in versions.active().policy.listeners() {
             if !found.iter().any(|known| is_same(known, &listener)) {
                 found.push(listener);
             }

@@ -109,7 +109,7 @@ impl Trial {
             let stop_state = kept.map(|(_, arm)| Arc::clone(&arm.stop_state));
             Arm {
                 policy: policy.name().into(),
-                version: Arc::clone(&policy.in_force().id),
+                version: Arc::clone(&policy.active().id),
                 share: *share,
                 stop_state: stop_state.unwrap_or_default(),
                 metrics: metrics.arm(&label),
@@ -256,7 +256,7 @@ impl Arm {
 
 /// Returns whether both have the same active version: same bytes, same parameters.
 fn is_same(one: &PolicyVersions, other: &PolicyVersions) -> bool {
-    Arc::ptr_eq(&one.in_force().policy, &other.in_force().policy)
+    Arc::ptr_eq(&one.active().policy, &other.active().policy)
 }
 
 pub use self::shared::{SharedArm, TrialShare};

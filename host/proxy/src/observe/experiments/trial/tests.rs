@@ -92,7 +92,7 @@ fn what_is_known_outlives_a_reload_that_changes_nothing_of_it() {
         .iter()
         .map(|(policy, share)| {
             (
-                Arc::new(PolicyVersions::new(policy.in_force().clone(), [])),
+                Arc::new(PolicyVersions::new(policy.active().clone(), [])),
                 *share,
             )
         })
