@@ -308,7 +308,7 @@ fn book(
     let pool = request.pool();
     let member = &pool.workers.members[choice.member];
     let worker = &member.worker;
-    let trail = LifecycleEvents::begin(&request.settings.events, worker, || RequestFacts {
+    let lifecycle_events = LifecycleEvents::begin(&request.settings.events, worker, || RequestFacts {
         seq: request.head.seq,
         session: request.params.session,
         prompt_tokens: request.prompt_tokens(),
@@ -317,6 +317,6 @@ fn book(
         lease(worker.load()),
         worker.id(),
         Arc::clone(&pool.queue.controller),
-        trail,
+        lifecycle_events,
     )
 }

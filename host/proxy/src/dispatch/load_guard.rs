@@ -19,7 +19,7 @@ pub(crate) struct LoadGuard {
     /// Capacity that the lease frees when it is returned.
     release: CapacityEvent,
     /// Receiver of lifecycle events, where a policy subscribes to them.
-    trail: Option<Arc<LifecycleEvents>>,
+    lifecycle_events: Option<Arc<LifecycleEvents>>,
 }
 
 impl LoadGuard {
@@ -27,14 +27,14 @@ impl LoadGuard {
         lease: LoadLease,
         worker: WorkerId,
         queue: Arc<AdmissionController>,
-        trail: Option<Arc<LifecycleEvents>>,
+        lifecycle_events: Option<Arc<LifecycleEvents>>,
     ) -> Self {
         Self {
             lease: Some(lease),
             first_token: None,
             queue,
             release: CapacityEvent::at(worker),
-            trail,
+            lifecycle_events,
         }
     }
 
@@ -45,33 +45,33 @@ impl LoadGuard {
             first_token: None,
             queue,
             release: CapacityEvent::at(worker),
-            trail: None,
+            lifecycle_events: None,
         }
     }
 
     /// Returns the lifecycle events, to be ended by a caller that has more details than the lease.
-    pub(crate) fn trail(&self) -> Option<Arc<LifecycleEvents>> {
-        self.trail.clone()
+    pub(crate) fn lifecycle_events(&self) -> Option<Arc<LifecycleEvents>> {
+        self.lifecycle_events.clone()
     }
 
     /// Records the dispatch.
     pub(crate) fn dispatched(&self) {
-        if let Some(trail) = &self.trail {
-            trail.dispatched();
+        if let Some(lifecycle_events) = &self.lifecycle_events {
+            lifecycle_events.dispatched();
         }
     }
 
     /// Records that the answer was read to its end.
     pub(crate) fn finished(&self) {
-        if let Some(trail) = &self.trail {
-            trail.finished();
+        if let Some(lifecycle_events) = &self.lifecycle_events {
+            lifecycle_events.finished();
         }
     }
 
     /// Records that the worker failed.
     pub(crate) fn failed(&self) {
-        if let Some(trail) = &self.trail {
-            trail.failed();
+        if let Some(lifecycle_events) = &self.lifecycle_events {
+            lifecycle_events.failed();
         }
     }
 
@@ -101,8 +101,8 @@ impl LoadGuard {
         if let Some(lease) = &mut self.lease {
             lease.first_token(ttft);
         }
-        if let Some(trail) = &self.trail {
-            trail.first_token(ttft);
+        if let Some(lifecycle_events) = &self.lifecycle_events {
+            lifecycle_events.first_token(ttft);
         }
     }
 

@@ -81,7 +81,7 @@ enum Leg {
 async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Box<Answer>, Leg> {
     transfer.prefill.awaited(true);
     let spec = decode_spec(attempt, &transfer.handshake_params);
-    let trail = spec.lease.trail();
+    let events = spec.lease.lifecycle_events();
     let decode = send_decode(attempt, spec);
     let mut decode = pin!(decode);
     let mut answer: Option<Box<Answer>> = None;
@@ -113,8 +113,8 @@ async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Box<
             }
             () = &mut late, if is_running == answer.is_some() => {
                 return answer.ok_or_else(|| {
-                    if let Some(trail) = &trail {
-                        trail.failed();
+                    if let Some(events) = &events {
+                        events.failed();
                     }
                     Leg::Decode(too_late(attempt, patience))
                 });

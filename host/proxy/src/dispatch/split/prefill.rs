@@ -39,7 +39,7 @@ pub(crate) async fn run(
     limit: Duration,
 ) -> Result<Prefilled, AttemptError> {
     let started = Instant::now();
-    let trail = spec.lease.trail();
+    let events = spec.lease.lifecycle_events();
     // The leg has the same limit, and a worker that exceeds it is avoided.
     let answer = attempt::send(&request, spec).await?;
     let link = &request.pool().workers.members[answer.attempt.member].link;
@@ -49,10 +49,10 @@ pub(crate) async fn run(
         link.metrics.failed(FailureKind::IdleTimeout);
         Err(LegError::PrefillTimeout(limit).into())
     });
-    if let Some(trail) = trail {
+    if let Some(events) = events {
         match &done {
-            Err(error) if error.is_the_workers() => trail.failed(),
-            _ => trail.finished(),
+            Err(error) if error.is_the_workers() => events.failed(),
+            _ => events.finished(),
         }
     }
     let done = done?;

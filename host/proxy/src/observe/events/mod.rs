@@ -10,7 +10,7 @@
 mod inbox;
 mod metrics;
 mod thread;
-mod trail;
+mod lifecycle_events;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ use routing::{CircuitState, Event, EventKind, EventKinds, EventListener, PolicyV
 
 use self::inbox::Inbox;
 pub(crate) use self::metrics::EventFamilies;
-pub(crate) use self::trail::{LifecycleEvents, RequestFacts};
+pub(crate) use self::lifecycle_events::{LifecycleEvents, RequestFacts};
 
 /// Statistics of a policy that receives events.
 #[derive(Debug, Clone)]
