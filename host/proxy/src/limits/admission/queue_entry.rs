@@ -50,8 +50,8 @@ pub(super) enum Unserved {
 }
 
 /// Entry in the queue for one wait.
-struct Entry<'a> {
-    ticket: &'a mut QueueEntry,
+struct QueuedWait<'a> {
+    queued: &'a mut QueueEntry,
     woken: oneshot::Receiver<WakeReason>,
 }
 
@@ -89,10 +89,10 @@ impl QueueEntry {
             return Err(Unserved::Timeout);
         };
         self.kind = WaitKind::Again;
-        let mut entry = Entry { ticket: self, woken };
-        entry.ticket.controller.admit_ready(None);
-        match timeout_at(deadline, &mut entry.woken).await {
-            Ok(Ok(wake)) => entry.ticket.woken(wake),
+        let mut wait = QueuedWait { queued: self, woken };
+        wait.queued.controller.admit_ready(None);
+        match timeout_at(deadline, &mut wait.woken).await {
+            Ok(Ok(wake)) => wait.queued.woken(wake),
             _ => Err(Unserved::Timeout),
         }
     }
@@ -128,26 +128,26 @@ impl QueueEntry {
         };
         self.rounds = 0;
         self.kind = WaitKind::Again;
-        let mut entry = Entry { ticket: self, woken };
+        let mut wait = QueuedWait { queued: self, woken };
         // The wake-up charges the request again, also if a worker failed it before.
         if let Some(mut permit) = permit {
             permit.refund();
         }
-        entry.ticket.pass_on();
-        let least = Duration::from_micros(least_pause_us(entry.ticket.controller.len()));
+        wait.queued.pass_on();
+        let least = Duration::from_micros(least_pause_us(wait.queued.controller.len()));
         let reevaluate_at = now + terms.reevaluate_after.max(least);
         if reevaluate_at < deadline {
-            if let Ok(Ok(wake)) = timeout_at(reevaluate_at, &mut entry.woken).await {
-                return entry.ticket.woken(wake).map(Some);
+            if let Ok(Ok(wake)) = timeout_at(reevaluate_at, &mut wait.woken).await {
+                return wait.queued.woken(wake).map(Some);
             }
             // Timers are late by up to a millisecond.
             if Instant::now() >= deadline {
                 return Err(Unserved::Timeout);
             }
-            entry.ticket.controller.reevaluate(entry.ticket.turn);
+            wait.queued.controller.reevaluate(wait.queued.turn);
         }
-        match timeout_at(deadline, &mut entry.woken).await {
-            Ok(Ok(wake)) => entry.ticket.woken(wake).map(Some),
+        match timeout_at(deadline, &mut wait.woken).await {
+            Ok(Ok(wake)) => wait.queued.woken(wake).map(Some),
             _ => Err(Unserved::Timeout),
         }
     }
@@ -193,15 +193,15 @@ impl Drop for QueueEntry {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for QueuedWait<'_> {
     fn drop(&mut self) {
-        let ticket = &mut *self.ticket;
-        if ticket.controller.dequeue(ticket.turn) {
+        let queued = &mut *self.queued;
+        if queued.controller.dequeue(queued.turn) {
             return;
         }
         // A wake-up may have arrived during the drop; its permit is given back here.
         if let Ok(wake) = self.woken.try_recv() {
-            let _ = ticket.woken(wake);
+            let _ = queued.woken(wake);
         }
     }
 }
