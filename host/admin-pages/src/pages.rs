@@ -13,7 +13,7 @@ use kv_plane::{Discovery, IndexReporter};
 use live_updates::{LiveHub, LiveSources, Sampler};
 use local_files::ConfigSource;
 use policy_runtime::PolicyEngine;
-use proxy::{Door, LiveFeeds, PagesListener, PagesSpec, Proxy};
+use proxy::{LiveFeeds, PagesListener, PagesSpec, Proxy, RebindableListener};
 use replica_plane::{AgreedHandle, ReplicaReports};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -122,7 +122,7 @@ impl AdminPages {
     /// Serves all of them to operators until `stop` is cancelled.
     pub async fn serve(
         self,
-        door: Door,
+        listener: RebindableListener,
         commands: SyncSender<ReloadCommand>,
         hub: Arc<LiveHub>,
         stop: CancellationToken,
@@ -145,7 +145,7 @@ impl AdminPages {
             key: "server.admin-listen",
             connections: CONNECTIONS,
         };
-        proxy::serve_pages(door, pages, spec, proxy, stop).await;
+        proxy::serve_pages(listener, pages, spec, proxy, stop).await;
     }
 
     /// Returns the pages about the fleet, which both listeners have.

@@ -8,7 +8,7 @@ use conductor_config::{Config, ServerConfig, ServiceConfig, ServiceKind as Confi
 use indexer_api::{Algorithm, HashProfile, Indexer, IndexerAccess, IndexerParts, Service, ServiceKind};
 use kv_index::SharedPrefixIndex;
 use kv_plane::RegisteredFeeds;
-use proxy::{Door, PagesListener, PagesSpec, Proxy};
+use proxy::{PagesListener, PagesSpec, Proxy, RebindableListener};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -108,8 +108,8 @@ impl Indexing {
             key: "indexer.listen",
             connections: CONNECTIONS,
         };
-        let (door, _never_moved) = Door::new(self.listener);
-        proxy::serve_pages(door, indexer.routes(), spec, &proxy, stop).await;
+        let (listener, _never_moved) = RebindableListener::new(self.listener);
+        proxy::serve_pages(listener, indexer.routes(), spec, &proxy, stop).await;
     }
 }
 

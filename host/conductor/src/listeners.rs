@@ -4,14 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 
 use conductor_config::ServerConfig;
-use proxy::{Door, DoorKey};
+use proxy::{ListenerHandle, RebindableListener};
 use thiserror::Error;
 use tokio::net::TcpListener;
 
 /// Bound listeners of a router that starts. They accept no connection yet.
 pub(crate) struct ServerListeners {
-    pub(crate) clients: Door,
-    pub(crate) admin: Option<Door>,
+    pub(crate) clients: RebindableListener,
+    pub(crate) admin: Option<RebindableListener>,
     pub(crate) addresses: BoundAddresses,
 }
 
@@ -25,8 +25,8 @@ pub(crate) struct BoundAddresses {
 /// Handles that replace the listeners of a serving router. There are none until the first sockets are bound.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerHandles {
-    clients: Option<DoorKey>,
-    admin: Option<DoorKey>,
+    clients: Option<ListenerHandle>,
+    admin: Option<ListenerHandle>,
 }
 
 /// Bound sockets that accept no connection yet. Dropping them closes them.
@@ -67,16 +67,16 @@ impl ServerListeners {
             clients: clients.local_addr().unwrap_or(server.listen),
             admin: admin.as_ref().and_then(|admin| admin.local_addr().ok()),
         };
-        let (clients, clients_key) = Door::new(clients);
-        let (admin, admin_key) = admin.map(Door::new).unzip();
+        let (clients, clients_handle) = RebindableListener::new(clients);
+        let (admin, admin_handle) = admin.map(RebindableListener::new).unzip();
         let sockets = Self {
             clients,
             admin,
             addresses,
         };
         let listeners = ListenerHandles {
-            clients: Some(clients_key),
-            admin: admin_key,
+            clients: Some(clients_handle),
+            admin: admin_handle,
         };
         Ok((sockets, listeners))
     }
@@ -88,31 +88,31 @@ impl ListenerHandles {
     /// # Errors
     /// [`ListenError`]; nothing has changed then.
     pub(crate) fn bind(&self, was: &ServerConfig, is: &ServerConfig) -> Result<BoundListeners, ListenError> {
-        let bind = |door: &DoorKey, address, key| {
-            let bound = door.bind(address);
+        let bind = |handle: &ListenerHandle, address, key| {
+            let bound = handle.bind(address);
             bound.map_err(|source| ListenError { address, key, source })
         };
         let mut bound = BoundListeners::default();
-        if let Some(door) = &self.clients
+        if let Some(handle) = &self.clients
             && was.listen != is.listen
         {
-            bound.clients = Some(bind(door, is.listen, LISTEN)?);
+            bound.clients = Some(bind(handle, is.listen, LISTEN)?);
         }
-        if let (Some(door), Some(address)) = (&self.admin, is.admin_listen)
+        if let (Some(handle), Some(address)) = (&self.admin, is.admin_listen)
             && was.admin_listen != is.admin_listen
         {
-            bound.admin = Some(bind(door, address, ADMIN_LISTEN)?);
+            bound.admin = Some(bind(handle, address, ADMIN_LISTEN)?);
         }
         Ok(bound)
     }
 
     /// Accepts connections on the bound sockets and closes the replaced ones. Must not run on a thread of the runtime.
     pub(crate) fn open(&self, bound: BoundListeners) {
-        if let (Some(door), Some(listener)) = (&self.clients, bound.clients) {
-            door.replace(listener);
+        if let (Some(handle), Some(listener)) = (&self.clients, bound.clients) {
+            handle.replace(listener);
         }
-        if let (Some(door), Some(listener)) = (&self.admin, bound.admin) {
-            door.replace(listener);
+        if let (Some(handle), Some(listener)) = (&self.admin, bound.admin) {
+            handle.replace(listener);
         }
     }
 }

@@ -38,7 +38,10 @@ pub use dispatch::expectation::{AssumedCache, Expectation};
 pub use dispatch::shadow::{Disagreement, Pick, ShadowReport};
 pub use dispatch::split::{DialectReport, PdSpec};
 pub use edge::control_routes::status_pages;
-pub use edge::{Door, DoorKey, DrainOutcome, LongResponse, PagesSpec, ServeLimits, serve, serve_pages};
+pub use edge::{
+    DrainOutcome, ListenerHandle, LongResponse, PagesSpec, RebindableListener, ServeLimits, serve,
+    serve_pages,
+};
 pub use experiment::{
     ArmReport, ArmSummary, CanaryVerdict, EvidenceTotals, Look, Measure, Shortage, StopCause, StopReport,
     StopRule, TimesReport, TrialReport, Wanted,

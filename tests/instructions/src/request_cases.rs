@@ -15,10 +15,10 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use proxy::record::{RecordSpec, Recorder};
 use proxy::{
-    Authorization, ConnectionsSpec, Door, EdgeSpec, Expectation, HealthSpec, LiveFeeds, ModelsSpec,
-    Objectives, PoolSpec, PoolTimeouts, ProbeSpec, Proxy, ProxyMetrics, ProxyParts, Readiness, RequestLimits,
-    RetrySpec, RouteSpec, ServeLimits, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule, TokenSource,
-    TracingSpec, TrialSpec,
+    Authorization, ConnectionsSpec, EdgeSpec, Expectation, HealthSpec, LiveFeeds, ModelsSpec, Objectives,
+    PoolSpec, PoolTimeouts, ProbeSpec, Proxy, ProxyMetrics, ProxyParts, Readiness, RebindableListener,
+    RequestLimits, RetrySpec, RouteSpec, ServeLimits, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule,
+    TokenSource, TracingSpec, TrialSpec,
 };
 use request_traces::otlp::Message;
 use request_traces::{ForcedBudget, IdSource, QueueLimits, SamplingRule, TraceQueue};
@@ -330,7 +330,7 @@ async fn start_router(
     };
     let stop = CancellationToken::new();
     tokio::spawn(proxy::serve(
-        Door::new(listener).0,
+        RebindableListener::new(listener).0,
         proxy,
         axum::Router::new(),
         stop,

@@ -18,34 +18,34 @@ const MOST_LEFT: usize = 1_024;
 
 /// Rebindable listener: it can be replaced while the server waits for a connection.
 #[derive(Debug)]
-pub struct Door {
+pub struct RebindableListener {
     listener: TcpListener,
     /// Connections from the backlog of a replaced listener.
     left: VecDeque<TcpStream>,
     next: mpsc::Receiver<TcpListener>,
 }
 
-/// Handle that replaces a door's listener. Accepted connections are kept.
+/// Handle that replaces a listener. Accepted connections are kept.
 #[derive(Debug, Clone)]
-pub struct DoorKey {
+pub struct ListenerHandle {
     next: mpsc::Sender<TcpListener>,
     runtime: Handle,
 }
 
-impl Door {
-    /// Creates a door with its first listener.
+impl RebindableListener {
+    /// Creates a listener that can be rebound.
     ///
     /// # Panics
     /// Outside of a runtime.
     #[must_use]
-    pub fn new(listener: TcpListener) -> (Self, DoorKey) {
+    pub fn new(listener: TcpListener) -> (Self, ListenerHandle) {
         let (sender, next) = mpsc::channel(1);
-        let key = DoorKey {
+        let handle = ListenerHandle {
             next: sender,
             runtime: Handle::current(),
         };
         let left = VecDeque::new();
-        (Self { listener, left, next }, key)
+        (Self { listener, left, next }, handle)
     }
 
     /// Accepts the next connection. Cancel safe.
@@ -91,7 +91,7 @@ fn backlog(listener: TcpListener) -> Vec<TcpStream> {
     std::iter::from_fn(accept).take(MOST_LEFT).collect()
 }
 
-impl DoorKey {
+impl ListenerHandle {
     /// Listens on an address.
     ///
     /// # Errors
@@ -103,12 +103,12 @@ impl DoorKey {
         self.runtime.block_on(TcpListener::bind(address))
     }
 
-    /// Replaces the current listener. None is lost while the door exists.
+    /// Replaces the current listener. None is lost while the rebindable listener exists.
     ///
     /// # Panics
     /// On a thread of the runtime.
     pub fn replace(&self, listener: TcpListener) {
-        // A dropped door needs no listener.
+        // A dropped one needs no listener.
         let _ = self.next.blocking_send(listener);
     }
 }
@@ -121,22 +121,22 @@ mod tests {
     async fn connections_in_the_backlog_of_a_replaced_listener_are_accepted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (mut door, key) = Door::new(listener);
+        let (mut listener, handle) = RebindableListener::new(listener);
         let mut clients = Vec::new();
         for _ in 0..3 {
             clients.push(TcpStream::connect(address).await.unwrap());
         }
         let next = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let moved = next.local_addr().unwrap();
-        door.replace(next);
+        listener.replace(next);
         clients.push(TcpStream::connect(moved).await.unwrap());
         for client in clients {
-            let accepted = door.next().await;
+            let accepted = listener.next().await;
             assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
         }
         TcpStream::connect(address)
             .await
             .expect_err("the old listener is closed");
-        drop(key);
+        drop(handle);
     }
 }

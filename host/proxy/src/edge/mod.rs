@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-pub use self::accept::{Door, DoorKey};
+pub use self::accept::{ListenerHandle, RebindableListener};
 pub use self::pages::{LongResponse, PagesSpec, serve_pages};
 use self::relief::ServerRelief;
 use self::service::Service;
@@ -54,12 +54,12 @@ pub struct ServeLimits {
     pub connections: usize,
 }
 
-/// Serves a door until `shutdown`. Then `/readyz` reports draining, the listener stops accepting, and requests in
+/// Serves a listener until `shutdown`. Then `/readyz` reports draining, the listener stops accepting, and requests in
 /// progress may finish. A request that is cut after that gets an error if its response has not begun or is a stream of
 /// events. Connections beyond the limit wait, and those that have been idle for longest are closed to make room.
 /// `/health` and `/readyz` are always answered. `pages` are served beside the router's own; they have no fallback.
 pub async fn serve(
-    mut door: Door,
+    mut listener: RebindableListener,
     proxy: Arc<Proxy>,
     pages: Router,
     shutdown: CancellationToken,
@@ -85,7 +85,7 @@ pub async fn serve(
     };
     let accepting = async {
         loop {
-            let stream = door.next().await;
+            let stream = listener.next().await;
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
             let limit = AddressLimit::of_peer(&proxy.snapshots.edge(), peer);
             let Some(slot) = limiter.admit(peer, limit).await else {
@@ -104,7 +104,7 @@ pub async fn serve(
         () = over => {}
         () = accepting => {}
     }
-    drop(door);
+    drop(listener);
     stop.cancel();
     connections.close();
     info!(connections = connections.len(), "draining");

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::accept::Door;
+use super::accept::RebindableListener;
 use super::respond::{Respond, Terms};
 use super::{connection, head};
 use crate::base::deadline::ResponseDeadline;
@@ -64,7 +64,7 @@ impl fmt::Debug for Pages {
 /// Serves pages until `stop`, then finishes the requests in progress. Limits and certificates come from the proxy's
 /// configuration.
 pub async fn serve_pages(
-    door: Door,
+    listener: RebindableListener,
     router: Router,
     spec: PagesSpec,
     proxy: &Proxy,
@@ -85,10 +85,10 @@ pub async fn serve_pages(
         terms: Arc::new(terms),
         metrics: proxy.metrics.edge.pages(spec.listener.as_str()),
     };
-    serve(door, pages, spec, stop).await;
+    serve(listener, pages, spec, stop).await;
 }
 
-async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: CancellationToken) {
+async fn serve(mut listener: RebindableListener, pages: Pages, spec: PagesSpec, stop: CancellationToken) {
     let limiter = ConnectionLimiter::new(ConnectionLimiterSpec {
         limit: spec.connections,
         key: spec.key,
@@ -103,7 +103,7 @@ async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: Cancellation
     let never = CancellationToken::new();
     let accepting = async {
         loop {
-            let stream = door.next().await;
+            let stream = listener.next().await;
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
             let Some(slot) = limiter.admit(peer, AddressLimit::Part).await else {
                 continue;
@@ -116,7 +116,7 @@ async fn serve(mut door: Door, pages: Pages, spec: PagesSpec, stop: Cancellation
         () = stop.cancelled() => {}
         () = accepting => {}
     }
-    drop(door);
+    drop(listener);
     connections.close();
     connections.wait().await;
 }
@@ -213,7 +213,7 @@ mod tests {
     async fn pages(connections: usize, terms: Terms) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (door, _key) = Door::new(listener);
+        let (listener, _handle) = RebindableListener::new(listener);
         let router = Router::new()
             .route("/page", axum::routing::get(|| async { "here" }))
             .route("/health", axum::routing::get(|| async { "well" }))
@@ -230,7 +230,7 @@ mod tests {
             terms: Arc::new(move || terms.clone()),
             metrics: EdgeMetrics::default(),
         };
-        tasks.spawn(serve(door, pages, spec, stop.clone()));
+        tasks.spawn(serve(listener, pages, spec, stop.clone()));
         Served { address, stop, tasks }
     }
 

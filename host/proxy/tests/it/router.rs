@@ -11,10 +11,11 @@ use prometheus_client::registry::Registry;
 use proxy::ModelsSpec;
 use proxy::record::{RecordSpec, Recorder};
 use proxy::{
-    AdapterSpec, AdmissionSpec, Authorization, CanarySpec, ClientSpec, ConnectionsSpec, Door, DrainOutcome,
+    AdapterSpec, AdmissionSpec, Authorization, CanarySpec, ClientSpec, ConnectionsSpec, DrainOutcome,
     EdgeSpec, Expectation, HealthSpec, LiveFeeds, ModelListSpec, Objectives, PdSpec, PoolSpec, PoolTimeouts,
-    Proxy, ProxyMetrics, ProxyParts, Readiness, RequestLimits, RetrySpec, RouteSpec, ScrapeSpec, ServeLimits,
-    ShadowSpec, Snapshot, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule, TokenSource, TrialSpec,
+    Proxy, ProxyMetrics, ProxyParts, Readiness, RebindableListener, RequestLimits, RetrySpec, RouteSpec,
+    ScrapeSpec, ServeLimits, ShadowSpec, Snapshot, SnapshotCell, SnapshotPlan, SnapshotSpec, StopRule,
+    TokenSource, TrialSpec,
 };
 use routing::{
     Dialect, Fleet, Generation, Policy, PolicyVersion, PolicyVersions, Pool, Role, RunNumber, WorkerId,
@@ -312,7 +313,7 @@ impl Builder {
         let shutdown = CancellationToken::new();
         let mut server = JoinSet::new();
         let serving = proxy::serve(
-            Door::new(listener).0,
+            RebindableListener::new(listener).0,
             Arc::clone(&proxy),
             axum::Router::new(),
             shutdown.clone(),
