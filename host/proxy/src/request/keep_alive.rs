@@ -42,7 +42,7 @@ pub(crate) async fn answer(
 ) -> Result<Response<Body>, Refusal> {
     let mut serving: Serving = Box::pin(serving);
     let kept = |stage| Kept {
-        owes: matches!(stage, Stage::Serving(_)),
+        is_comment_due: matches!(stage, Stage::Serving(_)),
         timer: Box::pin(sleep_until(Instant::now() + keep_alive.every)),
         keep_alive: keep_alive.clone(),
         endpoint,
@@ -83,7 +83,7 @@ pub(crate) struct Kept {
     endpoint: Endpoint,
     readiness: Readiness,
     /// `true` while a comment is due at once: the head was sent because there was nothing else to send.
-    owes: bool,
+    is_comment_due: bool,
     silent_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     /// Last bytes that were sent. A comment may not stand in the middle of an event.
@@ -176,7 +176,7 @@ impl Kept {
 
     /// Remembers the end of the bytes that are sent.
     fn passed(&mut self, frame: &Frame<Bytes>) {
-        self.owes = false;
+        self.is_comment_due = false;
         self.silent_since = None;
         for byte in frame.data_ref().into_iter().flat_map(last_of) {
             self.last.rotate_left(1);
@@ -192,7 +192,7 @@ impl Kept {
 
     /// Returns ready once the stream was silent for too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if std::mem::take(&mut self.owes) {
+        if std::mem::take(&mut self.is_comment_due) {
             self.silent_since = Some(Instant::now());
             return Poll::Ready(());
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::{BodiesFull, BodyTotals, haste};
+use super::{BodiesFull, BodyTotals, pace_factor};
 
 /// Minimum time of a body before it may be dropped for another.
 const LEAST_TIME: Duration = Duration::from_secs(1);
@@ -99,8 +99,8 @@ impl Arrivals {
         })
     }
 
-    pub(super) fn haste(&self) -> u32 {
-        haste(self.count(), self.limit.load(Ordering::Relaxed))
+    pub(super) fn pace_factor(&self) -> u32 {
+        pace_factor(self.count(), self.limit.load(Ordering::Relaxed))
     }
 
     /// Drops the quarter of the bodies that hold most bytes.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{BodiesFull, BodyTotals, haste};
+use super::{BodiesFull, BodyTotals, pace_factor};
 
 /// Time within which failed bodies return their bytes.
 const TO_GIVE_BACK: Duration = Duration::from_secs(1);
@@ -229,8 +229,8 @@ impl Share {
         self.held
     }
 
-    pub(super) fn haste(&self) -> u32 {
-        haste(self.budget.held(), self.budget.limit())
+    pub(super) fn pace_factor(&self) -> u32 {
+        pace_factor(self.budget.held(), self.budget.limit())
     }
 
     /// Takes more bytes, and waits until there is room for them.

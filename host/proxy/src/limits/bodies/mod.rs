@@ -18,7 +18,7 @@ use self::budget::{BodyBudget, Share};
 pub(crate) use self::pace::BodyPace;
 
 /// Maximum factor by which scarcity raises the required pace of a body.
-const MOST_HASTE: u32 = 64;
+const MAX_PACE_FACTOR: u32 = 64;
 
 /// Limits of all clients together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,8 +121,8 @@ impl BodySlot {
     }
 
     /// Returns the factor on the required pace: 1 while half of the room for bodies is free, and more as it shrinks.
-    pub(crate) fn haste(&self) -> u32 {
-        self.arrivals.haste().max(self.share.haste())
+    pub(crate) fn pace_factor(&self) -> u32 {
+        self.arrivals.pace_factor().max(self.share.pace_factor())
     }
 
     /// Returns the bytes taken by the body.
@@ -143,11 +143,11 @@ impl BodySlot {
 }
 
 /// Computes the factor for `taken` of `limit`: twice as much free room halves it.
-fn haste(taken: usize, limit: usize) -> u32 {
+fn pace_factor(taken: usize, limit: usize) -> u32 {
     let free = limit.saturating_sub(taken).max(1);
     u32::try_from(limit / 2 / free)
         .unwrap_or(u32::MAX)
-        .clamp(1, MOST_HASTE)
+        .clamp(1, MAX_PACE_FACTOR)
 }
 
 impl AsRef<[u8]> for HeldBody {
@@ -162,8 +162,11 @@ mod tests {
 
     #[test]
     fn the_less_room_is_free_the_faster_a_body_must_come() {
-        let of = |taken| haste(taken, 1_000);
+        let of = |taken| pace_factor(taken, 1_000);
         assert_eq!([of(0), of(500), of(750), of(900), of(990)], [1, 1, 2, 5, 50]);
-        assert_eq!([of(1_000), of(2_000), haste(0, 0)], [MOST_HASTE, MOST_HASTE, 1]);
+        assert_eq!(
+            [of(1_000), of(2_000), pace_factor(0, 0)],
+            [MAX_PACE_FACTOR, MAX_PACE_FACTOR, 1]
+        );
     }
 }

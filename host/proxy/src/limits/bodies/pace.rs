@@ -28,18 +28,18 @@ impl From<Duration> for BodyPace {
 }
 
 impl BodyPace {
-    /// Returns the time that a body may take, `haste` times as fast as configured.
-    pub(crate) fn grace(&self, haste: u32) -> Duration {
-        (self.grace / haste).max(LEAST_GRACE.min(self.grace))
+    /// Returns the time that a body may take, `pace_factor` times as fast as configured.
+    pub(crate) fn grace(&self, pace_factor: u32) -> Duration {
+        (self.grace / pace_factor).max(LEAST_GRACE.min(self.grace))
     }
 
-    /// Returns the longest wait for the next piece, where a body must come `haste` times as fast as configured.
-    pub(crate) fn patience(&self, came: usize, took: Duration, haste: u32) -> Duration {
+    /// Returns the longest wait for the next piece, where a body must come `pace_factor` times as fast as configured.
+    pub(crate) fn patience(&self, came: usize, took: Duration, pace_factor: u32) -> Duration {
         if self.rate == 0 {
             return self.idle;
         }
-        let grace = self.grace(haste);
-        let earned = Duration::from_secs(came as u64 / self.rate.saturating_mul(haste.into()));
+        let grace = self.grace(pace_factor);
+        let earned = Duration::from_secs(came as u64 / self.rate.saturating_mul(pace_factor.into()));
         self.idle.min((grace + earned).saturating_sub(took))
     }
 }

@@ -8,9 +8,9 @@
 //! go with the snapshots.
 
 mod inbox;
+mod lifecycle_events;
 mod metrics;
 mod thread;
-mod lifecycle_events;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use routing::{CircuitState, Event, EventKind, EventKinds, EventListener, PolicyVersions, Worker, WorkerId};
 
 use self::inbox::Inbox;
-pub(crate) use self::metrics::EventFamilies;
 pub(crate) use self::lifecycle_events::{LifecycleEvents, RequestFacts};
+pub(crate) use self::metrics::EventFamilies;
 
 /// Statistics of a policy that receives events.
 #[derive(Debug, Clone)]

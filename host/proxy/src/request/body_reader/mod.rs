@@ -215,11 +215,11 @@ impl Clock {
         let mut gives_way = pin!(ends(self.arrival.as_ref()));
         loop {
             let (took, waited) = (started.elapsed(), now.elapsed());
-            let haste = self.slot.as_ref().map_or(1, BodySlot::haste);
+            let pace_factor = self.slot.as_ref().map_or(1, BodySlot::pace_factor);
             let idle = self.pace.idle.saturating_sub(waited);
-            let left = match self.window.is_behind(self.pace, haste, self.came) {
+            let left = match self.window.is_behind(self.pace, pace_factor, self.came) {
                 true => Duration::ZERO,
-                false => idle.min(self.pace.patience(self.came, took, haste)),
+                false => idle.min(self.pace.patience(self.came, took, pace_factor)),
             };
             // A body whose room no other body needs waits without interruption.
             let look = if self.slot.is_some() {
@@ -259,19 +259,19 @@ struct Window(Option<(Instant, usize)>);
 
 impl Window {
     /// Returns `true` if a body that must hurry has come too slowly in the window. An earlier lead does not count.
-    fn is_behind(&mut self, pace: BodyPace, haste: u32, came: usize) -> bool {
-        if haste == 1 || pace.rate == 0 {
+    fn is_behind(&mut self, pace: BodyPace, pace_factor: u32, came: usize) -> bool {
+        if pace_factor == 1 || pace.rate == 0 {
             self.0 = None;
             return false;
         }
         let now = Instant::now();
         let (since, before) = *self.0.get_or_insert((now, came));
-        let length = pace.grace(haste);
+        let length = pace.grace(pace_factor);
         if now.duration_since(since) < length {
             return false;
         }
         self.0 = Some((now, came));
-        let least = pace.rate.saturating_mul(haste.into()) as f64 * length.as_secs_f64();
+        let least = pace.rate.saturating_mul(pace_factor.into()) as f64 * length.as_secs_f64();
         ((came - before) as f64) < least
     }
 }

@@ -91,9 +91,13 @@ fn a_hasty_body_has_a_part_of_its_time_and_a_second_at_least() {
         grace: Duration::from_secs(30),
         rate: 1,
     };
-    let check = |came, took, haste, expected| {
-        let patience = pace.patience(came, Duration::from_secs(took), haste);
-        assert_eq!(patience, Duration::from_secs(expected), "{came} {took} {haste}");
+    let check = |came, took, pace_factor, expected| {
+        let patience = pace.patience(came, Duration::from_secs(took), pace_factor);
+        assert_eq!(
+            patience,
+            Duration::from_secs(expected),
+            "{came} {took} {pace_factor}"
+        );
     };
     check(0, 0, 1, 30);
     check(0, 0, 5, 6);

@@ -90,12 +90,7 @@ fn what_is_known_outlives_a_reload_that_changes_nothing_of_it() {
     // A reload links the same versions again.
     let again: Vec<Share> = arms
         .iter()
-        .map(|(policy, share)| {
-            (
-                Arc::new(PolicyVersions::new(policy.active().clone(), [])),
-                *share,
-            )
-        })
+        .map(|(policy, share)| (Arc::new(PolicyVersions::new(policy.active().clone(), [])), *share))
         .collect();
     assert!(Arc::ptr_eq(&trial, &next(&again, Some((&trial, &arms)))));
     let other_share = [(arms[0].0.clone(), 8_000), (arms[1].0.clone(), 2_000)];
