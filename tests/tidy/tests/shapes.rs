@@ -231,20 +231,7 @@ const LARGER: &[(&str, &str)] = &[
 ];
 
 /// Type names that a crate defines more than once, with the reason.
-const DEFINED_AGAIN: &[(&str, &str)] = &[
-    (
-        "proxy::Answer",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Entry",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-    (
-        "proxy::Kept",
-        "private to files of several folders, renamed as each folder is untied",
-    ),
-];
+const DEFINED_AGAIN: &[(&str, &str)] = &[];
 
 /// Returns the types of every crate of `host/`.
 fn host() -> BTreeMap<String, Vec<TypeShape>> {

@@ -26,8 +26,8 @@ const LONGEST_ERROR: usize = 1 << 20;
 /// no prompt handed over reports this in the stream's first event. The head of that stream has status 200 (vLLM 0.32).
 pub(crate) async fn accept(
     request: &InferenceRequest,
-    mut answer: Box<Answer>,
-) -> Result<Box<Answer>, AttemptError> {
+    mut answer: Box<BegunAnswer>,
+) -> Result<Box<BegunAnswer>, AttemptError> {
     if is_retryable_status(answer.response.status()) {
         return Err(refused(request, answer).await);
     }
@@ -81,7 +81,7 @@ pub(crate) fn may_be_not_served(request: &InferenceRequest, status: StatusCode) 
 
 /// Returns `true` if an answer with such a status means that the worker does not serve the request's model. Engines
 /// report this in a body of one piece. A body in several pieces is passed to the client.
-pub(crate) async fn is_not_served(request: &InferenceRequest, answer: &mut Answer) -> bool {
+pub(crate) async fn is_not_served(request: &InferenceRequest, answer: &mut BegunAnswer) -> bool {
     let status = answer.response.status();
     let first = tokio::time::timeout(ERROR_PATIENCE, answer.response.body_mut().peek());
     let Ok(Ok(Some(body))) = first.await else {
@@ -118,7 +118,7 @@ pub(crate) fn failed_in_stream(
 }
 
 /// Keeps a worker's answer for the client, in case no other worker does better.
-pub(crate) async fn refused(request: &InferenceRequest, answer: Box<Answer>) -> AttemptError {
+pub(crate) async fn refused(request: &InferenceRequest, answer: Box<BegunAnswer>) -> AttemptError {
     let answer = *answer;
     let member = &request.pool().workers.members[answer.attempt.member];
     let token = answer.attempt.token;

@@ -28,7 +28,7 @@ use crate::observe::spans::AttemptSpan;
 
 /// A worker's answer, with everything that lives as long as its body.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct BegunAnswer {
     pub(crate) response: Response<WorkerBody>,
     pub(crate) attempt: BegunAttempt,
     pub(crate) report: DecisionReport,
@@ -182,7 +182,10 @@ impl BegunAttempt {
 }
 
 /// Sends the request and waits for the head of the answer.
-pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Result<Box<Answer>, SendError> {
+pub(crate) async fn send(
+    request: &InferenceRequest,
+    spec: AttemptSpec,
+) -> Result<Box<BegunAnswer>, SendError> {
     let member = &request.pool().workers.members[spec.choice.member];
     let reuse = match spec.once {
         true => ConnectionReuse::Once,
@@ -215,7 +218,7 @@ pub(crate) async fn send(request: &InferenceRequest, spec: AttemptSpec) -> Resul
             attempt.span.connected(response.body().connected_at());
             attempt.answered(&request.pool().workers, response.status(), response.headers());
             // On the heap: it is moved up through all callers.
-            Ok(Box::new(Answer {
+            Ok(Box::new(BegunAnswer {
                 report: DecisionReport::of(request, spec.choice),
                 response,
                 attempt,

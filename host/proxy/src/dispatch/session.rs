@@ -60,7 +60,7 @@ impl Drop for CrashBlame {
 /// Answer of a request that was sent where it was placed.
 #[derive(Debug)]
 pub(crate) struct PlacedAnswer {
-    pub(crate) answer: Box<Answer>,
+    pub(crate) answer: Box<BegunAnswer>,
     /// Prefill leg of a request that was split.
     pub(crate) prefill: Option<Box<PrefillLeg>>,
 }

@@ -3,7 +3,7 @@
 use placement::WorkerChoice;
 
 use crate::dispatch::answer_check as check;
-use crate::dispatch::attempt::{self, Answer, AttemptSpec};
+use crate::dispatch::attempt::{self, AttemptSpec, BegunAnswer};
 use crate::dispatch::attempt_error::{AttemptError, AttemptFailure};
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::retry;
@@ -13,7 +13,7 @@ pub(crate) async fn send(
     request: &InferenceRequest,
     choice: WorkerChoice,
     tries: u32,
-) -> Result<Box<Answer>, AttemptFailure> {
+) -> Result<Box<BegunAnswer>, AttemptFailure> {
     let pool = request.pool();
     let mut sent = attempt::send(request, AttemptSpec::whole(request, choice)).await;
     let is_not_served = match &mut sent {

@@ -41,7 +41,7 @@ pub(crate) async fn answer(
     serving: impl Future<Output = Result<Response<Body>, Refusal>> + Send + 'static,
 ) -> Result<Response<Body>, Refusal> {
     let mut serving: Serving = Box::pin(serving);
-    let kept = |stage| Kept {
+    let kept = |stage| KeepAliveBody {
         is_comment_due: matches!(stage, Stage::Serving(_)),
         timer: Box::pin(sleep_until(Instant::now() + keep_alive.every)),
         keep_alive: keep_alive.clone(),
@@ -52,7 +52,7 @@ pub(crate) async fn answer(
         last: *b"\n\n\n\n",
     };
     let Ok(served) = timeout(keep_alive.every, &mut serving).await else {
-        let mut head = Response::new(Body::Kept(Box::new(kept(Stage::Serving(serving)))));
+        let mut head = Response::new(Body::KeepAlive(Box::new(kept(Stage::Serving(serving)))));
         let events = HeaderValue::from_static("text/event-stream; charset=utf-8");
         head.headers_mut().insert(CONTENT_TYPE, events);
         head.headers_mut()
@@ -62,7 +62,7 @@ pub(crate) async fn answer(
     let (head, body) = served?.into_parts();
     Ok(match body {
         Body::Relay(relay) if can_be_added_to(&head, &relay) => {
-            Response::from_parts(head, Body::Kept(Box::new(kept(Stage::Relaying(relay)))))
+            Response::from_parts(head, Body::KeepAlive(Box::new(kept(Stage::Relaying(relay)))))
         }
         body => Response::from_parts(head, body),
     })
@@ -77,7 +77,7 @@ fn can_be_added_to(head: &http::response::Parts, relay: &Relay) -> bool {
 }
 
 /// Body of a stream with keep-alive comments.
-pub(crate) struct Kept {
+pub(crate) struct KeepAliveBody {
     stage: Stage,
     keep_alive: KeepAlive,
     endpoint: Endpoint,
@@ -120,7 +120,7 @@ impl Stage {
     }
 }
 
-impl Kept {
+impl KeepAliveBody {
     /// Returns the next frame of the answer, if there is one.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, WriteError>>> {
         loop {
@@ -252,7 +252,7 @@ fn refusal_event(endpoint: Endpoint, status: StatusCode, text: &[u8], is_cut: bo
     reply::relayed(endpoint, status, &message)
 }
 
-impl HttpBody for Kept {
+impl HttpBody for KeepAliveBody {
     type Data = Bytes;
     type Error = WriteError;
 
@@ -285,9 +285,9 @@ impl HttpBody for Kept {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for KeepAliveBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept")
+        f.debug_struct("KeepAliveBody")
             .field("endpoint", &self.endpoint)
             .finish_non_exhaustive()
     }

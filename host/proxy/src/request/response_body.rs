@@ -8,7 +8,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::Full;
 use thiserror::Error;
 
-use crate::request::keep_alive::Kept;
+use crate::request::keep_alive::KeepAliveBody;
 use crate::request::relay_error::RelayError;
 use crate::request::stream::Relay;
 
@@ -20,7 +20,7 @@ pub(crate) enum Body {
     /// A worker's body, relayed.
     Relay(Box<Relay>),
     /// A stream with keep-alive comments: a worker's body, or the wait before it.
-    Kept(Box<Kept>),
+    KeepAlive(Box<KeepAliveBody>),
     /// Body of the cold routes.
     Cold(axum::body::Body),
 }
@@ -51,7 +51,7 @@ impl HttpBody for Body {
         match self.get_mut() {
             Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Relay(body) => Pin::new(&mut **body).poll_frame(cx).map_err(WriteError::Relay),
-            Self::Kept(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::KeepAlive(body) => Pin::new(&mut **body).poll_frame(cx),
             Self::Cold(body) => Pin::new(body).poll_frame(cx).map_err(WriteError::Cold),
         }
     }
@@ -60,7 +60,7 @@ impl HttpBody for Body {
         match self {
             Self::Whole(body) => body.is_end_stream(),
             Self::Relay(body) => body.is_end_stream(),
-            Self::Kept(body) => body.is_end_stream(),
+            Self::KeepAlive(body) => body.is_end_stream(),
             Self::Cold(body) => body.is_end_stream(),
         }
     }
@@ -69,7 +69,7 @@ impl HttpBody for Body {
         match self {
             Self::Whole(body) => body.size_hint(),
             Self::Relay(body) => body.size_hint(),
-            Self::Kept(body) => body.size_hint(),
+            Self::KeepAlive(body) => body.size_hint(),
             Self::Cold(body) => body.size_hint(),
         }
     }

@@ -22,7 +22,7 @@ use crate::base::headers::{
 };
 use crate::base::idle_timeout::{ExpiredTimeout, IdleTimeout};
 use crate::base::label::Outcome;
-use crate::dispatch::attempt::{Answer, DecisionReport};
+use crate::dispatch::attempt::{BegunAnswer, DecisionReport};
 use crate::dispatch::session::PlacedAnswer;
 use crate::dispatch::split::PrefillLeg;
 use crate::request::lifecycle::RequestLifecycle;
@@ -96,7 +96,7 @@ pub(crate) fn response(placed: PlacedAnswer, parts: RelayParts) -> Response<Body
 
 /// Replaces the headers of the worker's connection by those of the decision, and records the worker that answers.
 pub(crate) fn report_decision(
-    answer: &mut Answer,
+    answer: &mut BegunAnswer,
     prefill: Option<&PrefillLeg>,
     lifecycle: &RequestLifecycle,
 ) {

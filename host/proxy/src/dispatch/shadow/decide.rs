@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use super::Shadow;
 use super::captured::Captured;
 use super::log::{self, LoggedAnswer};
-use super::record::{Answer, Pick};
+use super::record::{Pick, ShadowVerdict};
 use super::view::{ShadowView, Unanswered};
 use crate::dispatch::sources::DecisionSources;
 use crate::observe::spans::ShadowDecision;
@@ -28,7 +28,7 @@ pub(super) fn all(sources: &DecisionSources, captured: &Captured) {
             version: None,
             called: None,
             took: Duration::ZERO,
-            unanswered: Answer::CircuitOpen,
+            unanswered: ShadowVerdict::CircuitOpen,
         };
         let answer = answer(&view, &mut observer, captured);
         let ShadowObserver { version, took, .. } = observer;
@@ -50,7 +50,7 @@ fn trace(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer, number: us
         return;
     };
     let worker = match logged.answer {
-        Answer::Placed { answers, .. } => {
+        ShadowVerdict::Placed { answers, .. } => {
             let member = &captured.request.pool().workers.members[captured.rows.members[answers]];
             Some(Arc::clone(member.worker.shared_spec()))
         }
@@ -66,11 +66,11 @@ fn trace(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer, number: us
     });
 }
 
-fn answer(view: &ShadowView<'_>, observer: &mut ShadowObserver<'_>, captured: &Captured) -> Answer {
+fn answer(view: &ShadowView<'_>, observer: &mut ShadowObserver<'_>, captured: &Captured) -> ShadowVerdict {
     let part = PlacementPart::Request;
     let Ok(eligible) = EligibleSet::find(view, part, &[]) else {
         // The health of the workers changed while they were captured.
-        return Answer::Passed;
+        return ShadowVerdict::Passed;
     };
     let mut context = DecisionContext {
         view,
@@ -80,12 +80,12 @@ fn answer(view: &ShadowView<'_>, observer: &mut ShadowObserver<'_>, captured: &C
         candidates: &mut Candidates::default(),
     };
     match context.decide(part) {
-        Ok(PlacementOutcome::Dispatch(placement)) => Answer::Placed {
+        Ok(PlacementOutcome::Dispatch(placement)) => ShadowVerdict::Placed {
             answers: placement.answers.member,
             prefills: placement.prefills.map(|choice| choice.member),
         },
-        Ok(PlacementOutcome::Hold(_)) => Answer::Held,
-        Ok(PlacementOutcome::Reject(_)) => Answer::Rejected,
+        Ok(PlacementOutcome::Hold(_)) => ShadowVerdict::Held,
+        Ok(PlacementOutcome::Reject(_)) => ShadowVerdict::Rejected,
         Err(Unanswered) => observer.unanswered,
     }
 }
@@ -100,7 +100,7 @@ struct ShadowObserver<'a> {
     /// Time of all calls.
     took: Duration,
     /// Reason why the shadow has no answer, if it has none.
-    unanswered: Answer,
+    unanswered: ShadowVerdict,
 }
 
 impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
@@ -131,9 +131,9 @@ impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
         _: CircuitChange,
     ) {
         self.unanswered = match decision {
-            Decision::Pass => Answer::Passed,
+            Decision::Pass => ShadowVerdict::Passed,
             // The circuit may be open when the other phase is decided.
-            _ => Answer::CircuitOpen,
+            _ => ShadowVerdict::CircuitOpen,
         };
     }
 
@@ -163,7 +163,7 @@ impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
                 "the circuit of the shadow opened after repeated faults: it is not called"
             );
         }
-        self.unanswered = Answer::Fault(kind);
+        self.unanswered = ShadowVerdict::Fault(kind);
     }
 
     fn fallback_used(&mut self, _: Phase) {}

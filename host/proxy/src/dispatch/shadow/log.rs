@@ -9,12 +9,12 @@ use routing::FaultKind;
 use super::Shadow;
 use super::captured::Captured;
 use super::metrics::ResultKind;
-use super::record::Answer;
+use super::record::ShadowVerdict;
 use crate::record::{ChoiceLine, ShadowLine, unix_us};
 
 /// Log entry of one decision, besides the captured state.
 pub(super) struct LoggedAnswer {
-    pub(super) answer: Answer,
+    pub(super) answer: ShadowVerdict,
     pub(super) result: ResultKind,
     /// Version that answered. `None` where none was called.
     pub(super) version: Option<Arc<str>>,
@@ -30,7 +30,7 @@ pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer)
     }
     let label = &shadow.record.label;
     let placed = match logged.answer {
-        Answer::Placed { answers, prefills } => Some((answers, prefills)),
+        ShadowVerdict::Placed { answers, prefills } => Some((answers, prefills)),
         _ => None,
     };
     recorder.write_shadow(ShadowLine {
@@ -42,7 +42,7 @@ pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer)
         route: label.route.clone(),
         result: logged.result.as_str(),
         fault: match logged.answer {
-            Answer::Fault(kind) => Some(FaultKind::as_str(kind)),
+            ShadowVerdict::Fault(kind) => Some(FaultKind::as_str(kind)),
             _ => None,
         },
         active: captured.active(),

@@ -12,7 +12,7 @@ use super::metrics::{RESULTS, ShadowLabel, ShadowMetrics};
 
 /// Decision of a shadow. Workers are rows of the captured state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ShadowVerdict {
     Placed {
         answers: usize,
         prefills: Option<usize>,

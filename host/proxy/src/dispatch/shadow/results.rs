@@ -6,23 +6,23 @@ use tracing::debug;
 
 use super::captured::Captured;
 use super::metrics::ResultKind;
-use super::record::{Answer, Disagreement, ShadowRecord};
+use super::record::{Disagreement, ShadowRecord, ShadowVerdict};
 use crate::base::request_id::RequestId;
 
 /// Disagreements that are kept.
 const KEPT: usize = 32;
 
 impl ShadowRecord {
-    pub(super) fn add(&self, captured: &Captured, answer: &Answer, took: Duration) -> ResultKind {
+    pub(super) fn add(&self, captured: &Captured, answer: &ShadowVerdict, took: Duration) -> ResultKind {
         let (policy, request) = (&*self.label.policy, RequestId(&captured.request.head.id));
         debug!(policy, %request, ?answer, "shadow decision");
         let result = match answer {
-            Answer::Placed { answers, prefills } => self.placed(captured, *answers, *prefills),
-            Answer::Held => ResultKind::Held,
-            Answer::Rejected => ResultKind::Rejected,
-            Answer::Passed => ResultKind::Passed,
-            Answer::Fault(_) => ResultKind::Fault,
-            Answer::CircuitOpen => ResultKind::CircuitOpen,
+            ShadowVerdict::Placed { answers, prefills } => self.placed(captured, *answers, *prefills),
+            ShadowVerdict::Held => ResultKind::Held,
+            ShadowVerdict::Rejected => ResultKind::Rejected,
+            ShadowVerdict::Passed => ResultKind::Passed,
+            ShadowVerdict::Fault(_) => ResultKind::Fault,
+            ShadowVerdict::CircuitOpen => ResultKind::CircuitOpen,
         };
         self.metrics.decisions(result).inc();
         let mut sums = self.sums();

@@ -12,7 +12,7 @@ use worker_client::SendError;
 
 use crate::base::label::FailureKind;
 use crate::dispatch::answer_check;
-use crate::dispatch::attempt::{self, Answer, AttemptSpec};
+use crate::dispatch::attempt::{self, AttemptSpec, BegunAnswer};
 use crate::dispatch::attempt_error::AttemptError;
 use crate::dispatch::split::leg_error::LegError;
 use crate::dispatch::split::pair::{Failed, Handed, PairAttempt, PrefillLeg, SplitAnswer};
@@ -78,13 +78,13 @@ enum Leg {
 
 /// Waits for both legs. Returns the beginning of the answer once the prompt is computed, or the first failure, which
 /// drops the other leg.
-async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Box<Answer>, Leg> {
+async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Box<BegunAnswer>, Leg> {
     transfer.prefill.awaited(true);
     let spec = decode_spec(attempt, &transfer.handshake_params);
     let events = spec.lease.lifecycle_events();
     let decode = send_decode(attempt, spec);
     let mut decode = pin!(decode);
-    let mut answer: Option<Box<Answer>> = None;
+    let mut answer: Option<Box<BegunAnswer>> = None;
     let patience = attempt.pd.spec.first_token_timeout;
     let mut late = pin!(tokio::time::sleep(patience));
     let mut replaced = pin!(replaced(attempt, &transfer.handshake_params));
@@ -277,7 +277,7 @@ fn decode_spec(attempt: &PairAttempt<'_>, handshake_params: &HandshakeParams) ->
     }
 }
 
-async fn send_decode(attempt: &PairAttempt<'_>, spec: AttemptSpec) -> Result<Box<Answer>, AttemptError> {
+async fn send_decode(attempt: &PairAttempt<'_>, spec: AttemptSpec) -> Result<Box<BegunAnswer>, AttemptError> {
     let request = attempt.request;
     let answer = attempt::send(request, spec).await?;
     answer_check::accept(request, answer).await
@@ -330,7 +330,7 @@ fn mark_engine_ids_stale(attempt: &PairAttempt<'_>) {
     }
 }
 
-fn together(attempt: &PairAttempt<'_>, answer: Box<Answer>, prefill: Prefill) -> SplitAnswer {
+fn together(attempt: &PairAttempt<'_>, answer: Box<BegunAnswer>, prefill: Prefill) -> SplitAnswer {
     let (mut correction, mut rest) = (None, None);
     match prefill {
         Prefill::Done(done) => {

@@ -8,7 +8,7 @@ use routing::{Dialect, WorkerId};
 use worker_client::SendTimeouts;
 
 use crate::base::idle_timeout::IdleTimeoutLimits;
-use crate::dispatch::attempt::Answer;
+use crate::dispatch::attempt::BegunAnswer;
 use crate::dispatch::attempt_error::{AttemptError, AttemptFailure};
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::dispatch::inference_request::InferenceRequest;
@@ -32,13 +32,13 @@ pub(crate) struct PrefillLeg {
 /// Answer of a decode leg, with its prefill leg.
 #[derive(Debug)]
 pub(crate) struct SplitAnswer {
-    pub(crate) answer: Box<Answer>,
+    pub(crate) answer: Box<BegunAnswer>,
     pub(crate) prefill: Box<PrefillLeg>,
 }
 
 /// Computed prompt that a failed attempt leaves for the next one, if there is one.
 #[derive(Debug, Default)]
-pub(crate) struct KeptPrompt(Option<Kept>);
+pub(crate) struct KeptPrompt(Option<UnclaimedPrompt>);
 
 /// Pair of workers that a request is placed on.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ pub(crate) struct WorkerPair {
 
 /// Computed prompt that no decode worker has taken over yet.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct UnclaimedPrompt {
     pub(super) prefill: WorkerChoice,
     pub(super) handed: Handed,
 }
@@ -133,7 +133,7 @@ pub(crate) async fn send(
     };
     Some(sent.map_err(|failed| {
         let prefill = pair.prefill;
-        prompt.0 = failed.kept.map(|handed| Kept { prefill, handed });
+        prompt.0 = failed.kept.map(|handed| UnclaimedPrompt { prefill, handed });
         AttemptFailure {
             blamed: failed.blamed.map(|choice| attempt.worker(choice)),
             suspected: failed

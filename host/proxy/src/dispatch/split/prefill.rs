@@ -14,7 +14,7 @@ use worker_client::{ReadError, read_body};
 use crate::base::headers::is_event_stream;
 use crate::base::label::FailureKind;
 use crate::dispatch::answer_check;
-use crate::dispatch::attempt::{self, Answer, AttemptSpec, BegunAttempt};
+use crate::dispatch::attempt::{self, AttemptSpec, BegunAnswer, BegunAttempt};
 use crate::dispatch::attempt_error::AttemptError;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::split::leg_error::LegError;
@@ -64,7 +64,7 @@ pub(crate) async fn run(
 
 async fn read(
     request: &InferenceRequest,
-    answer: Box<Answer>,
+    answer: Box<BegunAnswer>,
     started: Instant,
 ) -> Result<Prefilled, AttemptError> {
     if !answer.response.status().is_success() {

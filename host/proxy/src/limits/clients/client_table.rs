@@ -24,7 +24,7 @@ pub(crate) struct Clients {
 }
 
 /// Result of a request's authentication and rate limits.
-pub(crate) struct Entry {
+pub(crate) struct AdmittedClient {
     /// Authenticated client. `None` for an unknown key, or if no key is required.
     pub(crate) client: Option<Arc<Principal>>,
     /// Rate-limit guard if clients are configured, or the refusal.
@@ -69,9 +69,9 @@ impl Clients {
     }
 
     /// Authenticates and admits a request. Removes the key from the headers, so that no later stage sees it.
-    pub(crate) fn enter(&self, headers: &mut HeaderMap) -> Entry {
+    pub(crate) fn enter(&self, headers: &mut HeaderMap) -> AdmittedClient {
         match self.identify(headers) {
-            Ok(client) => Entry {
+            Ok(client) => AdmittedClient {
                 reservation: client
                     .as_ref()
                     .map(Principal::enter)
@@ -79,7 +79,7 @@ impl Clients {
                     .map_err(Refusal::Limited),
                 client,
             },
-            Err(refusal) => Entry {
+            Err(refusal) => AdmittedClient {
                 client: None,
                 reservation: Err(refusal),
             },

@@ -18,7 +18,7 @@ use crate::base::headers;
 use crate::base::idle_timeout::IdleTimeoutLimits;
 use crate::base::label::FailureKind;
 use crate::base::reply::{self, Refusal};
-use crate::dispatch::attempt::{self, Answer, BegunAttempt, DecisionReport};
+use crate::dispatch::attempt::{self, BegunAnswer, BegunAttempt, DecisionReport};
 use crate::dispatch::load_guard::LoadGuard;
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::session::PlacedAnswer;
@@ -287,7 +287,7 @@ async fn send(
             attempt::report(member, id, error, rests);
         })?;
     let lease = LoadGuard::unbooked(member.worker.id(), Arc::clone(&pool.queue.controller));
-    let answer = Box::new(Answer {
+    let answer = Box::new(BegunAnswer {
         response,
         attempt: BegunAttempt {
             member: at,

@@ -35,13 +35,13 @@ pub(crate) struct ResponseTable {
 
 #[derive(Debug, Default)]
 struct Shard {
-    workers: HashMap<u128, Entry>,
+    workers: HashMap<u128, StoredResponse>,
     /// Keys and their times, oldest first. Of a key that was stored again, only the last counts.
     order: VecDeque<(u128, Instant)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct StoredResponse {
     worker: WorkerId,
     stored: Instant,
 }
@@ -63,7 +63,7 @@ impl ResponseTable {
         let before = shard.workers.len();
         shard.forget(now, limits.ttl, most.saturating_sub(1));
         if most > 0 {
-            let entry = Entry { worker, stored: now };
+            let entry = StoredResponse { worker, stored: now };
             shard.workers.insert(hash, entry);
             shard.order.push_back((hash, now));
         }
@@ -86,7 +86,7 @@ impl ResponseTable {
         let (after, found) = (shard.workers.len(), shard.workers.get(&hash).copied());
         drop(shard);
         self.metrics.size_changed(before, after);
-        let is_known = |entry: &Entry| now.saturating_duration_since(entry.stored) < limits.ttl;
+        let is_known = |entry: &StoredResponse| now.saturating_duration_since(entry.stored) < limits.ttl;
         found.filter(is_known).map(|entry| entry.worker)
     }
 
