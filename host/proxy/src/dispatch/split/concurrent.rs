@@ -15,7 +15,7 @@ use crate::dispatch::answer_check;
 use crate::dispatch::attempt::{self, AttemptSpec, BegunAnswer};
 use crate::dispatch::attempt_error::AttemptError;
 use crate::dispatch::split::leg_error::LegError;
-use crate::dispatch::split::pair::{Failed, Handed, PairAttempt, PrefillLeg, SplitAnswer};
+use crate::dispatch::split::pair::{FailedLeg, HandoverParams, PairAttempt, PrefillLeg, SplitAnswer};
 use crate::dispatch::split::prefill::{self, Prefilled, Running};
 use crate::fleet::health::AttemptToken;
 use crate::tasks;
@@ -53,9 +53,12 @@ enum Prefill {
     Done(Prefilled),
 }
 
-pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Result<SplitAnswer, Failed> {
+pub(super) async fn send(
+    attempt: &PairAttempt<'_>,
+    kept: Option<HandoverParams>,
+) -> Result<SplitAnswer, FailedLeg> {
     let mut transfer = match kept {
-        Some(Handed::Transfer(transfer)) => transfer,
+        Some(HandoverParams::Transfer(transfer)) => transfer,
         _ => begin(attempt).await?,
     };
     match both(attempt, &mut transfer).await {
@@ -176,7 +179,7 @@ async fn next(prefill: &mut Prefill) -> Result<Prefilled, AttemptError> {
     }
 }
 
-async fn begin(attempt: &PairAttempt<'_>) -> Result<Transfer, Failed> {
+async fn begin(attempt: &PairAttempt<'_>) -> Result<Transfer, FailedLeg> {
     let handshake_params = new_handshake(attempt)
         .await
         .map_err(|error| attempt.prefill_failed(error))?;
@@ -285,7 +288,7 @@ async fn send_decode(attempt: &PairAttempt<'_>, spec: AttemptSpec) -> Result<Box
 
 /// Handles a failure of the decode worker while nothing counts against the prefill worker: its transfer may serve
 /// another.
-async fn decode_failed(attempt: &PairAttempt<'_>, mut transfer: Transfer, error: AttemptError) -> Failed {
+async fn decode_failed(attempt: &PairAttempt<'_>, mut transfer: Transfer, error: AttemptError) -> FailedLeg {
     if error.is_final() {
         transfer.prefill.awaited(false);
     }
@@ -293,7 +296,7 @@ async fn decode_failed(attempt: &PairAttempt<'_>, mut transfer: Transfer, error:
         return maybe_restarted(attempt, &transfer.handshake_params, error).await;
     }
     let again = attempt.handover.dialect == Dialect::Mooncake && error.nothing_was_used();
-    attempt.decode_failed(error, again.then_some(Handed::Transfer(transfer)))
+    attempt.decode_failed(error, again.then_some(HandoverParams::Transfer(transfer)))
 }
 
 /// Handles a decode worker's answer that may mean that the prefill worker's engine has restarted. If the prefill worker
@@ -303,7 +306,7 @@ async fn maybe_restarted(
     attempt: &PairAttempt<'_>,
     handshake_params: &HandshakeParams,
     error: AttemptError,
-) -> Failed {
+) -> FailedLeg {
     mark_engine_ids_stale(attempt);
     let fresh = new_handshake(attempt).await;
     let (HandshakeParams::Mooncake { engine_id, rank, .. }, Ok(fresh)) = (handshake_params, fresh) else {

@@ -51,12 +51,12 @@ pub(crate) struct WorkerPair {
 #[derive(Debug)]
 pub(super) struct UnclaimedPrompt {
     pub(super) prefill: WorkerChoice,
-    pub(super) handed: Handed,
+    pub(super) handed: HandoverParams,
 }
 
 /// Handshake parameters that a decode worker receives.
 #[derive(Debug)]
-pub(super) enum Handed {
+pub(super) enum HandoverParams {
     /// The prefill worker's answer.
     Answer(Prefilled),
     /// A transfer whose parameters the router made.
@@ -64,12 +64,12 @@ pub(super) enum Handed {
 }
 
 /// Failed leg, with the parts that may be used again.
-pub(super) struct Failed {
+pub(super) struct FailedLeg {
     pub(super) blamed: Option<WorkerChoice>,
     /// Both workers, where only one may have failed. The one to be tried again first stands last.
     pub(super) suspected: Option<[WorkerChoice; 2]>,
     pub(super) error: AttemptError,
-    pub(super) kept: Option<Handed>,
+    pub(super) kept: Option<HandoverParams>,
 }
 
 /// Attempt on a pair of workers.
@@ -190,8 +190,8 @@ impl PairAttempt<'_> {
     }
 
     /// Returns the failure of the prefill worker.
-    pub(super) fn prefill_failed(&self, error: AttemptError) -> Failed {
-        Failed {
+    pub(super) fn prefill_failed(&self, error: AttemptError) -> FailedLeg {
+        FailedLeg {
             blamed: (!error.is_blameless()).then_some(self.prefill),
             suspected: None,
             error,
@@ -200,11 +200,11 @@ impl PairAttempt<'_> {
     }
 
     /// Returns the failure of the decode worker. `kept` can be used again where that worker had nothing of it.
-    pub(super) fn decode_failed(&self, error: AttemptError, kept: Option<Handed>) -> Failed {
+    pub(super) fn decode_failed(&self, error: AttemptError, kept: Option<HandoverParams>) -> FailedLeg {
         // A decode worker answers so where the prefill worker died with the prompt. Another pair, or this worker by
         // itself, may succeed.
         let lacks = error.may_lack_the_prompt();
-        Failed {
+        FailedLeg {
             blamed: (!lacks && !error.is_blameless()).then_some(self.decode),
             suspected: lacks.then_some([self.prefill, self.decode]),
             error,

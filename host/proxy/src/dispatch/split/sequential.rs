@@ -14,15 +14,18 @@ use crate::dispatch::answer_check;
 use crate::dispatch::attempt::{self, AttemptSpec};
 use crate::dispatch::attempt_error::AttemptError;
 use crate::dispatch::split::leg_error::LegError;
-use crate::dispatch::split::pair::{Failed, Handed, PairAttempt, PrefillLeg, SplitAnswer};
+use crate::dispatch::split::pair::{FailedLeg, HandoverParams, PairAttempt, PrefillLeg, SplitAnswer};
 use crate::dispatch::split::prefill::{self, Prefilled};
 
-pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Result<SplitAnswer, Failed> {
+pub(super) async fn send(
+    attempt: &PairAttempt<'_>,
+    kept: Option<HandoverParams>,
+) -> Result<SplitAnswer, FailedLeg> {
     let request = attempt.request;
     // Booked before the prefill leg is sent, so that no other request takes this worker for idle meanwhile.
     let decode_booking = attempt::book_computed(request, attempt.decode);
     let prefilled = match kept {
-        Some(Handed::Answer(prefilled)) => prefilled,
+        Some(HandoverParams::Answer(prefilled)) => prefilled,
         _ => match run_prefill(attempt).await {
             // Engines of another kind refuse the trial's leg, or never end it. The decode worker answers the client's
             // request.
@@ -67,7 +70,7 @@ pub(super) async fn send(attempt: &PairAttempt<'_>, kept: Option<Handed>) -> Res
         Err(error) => {
             // A store keeps its blocks. Nixl's blocks are freed by the first worker that begins to take them.
             let again = dialect == Dialect::Store || error.nothing_was_used();
-            Err(attempt.decode_failed(error, again.then_some(Handed::Answer(prefilled))))
+            Err(attempt.decode_failed(error, again.then_some(HandoverParams::Answer(prefilled))))
         }
     }
 }
@@ -77,7 +80,7 @@ fn is_without_retry(error: &AttemptError) -> bool {
     !error.is_the_workers() || !error.may_go_elsewhere()
 }
 
-async fn run_prefill(attempt: &PairAttempt<'_>) -> Result<Prefilled, Failed> {
+async fn run_prefill(attempt: &PairAttempt<'_>) -> Result<Prefilled, FailedLeg> {
     let request = attempt.request;
     let spec = AttemptSpec {
         choice: attempt.prefill,
