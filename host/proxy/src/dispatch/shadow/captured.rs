@@ -11,7 +11,7 @@ use crate::dispatch::router_view::{HoldWindow, RouterView};
 
 /// Captured placement of one request. Its loads and matches are those of the moment, without the request itself. A
 /// later look would find it booked at its worker and expected in its cache.
-pub(crate) struct Captured {
+pub(crate) struct CapturedPlacement {
     pub(super) request: Arc<InferenceRequest>,
     pub(super) rows: Arc<CapturedRows>,
     pub(super) placement: WorkerPlacement,
@@ -41,7 +41,7 @@ pub(super) struct CapturedRows {
     pub(super) matches: PrefixMatches,
 }
 
-impl Captured {
+impl CapturedPlacement {
     /// Copies the inputs of a decision.
     pub(super) fn new(view: &RouterView<'_>, decided: &DecidedPlacement<'_>) -> Self {
         let request = view.request;

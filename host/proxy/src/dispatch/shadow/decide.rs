@@ -11,7 +11,7 @@ use routing::{Chosen, CircuitChange, Decision, Phase};
 use tracing::{debug, warn};
 
 use super::Shadow;
-use super::captured::Captured;
+use super::captured::CapturedPlacement;
 use super::log::{self, LoggedAnswer};
 use super::record::{Pick, ShadowVerdict};
 use super::view::{ShadowView, Unanswered};
@@ -19,7 +19,7 @@ use crate::dispatch::sources::DecisionSources;
 use crate::observe::spans::ShadowDecision;
 
 /// Calls every shadow of the request's route.
-pub(super) fn all(sources: &DecisionSources, captured: &Captured) {
+pub(super) fn all(sources: &DecisionSources, captured: &CapturedPlacement) {
     let shadows = captured.request.policies.shadows.iter();
     for (number, shadow) in shadows.flat_map(|shadows| &shadows.each).enumerate() {
         let view = ShadowView::new(sources, captured, &shadow.policy);
@@ -45,7 +45,7 @@ pub(super) fn all(sources: &DecisionSources, captured: &Captured) {
 }
 
 /// Adds the decision to the traces, if the request is sampled.
-fn trace(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer, number: usize) {
+fn trace(captured: &CapturedPlacement, shadow: &Shadow, logged: &LoggedAnswer, number: usize) {
     let Some(spans) = captured.request.head.watch.spans.shadows() else {
         return;
     };
@@ -66,7 +66,11 @@ fn trace(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer, number: us
     });
 }
 
-fn answer(view: &ShadowView<'_>, observer: &mut ShadowObserver<'_>, captured: &Captured) -> ShadowVerdict {
+fn answer(
+    view: &ShadowView<'_>,
+    observer: &mut ShadowObserver<'_>,
+    captured: &CapturedPlacement,
+) -> ShadowVerdict {
     let part = PlacementPart::Request;
     let Ok(eligible) = EligibleSet::find(view, part, &[]) else {
         // The health of the workers changed while they were captured.
@@ -169,7 +173,7 @@ impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
     fn fallback_used(&mut self, _: Phase) {}
 }
 
-impl Captured {
+impl CapturedPlacement {
     /// Returns a captured row for the report.
     pub(super) fn pick(&self, row: usize) -> Pick {
         let member = &self.request.pool().workers.members[self.rows.members[row]];

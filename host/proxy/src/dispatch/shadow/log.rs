@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use routing::FaultKind;
 
 use super::Shadow;
-use super::captured::Captured;
+use super::captured::CapturedPlacement;
 use super::metrics::ResultKind;
 use super::record::ShadowVerdict;
 use crate::record::{ChoiceLine, ShadowLine, unix_us};
@@ -22,7 +22,7 @@ pub(super) struct LoggedAnswer {
 }
 
 /// Sends a line to the log, where a file is configured.
-pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer) {
+pub(super) fn write(captured: &CapturedPlacement, shadow: &Shadow, logged: &LoggedAnswer) {
     let request = &captured.request;
     let recorder = &request.settings.record.recorder;
     if !recorder.writes_shadows() {
@@ -55,7 +55,7 @@ pub(super) fn write(captured: &Captured, shadow: &Shadow, logged: &LoggedAnswer)
     });
 }
 
-impl Captured {
+impl CapturedPlacement {
     /// Returns the active policy's choice: its name, and the workers it chose.
     fn active(&self) -> ChoiceLine {
         let header = self.decided_by.as_ref().and_then(|header| header.to_str().ok());

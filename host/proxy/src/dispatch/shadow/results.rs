@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tracing::debug;
 
-use super::captured::Captured;
+use super::captured::CapturedPlacement;
 use super::metrics::ResultKind;
 use super::record::{Disagreement, ShadowRecord, ShadowVerdict};
 use crate::base::request_id::RequestId;
@@ -13,7 +13,12 @@ use crate::base::request_id::RequestId;
 const KEPT: usize = 32;
 
 impl ShadowRecord {
-    pub(super) fn add(&self, captured: &Captured, answer: &ShadowVerdict, took: Duration) -> ResultKind {
+    pub(super) fn add(
+        &self,
+        captured: &CapturedPlacement,
+        answer: &ShadowVerdict,
+        took: Duration,
+    ) -> ResultKind {
         let (policy, request) = (&*self.label.policy, RequestId(&captured.request.head.id));
         debug!(policy, %request, ?answer, "shadow decision");
         let result = match answer {
@@ -35,7 +40,7 @@ impl ShadowRecord {
         result
     }
 
-    fn placed(&self, captured: &Captured, answers: usize, prefills: Option<usize>) -> ResultKind {
+    fn placed(&self, captured: &CapturedPlacement, answers: usize, prefills: Option<usize>) -> ResultKind {
         let Some((active_answers, active_prefills)) = captured.placed() else {
             return ResultKind::Differed;
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::captured::{Captured, DecidedPlacement};
+use super::captured::{CapturedPlacement, DecidedPlacement};
 use super::{QUEUE, QUEUED_BYTES, decide};
 use crate::dispatch::router_view::RouterView;
 use crate::dispatch::sources::DecisionSources;
@@ -18,9 +18,9 @@ const NICENESS: i32 = 5;
 /// Queue of requests for the shadows.
 #[derive(Debug)]
 pub(crate) struct ShadowQueue {
-    queue: SyncSender<Captured>,
+    queue: SyncSender<CapturedPlacement>,
     /// Receiver of the channel, until the thread takes it.
-    end: Mutex<Option<Receiver<Captured>>>,
+    end: Mutex<Option<Receiver<CapturedPlacement>>>,
     /// Number of requests in the queue.
     waiting: AtomicUsize,
     /// Total size of their bodies.
@@ -48,7 +48,7 @@ impl ShadowQueue {
             return;
         };
         // Nothing is copied if the queue is full.
-        let is_queued = self.has_room(request.body.len()) && self.push(Captured::new(view, decided));
+        let is_queued = self.has_room(request.body.len()) && self.push(CapturedPlacement::new(view, decided));
         if !is_queued {
             shadows.dropped();
         }
@@ -61,7 +61,7 @@ impl ShadowQueue {
     }
 
     /// Adds a captured placement. Returns `true` if there was room.
-    fn push(&self, captured: Captured) -> bool {
+    fn push(&self, captured: CapturedPlacement) -> bool {
         let body = captured.request.body.len();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(body, Ordering::Relaxed);
@@ -74,13 +74,13 @@ impl ShadowQueue {
         }
     }
 
-    fn left(&self, captured: &Captured) {
+    fn left(&self, captured: &CapturedPlacement) {
         let body = captured.request.body.len();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(body, Ordering::Relaxed);
     }
 
-    fn end(&self) -> Option<Receiver<Captured>> {
+    fn end(&self) -> Option<Receiver<CapturedPlacement>> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -97,7 +97,7 @@ impl ShadowQueue {
     }
 }
 
-fn run(queue: &Weak<ShadowQueue>, sources: &Weak<DecisionSources>, end: &Receiver<Captured>) {
+fn run(queue: &Weak<ShadowQueue>, sources: &Weak<DecisionSources>, end: &Receiver<CapturedPlacement>) {
     // Elsewhere that would be the priority of the whole process.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, NICENESS);

@@ -9,7 +9,7 @@ use placement::{
 };
 use routing::{LeastLoaded, LoadReading, Phase, PolicyVersions, Worker, WorkerId};
 
-use super::captured::{Captured, CapturedRows};
+use super::captured::{CapturedPlacement, CapturedRows};
 use crate::dispatch::queries::RequestQueries;
 use crate::dispatch::router_view::{MemberColumns, RouterView};
 use crate::dispatch::sources::DecisionSources;
@@ -17,7 +17,7 @@ use crate::dispatch::sources::DecisionSources;
 /// View of one captured placement, for the shadow that decides.
 pub(super) struct ShadowView<'a> {
     router: RouterView<'a>,
-    captured: &'a Captured,
+    captured: &'a CapturedPlacement,
     policy: &'a PolicyVersions,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Unanswered;
 impl<'a> ShadowView<'a> {
     pub(super) fn new(
         sources: &'a DecisionSources,
-        captured: &'a Captured,
+        captured: &'a CapturedPlacement,
         policy: &'a PolicyVersions,
     ) -> Self {
         Self {
