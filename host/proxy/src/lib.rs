@@ -47,9 +47,9 @@ pub use experiment::{
     StopRule, TimesReport, TrialReport, Wanted,
 };
 pub use fleet::catalog::{AdapterSpec, ModelListSpec, ModelsReport};
+pub use fleet::failure_streak::StreakReport;
 pub use fleet::feeds::LiveFeeds;
 pub use fleet::health::{HealthSpec, ProbeSpec, ScrapeSpec};
-pub use fleet::knowledge::SpellReport;
 pub use limits::admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
 pub use limits::bodies::BodyTotals;
 pub use limits::clients::{

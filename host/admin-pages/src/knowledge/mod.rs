@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kv_feed::{FeedCause, FeedStatus, KvFeeds};
-use proxy::{Health, PoolReport, SnapshotCell, SpellReport};
+use proxy::{Health, PoolReport, SnapshotCell, StreakReport};
 use routing::WorkerId;
 use tokio_util::sync::CancellationToken;
 
@@ -81,11 +81,11 @@ fn of_pool(pool: &PoolReport, targets: &[TargetReport], feeds: &[FeedStatus]) ->
 
 fn of_pairs(pool: &PoolReport) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    if let Some(spell) = &pool.handover_failures {
+    if let Some(streak) = &pool.handover_failures {
         warnings.push(counted(
             "no-handover",
             "prefill answers handed no KV cache over, and the decode workers computed the prompts",
-            spell,
+            streak,
             "start the prefill engines with --kv-transfer-config, and set the pool's `pd` dialect to their connector",
         ));
     }
@@ -107,15 +107,15 @@ fn of_pairs(pool: &PoolReport) -> Vec<Warning> {
 
 fn of_tokens(pool: &PoolReport) -> impl Iterator<Item = Warning> {
     const FIX: &str = "name the model's tokenizer in [models.NAME] to make the tokens in the router, or raise `tokenize-timeout`";
-    let timeouts = pool.token_timeouts.as_ref().map(|spell| {
+    let timeouts = pool.token_timeouts.as_ref().map(|streak| {
         let what =
             "the tokens of prompts were not known in time, and these were routed without cache knowledge";
-        counted("tokenize-timeouts", what, spell, FIX)
+        counted("tokenize-timeouts", what, streak, FIX)
     });
-    let failures = pool.token_failures.as_ref().map(|spell| {
+    let failures = pool.token_failures.as_ref().map(|streak| {
         let what =
             "the tokens of prompts could not be determined, and these were routed without cache knowledge";
-        counted("tokenize-failures", what, spell, FIX)
+        counted("tokenize-failures", what, streak, FIX)
     });
     timeouts.into_iter().chain(failures)
 }
@@ -170,16 +170,16 @@ fn of_feeds(in_service: &HashSet<WorkerId>, feeds: &[FeedStatus]) -> Vec<Warning
     down.into_iter().chain(unanswered).collect()
 }
 
-fn counted(cause: &'static str, what: &str, spell: &SpellReport, fix: &'static str) -> Warning {
-    let (subject, error) = (&spell.subject, &spell.error);
+fn counted(cause: &'static str, what: &str, streak: &StreakReport, fix: &'static str) -> Warning {
+    let (subject, error) = (&streak.subject, &streak.error);
     Warning {
         cause,
         message: format!(
             "{what}: {} of {}; the last for `{subject}`: {error}",
-            spell.failures, spell.total
+            streak.failures, streak.total
         ),
         fix,
-        count: spell.failures,
+        count: streak.failures,
     }
 }
 

@@ -10,7 +10,7 @@ use worker_client::{SendError, read_body};
 use crate::base::headers::{is_event_stream, name_worker, strip_hop_by_hop};
 use crate::base::label::FailureKind;
 use crate::base::reply;
-use crate::dispatch::attempt::Answer;
+use crate::dispatch::attempt::BegunAnswer;
 use crate::dispatch::attempt_error::{AttemptError, is_retryable_status};
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::load_guard::LoadGuard;

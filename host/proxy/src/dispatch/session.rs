@@ -9,7 +9,7 @@ use placement::{AttemptState, PlacementOutcome, WorkerPlacement};
 use tokio::time::Instant;
 
 use crate::base::reply::Refusal;
-use crate::dispatch::attempt::Answer;
+use crate::dispatch::attempt::BegunAnswer;
 use crate::dispatch::attempt_error::{AttemptError, AttemptFailure};
 use crate::dispatch::crashes;
 use crate::dispatch::decide;

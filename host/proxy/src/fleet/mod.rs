@@ -4,6 +4,7 @@ pub(crate) mod bootstrap;
 pub(crate) mod bootstrap_port;
 pub(crate) mod catalog;
 mod cooldown;
+pub(crate) mod failure_streak;
 pub(crate) mod feeds;
 pub(crate) mod health;
 pub(crate) mod knowledge;

@@ -8,8 +8,8 @@ use routing::{Dialect, EngineReport, PolicyVersions, Worker};
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::split::{DialectReport, PdPool};
 use crate::fleet::catalog::ModelsReport;
+use crate::fleet::failure_streak::StreakReport;
 use crate::fleet::health::{HealthStatus, StateReport};
-use crate::fleet::knowledge::SpellReport;
 use crate::fleet::pool::Member;
 use crate::limits::admission::BudgetReport;
 use crate::request::snapshot::Snapshot;
@@ -30,11 +30,11 @@ pub struct PoolReport {
     /// Set if a route to the pool has a policy that looks for cached prefixes.
     pub is_cache_aware: bool,
     /// Prompts whose tokens were not known in time.
-    pub token_timeouts: Option<SpellReport>,
+    pub token_timeouts: Option<StreakReport>,
     /// Prompts whose tokens could not be determined.
-    pub token_failures: Option<SpellReport>,
+    pub token_failures: Option<StreakReport>,
     /// Prefill answers that handed nothing over.
-    pub handover_failures: Option<SpellReport>,
+    pub handover_failures: Option<StreakReport>,
     /// Workers of the pool, in the order of the configuration.
     pub workers: Vec<WorkerReport>,
 }

@@ -51,11 +51,11 @@ pub(crate) async fn tokenize(
         }
         Err(TokensUnavailable { kind, error }) => {
             if let Some(error) = error {
-                let spell = match kind {
+                let streak = match kind {
                     TokensKind::Timeout => &pool.workers.knowledge.timeouts,
                     _ => &pool.workers.knowledge.failures,
                 };
-                spell.failed(&peek.model, &error);
+                streak.failed(&peek.model, &error);
             }
             (kind, None)
         }

@@ -205,12 +205,12 @@ async fn prompts_whose_tokens_stay_unknown_are_reported_until_the_tokenizer_answ
         send(router.address, chat()).await.text().await;
     }
     let report = || router.snapshot().report().remove(0).token_timeouts;
-    let spell = report().unwrap();
-    assert_eq!((spell.failures, spell.total, &*spell.subject), (2, 2, "m"));
+    let streak = report().unwrap();
+    assert_eq!((streak.failures, streak.total, &*streak.subject), (2, 2, "m"));
     assert!(
-        spell.error.contains("gave no tokens within 100ms"),
+        streak.error.contains("gave no tokens within 100ms"),
         "{}",
-        spell.error
+        streak.error
     );
     is_slow.store(false, std::sync::atomic::Ordering::SeqCst);
     let mut sent = 0;
