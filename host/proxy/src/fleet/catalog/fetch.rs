@@ -12,6 +12,7 @@ use tracing::{debug, info};
 use worker_client::{Authorization, PageError, ReadError, SendError, SendTimeouts};
 
 use super::metrics::RefreshResult;
+use super::spec::ModelListSpec;
 use crate::fleet::pool::{Member, WorkerPool};
 use crate::fleet::worker::WorkerHandle;
 
@@ -19,27 +20,6 @@ use crate::fleet::worker::WorkerHandle;
 const LONGEST_LIST: usize = 4 << 20;
 /// Longest reason that is kept of a failure, in bytes.
 const LONGEST_REASON: usize = 512;
-
-/// Parameters of the queries for a pool's model lists.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ModelListSpec {
-    /// Path of the GET request.
-    pub path: PathAndQuery,
-    /// Interval of the queries, give or take a tenth.
-    pub interval: Duration,
-    /// Timeout for the whole list.
-    pub timeout: Duration,
-}
-
-impl Default for ModelListSpec {
-    fn default() -> Self {
-        Self {
-            path: PathAndQuery::from_static("/v1/models"),
-            interval: Duration::from_secs(10),
-            timeout: Duration::from_secs(2),
-        }
-    }
-}
 
 /// Reason why a worker gave no list.
 #[derive(Debug, Error)]

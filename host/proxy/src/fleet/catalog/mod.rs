@@ -10,8 +10,8 @@ mod metrics;
 mod news;
 mod pool;
 mod served;
+mod spec;
 
-pub use self::fetch::ModelListSpec;
 pub(crate) use self::fetch::refresh;
 pub(crate) use self::learned::LearnedModels;
 pub use self::learned::ModelsReport;
@@ -20,3 +20,4 @@ pub(crate) use self::news::{UnservedModel, after_not_found, look_up};
 pub use self::pool::AdapterSpec;
 pub(crate) use self::pool::ModelCatalog;
 pub(crate) use self::served::{RequestModel, ServedModel};
+pub use self::spec::ModelListSpec;

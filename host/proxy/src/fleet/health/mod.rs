@@ -22,8 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use self::metrics::{HealthFamilies, HealthMetrics, RetryMetrics};
 pub(crate) use self::rounds::keep_watch;
-pub use self::scrape::ScrapeSpec;
-pub use self::spec::{HealthSpec, ProbeSpec};
+pub use self::spec::{HealthSpec, ProbeSpec, ScrapeSpec};
 pub(crate) use self::state::{AttemptToken, Finding, HealthStatus, StateReport};
 use self::state::{LONGEST_REASON, State};
 use crate::base::label::EjectionCause;

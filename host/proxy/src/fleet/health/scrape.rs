@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -11,6 +10,7 @@ use inference_api::{EngineLoad, engine_loads, sglang_loads};
 use routing::EngineReport;
 use worker_client::{Authorization, SendTimeouts};
 
+use super::spec::ScrapeSpec;
 use crate::base::label::ScrapeResult;
 use crate::fleet::pool::Member;
 use crate::fleet::worker::WorkerHandle;
@@ -19,27 +19,6 @@ use crate::fleet::worker::WorkerHandle;
 const LONGEST_PAGE: usize = 4 << 20;
 /// SGLang's page of loads, for servers that have no metrics.
 const SGLANG_LOADS: PathAndQuery = PathAndQuery::from_static("/get_load");
-
-/// Parameters of the queries for the load of a pool's workers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ScrapeSpec {
-    /// Path of the GET request.
-    pub path: PathAndQuery,
-    /// Interval of the scrapes, give or take a tenth.
-    pub interval: Duration,
-    /// Timeout for the whole page.
-    pub timeout: Duration,
-}
-
-impl Default for ScrapeSpec {
-    fn default() -> Self {
-        Self {
-            path: PathAndQuery::from_static("/metrics"),
-            interval: Duration::from_secs(2),
-            timeout: Duration::from_secs(1),
-        }
-    }
-}
 
 /// Queries once at the URL that these members of the pool share, and stores the report of each. Returns `true` if an
 /// early retry is worthwhile.

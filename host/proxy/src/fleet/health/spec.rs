@@ -1,4 +1,4 @@
-//! Health rules of a pool: when its workers are ejected, and how they return.
+//! Health rules of a pool: when its workers are ejected and how they return. Also the queries for their load.
 
 use std::time::Duration;
 
@@ -75,6 +75,27 @@ impl Default for ProbeSpec {
             timeout: Duration::from_secs(2),
             unhealthy_after: 3,
             healthy_after: 2,
+        }
+    }
+}
+
+/// Parameters of the queries for the load of a pool's workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScrapeSpec {
+    /// Path of the GET request.
+    pub path: PathAndQuery,
+    /// Interval of the scrapes, give or take a tenth.
+    pub interval: Duration,
+    /// Timeout for the whole page.
+    pub timeout: Duration,
+}
+
+impl Default for ScrapeSpec {
+    fn default() -> Self {
+        Self {
+            path: PathAndQuery::from_static("/metrics"),
+            interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
         }
     }
 }
