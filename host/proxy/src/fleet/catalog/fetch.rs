@@ -4,7 +4,6 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode};
 use inference_api::{ModelNames, ModelNamesError, model_names};
 use thiserror::Error;

@@ -16,7 +16,7 @@ mod rights;
 mod spec;
 mod usage_share;
 
-pub(crate) use self::client_table::{AdmittedClient, Clients};
+pub(crate) use self::client_table::Clients;
 pub use self::key::KeyHash;
 pub use self::limits::{BucketUse, ClientLimit};
 pub(crate) use self::metrics::ClientFamilies;

@@ -13,10 +13,8 @@
 mod report;
 mod window;
 
-use std::time::Duration;
-
 pub(crate) use self::report::{LONGEST_REASON, StateReport};
-use self::window::OutcomeWindow;
+use self::window::{OutcomeWindow, millis};
 use super::spec::HealthSpec;
 use crate::base::label::EjectionCause;
 
@@ -406,10 +404,6 @@ impl State {
             self.pause_until_ms = 0;
         }
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    time.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 /// Returns an evenly spread number from 0 up to 1 for each of a row of numbers: the golden ratio's multiples.

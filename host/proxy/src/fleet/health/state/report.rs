@@ -1,6 +1,7 @@
 //! Health report of a worker: the reason for its state, since when, and what ends it.
 
-use super::{HealthStage, HealthStatus, State, millis};
+use super::window::millis;
+use super::{HealthStage, HealthStatus, State};
 use crate::base::label::EjectionCause;
 
 /// Longest text of a failure that is kept, in bytes.

@@ -1,6 +1,7 @@
 //! Sliding window of failures: the share of requests that failed lately.
 
-use super::millis;
+use std::time::Duration;
+
 use crate::fleet::health::HealthSpec;
 
 /// Recent failures. The window begins with a failure, so that good answers need no clock.
@@ -31,4 +32,9 @@ impl OutcomeWindow {
             && all >= u64::from(rules.failure_min_requests)
             && self.failures as f64 >= rules.failure_share * all as f64
     }
+}
+
+/// Returns whole milliseconds.
+pub(super) fn millis(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX)
 }
