@@ -4,17 +4,41 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use routing::{Circuit, CircuitChange, Event, EventKind, EventKinds, EventListener, FaultKind, PolicyFault};
+use routing::{
+    Circuit, CircuitChange, CircuitState, Event, EventKind, EventKinds, EventListener, FaultKind, PolicyFault,
+};
 use tracing::{info, warn};
 
+use super::clock::EventClock;
 use super::metrics::{EventFamilies, ListenerMetrics};
-use super::{EventHub, ListenerReport, Note, is_same};
+use super::note::Note;
 use crate::base::throttle::Throttle;
 
 /// Most events that wait for a policy.
 pub(super) const QUEUE: usize = 4_096;
 /// Most events that a policy receives at a time.
 pub(super) const BATCH: usize = 256;
+
+/// Statistics of a policy that receives events.
+#[derive(Debug, Clone)]
+pub struct ListenerReport {
+    /// Name of the policy in the configuration.
+    pub policy: String,
+    /// Event kinds that the policy subscribes to.
+    pub kinds: Vec<&'static str>,
+    /// Set if the policy receives ticks.
+    pub ticks: bool,
+    /// Events that the policy has handled, including those of its earlier versions.
+    pub delivered: u64,
+    /// Events that were not delivered, or whose batch the policy failed at.
+    pub dropped: u64,
+    /// Failed calls of its handler or its tick, by kind, in a fixed order.
+    pub faults: Vec<(&'static str, u64)>,
+    /// Events that wait for delivery.
+    pub waiting: usize,
+    /// Circuit breaker of the policy: events are delivered while it is closed.
+    pub circuit: CircuitState,
+}
 
 /// Event queue of one version of a policy, and the state that decides whether the policy receives events.
 #[derive(Debug)]
@@ -76,30 +100,30 @@ impl Inbox {
     }
 
     /// Begins the queue with the present workers, however many.
-    pub(super) fn begin<'a>(&self, hub: &EventHub, joined: impl Iterator<Item = Note<'a>>) {
+    pub(super) fn begin<'a>(&self, clock: EventClock, joined: impl Iterator<Item = Note<'a>>) {
         let mut queue = self.queue();
-        queue.events.extend(joined.map(|note| note.at(hub.now_us())));
+        queue.events.extend(joined.map(|note| note.at(clock.now_us())));
         queue.roster = queue.events.len();
     }
 
-    pub(super) fn push(&self, hub: &EventHub, note: &Note<'_>) {
+    pub(super) fn push(&self, clock: EventClock, note: &Note<'_>) {
         let mut queue = self.queue();
         if queue.is_full() {
             self.metrics.dropped.inc();
             return;
         }
         // The time is taken under the lock, so that a later event in the queue has no earlier time.
-        queue.events.push_back(note.at(hub.now_us()));
+        queue.events.push_back(note.at(clock.now_us()));
     }
 
     /// Delivers one batch. Returns `true` if there may be more.
-    pub(super) fn deliver(&self, hub: &EventHub) -> bool {
+    pub(super) fn deliver(&self, clock: EventClock) -> bool {
         let batch = self.queue().take();
         if batch.is_empty() {
             return false;
         }
         let events = batch.len() as u64;
-        let handled = self.call(hub, |now_us| self.listener.handle(&batch, now_us));
+        let handled = self.call(clock, |now_us| self.listener.handle(&batch, now_us));
         let counted = match handled {
             Some(()) => &self.metrics.delivered,
             None => &self.metrics.dropped,
@@ -109,24 +133,24 @@ impl Inbox {
     }
 
     /// Calls the policy's tick. Returns the time to the next one, if the call had an answer.
-    pub(super) fn tick(&self, hub: &EventHub) -> Option<Duration> {
-        let pause = self.call(hub, |now_us| self.listener.tick(now_us))?;
+    pub(super) fn tick(&self, clock: EventClock) -> Option<Duration> {
+        let pause = self.call(clock, |now_us| self.listener.tick(now_us))?;
         self.metrics.ticks.inc();
         Some(pause)
     }
 
     /// Closes the queue: delivers the waiting events, and drops the policy.
-    pub(super) fn close(&self, hub: &EventHub) {
-        while self.deliver(hub) {}
+    pub(super) fn close(&self, clock: EventClock) {
+        while self.deliver(clock) {}
         self.listener.rest();
     }
 
     /// Calls the policy, unless its circuit is open.
-    fn call<T>(&self, hub: &EventHub, act: impl FnOnce(u64) -> Result<T, PolicyFault>) -> Option<T> {
-        let admission = self.circuit.admit(hub.now_us())?;
-        match act(hub.now_us()) {
+    fn call<T>(&self, clock: EventClock, act: impl FnOnce(u64) -> Result<T, PolicyFault>) -> Option<T> {
+        let admission = self.circuit.admit(clock.now_us())?;
+        match act(clock.now_us()) {
             Ok(answer) => {
-                if self.circuit.succeeded(admission, hub.now_us()) == CircuitChange::Closed {
+                if self.circuit.succeeded(admission, clock.now_us()) == CircuitChange::Closed {
                     info!(
                         policy = self.listener.policy(),
                         "the circuit closed: the policy receives events again"
@@ -136,7 +160,7 @@ impl Inbox {
             }
             Err(fault) => {
                 self.metrics.failed(fault.kind);
-                if let CircuitChange::Opened(rest) = self.circuit.failed(admission, hub.now_us()) {
+                if let CircuitChange::Opened(rest) = self.circuit.failed(admission, clock.now_us()) {
                     let (policy, kind) = (self.listener.policy(), fault.kind.as_str());
                     warn!(
                         policy,
@@ -191,4 +215,9 @@ impl Drop for Inbox {
         let undelivered = self.queue().events.len() as u64;
         self.metrics.dropped.inc_by(undelivered);
     }
+}
+
+/// Returns `true` if both are the same listener.
+pub(super) fn is_same(one: &Arc<dyn EventListener>, other: &Arc<dyn EventListener>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }

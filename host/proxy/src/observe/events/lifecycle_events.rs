@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use routing::{EventKind, EventKinds, Worker};
 
-use super::{EventHub, Note, millis};
+use super::EventHub;
+use super::note::Note;
 
 /// Facts of a request that its events carry.
 #[derive(Debug, Clone, Copy)]
@@ -96,4 +97,8 @@ impl Drop for LifecycleEvents {
     fn drop(&mut self) {
         self.end(EventKind::Abandoned);
     }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }

@@ -7,49 +7,31 @@
 //! One thread of low priority (`thread.rs`) delivers the notes in batches, and calls policies' ticks. Workers come and
 //! go with the snapshots.
 
+mod clock;
 mod inbox;
 mod lifecycle_events;
 mod metrics;
+mod note;
 mod thread;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
 
-use routing::{CircuitState, Event, EventKind, EventKinds, EventListener, PolicyVersions, Worker, WorkerId};
+use routing::{EventKind, EventKinds, EventListener, PolicyVersions, Worker, WorkerId};
 
-use self::inbox::Inbox;
+use self::clock::EventClock;
+pub use self::inbox::ListenerReport;
+use self::inbox::{Inbox, is_same};
 pub(crate) use self::lifecycle_events::{LifecycleEvents, RequestFacts};
 pub(crate) use self::metrics::EventFamilies;
-
-/// Statistics of a policy that receives events.
-#[derive(Debug, Clone)]
-pub struct ListenerReport {
-    /// Name of the policy in the configuration.
-    pub policy: String,
-    /// Event kinds that the policy subscribes to.
-    pub kinds: Vec<&'static str>,
-    /// Set if the policy receives ticks.
-    pub ticks: bool,
-    /// Events that the policy has handled, including those of its earlier versions.
-    pub delivered: u64,
-    /// Events that were not delivered, or whose batch the policy failed at.
-    pub dropped: u64,
-    /// Failed calls of its handler or its tick, by kind, in a fixed order.
-    pub faults: Vec<(&'static str, u64)>,
-    /// Events that wait for delivery.
-    pub waiting: usize,
-    /// Circuit breaker of the policy: events are delivered while it is closed.
-    pub circuit: CircuitState,
-}
+use self::note::Note;
 
 /// Hub that distributes notes to the listeners. The same one for all snapshots.
 #[derive(Debug)]
 pub(crate) struct EventHub {
-    /// Start of the policies' clock.
-    started: Instant,
+    clock: EventClock,
     families: EventFamilies,
     /// [`EventKinds`] that any policy subscribes to.
     wanted: AtomicU32,
@@ -64,7 +46,7 @@ impl EventHub {
     pub(crate) fn new(families: EventFamilies) -> Arc<Self> {
         let (waker, woken) = sync_channel(1);
         Arc::new(Self {
-            started: Instant::now(),
+            clock: EventClock::start(),
             families,
             wanted: AtomicU32::new(0),
             inboxes: RwLock::default(),
@@ -75,7 +57,7 @@ impl EventHub {
 
     /// Returns the microseconds since the router's start.
     pub(crate) fn now_us(&self) -> u64 {
-        self.started.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
+        self.clock.now_us()
     }
 
     /// Returns `true` if any policy subscribes to one of these kinds.
@@ -89,7 +71,7 @@ impl EventHub {
             return;
         }
         for inbox in self.inboxes().iter().filter(|inbox| inbox.subscribes(note.kind)) {
-            inbox.push(self, note);
+            inbox.push(self.clock, note);
         }
     }
 
@@ -114,7 +96,7 @@ impl EventHub {
             }
             let fresh = Inbox::new(listener, &self.families);
             if fresh.subscribes(EventKind::Joined) {
-                fresh.begin(self, there.values().map(|worker| Note::joined(worker)));
+                fresh.begin(self.clock, there.values().map(|worker| Note::joined(worker)));
             }
             Arc::new(fresh)
         };
@@ -147,7 +129,7 @@ impl EventHub {
                 Some(_) => continue,
             };
             if inbox.subscribes(note.kind) {
-                inbox.push(self, &note);
+                inbox.push(self.clock, &note);
             }
         }
     }
@@ -159,46 +141,6 @@ impl EventHub {
     pub(crate) fn reports(&self) -> Vec<ListenerReport> {
         self.inboxes().iter().map(|inbox| inbox.report()).collect()
     }
-}
-
-/// Event that has no time yet.
-struct Note<'a> {
-    kind: EventKind,
-    seq: u64,
-    session: Option<u64>,
-    worker: &'a Arc<Worker>,
-    number: f64,
-}
-
-impl<'a> Note<'a> {
-    fn joined(worker: &'a Arc<Worker>) -> Self {
-        Self::of_worker(EventKind::Joined, worker, worker.spec().role.number())
-    }
-
-    fn of_worker(kind: EventKind, worker: &'a Arc<Worker>, number: f64) -> Self {
-        Self {
-            kind,
-            seq: 0,
-            session: None,
-            worker,
-            number,
-        }
-    }
-
-    fn at(&self, at_us: u64) -> Event {
-        Event {
-            kind: self.kind,
-            at_us,
-            seq: self.seq,
-            session: self.session,
-            worker: Arc::clone(self.worker),
-            number: self.number,
-        }
-    }
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 /// Workers of all pools of a snapshot, once each.
@@ -217,10 +159,6 @@ pub(crate) fn listeners<'a>(
         }
     }
     found
-}
-
-fn is_same(one: &Arc<dyn EventListener>, other: &Arc<dyn EventListener>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
 #[cfg(test)]

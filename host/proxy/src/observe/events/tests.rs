@@ -1,6 +1,7 @@
 //! Tests of event queues, without a router around them.
 
 use std::fmt;
+use std::time::Duration;
 
 use routing::{
     DecisionInput, Event, FeaturePlan, Fleet, Policy, PolicyDescription, PolicyFault, PolicyVersions, Role,
@@ -68,7 +69,7 @@ fn push(inbox: &Inbox, hub: &EventHub, requests: u64) {
     for seq in 0..requests {
         let mut note = Note::of_worker(EventKind::Dispatched, &worker, 0.0);
         note.seq = seq;
-        inbox.push(hub, &note);
+        inbox.push(hub.clock, &note);
     }
 }
 
@@ -80,7 +81,7 @@ fn a_full_queue_drops_and_counts_what_comes_and_delivers_the_rest_in_batches() {
     push(&inbox, &hub, QUEUE as u64 + 3);
     assert_eq!((inbox.report().waiting, inbox.report().dropped), (QUEUE, 3));
     let mut batches = 0;
-    while inbox.deliver(&hub) {
+    while inbox.deliver(hub.clock) {
         batches += 1;
         assert_eq!(keeps.0.lock().unwrap().len(), batches * BATCH);
     }
@@ -103,13 +104,13 @@ fn the_workers_it_begins_with_are_never_dropped_and_take_no_room() {
     let hub = EventHub::new(EventFamilies::default());
     let inbox = Inbox::new(Arc::clone(&keeps) as _, &hub.families);
     let fleet = QUEUE + 5;
-    inbox.begin(&hub, (0..fleet).map(|_| Note::joined(&worker)));
+    inbox.begin(hub.clock, (0..fleet).map(|_| Note::joined(&worker)));
     push(&inbox, &hub, QUEUE as u64 + 3);
     assert_eq!(
         (inbox.report().waiting, inbox.report().dropped),
         (fleet + QUEUE, 3)
     );
-    while inbox.deliver(&hub) {}
+    while inbox.deliver(hub.clock) {}
     push(&inbox, &hub, QUEUE as u64 + 3);
     assert_eq!((inbox.report().waiting, inbox.report().dropped), (QUEUE, 6));
     let received = keeps.0.lock().unwrap();
@@ -123,7 +124,7 @@ fn events_that_wait_when_a_version_is_replaced_are_delivered_and_lost_ones_count
     let hub = EventHub::new(EventFamilies::default());
     let inbox = Inbox::new(Arc::clone(&keeps) as _, &hub.families);
     push(&inbox, &hub, requests);
-    inbox.close(&hub);
+    inbox.close(hub.clock);
     assert!(keeps.0.lock().unwrap().iter().copied().eq(0..requests));
     push(&inbox, &hub, 5);
     drop(inbox);
@@ -145,7 +146,7 @@ impl Listening {
     /// Returns the events it received.
     fn received(&self, hub: &EventHub) -> Vec<String> {
         for inbox in &**hub.inboxes() {
-            while inbox.deliver(hub) {}
+            while inbox.deliver(hub.clock) {}
         }
         std::mem::take(&mut self.roll.0.lock().unwrap())
     }

@@ -62,7 +62,7 @@ fn renew(receivers: &mut Vec<EventReceiver>, hub: &EventHub) {
     let inboxes: Vec<_> = hub.inboxes().to_vec();
     let stays = |receiver: &EventReceiver| inboxes.iter().any(|inbox| Arc::ptr_eq(inbox, &receiver.inbox));
     for gone in receivers.extract_if(.., |receiver| !stays(receiver)) {
-        gone.inbox.close(hub);
+        gone.inbox.close(hub.clock);
     }
     for inbox in inboxes {
         if !receivers.iter().any(|known| Arc::ptr_eq(&known.inbox, &inbox)) {
@@ -76,9 +76,9 @@ fn renew(receivers: &mut Vec<EventReceiver>, hub: &EventHub) {
 fn deliver_all(receivers: &mut [EventReceiver], hub: &EventHub) -> bool {
     let mut more = false;
     for policy in receivers {
-        more |= policy.inbox.deliver(hub);
+        more |= policy.inbox.deliver(hub.clock);
         if policy.inbox.ticks() && policy.next_tick <= Instant::now() {
-            let pause = policy.inbox.tick(hub).unwrap_or(AGAIN);
+            let pause = policy.inbox.tick(hub.clock).unwrap_or(AGAIN);
             policy.next_tick = Instant::now() + pause;
         }
     }
