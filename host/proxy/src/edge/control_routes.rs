@@ -18,6 +18,7 @@ use worker_client::{ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, W
 use crate::base::headers::{for_worker, name_worker, strip_hop_by_hop};
 use crate::base::reply::{self, Refusal};
 use crate::base::timeouts::RequestLimits;
+use crate::edge::openapi::{self, PageDoc};
 use crate::edge::own_pages;
 use crate::fleet::pool::Member;
 use crate::limits::clients::RateLimitGuard;
@@ -51,88 +52,112 @@ pub fn status_pages(proxy: Arc<Proxy>) -> Router {
 /// Builds the control routes, with additional `pages` of the composition root.
 pub(crate) fn router(proxy: Arc<Proxy>, pages: Router) -> Router {
     let router = OWN_PAGES.iter().fold(Router::new(), |router, page| {
-        router.route(page.path, page.methods())
+        router.route(page.doc.path, page.methods())
     });
     router.fallback(unknown_path).with_state(proxy).merge(pages)
 }
 
 /// Table row: a page that the router itself answers on the clients' listener.
-pub(crate) struct OwnPage {
-    /// Path in the syntax of axum.
-    pub(crate) path: &'static str,
-    /// Allowed methods, in the form of the `Allow` header.
-    pub(crate) allow: &'static str,
-    /// One-line summary.
-    pub(crate) summary: &'static str,
+struct OwnPage {
+    doc: PageDoc,
     handlers: fn() -> MethodRouter<Arc<Proxy>>,
 }
 
 impl OwnPage {
     /// Returns the handlers by method. Any other method is refused.
     fn methods(&self) -> MethodRouter<Arc<Proxy>> {
-        let allow = self.allow;
+        let allow = self.doc.allow;
         (self.handlers)().fallback(async move |uri: Uri| refuse(&wrong_method(uri.path(), allow)))
     }
 }
 
 /// Table of the router's own pages. Endpoints that workers serve are in [`Endpoint`]'s table.
-pub(crate) const OWN_PAGES: &[OwnPage] = &[
+const OWN_PAGES: &[OwnPage] = &[
     OwnPage {
-        path: "/health",
-        allow: "GET",
-        summary: "Answers 200 while the process runs",
+        doc: PageDoc {
+            path: "/health",
+            allow: "GET",
+            summary: "Answers 200 while the process runs",
+        },
         handlers: || get(health),
     },
     OwnPage {
-        path: "/ping",
-        allow: "GET, POST",
-        summary: "Answers 200 while the process runs",
+        doc: PageDoc {
+            path: "/ping",
+            allow: "GET, POST",
+            summary: "Answers 200 while the process runs",
+        },
         handlers: || get(health).post(health),
     },
     OwnPage {
-        path: "/version",
-        allow: "GET",
-        summary: "The router's version",
+        doc: PageDoc {
+            path: "/version",
+            allow: "GET",
+            summary: "The router's version",
+        },
         handlers: || get(own_pages::version),
     },
     OwnPage {
-        path: "/load",
-        allow: "GET",
-        summary: "Requests that this router runs and queues",
+        doc: PageDoc {
+            path: "/load",
+            allow: "GET",
+            summary: "Requests that this router runs and queues",
+        },
         handlers: || get(own_pages::load),
     },
     OwnPage {
-        path: "/openapi.json",
-        allow: "GET",
-        summary: "OpenAPI description of this API",
-        handlers: || get(own_pages::describe),
+        doc: PageDoc {
+            path: "/openapi.json",
+            allow: "GET",
+            summary: "OpenAPI description of this API",
+        },
+        handlers: || get(describe),
     },
     OwnPage {
-        path: "/readyz",
-        allow: "GET",
-        summary: "Answers 200 while some worker is in service",
+        doc: PageDoc {
+            path: "/readyz",
+            allow: "GET",
+            summary: "Answers 200 while some worker is in service",
+        },
         handlers: || get(clients_readyz),
     },
     OwnPage {
-        path: "/metrics",
-        allow: "GET",
-        summary: "Metrics in the text format of Prometheus, or in OpenMetrics if the client accepts it",
+        doc: PageDoc {
+            path: "/metrics",
+            allow: "GET",
+            summary: "Metrics in the text format of Prometheus, or in OpenMetrics if the client accepts it",
+        },
         handlers: || get(clients_metrics),
     },
     OwnPage {
-        path: "/v1/models",
-        allow: "GET",
-        summary: "Lists the models of all workers",
+        doc: PageDoc {
+            path: "/v1/models",
+            allow: "GET",
+            summary: "Lists the models of all workers",
+        },
         handlers: || get(models),
     },
     OwnPage {
-        // Ids may contain slashes.
-        path: "/v1/models/{*id}",
-        allow: "GET",
-        summary: "Describes one model",
+        doc: PageDoc {
+            // Ids may contain slashes.
+            path: "/v1/models/{*id}",
+            allow: "GET",
+            summary: "Describes one model",
+        },
         handlers: || get(model),
     },
 ];
+
+/// Returns the descriptions of the router's own pages.
+pub(crate) fn own_docs() -> Vec<PageDoc> {
+    OWN_PAGES.iter().map(|page| page.doc).collect()
+}
+
+/// Returns the OpenAPI description of the API.
+async fn describe(State(proxy): SharedProxy) -> Response<Body> {
+    let edge = proxy.snapshots.edge();
+    own_pages::page(&openapi::document(&edge.forward, &own_docs()))
+}
 
 fn takes_get(methods: MethodRouter<Arc<Proxy>>) -> MethodRouter<Arc<Proxy>> {
     methods.fallback(only_get)

@@ -3,20 +3,30 @@
 use inference_api::{Endpoint, EndpointSpec, ModelField};
 use serde_json::{Map, Value, json};
 
-use crate::edge::control_routes::OWN_PAGES;
 use crate::request::responses::RESPONSE_PAGES;
 
 /// Methods described for a configured path, which accepts any.
 const FORWARDED_METHODS: [&str; 2] = ["get", "post"];
 
-/// Builds the document of all served paths and methods.
-pub(crate) fn document(forward: &[Box<str>]) -> Value {
+/// Description of a page that the router itself answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageDoc {
+    /// Path in the syntax of axum.
+    pub(crate) path: &'static str,
+    /// Allowed methods, in the form of the `Allow` header.
+    pub(crate) allow: &'static str,
+    /// One-line summary.
+    pub(crate) summary: &'static str,
+}
+
+/// Builds the document of all served paths and methods; `own` are the router's own pages.
+pub(crate) fn document(forward: &[Box<str>], own: &[PageDoc]) -> Value {
     let served = Endpoint::ALL.iter().map(|endpoint| {
         let (spec, method) = (endpoint.spec(), endpoint.method().to_ascii_lowercase());
         let operation = operation(spec, spec.path, &method);
         (spec.path.to_owned(), json!({ method: operation }))
     });
-    let own = OWN_PAGES.iter().map(|page| {
+    let own = own.iter().map(|page| {
         (
             template(page.path),
             operations(page.path, page.allow, page.summary),
@@ -157,17 +167,18 @@ mod tests {
     use inference_api::{EndpointClass, EndpointWork, PromptField, Reserved, reserved};
 
     use super::*;
+    use crate::edge::control_routes::own_docs;
 
     #[test]
     fn the_document_has_every_path_of_the_tables_and_no_other() {
-        let document = document(&["/v1/custom".into()]);
+        let document = document(&["/v1/custom".into()], &own_docs());
         let described: BTreeSet<&str> = document["paths"]
             .as_object()
             .unwrap()
             .keys()
             .map(String::as_str)
             .collect();
-        let own: Vec<String> = OWN_PAGES.iter().map(|page| template(page.path)).collect();
+        let own: Vec<String> = own_docs().iter().map(|page| template(page.path)).collect();
         let served = Endpoint::ALL.iter().map(|endpoint| endpoint.path());
         let kept = RESPONSE_PAGES.iter().map(|page| page.path);
         let all: BTreeSet<&str> = served
@@ -184,7 +195,8 @@ mod tests {
         let page = std::fs::read_to_string(path).unwrap();
         let rows: BTreeSet<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let served = Endpoint::ALL.iter().map(|endpoint| row(endpoint.spec()));
-        let own = OWN_PAGES.iter().map(|page| {
+        let docs = own_docs();
+        let own = docs.iter().map(|page| {
             format!(
                 "| `{}` | {} | {} |",
                 template(page.path),
@@ -236,7 +248,7 @@ mod tests {
 
     #[test]
     fn every_operation_has_an_id_of_its_own() {
-        let document = document(&["/v1/custom".into()]);
+        let document = document(&["/v1/custom".into()], &own_docs());
         let paths = document["paths"].as_object().unwrap();
         let operations = paths
             .values()
@@ -250,7 +262,7 @@ mod tests {
 
     #[test]
     fn no_configuration_may_forward_a_page_of_the_routers_own() {
-        for page in OWN_PAGES {
+        for page in own_docs() {
             let path = page.path.split('{').next().unwrap();
             assert!(matches!(reserved(path), Some(Reserved::Own)), "{path}");
         }

@@ -1,4 +1,4 @@
-//! Engine-compatible pages that describe the router itself: version, load, and the API's description.
+//! Engine-compatible pages that describe the router itself: version and load.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use axum::http::{HeaderMap, Response, StatusCode};
 use serde_json::json;
 
 use crate::base::reply::{self, Refusal};
-use crate::edge::openapi;
 use crate::proxy::Proxy;
 
 /// Returns the router's version in the format of an engine.
@@ -43,13 +42,8 @@ pub(crate) async fn load(State(proxy): State<Arc<Proxy>>, mut headers: HeaderMap
     }))
 }
 
-/// Returns the OpenAPI description of the API.
-pub(crate) async fn describe(State(proxy): State<Arc<Proxy>>) -> Response<Body> {
-    let edge = proxy.snapshots.edge();
-    page(&openapi::document(&edge.forward))
-}
-
-fn page(content: &serde_json::Value) -> Response<Body> {
+/// Returns a page of JSON.
+pub(crate) fn page(content: &serde_json::Value) -> Response<Body> {
     reply::json(StatusCode::OK, content.to_string()).map(Body::from)
 }
 
