@@ -31,7 +31,11 @@ const PAGES: &[AdminPage] = &[
     ),
     page("GET", "/health", "whether the process lives"),
     page("GET", "/readyz", "whether the router can serve, by pool"),
-    page("GET", "/metrics", "metrics in the OpenMetrics format"),
+    page(
+        "GET",
+        "/metrics",
+        "metrics in the text format of Prometheus, or in OpenMetrics if the client accepts it",
+    ),
     page(
         "GET",
         "/admin/config",
