@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use inference_api::Endpoint;
+use inference_api::{Endpoint, Peek};
 
 use crate::base::reply::Refusal;
 use crate::dispatch::inference_request::InferenceRequest;
@@ -39,6 +39,13 @@ pub(crate) struct OpenRequest {
     pub(crate) response_limits: ResponseLimits,
 }
 
+/// Facts of a request's body, and its route.
+struct MatchedRequest<'a> {
+    peek: Peek<'a>,
+    /// Index of the route.
+    route: usize,
+}
+
 /// Matches the route, charges the client, tokenizes, and begins the record of a request.
 ///
 /// # Errors
@@ -54,53 +61,11 @@ pub(crate) async fn open(
         reservation,
         may_split,
     } = arrived;
-    let class = head.endpoint.spec().class;
-    let unrouted = |refusal: Refusal| proxy.unrouted(class, refusal);
-    let (edge, access) = (&snapshot.edge.limits, head.watch.access.clone());
     let body = head.trimmed(body);
-    access.update(|line| line.size.bytes_in = Some(body.len() as u64));
-    let mut peek = head.read(&body).map_err(|error| unrouted(error.into()))?;
-    edge.check_depth(&peek).map_err(unrouted)?;
-    snapshot.name_model(&mut peek, Some(head.path()), &head.headers);
-    access.update(|line| {
-        line.request.model = (!peek.model.is_empty()).then(|| OTHER_MODEL.into());
-        line.request.stream = Some(peek.stream);
-    });
-    if let Some(reservation) = &reservation {
-        reservation.check_model(&peek.model).map_err(unrouted)?;
-    }
-    let route = snapshot
-        .route(&peek.model, Some(head.path()), &head.headers)
-        .ok_or_else(|| unrouted(Refusal::not_served(&peek.model)))?;
-    let pool = Arc::clone(snapshot.pool_of(route));
-    let endpoint = head.endpoint;
-    let is_known = || snapshot.has_model_name(route, &peek.model);
-    let start = MeterStart {
-        arrived: head.arrived,
-        class,
-        model: pool.metrics.models.find(&peek.model, is_known),
-        stages: head.watch.stages.times(),
-    };
-    let mut lifecycle = RequestLifecycle::begin(pool, head.id.clone(), proxy.readiness.clone(), start);
-    lifecycle.of_client(reservation);
-    access.update(|line| {
-        if is_known() {
-            line.request.model = Some((&*peek.model).into());
-        }
-        line.placement.pool = Some(lifecycle.pool().workers.name.clone());
-        line.placement.route = Some(route + 1);
-    });
-    lifecycle.log_access(access.clone());
-    let spans = head.watch.spans.clone();
-    spans.routed(route + 1);
-    spans.note(|trace| {
-        let facts = &mut trace.facts;
-        let name = if is_known() { &*peek.model } else { OTHER_MODEL };
-        facts.model = (!peek.model.is_empty()).then(|| name.into());
-        facts.params.stream = Some(peek.stream);
-        facts.params.max_tokens = peek.max_tokens;
-    });
-    lifecycle.trace_spans(spans.clone());
+    let matched = match_route(snapshot, &head, &body, reservation.as_ref())
+        .map_err(|refusal| proxy.unrouted(head.endpoint.spec().class, refusal))?;
+    let mut lifecycle = begin(proxy, snapshot, &head, &matched, reservation);
+    let MatchedRequest { peek, route } = matched;
     let routed = RoutedRequest {
         snapshot,
         route,
@@ -115,20 +80,107 @@ pub(crate) async fn open(
         Ok(request) => request,
         Err(refusal) => return Err(lifecycle.refused(refusal)),
     };
-    if endpoint == Endpoint::Responses
+    if let Err(refusal) = pin(proxy, snapshot, &mut request, &peek) {
+        return Err(lifecycle.refused(refusal));
+    }
+    record_prepared(&mut lifecycle, &mut request);
+    Ok(OpenRequest {
+        request: Arc::new(request),
+        lifecycle,
+        response_limits: snapshot.edge.limits.responses(),
+    })
+}
+
+/// Reads the body and matches the route.
+fn match_route<'a>(
+    snapshot: &Snapshot,
+    head: &RequestHead,
+    body: &'a Bytes,
+    reservation: Option<&RateLimitGuard>,
+) -> Result<MatchedRequest<'a>, Refusal> {
+    let access = &head.watch.access;
+    access.update(|line| line.size.bytes_in = Some(body.len() as u64));
+    let mut peek = head.read(body)?;
+    snapshot.edge.limits.check_depth(&peek)?;
+    snapshot.name_model(&mut peek, Some(head.path()), &head.headers);
+    access.update(|line| {
+        line.request.model = (!peek.model.is_empty()).then(|| OTHER_MODEL.into());
+        line.request.stream = Some(peek.stream);
+    });
+    if let Some(reservation) = reservation {
+        reservation.check_model(&peek.model)?;
+    }
+    let route = snapshot.route(&peek.model, Some(head.path()), &head.headers);
+    match route {
+        Some(route) => Ok(MatchedRequest { peek, route }),
+        None => Err(Refusal::not_served(&peek.model)),
+    }
+}
+
+/// Begins the lifecycle of a request whose route is known.
+fn begin(
+    proxy: &Proxy,
+    snapshot: &Snapshot,
+    head: &RequestHead,
+    matched: &MatchedRequest<'_>,
+    reservation: Option<RateLimitGuard>,
+) -> Box<RequestLifecycle> {
+    let (peek, route) = (&matched.peek, matched.route);
+    let pool = Arc::clone(snapshot.pool_of(route));
+    let is_known = || snapshot.has_model_name(route, &peek.model);
+    let start = MeterStart {
+        arrived: head.arrived,
+        class: head.endpoint.spec().class,
+        model: pool.metrics.models.find(&peek.model, is_known),
+        stages: head.watch.stages.times(),
+    };
+    let mut lifecycle = RequestLifecycle::begin(pool, head.id.clone(), proxy.readiness.clone(), start);
+    lifecycle.of_client(reservation);
+    let (access, spans) = (&head.watch.access, &head.watch.spans);
+    access.update(|line| {
+        if is_known() {
+            line.request.model = Some((&*peek.model).into());
+        }
+        line.placement.pool = Some(lifecycle.pool().workers.name.clone());
+        line.placement.route = Some(route + 1);
+    });
+    lifecycle.log_access(access.clone());
+    spans.routed(route + 1);
+    spans.note(|trace| {
+        let facts = &mut trace.facts;
+        let name = if is_known() { &*peek.model } else { OTHER_MODEL };
+        facts.model = (!peek.model.is_empty()).then(|| name.into());
+        facts.params.stream = Some(peek.stream);
+        facts.params.max_tokens = peek.max_tokens;
+    });
+    lifecycle.trace_spans(spans.clone());
+    lifecycle
+}
+
+/// Pins the request to the worker of the response that it continues.
+fn pin(
+    proxy: &Proxy,
+    snapshot: &Snapshot,
+    request: &mut InferenceRequest,
+    peek: &Peek<'_>,
+) -> Result<(), Refusal> {
+    if request.head.endpoint == Endpoint::Responses
         && let Some(id) = peek.previous_response_id()
     {
-        request.progress.pinned = match responses::pinned(proxy, snapshot, &request, &id) {
-            Ok(pinned) => pinned,
-            Err(refusal) => return Err(lifecycle.refused(refusal)),
-        };
+        request.progress.pinned = responses::pinned(proxy, snapshot, request, &id)?;
     }
-    access.update(|line| {
+    Ok(())
+}
+
+/// Records the prepared request: access line, spans, reservation and decision log.
+fn record_prepared(lifecycle: &mut RequestLifecycle, request: &mut InferenceRequest) {
+    let watch = &request.head.watch;
+    watch.access.update(|line| {
         line.placement.arm = request.assignment.map(|assignment| assignment.arm);
         let prompt = request.params.prompt.as_ref();
         line.size.prompt_tokens = prompt.map(|prompt| prompt.tokens() as u64);
     });
-    spans.note(|trace| {
+    watch.spans.note(|trace| {
         trace.facts.params.session = request.params.session;
         if let (Some(note), Some(prompt)) = (&mut trace.tokens, &request.params.prompt) {
             note.tokens = Some(prompt.tokens() as u64);
@@ -138,12 +190,7 @@ pub(crate) async fn open(
     if let (Some(reservation), Some(prompt)) = (lifecycle.reservation(), &request.params.prompt) {
         reservation.reconcile(prompt.tokens() as u64);
     }
-    request.progress.trace = begin_trace(&request);
+    request.progress.trace = begin_trace(request);
     lifecycle.record(request.progress.trace.clone());
     lifecycle.must_end(request.deadline());
-    Ok(OpenRequest {
-        request: Arc::new(request),
-        lifecycle,
-        response_limits: edge.responses(),
-    })
 }
