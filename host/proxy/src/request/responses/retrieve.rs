@@ -7,7 +7,7 @@ use std::time::Instant;
 use http::header::ACCEPT_ENCODING;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointClass, ErrorShape, is_response_id};
 use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts};
@@ -157,7 +157,7 @@ async fn from_worker(
     let edge = &snapshot.edge.limits;
     let ResponseRequest {
         client,
-        head,
+        mut head,
         id,
         arrived,
         access,
@@ -173,36 +173,27 @@ async fn from_worker(
     let body = body_reader::collect_client(body, LONGEST_BODY, pace, slot)
         .await
         .map_err(|error| unrouted(error.into()))?;
-    let member = &pool.workers.members[at];
-    let mut headers = head.headers;
-    headers::for_worker(&mut headers);
-    headers.remove(ACCEPT_ENCODING);
-    pool.workers.authorization.apply(&mut headers);
-    let target = head.uri.into_parts().path_and_query;
+    for_its_worker(&mut head.headers, pool);
+    let target = std::mem::take(&mut head.uri).into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(PREFIX));
+    let member = &pool.workers.members[at];
     let outgoing = OutgoingRequest {
         method: &head.method,
         target: &target,
-        headers: &headers,
+        headers: &head.headers,
         rank: member.worker.spec().rank.map(|rank| rank.0),
         reuse: ConnectionReuse::WithRetry,
         traceparent: None,
         body: &body,
     };
-    let start = MeterStart {
-        arrived,
-        class: CLASS,
-        model: pool.metrics.models.other(),
-        stages: StageClock::start(arrived).times(),
-    };
-    let mut lifecycle = RequestLifecycle::begin(Arc::clone(pool), id.clone(), proxy.readiness.clone(), start);
-    lifecycle.hold(reservation);
     access.update(|line| {
         line.placement.pool = Some(pool.workers.name.clone());
         line.placement.worker = Some(member.worker.spec().name.clone());
         line.placement.attempts = Some(1);
         line.size.bytes_in = Some(body.len() as u64);
     });
+    let mut lifecycle = begin(proxy, pool, id.clone(), arrived);
+    lifecycle.hold(reservation);
     lifecycle.log_access(access);
     let deadline = pool
         .limits
@@ -224,6 +215,24 @@ async fn from_worker(
         response.extensions_mut().insert(ResponseDeadline(deadline));
     }
     Ok(response)
+}
+
+/// Makes the headers of the request to a worker from the client's.
+fn for_its_worker(headers: &mut HeaderMap, pool: &PoolState) {
+    headers::for_worker(headers);
+    headers.remove(ACCEPT_ENCODING);
+    pool.workers.authorization.apply(headers);
+}
+
+/// Begins the lifecycle of a request whose worker is known.
+fn begin(proxy: &Proxy, pool: &Arc<PoolState>, id: HeaderValue, arrived: Instant) -> Box<RequestLifecycle> {
+    let start = MeterStart {
+        arrived,
+        class: CLASS,
+        model: pool.metrics.models.other(),
+        stages: StageClock::start(arrived).times(),
+    };
+    RequestLifecycle::begin(Arc::clone(pool), id, proxy.readiness.clone(), start)
 }
 
 /// Returns the path for the access log, without the id.
