@@ -32,8 +32,8 @@ impl SharedTrial for ActiveTrial {
         }
     }
 
-    fn take_news(&self, arm: usize) -> bool {
-        self.0.take_news(arm)
+    fn take_changed(&self, arm: usize) -> bool {
+        self.0.take_changed(arm)
     }
 
     fn totals(&self) -> EvidenceTotals {
@@ -44,7 +44,7 @@ impl SharedTrial for ActiveTrial {
         self.0.set_others(others.iter().copied());
     }
 
-    fn obey(&self, arm: usize, order: Option<&StopOrder>) -> bool {
+    fn apply_stop(&self, arm: usize, order: Option<&StopOrder>) -> bool {
         match order {
             Some(order) => self.0.obey_stop(arm, &order.by, &order.reason),
             None => self.0.obey_resume(arm),

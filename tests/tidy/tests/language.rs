@@ -154,5 +154,8 @@ fn the_names_of_tests_are_claims() {
         }
     }
     assert!(checked > 3_000, "{checked} tests were found");
-    check("give these tests a claim as their name, with a noun as its subject:", &found);
+    check(
+        "give these tests a claim as their name, with a noun as its subject:",
+        &found,
+    );
 }

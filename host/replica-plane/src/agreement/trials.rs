@@ -30,7 +30,7 @@ pub trait SharedTrial: Send {
     fn facts(&self) -> TrialFacts;
 
     /// Returns whether this router stopped or resumed a canary since the last call.
-    fn take_news(&self, arm: usize) -> bool;
+    fn take_changed(&self, arm: usize) -> bool;
 
     /// Returns the totals of this router's evidence.
     fn totals(&self) -> EvidenceTotals;
@@ -39,7 +39,7 @@ pub trait SharedTrial: Send {
     fn set_others(&self, others: &[&EvidenceTotals]);
 
     /// Stops a canary, or resumes it without an order. Returns false if it is so already.
-    fn obey(&self, arm: usize, order: Option<&StopOrder>) -> bool;
+    fn apply_stop(&self, arm: usize, order: Option<&StopOrder>) -> bool;
 }
 
 /// Facts of an experiment.
@@ -156,7 +156,7 @@ impl TrialExchange {
                 let agreed_epoch = agreed.as_ref().map_or(0, |agreed| agreed.epoch);
                 epoch += agreed_epoch;
                 let is_stopped = agreed.as_ref().is_some_and(|agreed| agreed.stopped);
-                if trial.take_news(at) {
+                if trial.take_changed(at) {
                     if is_stopped != arm.is_stopped {
                         let decision = decision(&facts, arm, agreed_epoch);
                         epoch += decision.epoch - agreed_epoch;
@@ -167,7 +167,7 @@ impl TrialExchange {
                         by: entry.by.clone(),
                         reason: agreed.reason.clone(),
                     });
-                    trial.obey(at, order.as_ref());
+                    trial.apply_stop(at, order.as_ref());
                 }
             }
             let name = AgreedKey::of(AgreedKind::Canary, &facts.identity).to_string();

@@ -246,7 +246,7 @@ impl SharedTrial for Trial {
         }
     }
 
-    fn take_news(&self, _: usize) -> bool {
+    fn take_changed(&self, _: usize) -> bool {
         std::mem::take(&mut self.0.lock().unwrap().is_news)
     }
 
@@ -262,7 +262,7 @@ impl SharedTrial for Trial {
         }
     }
 
-    fn obey(&self, _: usize, order: Option<&StopOrder>) -> bool {
+    fn apply_stop(&self, _: usize, order: Option<&StopOrder>) -> bool {
         let mut state = self.0.lock().unwrap();
         match (order, state.stopped.is_some()) {
             (Some(order), false) => {

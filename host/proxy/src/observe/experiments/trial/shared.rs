@@ -72,7 +72,7 @@ impl TrialShare {
 
     /// Returns whether this router stopped or resumed a canary since the last call.
     #[must_use]
-    pub fn take_news(&self, arm: usize) -> bool {
+    pub fn take_changed(&self, arm: usize) -> bool {
         let arm = self.0.arms.get(arm);
         arm.is_some_and(|arm| arm.stop_state.is_news.swap(false, Ordering::Relaxed))
     }

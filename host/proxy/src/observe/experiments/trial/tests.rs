@@ -144,11 +144,14 @@ fn a_stop_of_another_router_is_obeyed_and_is_no_news_of_this_one() {
     let (one, two) = (TrialShare::of(&first), TrialShare::of(&second));
     assert_eq!(one.identity(), two.identity());
     first.stop(worse(1));
-    assert!(one.take_news(1) && !one.take_news(1), "it is news once");
+    assert!(
+        one.take_changed(1) && !one.take_changed(1),
+        "a change is reported once"
+    );
     assert!(one.arms()[1].is_stopped && one.arms()[1].cause.is_some());
     assert!(two.obey_stop(1, "one", "worse") && !two.obey_stop(1, "one", "worse"));
     assert!(!two.obey_stop(0, "one", "worse"), "the control never stops");
-    assert!(!two.take_news(1));
+    assert!(!two.take_changed(1));
     let stopped = second.report(1).arms.remove(1).stopped.unwrap();
     assert_eq!((stopped.by.as_deref(), stopped.cause), (Some("one"), None));
     assert!(two.obey_resume(1) && !two.obey_resume(1));
