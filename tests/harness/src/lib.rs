@@ -18,8 +18,8 @@ pub use client::{Answer, Client, Stream};
 pub use fleet::{Fleet, route_all, worker_toml, workers_toml};
 pub use otlp::{OtlpReceiver, attribute};
 pub use policies::{
-    HOSTILE, Hostile, avoids_who_failed, favours, mends_after, scores_too_few, sends_to, spins_at_events,
-    traps_at_events, traps_scoring,
+    HOSTILE, Hostile, avoids_failed_workers, favours, recovers_after, scores_too_few, sends_to,
+    spins_at_events, traps_at_events, traps_scoring,
 };
 pub use poll::{DEADLINE, eventually, eventually_ok};
 pub use random::Random;

@@ -152,7 +152,7 @@ pub fn sends_to(row: usize, version: usize) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// Where this module has a mistake.
-pub fn mends_after(calls: usize, row: usize) -> Result<Vec<u8>> {
+pub fn recovers_after(calls: usize, row: usize) -> Result<Vec<u8>> {
     component(&format!(
         "(import \"conductor:policy/state@0.1.0\" \"add\" (func $add (param i32 i32 i64 i32)))
          (data (i32.const 256) \"calls\")
@@ -168,7 +168,7 @@ pub fn mends_after(calls: usize, row: usize) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// Where this module has a mistake.
-pub fn avoids_who_failed() -> Result<Vec<u8>> {
+pub fn avoids_failed_workers() -> Result<Vec<u8>> {
     framed(
         LISTENER,
         r#"(import "conductor:policy/state@0.1.0" "add" (func $add (param i32 i32 i64 i32)))

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use harness::{TestRouter, avoids_who_failed, route_all, spins_at_events, traps_at_events};
+use harness::{TestRouter, avoids_failed_workers, route_all, spins_at_events, traps_at_events};
 use http::StatusCode;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -93,7 +93,7 @@ async fn a_policy_learns_from_events_which_worker_to_avoid() {
         "{workers}{}\n[pools.chat.retries]\nstatuses = []\n[pools.chat.health]\npath = \"off\"\n\n",
         fleet.workers_toml()
     );
-    let router = deciding(&avoids_who_failed().unwrap(), &workers).await;
+    let router = deciding(&avoids_failed_workers().unwrap(), &workers).await;
     let send_request = || async {
         router
             .client
@@ -117,7 +117,7 @@ async fn a_policy_learns_from_events_which_worker_to_avoid() {
 async fn workers_that_come_and_go_while_it_serves_are_reported() {
     let fleet = fast_fleet(3).await;
     let two = harness::workers_toml(&fleet.engines[..2]);
-    let router = deciding(&avoids_who_failed().unwrap(), &two).await;
+    let router = deciding(&avoids_failed_workers().unwrap(), &two).await;
     let received = |count: u64| {
         let look = move |page: &Value| mine(page)["events"]["delivered"] == count;
         router.admin_shows("/admin/policies", "it receives its workers", look)

@@ -1,7 +1,7 @@
 //! Policies that pass the trial of a load and misbehave once they serve: no client notices, and the last good version
 //! decides.
 
-use harness::{HOSTILE, mends_after, sends_to};
+use harness::{HOSTILE, recovers_after, sends_to};
 
 use super::{Stage, Traffic};
 
@@ -69,7 +69,7 @@ async fn a_version_that_has_mended_decides_again_by_itself() {
     let circuit = "circuit = { faults = 3, rest = \"20ms\", longest-rest = \"100ms\" }";
     let stage = Stage::start(circuit, &sends_to(2, 1).unwrap()).await;
     let traffic = Traffic::start(&stage.router.client);
-    let mended = stage.swap(&mends_after(6, 0).unwrap()).await["version"].clone();
+    let mended = stage.swap(&recovers_after(6, 0).unwrap()).await["version"].clone();
     stage
         .shows("its circuit opened and closed", |mine| {
             mine["decides"] == mended && mine["versions"][0]["circuit"]["openings"].as_u64() >= Some(1)
