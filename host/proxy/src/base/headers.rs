@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_connection_goes_and_the_rest_stays() {
+    fn hop_by_hop_headers_are_removed_and_the_others_kept() {
         let mut map = headers(&[
             ("host", "router"),
             ("connection", "keep-alive, x-private"),

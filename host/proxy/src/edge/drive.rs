@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_to_a_client_leaves_at_once() {
+    async fn client_sockets_disable_the_nagle_algorithm() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());

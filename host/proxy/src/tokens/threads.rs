@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_late_or_awaited_by_nobody_is_not_done() {
+    fn expired_and_abandoned_jobs_are_not_run() {
         let (threads, first, barrier) = held_up(4);
         let at_once = JobOrder {
             deadline: Instant::now(),

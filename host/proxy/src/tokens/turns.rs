@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_places_are_taken_who_has_most_makes_room() {
+    fn a_full_queue_drops_the_last_job_of_the_client_with_the_most_jobs() {
         let mut turns = Turns::new(3);
         for number in 0..3 {
             turns.push('a', ('a', number));

@@ -283,7 +283,7 @@ async fn other_404s_are_relayed_untouched() {
 }
 
 #[tokio::test]
-async fn what_the_configuration_names_counts_before_any_list() {
+async fn configured_models_and_adapters_override_the_lists_of_workers() {
     let (a, _) = serving("a", &["m", "sql"]).await;
     let (b, _) = serving("b", &["m"]).await;
     let builder = router().serving("a", &a.url(), &["m"]).worker("b", &b.url());

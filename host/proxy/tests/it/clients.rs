@@ -287,7 +287,7 @@ async fn a_reload_neither_forgets_what_was_used_nor_who_is_being_answered() {
 }
 
 #[tokio::test]
-async fn what_workers_are_declared_to_serve_is_listed_although_none_lists_it() {
+async fn declared_models_are_listed_although_no_worker_lists_them() {
     let worker = Worker::start(|_| async { whole(404, "text/plain", "") }).await;
     let router = router()
         .serving("a", &worker.url(), &["org/declared"])

@@ -71,7 +71,7 @@ async fn a_request_on_which_two_workers_hang_up_goes_no_further_and_no_worker_is
 }
 
 #[tokio::test]
-async fn how_many_workers_a_request_may_take_down_is_configured() {
+async fn the_number_of_workers_a_request_may_crash_is_configurable() {
     for (crashes, attempts, expected) in [(1, 4, 1), (3, 4, 3), (4, 3, 3)] {
         let workers = fleet().await;
         let router = over(&workers, |builder| {

@@ -14,7 +14,7 @@ use crate::router::{router, spec};
 use crate::worker::{Worker, streaming};
 
 #[tokio::test]
-async fn what_is_tried_in_vain_is_counted_for_the_request_and_for_the_worker() {
+async fn failed_attempts_are_counted_for_the_request_and_the_worker() {
     let gone = Worker::unreachable().await;
     let policy = Scripted::first(
         &["request.tried", "pool.workers"],
@@ -79,7 +79,7 @@ async fn waiting_and_decoding_requests_are_distinguished() {
 }
 
 #[tokio::test]
-async fn who_is_held_sees_the_others_and_the_time_that_is_left() {
+async fn a_held_request_has_columns_of_the_others_and_of_its_time_left() {
     let (worker, mut pens) = streaming().await;
     let policy = Scripted::seeing(
         &["pool.queued", "request.hold-left-ms"],
@@ -124,7 +124,7 @@ async fn who_is_held_sees_the_others_and_the_time_that_is_left() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_held_no_time_is_left_to_know_of() {
+async fn the_hold_time_left_is_nan_without_a_queue() {
     let worker = Worker::named("a").await;
     let policy = Scripted::first(&["request.hold-left-ms", "pool.queued"], &[]);
     let router = router()

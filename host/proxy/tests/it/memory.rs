@@ -11,7 +11,7 @@ const TOO_LITTLE: u64 = 1 << 20;
 const STAGE: &str = "conductor_memory_stage";
 
 #[tokio::test]
-async fn where_memory_is_short_requests_are_refused_and_health_is_answered_until_it_is_not() {
+async fn requests_are_refused_but_health_is_answered_while_memory_is_short() {
     let worker = Worker::named("answer").await;
     let start = router().worker("a", &worker.url());
     let with = |limit| {

@@ -409,7 +409,7 @@ async fn is_lost(path: &str) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_counted_and_no_request_waits_for_it() {
+async fn unwritable_record_lines_are_counted_and_delay_no_request() {
     is_lost("nowhere/decisions.jsonl").await;
 }
 

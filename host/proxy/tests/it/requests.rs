@@ -131,7 +131,7 @@ async fn every_inference_path_is_proxied() {
 }
 
 #[tokio::test]
-async fn what_no_worker_could_answer_is_refused_in_the_openai_shape() {
+async fn unanswerable_requests_are_refused_in_the_openai_error_format() {
     let worker = Worker::named("a").await;
     let router = router()
         .serving("a", &worker.url(), &["m-1", "m-3"])

@@ -220,7 +220,7 @@ async fn a_row_that_is_not_there_is_a_fault_and_a_pass_is_reported() {
 }
 
 #[tokio::test]
-async fn what_is_known_of_a_shadow_outlives_a_reload() {
+async fn results_of_a_shadow_outlive_a_reload() {
     let (_workers, built) = two_workers().await;
     let built = built.with(|builder| builder.shadows = vec![shadow(|_| Ok(route(0)))]);
     let mut router = built.clone().start().await;

@@ -110,7 +110,7 @@ fn check_refused(answer: &Answer, status: u16, code: &str) {
 }
 
 #[tokio::test]
-async fn what_is_over_the_budget_waits_and_goes_in_by_its_class() {
+async fn requests_over_the_budget_are_queued_and_admitted_by_priority() {
     let fleet = fast_fleet(1).await;
     let router = start(&fleet, "", "requests = 2", "").await;
     hang(&fleet);
@@ -201,7 +201,7 @@ async fn a_full_queue_refuses_and_sheds_who_may_be_shed() {
 }
 
 #[tokio::test]
-async fn who_is_refused_at_the_door_costs_no_tokenizing() {
+async fn a_request_refused_by_a_full_queue_is_not_tokenized() {
     let fleet = fast_fleet(1).await;
     let toml = config(&fleet, "queue-limit = 1", "requests = 1", "");
     let router = TestRouter::start(&toml.replace("round-robin", "cache-aware"))
@@ -348,7 +348,7 @@ fn slow(_: usize, config: &mut MockConfig) {
 }
 
 #[tokio::test]
-async fn what_would_come_too_late_by_all_that_is_known_is_refused_at_once() {
+async fn a_request_predicted_to_miss_its_ttft_target_is_refused_at_once() {
     let fleet = Fleet::start(1, slow).await.unwrap();
     let route = "ttft-target = \"150ms\"";
     let router = start(&fleet, "", "early-rejection = 1.0", route).await;
@@ -402,8 +402,7 @@ async fn a_stream_without_data_is_kept_alive_in_the_queue_and_at_the_worker() {
 }
 
 #[tokio::test]
-async fn what_fails_behind_a_stream_that_is_kept_alive_is_tried_elsewhere_and_reported_in_the_stream_at_last()
-{
+async fn failures_behind_a_kept_alive_stream_are_retried_or_reported_in_it() {
     let fleet = Fleet::start(2, fast).await.unwrap();
     let pool = "sse-keep-alive = \"20ms\"\nqueue-timeout = \"200ms\"";
     let router = start(&fleet, pool, "requests = 1", "").await;

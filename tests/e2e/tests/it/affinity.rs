@@ -155,7 +155,7 @@ async fn small_fleet() -> Fleet {
 }
 
 #[tokio::test]
-async fn what_an_engine_evicts_is_forgotten() {
+async fn blocks_evicted_by_an_engine_are_forgotten() {
     let fleet = small_fleet().await;
     let router = informed_router_over(&fleet).await;
     let prompt = long_prompt(0);
@@ -173,7 +173,7 @@ async fn what_an_engine_evicts_is_forgotten() {
 }
 
 #[tokio::test]
-async fn what_an_engine_held_before_a_reset_is_forgotten() {
+async fn blocks_from_before_a_cache_reset_are_forgotten() {
     let fleet = small_fleet().await;
     let router = informed_router_over(&fleet).await;
     let prompt = long_prompt(0);

@@ -181,7 +181,7 @@ async fn a_store_that_is_registered_is_followed_until_it_is_unregistered() {
 }
 
 #[tokio::test]
-async fn what_an_engine_held_is_no_longer_claimed_once_it_is_gone() {
+async fn blocks_of_a_stopped_engine_are_no_longer_reported() {
     let mut fleet = fast_fleet(2).await;
     let (worker, service) = (fleet.engines.remove(0), fleet.engines.remove(0));
     let toml = format!(

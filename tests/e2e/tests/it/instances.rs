@@ -299,7 +299,7 @@ async fn without_a_key_only_the_admin_listener_takes_changes() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_explained() {
+async fn a_refused_change_of_an_instance_names_its_reason() {
     let fleet = fast_fleet(2).await;
     let router = router_with(&server(), &fleet, "round-robin").await;
     let at = instance(&fleet.engines[0]);

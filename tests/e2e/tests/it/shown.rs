@@ -55,7 +55,7 @@ async fn numbers_of_a_worker_are_those_of_its_past() {
 }
 
 #[tokio::test]
-async fn what_a_shadow_would_have_done_is_a_line_of_its_log() {
+async fn each_decision_of_a_shadow_is_a_line_of_its_log() {
     let fleet = fast_fleet(3).await;
     let record = "[record]\nshadow-file = \"shadows.jsonl\"\n\n";
     let route = "[[routes]]\npool = \"chat\"\npolicy = \"round-robin\"\nshadow = [\"load-weighted\"]\nshadow-sample = 1.0\n";

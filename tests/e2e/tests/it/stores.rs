@@ -46,7 +46,7 @@ pub(crate) fn stored(block: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_a_store_holds_is_in_the_index_until_its_publisher_is_gone() {
+async fn blocks_of_a_store_are_indexed_until_its_publisher_is_gone() {
     let publisher = Context::new().socket(SocketType::XPUB).unwrap();
     publisher.set_linger(0).unwrap();
     publisher.bind("tcp://127.0.0.1:*").unwrap();

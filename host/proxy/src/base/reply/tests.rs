@@ -79,7 +79,7 @@ fn a_refusal_has_the_shape_of_its_path() {
 }
 
 #[test]
-fn what_a_client_wrote_is_quoted_in_short() {
+fn client_text_is_quoted_up_to_a_limit() {
     #[track_caller]
     fn check(text: &str, expected: &str) {
         assert_eq!(*cut(text), *expected);

@@ -119,7 +119,7 @@ fn a_certificate_has_its_end() {
 }
 
 #[test]
-fn what_is_no_certificate_is_named_and_not_shown() {
+fn invalid_certificates_and_keys_are_named_but_not_shown() {
     let (certificate, key) = Authority::new().vouch("a.test");
     let (_, other_key) = Authority::new().vouch("a.test");
     let check = |certificate: &str, key: &str, expected: &str| {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_hides_what_stands_before_it() {
+    fn an_invalid_address_hides_the_addresses_before_it() {
         check("10.0.0.1", &["192.0.2.7, unknown"], None);
         check("10.0.0.1", &["192.0.2.7, 10.0.0.9, , 10.0.0.8"], None);
         check("10.0.0.1", &[], None);

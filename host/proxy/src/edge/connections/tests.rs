@@ -17,7 +17,7 @@ fn limiter(limit: usize) -> Arc<ConnectionLimiter> {
 }
 
 #[tokio::test]
-async fn where_memory_is_short_connections_begin_in_the_overflow_area_and_idle_ones_end() {
+async fn new_connections_wait_in_the_overflow_area_and_idle_ones_end_if_memory_is_short() {
     let short = ConnectionLimiter::new(ConnectionLimiterSpec {
         limit: 2,
         key: "server.max-connections",
@@ -51,7 +51,7 @@ fn placed(limiter: &Arc<ConnectionLimiter>) -> ConnectionSlot {
 }
 
 #[tokio::test]
-async fn who_was_idle_for_longest_goes_first_and_who_is_busy_stays() {
+async fn the_longest_idle_connection_is_closed_first_and_busy_ones_stay() {
     let limiter = limiter(3);
     let busy = placed(&limiter);
     let _active = busy.begin_request();

@@ -97,7 +97,7 @@ fn a_body_has_one_framing() {
 }
 
 #[test]
-fn what_comes_before_an_ambiguity_is_counted() {
+fn bytes_before_an_ambiguity_are_counted() {
     let good = post("content-length: 2\r\n", "{}");
     let both = format!("{good}GET / HTTP/1.1\nhost: r\r\n\r\n");
     let mut reader = RequestReader::new();

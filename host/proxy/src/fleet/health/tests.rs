@@ -97,7 +97,7 @@ fn a_bare_connection_brings_a_pending_worker_into_service_where_probes_are_off()
 }
 
 #[test]
-fn what_fails_on_a_pending_worker_leaves_it_pending_and_is_no_ejection() {
+fn failures_of_a_pending_worker_are_no_ejection_and_keep_it_pending() {
     let mut state = State::new(HealthSpec {
         failures: 1,
         server_errors: 1,
@@ -284,7 +284,7 @@ fn few_errors_among_many_answers_take_no_worker_out() {
 }
 
 #[test]
-fn what_was_under_way_does_not_end_a_rest_for_errors() {
+fn an_earlier_attempt_does_not_end_an_ejection_for_server_errors() {
     let mut state = in_service(HealthSpec {
         server_errors: 2,
         ..rules()

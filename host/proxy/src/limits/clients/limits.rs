@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_can_be_taken_again() {
+    fn tokens_given_back_to_the_bucket_can_be_taken_again() {
         let (bucket, rate) = (RateBucket::default(), rate(10));
         let mut taken = bucket.take(rate, 10, 0).unwrap();
         bucket.settle(&mut taken, rate, 6, 0);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_router_took_is_taken_here_and_what_it_put_back_is_put_back() {
+    fn use_and_refunds_at_other_routers_change_the_bucket() {
         let (bucket, rate) = (RateBucket::default(), rate(60));
         bucket.take_elsewhere(20_000_000, 0);
         assert_eq!(left(&bucket, rate), 40);

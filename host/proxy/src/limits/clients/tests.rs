@@ -87,7 +87,7 @@ fn a_model_that_is_not_its_own_does_not_exist_for_it() {
 }
 
 #[test]
-fn what_was_used_stays_used_over_a_reload() {
+fn rate_limit_use_is_kept_over_a_reload() {
     let before = clients(None, vec![spec("a", limits(1, 0, 0)), spec("b", limits(1, 0, 0))]);
     drop(reservation(&before, "a"));
     let after = clients(Some(&before), vec![spec("a", limits(1, 0, 0))]);

@@ -132,7 +132,7 @@ async fn a_body_that_is_waited_for_learns_that_places_have_become_scarce() {
 }
 
 #[tokio::test]
-async fn where_room_is_scarce_a_body_that_came_fast_may_not_rest_on_that() {
+async fn a_fast_body_that_stalls_is_refused_early_if_body_memory_is_scarce() {
     let bodies = Bodies::default();
     bodies.set_limits(BodyTotals {
         unfinished: 200,

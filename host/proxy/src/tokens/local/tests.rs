@@ -191,7 +191,7 @@ async fn a_lookup_is_neither_sampled_nor_kept() {
 }
 
 #[tokio::test]
-async fn what_a_template_makes_too_long_is_not_tokenized() {
+async fn a_chat_too_long_after_rendering_is_not_tokenized() {
     assert_eq!(tokenize_words(100, 300).await, Err(TokensKind::TooLong.into()));
 }
 

@@ -205,7 +205,7 @@ async fn send_again(
 }
 
 #[tokio::test]
-async fn what_goes_on_without_a_client_is_bounded_by_the_prefill_timeout() {
+async fn a_prefill_leg_without_a_client_ends_at_the_prefill_timeout() {
     let (prefill, mut prefills) = answered_by_hand().await;
     let (decode, _decodes) = answered_by_hand().await;
     let (bootstrap, _) = bootstrap(E1).await;

@@ -164,7 +164,7 @@ async fn a_worker_whose_bootstrap_server_is_down_gets_no_leg() {
 }
 
 #[tokio::test]
-async fn where_all_bootstrap_servers_are_down_the_client_gets_an_error() {
+async fn a_request_is_refused_if_all_bootstrap_servers_are_down() {
     let (p, d) = (prefilling().await, Worker::named("d").await);
     let builder = router()
         .pd(Dialect::Mooncake)

@@ -252,7 +252,7 @@ async fn either_phase_may_hold_and_both_are_reevaluated() {
 }
 
 #[tokio::test]
-async fn what_needs_one_worker_is_refused_where_each_does_a_part() {
+async fn unsplittable_requests_are_refused_if_no_worker_serves_alone() {
     let (p, d) = (prefilling().await, Worker::named("d").await);
     let builder = one_pair(Dialect::Nixl, &p, &d).with_pd(|pd| pd.alone = false);
     let router = builder.start().await;
@@ -278,7 +278,7 @@ async fn a_leg_cannot_be_forged_in_the_parameters_of_an_engine() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_split_goes_whole_to_a_mixed_worker_else_to_decode() {
+async fn unsplittable_requests_go_whole_to_a_mixed_worker_or_else_to_decode() {
     for (path, body) in [
         ("/v1/embeddings", r#"{"model":"m","input":"hello"}"#),
         ("/v1/responses", r#"{"model":"m","input":"hello"}"#),

@@ -15,7 +15,7 @@ use crate::pair::{
 use crate::worker::{BrokenOff, Worker, answered_by_hand, json, streaming, whole};
 
 #[tokio::test]
-async fn what_the_prefill_worker_hands_over_goes_with_the_decode_leg_verbatim() {
+async fn transfer_parameters_of_prefill_reach_the_decode_leg_verbatim() {
     let (prefill, decode) = (prefilling().await, Worker::named("d").await);
     let router = one_pair(Dialect::Nixl, &prefill, &decode).start().await;
     let answer = send(router.address, request()).await;

@@ -82,7 +82,7 @@ async fn a_body_that_dribbles_is_refused_and_one_that_flows_is_not() {
 }
 
 #[tokio::test]
-async fn who_is_idle_for_longest_makes_room_for_who_waits() {
+async fn the_longest_idle_connection_is_closed_for_a_waiting_client() {
     let (_fleet, router) = router("max-connections = 2\n").await;
     let mut clients = Vec::new();
     for _ in 0..2 {

@@ -20,7 +20,7 @@ fn post(lines: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_too_much_is_refused_in_the_shape_clients_know_and_counted() {
+async fn oversized_requests_are_refused_with_an_error_code_and_counted() {
     let worker = Capture::start().await;
     let limits = "header-limit = \"1KiB\"\nheader-count = 8\nurl-limit = \"64B\"\njson-depth = 8\n";
     let router = router(limits, &worker).await;
@@ -79,7 +79,7 @@ async fn what_is_too_much_is_refused_in_the_shape_clients_know_and_counted() {
 }
 
 #[tokio::test]
-async fn what_can_be_read_in_two_ways_reaches_no_worker() {
+async fn an_ambiguously_framed_request_reaches_no_worker() {
     let worker = Capture::start().await;
     let router = router("", &worker).await;
     let check = async |request: &str, status: u16| {
@@ -188,7 +188,7 @@ async fn an_answer_framed_in_two_ways_is_never_relayed() {
 }
 
 #[tokio::test]
-async fn what_is_meant_for_the_router_alone_ends_there() {
+async fn hop_by_hop_headers_do_not_reach_the_worker() {
     let worker = Capture::start().await;
     let router = router("", &worker).await;
     let mut client = Raw::connect(router.client.base()).await.unwrap();

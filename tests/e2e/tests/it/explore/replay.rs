@@ -88,7 +88,7 @@ async fn another_policy_decides_a_recorded_call_without_effect() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_replayed_is_refused_with_why() {
+async fn an_impossible_replay_is_refused_with_its_reason() {
     let (_fleet, router) = router("").await;
     let id = send_request(&router).await;
     for (id, body, status, code) in [

@@ -37,22 +37,22 @@ struct Row {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nixl() {
+async fn faults_of_nixl_pairs_match_the_table_and_leak_no_lease() {
     check(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mooncake() {
+async fn faults_of_mooncake_pairs_match_the_table_and_leak_no_lease() {
     check(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn store() {
+async fn faults_of_store_pairs_match_the_table_and_leak_no_lease() {
     check(2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sglang() {
+async fn faults_of_sglang_pairs_match_the_table_and_leak_no_lease() {
     check(3).await;
 }
 

@@ -43,7 +43,7 @@ async fn a_rollback_is_active_at_once_and_holds_until_other_bytes_come() {
 }
 
 #[tokio::test]
-async fn what_was_rolled_back_is_active_again_when_it_is_resumed() {
+async fn a_resumed_version_is_active_again() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
     let second = stage.swap(&sends_to(1, 2).unwrap()).await["version"].clone();
     stage.post_action("rollback").await;
@@ -71,7 +71,7 @@ async fn a_policy_that_is_resumed_without_its_file_reports_it_and_goes_on() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_rolled_back_is_refused_with_why() {
+async fn an_impossible_rollback_is_refused_with_its_reason() {
     let stage = Stage::start("", &sends_to(0, 1).unwrap()).await;
     let (status, refused) = stage.post_action("rollback").await;
     assert_eq!(status, StatusCode::CONFLICT);

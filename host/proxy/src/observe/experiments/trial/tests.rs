@@ -84,7 +84,7 @@ fn a_share_that_is_raised_only_moves_sessions_into_it() {
 }
 
 #[test]
-fn what_is_known_outlives_a_reload_that_changes_nothing_of_it() {
+fn a_trial_outlives_a_reload_that_changes_neither_versions_nor_shares() {
     let arms = [(policy(), 9_000), (policy(), 1_000)];
     let trial = next(&arms, None);
     // A reload links the same versions again.
