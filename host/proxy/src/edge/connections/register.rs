@@ -124,8 +124,8 @@ impl Register {
         self.longest(now, IDLE_FOR, |state| state.has_slot.load(Ordering::Relaxed))
     }
 
-    /// Returns the longest idle connection with a slot. For `pause` after a search in vain, nothing is searched: each of
-    /// many waiting requests would visit all connections.
+    /// Returns the longest idle connection with a slot. For `pause` after a search without success, nothing is
+    /// searched: each of many waiting requests would visit all connections.
     pub(super) fn seek_idle(&self, now: Instant, pause: Duration) -> Option<Arc<ConnectionState>> {
         let at = since(self.epoch, now);
         let last = self.in_vain.load(Ordering::Relaxed);
