@@ -4,32 +4,14 @@
 //! "events", "data_parallel_rank"}` of some vLLM versions (`data/fixtures/wire_vectors.json`).
 
 use rmp::Marker;
-use routing::{BlockEvent, DpRank, ObjectEvent};
+use routing::DpRank;
 
 use crate::event::{ReadEvent, read_event};
 use crate::object::read_object_event;
-use crate::reject::{EventKind, RejectReason, RejectedEvent, RejectedEvents};
+use crate::payload::{DecodedBatch, DecodedObjects, DecodedPayload};
+use crate::reject::{EventRejection, RejectedEvent, RejectedEvents};
 use crate::sparse::{SparseStore, settle};
 use crate::wire::{PayloadCursor, ReadError};
-
-/// A decoded batch. A bad event never discards the good ones.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DecodedPayload<E> {
-    /// Creation time in milliseconds since the Unix epoch, if sent.
-    pub ts_ms: Option<f64>,
-    /// Data-parallel rank of the changed cache, if sent.
-    pub dp_rank: Option<DpRank>,
-    /// The changes, in order.
-    pub events: Vec<E>,
-    /// Skipped events.
-    pub rejected: RejectedEvents,
-}
-
-/// Batch of an engine's block events.
-pub type DecodedBatch = DecodedPayload<BlockEvent>;
-
-/// Batch of a store's object events. Its rank is a setting of the publisher without meaning for objects.
-pub type DecodedObjects = DecodedPayload<ObjectEvent>;
 
 /// Error of the envelope. The whole payload is unusable, because the rank is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -87,9 +69,6 @@ pub fn decode_batch(payload: &[u8]) -> Result<DecodedBatch, DecodeError> {
 pub fn decode_objects(payload: &[u8]) -> Result<DecodedObjects, DecodeError> {
     decode(payload, |cursor, _, events| read_object_event(cursor, events))
 }
-
-/// Kind of a skipped event, and the reason.
-pub(crate) type EventRejection = (EventKind, RejectReason);
 
 fn decode<E>(
     payload: &[u8],

@@ -9,8 +9,7 @@ use std::cmp::Ordering;
 use rmp::Marker;
 use routing::{BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 
-use crate::batch::EventRejection;
-use crate::reject::{EventKind, RejectReason};
+use crate::reject::{EventKind, EventRejection, RejectReason};
 use crate::values::{self, ExtraKeys};
 use crate::wire::{PayloadCursor, ReadError};
 

@@ -11,14 +11,16 @@ mod frames;
 mod hex;
 mod object;
 mod object_key;
+mod payload;
 mod reject;
 mod sequence;
 mod sparse;
 mod values;
 mod wire;
 
-pub use batch::{DecodeError, DecodedBatch, DecodedObjects, DecodedPayload, decode_batch, decode_objects};
+pub use batch::{DecodeError, decode_batch, decode_objects};
 pub use frames::{FrameError, ReplayPart, SequencedPayload, live_message, replay_part};
 pub use object_key::{ObjectKeyError, parse_object_key};
+pub use payload::{DecodedBatch, DecodedObjects, DecodedPayload};
 pub use reject::{EventKind, RejectReason, RejectedEvent, RejectedEvents};
 pub use sequence::{SequenceStep, SequenceTracker, fingerprint};

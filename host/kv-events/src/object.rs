@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use routing::{EngineBlockHash, ObjectEvent, Shard, StoreObject, Tier};
 
-use crate::batch::EventRejection;
 use crate::hex;
 use crate::object_key::{ObjectKeyError, parse_object_key};
-use crate::reject::{EventKind, RejectReason};
+use crate::reject::{EventKind, EventRejection, RejectReason};
 use crate::values;
 use crate::wire::{PayloadCursor, ReadError};
 

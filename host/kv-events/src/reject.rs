@@ -78,6 +78,9 @@ reasons! {
     SidecarObject = "sidecar-object", "object is no part of a block's keys and values";
 }
 
+/// Kind of a skipped event, and the reason.
+pub(crate) type EventRejection = (EventKind, RejectReason);
+
 /// Most rejected events kept with their positions. Further ones are only counted.
 const SAMPLES: usize = 32;
 

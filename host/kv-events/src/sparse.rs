@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use routing::{BlockEvent, EngineBlockHash, StoredBlocks};
 
-use crate::batch::DecodedBatch;
+use crate::payload::DecodedBatch;
 use crate::reject::{EventKind, RejectReason, RejectedEvent};
 
 /// Events on either side that may be the full one. An engine announces the groups of a request consecutively.

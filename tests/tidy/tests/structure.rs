@@ -86,13 +86,29 @@ fn a_module_with_files_of_its_own_is_a_folder_with_mod_rs() {
 }
 
 /// Most files of an import cycle.
-const MAX_CYCLE: usize = 5;
+const MAX_CYCLE: usize = 3;
 
 /// Crates with a larger cycle: its files, and the reason.
-const LARGER_CYCLES: &[(&str, usize, &str)] = &[];
+const LARGER_CYCLES: &[(&str, usize, &str)] = &[
+    (
+        "kv-index",
+        5,
+        "`IndexCore` and the files with its methods, by table",
+    ),
+    (
+        "proxy",
+        5,
+        "the admission controller with its permits and queue entries, which hold it",
+    ),
+    (
+        "tokenize",
+        5,
+        "`Model` and the probes that run it while it is built",
+    ),
+];
 
 #[test]
-fn no_import_cycle_is_larger_than_5_files() {
+fn no_import_cycle_is_larger_than_3_files() {
     assert!(LARGER_CYCLES.iter().all(|(.., reason)| reason.len() > 20));
     let folders = std::fs::read_dir(tidy::root().join("host")).expect("the crates are there");
     let mut crates = 0;

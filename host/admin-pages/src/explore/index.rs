@@ -12,7 +12,7 @@ use kv_plane::IndexedWorker;
 use proxy::PoolReport;
 use serde_json::{Value, json};
 
-use super::ExplorePages;
+use super::state::ExplorePages;
 use crate::refusal::{Refusal, only_get};
 
 pub(super) fn pages() -> Router<ExplorePages> {

@@ -13,7 +13,7 @@ use proxy::{HeldPrefix, LookupError, PrefixLookup, PrefixQuery, PromptForm};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::ExplorePages;
+use super::state::ExplorePages;
 use crate::access::Listener;
 use crate::body::{BodyLimits, invalid, members};
 use crate::refusal::{Refusal, only_post};

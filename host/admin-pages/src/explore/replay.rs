@@ -15,7 +15,7 @@ use conductor_tools::policy::{ReplayError, ReplayedCall, replay_call};
 use policy_runtime::WasmPolicy;
 use serde_json::Value;
 
-use super::ExplorePages;
+use super::state::ExplorePages;
 use crate::access::Listener;
 use crate::body::{BodyLimits, invalid, object};
 use crate::explain_page::not_kept;
