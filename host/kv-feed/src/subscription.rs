@@ -21,6 +21,8 @@ use crate::zmtp::Fault;
 const REOPEN: Duration = Duration::from_secs(1);
 /// Consequence of a closed connection to the PUB socket.
 const LIVE_REFUSED: &str = "its state is reset, and the connection is retried after a pause";
+/// Consequence of a failed handshake with the PUB socket.
+const LIVE_NOT_OPENED: &str = "the connection is retried after a pause";
 /// Consequence of a closed connection to the ROUTER socket.
 const REPLAY_REFUSED: &str = "its replay is incomplete, and live events continue";
 
@@ -169,7 +171,12 @@ impl FeedSubscription {
             LinkNote::Message(received) => self.live_message(received, slice, now),
             LinkNote::Closed(fault) => {
                 self.counters.refused.add(fault);
-                self.delivery.warn_refused(fault, LIVE_REFUSED, now);
+                let consequence = if fault.is_handshake() {
+                    LIVE_NOT_OPENED
+                } else {
+                    LIVE_REFUSED
+                };
+                self.delivery.warn_refused(fault, consequence, now);
                 self.links.fault = Some(fault);
                 if !fault.is_handshake() {
                     // The lost message may contain removals.
@@ -212,7 +219,7 @@ impl FeedSubscription {
             LinkNote::Closed(fault) => {
                 self.counters.refused.add(fault);
                 self.delivery.warn_refused(fault, REPLAY_REFUSED, now);
-                return self.recovery.replay_failed(now);
+                return self.recovery.replay_failed(fault.is_limit(), now);
             }
             // A broken connection appears as a replay timeout.
             LinkNote::Connected { .. } | LinkNote::Disconnected => return,
@@ -372,11 +379,9 @@ impl FeedSubscription {
             (FeedState::Connecting, (true, false)) => FeedCause::ConnectionLost,
             (FeedState::Connecting, (false, false)) => FeedCause::NotConnected,
             (FeedState::Rebuilding, _) if self.mute => FeedCause::Mute,
-            (FeedState::Rebuilding, _) if self.recovery.is_doubtful() && self.recovery.is_refused() => {
-                FeedCause::Refused
-            }
-            (FeedState::Rebuilding, _) if self.recovery.is_doubtful() => FeedCause::Doubtful,
-            (FeedState::Rebuilding, _) => FeedCause::Replaying,
+            (FeedState::Rebuilding, _) if !self.recovery.is_doubtful() => FeedCause::Replaying,
+            (FeedState::Rebuilding, _) if self.recovery.is_refused() => FeedCause::Refused,
+            (FeedState::Rebuilding, _) => FeedCause::Doubtful,
         }
     }
 

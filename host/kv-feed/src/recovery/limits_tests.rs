@@ -41,21 +41,32 @@ fn without_replay_a_message_that_was_not_taken_voids_what_is_known_once() {
 fn a_replay_that_was_refused_is_given_up_at_once() {
     let mut story = Story::new(true);
     story.up().live('a', [5]).assert_actions("request 0");
-    story.recovery.replay_failed(story.now);
+    story.recovery.replay_failed(true, story.now);
     story.later(Duration::ZERO).assert_actions("stop, a5");
     assert!(!story.recovery.is_behind() && !story.recovery.is_unanswered());
+}
+
+#[test]
+fn a_replay_that_fails_for_another_reason_is_requested_again() {
+    let mut story = Story::new(true);
+    story.up().replayed('a', [0]).assert_actions("request 0, a0");
+    story.recovery.replay_failed(false, story.now);
+    story.later(Duration::ZERO);
+    assert!(!story.recovery.is_refused() && story.recovery.is_unanswered());
+    story.actions.clear();
+    story.later(FIRST_RETRY).assert_actions("request 0");
 }
 
 #[test]
 fn a_replay_that_is_refused_is_not_requested_again_and_what_is_known_stays() {
     let mut story = Story::new(true);
     story.up().replayed('a', [0]).assert_actions("request 0, a0");
-    story.recovery.replay_failed(story.now);
+    story.recovery.replay_failed(true, story.now);
     story.later(Duration::ZERO).assert_actions("stop");
     assert!(story.recovery.is_doubtful() && story.recovery.is_refused());
     story.live('a', [2]).assert_actions("gap, request 0");
     story.replayed('a', [0]).assert_actions("");
-    story.recovery.replay_failed(story.now);
+    story.recovery.replay_failed(true, story.now);
     story
         .later(Duration::ZERO)
         .assert_actions("stop, reset limit-exceeded, a2");
@@ -76,7 +87,7 @@ fn a_replay_that_is_refused_is_not_requested_again_and_what_is_known_stays() {
 fn everything_is_requested_of_a_publisher_that_restarts_after_a_refused_replay() {
     let mut story = Story::new(true);
     story.up().live('a', [5]).assert_actions("request 0");
-    story.recovery.replay_failed(story.now);
+    story.recovery.replay_failed(true, story.now);
     story
         .later(Duration::ZERO)
         .live('b', [3])

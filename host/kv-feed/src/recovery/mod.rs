@@ -15,8 +15,8 @@
 //! that never answers would otherwise stall the feed again and again. The first batch of a rebuild resets the state;
 //! whatever the rebuild does not deliver of it is requested again.
 //!
-//! A replay that exceeds the limits does so again while the publisher still has the batch: a rebuild would reset the
-//! state each time and bring less than is known. None is requested then, until the publisher connects again.
+//! A replay that exceeds a limit exceeds it again while the publisher has the batch, and a rebuild would reset the state
+//! and restore less of it. So no rebuild is retried until the publisher connects again or restarts.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -170,7 +170,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
         self.unanswered
     }
 
-    /// Returns `true` if the router refuses what the publisher replays.
+    /// Returns `true` if a replay exceeded the limits, and rebuilds are not retried.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused
     }
@@ -246,9 +246,9 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
     }
 
     /// Handles a replay interrupted by a protocol error: it is given up at the next tick.
-    pub(crate) fn replay_failed(&mut self, now: Instant) {
+    pub(crate) fn replay_failed(&mut self, is_over_limit: bool, now: Instant) {
         if let Some(replay) = &mut self.replay {
-            (replay.deadline, replay.refused) = (now, true);
+            (replay.deadline, replay.refused) = (now, is_over_limit);
         }
     }
 

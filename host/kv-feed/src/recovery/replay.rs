@@ -27,7 +27,7 @@ pub(super) struct PendingReplay {
     pub(super) progress: bool,
     /// A live message was applied in order meanwhile.
     pub(super) overtaken: bool,
-    /// The router closed its connection for a protocol error, such as a batch over the limits.
+    /// Its connection was closed because a batch exceeds the limits.
     pub(super) refused: bool,
     pub(super) deadline: Instant,
 }

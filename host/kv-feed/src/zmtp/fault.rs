@@ -74,6 +74,15 @@ impl Fault {
         }
     }
 
+    /// Returns `true` if a limit was exceeded: the same message exceeds it again.
+    #[must_use]
+    pub fn is_limit(self) -> bool {
+        matches!(
+            self,
+            Self::FrameTooLarge | Self::MessageTooLarge | Self::TooManyFrames
+        )
+    }
+
     /// Returns `true` if the handshake failed: no message of this connection was received.
     #[must_use]
     pub fn is_handshake(self) -> bool {
