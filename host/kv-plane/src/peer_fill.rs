@@ -54,7 +54,7 @@ impl PeerFill {
         self.state().is_open = true;
     }
 
-    /// Ends it: nothing is taken over any more.
+    /// Stops taking over contents of other routers.
     pub fn close(&self) {
         self.state().is_open = false;
     }

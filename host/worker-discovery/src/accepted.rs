@@ -75,7 +75,7 @@ impl AcceptedWorkers {
         let is_other_place = std::mem::take(&mut self.accepts_next);
         let needs_confirmation = !is_other_place && missing.len() * 2 >= accepted.len();
         let before = std::mem::take(&mut self.missed);
-        let mut next = answer.clone();
+        let mut next = answer;
         for worker in missing.into_iter().filter(|_| needs_confirmation) {
             let times = before.get(&worker.url).map_or(1, |times| times + 1);
             if times < self.confirm {

@@ -12,6 +12,14 @@ use external_resources::{Certificates, Keys};
 use kv_plane::{FeedPlan, PageTls, Publisher, StorePlan, Target};
 use proxy::Authorization;
 
+/// Access to the pages and the publishers of a pool's workers.
+#[derive(Clone)]
+struct PoolAccess {
+    authorization: Authorization,
+    tls: PageTls,
+    curve: Option<CurveKeys>,
+}
+
 /// Returns the feeds of the fleet's workers: configured ones, and targets of discovery.
 pub(crate) fn feed_plan(
     config: &Config,
@@ -29,32 +37,35 @@ pub(crate) fn feed_plan(
         ..FeedPlan::default()
     };
     let by_name = by_name(fleet);
-    let workers = config
-        .pools
-        .iter()
-        .flat_map(|pool| pool.workers.iter().map(move |worker| (pool, worker)));
-    for (pool, configured) in workers {
-        let curve = keys.curve(pool);
+    // Once a pool: the settings of TLS are found by the URLs of its workers.
+    let access = config.pools.iter().map(|pool| PoolAccess {
+        authorization: keys.authorization(pool),
+        tls: PageTls(certificates.of_pool(pool)),
+        curve: keys.curve(pool),
+    });
+    let workers = config.pools.iter().zip(access).flat_map(|(pool, access)| {
+        pool.workers
+            .iter()
+            .map(move |worker| (pool, worker, access.clone()))
+    });
+    for (pool, configured, access) in workers {
         let members = member_names(configured).filter_map(|name| by_name.get(name.as_str()).copied());
         let members: Vec<&Arc<Worker>> = members.collect();
-        let authorization = keys.authorization(pool);
-        let keyed = members.iter().map(|member| (member.id(), authorization.clone()));
-        plan.authorizations.extend(keyed);
-        let tls = PageTls(certificates.of_pool(pool));
-        plan.tls
-            .extend(members.iter().map(|member| (member.id(), tls.clone())));
+        let ids = members.iter().map(|member| member.id());
+        plan.authorizations
+            .extend(ids.clone().map(|id| (id, access.authorization.clone())));
+        plan.tls.extend(ids.map(|id| (id, access.tls.clone())));
         match &configured.kv_events {
             // One feed for each rank where those are workers of their own, else all for the one worker.
             KvEvents::At(feeds) => plan.given.extend(
                 feeds
                     .iter()
                     .zip(members.iter().cycle())
-                    .map(|(feed, worker)| feed_spec(worker, feed, curve.clone())),
+                    .map(|(feed, worker)| feed_spec(worker, feed, access.curve.clone())),
             ),
-            KvEvents::Auto if !members.is_empty() => plan.targets.push(Target {
-                tls,
-                ..target(pool, configured, &members, authorization, curve)
-            }),
+            KvEvents::Auto if !members.is_empty() => {
+                plan.targets.push(target(pool, configured, &members, access))
+            }
             KvEvents::Auto | KvEvents::Off => {}
         }
     }
@@ -71,8 +82,7 @@ fn target(
     pool: &PoolConfig,
     configured: &WorkerConfig,
     members: &[&Arc<Worker>],
-    authorization: Authorization,
-    curve: Option<CurveKeys>,
+    access: PoolAccess,
 ) -> Target {
     let publisher = |worker: &&Arc<Worker>| Publisher {
         worker: worker.id(),
@@ -82,8 +92,8 @@ fn target(
     Target {
         name: configured.name.as_str().into(),
         url: configured.url.as_str().into(),
-        tls: PageTls::default(),
-        authorization,
+        tls: access.tls,
+        authorization: access.authorization,
         publishers: members.iter().map(publisher).collect(),
         hosts: pool
             .events
@@ -92,7 +102,7 @@ fn target(
             .map(|host| host.as_str().into())
             .collect(),
         ipc: pool.events.ipc,
-        curve,
+        curve: access.curve,
     }
 }
 

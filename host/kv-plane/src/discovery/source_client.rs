@@ -83,14 +83,14 @@ pub enum SourceError {
     },
 }
 
-/// TLS settings of a worker's pages; `None` for the system's authorities. All are equal: they change the way to a
-/// worker, and not the worker.
+/// TLS settings of a worker's pages; `None` for the system's authorities. Equal ones are the same: unchanged files keep
+/// their settings over reloads.
 #[derive(Debug, Clone, Default)]
 pub struct PageTls(pub Option<Arc<WorkerTls>>);
 
 impl PartialEq for PageTls {
-    fn eq(&self, _: &Self) -> bool {
-        true
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
     }
 }
 

@@ -56,13 +56,14 @@ pub struct Publisher {
 }
 
 impl Target {
-    /// Returns `true` if the other target differs in its key at most.
+    /// Returns `true` if the other target differs at most in its key and its TLS settings.
     fn is_same(&self, other: &Self) -> bool {
-        let with_its_key = || Self {
+        let with_its_access = || Self {
             authorization: other.authorization.clone(),
+            tls: other.tls.clone(),
             ..self.clone()
         };
-        self.name == other.name && with_its_key() == *other
+        self.name == other.name && with_its_access() == *other
     }
 
     /// Returns the publisher of a rank, if one is configured.
@@ -118,9 +119,11 @@ impl Targets {
     pub(super) fn next(&self, wanted: Vec<Target>, now: Instant) -> Self {
         let known = |target: Target| {
             let before = self.0.iter().find(|known| known.target.is_same(&target));
-            // With another key, the pages may open at once.
+            // With another key or other TLS settings, the pages may open at once.
             let keeps_schedule = |known: &&TargetState| {
-                known.has_feeds() || known.target.authorization == target.authorization
+                let is_same_access =
+                    known.target.authorization == target.authorization && known.target.tls == target.tls;
+                known.has_feeds() || is_same_access
             };
             let paused = before.filter(keeps_schedule);
             TargetState {
