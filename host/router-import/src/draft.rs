@@ -22,7 +22,7 @@ const PLACEHOLDER: &str = "http://127.0.0.1:8000";
 /// Translated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedText {
-    /// Text of a `conductor.toml`. Values that are no good here are in it all the same.
+    /// Text of a `conductor.toml`. Values that are invalid here are in it, too.
     pub toml: String,
     /// One sentence for each flag without an equivalent, with what to do.
     pub notes: Vec<String>,
@@ -87,12 +87,6 @@ impl ConfigDraft {
         keys.push((key, value));
     }
 
-    /// Returns whether a key is set.
-    pub(crate) fn has(&self, (table, key): KeyPlace) -> bool {
-        let keys = self.tables.get(table);
-        keys.is_some_and(|keys| keys.iter().any(|(known, _)| *known == key))
-    }
-
     /// Adds a worker, perhaps with a port of a bootstrap server.
     pub(crate) fn add_worker(&mut self, url: &str, role: Role, bootstrap: Option<&str>) {
         let url = with_scheme(url);
@@ -130,7 +124,7 @@ impl ConfigDraft {
             self.set((PD, "dialect"), quoted("auto"));
         }
         self.tables.entry("pools.main").or_default();
-        let mut toml = format!("# What this command line of {router} means here.\n");
+        let mut toml = format!("# Translation of the configuration of {router}.\n");
         for (table, keys) in &self.tables {
             let _ = writeln!(toml, "\n[{table}]");
             for (key, value) in keys {

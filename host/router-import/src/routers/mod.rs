@@ -68,7 +68,14 @@ impl ForeignRouter {
 #[must_use]
 pub fn import_flags(router: ForeignRouter, words: &[String]) -> ImportedText {
     let mut draft = ConfigDraft::default();
-    for flag in given_flags(words, |name| router.rule(name)) {
+    let mut flags = given_flags(words, |name| router.rule(name));
+    // A flag of one key takes precedence over one of several keys, in any order.
+    flags.sort_by_key(|flag| {
+        !router
+            .rule(&flag.name)
+            .is_some_and(|rule| matches!(rule.effect, Effect::Times(..)))
+    });
+    for flag in flags {
         match router.rule(&flag.name) {
             Some(rule) => apply(&mut draft, &flag, rule.effect),
             None => draft.notes.push(format!(
@@ -171,10 +178,7 @@ fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(
         Effect::Time(place, unit) => set_time(draft, place, value, unit)?,
         Effect::Times(places, unit) => {
             for place in places {
-                // A flag of one key alone takes precedence, also an earlier one.
-                if !draft.has(*place) {
-                    set_time(draft, *place, value, unit)?;
-                }
+                set_time(draft, *place, value, unit)?;
             }
         }
         Effect::Size(place, unit) => draft.set(place, quoted(&format!("{}{unit}", number()?))),

@@ -108,7 +108,8 @@ fn a_time_of_one_key_goes_before_that_of_the_whole_request_in_any_order() {
         "--stream-body-stall-timeout-secs 30",
         "--request-timeout-secs 600",
     ];
-    for flags in [format!("{stall} {whole}"), format!("{whole} {stall}")] {
+    let repeated = format!("--request-timeout-secs 30 {whole} {stall}");
+    for flags in [format!("{stall} {whole}"), format!("{whole} {stall}"), repeated] {
         let imported = import(
             ForeignRouter::Sglang,
             &format!("--worker-urls http://a:1 {flags}"),
