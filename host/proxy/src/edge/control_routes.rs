@@ -306,12 +306,13 @@ pub(crate) async fn tokenize(
     let (seq, snapshot) = (proxy.next_seq(), proxy.snapshots.load());
     let shape = endpoint.spec().errors;
     let (client, reservation) = ClientHeaders::enter(proxy, &snapshot, seq, shape, request.headers_mut());
-    // A request that is cut is dropped with this block: its client's limits are settled before they are sent.
+    // A request that is cut is dropped at the end of this block: that settles its client's usage before the headers of
+    // its limits are set.
     let answered = {
         let answering = pin!(async {
             // Held until the response is read: the request counts towards the client's limits.
             let reservation = reservation?;
-            tokenize_at_worker(proxy, &snapshot, endpoint, reservation.as_ref(), request).await
+            tokenize_at_worker(proxy, &snapshot, seq, endpoint, reservation.as_ref(), request).await
         });
         unless_cut(&proxy.readiness, answering).await
     };
@@ -327,6 +328,7 @@ pub(crate) async fn tokenize(
 async fn tokenize_at_worker(
     proxy: &Proxy,
     snapshot: &Snapshot,
+    seq: u64,
     endpoint: Endpoint,
     reservation: Option<&RateLimitGuard>,
     request: Request<Body>,
@@ -355,8 +357,7 @@ async fn tokenize_at_worker(
             pool: pool.workers.name.clone(),
         });
     }
-    let mut members: Vec<&Member> =
-        tokens::able(&pool.workers, &peek.model, proxy.run.seed(proxy.next_seq())).collect();
+    let mut members: Vec<&Member> = tokens::able(&pool.workers, &peek.model, proxy.run.seed(seq)).collect();
     if members.is_empty() {
         // If all workers are ejected, all are tried rather than none.
         members.extend(pool.workers.serving(&peek.model));

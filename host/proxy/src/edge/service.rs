@@ -2,7 +2,6 @@
 //! of responses.
 
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -171,7 +170,7 @@ impl Service {
             .any(|method| method == request.method().as_str())
         {
             let refusal = control_routes::wrong_method(request.uri().path(), allow);
-            return reply::refuse(&refusal).map(Body::from);
+            return self.refuse_unread(&request, &refusal);
         }
         self.proxy.metrics.edge.came_for(responses::CLASS);
         Box::pin(responses::answer(&self.proxy, request)).await
@@ -203,10 +202,7 @@ impl Service {
         let spec = endpoint.spec();
         self.proxy.metrics.edge.came_for(spec.class);
         match spec.work {
-            EndpointWork::Model => {
-                let answer = pin!(handle::infer(&self.proxy, endpoint, request, from));
-                answer.await
-            }
+            EndpointWork::Model => handle::infer(&self.proxy, endpoint, request, from).await,
             EndpointWork::Tokenizer => {
                 let answer = Box::pin(control_routes::tokenize(
                     &self.proxy,
@@ -250,13 +246,13 @@ impl Service {
     }
 }
 
-/// Refuses requests with a body or a long life while memory is short. Probes, preflights and other requests without a
-/// body are answered.
+/// While memory is short, refuses requests that have a body or open a WebSocket. Probes and requests without a body, such
+/// as preflights, are answered.
 fn check_memory<B: HttpBody>(request: &Request<B>, memory: &Memory) -> Result<(), Refusal> {
     if !memory.refuses() || connections::is_always_answered(request.uri().path()) {
         return Ok(());
     }
-    // Such a method needs no body: what comes of it is short.
+    // Bodies of GET and HEAD do not count: clients hardly ever send one.
     let has_body =
         !request.body().is_end_stream() && !matches!(*request.method(), Method::GET | Method::HEAD);
     if has_body || request.headers().contains_key(UPGRADE) {

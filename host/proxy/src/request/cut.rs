@@ -7,8 +7,8 @@ use std::task::Poll;
 use crate::base::readiness::Readiness;
 use crate::base::reply::Refusal;
 
-/// Returns the answer, or the refusal if the drain period ends before there is one. The code that cuts connections also
-/// wakes them.
+/// Returns the answer, or the refusal if the drain period ends before there is one. Cutting
+/// wakes the tasks of all connections, so that each checks it.
 pub(crate) async fn unless_cut<T>(
     readiness: &Readiness,
     mut answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,

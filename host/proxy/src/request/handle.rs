@@ -48,7 +48,8 @@ pub(crate) async fn infer(
     let (access, spans) = (head.watch.access.clone(), head.watch.spans.clone());
     // Costs nothing unless debug logs are on. Warnings name the request themselves.
     let span = debug_span!("request", id = %RequestId(&head.id), path = head.path());
-    // A request that is cut is dropped with this block: its client's limits are settled before they are sent.
+    // A request that is cut is dropped at the end of this block: that settles its client's usage before the headers of
+    // its limits are set.
     let answered = {
         // Pinned here, like the futures below: a future that is moved takes its size twice.
         let answering = pin!(async {
@@ -74,16 +75,15 @@ pub(crate) async fn infer(
 /// Refuses a client that may not come in. Its body is discarded for a limited time, so that the client gets to read the
 /// refusal.
 async fn refuse_client(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
-    let class = head.endpoint.spec().class;
-    proxy.metrics.dispatch.unrouted(class, &refusal);
+    let refusal = proxy.unrouted(head.endpoint.spec().class, refusal);
     head.watch.access.refused(&refusal);
     head.watch.spans.refused(&refusal);
     body_reader::drain_body(&head.headers, body).await;
     refusal
 }
 
-/// Refuses a body. Where the rest of it is short, it is discarded first: a client that still sends may not get to read
-/// the answer.
+/// Refuses a body. A short rest of it is discarded first: otherwise a client that is still sending may not get to read the
+/// answer.
 async fn refuse_body(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
     let refusal = proxy.unrouted(head.endpoint.spec().class, refusal);
     let is_sent = match refusal {
@@ -112,7 +112,11 @@ async fn answer(
     let read = body_reader::collect_client(&mut body, limits.body_bytes, pace, snapshot.edge.slot()).await;
     let body = match read {
         Ok(read) => read,
-        Err(error) => return Err(Box::pin(refuse_body(proxy, error.into(), &head, body)).await),
+        Err(error) => {
+            // The request is over for its client's limits before the rest of the body is read.
+            drop(reservation);
+            return Err(Box::pin(refuse_body(proxy, error.into(), &head, body)).await);
+        }
     };
     head.watch.took(RequestStage::Read, head.arrived);
     head.watch.spans.note(|trace| {

@@ -6,7 +6,7 @@ use tracing::debug;
 
 use super::captured::CapturedPlacement;
 use super::metrics::ResultKind;
-use super::record::{Disagreement, ShadowRecord, ShadowVerdict};
+use super::record::{Disagreement, ShadowRecord, ShadowSums, ShadowVerdict};
 use crate::base::request_id::RequestId;
 
 /// Disagreements that are kept.
@@ -21,8 +21,11 @@ impl ShadowRecord {
     ) -> ResultKind {
         let (policy, request) = (&*self.label.policy, RequestId(&captured.request.head.id));
         debug!(policy, %request, ?answer, "shadow decision");
+        let mut sums = self.sums();
         let result = match answer {
-            ShadowVerdict::Placed { answers, prefills } => self.placed(captured, *answers, *prefills),
+            ShadowVerdict::Placed { answers, prefills } => {
+                self.placed(&mut sums, captured, *answers, *prefills)
+            }
             ShadowVerdict::Held => ResultKind::Held,
             ShadowVerdict::Rejected => ResultKind::Rejected,
             ShadowVerdict::Passed => ResultKind::Passed,
@@ -30,7 +33,6 @@ impl ShadowRecord {
             ShadowVerdict::CircuitOpen => ResultKind::CircuitOpen,
         };
         self.metrics.decisions(result).inc();
-        let mut sums = self.sums();
         sums.decisions[result as usize] += 1;
         if !took.is_zero() {
             self.metrics.time.observe(took.as_secs_f64());
@@ -40,7 +42,13 @@ impl ShadowRecord {
         result
     }
 
-    fn placed(&self, captured: &CapturedPlacement, answers: usize, prefills: Option<usize>) -> ResultKind {
+    fn placed(
+        &self,
+        sums: &mut ShadowSums,
+        captured: &CapturedPlacement,
+        answers: usize,
+        prefills: Option<usize>,
+    ) -> ResultKind {
         let Some((active_answers, active_prefills)) = captured.placed() else {
             return ResultKind::Differed;
         };
@@ -50,7 +58,6 @@ impl ShadowRecord {
             active_prefills.unwrap_or(active_answers),
         ];
         let picks = computes.map(|row| captured.pick(row));
-        let mut sums = self.sums();
         for (at, pick) in picks.iter().enumerate() {
             let matched = u64::from(pick.matched.unwrap_or(0));
             self.metrics.matched[at].inc_by(matched);

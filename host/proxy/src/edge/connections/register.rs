@@ -21,7 +21,7 @@ pub(super) struct Register {
     epoch: Instant,
     numbers: AtomicU64,
     /// Time of the last search for an idle connection that found none, in milliseconds from the epoch, counted from 1.
-    in_vain: AtomicU64,
+    last_miss: AtomicU64,
     connected: Mutex<Connected>,
 }
 
@@ -56,7 +56,7 @@ impl Default for Register {
         Self {
             epoch: Instant::now(),
             numbers: AtomicU64::new(0),
-            in_vain: AtomicU64::new(0),
+            last_miss: AtomicU64::new(0),
             connected: Mutex::default(),
         }
     }
@@ -128,13 +128,13 @@ impl Register {
     /// searched: each of many waiting requests would visit all connections.
     pub(super) fn seek_idle(&self, now: Instant, pause: Duration) -> Option<Arc<ConnectionState>> {
         let at = since(self.epoch, now);
-        let last = self.in_vain.load(Ordering::Relaxed);
+        let last = self.last_miss.load(Ordering::Relaxed);
         if last > 0 && at.saturating_sub(last) < millis(pause) {
             return None;
         }
         let idle = self.longest_idle(now);
         if idle.is_none() {
-            self.in_vain.store(at, Ordering::Relaxed);
+            self.last_miss.store(at, Ordering::Relaxed);
         }
         idle
     }

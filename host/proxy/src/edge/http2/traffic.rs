@@ -37,7 +37,7 @@ pub(super) struct Traffic {
     patience: Duration,
     open: Mutex<Open>,
     became_idle: Notify,
-    own_seat_left: Notify,
+    own_slot_freed: Notify,
     resets: ResetBudget,
     /// Cancelled once the client has exceeded its reset budget.
     flooded: CancellationToken,
@@ -61,7 +61,7 @@ struct Open {
     /// Present while any stream is open.
     active: Option<ActiveRequest>,
     /// `true` while a stream uses the connection's own slot.
-    is_own_seat_taken: bool,
+    is_own_slot_taken: bool,
     idle_since: Instant,
 }
 
@@ -69,7 +69,7 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct StreamEntry {
     traffic: Arc<Traffic>,
-    has_own_seat: bool,
+    has_own_slot: bool,
     /// Additional slot, if another stream uses the connection's own.
     stream_slot: Option<StreamSlot>,
     /// Count of a client behind a trusted proxy.
@@ -92,11 +92,11 @@ impl Traffic {
             open: Mutex::new(Open {
                 count: 0,
                 active: None,
-                is_own_seat_taken: false,
+                is_own_slot_taken: false,
                 idle_since: now,
             }),
             became_idle: Notify::new(),
-            own_seat_left: Notify::new(),
+            own_slot_freed: Notify::new(),
             resets: ResetBudget::new(resets, now),
             flooded: CancellationToken::new(),
             metrics,
@@ -120,7 +120,7 @@ impl Traffic {
         drop(open);
         StreamEntry {
             traffic: Arc::clone(self),
-            has_own_seat: false,
+            has_own_slot: false,
             stream_slot: None,
             forwarded: None,
         }
@@ -224,8 +224,8 @@ impl StreamEntry {
         let traffic = Arc::clone(&self.traffic);
         let mut stream_slot = pin!(traffic.slot.acquire_for_stream(path));
         loop {
-            if !std::mem::replace(&mut traffic.lock().is_own_seat_taken, true) {
-                self.has_own_seat = true;
+            if !std::mem::replace(&mut traffic.lock().is_own_slot_taken, true) {
+                self.has_own_slot = true;
                 return traffic.slot.acquire(path).await;
             }
             tokio::select! {
@@ -233,7 +233,7 @@ impl StreamEntry {
                     self.stream_slot = stream_slot?;
                     return Ok(());
                 }
-                () = traffic.own_seat_left.notified() => {}
+                () = traffic.own_slot_freed.notified() => {}
             }
         }
     }
@@ -244,9 +244,9 @@ impl Drop for StreamEntry {
         drop((self.stream_slot.take(), self.forwarded.take()));
         let mut open = self.traffic.lock();
         open.count -= 1;
-        if self.has_own_seat {
-            open.is_own_seat_taken = false;
-            self.traffic.own_seat_left.notify_one();
+        if self.has_own_slot {
+            open.is_own_slot_taken = false;
+            self.traffic.own_slot_freed.notify_one();
         }
         if open.count == 0 {
             open.idle_since = Instant::now();

@@ -15,8 +15,8 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
      x-conductor-worker, x-conductor-prefill-worker, x-conductor-policy, x-conductor-matched-tokens",
 );
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
-/// CORS headers of a worker's answer. They would widen what the router allows.
-const OF_WORKERS: [HeaderName; 6] = [
+/// CORS headers that are removed from a worker's answer: they could allow more than the configuration does.
+static OF_WORKERS: [HeaderName; 6] = [
     ACCESS_CONTROL_ALLOW_CREDENTIALS,
     ACCESS_CONTROL_ALLOW_HEADERS,
     ACCESS_CONTROL_ALLOW_METHODS,
@@ -113,7 +113,7 @@ mod tests {
         let allowed = answer.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN);
         assert_eq!(allowed.map(|value| value.to_str().unwrap()), expected);
         let mut headers = HeaderMap::new();
-        for name in OF_WORKERS {
+        for name in &OF_WORKERS {
             headers.insert(name, HeaderValue::from_static("the worker's"));
         }
         spec.mark(spec.allowed(preflight.headers()), &mut headers);

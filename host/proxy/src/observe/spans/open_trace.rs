@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 use http::{HeaderValue, Method};
 use inference_api::Endpoint;
 use request_traces::{
-    AttemptNote, ClockReading, EndKind, GivenParams, QueuedTrace, RequestEnd, RequestFacts, RequestTrace,
-    RouteNote, StageTotals, TokenUsage, TraceId, TraceIdentity,
+    AttemptNote, ClockReading, EndKind, QueuedTrace, RequestEnd, RequestFacts, RequestTrace, StageTotals,
+    TraceId, TraceIdentity,
 };
 
 use super::TracingSpec;
@@ -240,33 +240,19 @@ impl OpenTrace {
     fn notes(&self) -> Box<RequestTrace> {
         let arrival = &self.arrival;
         let path = arrival.forwarded.as_deref().unwrap_or(arrival.endpoint.path());
-        Box::new(RequestTrace {
-            identity: self.identity,
-            clock: ClockReading {
-                instant: arrival.arrived,
-                system: SystemTime::UNIX_EPOCH,
-            },
-            facts: RequestFacts {
-                arrived: arrival.arrived,
-                method: method_name(&arrival.method),
-                path: path.into(),
-                operation: operation(arrival.endpoint.spec().class),
-                request_id: RequestId(&arrival.id).text(),
-                client: arrival.client.as_deref().map(Into::into),
-                generation: arrival.generation,
-                route: RouteNote::default(),
-                model: None,
-                params: GivenParams::default(),
-            },
-            read: None,
-            tokens: None,
-            queue: Vec::new(),
-            decisions: Vec::new(),
-            attempts: Vec::new(),
-            usage: TokenUsage::default(),
-            stages: StageTotals::default(),
-            end: self.request_end(Outcome::Complete),
-        })
+        let clock = ClockReading {
+            instant: arrival.arrived,
+            system: SystemTime::UNIX_EPOCH,
+        };
+        let facts = RequestFacts {
+            operation: operation(arrival.endpoint.spec().class),
+            request_id: RequestId(&arrival.id).text(),
+            client: arrival.client.as_deref().map(Into::into),
+            generation: arrival.generation,
+            ..RequestFacts::of_arrival(arrival.arrived, method_name(&arrival.method), path.into())
+        };
+        let end = self.request_end(Outcome::Complete);
+        Box::new(RequestTrace::begin(self.identity, clock, facts, end))
     }
 
     fn lock(&self) -> MutexGuard<'_, TraceState> {

@@ -106,7 +106,7 @@ pub(crate) fn can_be_drained(body: &Incoming) -> bool {
 /// Reads a body for a while and discards it, so that its client gets to read the refusal.
 pub(crate) async fn drain_body(headers: &HeaderMap, body: Incoming) {
     // A client that waits for `100 Continue` has sent no body yet.
-    if !headers.contains_key(EXPECT) {
+    if !headers.contains_key(EXPECT) && can_be_drained(&body) {
         discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
     }
 }

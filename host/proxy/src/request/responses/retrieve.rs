@@ -130,7 +130,8 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
         access: access.clone(),
         body,
     };
-    // A request that is cut is dropped with this block: its client's limits are settled before they are sent.
+    // A request that is cut is dropped at the end of this block: that settles its client's usage before the headers of
+    // its limits are set.
     let answered = {
         let answering = pin!(async {
             match reservation {
