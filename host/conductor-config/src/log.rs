@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
-use crate::document::source::Mark;
-use crate::document::source::Source;
+use crate::document::source::{Mark, Source};
 use crate::document::suggest;
 use crate::document::value::{Item, Text};
 use crate::record;
@@ -121,12 +120,7 @@ pub fn check_log_level(level: &str) -> Result<(), String> {
     if check_level(&text, &report) {
         return Ok(());
     }
-    let found = report.into_diagnostics();
-    let problem = found.items().first();
-    Err(problem.map_or_else(String::new, |problem| match &problem.help {
-        Some(help) => format!("{}: {help}", problem.message),
-        None => problem.message.clone(),
-    }))
+    Err(report.first_problem())
 }
 
 /// Checks `LEVEL` and `TARGET=LEVEL`, separated by commas. Directives with spans (`target[span]=level`) have a grammar

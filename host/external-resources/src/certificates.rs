@@ -18,7 +18,7 @@ use local_files::regular_file::{MEND_FILE, read_bounded, warn_of_readers};
 use observability::error_chain;
 
 /// Most bytes that a file may have: a store of all the authorities of the web has 200 KiB.
-const LONGEST: u64 = 4 << 20;
+pub(crate) const LONGEST: u64 = 4 << 20;
 
 const CLIENTS: &str = "server.tls";
 const ADMIN: &str = "server.admin-tls";

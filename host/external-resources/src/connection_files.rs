@@ -3,12 +3,11 @@
 
 use conductor_config::{Code, Config, Diagnostic, DiscoveryPlace, NamedFile, ReplicasConfig};
 
+use crate::certificates::LONGEST;
 use local_files::ConfigSource;
 use local_files::regular_file::read_bounded;
 use observability::error_chain;
 
-/// Most bytes that a file may have: a store of all the authorities of the web has 200 KiB.
-const LONGEST: u64 = 4 << 20;
 /// Help for the files of `[replicas]`, which are read at start.
 const REPLICAS: &str =
     "make sure that the router can read it: without it, it exchanges nothing with other routers";

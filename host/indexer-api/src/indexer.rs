@@ -170,7 +170,7 @@ impl Indexer {
         answered.await.unwrap_or_else(|_| {
             Err(Refusal::plain(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "the lookup was abandoned",
+                "the request was abandoned",
             ))
         })
     }
@@ -184,6 +184,7 @@ impl Indexer {
         written: Format,
         body: &[u8],
     ) -> RouteResult {
+        // A list takes 8 bytes an integer: at most twice the bytes of the largest body.
         let most_ints = self.body_limit / size_of::<u32>();
         let body =
             document::read(written, body, most_ints).map_err(|fault| Refusal::document(written, fault))?;

@@ -108,14 +108,14 @@ impl Refusal {
                 "request body must be a msgpack map",
             ),
         };
-        if let DocumentFault::TooManyInts(most) = fault {
-            let error = format!("the lists of the request have more than {most} integers");
-            return Self::because(StatusCode::BAD_REQUEST, Reason::TooLong, error);
-        }
-        let error = match fault {
-            DocumentFault::Malformed | DocumentFault::TooManyInts(_) => malformed,
-            DocumentFault::NotAMap => not_a_map,
-            DocumentFault::KeyNotText => "map keys must be strings",
+        let (reason, error) = match fault {
+            DocumentFault::Malformed => (reason, malformed.to_owned()),
+            DocumentFault::NotAMap => (reason, not_a_map.to_owned()),
+            DocumentFault::KeyNotText => (reason, "map keys must be strings".to_owned()),
+            DocumentFault::TooManyInts(most) => (
+                Reason::TooLong,
+                format!("the lists of the request have more than {most} integers"),
+            ),
         };
         Self::because(StatusCode::BAD_REQUEST, reason, error)
     }

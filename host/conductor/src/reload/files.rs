@@ -95,7 +95,7 @@ impl Reloader {
         self.answer_of(ReloadOutcome::Refused { step, problems })
     }
 
-    fn answer_of(&self, outcome: ReloadOutcome) -> ReloadAnswer {
+    pub(super) fn answer_of(&self, outcome: ReloadOutcome) -> ReloadAnswer {
         ReloadAnswer {
             outcome,
             report: self.status.config(),

@@ -45,7 +45,7 @@ pub(super) enum ReloadRequester {
 
 /// A command that is not answered yet.
 pub(super) enum PendingCommand {
-    /// Reload with the policies that have new versions since.
+    /// Reload that was requested at `since`. `earlier` has the policies that got new versions in the rounds since then.
     Reload {
         to: ReloadRequester,
         earlier: Vec<String>,
@@ -142,10 +142,7 @@ impl Reloader {
                 outcome::log(&outcome, self.active.generation.0);
                 let _ = logged.send(());
             }
-            ReloadRequester::Page(to) => {
-                let report = self.status.config();
-                drop(to.send(ReloadAnswer { outcome, report }));
-            }
+            ReloadRequester::Page(to) => drop(to.send(self.answer_of(outcome))),
         }
     }
 }

@@ -28,14 +28,14 @@ impl Reloader {
         paths
     }
 
-    /// Runs one reload at a request, for which the file is taken as it is. Returns its outcome, and the observations of
-    /// the look.
+    /// Runs one reload at a request, for which the file is taken as it is. Returns its outcome and its
+    /// findings.
     pub(super) fn reload(&mut self) -> (ReloadOutcome, RoundFindings) {
         self.round(None)
     }
 
     /// Runs one reload. Without a request, `now` is the time: a file that was modified a moment before may be
-    /// half-written, and is left for the next look.
+    /// half-written, and is left for the next round.
     pub(super) fn round(&mut self, now: Option<SystemTime>) -> (ReloadOutcome, RoundFindings) {
         let mut seen = RoundFindings::default();
         self.library.begin_look();

@@ -54,7 +54,7 @@ impl Reloader {
         let mut waiting = Vec::new();
         while !stop.is_cancelled() {
             watch.set(&self.paths());
-            // Woken or not, there may be something to see.
+            // A timeout runs a round too: not every change is notified.
             let first = received.recv_timeout(pause).ok();
             let requested = collect(first, received, stop).into_iter();
             let requested: Vec<_> = requested.filter_map(PendingCommand::of).collect();

@@ -43,7 +43,10 @@ impl FileWatch {
             return;
         }
         if let Some(error) = &problem {
-            warn!(error, "changes there are noticed only every {POLL_EVERY:?}");
+            warn!(
+                error,
+                "failed to watch files: changes are noticed only every {POLL_EVERY:?}"
+            );
         }
         self.reported_error = problem;
     }

@@ -68,7 +68,8 @@ pub(crate) enum DocumentFault {
     TooManyInts(usize),
 }
 
-/// Parses a body with at most `most_ints` integers in its lists. Bytes after a MessagePack map are ignored, as upstream ignores them.
+/// Parses a body with at most `most_ints` integers in its lists. Bytes after a MessagePack map are ignored, as upstream
+/// ignores them.
 pub(crate) fn read(format: Format, body: &[u8], most_ints: usize) -> Result<Document<'_>, DocumentFault> {
     let bounds = DocumentBounds::new(MAX_VALUES, most_ints, MAX_DEPTH);
     let root = FieldSeed::new(&bounds);
