@@ -103,7 +103,7 @@ struct LoadSeries<'l> {
 impl<'l> LoadSeries<'l> {
     fn read(line: &'l str) -> Option<Self> {
         let (metric, labels, value) = sample(line)?;
-        // The series of one priority is a part of another.
+        // A series with a priority is included in the series without one.
         let is_part = label(labels, "priority").is_some_and(|priority| !priority.is_empty());
         let number = |name| label(labels, name).and_then(|rank| rank.parse::<u32>().ok());
         let part = |name| label(labels, name).map_or(Some(0), |rank| rank.parse::<u32>().ok());
@@ -121,7 +121,7 @@ impl<'l> LoadSeries<'l> {
         })
     }
 
-    /// Returns what the series and its copies report on.
+    /// Returns the key that a series shares with its copies: metric, rank and model.
     fn subject(&self) -> (LoadMetric, u16, Option<&'l str>) {
         (self.metric, self.rank, label(self.labels, "model_name"))
     }

@@ -174,7 +174,7 @@ impl SharedPrefixIndex {
     }
 
     /// Returns `true` if a store's objects count for no worker because they are ambiguous: of several models, or of more
-    /// than 128 kinds of shards. That ends when the store is cleared.
+    /// than 128 kinds of shards. Clearing the store ends the ambiguity.
     #[must_use]
     pub fn is_ambiguous(&self, store: StoreId) -> bool {
         self.core.read(|core| core.is_unclear_store(store))

@@ -1,7 +1,7 @@
 //! Sources of workers: DNS names, HTTP service discovery, files, and Kubernetes' API server.
 //!
 //! Each source is a task on a small runtime of its own, so that a slow one delays neither requests nor reloads.
-//! [`WorkerSources`] starts and ends them by the configuration, and has the believed workers of each. A source
+//! [`WorkerSources`] starts and ends them by the configuration, and has the accepted workers of each. A source
 //! that fails keeps its last answer. See `host/adr/0035-worker-discovery.md`.
 
 mod client;

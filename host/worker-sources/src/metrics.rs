@@ -94,7 +94,7 @@ impl Collector for SourceCollector {
         });
         page.counters(
             "conductor_discovery_refreshes",
-            "Queries of a source by their result: good, doubted for want of half of its workers, or failed",
+            "Queries of a source by their result: good, doubted (half of its workers or more are missing), or failed",
             counts,
         )
     }

@@ -28,9 +28,9 @@ pub struct SourceReport {
     pub place: String,
     /// State.
     pub state: SourceStatus,
-    /// Number of believed workers.
+    /// Number of accepted workers.
     pub workers: usize,
-    /// Number of believed workers that the last answer missed.
+    /// Number of accepted workers that the last answer missed.
     pub doubted: usize,
     /// Unix time of the last good answer.
     pub last_success: Option<f64>,

@@ -119,7 +119,7 @@ impl WorkerSources {
     #[must_use]
     pub fn workers<'s>(&self, sources: impl IntoIterator<Item = (&'s str, &'s str)>) -> Vec<SourceWorkers> {
         let running = self.running.lock();
-        let believed = sources.into_iter().filter_map(|(source, pool)| {
+        let accepted = sources.into_iter().filter_map(|(source, pool)| {
             let known = running.get(source).filter(|known| known.spec.pool == pool)?;
             Some(SourceWorkers {
                 source: source.to_owned(),
@@ -127,7 +127,7 @@ impl WorkerSources {
                 workers: known.state.workers(),
             })
         });
-        believed.collect()
+        accepted.collect()
     }
 
     /// Returns a report on each source, in the order of their names.

@@ -130,7 +130,8 @@ impl ObjectOffers {
         if object.attempts.fail() == 1 {
             warn!(
                 sha256,
-                why, "a decision waits until its policy is stored; it is stored again"
+                why,
+                "failed to store the bytes of a policy; decisions that need them wait, and it is tried again"
             );
         }
         let is_new = object.problem.as_ref() != Some(&why);

@@ -1,4 +1,4 @@
-//! Weighing of numbers and scores: the candidates left, the sum of each, and the choice. Knows no policies.
+//! Weighing of numbers and scores: the candidates left, the sum of each, and the choice. It has no reference to policies.
 
 use super::PipelineError;
 use super::filter::{self, ColumnFilter};

@@ -65,14 +65,14 @@ async fn the_last_good_version_decides_while_a_bad_one_rests_until_good_bytes_co
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_has_mended_decides_again_by_itself() {
+async fn a_recovered_version_decides_again_by_itself() {
     let circuit = "circuit = { faults = 3, rest = \"20ms\", longest-rest = \"100ms\" }";
     let stage = Stage::start(circuit, &sends_to(2, 1).unwrap()).await;
     let traffic = Traffic::start(&stage.router.client);
-    let mended = stage.swap(&recovers_after(6, 0).unwrap()).await["version"].clone();
+    let recovered = stage.swap(&recovers_after(6, 0).unwrap()).await["version"].clone();
     stage
         .shows("its circuit opened and closed", |mine| {
-            mine["decides"] == mended && mine["versions"][0]["circuit"]["openings"].as_u64() >= Some(1)
+            mine["decides"] == recovered && mine["versions"][0]["circuit"]["openings"].as_u64() >= Some(1)
         })
         .await;
     stage.all_by("w0").await;
