@@ -110,6 +110,18 @@ impl Automaton {
         bytes.all(|byte| self.steps.iter().all(|row| row[usize::from(byte)] & OVER != 0))
     }
 
+    /// Returns the state after one more byte of ASCII; `None` if no longer match is possible.
+    pub(crate) fn next(&self, state: u16, byte: u8) -> Option<u16> {
+        let step = self.steps[usize::from(state)][usize::from(byte)];
+        (step & OVER == 0).then_some(step >> STATE)
+    }
+
+    /// Returns the pattern that ends before a byte of ASCII.
+    pub(crate) fn ended(&self, state: u16, byte: u8) -> Option<usize> {
+        let step = self.steps[usize::from(state)][usize::from(byte)];
+        usize::from(step & ENDED).checked_sub(1)
+    }
+
     /// Returns the longest match that begins at a position.
     #[inline]
     pub(crate) fn longest(&self, text: &[u8], from: usize) -> LongestMatch {

@@ -18,7 +18,7 @@ use unicode_normalization_alignments::{IsNormalized, is_nfc_quick};
 
 use crate::budget::Budget;
 use crate::error::EncodeError;
-use crate::split::WordSplitter;
+use crate::split::{TextWord, WordSplitter};
 use crate::word_cache::{WordCache, WordTable};
 
 /// Pattern of [`ByteLevel`] itself: GPT-2's, which `tokenizers` does not export.
@@ -161,15 +161,16 @@ impl FastPath {
     ) -> Result<(), FastPathStop> {
         match splitters {
             [] if text.is_empty() => Ok(()),
-            [] => self.word(text, to),
+            [] => self.word(TextWord::whole(text), to),
             [last] => last.each(text, |word| self.word(word, to)),
-            [first, others @ ..] => first.each(text, |part| self.split(others, part, to)),
+            [first, others @ ..] => first.each(text, |part| self.split(others, part.as_str(), to)),
         }
     }
 
-    fn word(&self, word: &str, to: &mut EncodeState<'_, '_>) -> Result<(), FastPathStop> {
+    fn word(&self, word: TextWord<'_>, to: &mut EncodeState<'_, '_>) -> Result<(), FastPathStop> {
         let (tokenizer, budget) = (to.tokenizer, &mut *to.budget);
         to.words.append(word, to.ids, |ids| {
+            let word = word.as_str();
             budget.word(word.len())?;
             let letters: String = word.bytes().map(|byte| self.letters[usize::from(byte)]).collect();
             let tokens = tokenizer

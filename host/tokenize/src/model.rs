@@ -21,6 +21,9 @@ use crate::message::Message;
 use crate::probe::TemplateFacts;
 use crate::template::{self, ChatTemplates, NOW};
 
+/// Bytes that a template usually adds to the messages at most; a longer text is copied as it grows.
+const ADDED_TEXT: usize = 1024;
+
 /// Tokenizer of a model's prompts.
 #[derive(Debug)]
 pub struct Model {
@@ -158,7 +161,7 @@ impl Model {
         let context = Value::from_pairs(context);
         let text = self
             .templates
-            .render(name, context, chat.messages.len(), chat.is_brief)?;
+            .render(name, context, chat.messages.len() + ADDED_TEXT, chat.is_brief)?;
         let rendered = Rendered {
             text: match &variables.continued {
                 Some(continued) => chat::cut(text, continued)?,

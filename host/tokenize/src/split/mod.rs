@@ -5,9 +5,14 @@
 //! the two engines could interpret differently has no automaton (see [`ascii_form`]). It stops at the first byte that
 //! is not ASCII, and the engine finds that word.
 
+mod scanner;
+mod word;
+
+use scanner::{MOST_ENDS, WordScanner};
 use tokenizers::utils::SysRegex;
 
 use crate::automaton::{Automaton, LongestMatch};
+pub(crate) use word::TextWord;
 
 /// End of patterns that leave a word's space to the word: white space up to the last character before other text.
 const SPACES: &str = r"|\s+(?!\S)|\s+";
@@ -21,7 +26,11 @@ pub(crate) struct WordSplitter {
 
 /// The pattern's words and, as the second pattern, [`SPACES`].
 #[derive(Debug)]
-struct AsciiPatterns(Automaton);
+struct AsciiPatterns {
+    automaton: Automaton,
+    /// Present unless its table would be too large.
+    scanner: Option<WordScanner>,
+}
 
 /// Result at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,45 +53,71 @@ impl WordSplitter {
     /// Returns `true` if a word that ends in an ASCII letter always ends before a space.
     pub(crate) fn ends_words_at_spaces(&self) -> bool {
         let ascii = self.ascii.as_ref();
-        ascii.is_some_and(|ascii| ascii.0.ends_between(letters(), b' '))
+        ascii.is_some_and(|ascii| ascii.automaton.ends_between(letters(), b' '))
     }
 
     /// Returns `true` if no match contains ASCII letters or spaces.
     pub(crate) fn passes_words_on(&self) -> bool {
         let ascii = self.ascii.as_ref();
-        ascii.is_some_and(|ascii| ascii.0.has_none_of(letters().chain([b' '])))
+        ascii.is_some_and(|ascii| ascii.automaton.has_none_of(letters().chain([b' '])))
     }
 
     /// Calls `show` with the words of a text in order, none of them empty.
     pub(crate) fn each<'t, E>(
         &self,
         text: &'t str,
-        mut show: impl FnMut(&'t str) -> Result<(), E>,
+        mut show: impl FnMut(TextWord<'t>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut from = 0;
-        let mut show_match = |(start, end): (usize, usize)| {
-            if from < start {
-                show(&text[from..start])?;
-            }
-            from = end;
-            if start < end {
-                show(&text[start..end])
-            } else {
-                Ok(())
-            }
+        let Some(ascii) = &self.ascii else {
+            return self.each_by_engine(text, show);
         };
-        match &self.ascii {
-            Some(ascii) => {
-                let mut at = 0;
-                while let Some(found) = self.find(ascii, text, at) {
-                    at = found.1;
-                    show_match(found)?;
-                }
+        let word = |start, end| TextWord::new(text, start..end);
+        let (mut from, mut ends) = (0, [0; MOST_ENDS]);
+        loop {
+            let scanner = ascii.scanner.as_ref();
+            let count = scanner.map_or(0, |scanner| scanner.scan(text.as_bytes(), from, &mut ends));
+            for end in &ends[..count] {
+                show(word(from, *end))?;
+                from = *end;
             }
-            None => self.engine.find_iter(text).try_for_each(show_match)?,
+            if count == MOST_ENDS {
+                continue;
+            }
+            let Some((start, end)) = self.find(ascii, text, from) else {
+                break;
+            };
+            if from < start {
+                show(word(from, start))?;
+            }
+            show(word(start, end))?;
+            from = end;
         }
         if from < text.len() {
-            show(&text[from..])
+            show(word(from, text.len()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Calls `show` with the words that the tokenizer's own engine finds.
+    fn each_by_engine<'t, E>(
+        &self,
+        text: &'t str,
+        mut show: impl FnMut(TextWord<'t>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let word = |start, end| TextWord::new(text, start..end);
+        let mut from = 0;
+        for (start, end) in self.engine.find_iter(text) {
+            if from < start {
+                show(word(from, start))?;
+            }
+            if start < end {
+                show(word(start, end))?;
+            }
+            from = end;
+        }
+        if from < text.len() {
+            show(word(from, text.len()))
         } else {
             Ok(())
         }
@@ -114,14 +149,17 @@ impl AsciiPatterns {
         let patterns: Vec<String> = std::iter::once(ascii_form(words)?)
             .chain(spaces.map(str::to_owned))
             .collect();
-        let ascii = Self(Automaton::of(&patterns)?);
+        let automaton = Automaton::of(&patterns)?;
         // An empty match is not supported: the search continues at the end of each match.
-        (ascii.0.longest(b"", 0) == LongestMatch::Nothing).then_some(ascii)
+        (automaton.longest(b"", 0) == LongestMatch::Nothing).then(|| Self {
+            scanner: WordScanner::of(&automaton),
+            automaton,
+        })
     }
 
     /// Returns the match that begins at a position.
     fn at(&self, text: &[u8], from: usize) -> MatchResult {
-        match self.0.longest(text, from) {
+        match self.automaton.longest(text, from) {
             // The last space of several belongs to the next word.
             LongestMatch::Match { end, pattern: 1 } if end < text.len() && end - from > 1 => {
                 MatchResult::Match(end - 1)

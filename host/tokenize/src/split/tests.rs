@@ -22,7 +22,7 @@ const PATTERNS: [&str; 8] = [
 fn words<'t>(splitter: &WordSplitter, text: &'t str) -> Vec<&'t str> {
     let mut words = Vec::new();
     let Ok(()) = splitter.each(text, |word| {
-        words.push(word);
+        words.push(word.as_str());
         Ok::<_, Infallible>(())
     });
     words
@@ -32,7 +32,8 @@ fn words<'t>(splitter: &WordSplitter, text: &'t str) -> Vec<&'t str> {
 static BOTH: LazyLock<Vec<[WordSplitter; 2]>> = LazyLock::new(|| {
     let both = |pattern| {
         let fast = WordSplitter::new(pattern).unwrap();
-        assert!(fast.ascii.is_some(), "{pattern}");
+        let ascii = fast.ascii.as_ref();
+        assert!(ascii.is_some_and(|ascii| ascii.scanner.is_some()), "{pattern}");
         let slow = WordSplitter {
             ascii: None,
             ..WordSplitter::new(pattern).unwrap()
@@ -62,6 +63,43 @@ fn patterns_of_models_split_alike() {
     ] {
         check(text);
     }
+}
+
+#[test]
+fn a_text_of_several_scans_splits_alike() {
+    let part = "It's 12 words,\n\n  \tor more: DON'T_stop   5 é  at (the)  end!!\r\n x";
+    for repeats in [MOST_ENDS / 8, MOST_ENDS] {
+        check(&part.repeat(repeats));
+    }
+    for words in MOST_ENDS - 1..=2 * MOST_ENDS + 1 {
+        check(&" a".repeat(words));
+    }
+}
+
+#[test]
+fn a_scan_ends_at_words_that_must_be_searched() {
+    let [llama, _] = &BOTH[1];
+    let scanner = llama.ascii.as_ref().unwrap().scanner.as_ref().unwrap();
+    let mut ends = [0; MOST_ENDS];
+    for (text, expected) in [
+        ("", &[][..]),
+        ("Hello", &[]),
+        ("Hello world again", &[5, 11]),
+        // The last space of several belongs to the next word, but not to a number.
+        ("a    b c", &[1, 4, 6]),
+        ("a    1 c", &[1]),
+        ("a  é c", &[1]),
+        ("it's a", &[2, 4]),
+    ] {
+        let count = scanner.scan(text.as_bytes(), 0, &mut ends);
+        assert_eq!(&ends[..count], expected, "{text}");
+    }
+    assert_eq!(scanner.scan(b"a b c", 1, &mut ends), 1);
+    assert_eq!(ends[0], 3);
+    // The apostrophe is a word: only the next byte excludes "'ve".
+    let [gpt_2, _] = &BOTH[0];
+    let scanner = gpt_2.ascii.as_ref().unwrap().scanner.as_ref().unwrap();
+    assert_eq!(scanner.scan(b"it'v a", 0, &mut ends), 1);
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! A lookup must cost less than it saves, so each text borrows a table of its own: there is no lock per word. Short
 //! words, nearly all of them, are one or two numbers, and share a cache line with the other words of their set.
 
-mod bytes;
 mod places;
 mod tiny;
 
@@ -14,9 +13,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-use bytes::eight;
 use places::{LONG_PAIRS, LongWord, MOST_SHORT_TOKENS, MOST_TOKENS, PlaceTable, SHORT_PAIRS, ShortWord};
 use tiny::{TinyTable, TinyWord};
+
+use crate::split::TextWord;
 
 /// Words of one tokenizer: a table per text that is being tokenized.
 #[derive(Debug)]
@@ -105,11 +105,10 @@ impl WordTable {
     #[inline]
     pub(crate) fn append<E>(
         &mut self,
-        word: &str,
+        word: TextWord<'_>,
         ids: &mut Vec<u32>,
         compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let word = word.as_bytes();
         let Some(tiny) = TinyWord::of(word) else {
             return self.append_longer(word, ids, compute);
         };
@@ -126,7 +125,7 @@ impl WordTable {
 
     fn append_longer<E>(
         &mut self,
-        word: &[u8],
+        word: TextWord<'_>,
         ids: &mut Vec<u32>,
         compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -139,11 +138,11 @@ impl WordTable {
 
     fn append_long<E>(
         &mut self,
-        word: &[u8],
+        word: TextWord<'_>,
         ids: &mut Vec<u32>,
         compute: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(long) = LongWord::of(word) else {
+        let Some(long) = LongWord::of(word.as_str().as_bytes()) else {
             return compute(ids);
         };
         let (halves, _) = long.0.as_chunks::<16>();
@@ -161,6 +160,11 @@ impl WordTable {
     }
 }
 
+/// Returns the eight bytes from `from` on, which must exist.
+fn eight(bytes: &[u8], from: usize) -> u64 {
+    u64::from_le_bytes(*bytes[from..].first_chunk().expect("as long as that"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -170,7 +174,7 @@ mod tests {
 
     fn compute(words: &WordCache, word: &str, answer: &[u32]) -> (Vec<u32>, bool) {
         let (mut ids, mut is_computed) = (Vec::new(), false);
-        let Ok(()) = words.borrow().append(word, &mut ids, |ids| {
+        let Ok(()) = words.borrow().append(TextWord::whole(word), &mut ids, |ids| {
             is_computed = true;
             ids.extend_from_slice(answer);
             Ok::<_, Infallible>(())
@@ -206,7 +210,7 @@ mod tests {
             }
         }
         let keys: Vec<_> = ["", "\0", "\0\0", "\0\0\0"]
-            .map(|word| ShortWord::of(word.as_bytes()))
+            .map(|word| ShortWord::of(TextWord::whole(word)))
             .into();
         assert!(keys.iter().enumerate().all(|(at, key)| !keys[..at].contains(key)));
     }
@@ -258,7 +262,7 @@ mod tests {
         let (mut one, mut other) = (words.borrow(), words.borrow());
         let mut count = 0;
         for table in [&mut one, &mut other] {
-            let Ok(()) = table.append("x", &mut Vec::new(), |_| {
+            let Ok(()) = table.append(TextWord::whole("x"), &mut Vec::new(), |_| {
                 count += 1;
                 Ok::<_, Infallible>(())
             });

@@ -1,6 +1,7 @@
 //! Short and long words, two in each place of their tables.
 
-use super::bytes::{eight, four, up_to_three};
+use super::eight;
+use crate::split::TextWord;
 
 /// Pairs of a table of short words, and of long ones: 256 and 128 KiB.
 pub(super) const SHORT_PAIRS: usize = 4096;
@@ -12,8 +13,8 @@ pub(super) const LONGEST_SHORT: usize = 15;
 pub(super) const MOST_TOKENS: usize = 7;
 pub(super) const MOST_SHORT_TOKENS: usize = 3;
 
-/// A word's first eight bytes, and its last ones with its length in the lowest byte: unique per word. A word of eight
-/// bytes or more has that byte of the last eight among the first. All zero means empty.
+/// A word's first eight bytes, and the last eight of a longer one with the length in the lowest byte: unique per word.
+/// That byte of the last eight is among the first. All zero means empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ShortWord {
     pub(super) first: u64,
@@ -90,17 +91,15 @@ impl<K: Copy + Default + PartialEq, const TOKENS: usize, const PAIRS: usize> Pla
 impl ShortWord {
     /// Returns `None` for a word that is too long.
     #[inline]
-    pub(super) fn of(word: &[u8]) -> Option<Self> {
-        let length = word.len();
-        let (first, last) = match length {
-            0 => (0, 0),
-            1..=3 => (up_to_three(word), 0),
-            4..=7 => (four(word, 0), four(word, length - 4) << 8),
-            8..=LONGEST_SHORT => (eight(word, 0), eight(word, length - 8) & !0xff),
+    pub(super) fn of(word: TextWord<'_>) -> Option<Self> {
+        let length = word.length();
+        let last = match length {
+            0..8 => 0,
+            8..=LONGEST_SHORT => eight(word.as_str().as_bytes(), length - 8) & !0xff,
             _ => return None,
         };
         Some(Self {
-            first,
+            first: word.first_eight(),
             last: last | length as u64,
         })
     }

@@ -1,6 +1,6 @@
 //! Tiny words: four of them fill a cache line.
 
-use super::bytes::{four, up_to_three};
+use crate::split::TextWord;
 
 /// Sets of a table: 256 KiB.
 const SETS: usize = 4096;
@@ -30,14 +30,12 @@ const _: () = assert!(size_of::<TinySet>() == 64);
 impl TinyWord {
     /// Returns `None` for a word that is too long, or empty.
     #[inline]
-    pub(super) fn of(word: &[u8]) -> Option<Self> {
-        let length = word.len();
-        let bytes = match length {
-            1..=3 => up_to_three(word),
-            4..=LONGEST => four(word, 0) | four(word, length - 4) << (8 * (length - 4)),
-            _ => return None,
-        };
-        Some(Self(bytes | (length as u64) << 56))
+    pub(super) fn of(word: TextWord<'_>) -> Option<Self> {
+        let length = word.length();
+        if !(1..=LONGEST).contains(&length) {
+            return None;
+        }
+        Some(Self(word.first_eight() | (length as u64) << 56))
     }
 }
 
@@ -62,12 +60,10 @@ impl TinyTable {
         let Some([first, second]) = set.ids.get(found).copied() else {
             return false;
         };
-        if first != NO_TOKEN {
-            ids.push(first);
-        }
-        if second != NO_TOKEN {
-            ids.push(second);
-        }
+        // The number of tokens cannot be predicted either.
+        let absent = usize::from(first == NO_TOKEN) + usize::from(second == NO_TOKEN);
+        ids.extend_from_slice(&[first, second]);
+        ids.truncate(ids.len() - absent);
         true
     }
 
