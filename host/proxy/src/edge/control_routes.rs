@@ -334,13 +334,17 @@ async fn tokenize_at_worker(
     request: Request<Body>,
 ) -> Result<Response<Bytes>, Refusal> {
     let limits = &snapshot.limits;
-    let (mut head, body) = request.into_parts();
+    let (mut head, mut body) = request.into_parts();
     let edge = &snapshot.edge.limits;
     let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
-    let body = body_reader::collect_client(body, limits.body_bytes, pace, slot)
-        .await
-        .map_err(refusal)?;
-    let body = inference_api::without_bom(body);
+    let body = match body_reader::collect_client(&mut body, limits.body_bytes, pace, slot).await {
+        Ok(body) => inference_api::without_bom(body),
+        Err(error) => {
+            let refusal = refusal(error);
+            body_reader::drain_refused(&refusal, &head.headers, body, || {}).await;
+            return Err(refusal);
+        }
+    };
     let mut peek = inference_api::peek(endpoint, &body)?;
     edge.check_depth(&peek)?;
     snapshot.name_model(&mut peek, None, &head.headers);

@@ -86,16 +86,11 @@ async fn refuse_client(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body
 /// answer.
 async fn refuse_body(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
     let refusal = proxy.unrouted(head.endpoint.spec().class, refusal);
-    let is_sent = match refusal {
-        Refusal::BodyTooLarge { .. } | Refusal::BodiesFull | Refusal::MemoryFull => true,
-        // The client is slow, or gone.
-        _ => false,
-    };
-    if is_sent && body_reader::can_be_drained(&body) {
+    let log = || {
         head.watch.access.refused(&refusal);
         head.watch.spans.refused(&refusal);
-        body_reader::drain_body(&head.headers, body).await;
-    }
+    };
+    body_reader::drain_refused(&refusal, &head.headers, body, log).await;
     refusal
 }
 

@@ -10,7 +10,6 @@ use http::HeaderMap;
 use http::header::EXPECT;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -98,15 +97,39 @@ where
     Err(IntakeError::TooLarge { limit })
 }
 
-/// Returns `true` unless the body announces a rest that [`drain_body`] would not read to its end.
-pub(crate) fn can_be_drained(body: &Incoming) -> bool {
+/// Returns `true` unless the body announces a rest that would not be read to its end.
+fn can_be_drained<B: Body>(body: &B) -> bool {
     body.size_hint().lower() <= MOST_DISCARDED as u64
 }
 
-/// Reads a body for a while and discards it, so that its client gets to read the refusal.
-pub(crate) async fn drain_body(headers: &HeaderMap, body: Incoming) {
+/// Reads an unread body for a while and discards it, so that its client gets to read the refusal.
+pub(crate) async fn drain_body<B>(headers: &HeaderMap, body: B)
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
     // A client that waits for `100 Continue` has sent no body yet.
     if !headers.contains_key(EXPECT) && can_be_drained(&body) {
+        discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
+    }
+}
+
+/// Reads the rest of a body that was refused by [`collect_client`] for a while and discards it, unless the client is
+/// slow or gone. `before` is called first if the rest is read.
+pub(crate) async fn drain_refused<B>(refusal: &Refusal, headers: &HeaderMap, body: B, before: impl FnOnce())
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
+    let is_unread = match refusal {
+        // A length that is too large is refused before the body is read.
+        Refusal::BodyTooLarge { .. } => body.size_hint().exact().is_some(),
+        Refusal::BodiesFull | Refusal::MemoryFull => false,
+        _ => return,
+    };
+    let is_awaited = is_unread && headers.contains_key(EXPECT);
+    if !is_awaited && can_be_drained(&body) {
+        before();
         discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
     }
 }

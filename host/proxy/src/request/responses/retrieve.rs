@@ -162,7 +162,7 @@ async fn from_worker(
         id,
         arrived,
         access,
-        body,
+        mut body,
     } = request;
     let unrouted = |refusal| proxy.unrouted(CLASS, refusal);
     let unknown = || Refusal::UnknownPath {
@@ -171,9 +171,14 @@ async fn from_worker(
     let call = ResponseCall::of_path(head.uri.path()).ok_or_else(|| unrouted(unknown()))?;
     let (pool, at) = place(proxy, snapshot, client, call.id).map_err(unrouted)?;
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
-    let body = body_reader::collect_client(body, LONGEST_BODY, pace, slot)
-        .await
-        .map_err(|error| unrouted(error.into()))?;
+    let body = match body_reader::collect_client(&mut body, LONGEST_BODY, pace, slot).await {
+        Ok(body) => body,
+        Err(error) => {
+            let refusal = unrouted(error.into());
+            body_reader::drain_refused(&refusal, &head.headers, body, || {}).await;
+            return Err(refusal);
+        }
+    };
     for_its_worker(&mut head.headers, pool);
     let target = std::mem::take(&mut head.uri).into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(PREFIX));
