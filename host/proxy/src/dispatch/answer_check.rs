@@ -74,7 +74,7 @@ pub(crate) fn may_be_not_served(request: &InferenceRequest, status: StatusCode) 
     match status {
         StatusCode::NOT_FOUND => true,
         // SGLang refuses an adapter that is not loaded as a bad request.
-        StatusCode::BAD_REQUEST => request.params.served.now().adapter().is_some(),
+        StatusCode::BAD_REQUEST => request.served().now().adapter().is_some(),
         _ => false,
     }
 }

@@ -15,6 +15,7 @@ use crate::dispatch::crashes::Crashes;
 use crate::dispatch::hashed_prompt::HashedPrompt;
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::request_head::RequestHead;
+use crate::dispatch::request_pool::RequestPool;
 use crate::dispatch::route_policies::{DecidingPolicy, RoutePolicies};
 use crate::dispatch::settings::DecisionSettings;
 use crate::dispatch::split::{Handover, PdPool};
@@ -27,7 +28,7 @@ use crate::record::Trace;
 
 /// Inference request with its pool and its policies.
 pub(crate) struct InferenceRequest {
-    pub(crate) pool: Arc<PoolState>,
+    pub(crate) pool: RequestPool,
     /// Policies of the route that took the request.
     pub(crate) policies: Arc<RoutePolicies>,
     pub(crate) settings: Arc<DecisionSettings>,
@@ -49,8 +50,6 @@ pub(crate) struct RequestParams {
     /// Estimated number of the prompt's tokens.
     pub(crate) estimated_tokens: usize,
     pub(crate) model: Box<str>,
-    /// Members that serve the request's model.
-    pub(crate) served: RequestModel,
     pub(crate) stream: bool,
     pub(crate) max_tokens: Option<u64>,
     pub(crate) priority: Option<i64>,
@@ -98,7 +97,7 @@ impl fmt::Debug for InferenceRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InferenceRequest")
             .field("id", &self.head.id)
-            .field("pool", &self.pool.workers.name)
+            .field("pool", &self.pool().workers.name)
             .finish_non_exhaustive()
     }
 }
@@ -109,13 +108,20 @@ impl InferenceRequest {
         self.head.run.seed(self.head.seq)
     }
 
-    pub(crate) fn pool(&self) -> &PoolState {
-        &self.pool
+    /// Returns the pool of its present or next attempt.
+    pub(crate) fn pool(&self) -> &Arc<PoolState> {
+        self.pool.now().state()
     }
 
-    /// Returns the deadline of the whole request, where that is limited.
+    /// Returns the members that serve its model.
+    pub(crate) fn served(&self) -> &RequestModel {
+        self.pool.now().served()
+    }
+
+    /// Returns the deadline of the whole request, where that is limited. A later snapshot does not change it.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.head.arrived.checked_add(self.pool.limits.request_timeout?)
+        let limits = &self.pool.state().limits;
+        self.head.arrived.checked_add(limits.request_timeout?)
     }
 
     /// Returns the policy that places that part of the request: its arm's, in every attempt.
@@ -142,13 +148,13 @@ impl InferenceRequest {
         AllowedShapes {
             mixed: true,
             pair: self.split.is_some(),
-            alone: self.pool.pd.as_ref().is_some_and(alone),
+            alone: self.pool().pd.as_ref().is_some_and(alone),
         }
     }
 
     /// Returns `true` if the request is not split because the dialect of its pool's engines is unknown.
     pub(crate) fn dialect_is_unknown(&self) -> bool {
-        self.pool.pd.as_ref().is_some_and(|pd| pd.dialect().is_none())
+        self.pool().pd.as_ref().is_some_and(|pd| pd.dialect().is_none())
     }
 
     /// Returns the prompt's length in tokens, estimated where it is not known.
@@ -161,8 +167,8 @@ impl InferenceRequest {
     /// Returns the inputs of its admission.
     pub(crate) fn admission(&self) -> AdmissionInput<'_> {
         AdmissionInput {
-            queue: &self.pool.queue,
-            workers: &self.pool.workers,
+            queue: &self.pool().queue,
+            workers: &self.pool().workers,
             model: &self.params.model,
             objectives: &self.policies.objectives,
             terms: &self.sender.terms,
@@ -190,7 +196,7 @@ impl InferenceRequest {
             body_bytes: self.body.len() as u64,
             priority: self.params.priority,
             stream: self.params.stream,
-            ttft_target: ttft_target(&self.pool.queue, &self.policies.objectives),
+            ttft_target: ttft_target(&self.pool().queue, &self.policies.objectives),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Pool of a snapshot: its workers, its queue, and the rules for its requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::base::keep_alive::KeepAlive;
 use crate::base::timeouts::RequestLimits;
@@ -26,6 +26,23 @@ pub(crate) struct PoolState {
     /// Limits of the requests, once their bodies are read.
     pub(crate) limits: RequestLimits,
     pub(crate) metrics: PoolMetrics,
+    /// State of the pool in the active snapshot.
+    pub(crate) current: Arc<CurrentPool>,
+}
+
+/// State of one pool in the active snapshot, kept over all snapshots. It is read only after a wait.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentPool(Mutex<Weak<PoolState>>);
+
+impl CurrentPool {
+    /// Returns the state. `None` before the first snapshot is active.
+    pub(crate) fn get(&self) -> Option<Arc<PoolState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    pub(crate) fn set(&self, state: &Arc<PoolState>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(state);
+    }
 }
 
 /// Rules for members of bodies that only routers set.

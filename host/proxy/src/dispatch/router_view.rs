@@ -53,12 +53,22 @@ impl<'a> RouterView<'a> {
         request: &'a Arc<InferenceRequest>,
         window: HoldWindow,
     ) -> Self {
+        Self::within(request.pool(), sources, request, window)
+    }
+
+    /// Creates the view of an earlier pool of the request.
+    pub(crate) fn within(
+        pool: &'a PoolState,
+        sources: &'a DecisionSources,
+        request: &'a Arc<InferenceRequest>,
+        window: HoldWindow,
+    ) -> Self {
         Self {
             sources,
             request,
             window,
-            pool: request.pool(),
-            served: request.params.served.now(),
+            pool,
+            served: request.served().now(),
         }
     }
 }

@@ -115,6 +115,9 @@ impl PlacementSession {
             entered?;
         }
         loop {
+            if self.admission.is_held() && self.may_move() {
+                request.pool.follow(&request.params.model).await;
+            }
             let released = request.pool().queue.controller.releases();
             let outcome = match request.progress.pinned {
                 Some(member) => Ok(PlacementOutcome::Dispatch(WorkerPlacement::alone(member))),
@@ -124,6 +127,7 @@ impl PlacementSession {
                 Ok(outcome) => outcome,
                 // No worker takes over the computed prompt. The request begins again.
                 Err(_) if self.prompt.forget() || self.failures.forgive() => continue,
+                Err(_) if self.may_move() && request.pool.follow(&request.params.model).await => continue,
                 Err(none) => return Err(self.failures.refusal(none, &request)),
             };
             self.attempt += 1;
@@ -148,6 +152,12 @@ impl PlacementSession {
                 }
             }
         }
+    }
+
+    /// Returns `true` unless the state of the request names members of its present pool.
+    fn may_move(&self) -> bool {
+        let progress = &self.request.progress;
+        progress.pinned.is_none() && self.prompt.prefill().is_none() && progress.crashes.count() == 0
     }
 
     /// Records a wait in the queue. Returns its end.
@@ -248,7 +258,7 @@ impl PlacementSession {
         if let (AttemptError::NotServed(_), Some(worker)) = (&failure.error, failure.blamed) {
             let unserved = UnservedModel {
                 model: &request.params.model,
-                served: &request.params.served,
+                served: request.served(),
                 worker,
             };
             let (pool, excluded) = (&request.pool().workers, &self.failures.excluded);

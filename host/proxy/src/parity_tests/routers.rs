@@ -290,7 +290,10 @@ pub(super) async fn server_request(
         .unwrap();
     assert!(split.is_some());
     Arc::new(InferenceRequest {
-        pool: Arc::clone(pool),
+        pool: RequestPool::new(
+            Arc::clone(pool),
+            RequestModel::new(pool.workers.catalog.find("m")),
+        ),
         policies: Arc::clone(&snapshot.routes[0].policies),
         settings: Arc::clone(&snapshot.settings),
         assignment: None,
@@ -311,7 +314,6 @@ pub(super) async fn server_request(
             tokens_took: None,
             estimated_tokens: 0,
             model: "m".into(),
-            served: RequestModel::new(pool.workers.catalog.find("m")),
             stream: true,
             max_tokens: None,
             priority: None,

@@ -158,7 +158,7 @@ async fn serve(proxy: &Proxy, opened: OpenRequest) -> Result<Response<Body>, Ref
     let endpoint = request.head.endpoint;
     match dispatch(proxy, &request).await {
         Ok((placed, permit)) => {
-            lifecycle.admit(permit);
+            lifecycle.admit(permit, request.pool());
             if placed.answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return realtime::response(placed, lifecycle);
             }

@@ -127,9 +127,11 @@ impl RequestLifecycle {
         self.meter.placing(request);
     }
 
-    /// Holds the admission permit of a placed request until its end. The request itself is not needed any more.
-    pub(crate) fn admit(&mut self, permit: Option<Permit>) {
+    /// Holds the admission permit of a placed request until its end, and the pool of its answer. The request itself is
+    /// not needed any more.
+    pub(crate) fn admit(&mut self, permit: Option<Permit>, pool: &Arc<PoolState>) {
         self.permit = permit;
+        self.pool = Arc::clone(pool);
         self.meter.placed();
     }
 

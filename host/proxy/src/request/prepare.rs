@@ -14,6 +14,7 @@ use crate::dispatch::hashed_prompt::HashedPrompt;
 use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest, RequestParams, RequestSender};
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::request_head::RequestHead;
+use crate::dispatch::request_pool::RequestPool;
 use crate::fleet::catalog::{self, RequestModel};
 use crate::limits::admission::{PriorityHint, RequestTerms};
 use crate::limits::clients::{FieldCheck, Principal, UsageBound};
@@ -132,7 +133,7 @@ pub(super) async fn prepare(
     let salt = isolated.map(Cow::Owned).or_else(|| peek.cache_salt());
     let prompt = tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), salt.as_deref()));
     Ok(InferenceRequest {
-        pool: Arc::clone(pool),
+        pool: RequestPool::new(Arc::clone(pool), RequestModel::new(served)),
         policies: Arc::clone(policies),
         settings: Arc::clone(&snapshot.settings),
         assignment,
@@ -141,7 +142,6 @@ pub(super) async fn prepare(
         params: RequestParams {
             estimated_tokens: claim.tokens,
             model,
-            served: RequestModel::new(served),
             stream: peek.stream,
             max_tokens: peek.max_tokens,
             priority: peek.priority,

@@ -7,12 +7,15 @@ use placement::{AttemptState, Candidates, EligibleSet, PrefixMatches, WorkerPlac
 use routing::{LoadReading, WorkerId};
 
 use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::router_view::{HoldWindow, RouterView};
 
 /// Captured placement of one request. Its loads and matches are those of the moment, without the request itself. A
 /// later look would find it booked at its worker and expected in its cache.
 pub(crate) struct CapturedPlacement {
     pub(super) request: Arc<InferenceRequest>,
+    /// Pool of the rows. The request may move to a later one.
+    pub(super) pool: Arc<PoolState>,
     pub(super) rows: Arc<CapturedRows>,
     pub(super) placement: WorkerPlacement,
     /// State without a tried worker.
@@ -47,6 +50,7 @@ impl CapturedPlacement {
         let request = view.request;
         Self {
             rows: Arc::new(CapturedRows::of(view, decided.eligible, decided.candidates)),
+            pool: Arc::clone(request.pool()),
             request: Arc::clone(request),
             placement: decided.placement,
             state: AttemptState {

@@ -51,7 +51,7 @@ fn trace(captured: &CapturedPlacement, shadow: &Shadow, logged: &LoggedAnswer, n
     };
     let worker = match logged.answer {
         ShadowVerdict::Placed { answers, .. } => {
-            let member = &captured.request.pool().workers.members[captured.rows.members[answers]];
+            let member = &captured.pool.workers.members[captured.rows.members[answers]];
             Some(Arc::clone(member.worker.shared_spec()))
         }
         _ => None,
@@ -176,7 +176,7 @@ impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
 impl CapturedPlacement {
     /// Returns a captured row for the report.
     pub(super) fn pick(&self, row: usize) -> Pick {
-        let member = &self.request.pool().workers.members[self.rows.members[row]];
+        let member = &self.pool.workers.members[self.rows.members[row]];
         let matched = self.rows.matches.get(row).map(|found| found.any_tokens);
         let prompt = self.request.prompt_tokens();
         let cached = matched.unwrap_or(0).min(prompt);

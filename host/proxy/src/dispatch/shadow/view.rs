@@ -32,7 +32,7 @@ impl<'a> ShadowView<'a> {
         policy: &'a PolicyVersions,
     ) -> Self {
         Self {
-            router: RouterView::new(sources, &captured.request, captured.window),
+            router: RouterView::within(&captured.pool, sources, &captured.request, captured.window),
             captured,
             policy,
         }

@@ -66,6 +66,11 @@ impl WorkerHealth {
         self.change(|state| state.set_rules(rules));
     }
 
+    /// Lets the worker drain for good: it has left the configuration.
+    pub(crate) fn retire(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the number of consecutive failures to answer. The number is at least one while a trial request is under
     /// way.
     pub(crate) fn failures(&self) -> u32 {

@@ -31,6 +31,13 @@ impl AdmissionController {
         }
     }
 
+    /// Recomputes the limits with a worker that entered service, and notifies the queue of its capacity.
+    pub(crate) fn worker_entered(self: &Arc<Self>) {
+        // Not only when it is due: no other event may follow.
+        self.recompute_limits();
+        self.release(CapacityEvent::anywhere());
+    }
+
     /// Notifies the queue again at the end of the pause. At most one event is deferred.
     fn defer(self: &Arc<Self>, deferred: DeferredEvent) {
         let controller = Arc::clone(self);

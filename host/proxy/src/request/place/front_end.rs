@@ -405,7 +405,7 @@ impl PlacedHandle {
         let (endpoint, member) = (request.head.endpoint, attempt.member);
         let handle = placement.progress.take().map(|progress| {
             let mut lifecycle = progress.lifecycle;
-            lifecycle.admit(progress.session.end(true));
+            lifecycle.admit(progress.session.end(true), request.pool());
             decision_headers(&mut shown, &report, member, None, &lifecycle);
             let learner = responses::learner(&placement.proxy, &request, progress.response_limits, member);
             let mut handle = AnswerHandle::status(lifecycle, attempt, endpoint, head);

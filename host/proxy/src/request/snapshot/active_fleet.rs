@@ -1,7 +1,5 @@
 //! Active snapshot as the source of the fleet that health checks query.
 
-use routing::CapacityEvent;
-
 use super::SnapshotCell;
 use crate::fleet::pool::WorkerPool;
 use crate::fleet::source::{ActiveFleet, FleetSource};
@@ -15,12 +13,12 @@ impl FleetSource for SnapshotCell {
         }
     }
 
-    /// Wakes the requests in the pool's queue.
+    /// Enlarges the pool's budget, and wakes the requests in its queue.
     fn entered_service(&self, pool: &WorkerPool) {
         let snapshot = self.load();
         let mut pools = snapshot.pools.iter();
         if let Some(pool) = pools.find(|other| other.workers.name == pool.name) {
-            pool.queue.controller.release(CapacityEvent::anywhere());
+            pool.queue.controller.worker_entered();
         }
     }
 }

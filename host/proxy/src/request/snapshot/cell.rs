@@ -1,11 +1,14 @@
 //! Active snapshot: the only `ArcSwap` besides that of each pool's model catalog. Only here does a snapshot change
 //! state that outlives it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use routing::WorkerId;
 
 use super::{Snapshot, SnapshotPlan};
+use crate::dispatch::pool_state::PoolState;
 use crate::limits::admission::Capacity;
 use crate::limits::edge_settings::EdgeSettings;
 use crate::limits::memory::MemoryStage;
@@ -29,9 +32,11 @@ impl SnapshotCell {
             .events
             .prepare(&EventWorkers::new(), &workers, first.event_listeners());
         first.set_rules();
-        first.open_gates();
+        let current = Arc::new(first);
+        current.set_current();
+        current.open_gates();
         Self {
-            current: ArcSwap::from_pointee(first),
+            current: ArcSwap::new(current),
         }
     }
 
@@ -54,13 +59,16 @@ impl SnapshotCell {
         next.settings.events.prepare(&were, &are, next.event_listeners());
         next.set_rules();
         self.current.store(Arc::clone(&next));
+        next.retire_gone(&before);
+        next.set_current();
         next.settings.events.part(&were, &are);
         next.open_gates();
-        let stays = |name: &str| next.members().any(|member| &*member.worker.spec().name == name);
-        for gone in before.members().map(|member| &*member.worker.spec().name) {
-            if !stays(gone) {
-                next.metrics.fleet.forget_worker(gone);
-            }
+        let names = |snapshot: &Snapshot| -> HashSet<Box<str>> {
+            let names = snapshot.members().map(|member| member.worker.spec().name.clone());
+            names.collect()
+        };
+        for gone in names(&before).difference(&names(&next)) {
+            next.metrics.fleet.forget_worker(gone);
         }
         for gone in before.clients.gone(&next.clients) {
             next.metrics.limits.clients.forget(gone);
@@ -85,6 +93,27 @@ impl Snapshot {
         self.edge.bodies.set_limits(self.edge.totals);
         self.edge.memory.set_limit(self.edge.totals.memory);
         self.tokenizing.set_limits();
+    }
+
+    /// Makes the pools those that waiting requests move to.
+    fn set_current(&self) {
+        for pool in &self.pools {
+            pool.current.set(pool);
+        }
+    }
+
+    /// Lets the workers drain that the pools of this snapshot no longer have. Nothing takes the place of the workers of a
+    /// pool that is gone itself, so its waiting requests still go there.
+    fn retire_gone(&self, before: &Self) {
+        let stays: HashSet<WorkerId> = self.members().map(|member| member.worker.id()).collect();
+        let is_here = |pool: &PoolState| self.worker_pools().any(|here| here.name == pool.workers.name);
+        for pool in before.pools.iter().filter(|pool| is_here(pool)) {
+            for member in &pool.workers.members {
+                if !stays.contains(&member.worker.id()) {
+                    member.link.health.retire();
+                }
+            }
+        }
     }
 
     /// Activates the budgets of the pools.

@@ -262,6 +262,7 @@ impl PoolPlan {
                 budget: before.map_or_else(Arc::default, |before| Arc::clone(&before.retries.budget)),
             },
             limits: spec.timeouts.over(limits),
+            current: before.map_or_else(Arc::default, |before| Arc::clone(&before.current)),
             workers: Arc::new(workers),
         }
     }
