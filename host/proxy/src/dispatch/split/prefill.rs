@@ -42,13 +42,20 @@ pub(crate) async fn run(
     let events = spec.lease.lifecycle_events();
     // The leg has the same limit, and a worker that exceeds it is avoided.
     let answer = attempt::send(&request, spec).await?;
-    let link = &request.pool().workers.members[answer.attempt.member].link;
+    let workers = &request.pool().workers;
+    let (member, token) = (&workers.members[answer.attempt.member], answer.attempt.token);
     let rest = limit.saturating_sub(started.elapsed());
-    let read = tokio::time::timeout(rest, read(&request, answer, started)).await;
+    // An answer of an error status counts in the worker's health already.
+    let mut has_begun = !answer.response.status().is_success();
+    let read = tokio::time::timeout(rest, read(&request, answer, started, &mut has_begun)).await;
     let done = read.unwrap_or_else(|_| {
-        link.metrics.failed(FailureKind::IdleTimeout);
+        member.link.metrics.failed(FailureKind::IdleTimeout);
         Err(LegError::PrefillTimeout(limit).into())
     });
+    // A head without a byte after it is no answer.
+    if let (Err(error), false) = (&done, has_begun) {
+        workers.failed(member, token, error);
+    }
     if let Some(events) = events {
         match &done {
             Err(error) if error.is_the_workers() => events.failed(),
@@ -62,10 +69,12 @@ pub(crate) async fn run(
     Ok(done)
 }
 
+/// Reads the answer of a leg. Sets `has_begun` with the first byte of the body, or with its end.
 async fn read(
     request: &InferenceRequest,
     answer: Box<BegunAnswer>,
     started: Instant,
+    has_begun: &mut bool,
 ) -> Result<Prefilled, AttemptError> {
     if !answer.response.status().is_success() {
         return Err(answer_check::refused(request, answer).await);
@@ -83,7 +92,13 @@ async fn read(
     ) = (answer.timeouts, answer.attempt);
     let is_stream = is_event_stream(answer.response.headers());
     let mut body = answer.response.into_body();
-    let read = read_body(&mut body, LONGEST_ANSWER, timeouts.idle).await;
+    let read = match body.peek().await {
+        Ok(_) => {
+            *has_begun = true;
+            read_body(&mut body, LONGEST_ANSWER, timeouts.idle).await
+        }
+        Err(error) => Err(ReadError::Broken(error)),
+    };
     let answer = read.map_err(|error| {
         let kind = match error {
             ReadError::Stalled { .. } => FailureKind::IdleTimeout,

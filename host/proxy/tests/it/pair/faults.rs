@@ -9,7 +9,7 @@ use crate::client::{Answer, post, send};
 use crate::eventually;
 use crate::pair::{BODY, PARAMS, ended, one_pair, prefilling, request, troubled};
 use crate::router::router;
-use crate::worker::{Leaving, Received, Worker, json, whole, written};
+use crate::worker::{BrokenOff, Leaving, Received, Worker, json, whole, writing, written};
 
 const SEQUENTIAL: [Dialect; 2] = [Dialect::Nixl, Dialect::Store];
 
@@ -68,6 +68,50 @@ async fn a_prefill_worker_in_trouble_is_passed_over() {
     check_passed_over(&Worker::babbling().await.url()).await;
     // A success status with an invalid body.
     check_passed_over(&Worker::named("garbage").await.url()).await;
+}
+
+/// Sends a request whose prefill worker answers with a head, these bytes, and then the end of its connection, or
+/// nothing more. Returns the status, and whether the worker is ejected.
+async fn after_the_head(bytes: &'static str, breaks: bool) -> (StatusCode, bool) {
+    let (first, mut pens) = writing("application/json").await;
+    let (second, decode) = (prefilling().await, Worker::named("d").await);
+    let router = one_pair(Dialect::Nixl, &first, &decode)
+        .prefill("q", &second.url())
+        .with_pd(|pd| pd.prefill_timeout = Duration::from_millis(300))
+        .start()
+        .await;
+    let answering = async {
+        let pen = pens.recv().await.unwrap();
+        // The head is on its way by then.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        if !bytes.is_empty() {
+            pen.send(Ok(bytes.into())).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        if breaks {
+            pen.send(Err(BrokenOff)).await.unwrap();
+        }
+        pen
+    };
+    let (answer, _pen) = futures_util::join!(send(router.address, request()), answering);
+    let ejected = router.metric(r#"conductor_worker_ejected{worker="p"}"#);
+    (answer.status, ejected == 1.0)
+}
+
+#[tokio::test]
+async fn a_prefill_worker_is_ejected_after_a_head_without_a_byte() {
+    for (bytes, breaks, expected) in [
+        ("", true, (StatusCode::OK, true)),
+        ("", false, (StatusCode::GATEWAY_TIMEOUT, true)),
+        ("{", true, (StatusCode::OK, false)),
+        ("{", false, (StatusCode::GATEWAY_TIMEOUT, false)),
+    ] {
+        assert_eq!(
+            after_the_head(bytes, breaks).await,
+            expected,
+            "{bytes:?} {breaks}"
+        );
+    }
 }
 
 async fn check_passed_over(first: &str) {
