@@ -432,8 +432,10 @@ impl AdmissionController {
 
     /// Recomputes the limits from the current state of the workers.
     pub(super) fn recompute_limits(&self) {
-        let limits = self.capacity().limits();
-        self.budget.set_limits(limits);
+        // Locked until the limits are set: those of a replaced capacity must not overwrite the new ones.
+        let capacity = self.capacity();
+        self.budget.set_limits(capacity.limits());
+        drop(capacity);
         let next = self.now_us().saturating_add(RECKON_EVERY_US);
         // Limits that do not depend on the workers keep this value.
         let later = |at: u64| (at != u64::MAX).then_some(next);
