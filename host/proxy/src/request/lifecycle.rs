@@ -98,9 +98,21 @@ impl RequestLifecycle {
         self.reservation = reservation;
     }
 
-    /// Holds the client's reservation as long as this lives. Its response was charged when it was made.
+    /// Holds the client's reservation as long as this lives. Its response was charged when it was made, and its tokens
+    /// were counted then.
     pub(crate) fn hold(&mut self, stay: Option<RateLimitGuard>) {
         self.stay = stay;
+        self.meter.counts_tokens = false;
+    }
+
+    /// Returns `true` if the tokens of the answer count in the metrics.
+    pub(crate) fn counts_tokens(&self) -> bool {
+        self.meter.counts_tokens
+    }
+
+    /// Counts the tokens of the answer after all, because no earlier answer had them.
+    pub(crate) fn count_tokens(&mut self) {
+        self.meter.counts_tokens = true;
     }
 
     /// Returns the rate-limit reservation of its client.
@@ -239,7 +251,7 @@ impl RequestLifecycle {
 
     /// Records that the answer was read to its end.
     pub(crate) fn read(&mut self, tail: &Tail) {
-        if let Some(cached) = tail.cached_tokens() {
+        if let (Some(cached), true) = (tail.cached_tokens(), self.meter.counts_tokens) {
             let reported = tail.prompt_tokens().unwrap_or_default();
             let metrics = &self.pool.metrics.prompt_tokens;
             metrics.reported_prompt.inc_by(reported);

@@ -35,6 +35,8 @@ pub(crate) struct RequestMeter {
     status: Option<StatusCode>,
     stream: StreamMeasure,
     output_tokens: u64,
+    /// `false` for a request whose worker computes nothing. The times and tokens of its answer count nowhere.
+    pub(crate) counts_tokens: bool,
 }
 
 /// Stages of a request.
@@ -66,6 +68,7 @@ impl RequestMeter {
             status: None,
             stream: StreamMeasure::default(),
             output_tokens: 0,
+            counts_tokens: true,
         }
     }
 
@@ -116,12 +119,18 @@ impl RequestMeter {
 
     /// Records the first byte of a streamed answer.
     pub(crate) fn first_token(&mut self, now: Instant) {
+        if !self.counts_tokens {
+            return;
+        }
         self.model.first_token.observe(self.after(now).as_secs_f64());
         self.stream.first = Some(now);
     }
 
     /// Records a piece of a streamed answer. `tail` has it.
     pub(crate) fn chunk(&mut self, now: Instant, tail: &Tail) {
+        if !self.counts_tokens {
+            return;
+        }
         if let Some(last) = self.stream.last.replace(now) {
             let pause = now.saturating_duration_since(last);
             self.stream.longest_pause = self.stream.longest_pause.max(pause);
@@ -132,7 +141,9 @@ impl RequestMeter {
     /// Records the usage of an answer that was read to its end.
     pub(crate) fn read(&mut self, tail: &Tail) {
         // The length of an answer in one piece is a poor measure: it may be an image.
-        self.output_tokens = tail.output_tokens().unwrap_or(self.output_tokens);
+        if let (Some(tokens), true) = (tail.output_tokens(), self.counts_tokens) {
+            self.output_tokens = tokens;
+        }
     }
 
     /// Adds the request to the metrics. Returns the time since its arrival. `traced`: the trace that is exported.

@@ -33,6 +33,7 @@ mod queue;
 mod record;
 mod relay;
 mod requests;
+mod responses;
 mod router;
 mod server;
 mod shadow;

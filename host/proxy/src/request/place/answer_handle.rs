@@ -29,7 +29,7 @@ pub struct AnswerHandle {
     lifecycle: Box<RequestLifecycle>,
     endpoint: Endpoint,
     member: usize,
-    /// `true` if the status does not count against the worker.
+    /// `true` if the answer counts for the worker's health. That to a request which computes nothing does not.
     is_well: bool,
     /// `true` once the first byte of the body has passed.
     has_begun: bool,
@@ -91,6 +91,7 @@ impl AnswerHandle {
         if is_retryable_status(head.status) {
             attempt.lease.failed();
         }
+        let computes = lifecycle.counts_tokens();
         lifecycle.answered(head.status);
         let now = Instant::now();
         let connected = head.connected.unwrap_or(attempt.dispatched);
@@ -104,7 +105,7 @@ impl AnswerHandle {
             endpoint,
             member: attempt.member,
             attempt: Some(attempt),
-            is_well: !head.status.is_server_error(),
+            is_well: computes && !head.status.is_server_error(),
             has_begun: false,
             kind: AnswerKind::of(head),
             tail: Tail::default(),
@@ -142,8 +143,8 @@ impl AnswerHandle {
         if !self.has_begun {
             self.begun(streamed);
         }
-        if self.learner.as_mut().is_some_and(|learner| learner.push(data)) {
-            self.learner = None;
+        if let Some(learner) = &mut self.learner {
+            learner.push(data);
         }
         if self.kind == AnswerKind::Encoded {
             self.tail.push_unread(data);
@@ -159,7 +160,10 @@ impl AnswerHandle {
     /// Adds the tokens since the last piece to the worker's counter.
     fn count_tokens(&mut self, so_far: u64) {
         let new = so_far.saturating_sub(self.counted_tokens);
-        if new > 0 {
+        if new > 0 && self.lifecycle.counts_tokens() {
+            if let (0, Some(learner)) = (self.counted_tokens, &self.learner) {
+                learner.count_tokens();
+            }
             self.counted_tokens = so_far;
             let link = &self.lifecycle.member(self.member).link;
             link.metrics.output_tokens.inc_by(new);
@@ -184,6 +188,15 @@ impl AnswerHandle {
 
     /// Records that the answer was read to its end.
     pub(crate) fn end(&mut self) {
+        // The usage of a response in the background is in no answer but those to requests by its id.
+        let has_tokens = self.tail.output_tokens().is_some_and(|tokens| tokens > 0);
+        if self.kind == AnswerKind::Whole
+            && has_tokens
+            && !self.lifecycle.counts_tokens()
+            && self.learner.as_ref().is_some_and(ResponseLearner::count_tokens)
+        {
+            self.lifecycle.count_tokens();
+        }
         self.lifecycle.read(&self.tail);
         if let Some(tokens) = self.tail.output_tokens() {
             self.count_tokens(tokens);

@@ -266,7 +266,7 @@ fn refuse(client: &ClientHeaders, refusal: &Refusal) -> Box<Response<Bytes>> {
 }
 
 /// Returns the result of a step, unless the deadline passes before its end.
-async fn within<T>(
+pub(crate) async fn within<T>(
     deadline: Option<tokio::time::Instant>,
     step: impl Future<Output = Result<T, Refusal>>,
 ) -> Result<T, Refusal> {

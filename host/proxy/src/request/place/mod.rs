@@ -14,6 +14,7 @@ mod open;
 pub use self::answer_handle::AnswerHandle;
 pub(crate) use self::answer_handle::{AnswerHead, AnswerKind};
 pub(crate) use self::arrival::{ClientArrival, ClientHeaders};
+pub(crate) use self::front_end::within;
 pub use self::front_end::{
     AnswerFailure, AnswerStart, AttemptTimeouts, Place, Placed, PlacedHandle, PlacedWorker, SendFailure,
 };

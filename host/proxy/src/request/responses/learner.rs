@@ -1,4 +1,6 @@
 //! Learner of response ids: reads the id of a response from the beginning of its answer, while it passes.
+//!
+//! It also records whose tokens are counted: the usage of one response may be in several answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,15 +8,24 @@ use std::time::Instant;
 use inference_api::{Endpoint, ResponseIdFinder};
 use routing::WorkerId;
 
-use super::table::{ResponseKey, ResponseTable};
+use super::table::{ResponseEntry, ResponseKey, ResponseTable};
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::limits::edge_settings::ResponseLimits;
 use crate::proxy::Proxy;
 
-/// Learner for one answer whose id is not known yet.
+/// Learner for one answer.
 #[derive(Debug)]
 pub(crate) struct ResponseLearner {
     table: Arc<ResponseTable>,
+    /// Search for the id. `None` once it is over.
+    search: Option<IdSearch>,
+    /// Entry of the response, once its id is known.
+    entry: Option<ResponseEntry>,
+}
+
+/// Search for the id of a response, with the facts that are stored under it.
+#[derive(Debug)]
+struct IdSearch {
     limits: ResponseLimits,
     /// Name of the client. `None` where clients need no key.
     client: Option<Arc<str>>,
@@ -31,27 +42,52 @@ pub(crate) fn learner(
 ) -> Option<ResponseLearner> {
     (request.head.endpoint == Endpoint::Responses && limits.most > 0).then(|| ResponseLearner {
         table: Arc::clone(&proxy.responses),
-        limits,
-        client: request
-            .sender
-            .client
-            .as_ref()
-            .map(|client| Arc::clone(&client.name)),
-        worker: request.pool().workers.members[member].worker.id(),
-        finder: ResponseIdFinder::default(),
+        search: Some(IdSearch {
+            limits,
+            client: request
+                .sender
+                .client
+                .as_ref()
+                .map(|client| Arc::clone(&client.name)),
+            worker: request.pool().workers.members[member].worker.id(),
+            finder: ResponseIdFinder::default(),
+        }),
+        entry: None,
     })
 }
 
 impl ResponseLearner {
-    /// Searches another chunk of the answer. Returns `true` if that was enough.
-    pub(crate) fn push(&mut self, chunk: &[u8]) -> bool {
-        if let Some(id) = self.finder.push(chunk) {
+    /// Creates the learner of an answer to a request for a response by its id.
+    pub(super) fn of_known(proxy: &Proxy, key: ResponseKey<'_>) -> Self {
+        Self {
+            table: Arc::clone(&proxy.responses),
+            search: None,
+            entry: Some(proxy.responses.entry(key)),
+        }
+    }
+
+    /// Searches another chunk of the answer for the id.
+    pub(crate) fn push(&mut self, chunk: &[u8]) {
+        let Some(search) = &mut self.search else {
+            return;
+        };
+        if let Some(id) = search.finder.push(chunk) {
             let key = ResponseKey {
-                client: self.client.as_deref().unwrap_or_default(),
+                client: search.client.as_deref().unwrap_or_default(),
                 id: &id,
             };
-            self.table.store(key, self.worker, self.limits, Instant::now());
+            let entry = self
+                .table
+                .store(key, search.worker, search.limits, Instant::now());
+            self.entry = Some(entry);
         }
-        self.finder.is_over()
+        if search.finder.is_over() {
+            self.search = None;
+        }
+    }
+
+    /// Records that the tokens of the response are counted. Returns `true` if none were before.
+    pub(crate) fn count_tokens(&self) -> bool {
+        self.entry.is_some_and(|entry| self.table.count_tokens(entry))
     }
 }

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointClass, ErrorShape, is_response_id};
 use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts};
 
-use super::{ResponseKey, check_in_service, member_of};
+use super::{ResponseKey, ResponseLearner, check_in_service, member_of};
 use crate::base::deadline::ResponseDeadline;
 use crate::base::headers;
 use crate::base::idle_timeout::IdleTimeoutLimits;
@@ -22,7 +22,9 @@ use crate::dispatch::attempt::{self, BegunAnswer, BegunAttempt, DecisionReport};
 use crate::dispatch::load_guard::LoadGuard;
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::session::PlacedAnswer;
+use crate::fleet::health::AttemptToken;
 use crate::limits::clients::RateLimitGuard;
+use crate::limits::retries;
 use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::spans::AttemptSpan;
 use crate::observe::stages::StageClock;
@@ -31,7 +33,7 @@ use crate::request::body_reader;
 use crate::request::cut::unless_cut;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::meter::MeterStart;
-use crate::request::place::ClientHeaders;
+use crate::request::place::{ClientHeaders, within};
 use crate::request::response_body::Body;
 use crate::request::snapshot::Snapshot;
 use crate::request::stream::{self, RelayParts};
@@ -169,7 +171,9 @@ async fn from_worker(
         path: reply::cut(head.uri.path()),
     };
     let call = ResponseCall::of_path(head.uri.path()).ok_or_else(|| unrouted(unknown()))?;
-    let (pool, at) = place(proxy, snapshot, client, call.id).map_err(unrouted)?;
+    let key = ResponseKey { client, id: call.id };
+    let (pool, at) = place(proxy, snapshot, key).map_err(unrouted)?;
+    let learner = ResponseLearner::of_known(proxy, key);
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
     let body = match body_reader::collect_client(&mut body, LONGEST_BODY, pace, slot).await {
         Ok(body) => body,
@@ -206,7 +210,8 @@ async fn from_worker(
         .request_timeout
         .and_then(|limit| arrived.checked_add(limit));
     lifecycle.must_end(deadline);
-    let mut placed = match send(pool, at, &id, outgoing, deadline).await {
+    let sent = within(deadline.map(Into::into), send(pool, at, &id, outgoing, deadline)).await;
+    let mut placed = match sent {
         Ok(placed) => placed,
         Err(refusal) => return Err(lifecycle.refused(refusal)),
     };
@@ -214,7 +219,7 @@ async fn from_worker(
     let parts = RelayParts {
         lifecycle,
         endpoint: Endpoint::Responses,
-        learner: None,
+        learner: Some(learner),
     };
     let mut response = stream::response(placed, parts);
     if let Some(deadline) = deadline {
@@ -251,12 +256,12 @@ fn logged_path(path: &str) -> &'static str {
 fn place<'a>(
     proxy: &Proxy,
     snapshot: &'a Snapshot,
-    client: &str,
-    id: &str,
+    key: ResponseKey<'_>,
 ) -> Result<(&'a Arc<PoolState>, usize), Refusal> {
+    let id = key.id;
     let table = &proxy.responses;
     let limits = snapshot.edge.limits.responses();
-    let worker = table.find(ResponseKey { client, id }, limits, Instant::now());
+    let worker = table.find(key, limits, Instant::now());
     let Some(worker) = worker else {
         table.metrics.unknown.inc();
         return Err(Refusal::ResponseUnknown { id: id.into() });
@@ -275,7 +280,8 @@ fn place<'a>(
 }
 
 /// Sends the request to its worker, because no other has the response. The worker computes nothing, so nothing is
-/// booked.
+/// booked. For the same reason the request is no trial of an ejected worker, and its status does not count in the
+/// worker's health.
 async fn send(
     pool: &Arc<PoolState>,
     at: usize,
@@ -286,7 +292,7 @@ async fn send(
     let (member, limits) = (&pool.workers.members[at], &pool.limits);
     let link = &member.link;
     link.metrics.attempts.inc();
-    let dispatch = link.begin();
+    let token = AttemptToken::Plain;
     let dispatched = Instant::now();
     let forward_limits = SendTimeouts {
         connect: limits.connect_timeout,
@@ -298,16 +304,19 @@ async fn send(
         .await
         .inspect_err(|error| {
             link.metrics.failed(FailureKind::from(error));
-            let rests = !error.is_blameless() && pool.workers.failed(member, dispatch, error);
+            let rests = !error.is_blameless() && pool.workers.failed(member, token, error);
             attempt::report(member, id, error, rests);
         })?;
+    if let Some(after_ms) = retries::retry_after_ms(response.status(), response.headers()) {
+        link.health.passed_over(after_ms, link.now_ms());
+    }
     let lease = LoadGuard::unbooked(member.worker.id(), Arc::clone(&pool.queue.controller));
     let answer = Box::new(BegunAnswer {
         response,
         attempt: BegunAttempt {
             member: at,
             lease,
-            token: dispatch,
+            token,
             dispatched,
             span: AttemptSpan::default(),
         },

@@ -25,6 +25,10 @@ pub(crate) struct ResponseKey<'a> {
     pub(crate) id: &'a str,
 }
 
+/// Place of a response in the table: the hash of its key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResponseEntry(u128);
+
 /// Bounded table of response ids, with expiry.
 #[derive(Debug)]
 pub(crate) struct ResponseTable {
@@ -44,6 +48,8 @@ struct Shard {
 struct StoredResponse {
     worker: WorkerId,
     stored: Instant,
+    /// `true` once the tokens of the response are in the metrics.
+    is_counted: bool,
 }
 
 impl ResponseTable {
@@ -56,20 +62,43 @@ impl ResponseTable {
     }
 
     /// Records that a worker made a response.
-    pub(crate) fn store(&self, key: ResponseKey<'_>, worker: WorkerId, limits: ResponseLimits, now: Instant) {
+    pub(crate) fn store(
+        &self,
+        key: ResponseKey<'_>,
+        worker: WorkerId,
+        limits: ResponseLimits,
+        now: Instant,
+    ) -> ResponseEntry {
         let most = limits.most.div_ceil(SHARDS);
         let hash = self.hash(key);
         let mut shard = self.shard(hash);
         let before = shard.workers.len();
         shard.forget(now, limits.ttl, most.saturating_sub(1));
         if most > 0 {
-            let entry = StoredResponse { worker, stored: now };
+            let entry = StoredResponse {
+                worker,
+                stored: now,
+                is_counted: false,
+            };
             shard.workers.insert(hash, entry);
             shard.order.push_back((hash, now));
         }
         let after = shard.workers.len();
         drop(shard);
         self.metrics.size_changed(before, after);
+        ResponseEntry(hash)
+    }
+
+    /// Returns the place of a response, known or not.
+    pub(crate) fn entry(&self, key: ResponseKey<'_>) -> ResponseEntry {
+        ResponseEntry(self.hash(key))
+    }
+
+    /// Records that the tokens of a response are counted. Returns `true` if it is known, and none were before.
+    pub(crate) fn count_tokens(&self, entry: ResponseEntry) -> bool {
+        let mut shard = self.shard(entry.0);
+        let stored = shard.workers.get_mut(&entry.0);
+        stored.is_some_and(|stored| !std::mem::replace(&mut stored.is_counted, true))
     }
 
     /// Returns the worker that made a response, while that is known. Removes what the limits no longer allow.
@@ -158,6 +187,19 @@ mod tests {
         ] {
             assert_eq!(table.find(stranger, LIMITS, now), None);
         }
+    }
+
+    #[test]
+    fn the_tokens_of_a_response_are_counted_once() {
+        let (table, now) = (table(), Instant::now());
+        let entry = table.store(key("a", "resp_1"), WorkerId(7), LIMITS, now);
+        let again = table.entry(key("a", "resp_1"));
+        assert_eq!(
+            [entry, again].map(|entry| table.count_tokens(entry)),
+            [true, false]
+        );
+        let unknown = table.entry(key("b", "resp_1"));
+        assert!(!table.count_tokens(unknown));
     }
 
     #[test]
