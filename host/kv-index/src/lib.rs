@@ -48,7 +48,7 @@ mod walk;
 mod worker_table;
 
 pub use count::{Applied, IndexLimits, IndexStats, ObjectsApplied};
-pub use expected::Sent;
+pub use expected::{Prediction, Sent};
 pub use hash::SEQUENCE_HASH_SEED;
 pub use holder::Holder;
 pub use holdings::WorkerHoldings;

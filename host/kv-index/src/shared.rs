@@ -9,7 +9,7 @@ use routing::{BlockEvent, ObjectEvent, StoreId, WorkerId};
 
 use crate::core::IndexCore;
 use crate::count::{Applied, IndexLimits, IndexStats, ObjectsApplied, PART};
-use crate::expected::{PredictionProgress, Sent};
+use crate::expected::{Prediction, PredictionProgress, Sent};
 use crate::holder::Holder;
 use crate::holdings::WorkerHoldings;
 use crate::ingest::blocks_of;
@@ -119,10 +119,17 @@ impl SharedPrefixIndex {
     }
 
     /// Predicts a prompt's blocks at the worker it was just sent to, at most as many as its cache holds. The prediction
-    /// ends after two calls of [`age_expected`](Self::age_expected) without another such request.
-    pub fn expect(&self, sent: &Sent, prompt: &mut Prompt<'_>) {
+    /// ends after two calls of [`age_expected`](Self::age_expected) without another such request. Returns `None` if
+    /// nothing is predicted.
+    pub fn expect(&self, sent: &Sent, prompt: &mut Prompt<'_>) -> Option<Prediction> {
         let mut progress = PredictionProgress::default();
         while self.core.write(|core| core.expect(sent, prompt, &mut progress)) {}
+        progress.prediction(sent.worker)
+    }
+
+    /// Takes a prediction back, because the worker did not get the prompt. Blocks that were predicted before stay.
+    pub fn retract(&self, mut prediction: Prediction, prompt: &mut Prompt<'_>) {
+        while self.core.write(|core| core.retract(&mut prediction, prompt)) {}
     }
 
     /// Drops predictions of these workers that no request has renewed since the last call.

@@ -3,17 +3,21 @@
 mod chains;
 
 use chains::*;
-use kv_index::{Prompt, Sent, SharedPrefixIndex, WorkerMatch};
+use kv_index::{Prediction, Prompt, Sent, SharedPrefixIndex, WorkerMatch};
 use proptest::prelude::*;
 use routing::WorkerId;
 
-fn send(index: &SharedPrefixIndex, worker: u32, prompt: &str, capacity: u64) {
+fn send(index: &SharedPrefixIndex, worker: u32, prompt: &str, capacity: u64) -> Option<Prediction> {
     let sent = Sent {
         worker: WorkerId(worker),
         block_size: BLOCK,
         capacity,
     };
-    index.expect(&sent, &mut Prompt::new(tokens(prompt), None, None));
+    index.expect(&sent, &mut Prompt::new(tokens(prompt), None, None))
+}
+
+fn retract(index: &SharedPrefixIndex, prediction: Prediction, prompt: &str) {
+    index.retract(prediction, &mut Prompt::new(tokens(prompt), None, None));
 }
 
 fn found(index: &SharedPrefixIndex, worker: u32, prompt: &str) -> WorkerMatch {
@@ -21,6 +25,36 @@ fn found(index: &SharedPrefixIndex, worker: u32, prompt: &str) -> WorkerMatch {
     let mut out = Vec::new();
     index.matches(&mut query(&tokens), &[WorkerId(worker)], &mut out);
     out[0]
+}
+
+#[test]
+fn a_prediction_that_is_taken_back_leaves_what_was_predicted_before() {
+    let index = index();
+    send(&index, 1, "ab", 100);
+    let prediction = send(&index, 1, "abcd", 100).unwrap();
+    let again = send(&index, 1, "abcd", 100).unwrap();
+    retract(&index, again, "abcd");
+    assert_eq!(
+        found(&index, 1, "abcd").expected_tokens,
+        4 * BLOCK,
+        "it added nothing"
+    );
+    retract(&index, prediction, "abcd");
+    assert_eq!(found(&index, 1, "abcd").expected_tokens, 2 * BLOCK);
+    assert_eq!(index.stats().expected, 2);
+    send(&index, 1, "abcd", 100);
+    assert_eq!(found(&index, 1, "abcd").expected_tokens, 4 * BLOCK);
+}
+
+#[test]
+fn a_prediction_that_has_expired_is_not_taken_back() {
+    let index = index();
+    let prediction = send(&index, 1, "abcd", 100).unwrap();
+    index.age_expected(&[WorkerId(1)]);
+    index.age_expected(&[WorkerId(1)]);
+    send(&index, 2, "abcd", 100);
+    retract(&index, prediction, "abcd");
+    assert_eq!(found(&index, 2, "abcd").expected_tokens, 4 * BLOCK);
 }
 
 #[test]

@@ -9,13 +9,14 @@
 //! one before, if that is still predicted. Else it begins at the prompt's first block.
 //!
 //! Events confirm predictions: a stored block is held by its own lane, and a removed or cleared block is no longer
-//! predicted. Wrong predictions expire with their generation.
+//! predicted. A prediction is taken back where the worker did not get the prompt after all. Other wrong predictions
+//! expire with their generation.
 
 use routing::WorkerId;
 
 use crate::core::IndexCore;
 use crate::count::PART;
-use crate::forest::BlockPosition;
+use crate::forest::{BlockPosition, NewBlock};
 use crate::hold::RunSpan;
 use crate::lanes::LaneId;
 use crate::prompt::Prompt;
@@ -39,13 +40,44 @@ pub struct Sent {
     pub capacity: u64,
 }
 
+/// Prediction of a prompt's blocks at a worker.
+#[derive(Debug, Clone, Copy)]
+pub struct Prediction {
+    /// The worker.
+    pub worker: WorkerId,
+    lane: LaneId,
+    block_size: u32,
+    /// Number of the predicted blocks.
+    blocks: usize,
+    /// Number of those at the end that were not predicted before.
+    added: usize,
+}
+
 /// Progress of a prompt's prediction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PredictionProgress {
+    block_size: u32,
     /// Number of the predicted blocks.
     blocks: usize,
+    /// Number of those that were not predicted before.
+    added: u64,
     /// Lane of their generation, and the last of them.
     last: Option<(LaneId, BlockPosition)>,
+}
+
+impl PredictionProgress {
+    /// Returns the prediction, once it is complete.
+    pub(crate) fn prediction(self, worker: WorkerId) -> Option<Prediction> {
+        let (lane, _) = self.last?;
+        let added = usize::try_from(self.added).unwrap_or(usize::MAX);
+        Some(Prediction {
+            worker,
+            lane,
+            block_size: self.block_size,
+            blocks: self.blocks,
+            added: added.min(self.blocks),
+        })
+    }
 }
 
 impl WorkerPredictions {
@@ -83,13 +115,59 @@ impl IndexCore {
         let hashes = prompt.hashes(block_size, to);
         let before = self.last_predicted(lane, progress, hashes);
         let from = before.map_or(0, |_| progress.blocks);
+        let held = self.lanes[lane.0 as usize].held;
         let last = self.expect_part(lane, before, &hashes[from..to]);
+        let added = self.lanes[lane.0 as usize].held.saturating_sub(held);
         self.gc_step(2);
         *progress = PredictionProgress {
+            block_size,
             blocks: to,
+            added: progress.added + added,
             last: last.map(|last| (lane, last)),
         };
         last.is_some() && to < blocks
+    }
+
+    /// Removes the last blocks of a prediction that it added, up to [`PART`] of them. Returns `false` at the end.
+    pub(crate) fn retract(&mut self, prediction: &mut Prediction, prompt: &mut Prompt<'_>) -> bool {
+        let Prediction {
+            lane,
+            block_size,
+            blocks,
+            added,
+            ..
+        } = *prediction;
+        let is_kept = self.expected.get(&prediction.worker).is_some_and(|known| {
+            known.block_size == block_size && known.lanes().any(|generation| generation == lane)
+        });
+        let part = added.min(PART);
+        let from = blocks - part;
+        if !is_kept || part == 0 {
+            return false;
+        }
+        let hashes = prompt.hashes(block_size, blocks);
+        let (mut at, mut before) = (0, None);
+        while at < hashes.len()
+            && let Some(place) = self.find(before, hashes[at], NewBlock::default())
+        {
+            let run = self.forest.run(place.run);
+            let most = ((run.len - place.at) as usize).min(hashes.len() - at);
+            let known = self.forest.common(run, place.at, &hashes[at..at + most]);
+            let kept = u32::try_from(from.saturating_sub(at)).unwrap_or(u32::MAX);
+            let block = |offset| BlockPosition {
+                run: place.run,
+                at: place.at + offset,
+            };
+            // From the end, so that the rest stays a prefix.
+            (kept.min(known)..known)
+                .rev()
+                .for_each(|offset| self.uncover(lane, block(offset)));
+            before = known.checked_sub(1).map(block);
+            at += known.max(1) as usize;
+        }
+        prediction.blocks = from;
+        prediction.added = added - part;
+        prediction.added > 0
     }
 
     /// Returns the last block of the earlier parts, if it is where it was and the lane still has it.

@@ -128,3 +128,20 @@ fn predictions_whose_parts_alternate_are_both_whole() {
     );
     assert_eq!(core.stats().expected, 800);
 }
+
+#[test]
+fn a_prediction_in_several_parts_over_several_runs_is_taken_back_whole() {
+    let mut core = core();
+    let (mut short, mut long) = (prompt(7, 100), prompt(7, 3 * PART + 5));
+    expect_with(&mut core, &mut short, |_| {});
+    // Another prompt branches off, so that the long one goes on in another run.
+    let mut branch: Vec<u32> = std::iter::once(7).chain(1..).take(100).collect();
+    branch.extend([1_000_000, 1_000_001]);
+    expect_with(&mut core, &mut Prompt::new(branch, None, None), |_| {});
+    let mut progress = PredictionProgress::default();
+    while core.expect(&SENT, &mut long, &mut progress) {}
+    let mut prediction = progress.prediction(SENT.worker).unwrap();
+    assert_eq!(expected(&core, &mut long), 3 * PART as u32 + 5);
+    while core.retract(&mut prediction, &mut long) {}
+    assert_eq!(expected(&core, &mut long), 100);
+}

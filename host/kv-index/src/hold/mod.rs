@@ -177,7 +177,12 @@ impl IndexCore {
     }
 
     /// Returns the block with this content, which follows `parent` or begins a run.
-    fn find(&self, parent: Option<BlockPosition>, content: u64, new: NewBlock) -> Option<BlockPosition> {
+    pub(crate) fn find(
+        &self,
+        parent: Option<BlockPosition>,
+        content: u64,
+        new: NewBlock,
+    ) -> Option<BlockPosition> {
         if let Some(BlockPosition { run, at }) = parent {
             let here = self.forest.run(run);
             if at + 1 < here.len && self.forest.content(here, at + 1) == content {

@@ -90,6 +90,16 @@ impl AttemptError {
         }
     }
 
+    /// Returns `true` if the worker cannot hold the prompt because of the attempt.
+    pub(crate) fn left_no_prompt(&self) -> bool {
+        match self {
+            Self::Refused(response) | Self::HeldBack(response) | Self::NotServed(response) => {
+                leaves_no_prompt(response.status())
+            }
+            error => error.cost_nothing(),
+        }
+    }
+
     /// Returns `true` if the worker is finished with the leg: it was not reached, or has answered.
     pub(crate) fn is_final(&self) -> bool {
         matches!(
@@ -130,6 +140,11 @@ pub(crate) struct AttemptFailure {
 /// statuses concern the client's request.
 pub(crate) fn is_retryable_status(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
+}
+
+/// Returns `true` if a worker that answers so has not computed the prompt: it refused the request.
+pub(crate) fn leaves_no_prompt(status: StatusCode) -> bool {
+    status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE
 }
 
 impl From<AttemptError> for Refusal {

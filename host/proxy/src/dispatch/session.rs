@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+use kv_index::Prediction;
 use placement::{AttemptState, PlacementOutcome, WorkerPlacement};
+use routing::WorkerId;
 use tokio::time::Instant;
 
 use crate::base::reply::Refusal;
 use crate::dispatch::attempt::BegunAnswer;
-use crate::dispatch::attempt_error::{AttemptError, AttemptFailure};
+use crate::dispatch::attempt_error::{AttemptError, AttemptFailure, leaves_no_prompt};
 use crate::dispatch::crashes;
 use crate::dispatch::decide;
 use crate::dispatch::dispatcher::Dispatcher;
@@ -31,6 +34,8 @@ pub(crate) struct PlacementSession {
     admission: AdmissionSession,
     failures: FailedAttempts,
     prompt: KeptPrompt,
+    /// Predictions for the workers of the present attempt.
+    predictions: [Option<Prediction>; 2],
     attempt: u32,
     /// Time by which the answer must have begun.
     deadline: Option<Instant>,
@@ -78,6 +83,7 @@ impl PlacementSession {
             admission: AdmissionSession::new(deadline),
             failures: FailedAttempts::default(),
             prompt: KeptPrompt::default(),
+            predictions: [None; 2],
             attempt: 0,
             deadline,
             blame: CrashBlame {
@@ -98,7 +104,11 @@ impl PlacementSession {
         loop {
             let placement = self.next(dispatcher).await?;
             match self.send(dispatcher, placement).await {
-                Ok(answer) => return Ok(answer),
+                Ok(placed) => {
+                    let (member, status) = (placed.answer.attempt.member, placed.answer.response.status());
+                    self.answered(dispatcher, member, status);
+                    return Ok(placed);
+                }
                 Err(failure) => self.failed(dispatcher, failure).await?,
             }
         }
@@ -201,11 +211,30 @@ impl PlacementSession {
     }
 
     /// Records in the index that the chosen workers will hold the prompt.
-    fn expect_prompt(&self, dispatcher: &Dispatcher, placement: &WorkerPlacement) {
+    fn expect_prompt(&mut self, dispatcher: &Dispatcher, placement: &WorkerPlacement) {
         let members = &self.request.pool().workers.members;
-        for choice in placement.choices() {
-            let worker = members[choice.member].worker.id();
-            speculative_insert::expect(&dispatcher.sources, &self.request, worker);
+        let mut choices = placement.choices();
+        self.predictions = std::array::from_fn(|_| {
+            let worker = members[choices.next()?.member].worker.id();
+            speculative_insert::expect(&dispatcher.sources, &self.request, worker)
+        });
+    }
+
+    /// Takes back the expectation of a worker that did not get the prompt.
+    fn retract_prompt(&mut self, dispatcher: &Dispatcher, worker: WorkerId) {
+        let of_worker = |prediction: &mut Prediction| prediction.worker == worker;
+        for prediction in &mut self.predictions {
+            if let Some(prediction) = prediction.take_if(of_worker) {
+                speculative_insert::retract(&dispatcher.sources, &self.request, prediction);
+            }
+        }
+    }
+
+    /// Records the status of the answer that goes to the client.
+    pub(crate) fn answered(&mut self, dispatcher: &Dispatcher, member: usize, status: StatusCode) {
+        if leaves_no_prompt(status) {
+            let worker = self.request.pool().workers.members[member].worker.id();
+            self.retract_prompt(dispatcher, worker);
         }
     }
 
@@ -250,6 +279,9 @@ impl PlacementSession {
         dispatcher: &Dispatcher,
         failure: AttemptFailure,
     ) -> Result<(), Refusal> {
+        if let (true, Some(worker)) = (failure.error.left_no_prompt(), failure.blamed) {
+            self.retract_prompt(dispatcher, worker);
+        }
         let request = &self.request;
         // No other worker has the response that a pinned request goes on from.
         if request.progress.pinned.is_some() {

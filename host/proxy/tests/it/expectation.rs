@@ -10,7 +10,7 @@ use crate::client::{post, send};
 use crate::policy::Scripted;
 use crate::router::{Router, router};
 use crate::tokens::querying_worker;
-use crate::worker::Worker;
+use crate::worker::{Worker, json};
 
 const BODY: &str = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
 
@@ -112,4 +112,45 @@ async fn nothing_is_expected_where_nothing_may_be() {
     assert_eq!(policy.shown()[1][0], 0.0);
     assert!(policy.shown()[1][1].is_nan(), "no events, nothing assumed");
     assert_eq!(router.index.stats().expected, 0);
+}
+
+#[tokio::test]
+async fn a_worker_that_refuses_a_prompt_is_not_expected_to_hold_it() {
+    for (status, attempts, expected) in [
+        (429, 3, 0.0),
+        (503, 3, 0.0),
+        (429, 1, 0.0),
+        (400, 1, 0.0),
+        (500, 3, 10.0),
+    ] {
+        let policy = Scripted::first(&[], &["prefix.any-tokens"]);
+        let workers = [
+            Worker::start(move |_| async move { json(status, "{}") }).await,
+            Worker::named("b").await,
+        ];
+        let assumed = AssumedCache {
+            tokens: 1_000,
+            block_size: 2,
+            lifetime: Duration::from_secs(60),
+        };
+        let router = router()
+            .worker("a", &workers[0].url())
+            .worker("b", &workers[1].url())
+            .policy(policy.clone())
+            .with(querying_worker)
+            .with(|builder| {
+                builder.limits.attempts = attempts;
+                builder.expectation = Expectation {
+                    until_confirmed: Duration::ZERO,
+                    assumed: Some(assumed),
+                };
+            })
+            .start()
+            .await;
+        send_prompt(&router).await;
+        send_prompt(&router).await;
+        let shown = policy.shown();
+        let second = shown.iter().rfind(|numbers| numbers.len() == 2).unwrap();
+        assert_eq!(second[0], expected, "{status}: {shown:?}");
+    }
 }

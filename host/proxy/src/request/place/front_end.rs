@@ -403,7 +403,10 @@ impl PlacedHandle {
             connected: None,
         };
         let (endpoint, member) = (request.head.endpoint, attempt.member);
-        let handle = placement.progress.take().map(|progress| {
+        let handle = placement.progress.take().map(|mut progress| {
+            progress
+                .session
+                .answered(&placement.proxy.dispatcher, member, status);
             let mut lifecycle = progress.lifecycle;
             lifecycle.admit(progress.session.end(true), request.pool());
             decision_headers(&mut shown, &report, member, None, &lifecycle);
