@@ -22,11 +22,14 @@ const SETTLING: Duration = Duration::from_millis(500);
 pub(super) enum SourceStamp {
     /// Built-in bytes: they never change.
     Builtin,
-    /// Inode, size and modification time of a file.
+    /// Inode, size and times of a file.
     File {
         place: (u64, u64),
         size: u64,
         written: SystemTime,
+        /// Time of the last change of content or metadata, in seconds and nanoseconds: no user sets it. Copies that
+        /// keep modification times may put other bytes of equal size and time into the file.
+        changed: (i64, i64),
     },
 }
 
@@ -40,6 +43,7 @@ pub(super) fn look(source: &PolicySource) -> Option<SourceStamp> {
                 place: (metadata.dev(), metadata.ino()),
                 size: metadata.len(),
                 written: metadata.modified().ok()?,
+                changed: (metadata.ctime(), metadata.ctime_nsec()),
             })
         }
     }
@@ -125,6 +129,22 @@ fn age(metadata: &Metadata) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_bytes_in_place_of_equal_size_and_time_change_the_stamp() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.wasm");
+        let source = PolicySource::File(path.clone());
+        let stamps = ["one", "two"].map(|bytes| {
+            fs::write(&path, bytes).unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            let stamp = look(&source).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            stamp
+        });
+        assert_ne!(stamps[0], stamps[1]);
+    }
 
     #[test]
     fn a_component_that_grows_meanwhile_is_read_up_to_its_limit() {
