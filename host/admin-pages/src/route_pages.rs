@@ -155,6 +155,9 @@ fn refusal(refused: &RefusedRouteChange) -> Refusal {
     if let RefusedRouteChange::Fleet(_) = refused {
         return Refusal::new(StatusCode::CONFLICT, "fleet_not_ready", message);
     }
+    if let RefusedRouteChange::NotTried { .. } = refused {
+        return Refusal::new(StatusCode::CONFLICT, "version_not_tried", message);
+    }
     let RefusedRouteChange::Change(error) = refused else {
         return Refusal::new(StatusCode::CONFLICT, "not_applicable", message);
     };

@@ -86,6 +86,19 @@ pub enum RefusedRouteChange {
     /// The change does not fit the routes.
     #[error(transparent)]
     Change(#[from] RouteChangeError),
+    /// The route's shadow does not run the version that would decide.
+    #[error(
+        "failed to promote `{policy}`: version {active} would decide, and its shadow runs {}; try that version out first, \
+         as a shadow or a canary", shadow.as_deref().unwrap_or("none")
+    )]
+    NotTried {
+        /// Name of the policy, or of the scorer of a pipeline.
+        policy: String,
+        /// Version that would decide.
+        active: String,
+        /// Version of the shadow.
+        shadow: Option<String>,
+    },
     /// The policy cannot be had.
     #[error("failed to load what the change needs: {0}")]
     Unavailable(String),

@@ -2,13 +2,16 @@
 
 use admin_pages::control::{RefusedRouteChange, RouteAnswer};
 use admin_views::{ChangeCause, ChangeKind};
+use conductor_config::Config;
 use routing::Generation;
 use tracing::{error, info, warn};
 
 use super::{ActiveConfig, Candidate, Reloader};
 use local_files::policy_folder::policies_in;
 use observability::error_chain;
-use policy_store::{OVERRIDES, StateFolder, awaited_policies, unavailable_policies};
+use policy_store::{
+    OVERRIDES, Prepared, StateFolder, awaited_policies, components, shadow_name, unavailable_policies,
+};
 use runtime_overrides::{RouteAction, RouteChange, RouteOverrides};
 
 impl Reloader {
@@ -42,6 +45,9 @@ impl Reloader {
         if !awaited_policies(&config, &prepared).is_empty() {
             return Ok(None);
         }
+        if change.action == RouteAction::Promote {
+            self.check_promotion(&config, &prepared, route)?;
+        }
         if self.stage_route(change, &overlays, route)? {
             return Ok(None);
         }
@@ -56,6 +62,38 @@ impl Reloader {
         self.report_policies();
         self.propose_route(route);
         Ok(Some(self.route_changed(change, route)))
+    }
+
+    /// Checks that a promoted shadow runs the version that will decide: its trial is about that version.
+    fn check_promotion(
+        &self,
+        config: &Config,
+        prepared: &Prepared,
+        route: usize,
+    ) -> Result<(), RefusedRouteChange> {
+        let at = route.saturating_sub(1);
+        let (Some(now), Some(next)) = (self.active.config.routes.get(at), config.routes.get(at)) else {
+            return Ok(());
+        };
+        if !now.trials.shadows.contains(&next.policy) {
+            return Ok(());
+        }
+        let version = |name: &str| {
+            let versions = self.library.versions(name, Some(prepared))?;
+            versions.iter().next().map(|version| version.id.to_string())
+        };
+        for policy in components(config, &next.policy) {
+            let (active, shadow) = (version(policy), version(&shadow_name(policy)));
+            if let Some(active) = active.filter(|active| shadow.as_ref() != Some(active)) {
+                let policy = policy.to_owned();
+                return Err(RefusedRouteChange::NotTried {
+                    policy,
+                    active,
+                    shadow,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Records a change of a route, and returns its answer.

@@ -213,6 +213,58 @@ async fn changes_that_cannot_be_are_refused_and_change_nothing() {
 }
 
 #[tokio::test]
+async fn a_shadow_of_a_rolled_back_policy_runs_and_promotes_no_other_version() {
+    let fleet = fleet().await;
+    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
+        .await
+        .unwrap();
+    let version = |page: &Value, name: &str| {
+        let mut policies = page["policies"].as_array().unwrap().iter();
+        policies
+            .find(|policy| policy["name"] == name)
+            .map(|policy| policy["version"].clone())
+    };
+    let mut seen = Vec::new();
+    for number in [1, 2] {
+        router.save_policy("mine", &sends_to(0, number).unwrap()).unwrap();
+        let page = router
+            .admin_shows("/admin/policies", "the version is active", |page| {
+                let version = version(page, "mine").unwrap_or_default();
+                version.is_string() && !seen.contains(&version)
+            })
+            .await;
+        seen.push(version(&page, "mine").unwrap());
+    }
+    assert_eq!(change(&router, "shadow", &json!({})).await.0, 200);
+    let shown = page(&router).await;
+    assert_eq!(version(&shown, "mine (shadow)"), Some(seen[1].clone()));
+
+    let run = policy(&router, &["rollback", "mine"]).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    let shown = page(&router).await;
+    assert_eq!(version(&shown, "mine"), Some(seen[0].clone()));
+    assert_eq!(version(&shown, "mine (shadow)"), Some(Value::Null));
+    let trials = router.admin("/admin/trials").await.unwrap();
+    assert_eq!(trials["shadows"], json!([]));
+    let (status, answer) = change(&router, "promote", &json!({})).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (409, &json!("version_not_tried")),
+        "{answer}"
+    );
+
+    let run = policy(&router, &["resume", "mine"]).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    router
+        .admin_shows("/admin/policies", "the shadow runs again", |page| {
+            version(page, "mine (shadow)") == Some(seen[1].clone())
+        })
+        .await;
+    assert_eq!(change(&router, "promote", &json!({})).await.0, 200);
+    assert_eq!(decided_by(&router).await, "mine");
+}
+
+#[tokio::test]
 async fn a_promotion_survives_a_restart_and_ends_where_the_file_changes_the_route() {
     let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
     let file = component(folder.path(), 1);

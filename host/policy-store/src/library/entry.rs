@@ -109,12 +109,12 @@ impl PolicyEntry {
         self.chain.iter().find(|kept| kept.is_of(digest, settings))
     }
 
-    /// Returns true if an operator rolled back the wanted version. If its bytes are active, only settings were rolled
+    /// Returns true if an operator rolled back the version. If its bytes are active, only settings were rolled
     /// back.
-    pub(super) fn holds(&self, digest: &Digest, wanted: &WantedPolicy) -> bool {
+    pub(super) fn holds(&self, digest: &Digest, settings: &PolicySettings) -> bool {
         let in_force = self.active().is_some_and(|active| active.digest == *digest);
         let mut held = self.rolled_back();
-        held.any(|held| held.digest() == Some(*digest) && (!in_force || held.settings() == wanted.settings))
+        held.any(|held| held.digest() == Some(*digest) && (!in_force || held.settings() == *settings))
     }
 
     /// Returns every version that was rolled back, the latest first.

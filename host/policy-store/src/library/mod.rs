@@ -26,6 +26,7 @@ mod saved_rollback;
 mod shared_hold;
 #[cfg(test)]
 mod tests;
+mod twins;
 mod version;
 mod wanted_policy;
 
@@ -82,9 +83,9 @@ pub struct PolicyLibrary {
     keeps_bytes: bool,
 }
 
-/// State of a policy before a rollback or a resumption.
+/// State of a policy and of its twin before a rollback or a resumption.
 #[derive(Debug)]
-pub struct RollbackUndo(PolicyEntry);
+pub struct RollbackUndo(Vec<PolicyEntry>);
 
 impl PolicyLibrary {
     /// Returns an empty library.
@@ -214,28 +215,30 @@ impl PolicyLibrary {
         if let Err(refused) = wanted.permit.check(digest) {
             return Some(Outcome::Failed(Arc::new(refused)));
         }
-        if let Some(entry) = self.entries.get(&wanted.name) {
-            if entry.holds(digest, wanted) {
-                return Some(if entry.has_any(&wanted.permit) {
-                    Outcome::HeldBack
-                } else {
-                    Outcome::Failed(Arc::new(PolicyProblem::HeldBack))
-                });
+        let entry = self.entries.get(&wanted.name);
+        if self.holds(&wanted.name, digest, settings) {
+            let has_any = entry.is_some_and(|entry| entry.has_any(&wanted.permit));
+            return Some(if has_any {
+                Outcome::HeldBack
+            } else {
+                Outcome::Failed(Arc::new(PolicyProblem::HeldBack))
+            });
+        }
+        if let Some(entry) = entry
+            && let Some(kept) = entry.kept(digest, settings)
+        {
+            let in_force = entry
+                .active()
+                .is_some_and(|active| active.is_of(digest, settings));
+            let version = kept.under(wanted.circuit);
+            if !version.does(wanted) {
+                return Some(Outcome::Failed(Arc::new(PolicyProblem::NotAScorer)));
             }
-            if let Some(kept) = entry.kept(digest, settings) {
-                let in_force = entry
-                    .active()
-                    .is_some_and(|active| active.is_of(digest, settings));
-                let version = kept.under(wanted.circuit);
-                if !version.does(wanted) {
-                    return Some(Outcome::Failed(Arc::new(PolicyProblem::NotAScorer)));
-                }
-                return Some(if in_force && version.spec == kept.spec {
-                    Outcome::Active
-                } else {
-                    Outcome::Fresh(Box::new(version))
-                });
-            }
+            return Some(if in_force && version.spec == kept.spec {
+                Outcome::Active
+            } else {
+                Outcome::Fresh(Box::new(version))
+            });
         }
         if let Some(outcome) = self.attempts.outcome(wanted, digest) {
             return Some(outcome);
@@ -381,19 +384,24 @@ impl PolicyLibrary {
     }
 
     /// Activates the version before, and holds the active one back until other bytes come or [`PolicyLibrary::resume`].
+    /// The policy's twin drops the held version.
     ///
     /// # Errors
     /// [`RollbackError`]; nothing has changed then.
     pub fn roll_back(&mut self, name: &str) -> Result<RollbackUndo, RollbackError> {
         let entry = self.entry(name)?;
-        let before = RollbackUndo(entry.clone());
+        let before = entry.clone();
         entry.roll_back()?;
-        Ok(before)
+        let twin = self.hold_in_twin(name);
+        Ok(RollbackUndo(twin.into_iter().chain([before]).collect()))
     }
 
     /// Reverts a rollback or a resumption.
-    pub fn undo(&mut self, RollbackUndo(entry): RollbackUndo) {
-        self.entries.insert(entry.wanted.name.clone(), entry);
+    pub fn undo(&mut self, RollbackUndo(entries): RollbackUndo) {
+        let named = entries
+            .into_iter()
+            .map(|entry| (entry.wanted.name.clone(), entry));
+        self.entries.extend(named);
     }
 
     /// Releases the rollbacks of a policy; the next [`PolicyLibrary::prepare`] reads its file again. Its circuits stay
@@ -403,7 +411,7 @@ impl PolicyLibrary {
     /// [`RollbackError::NoSuchPolicy`].
     pub fn resume(&mut self, name: &str) -> Result<RollbackUndo, RollbackError> {
         let entry = self.entry(name)?;
-        let before = RollbackUndo(entry.clone());
+        let before = RollbackUndo(vec![entry.clone()]);
         entry.resume();
         self.attempts.forget(name);
         Ok(before)

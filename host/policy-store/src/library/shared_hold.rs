@@ -168,6 +168,7 @@ impl PolicyLibrary {
     fn bar(&mut self, hold: &SharedHold, instead: LoadedVersion) {
         if let Some(entry) = self.entries.get_mut(&hold.policy) {
             entry.bar(&hold.held, instead);
+            self.hold_in_twin(&hold.policy);
         }
         self.keep_rollbacks();
     }
