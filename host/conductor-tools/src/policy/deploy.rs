@@ -43,6 +43,11 @@ pub(crate) enum DeployError {
          --name"
     )]
     Decides(String),
+    #[error(
+        "failed to deploy `{name}`: it decides {percent} percent of the sessions of route {route} already, and its new bytes would \
+         decide them at once; end that first with `conductor policy retract {name}`, or give it another name with --name"
+    )]
+    DecidesShare { name: String, percent: f64, route: u64 },
     #[error("failed to deploy `{name}`: the router takes it from {source_of}, not from its policy folder")]
     Elsewhere { name: String, source_of: String },
     #[error(
@@ -102,6 +107,7 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
     for page in &pages {
         let folder = folder_of(args, page)?;
         check_place(&name, page, args.policy_dir.is_none().then_some(&*folder))?;
+        check_share(&name, page, args.trial.canary.unwrap_or(0.0))?;
         folders.insert(folder);
     }
     for folder in &folders {
@@ -203,6 +209,23 @@ fn check_place(name: &str, page: &Value, folder: Option<&Path>) -> Result<(), De
     }
 }
 
+/// Checks whether new bytes under that name would decide more than a canary of this percentage; 0 for a shadow.
+fn check_share(name: &str, page: &Value, percent: f64) -> Result<(), DeployError> {
+    let routes = page["routes"].as_array().into_iter().flatten();
+    for route in routes {
+        // In hundredths of a percent, as shares are kept.
+        let parts = (route["canaries"][name].as_f64().unwrap_or(0.0) * 1e4).round();
+        if parts > (percent * 100.0).round() {
+            return Err(DeployError::DecidesShare {
+                name: name.to_owned(),
+                percent: parts / 100.0,
+                route: route["route"].as_u64().unwrap_or(0),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Puts a component into the folder, whole or not at all; a router may be watching it.
 fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, DeployError> {
     let file = folder.join(format!("{name}.wasm"));
@@ -275,6 +298,19 @@ mod tests {
         assert!(check_place("new", &page(), folder).is_ok());
         let refused = check_place("far", &page(), folder);
         assert!(matches!(refused, Err(DeployError::Elsewhere { .. })));
+    }
+
+    #[test]
+    fn new_bytes_of_a_canary_are_no_trial_of_a_smaller_share() {
+        let page = json!({ "routes": [
+            { "route": 1, "canaries": {} }, { "route": 2, "canaries": { "mine": 0.405 } },
+        ] });
+        for smaller in [0.0, 40.49] {
+            let refused = check_share("mine", &page, smaller).map_err(|refused| refused.to_string());
+            assert!(refused.is_err_and(|text| text.contains("40.5 percent of the sessions of route 2")));
+        }
+        assert!(check_share("mine", &page, 40.5).is_ok());
+        assert!(check_share("other", &page, 0.0).is_ok());
     }
 
     #[test]
