@@ -2,14 +2,14 @@
 //! one's time, and the policy does not know which of them are short.
 //!
 //! The state of the router has one value with an entry for each worker: its id, the number of prompts, which halves every
-//! 1.4 s, and the time of that number. Two decisions at once may lose one of two prompts.
+//! 1.94 s, and the time of that number. Two decisions at once may lose one of two prompts.
 
 use conductor_policy_sdk::{Host, Row, WorkerId};
 
 /// Key of the value in the router's state.
 const KEY: &str = "recent";
 /// Time in which the number of prompts halves, in milliseconds.
-const HALF_MS: u32 = 1_400;
+const HALF_MS: u32 = 1_940;
 /// Age of a forgotten entry: less than a hundredth is left.
 const FORGOTTEN_MS: u32 = 7 * HALF_MS;
 /// Prompts of a forgotten entry. Each decision that adds a prompt gives all entries its time, so that none becomes old
@@ -125,10 +125,10 @@ fn share_at(at_ms: u32, now_ms: u32) -> f32 {
     }
 }
 
-/// Returns the share that is left after this time: halves, with straight lines between them.
+/// Returns the share that is left after this time. Short times in a row leave the share of their sum:
+/// each decision that adds a prompt applies it to all entries.
 fn share_left(age_ms: u32) -> f32 {
-    let halves = (1_u32 << (age_ms / HALF_MS)) as f32;
-    (1.0 - 0.5 * (age_ms % HALF_MS) as f32 / HALF_MS as f32) / halves
+    (-(age_ms as f32) / HALF_MS as f32).exp2()
 }
 
 #[cfg(test)]
@@ -147,22 +147,28 @@ mod tests {
     fn prompts_halve_in_a_fixed_time_and_are_forgotten() {
         let left = |now_ms| entries_left(&entry(2.0, 5_000), now_ms);
         assert_eq!(left(5_000), [(7, 2.0)]);
-        assert_eq!(left(5_700), [(7, 1.5)]);
-        assert_eq!(left(6_400), [(7, 1.0)]);
-        assert_eq!(left(7_800), [(7, 0.5)]);
+        assert_eq!(left(5_000 + HALF_MS), [(7, 1.0)]);
+        assert_eq!(left(5_000 + 2 * HALF_MS), [(7, 0.5)]);
         assert_eq!(left(5_000 + FORGOTTEN_MS), []);
         assert_eq!(entries_left(&entry(1e-6, 5_000), 5_000), [], "next to nothing");
+    }
+
+    #[test]
+    fn many_short_times_leave_the_share_of_one_long_time() {
+        let shares = (0..HALF_MS).map(|_| share_left(1));
+        let left: f32 = shares.product();
+        assert!((left - 0.5).abs() < 1e-3, "{left}");
     }
 
     #[test]
     fn each_entry_has_its_own_time() {
         let entries = [
             entry(2.0, 5_000),
-            entry(2.0, 6_400),
-            entry(2.0, 6_400),
+            entry(2.0, 5_000 + HALF_MS),
+            entry(2.0, 5_000 + HALF_MS),
             entry(2.0, 5_000),
         ];
-        let left = entries_left(entries.as_flattened(), 6_400);
+        let left = entries_left(entries.as_flattened(), 5_000 + HALF_MS);
         assert_eq!(left, [(7, 1.0), (7, 2.0), (7, 2.0), (7, 1.0)]);
     }
 
