@@ -45,7 +45,7 @@ struct UrgencyQueue {
 /// Work of a request at a worker, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 struct PlacedWork {
-    /// Prompts that go before: queued at the worker, and held for it.
+    /// Prompts that go before: queued at the worker, without those held for it.
     before_ms: f64,
     own_ms: f64,
 }

@@ -1,8 +1,8 @@
 //! Scorer: keeps the requests of a LoRA adapter on the workers that have it loaded.
 //!
-//! The router does not know the loaded adapters of an engine. If a worker has a label with the adapter's
-//! name, the label is its score. If no candidate has such a label, the adapter gets a few home workers by
-//! hashing, the same for every request. Few engines then have to load it.
+//! The router knows the adapters that an engine serves, but not those in its GPU's slots. If a worker has a
+//! label with the adapter's name, the label is its score. If no candidate has such a label, the adapter gets
+//! a few home workers by hashing, the same for every request. Few engines then have to load it.
 
 use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Row, Scorer, export_scorer, mix};
 
