@@ -18,7 +18,8 @@ pub trait Host {
     /// tier.
     fn holders(&self, tokens: u32) -> u32;
 
-    /// Returns the first value of a request header; none for headers that carry secrets.
+    /// Returns the first value of a request header; none for a header that `policy-headers` of `[server]` does
+    /// not list, and for headers that carry secrets.
     fn header(&self, name: &str) -> Option<String>;
 
     /// Returns `model` of the request body; empty if there is none.

@@ -78,11 +78,11 @@ impl Policy for PredictedLatency {
             default_limits: Limits {
                 ttft_ms: params
                     .unit("milliseconds")
-                    .about("Limit of the time to first token of requests without the header x-slo-ttft-ms; 0: none.")
+                    .about("Limit of the time to first token of requests without the header x-slo-ttft-ms, which `policy-headers` has to list; 0: none.")
                     .number("ttft-ms", 0.0, 0.0..=86_400_000.0),
                 tpot_ms: params
                     .unit("milliseconds")
-                    .about("Limit of the time between tokens of requests without the header x-slo-tpot-ms; 0: none.")
+                    .about("Limit of the time between tokens of requests without the header x-slo-tpot-ms, which `policy-headers` has to list; 0: none.")
                     .number("tpot-ms", 0.0, 0.0..=86_400_000.0),
             },
             draws: params

@@ -58,6 +58,29 @@ fn the_contracts_readme_documents_every_feature() {
 }
 
 #[test]
+fn the_router_shows_the_headers_that_shipped_policies_read() {
+    let config = fs::read_to_string(root().join("config/conductor.toml")).unwrap();
+    let config: toml::Table = config.parse().unwrap();
+    let shown = config["server"]["policy-headers"].as_array().unwrap();
+    let mut read = 0;
+    for file in tidy::files(&["rs"]) {
+        if !file.path.starts_with("policies/") {
+            continue;
+        }
+        let constants = file.text.lines().filter(|line| line.contains("_HEADER: &str = "));
+        for header in constants.filter_map(|line| line.split('"').nth(1)) {
+            assert!(
+                shown.iter().any(|shown| shown.as_str() == Some(header)),
+                "{}: the default of `policy-headers` does not have `{header}`",
+                file.path
+            );
+            read += 1;
+        }
+    }
+    assert!(read >= 2, "no header is found");
+}
+
+#[test]
 fn the_prebuilt_policies_belong_to_their_sources() {
     let problems = policy_builder::check(&root()).unwrap();
     assert!(

@@ -7,7 +7,7 @@ use crate::document::report::Problem;
 use crate::document::value::Item;
 
 /// Default list: headers without secrets or private data.
-const SHOWN: [&str; 7] = [
+const SHOWN: [&str; 9] = [
     "accept",
     "accept-language",
     "content-type",
@@ -15,6 +15,8 @@ const SHOWN: [&str; 7] = [
     "user-agent",
     "x-request-id",
     "x-session-id",
+    "x-slo-tpot-ms",
+    "x-slo-ttft-ms",
 ];
 /// Longest name of a header, in bytes.
 const LONGEST: usize = 128;
