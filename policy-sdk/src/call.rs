@@ -43,6 +43,7 @@ pub struct Call<'a> {
     front: &'a [f64],
     matrix: &'a [f64],
     columns: usize,
+    name_hash: Option<Column>,
 }
 
 impl<'a> Call<'a> {
@@ -58,6 +59,7 @@ impl<'a> Call<'a> {
             front,
             matrix,
             columns,
+            name_hash: plan.name_hash,
         })
     }
 
@@ -156,10 +158,29 @@ impl<'a> Call<'a> {
         -self.greatest(|row| -number(row))
     }
 
-    /// Finds the candidate with the least cost, as [`LeastCost::of`] does.
+    /// Finds the candidate with the least cost, as [`Call::least_among`] does.
     #[must_use]
     pub fn least(&self, salt: impl FnOnce() -> u64, cost: impl Fn(&Row<'a>) -> f64) -> Option<LeastCost> {
-        LeastCost::of(self.rows().map(|row| (row, cost(&row))), salt)
+        self.least_among(self.rows().map(|row| (row, cost(&row))), salt)
+    }
+
+    /// Finds the least of some candidates' costs, as [`LeastCost::of`] does. Ties go to the highest
+    /// [`Call::rank`] for the salt.
+    #[must_use]
+    pub fn least_among(
+        &self,
+        costs: impl IntoIterator<Item = (Row<'a>, f64)>,
+        salt: impl FnOnce() -> u64,
+    ) -> Option<LeastCost> {
+        LeastCost::ranked(costs, salt, |salt, row| self.rank(salt, row))
+    }
+
+    /// Returns the rank of a candidate for a key (rendezvous hashing, see [`mix`]). It ranks names if the plan has
+    /// [`Plan::name_hash`], else ids: only names are equal in every router and after a restart.
+    #[must_use]
+    pub fn rank(&self, key: u64, row: &Row<'_>) -> u64 {
+        let name = self.name_hash.map(|column| row.get(column) as u64);
+        mix(key, name.unwrap_or(row.id.into()))
     }
 }
 
@@ -184,22 +205,31 @@ impl LeastCost {
         costs: impl IntoIterator<Item = (Row<'a>, f64)>,
         salt: impl FnOnce() -> u64,
     ) -> Option<Self> {
-        let mut best: Option<(Self, WorkerId)> = None;
+        Self::ranked(costs, salt, |salt, row| mix(salt, u64::from(row.id)))
+    }
+
+    /// Finds the least of the candidates' costs. Ties go to the candidate with the highest `rank` for `salt`.
+    fn ranked<'a>(
+        costs: impl IntoIterator<Item = (Row<'a>, f64)>,
+        salt: impl FnOnce() -> u64,
+        rank: impl Fn(u64, &Row<'a>) -> u64,
+    ) -> Option<Self> {
+        let mut best: Option<(Row<'a>, f64)> = None;
         let mut salt = TieSalt::Pending(salt);
         for (row, cost) in costs {
             let better = match &best {
                 None => !cost.is_nan(),
-                Some((least, _)) if cost != least.cost => cost < least.cost,
-                Some((_, id)) => {
+                Some((_, least)) if cost != *least => cost < *least,
+                Some((other, _)) => {
                     let salt = salt.get();
-                    mix(salt, u64::from(row.id)) > mix(salt, u64::from(*id))
+                    rank(salt, &row) > rank(salt, other)
                 }
             };
             if better {
-                best = Some((Self { row: row.index, cost }, row.id));
+                best = Some((row, cost));
             }
         }
-        best.map(|(least, _)| least)
+        best.map(|(row, cost)| Self { row: row.index, cost })
     }
 }
 

@@ -123,7 +123,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Finds the candidate with the least cost, as [`LeastCost::of`] does.
+    /// Finds the candidate with the least cost, as [`Call::least_among`] does.
     #[must_use]
     #[inline(never)]
     pub fn least_of(&self, salt: impl FnOnce() -> u64, costs: &EachNumber) -> Option<LeastCost> {
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
         let rows = ties
             .into_iter()
             .filter_map(|row| Some((self.row(row)?, costs.get(row))));
-        LeastCost::of(rows.filter(|(_, cost)| *cost == costs.least), salt)
+        self.least_among(rows.filter(|(_, cost)| *cost == costs.least), salt)
     }
 
     /// Returns the sum of a column's known numbers that are at least 0, and how many there are.

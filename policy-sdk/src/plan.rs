@@ -10,6 +10,8 @@ use std::borrow::Cow;
 pub struct Plan {
     request: Vec<&'static str>,
     candidate: Vec<Cow<'static, str>>,
+    /// Column of the hashes of the candidates' names, if it is requested.
+    pub(crate) name_hash: Option<Column>,
 }
 
 /// Handle of a number of the request, read by [`crate::Call::number`].
@@ -39,6 +41,14 @@ impl Plan {
     /// Requests a number of every candidate, such as `load.requests`.
     pub fn column(&mut self, name: &'static str) -> Column {
         Column(position(&mut self.candidate, name, name.into()))
+    }
+
+    /// Requests the hash of every candidate's name, by which [`Call::rank`](crate::Call::rank) and ties then rank the
+    /// candidates. Ids differ between routers and after a restart, and names do not.
+    pub fn name_hash(&mut self) -> Column {
+        let column = self.column("worker.name-hash");
+        self.name_hash = Some(column);
+        column
     }
 
     /// Requests numbers of every candidate, side by side, so that they are read together.

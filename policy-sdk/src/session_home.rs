@@ -3,8 +3,8 @@
 use std::cell::OnceCell;
 
 use crate::call::{Call, Row, WorkerId};
-use crate::hash::mix;
 use crate::params::Params;
+use crate::plan::Plan;
 use crate::price::Quote;
 
 /// Configured assumption about a session's home worker.
@@ -25,9 +25,10 @@ pub struct SessionMatches<'a> {
 }
 
 impl SessionHome {
-    /// Reads the parameter `session-share`.
+    /// Reads the parameter `session-share`, and requests the hashes of the workers' names.
     #[must_use]
-    pub fn configure(params: &mut Params) -> Self {
+    pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
+        plan.name_hash();
         Self {
             share: params
                 .unit("share")
@@ -64,13 +65,14 @@ impl SessionMatches<'_> {
         })
     }
 
-    /// Finds the session's home: the candidate that ranks highest for it (rendezvous hashing). A worker that
-    /// joins or leaves moves only its own sessions.
+    /// Finds the session's home: the candidate that ranks highest for it by name (rendezvous hashing). A worker
+    /// that joins or leaves moves only its own sessions, and every router finds the same home.
     fn home(&self) -> Option<WorkerId> {
         *self.home.get_or_init(|| {
             let session = self.call.request().session?;
-            let ids = self.call.ids().iter().copied();
-            ids.max_by_key(|&id| mix(session, u64::from(id)))
+            let rows = self.call.rows();
+            let home = rows.max_by_key(|row| self.call.rank(session, row));
+            home.map(|row| row.id())
         })
     }
 }

@@ -20,7 +20,7 @@ impl Policy for CacheAware {
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         Self {
             price: Price::configure(params, plan),
-            home: SessionHome::configure(params),
+            home: SessionHome::configure(params, plan),
         }
     }
 

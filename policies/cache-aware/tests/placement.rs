@@ -128,6 +128,23 @@ fn a_worker_that_leaves_moves_no_session_but_its_own() {
     }
 }
 
+#[test]
+fn homes_and_ties_follow_the_names_of_workers_and_not_their_order() {
+    let policy = cache_aware();
+    for session in 0..100 {
+        let homes = [["a", "b", "c"], ["c", "a", "b"]].map(|names| {
+            let mut unknown = Scenario::new(names);
+            unknown
+                .session(Some(session))
+                .request("request.body-bytes", 16_000.0);
+            let mut tie = cold(&names, 1_000.0);
+            tie.session(Some(session));
+            [unknown, tie].map(|mut fleet| fleet.route(&policy).unwrap().to_owned())
+        });
+        assert_eq!(homes[0], homes[1]);
+    }
+}
+
 /// Returns the busiest worker's share over the mean, for 200 requests over 8 workers that all hold the same
 /// 2,000 tokens; `in_flight` of them wait at a time.
 fn imbalance(in_flight: usize) -> f64 {

@@ -24,6 +24,7 @@ impl Policy for PricedTtft {
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
     fn configure(params: &mut Params, plan: &mut Plan) -> Self {
+        plan.name_hash();
         Self {
             forecast: Forecast::configure(params, plan),
             prefix_fetch: PrefixFetch::configure(params, 1.0),

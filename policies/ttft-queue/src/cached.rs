@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 
 use conductor_policy_sdk::{
     Call, Column, Lanes, Number, NumberMask, OptionalNumber, Plan, Quote, RequestNumber, RowPair, WorkerId,
-    mix,
 };
 
 use crate::workers::WorkerColumns;
@@ -40,6 +39,7 @@ pub(crate) struct CachedTokens<'a> {
 
 impl CachedColumns {
     pub(crate) fn new(plan: &mut Plan, transfer_cost: f64) -> Self {
+        plan.name_hash();
         Self {
             best: plan.request("prefix.best-tokens"),
             beginning: plan.request("prefix.key-1024"),
@@ -106,13 +106,15 @@ impl CachedTokens<'_> {
         Lanes::from([assumed(of_first, first), assumed(of_second, second)])
     }
 
-    /// Finds the home of the session or of the prompt's beginning: the candidate that ranks highest for it (rendezvous
-    /// hashing). A worker that joins or leaves moves only its own sessions.
+    /// Finds the home of the session or of the prompt's beginning: the candidate that ranks highest for it by name
+    /// (rendezvous hashing). A worker that joins or leaves moves only its own sessions, and every router finds the same
+    /// home.
     fn home(&self) -> Option<WorkerId> {
         *self.home.get_or_init(|| {
             let key = self.home_of?;
-            let ids = self.call.ids().iter().copied();
-            ids.max_by_key(|&id| mix(key, u64::from(id)))
+            let rows = self.call.rows();
+            let home = rows.max_by_key(|row| self.call.rank(key, row));
+            home.map(|row| row.id())
         })
     }
 }

@@ -484,6 +484,27 @@ fn without_an_index_prompts_of_one_beginning_stay_on_their_worker() {
 }
 
 #[test]
+fn homes_follow_the_names_of_workers_and_not_their_order() {
+    let policy = policy("{}");
+    let home = |names: [&str; 3], session| {
+        let mut fleet = Scenario::new(names);
+        fleet.request("request.prompt-tokens", 10_000.0);
+        match session % 2 {
+            0 => fleet.session(Some(session)),
+            _ => fleet.request("prefix.key-1024", session as f64),
+        };
+        fleet.route(&policy).unwrap_or_default().to_owned()
+    };
+    for session in 0..100 {
+        assert_eq!(
+            home(["a", "b", "c"], session),
+            home(["c", "a", "b"], session),
+            "{session}"
+        );
+    }
+}
+
+#[test]
 fn former_parameters_are_unknown() {
     let former = Configured::<TtftQueue>::new(r#"{"ahead-tokens": 0}"#).err();
     assert!(former.is_some_and(|error| error.starts_with("unknown parameter `ahead-tokens`")));

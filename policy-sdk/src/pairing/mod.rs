@@ -96,6 +96,7 @@ struct AloneLimits {
 /// Candidates of one whole request, by role.
 struct PairSearch<'a, S> {
     pairing: &'a Pairing,
+    call: Call<'a>,
     costs: CallCosts<'a>,
     prefill: Vec<Candidate<'a>>,
     decode: Vec<Candidate<'a>>,
@@ -122,12 +123,14 @@ struct CheapestPrefill {
 }
 
 impl Pairing {
-    /// Reads the parameters of pairs and of [`Price`](crate::Price), and requests the columns.
+    /// Reads the parameters of pairs and of [`Price`](crate::Price), and requests the columns. Ties go by the workers'
+    /// names.
     #[must_use]
     pub fn configure(params: &mut Params, plan: &mut Plan) -> Self {
         let key = params
             .about("Label key: workers with equal values are near, such as one rack or NIC group.")
             .text("near-label", "");
+        plan.name_hash();
         let far_factor = params
             .about("Cost factor of a transfer between workers that are not near.")
             .number("far-factor", 4.0, 1.0..=1_000.0);
@@ -188,6 +191,7 @@ impl<'a, S: Fn() -> u64> PairSearch<'a, S> {
         let room = call.ids().len();
         let mut search = Self {
             pairing,
+            call: *call,
             costs,
             prefill: Vec::with_capacity(room),
             decode: Vec::with_capacity(room),
@@ -274,8 +278,8 @@ impl<'a, S: Fn() -> u64> PairSearch<'a, S> {
         self.prefill.is_empty() || self.alone_allowed && is_little && is_idle
     }
 
-    fn least<'r>(&self, costs: impl Iterator<Item = (Row<'r>, f64)>) -> Option<LeastCost> {
-        LeastCost::of(costs, &self.salt)
+    fn least(&self, costs: impl Iterator<Item = (Row<'a>, f64)>) -> Option<LeastCost> {
+        self.call.least_among(costs, &self.salt)
     }
 
     fn transfer(&self, to: &Candidate<'_>, is_near: bool) -> f64 {
