@@ -177,7 +177,10 @@ impl<'a> Call<'a> {
 
     /// Returns the rank of a candidate for a key (rendezvous hashing, see [`mix`]). It ranks names if the plan has
     /// [`Plan::name_hash`], else ids: only names are equal in every router and after a restart.
+    ///
+    /// It is not inlined, since only ties call it in a loop over the candidates.
     #[must_use]
+    #[inline(never)]
     pub fn rank(&self, key: u64, row: &Row<'_>) -> u64 {
         let name = self.name_hash.map(|column| row.get(column) as u64);
         mix(key, name.unwrap_or(row.id.into()))
