@@ -26,9 +26,16 @@ pub(crate) async fn addresses(
     server: DnsServer,
     spec: &SourceSpec,
 ) -> Result<Decoded, SourceError> {
-    let resolver = resolver(server, spec)?;
-    let found: Vec<IpAddr> = match resolver.lookup_ip(name).await {
-        Ok(found) => found.iter().collect(),
+    // The resolver's own order of the two drops a failure of the first query.
+    let ipv4 = of_family(name, resolver(server, spec, LookupIpStrategy::Ipv4Only)?).await;
+    let found = match ipv4 {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Err(error) if !error.is_no_records_found() => Err(error),
+        // With a search list, the name that exists may be another one than the last.
+        Ok(_) | Err(_) => of_family(name, resolver(server, spec, LookupIpStrategy::Ipv6Only)?).await,
+    };
+    let found = match found {
+        Ok(found) => found,
         Err(error) if is_empty(&error) => Vec::new(),
         Err(source) => return Err(failed(name, source)),
     };
@@ -43,13 +50,19 @@ pub(crate) async fn addresses(
     Ok(decoded.finish(&spec.defaults)?)
 }
 
+/// Resolves a name to the addresses of the resolver's family.
+async fn of_family(name: &str, resolver: TokioResolver) -> Result<Vec<IpAddr>, NetError> {
+    let found = resolver.lookup_ip(name).await?;
+    Ok(found.iter().collect())
+}
+
 /// Resolves a name to hosts and ports, whatever their priority.
 pub(crate) async fn services(
     name: &str,
     server: DnsServer,
     spec: &SourceSpec,
 ) -> Result<Decoded, SourceError> {
-    let resolver = resolver(server, spec)?;
+    let resolver = resolver(server, spec, LookupIpStrategy::default())?;
     let mut decoded = Decoded::default();
     let found = match resolver.lookup(name, RecordType::SRV).await {
         Ok(found) => found,
@@ -71,7 +84,12 @@ pub(crate) async fn services(
     Ok(decoded.finish(&spec.defaults)?)
 }
 
-fn resolver(server: DnsServer, spec: &SourceSpec) -> Result<TokioResolver, SourceError> {
+/// Returns a resolver of addresses of this family, and of any other records.
+fn resolver(
+    server: DnsServer,
+    spec: &SourceSpec,
+    family: LookupIpStrategy,
+) -> Result<TokioResolver, SourceError> {
     let mut builder = match server {
         DnsServer::System => TokioResolver::builder_tokio().map_err(SourceError::Resolver)?,
         DnsServer::At(address) => {
@@ -87,7 +105,7 @@ fn resolver(server: DnsServer, spec: &SourceSpec) -> Result<TokioResolver, Sourc
     options.cache_size = 0;
     options.attempts = ATTEMPTS;
     options.timeout = spec.timeout / 2;
-    options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
+    options.ip_strategy = family;
     builder.build().map_err(SourceError::Resolver)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
@@ -25,6 +25,8 @@ pub enum DnsReply {
     NoSuchName,
     /// The server failed.
     Failure,
+    /// The server failed for IPv4 addresses, and has these IPv6 addresses.
+    FailureOfIpv4(Vec<Ipv6Addr>),
     /// Nothing is sent.
     Silence,
 }
@@ -138,6 +140,13 @@ fn answer(query: &[u8], known: &Mutex<DnsScript>) -> Option<Message> {
     match reply.unwrap_or(DnsReply::NoSuchName) {
         DnsReply::Silence => return None,
         DnsReply::Failure => message.metadata.response_code = ResponseCode::ServFail,
+        DnsReply::FailureOfIpv4(_) if kind == RecordType::A => {
+            message.metadata.response_code = ResponseCode::ServFail;
+        }
+        DnsReply::FailureOfIpv4(addresses) => {
+            let records = addresses.into_iter().map(|address| RData::AAAA(AAAA(address)));
+            message.add_answers(records.map(|data| Record::from_rdata(name.clone(), 1, data)));
+        }
         DnsReply::NoSuchName => message.metadata.response_code = ResponseCode::NXDomain,
         DnsReply::Addresses(addresses) => {
             let of_kind = addresses.into_iter().filter_map(|address| match (address, kind) {
