@@ -96,13 +96,10 @@ impl WorkerSources {
                 changed => {
                     // The workers of another pool are not this source's.
                     let kept = changed.filter(|changed| changed.spec.pool == spec.pool);
-                    let state = match kept {
-                        Some(kept) => {
-                            kept.state.respecify(spec.clone());
-                            Arc::clone(&kept.state)
-                        }
-                        None => Arc::new(SourceState::new(spec.clone(), Arc::clone(&on_change))),
-                    };
+                    let state = Arc::new(match kept {
+                        Some(kept) => kept.state.respecified(spec.clone()),
+                        None => SourceState::new(spec.clone(), Arc::clone(&on_change)),
+                    });
                     RunningSource {
                         _task: SourceTask::spawn(runtime.handle(), spec.clone(), Arc::clone(&state)),
                         state,

@@ -126,6 +126,20 @@ impl SourceKind {
         }
     }
 
+    /// Returns true if the answers of both are of the same place, whatever opens it.
+    pub(crate) fn is_same_place(&self, other: &Self) -> bool {
+        self.without_access() == other.without_access()
+    }
+
+    fn without_access(&self) -> Self {
+        let mut place = self.clone();
+        if let Self::HttpSd { server, .. } | Self::Kubernetes(KubeSource { server, .. }) = &mut place {
+            server.bearer = Bearer::None;
+            server.ca = None;
+        }
+        place
+    }
+
     /// Returns its place, for pages and logs. It has no key.
     #[must_use]
     pub fn place(&self) -> String {
@@ -149,5 +163,41 @@ impl SourceKind {
                 format!("{}/{objects}{port}", source.namespace)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dns(server: DnsServer) -> SourceKind {
+        let name = "engines".to_owned();
+        SourceKind::Dns {
+            name,
+            port: 1,
+            server,
+        }
+    }
+
+    fn kubernetes(url: &str, bearer: Bearer) -> SourceKind {
+        SourceKind::Kubernetes(KubeSource {
+            server: ServerSource {
+                url: url.to_owned(),
+                bearer,
+                ca: Some("ca.pem".into()),
+            },
+            namespace: "default".to_owned(),
+            objects: KubeObjects::Service("engines".to_owned()),
+            port: None,
+        })
+    }
+
+    #[test]
+    fn another_server_is_another_place_and_another_token_is_not() {
+        let at = dns(DnsServer::At(([127, 0, 0, 1], 53).into()));
+        assert!(at.is_same_place(&at.clone()) && !at.is_same_place(&dns(DnsServer::System)));
+        let one = kubernetes("https://one", Bearer::None);
+        assert!(one.is_same_place(&kubernetes("https://one", Bearer::File("token".into()))));
+        assert!(!one.is_same_place(&kubernetes("https://two", Bearer::None)));
     }
 }

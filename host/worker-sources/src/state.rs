@@ -23,6 +23,7 @@ pub(crate) struct SourceState {
 }
 
 /// State behind the lock.
+#[derive(Clone)]
 struct SourceMemory {
     spec: SourceSpec,
     accepted: AcceptedWorkers,
@@ -63,16 +64,21 @@ impl SourceState {
         }
     }
 
-    /// Takes a changed specification. The accepted workers stay until the next answer; of another place, that answer is
-    /// accepted in full.
-    pub(crate) fn respecify(&self, spec: SourceSpec) {
-        let mut inner = self.lock();
+    /// Returns the state of a changed specification. The accepted workers stay until the next answer; of another place,
+    /// that answer is accepted in full. An answer that the task before still records in this state has no effect.
+    pub(crate) fn respecified(&self, spec: SourceSpec) -> Self {
+        let mut inner = self.lock().clone();
         let scheme = |spec: &SourceSpec| spec.defaults.scheme;
-        if inner.spec.kind.place() != spec.kind.place() || scheme(&inner.spec) != scheme(&spec) {
+        if !inner.spec.kind.is_same_place(&spec.kind) || scheme(&inner.spec) != scheme(&spec) {
             inner.accepted.accept_next();
         }
         inner.accepted.set_confirm(spec.confirm);
         inner.spec = spec;
+        let on_change = Arc::clone(&self.on_change.lock().unwrap_or_else(PoisonError::into_inner));
+        Self {
+            inner: Mutex::new(inner),
+            on_change: Mutex::new(on_change),
+        }
     }
 
     pub(crate) fn set_on_change(&self, on_change: ChangeCallback) {

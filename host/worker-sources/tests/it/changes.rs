@@ -8,9 +8,13 @@ use prometheus_client::registry::Registry;
 use source_servers::HttpSd;
 use worker_sources::{Bearer, ServerSource, SourceKind, SourceSpec, WorkerSources};
 
-use super::{eventually, finds, report, running, spec};
+use super::{eventually, fails, finds, report, running, spec};
 
 fn served(server: &HttpSd) -> SourceSpec {
+    served_at(server, "/targets")
+}
+
+fn served_at(server: &HttpSd, path: &str) -> SourceSpec {
     let url = server.url();
     spec(SourceKind::HttpSd {
         server: ServerSource {
@@ -18,7 +22,7 @@ fn served(server: &HttpSd) -> SourceSpec {
             bearer: Bearer::None,
             ca: None,
         },
-        path: "/targets".to_owned(),
+        path: path.to_owned(),
     })
 }
 
@@ -41,6 +45,22 @@ fn a_source_that_moves_keeps_its_workers_until_the_first_answer_of_the_new_place
     new.set(200, r#"[{"targets": ["c:1"]}]"#);
     finds(&sources, &["c:1"]);
     assert_eq!(report(&sources).doubted, 0);
+}
+
+#[test]
+fn the_first_answer_to_another_query_of_the_same_server_is_accepted_in_full() {
+    let server = HttpSd::start(r#"[{"targets": ["a:1", "b:1"]}]"#).unwrap();
+    let of_job = |job: &str| SourceSpec {
+        confirm: u32::MAX,
+        ..served_at(&server, &format!("/targets?job={job}"))
+    };
+    let sources = running(vec![of_job("a")]);
+    finds(&sources, &["a:1", "b:1"]);
+    server.set(500, "");
+    fails(&sources, "500");
+    apply(&sources, vec![of_job("b")]);
+    server.set(200, r#"[{"targets": ["c:1"]}]"#);
+    finds(&sources, &["c:1"]);
 }
 
 #[test]
