@@ -31,6 +31,18 @@ fn an_instance_that_the_file_dropped_comes_back_as_the_file_has_it() {
 }
 
 #[test]
+fn an_instance_that_another_router_lost_and_got_back_is_as_the_file_has_it_here_too() {
+    let (overlays, shared) = drained();
+    let lost = SharedInstance {
+        file: None,
+        now: None,
+        ..shared
+    };
+    let back = overlays.adopt(&file(FILE), &lost).unwrap();
+    assert_eq!(back, Overlays::default());
+}
+
+#[test]
 fn an_added_instance_whose_pool_is_gone_is_no_news_for_the_others() {
     let overlays = made(
         FILE,
