@@ -56,6 +56,8 @@ struct Contents {
     entries: BTreeMap<AgreedKey, KnownEntry>,
     /// Revisions at which keys were removed: the next write of such a key replaces that revision.
     removed: BTreeMap<AgreedKey, u64>,
+    /// Revisions of entries that this router cannot read: the next write of such a key replaces that revision.
+    unreadable: BTreeMap<AgreedKey, u64>,
 }
 
 /// State of the connection to the store.
@@ -96,7 +98,17 @@ impl Contents {
     /// Returns the revision of a key: that of its entry, or of its removal.
     fn revision(&self, key: &AgreedKey) -> Option<u64> {
         let entry = self.entries.get(key).map(|known| known.revision);
-        entry.or_else(|| self.removed.get(key).copied())
+        let unreadable = || self.unreadable.get(key).copied();
+        entry
+            .or_else(|| self.removed.get(key).copied())
+            .or_else(unreadable)
+    }
+
+    /// Forgets the key, whose contents changed.
+    fn clear(&mut self, key: &AgreedKey) -> Option<KnownEntry> {
+        self.removed.remove(key);
+        self.unreadable.remove(key);
+        self.entries.remove(key)
     }
 
     fn has_room(&self, key: &AgreedKey) -> bool {
@@ -162,7 +174,7 @@ impl Agreement {
             self.counts.refused += 1;
             return;
         }
-        contents.removed.remove(&key);
+        contents.clear(&key);
         contents.entries.insert(key.clone(), known.clone());
         if !is_opening {
             self.settle(&key, &known, false);
@@ -177,14 +189,40 @@ impl Agreement {
         if contents.revision(key).is_some_and(|before| before >= revision) {
             return false;
         }
-        let had_entry = contents.entries.remove(key).is_some();
-        if contents.removed.len() < MOST_ENTRIES || contents.removed.contains_key(key) {
+        let had_entry = contents.clear(key).is_some();
+        if contents.removed.len() < MOST_ENTRIES {
             contents.removed.insert(key.clone(), revision);
         }
         if let Some(proposal) = self.proposals.get_mut(key).filter(|_| !is_opening) {
             proposal.replace(revision);
         }
         had_entry
+    }
+
+    /// Records an entry that this router cannot read, perhaps of a later version. It gives no state; own decisions from
+    /// before give way to it, and later ones replace it.
+    pub fn unreadable(&mut self, key: &AgreedKey, revision: u64) {
+        let is_opening = matches!(self.link, Link::Opening(_));
+        let contents = self.contents();
+        if contents.revision(key).is_some_and(|before| before >= revision) {
+            return;
+        }
+        contents.clear(key);
+        if contents.unreadable.len() < MOST_ENTRIES {
+            contents.unreadable.insert(key.clone(), revision);
+        }
+        if !is_opening {
+            self.give_way(key, revision);
+        }
+    }
+
+    /// Ends the own proposal for a key, if it is older than this revision.
+    fn give_way(&mut self, key: &AgreedKey, revision: u64) {
+        let is_older = |proposal: &Proposal| proposal.base < revision;
+        if self.proposals.get(key).is_some_and(is_older) {
+            self.counts.superseded += 1;
+            self.proposals.remove(key);
+        }
     }
 
     /// Returns the contents that the store's events are about.
@@ -207,6 +245,9 @@ impl Agreement {
                 .get(key)
                 .is_some_and(|old| old.entry.is_same_decision(&known.entry));
             self.settle(key, known, is_as_before);
+        }
+        for (key, revision) in &fresh.unreadable {
+            self.give_way(key, *revision);
         }
         for (key, old) in before.entries {
             if fresh.revision(&key).is_none() {

@@ -254,6 +254,36 @@ fn a_decision_on_a_key_whose_entry_was_removed_is_agreed() {
 }
 
 #[test]
+fn a_decision_on_a_key_whose_entry_cannot_be_read_replaces_it_and_an_earlier_one_gives_way() {
+    let (mut store, mut router, key) = (MemoryStore::default(), Router::new("a"), key(0));
+    let of_later_version = AgreedWrite {
+        key: key.clone(),
+        bytes: Vec::new(),
+        expected: 0,
+        number: 1,
+    };
+    let WriteOutcome::Accepted(revision) = store.write(&of_later_version) else {
+        panic!("the key is free")
+    };
+    router.view.propose(key.clone(), json!(1), 0);
+    router.view.opened();
+    router.view.unreadable(&key, revision);
+    router.view.synced();
+    assert!(
+        !router.write(&mut store, false),
+        "the entry is older than the store's"
+    );
+    assert_eq!(router.view.counts().superseded, 1);
+    router.view.propose(key.clone(), json!(2), 0);
+    assert!(router.write(&mut store, false));
+    assert_eq!(
+        (router.value(&key), router.view.proposals().count()),
+        (Some(2), 0)
+    );
+    assert_eq!(store.accepted, 2);
+}
+
+#[test]
 fn a_decision_beyond_the_most_entries_is_given_up() {
     let entry = AgreedEntry::new("2", 1, 0, json!(1));
     let mut one = Router::new("1");

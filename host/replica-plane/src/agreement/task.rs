@@ -138,7 +138,8 @@ impl<T: TrialSource> AgreementTask<T> {
                 Err(error) => {
                     self.parts.metrics.refused();
                     let error = &error as &dyn std::error::Error;
-                    warn!(%key, revision, error, "an agreed entry is left out");
+                    warn!(%key, revision, error, "an agreed entry is left out until a later decision replaces it");
+                    self.agreement.unreadable(&key, revision);
                 }
             },
             StoreEvent::Removed { key, revision } => {
