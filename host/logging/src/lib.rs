@@ -19,6 +19,10 @@ use self::json::JsonLines;
 use self::text::EscapedFields;
 use observability::error_chain;
 
+/// Addition to a level that names no modules. The client library of NATS has a line for each attempt to connect; the
+/// router logs a fault once.
+const QUIET: &str = "async_nats=off";
+
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -158,8 +162,11 @@ pub fn check_level(directive: &str) -> Result<(), String> {
 }
 
 fn filter(directive: &str) -> Result<EnvFilter, LogFilterError> {
+    let level = directive.trim().to_ascii_lowercase();
+    let is_plain = matches!(&*level, "error" | "warn" | "info");
+    let full = is_plain.then(|| format!("{level},{QUIET}"));
     EnvFilter::builder()
-        .parse(directive)
+        .parse(full.as_deref().unwrap_or(directive))
         .map_err(|source| LogFilterError::Parse {
             directive: directive.to_owned(),
             source,
@@ -184,6 +191,22 @@ mod tests {
         assert_eq!(now(&log), "debug");
         let (log, _layer) = filter_of(LogLevel::choose(None, "info"));
         log.apply(parse("error").unwrap());
-        assert_eq!(now(&log), "error");
+        assert_eq!(now(&log), filter("error").unwrap().to_string());
+    }
+
+    #[test]
+    fn a_level_without_modules_leaves_out_the_lines_of_the_nats_client() {
+        for plain in ["error", "WARN", " info"] {
+            assert!(filter(plain).unwrap().to_string().contains(QUIET), "{plain}");
+        }
+        for own in [
+            "debug",
+            "trace",
+            "off",
+            "info,proxy=debug",
+            "info,async_nats=info",
+        ] {
+            assert!(!filter(own).unwrap().to_string().contains(QUIET), "{own}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, Event};
+use async_nats::{Auth, Client, ConnectOptions, Event};
 use futures_util::FutureExt as _;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -44,13 +44,35 @@ pub struct NatsOptions {
 pub struct NatsLogin {
     /// Name of the user.
     pub user: String,
-    /// File with the password, less the end of its line.
+    /// File with the password, less the end of its line. It is read again for each attempt to connect.
     pub password_file: PathBuf,
 }
 
 impl std::fmt::Debug for NatsLogin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NatsLogin").field("user", &self.user).finish()
+    }
+}
+
+impl NatsLogin {
+    fn password(&self) -> std::io::Result<String> {
+        let password = std::fs::read_to_string(&self.password_file)?;
+        Ok(password.trim_end_matches(['\n', '\r']).to_owned())
+    }
+
+    /// Returns options that authenticate with the password as the file then has it.
+    fn options(self) -> Result<ConnectOptions, NatsError> {
+        let first = self.password().map_err(|source| NatsError::Credentials {
+            path: self.password_file.display().to_string(),
+            source,
+        })?;
+        Ok(ConnectOptions::with_auth_callback(move |_| {
+            let mut auth = Auth::new();
+            auth.username = Some(self.user.clone());
+            // A file that is just being replaced may be missing.
+            auth.password = Some(self.password().unwrap_or_else(|_| first.clone()));
+            std::future::ready(Ok(auth))
+        }))
     }
 }
 
@@ -88,7 +110,9 @@ pub(crate) fn publish(client: &Client, subject: String, payload: Vec<u8>) -> boo
 /// Starts a client. It returns before a server is reached, and connects again for as long as it lives.
 pub(crate) async fn start(options: &NatsOptions) -> Result<(Client, mpsc::Receiver<Event>), NatsError> {
     let (sender, events) = mpsc::channel(EVENTS);
-    let mut connect = ConnectOptions::new()
+    let login = options.login.clone().map(NatsLogin::options).transpose()?;
+    let mut connect = login
+        .unwrap_or_default()
         .name(&options.name)
         .no_echo()
         .retry_on_initial_connect()
@@ -113,14 +137,6 @@ pub(crate) async fn start(options: &NatsOptions) -> Result<(Client, mpsc::Receiv
                 path: path.display().to_string(),
                 source,
             })?;
-    }
-    if let Some(NatsLogin { user, password_file }) = &options.login {
-        let password = std::fs::read_to_string(password_file).map_err(|source| NatsError::Credentials {
-            path: password_file.display().to_string(),
-            source,
-        })?;
-        let password = password.trim_end_matches(['\n', '\r']).to_owned();
-        connect = connect.user_and_password(user.clone(), password);
     }
     if let Some(path) = &options.ca {
         connect = connect.add_root_certificates(path.clone()).require_tls(true);

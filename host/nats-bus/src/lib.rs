@@ -8,6 +8,7 @@
 mod bus;
 mod client;
 mod direct;
+mod faults;
 mod open_store;
 mod store;
 mod store_error;

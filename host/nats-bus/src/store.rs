@@ -8,6 +8,7 @@ use std::time::Duration;
 use agreement::{
     AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent, WriteOutcome,
 };
+use async_nats::connection::State;
 use async_nats::jetstream::kv::{UpdateError, UpdateErrorKind};
 use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
 use async_nats::{Client, Event};
@@ -15,8 +16,10 @@ use futures_util::future::BoxFuture;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
+use tracing::warn;
 
 use crate::client::{self, NatsError, NatsOptions};
+use crate::faults::Faults;
 use crate::open_store::{Buckets, OpenStore, Watched};
 use crate::store_error::failed;
 
@@ -51,6 +54,7 @@ pub struct NatsStore {
     fleet: String,
     options: StoreOptions,
     state: OpenState,
+    faults: Faults,
     /// Events that are found and not returned yet.
     ahead: VecDeque<StoreEvent>,
 }
@@ -84,6 +88,7 @@ impl NatsStore {
             fleet: options.fleet.clone(),
             options: store,
             state: OpenState::Waiting(Instant::now()),
+            faults: Faults::default(),
             ahead: VecDeque::new(),
         })
     }
@@ -105,6 +110,7 @@ impl NatsStore {
     }
 
     fn handle(&mut self, event: Option<Event>) -> Option<StoreEvent> {
+        let fault = event.as_ref().and_then(|event| self.faults.take_in(event));
         match event {
             Some(Event::Connected) => {
                 self.state = OpenState::Waiting(Instant::now());
@@ -112,8 +118,24 @@ impl NatsStore {
             }
             Some(Event::Disconnected) => Some(self.leave(PAUSE, "the NATS server is away".to_owned())),
             Some(Event::Closed) | None => Some(StoreEvent::Closed),
-            Some(_) => None,
+            Some(_) if self.is_connected() => {
+                if let Some(why) = fault {
+                    warn!(
+                        why,
+                        "the connection of the store of the fleet's decisions has a fault"
+                    );
+                }
+                None
+            }
+            // The reason for which the server is away; the buckets have been left.
+            Some(_) => {
+                fault.map(|why| StoreEvent::Lost(format!("the NATS servers cannot be reached: {why}")))
+            }
         }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 
     /// Moves the state of the buckets on. Dropping the future loses nothing.
@@ -121,7 +143,7 @@ impl NatsStore {
         match state {
             OpenState::Waiting(at) => {
                 tokio::time::sleep_until(*at).await;
-                if client.connection_state() != async_nats::connection::State::Connected {
+                if client.connection_state() != State::Connected {
                     // Its event may have come before its state.
                     *state = OpenState::Waiting(Instant::now() + LOOK);
                     return Advance::Nothing;

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use agreement::{AgreedStore as _, StoreEvent};
 use nats_bus::{NatsBus, NatsLogin, NatsOptions, NatsStore, StoreOptions};
 use nats_server::NatsSite;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -64,6 +65,26 @@ async fn routers_with_the_password_share_and_one_without_it_is_not_connected() {
     };
     let refused = NatsBus::start(&missing, RouterId(4)).await.unwrap_err();
     assert!(refused.to_string().contains("none.creds"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_refused_password_is_the_reason_of_a_store_that_is_away_and_a_corrected_one_is_read() {
+    let site = NatsSite::with(LOGIN).unwrap();
+    let Some(_server) = site.start() else { return };
+    let mut agreed = NatsStore::start(&with_login(&site, 1, "open barley"), StoreOptions { copies: 1 })
+        .await
+        .unwrap();
+    let mut reasons = Vec::new();
+    while !reasons
+        .iter()
+        .any(|why: &String| why.contains("authorization violation"))
+    {
+        if let StoreEvent::Lost(why) = agreed.next().await {
+            reasons.push(why);
+        }
+    }
+    with_login(&site, 1, "open sesame");
+    store::synced(&mut agreed).await;
 }
 
 #[tokio::test]
