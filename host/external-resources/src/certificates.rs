@@ -171,6 +171,11 @@ impl Certificates {
             .collect()
     }
 
+    /// Returns true if the TLS settings of all pools are those of `other`.
+    pub(crate) fn has_same_pools(&self, other: &Self) -> bool {
+        self.pools == other.pools
+    }
+
     /// Returns the TLS settings for a pool's workers, if some have `https://` URLs.
     #[must_use]
     pub fn of_pool(&self, pool: &PoolConfig) -> Option<Arc<WorkerTls>> {
@@ -378,6 +383,18 @@ mod tests {
         assert!(Arc::ptr_eq(&first.tls, &made("a", Some(&first)).tls));
         let other = made("b", Some(&first));
         assert!(other != first && *other.tls == "b");
+    }
+
+    #[test]
+    fn pools_differ_by_the_bytes_of_their_files_and_not_by_those_of_listeners() {
+        let of_pool = |digest: [u8; 32]| {
+            let tls = WorkerTls::of_system().unwrap();
+            let pools = HashMap::from([("a".to_owned(), BuiltFrom { digest, tls })]);
+            let listeners = HashMap::new();
+            Certificates { listeners, pools }
+        };
+        assert!(of_pool([1; 32]).has_same_pools(&of_pool([1; 32])));
+        assert!(!of_pool([1; 32]).has_same_pools(&of_pool([2; 32])));
     }
 
     #[test]

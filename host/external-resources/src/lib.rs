@@ -42,6 +42,12 @@ impl ExternalResources {
         Diagnostics::new(&source.name(), text, problems)
     }
 
+    /// Returns true if the event feeds of a configuration are reached with the keys and certificates of `other`.
+    #[must_use]
+    pub fn has_same_feeds(&self, other: &Self) -> bool {
+        self.keys.has_same_feeds(&other.keys) && self.certificates.has_same_pools(&other.certificates)
+    }
+
     /// Returns the files of the resources.
     #[must_use]
     pub fn files(config: &Config, source: &ConfigSource) -> Vec<PathBuf> {

@@ -39,7 +39,7 @@ impl Reloader {
         let config = &self.active.config;
         let live = &self.live;
         // The same feeds would be looked up one by one, thousands of them, for each new version of a policy.
-        let has_same_feeds = before.resources.keys.has_same_feeds(&self.active.resources.keys);
+        let has_same_feeds = before.resources.has_same_feeds(&self.active.resources);
         if before.config != *config || !has_same_feeds {
             live.discovery.apply(feeds);
         }

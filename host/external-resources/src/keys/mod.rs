@@ -290,10 +290,9 @@ impl Keys {
         self.curve.get(&pool.name).cloned()
     }
 
-    /// Returns true if the keys of all event publishers are those of `other`.
-    #[must_use]
-    pub fn has_same_feeds(&self, other: &Self) -> bool {
-        self.curve == other.curve
+    /// Returns true if the keys of all workers' pages and event publishers are those of `other`.
+    pub(crate) fn has_same_feeds(&self, other: &Self) -> bool {
+        self.pools == other.pools && self.curve == other.curve
     }
 
     /// Returns the handling of a client's `Authorization` in a pool of this configuration.

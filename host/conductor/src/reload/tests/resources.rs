@@ -1,5 +1,11 @@
 //! Resources of the active configuration are renewed, whatever the file contains.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
 use http::{Method, StatusCode};
 
 use super::*;
@@ -108,6 +114,53 @@ async fn a_changed_key_of_event_feeds_is_given_to_the_feeds() {
     let discovery = &scenario.state().await["discovery"];
     assert!(discovery.contains(&shown_second), "{discovery}");
     assert!(!discovery.contains(&shown_first), "{discovery}");
+}
+
+/// Starts an engine that refuses every key. Returns its URL, and the keys of queries for its event sources.
+fn refusing_engine() -> (String, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, keys) = std::sync::mpsc::sync_channel(64);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head: Vec<String> = lines
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            let key = head
+                .iter()
+                .find_map(|line| line.strip_prefix("authorization: Bearer "));
+            if let Some(key) = key.filter(|_| head[0].contains("/kv_event_sources")) {
+                let _ = sender.send(key.to_owned());
+            }
+            let _ = stream
+                .write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    (url, keys)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
+async fn a_changed_key_of_a_pool_is_sent_to_the_pages_of_its_workers() {
+    let (url, keys) = refusing_engine();
+    let next_key = || keys.recv_timeout(Duration::from_secs(30)).unwrap();
+    let scenario = Scenario::begin().await;
+    fs::write(scenario.path("engine.key"), "first").unwrap();
+    let pool = format!(
+        "[pools.other]\nauthorization = {{ file = \"engine.key\" }}\nworkers = [{{ url = \"{url}\" }}]\n\
+         [[routes]]\nmatch = {{ model = \"other\" }}\npool = \"other\"\npolicy = \"tuned\"\n"
+    );
+    let scenario = scenario.with(&pool).await;
+    let discovery = Arc::clone(&scenario.reloader.live.discovery);
+    tokio::spawn(discovery.run(CancellationToken::new()));
+    assert_eq!(next_key(), "first");
+    fs::write(scenario.path("engine.key"), "second").unwrap();
+    let (_scenario, outcome) = scenario.reload(None).await;
+    assert!(outcome.has_changes(), "{outcome:?}");
+    // A query with the key before may be on its way.
+    assert!((0..3).any(|_| next_key() == "second"));
 }
 
 /// Public key of a publisher.
