@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use conductor_config::{
     Code, Config, ContentFormatConfig, Diagnostic, LocalTokenizer, ModelConfig, ModelTokenize,
@@ -21,8 +21,16 @@ pub struct Tokenizers {
     loaded: HashMap<Wanted, LoadedTokenizers>,
     /// Base of relative paths.
     source: Option<ConfigSource>,
-    /// Files of tokenizers that failed to load: watched for changes.
-    refused: Arc<Mutex<HashMap<Wanted, (Stamp, String)>>>,
+    attempts: Arc<Mutex<Attempts>>,
+}
+
+/// Results of loading that no configuration has: none is loaded again while its files stay.
+#[derive(Debug, Default)]
+struct Attempts {
+    /// Tokenizers that failed to load.
+    refused: HashMap<Wanted, (Stamp, String)>,
+    /// Tokenizers of the last configuration that needed new ones; it may be refused for another reason.
+    spare: HashMap<Wanted, LoadedTokenizers>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,11 +80,11 @@ impl Tokenizers {
         let mut next = Self {
             loaded: HashMap::new(),
             source: Some(source.clone()),
-            refused: before
-                .map(|before| Arc::clone(&before.refused))
+            attempts: before
+                .map(|before| Arc::clone(&before.attempts))
                 .unwrap_or_default(),
         };
-        let mut problems = Vec::new();
+        let (mut problems, mut spare) = (Vec::new(), HashMap::new());
         for (model, local) in locals(config) {
             let wanted = Wanted::of(local, source);
             if next.loaded.contains_key(&wanted) {
@@ -85,6 +93,9 @@ impl Tokenizers {
             let kept = before.and_then(|before| before.loaded.get(&wanted));
             match next.load(&wanted, kept) {
                 Ok(loaded) => {
+                    if !kept.is_some_and(|kept| Arc::ptr_eq(&kept.model, &loaded.model)) {
+                        spare.insert(wanted.clone(), loaded.clone());
+                    }
                     next.loaded.insert(wanted, loaded);
                 }
                 Err(problem) => problems.push(Diagnostic::new(
@@ -94,6 +105,9 @@ impl Tokenizers {
                     Some("correct its files, which are checked again when they change, or set tokenize = \"worker\"".to_owned()),
                 )),
             }
+        }
+        if !spare.is_empty() {
+            next.attempts().spare = spare;
         }
         if problems.is_empty() {
             Ok(next)
@@ -115,7 +129,11 @@ impl Tokenizers {
         if let Some(kept) = kept.filter(|kept| kept.stamp == stamp) {
             return Ok(kept.clone());
         }
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attempts = self.attempts();
+        let Attempts { refused, spare } = &mut *attempts;
+        if let Some(spare) = spare.get(wanted).filter(|spare| spare.stamp == stamp) {
+            return Ok(spare.clone());
+        }
         if let Some((_, problem)) = refused.get(wanted).filter(|(refused, _)| *refused == stamp) {
             return Err(problem.clone());
         }
@@ -134,6 +152,16 @@ impl Tokenizers {
                 Err(problem)
             }
         }
+    }
+
+    /// Forgets the tokenizers that were loaded for a refused configuration.
+    pub fn forget_refused(&self) {
+        self.attempts().spare.clear();
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+        // Each map is changed at once.
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the tokenizer of a model, in a configuration that these were read for.
@@ -182,4 +210,42 @@ fn locals(config: &Config) -> impl Iterator<Item = (&ModelConfig, &LocalTokenize
 fn load(paths: &FilePaths, format: Option<ContentFormat>) -> Result<Model, TokenizerError> {
     let files = paths.read()?;
     Ok(Model::load(&files, format)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_config::parsed;
+
+    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
+
+    #[test]
+    fn a_tokenizer_of_a_configuration_that_is_refused_for_another_one_is_loaded_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = ConfigSource::File(folder.path().join("conductor.toml"));
+        let text = "[models.a]\ntokenizer = \"good.json\"\n[models.b]\ntokenizer = \"bad.json\"\n\
+                    [pools.p]\nworkers = [{ url = \"http://a:1\" }]\n";
+        let config = parsed(&source, text);
+        std::fs::write(folder.path().join("good.json"), TOKENIZER).unwrap();
+        let active = Tokenizers::default();
+        let read = || Tokenizers::read(Some(&active), &config, &source);
+        let spare = || {
+            let attempts = active.attempts();
+            let models = attempts.spare.values().map(|loaded| Arc::as_ptr(&loaded.model));
+            models.collect::<Vec<_>>()
+        };
+        assert_eq!(read().unwrap_err().len(), 1);
+        let first = spare();
+        assert_eq!(first.len(), 1);
+        assert_eq!(read().unwrap_err().len(), 1);
+        assert_eq!(spare(), first);
+        std::fs::write(folder.path().join("bad.json"), TOKENIZER).unwrap();
+        let accepted = read().unwrap();
+        let mut models = accepted.loaded.values();
+        assert!(models.any(|loaded| Arc::as_ptr(&loaded.model) == first[0]));
+        accepted.forget_refused();
+        assert!(spare().is_empty());
+    }
 }

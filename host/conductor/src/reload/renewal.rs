@@ -9,13 +9,17 @@ use super::{ActiveConfig, Candidate, RefusedPlan, Reloader};
 impl Reloader {
     /// Reloads the resources of the active text, which is also that of the file.
     pub(super) fn reload_resources(&mut self) -> ReloadOutcome {
-        match self.renew_resources() {
-            Ok(false) => self.unchanged(),
-            Ok(true) => {
-                self.report_applied();
-                outcome::of_resources()
-            }
-            Err(refused) => self.refuse(refused.step(), refused.reason().problems(), None),
+        let renewed = match self.renew_resources() {
+            Ok(renewed) => renewed,
+            Err(refused) => return self.refuse(refused.step(), refused.reason().problems(), None),
+        };
+        // The file has no text that waits for them any more.
+        self.active.resources.tokenizers.forget_refused();
+        if renewed {
+            self.report_applied();
+            outcome::of_resources()
+        } else {
+            self.unchanged()
         }
     }
 
