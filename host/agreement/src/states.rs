@@ -78,9 +78,25 @@ impl RouterStates {
         self.states.get(&key.to_string())
     }
 
-    /// Returns all states.
-    pub fn all(&self) -> impl Iterator<Item = &SubjectState> {
-        self.states.values().map(|(_, state)| state)
+    /// Forgets the states of other entries than these. Returns true if there were some.
+    pub fn retain(&mut self, is_entry: impl Fn(&AgreedKey) -> bool) -> bool {
+        let before = self.states.len();
+        let is_entry = |key: &str| AgreedKey::parse(key).is_some_and(|key| is_entry(&key));
+        self.states.retain(|key, _| is_entry(key));
+        self.states.len() != before
+    }
+
+    /// Returns the number of entries that this router does not follow. One of something that its configuration does not
+    /// have counts while one of the `others` follows it.
+    pub fn not_followed<'s>(&self, others: impl Iterator<Item = &'s Self> + Clone) -> usize {
+        let is_not_followed = |(key, (revision, state)): &(&String, &(u64, SubjectState))| match state {
+            SubjectState::Refused(_) => true,
+            SubjectState::Elsewhere(_) => others
+                .clone()
+                .any(|other| other.states.get(*key) == Some(&(*revision, SubjectState::Applied))),
+            SubjectState::Applied | SubjectState::Staged | SubjectState::Working => false,
+        };
+        self.states.iter().filter(is_not_followed).count()
     }
 
     /// Returns its bytes.

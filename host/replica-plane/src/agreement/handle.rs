@@ -36,6 +36,8 @@ struct Shared {
     /// Proposals that the task has taken and the view does not show yet.
     taken: BTreeSet<AgreedKey>,
     objects: ObjectTable<ObjectState>,
+    /// Number of entries that this router does not follow.
+    not_followed: usize,
     on_change: Option<Box<dyn Fn() + Send>>,
 }
 
@@ -77,6 +79,7 @@ impl AgreedHandle {
                 },
                 taken: BTreeSet::new(),
                 objects: ObjectTable::default(),
+                not_followed: 0,
                 on_change: None,
             }),
             proposed: Notify::new(),
@@ -155,11 +158,28 @@ impl AgreedHandle {
         self.lock().inputs.states.clone()
     }
 
-    /// Returns the number of entries that this router cannot follow.
+    /// Ends a look at the entries. Forgets the states of those that are gone, and counts those that this router does
+    /// not follow: one of something that its configuration does not have counts while a live router follows it.
+    pub fn settle_states(&self, is_live: impl Fn(&str) -> bool) {
+        let mut shared = self.lock();
+        let Shared { view, inputs, .. } = &mut *shared;
+        let has_removed = inputs
+            .states
+            .retain(|key| view.stored(key).is_some() || view.is_proposed(key));
+        let live = view.states.iter().filter(|(router, _)| is_live(router));
+        let live: Vec<&RouterStates> = live.map(|(_, states)| states).collect();
+        let not_followed = inputs.states.not_followed(live.iter().copied());
+        inputs.has_new_states |= has_removed;
+        shared.not_followed = not_followed;
+        drop(shared);
+        if has_removed {
+            self.0.proposed.notify_one();
+        }
+    }
+
+    /// Returns the number of entries that this router does not follow, as counted last.
     pub(crate) fn not_followed(&self) -> usize {
-        let shared = self.lock();
-        let states = shared.inputs.states.all();
-        states.filter(|state| state.reason().is_some()).count()
+        self.lock().not_followed
     }
 
     /// Waits for inputs.
@@ -216,5 +236,40 @@ impl AgreedHandle {
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agreement::{AgreedEntry, AgreedKind};
+
+    use super::*;
+    use crate::agreement::view::ViewEntry;
+
+    #[test]
+    fn an_entry_of_something_else_counts_while_a_live_router_follows_it_and_a_removed_one_no_more() {
+        let (handle, key) = (
+            AgreedHandle::new("1", "one"),
+            AgreedKey::of(AgreedKind::Route, "r"),
+        );
+        let entry = AgreedEntry::new("2", 1, 0, Value::Null);
+        let mut other = RouterStates::of("two");
+        other.set(&key, 3, SubjectState::Applied);
+        handle.set_view(AgreedView {
+            stored: BTreeMap::from([(key.clone(), ViewEntry { revision: 3, entry })]),
+            states: BTreeMap::from([("2".to_owned(), other)]),
+            ..AgreedView::default()
+        });
+        let counted = |live: &[&str]| {
+            handle.settle_states(|router| live.contains(&router));
+            handle.not_followed()
+        };
+        handle.set_state(&key, 3, SubjectState::Elsewhere("no such route".to_owned()));
+        assert_eq!((counted(&["2"]), counted(&[])), (1, 0));
+        handle.set_state(&key, 3, SubjectState::Refused("no such policy".to_owned()));
+        assert_eq!(counted(&[]), 1);
+        handle.set_view(AgreedView::default());
+        assert_eq!(counted(&["2"]), 0);
+        assert_eq!(handle.states().get(&key), None);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use agreement::{AgreedKey, AgreedKind, SubjectState};
 use observability::error_chain;
-use replica_plane::{AgreedHandle, AgreedView, ReplicaReports, ViewEntry};
+use replica_plane::{AgreedHandle, AgreedView, ReplicaReports, RouterRow, ViewEntry};
 use runtime_overrides::Overlays;
 use tracing::{info, warn};
 
@@ -53,6 +53,14 @@ impl AgreedFollower {
     /// Calls `wake` when the entries change.
     pub(crate) fn on_change(&self, wake: impl Fn() + Send + 'static) {
         self.handle.on_change(wake);
+    }
+
+    /// Returns the other routers that serve, or are about to.
+    fn live_routers(&self) -> Vec<RouterRow> {
+        let others = self.reports.get().map(|report| report.others);
+        let mut others = others.unwrap_or_default();
+        others.retain(|other| matches!(other.state, "ready" | "starting"));
+        others
     }
 
     /// Returns whether the store answers.
@@ -106,6 +114,10 @@ impl Reloader {
         for (key, (revision, state)) in look.states {
             look.handle.set_state(&key, revision, state);
         }
+        let live = self.agreed.as_ref().map(AgreedFollower::live_routers);
+        let live = live.unwrap_or_default();
+        look.handle
+            .settle_states(|router| live.iter().any(|other| other.router == router));
     }
 
     /// Builds the routes again after policies went back to other versions.

@@ -54,16 +54,14 @@ impl AgreedFollower {
 
     /// Returns the progress of the routers that must stage a change, at this revision.
     fn progress(&self, view: &AgreedView, key: &AgreedKey, revision: u64) -> StagingProgress {
-        let report = self.reports.get();
-        let others = report.iter().flat_map(|report| &report.others);
-        let live = others.filter(|other| matches!(other.state, "ready" | "starting"));
+        let others = self.live_routers();
         let own = self.handle.states();
         let own = (
             self.handle.router().to_owned(),
             self.handle.router().to_owned(),
             Some(&own),
         );
-        let live = live.map(|other| {
+        let live = others.iter().map(|other| {
             let name = other.name.clone().unwrap_or_else(|| other.router.clone());
             (other.router.clone(), name, view.states.get(&other.router))
         });
