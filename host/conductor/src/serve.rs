@@ -1,6 +1,7 @@
 //! `conductor serve` and `check`: from parsed arguments to a router that runs until a signal.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use conductor_config::LogFormat as ConfiguredFormat;
@@ -20,6 +21,9 @@ use local_files::{ConfigSource, ReadConfigError};
 use logging::{LogFormat, LogLevel};
 use policy_store::{EngineOptions, builtin, user_cache_folder};
 use process_resources::{check_open_files, raise_open_files};
+
+/// Longest time from a second signal to the end of the process.
+const CUT: Duration = Duration::from_millis(500);
 
 /// Runs the router until it has drained.
 ///
@@ -129,7 +133,7 @@ fn choose_source(args: &ServeArgs, legacy: &LegacyEnvironment) -> Result<(Config
 /// If the router's task failed.
 pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Exit> {
     let shutdown = CancellationToken::new();
-    let reload = app.reload_request();
+    let (reload, readiness) = (app.reload_request(), app.readiness());
     let mut router = app.spawn(shutdown.clone());
     loop {
         tokio::select! {
@@ -138,6 +142,9 @@ pub(crate) async fn until_signalled(app: App, mut signals: Signals) -> Result<Ex
                 SignalRequest::Reload => reload.notify_one(),
                 SignalRequest::Stop if shutdown.is_cancelled() => {
                     info!("second signal: not waiting for running requests");
+                    readiness.end_drain();
+                    // Cut requests are logged, and the other routers get a goodbye.
+                    let _ = tokio::time::timeout(CUT, &mut router).await;
                     return Ok(Exit::DrainCut);
                 }
                 SignalRequest::Stop => {

@@ -177,6 +177,12 @@ impl App {
         Arc::clone(&self.reload)
     }
 
+    /// Returns the readiness of the router, whose drain can be ended by it.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.path.readiness.clone()
+    }
+
     /// Serves in a task of its own until `shutdown` is cancelled and the drain is over.
     pub fn spawn(self, shutdown: CancellationToken) -> JoinHandle<Exit> {
         tasks::spawn("router", self.run(shutdown))
@@ -312,10 +318,7 @@ fn ended(outcome: &DrainOutcome) -> Exit {
         info!("drained");
         Exit::Success
     } else {
-        warn!(
-            cut = outcome.cut,
-            "the drain deadline passed with connections still busy"
-        );
+        warn!(cut = outcome.cut, "the drain ended with connections still busy");
         Exit::DrainCut
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use tokio_util::sync::CancellationToken;
+
 const STARTING: u8 = 0;
 const FILLING: u8 = 1;
 const READY: u8 = 2;
@@ -11,40 +13,54 @@ const CUTTING: u8 = 4;
 
 /// Readiness state. The composition root changes it, and the server reports it. Starts as not ready.
 #[derive(Debug, Clone, Default)]
-pub struct Readiness(Arc<AtomicU8>);
+pub struct Readiness {
+    state: Arc<AtomicU8>,
+    /// Cancelled if the drain is to end before its deadline.
+    drain_end: CancellationToken,
+}
 
 impl Readiness {
     /// Marks the router as waiting for the fill of its index. Requests are served meanwhile.
     pub fn mark_filling(&self) {
         // No other data is published with it. States only advance.
-        self.0.fetch_max(FILLING, Ordering::Relaxed);
+        self.state.fetch_max(FILLING, Ordering::Relaxed);
     }
 
     /// Marks the router as ready, unless draining has begun.
     pub fn mark_ready(&self) {
-        self.0.fetch_max(READY, Ordering::Relaxed);
+        self.state.fetch_max(READY, Ordering::Relaxed);
     }
 
     /// Marks the router as draining, for good. [`serve`](crate::serve) does so on shutdown. An earlier call gives load
     /// balancers time to react.
     pub fn mark_draining(&self) {
-        self.0.fetch_max(DRAINING, Ordering::Relaxed);
+        self.state.fetch_max(DRAINING, Ordering::Relaxed);
+    }
+
+    /// Ends the drain, also one that has not begun, as its deadline does.
+    pub fn end_drain(&self) {
+        self.drain_end.cancel();
+    }
+
+    /// Waits until the drain is to end before its deadline.
+    pub(crate) async fn drain_ended(&self) {
+        self.drain_end.cancelled().await;
     }
 
     /// Marks the end of the drain period: requests still in progress are to end now.
     pub(crate) fn mark_cutting(&self) {
-        self.0.fetch_max(CUTTING, Ordering::Relaxed);
+        self.state.fetch_max(CUTTING, Ordering::Relaxed);
     }
 
     /// Returns `true` if requests in progress are to end now. Cheap enough to be called per chunk.
     pub(crate) fn is_cutting(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == CUTTING
+        self.state.load(Ordering::Relaxed) == CUTTING
     }
 
     /// Returns the reason why the router is not ready, or `None` if it is.
     #[must_use]
     pub fn objection(&self) -> Option<&'static str> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.state.load(Ordering::Relaxed) {
             READY => None,
             STARTING => Some("starting"),
             FILLING => Some("filling the prefix index"),

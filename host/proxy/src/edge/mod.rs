@@ -98,7 +98,8 @@ pub async fn serve(
         shutdown.cancelled().await;
         // `/readyz` must report draining before connections are refused.
         proxy.readiness.mark_draining();
-        tokio::time::sleep(limits.delay).await;
+        // An error: the delay has passed.
+        let _ = tokio::time::timeout(limits.delay, proxy.readiness.drain_ended()).await;
     };
     tokio::select! {
         () = over => {}
@@ -108,16 +109,16 @@ pub async fn serve(
     stop.cancel();
     connections.close();
     info!(connections = connections.len(), "draining");
-    if tokio::time::timeout(limits.drain, connections.wait())
-        .await
-        .is_ok()
-    {
-        return DrainOutcome { cut: 0 };
+    tokio::select! {
+        biased;
+        () = connections.wait() => return DrainOutcome { cut: 0 },
+        () = proxy.readiness.drain_ended() => {}
+        () = tokio::time::sleep(limits.drain) => {}
     }
     let left = connections.len();
     warn!(
         connections = left,
-        "drain deadline passed: closing the remaining connections"
+        "the drain is over: closing the remaining connections"
     );
     // The flag comes before the wake-up, so that every woken task sees it.
     proxy.readiness.mark_cutting();
