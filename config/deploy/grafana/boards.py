@@ -425,7 +425,7 @@ INDEX = [
     ("Index", [
         stat("Blocks", "short", "Blocks, once for each cache that holds them.", "sum(conductor_index_blocks{@router})"),
         stat("Distinct blocks", "short", "Limited by index.max-blocks: see ConductorIndexFull.", "sum(conductor_index_distinct_blocks{@router})"),
-        stat("Memory", "bytes", "Divide it by the blocks for the memory of one.", "sum(conductor_index_bytes{@router})"),
+        stat("Memory", "bytes", "Divide it by the distinct blocks for the memory of one.", "sum(conductor_index_bytes{@router})"),
         stat("Evictions", "short", "Above zero the index forgets cached blocks: see ConductorIndexFull.",
              "sum(increase(conductor_index_evicted_blocks_total{@router}[@range]))", zero=True, bad=1),
         stat("Feeds that are not current", "short", "Their workers' caches count as unknown: see ConductorFeedStale.",
