@@ -201,6 +201,11 @@ def installed(out, archive):
         # An edited conffile stays over an upgrade, and over a removal.
         (root / "etc/conductor/conductor.toml").open("a").write("# edited\n")
         output("chroot", root, "dpkg", "--force-confold", "-i", "/conductor.deb")
+        # A removed one stays away over an upgrade, which succeeds.
+        kept = (root / "etc/conductor/conductor.toml").rename(root / "kept.toml")
+        output("chroot", root, "dpkg", "--force-confold", "-i", "/conductor.deb")
+        claim(not (root / "etc/conductor/conductor.toml").exists(), "the removed conffile is back")
+        kept.rename(root / "etc/conductor/conductor.toml")
         output("chroot", root, "dpkg", "-r", "conductor")
         claim("# edited" in (root / "etc/conductor/conductor.toml").read_text(), "the edited conffile is gone")
         output("chroot", root, "dpkg", "-P", "conductor")
