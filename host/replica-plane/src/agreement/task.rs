@@ -49,8 +49,17 @@ pub struct AgreementTask<T> {
     fetches: ObjectFetches,
     own_states: OwnStates,
     evidence_at: Option<Instant>,
-    problem: Option<String>,
+    absence: StoreAbsence,
     generation: u64,
+}
+
+/// Absence of the store.
+#[derive(Debug)]
+struct StoreAbsence {
+    /// Reason. `None` while the store is reached.
+    problem: Option<String>,
+    /// Set once the log has it.
+    is_logged: bool,
 }
 
 /// Report on the states of the entries at this router.
@@ -78,7 +87,10 @@ impl<T: TrialSource> AgreementTask<T> {
                 at: Instant::now(),
             },
             evidence_at: None,
-            problem: Some("it is not reached yet".to_owned()),
+            absence: StoreAbsence {
+                problem: Some("it is not reached yet".to_owned()),
+                is_logged: false,
+            },
             generation: 0,
         }
     }
@@ -150,7 +162,8 @@ impl<T: TrialSource> AgreementTask<T> {
             StoreEvent::Report { key, bytes } => self.reported(&key, &bytes),
             StoreEvent::Synced => {
                 self.agreement.synced();
-                if self.problem.take().is_some() {
+                self.absence.is_logged = false;
+                if self.absence.problem.take().is_some() {
                     info!("the store of the fleet's decisions is reached; this router follows them");
                 }
             }
@@ -158,13 +171,16 @@ impl<T: TrialSource> AgreementTask<T> {
                 self.agreement.lost();
                 self.fetches.interrupt();
                 self.offers.interrupt();
-                if self.problem.is_none() {
+                if !self.absence.is_logged {
                     warn!(
                         why,
                         "the store of the fleet's decisions is away: this router decides alone until it returns"
                     );
                 }
-                self.problem = Some(why);
+                self.absence = StoreAbsence {
+                    problem: Some(why),
+                    is_logged: true,
+                };
             }
             StoreEvent::Closed => return None,
         }
@@ -317,7 +333,7 @@ impl<T: TrialSource> AgreementTask<T> {
         AgreedView {
             generation: self.generation,
             is_synced: self.agreement.is_synced(),
-            problem: self.problem.clone(),
+            problem: self.absence.problem.clone(),
             stored: stored.collect(),
             proposed: proposed.collect(),
             problems: problems.collect(),

@@ -35,6 +35,8 @@ struct StoreState {
     refused: Option<String>,
     puts: usize,
     reads: usize,
+    /// Set if those who join get no event by themselves.
+    is_away: bool,
 }
 
 /// Fault of all reads of objects.
@@ -54,6 +56,13 @@ struct StoreEnd {
 }
 
 impl MemoryStore {
+    /// Returns a store that is away: its routers get only the events that are delivered.
+    pub(crate) fn away() -> Self {
+        let store = Self::default();
+        store.0.lock().unwrap().is_away = true;
+        store
+    }
+
     pub(crate) fn set_fault(&self, fault: Option<ReadFault>) {
         self.0.lock().unwrap().fault = fault;
     }
@@ -90,6 +99,11 @@ impl MemoryStore {
     fn join(&self) -> StoreEnd {
         let (sender, events) = channel(10_000);
         let mut state = self.0.lock().unwrap();
+        let store = self.clone();
+        if state.is_away {
+            state.members.push(sender);
+            return StoreEnd { store, events };
+        }
         sender.try_send(StoreEvent::Opened).unwrap();
         for (key, (revision, bytes)) in &state.entries {
             let (key, revision, bytes) = (key.clone(), *revision, bytes.clone());
@@ -99,10 +113,7 @@ impl MemoryStore {
         }
         sender.try_send(StoreEvent::Synced).unwrap();
         state.members.push(sender);
-        StoreEnd {
-            store: self.clone(),
-            events,
-        }
+        StoreEnd { store, events }
     }
 
     fn send(state: &StoreState, event: &StoreEvent) {

@@ -12,6 +12,7 @@ mod objects;
 mod pools;
 mod transfer;
 mod usage;
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
