@@ -92,7 +92,7 @@ def invariants(rendered):
     claim("subPath" not in mounts["config"], "updates of the ConfigMap never reach a subPath")
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     for key, port in (("listen", ports["http"]), ("admin-listen", ports["admin"])):
-        claim(f'\n{key} = "0.0.0.0:{port}"\n' in config, f"{key} is not on port {port}")
+        claim(re.search(rf'^{key} = "(0\.0\.0\.0|\[::\]):{port}"$', config, re.M), f"{key} is not on port {port}")
     labels = rendered.one("Deployment")["spec"]["template"]["metadata"]["labels"].items()
     for service in rendered.all("Service"):
         claim(service["spec"]["selector"].items() <= labels, "a Service does not select the pods")
@@ -139,10 +139,14 @@ def policies_from(key):
 
 
 def of_nats(rendered):
-    claim('[replicas]\nservers = ["nats://nats.inference:4222"]\n' in rendered.config, rendered.config)
+    table = '[replicas]\nservers = ["nats://nats.inference:4222"]\nfleet = "edge"\nagreed-copies = 3\n'
+    claim(table in rendered.config, rendered.config)
+    annotations = rendered.one("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    claim("conductor/restart-replicas" in annotations, "an edit of replicas.config restarts no pods")
 
 
 def of_closed(rendered):
+    claim('\nlisten = "[::]:8080"\nadmin-listen = "[::]:8081"\n' in rendered.config, "it listens on IPv4 alone")
     claim(len(rendered.all("Service")) == 1, "the admin port has a Service")
     claim(not rendered.all("ServiceAccount"), "a service account is made")
     claim(rendered.pod["serviceAccountName"] == "existing", "another service account")
@@ -165,9 +169,12 @@ CLAIMS = {
 REFUSED = {
     "an unknown value": {"replicaCout": 3},
     "a number of the wrong type": {"replicaCount": "many"},
+    "an address that is none of all interfaces": {"listenAddress": "::"},
     "a second table [server]": {"config": "[server]\nlisten = \"0.0.0.0:1\"\n"},
     "a drain-timeout beside `drain`": {"serverConfig": 'drain-timeout = "1s"'},
     "an address that is no URL of NATS": {"replicas": {"nats": {"url": "redis://a:1"}}},
+    "a second table [replicas]": {"replicas": {"nats": {"url": "nats://a:1"}}, "config": "[replicas]\nfleet = \"b\"\n"},
+    "keys of [replicas] without servers": {"replicas": {"config": 'fleet = "b"'}},
     "two sources of policies": {"policies": {"configMap": "a", "image": "b"}},
     "a scheme of probes that is none": {"probes": {"scheme": "https"}},
     "a scrape with a key that is not there": {"podMonitor": {"enabled": True, "authorization": True}},
