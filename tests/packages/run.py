@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds and checks the packages: run.py BINARY [chart|unit|tarball|deb|machine|container|sbom ...]
+"""Builds and checks the packages: run.py BINARY [chart|unit|replicas|tarball|deb|machine|container|sbom ...]
 
 Without names, all of them. README.md has the tools.
 """
@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "target/packages"
 ARCHIVE = OUT / "root.tar"
 SUITE = "bookworm"
-PARTS = ("chart", "unit", "tarball", "deb", "machine", "container", "sbom")
+PARTS = ("chart", "unit", "replicas", "tarball", "deb", "machine", "container", "sbom")
 
 
 def debian():
@@ -88,6 +88,10 @@ def main():
             chart.run(report, ROOT / "config/deploy/helm/conductor", binary, policies)
     if "unit" in parts:
         report.check("unit", install.unit, ROOT, binary)
+    if "replicas" in parts:
+        import replicas
+
+        report.check("replicas: three routers behind nginx", replicas.started, ROOT, binary)
     if {"tarball", "deb", "machine", "container"} & set(parts):
         report.check("tarball", install.tarball, ROOT, binary, OUT)
         report.check("debug info", install.stripped, OUT)

@@ -1,0 +1,56 @@
+"""Check of the example of several routers: they agree on decisions, and nginx serves in front of them."""
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from install import free_ports, status, until
+from report import claim, output
+
+# Nobody listens there: the worker is named, and drained.
+WORKER = "127.0.0.1:1"
+
+
+def consecutive_ports(number):
+    """Returns the first of so many free ports in a row."""
+    while True:
+        (first,) = free_ports(1)
+        try:
+            for port in range(first, first + number):
+                with socket.socket() as one:
+                    one.bind(("127.0.0.1", port))
+            return first
+        except (OSError, OverflowError):
+            continue
+
+
+def started(root, binary):
+    """Starts the script, and drains the worker at one router for all."""
+    port, (nats,) = consecutive_ports(7), free_ports(1)
+    environment = os.environ | {"CONDUCTOR": str(binary), "PORT": str(port), "NATS_PORT": str(nats)}
+    admins = [port + 2, port + 4, port + 6]
+    metric = lambda admin, line: f"\n{line}" in status(admin, "/metrics")[1]
+    with tempfile.TemporaryFile("w+") as log:
+        command = [root / "config/deploy/replicas/start", f"http://{WORKER}"]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            synced = lambda: all(metric(admin, "conductor_replicas_agreement_synced 1") for admin in admins)
+            until("the routers reach their store", synced, process, 30)
+            output(binary, "drain", WORKER, "--admin", f"127.0.0.1:{admins[0]}")
+            drained = 'conductor_workers{pool="main",role="mixed",state="draining"} 1'
+            until("all routers drain", lambda: all(metric(admin, drained) for admin in admins), process, 30)
+            until("nginx serves", lambda: status(port, "/health")[0] == 200, process, 30)
+        except Exception:
+            log.seek(0)
+            print(log.read()[-4000:])
+            raise
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+    end = time.monotonic() + 10
+    while any(status(admin, "/health")[0] for admin in admins):
+        claim(time.monotonic() < end, "a router goes on after the end of the script")
+        time.sleep(0.1)
+    return f"{len(admins)} routers"
