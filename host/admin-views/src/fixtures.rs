@@ -28,6 +28,7 @@ pub(crate) fn pool(name: &str, workers: Vec<WorkerSample>) -> PoolSample {
         name: name.into(),
         totals: PoolTotals::default(),
         waiting: 0,
+        decodes_alone: true,
         workers,
     }
 }

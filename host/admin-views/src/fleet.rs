@@ -83,7 +83,7 @@ pub struct FleetEvent {
     pub at: f64,
     /// Generation of the configuration.
     pub generation: u64,
-    /// Set if some worker is in service, or there are no pools.
+    /// Set if the workers in service of some pool can answer a request, or there are no pools.
     pub ready: bool,
     /// Set if it has every worker.
     pub full: bool,
@@ -115,10 +115,6 @@ impl FleetView {
             let view = WorkerView::of(pool, worker, rates.worker(&key), cache);
             (key, view)
         };
-        let is_served = |pool: &PoolSample| {
-            let mut workers = pool.workers.iter();
-            workers.any(|worker| worker.health.is_in_service())
-        };
         Self {
             pools: pools
                 .iter()
@@ -128,7 +124,7 @@ impl FleetView {
                 })
                 .collect(),
             workers: members.map(view).collect(),
-            ready: pools.is_empty() || pools.iter().any(is_served),
+            ready: pools.is_empty() || pools.iter().any(PoolSample::is_served),
         }
     }
 
@@ -206,6 +202,10 @@ impl WorkerView {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use routing::{Role, Worker};
+
     use super::*;
     use crate::fixtures::{pool, worker};
 
@@ -246,6 +246,23 @@ mod tests {
         assert!(!event.ready);
         assert!(event.workers[0].state.draining);
         assert!(view(&[]).full(1.0, 1).ready);
+    }
+
+    #[test]
+    fn a_fleet_whose_prefill_workers_alone_are_in_service_is_not_ready() {
+        let with_role = |role| {
+            let mut sample = worker("w0");
+            let mut spec = sample.worker.spec().clone();
+            spec.role = role;
+            sample.worker = Arc::new(Worker::new(WorkerId(0), spec));
+            sample
+        };
+        let ready = |pool: PoolSample| view(&[pool]).full(1.0, 1).ready;
+        assert!(!ready(pool("a", vec![with_role(Role::Prefill)])));
+        assert!(ready(pool("a", vec![with_role(Role::Decode)])));
+        let mut paired = pool("a", vec![with_role(Role::Decode)]);
+        paired.decodes_alone = false;
+        assert!(!ready(paired), "its decode workers need a prefill worker");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use experiment::Assignment;
 use inference_api::Split;
 use placement::{AllowedShapes, RequestIdentity, RequestValues};
-use routing::{Dialect, Phase};
+use routing::Phase;
 
 use crate::dispatch::crashes::Crashes;
 use crate::dispatch::hashed_prompt::HashedPrompt;
@@ -144,11 +144,10 @@ impl InferenceRequest {
 
     /// Returns the ways in which the request may be placed.
     pub(crate) fn allowed(&self) -> AllowedShapes {
-        let alone = |pd: &PdPool| pd.spec.alone && pd.dialect().is_none_or(Dialect::decodes_alone);
         AllowedShapes {
             mixed: true,
             pair: self.split.is_some(),
-            alone: self.pool().pd.as_ref().is_some_and(alone),
+            alone: self.pool().pd.as_ref().is_some_and(PdPool::decodes_alone),
         }
     }
 

@@ -178,14 +178,14 @@ async fn clients_readyz(State(proxy): SharedProxy) -> Response<Body> {
 }
 
 fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
-    let pools = proxy.snapshots.load().report();
+    let snapshot = proxy.snapshots.load();
+    let pools = snapshot.report();
     let in_service = |pool: &PoolReport| {
         let workers = pool.workers.iter();
         workers.filter(|worker| worker.health.is_in_service()).count()
     };
     // A router without pools serves other functions.
-    let unserved = !pools.is_empty() && pools.iter().all(|pool| in_service(pool) == 0);
-    let unserved = unserved.then(|| none_in_service(&pools, names_pools));
+    let unserved = (!snapshot.is_served()).then(|| none_in_service(&pools, names_pools));
     let is_full = proxy.snapshots.edge().memory.refuses();
     let objection = proxy.readiness.objection().or(is_full.then_some(MEMORY_FULL));
     let objection = objection.map(str::to_owned).or(unserved);
@@ -217,10 +217,13 @@ fn readiness(proxy: &Proxy, names_pools: bool) -> Response<Body> {
 
 /// Formats the reason of an unready router with its pending workers: by name if `names_workers`.
 fn none_in_service(pools: &[PoolReport], names_workers: bool) -> String {
-    let workers = pools.iter().flat_map(|pool| &pool.workers);
-    let pending = workers.filter(|worker| worker.health == Health::Pending);
+    let workers = || pools.iter().flat_map(|pool| &pool.workers);
+    let pending = workers().filter(|worker| worker.health == Health::Pending);
     let names: Vec<&str> = pending.map(|worker| &*worker.worker.spec().name).collect();
-    let reason = "no worker of any pool is in service";
+    let reason = match workers().any(|worker| worker.health.is_in_service()) {
+        false => "no worker of any pool is in service",
+        true => "no pool has a worker in service that can answer: prefill and decode workers need each other",
+    };
     if names.is_empty() {
         return reason.to_owned();
     }

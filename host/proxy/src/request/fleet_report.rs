@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use placement::RoleSet;
 use routing::{Dialect, EngineReport, PolicyVersions, Worker};
 
 use crate::dispatch::pool_state::PoolState;
@@ -37,6 +38,16 @@ pub struct PoolReport {
     pub handover_failures: Option<StreakReport>,
     /// Workers of the pool, in the order of the configuration.
     pub workers: Vec<WorkerReport>,
+}
+
+/// Returns `true` if those of the workers that are in service can answer a request. A prefill worker alone cannot.
+pub(super) fn is_served<'w>(
+    workers: impl Iterator<Item = (&'w Worker, Health)>,
+    decodes_alone: bool,
+) -> bool {
+    let in_service = workers.filter(|(_, health)| health.is_in_service());
+    let roles = in_service.fold(RoleSet::EMPTY, |roles, (worker, _)| roles.with(worker.role()));
+    roles.has(RoleSet::MIXED) || roles.has(RoleSet::DECODE) && (decodes_alone || roles.has(RoleSet::PREFILL))
 }
 
 /// Report of a worker of a pool.
@@ -176,6 +187,19 @@ impl Snapshot {
         };
         let pools = self.pools.iter().enumerate();
         pools.map(|(at, pool)| report(pool, is_cache_aware(at))).collect()
+    }
+
+    /// Returns `true` if the workers in service of some pool can answer a request, or if there are no pools.
+    #[must_use]
+    pub(crate) fn is_served(&self) -> bool {
+        let is_pool_served = |pool: &PoolState| {
+            let workers = pool.workers.members.iter().map(|member| {
+                let state = member.link.health.report(member.link.now_ms());
+                (&*member.worker, Health::of(member, state.status))
+            });
+            is_served(workers, pool.pd.as_ref().is_some_and(PdPool::decodes_alone))
+        };
+        self.pools.is_empty() || self.pools.iter().any(|pool| is_pool_served(pool))
     }
 }
 

@@ -10,8 +10,9 @@ use routing::{EngineReport, Worker};
 use crate::base::label::{OUTCOMES, Outcome};
 use crate::dispatch::metrics::PoolMetrics;
 use crate::dispatch::pool_state::PoolState;
+use crate::dispatch::split::PdPool;
 use crate::fleet::pool::Member;
-use crate::request::fleet_report::{Health, HealthReason};
+use crate::request::fleet_report::{Health, HealthReason, is_served};
 use crate::request::snapshot::Snapshot;
 
 /// Numbers of a pool.
@@ -23,8 +24,22 @@ pub struct PoolSample {
     pub totals: PoolTotals,
     /// Requests in the pool's queue.
     pub waiting: usize,
+    /// Set if a decode worker can answer a request without a prefill worker.
+    pub decodes_alone: bool,
     /// Workers in the order of the configuration.
     pub workers: Vec<WorkerSample>,
+}
+
+impl PoolSample {
+    /// Returns `true` if workers in service can answer a request.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        let workers = self.workers.iter();
+        is_served(
+            workers.map(|sample| (&*sample.worker, sample.health)),
+            self.decodes_alone,
+        )
+    }
 }
 
 /// Totals of a pool since the start of the process.
@@ -117,6 +132,7 @@ fn sample(pool: &PoolState) -> PoolSample {
         name: pool.workers.name.clone(),
         totals: totals(&pool.metrics),
         waiting: pool.queue.controller.len(),
+        decodes_alone: pool.pd.as_ref().is_some_and(PdPool::decodes_alone),
         workers: members.map(worker).collect(),
     }
 }

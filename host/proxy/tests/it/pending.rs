@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use proxy::{Health, ProbeSpec};
+use routing::Dialect;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -172,4 +173,28 @@ async fn a_worker_that_stays_over_a_reload_keeps_its_state_and_a_new_one_is_pend
     router_.change(router().worker("a", &url).worker("b", &hung.url()).with(probed));
     assert_eq!(health(&router_, "a"), Health::Ok, "it was reached before");
     assert_eq!(health(&router_, "b"), Health::Pending);
+}
+
+#[tokio::test]
+async fn a_router_whose_prefill_workers_alone_are_in_service_is_not_ready() {
+    let prefill = Worker::named("p").await;
+    let router = router()
+        .pd(Dialect::Nixl)
+        .prefill("p", &prefill.url())
+        .decode("d", &Worker::unreachable().await)
+        .start()
+        .await;
+    assert_eq!(health(&router, "p"), Health::Ok);
+    router.readiness.mark_ready();
+    let (status, page) = readyz(&router).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{page}");
+    let reason = page["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("no pool has a worker in service that can answer") && reason.ends_with("pending: d"),
+        "{page}"
+    );
+    assert_eq!(
+        page["pools"].as_object().unwrap().values().next().unwrap()["in_service"],
+        1
+    );
 }

@@ -52,6 +52,11 @@ impl PdPool {
         self.spec.dialect.or_else(detected)
     }
 
+    /// Returns whether a decode worker can answer a request without a prefill worker.
+    pub(crate) fn decodes_alone(&self) -> bool {
+        self.spec.alone && self.dialect().is_none_or(Dialect::decodes_alone)
+    }
+
     /// Returns the hand-over settings of a new request. `None` while nothing is known. Only the first requests wait for
     /// that.
     pub(crate) async fn handover(&self) -> Option<Handover> {
