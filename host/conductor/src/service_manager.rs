@@ -10,12 +10,32 @@ use tracing::warn;
 
 /// Time beyond the drain in which the process ends.
 const END: Duration = Duration::from_secs(10);
+/// Interval of the reports of a stop that goes on.
+const REPEAT: Duration = Duration::from_mins(1);
+/// Longest time of one report of a stop.
+const LONGEST: Duration = REPEAT.saturating_mul(2);
 
 /// Reports the start, waits for `shutdown`, and reports the stop with the time that the drain may take.
 pub(crate) async fn report_life(shutdown: CancellationToken, drain: Duration) {
     send(vec![NotifyState::Ready]).await;
     shutdown.cancelled().await;
-    send(stopping(drain)).await;
+    send(stopping(drain.saturating_add(END))).await;
+}
+
+/// Waits for `shutdown`, and reports a long stop again until the time that the drain may take is over.
+pub(crate) async fn extend_stop(shutdown: CancellationToken, drain: Duration) {
+    shutdown.cancelled().await;
+    repeat_stop(drain, |left| send(stopping(left))).await;
+}
+
+/// Reports the time that is left, each [`REPEAT`] after the first report, until one has all of it.
+async fn repeat_stop<R: Future<Output = ()>>(drain: Duration, report: impl Fn(Duration) -> R) {
+    let mut left = drain.saturating_add(END);
+    while left > LONGEST {
+        tokio::time::sleep(REPEAT).await;
+        left = left.saturating_sub(REPEAT);
+        report(left).await;
+    }
 }
 
 /// Reports that a reload begins. [`report_reloaded`] must follow.
@@ -32,9 +52,10 @@ pub(crate) async fn report_reloaded() {
     send(vec![NotifyState::Ready]).await;
 }
 
-/// Returns the states of a stop. The manager waits for the drain, even if its own limit is shorter.
-fn stopping(drain: Duration) -> Vec<NotifyState<'static>> {
-    let longest = drain.saturating_add(END).as_micros();
+/// Returns the states of a stop that may take so much longer. The manager waits for it, even if its own limit is
+/// shorter. The protocol's longest time is 71 minutes: a longer stop is reported again before its time is over.
+fn stopping(left: Duration) -> Vec<NotifyState<'static>> {
+    let longest = left.min(LONGEST).as_micros();
     let longest = u32::try_from(longest).unwrap_or(u32::MAX);
     vec![NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(longest)]
 }
@@ -56,6 +77,10 @@ fn failed(error: &std::io::Error) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use tokio::time::Instant;
+
     use super::*;
 
     fn words(states: &[NotifyState<'_>]) -> Vec<String> {
@@ -64,13 +89,32 @@ mod tests {
 
     #[test]
     fn a_stop_extends_the_managers_limit_by_the_drain() {
-        let states = stopping(Duration::from_secs(50));
+        let states = stopping(Duration::from_mins(1));
         assert_eq!(words(&states), ["STOPPING=1", "EXTEND_TIMEOUT_USEC=60000000"]);
     }
 
     #[test]
-    fn a_drain_beyond_the_range_of_the_protocol_gets_its_longest_time() {
+    fn a_stop_beyond_the_range_of_the_protocol_is_extended_part_by_part() {
         let states = stopping(Duration::MAX);
-        assert_eq!(words(&states), ["STOPPING=1", "EXTEND_TIMEOUT_USEC=4294967295"]);
+        assert_eq!(words(&states), ["STOPPING=1", "EXTEND_TIMEOUT_USEC=120000000"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_stop_is_reported_again_before_the_time_of_the_report_before_is_over() {
+        let reports = Mutex::new(Vec::new());
+        let begin = Instant::now();
+        repeat_stop(Duration::from_secs(290), |left| {
+            reports
+                .lock()
+                .unwrap()
+                .push((begin.elapsed().as_secs(), left.as_secs()));
+            std::future::ready(())
+        })
+        .await;
+        assert_eq!(*reports.lock().unwrap(), [(60, 240), (120, 180), (180, 120)]);
+        repeat_stop(Duration::from_secs(110), |_| async {
+            panic!("the first has all of it")
+        })
+        .await;
     }
 }

@@ -259,6 +259,10 @@ impl App {
             "service-manager",
             service_manager::report_life(shutdown.clone(), drain),
         );
+        tasks::spawn(
+            "stop-extension",
+            service_manager::extend_stop(shutdown.clone(), drain),
+        );
         let outcome = proxy::serve(servers.clients, proxy, client_pages, shutdown, limits).await;
         background.cancel();
         // A drain without requests ends before the stop is reported.
