@@ -56,7 +56,9 @@ pub fn policy_engine(
     let mut engine = PolicyEngine::new(EngineLimits::default())?.with_bounds(compile_bounds(config));
     if options.compiles_in_child {
         match ChildCompiler::of_this_program(child_limits(config)) {
-            Ok(child) => engine = engine.with_child(child),
+            Ok(child) => {
+                engine = engine.with_child(child.with_room(process_resources::room_for_child));
+            }
             Err(error) => warn!(
                 error = error_chain(&error),
                 "policies are compiled in the router's own process, without limits: its program is not known"

@@ -5,6 +5,6 @@ mod memory_limit;
 mod metrics;
 mod open_files;
 
-pub use memory_limit::control_group_limit;
+pub use memory_limit::{control_group_limit, room_for_child};
 pub use metrics::{measure_delay, register};
 pub use open_files::{check_open_files, raise_open_files};

@@ -136,6 +136,9 @@ pub struct CompilePolicyArgs {
     /// Address space, in bytes.
     pub memory: u64,
 
+    /// Memory that it may write, in bytes.
+    pub data: u64,
+
     /// CPU time, in seconds.
     pub cpu: u64,
 }
@@ -449,11 +452,11 @@ mod tests {
     #[test]
     fn the_command_that_compiles_is_called_as_the_runtime_calls_it() {
         let Some(Command::CompilePolicy(args)) =
-            parse(&[policy_runtime::child::COMMAND, "1024", "3"]).command
+            parse(&[policy_runtime::child::COMMAND, "1024", "512", "3"]).command
         else {
             panic!()
         };
-        assert_eq!((args.memory, args.cpu), (1024, 3));
+        assert_eq!((args.memory, args.data, args.cpu), (1024, 512, 3));
     }
 
     #[test]

@@ -29,6 +29,15 @@ pub enum ChildError {
         /// Value of [`ChildLimits::memory_bytes`].
         most: u64,
     },
+    /// The process has less memory than it needs, since a control group has a limit.
+    #[error(
+        "compile it within the {room} bytes that the memory limit of the container leaves: raise that limit, or make \
+         the component smaller"
+    )]
+    Room {
+        /// Bytes that it leaves.
+        room: u64,
+    },
     /// The process needed more CPU time.
     #[error("compile it within {most:?} of CPU time: make it smaller, or raise `cpu` of `[policy-compile]`")]
     Cpu {
@@ -63,13 +72,16 @@ pub enum ChildError {
 impl ChildError {
     /// Returns `true` if the machine may be at fault: the same component may compile at another attempt.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, Self::Start { .. } | Self::Died { .. } | Self::Time { .. })
+        matches!(
+            self,
+            Self::Start { .. } | Self::Died { .. } | Self::Time { .. } | Self::Room { .. }
+        )
     }
 
     pub(super) fn result(&self) -> &'static str {
         match self {
             Self::Start { .. } => "not-started",
-            Self::Memory { .. } => "memory",
+            Self::Memory { .. } | Self::Room { .. } => "memory",
             Self::Cpu { .. } => "cpu",
             Self::Time { .. } => "time",
             Self::Code { .. } => "code",

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 pub use self::error::ChildError;
-pub use self::serve::{ServeError, serve};
+pub use self::serve::{ServeError, ServeLimits, serve};
 
 /// Command that makes the program compile its standard input.
 pub const COMMAND: &str = "compile-policy";
@@ -32,6 +32,8 @@ const REFUSED: u8 = 65;
 const MOST_CODE: u64 = 512 << 20;
 /// Most bytes read from a child's standard error.
 const MOST_WORDS: u64 = 8 << 10;
+/// Least memory in bytes with which a child is started.
+const LEAST_ROOM: u64 = 64 << 20;
 /// Threads of a child: each compiles a function, and holds the memory for it.
 const THREADS: usize = 4;
 /// Interval of checks if a child with closed pipes has ended.
@@ -73,6 +75,7 @@ pub(crate) enum CompileVerdict {
 pub struct ChildCompiler {
     program: PathBuf,
     limits: ChildLimits,
+    room: fn() -> Option<u64>,
     results: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -98,8 +101,16 @@ impl ChildCompiler {
         Self {
             program,
             limits,
+            room: || None,
             results: Mutex::default(),
         }
+    }
+
+    /// Limits children by the memory that `room` returns at their start as well, in bytes.
+    #[must_use]
+    pub fn with_room(mut self, room: fn() -> Option<u64>) -> Self {
+        self.room = room;
+        self
     }
 
     /// Returns the number of results since the start, by name.
@@ -126,7 +137,12 @@ impl ChildCompiler {
             program: self.program.clone(),
             source,
         };
-        let mut child = RunningChild(self.command().spawn().map_err(start)?);
+        let most = self.limits.memory_bytes;
+        let data = (self.room)().map_or(most, |room| room.min(most));
+        if data < LEAST_ROOM.min(most) {
+            return Err(ChildError::Room { room: data });
+        }
+        let mut child = RunningChild(self.command(data).spawn().map_err(start)?);
         let deadline = Instant::now() + self.limits.time;
         let talk = thread::scope(|scope| {
             let talk = child.talk(scope, bytes, deadline);
@@ -150,17 +166,17 @@ impl ChildCompiler {
         match status.code().map(u8::try_from) {
             Some(Ok(0)) => Ok(CompileVerdict::Code(code)),
             Some(Ok(REFUSED)) => Ok(CompileVerdict::Refused(words)),
-            _ => Err(self.cause(status, words)),
+            _ => Err(self.cause(data, status, words)),
         }
     }
 
-    fn command(&self) -> Command {
+    fn command(&self, data: u64) -> Command {
         let threads = thread::available_parallelism()
             .map_or(1, usize::from)
             .min(THREADS);
         let mut command = Command::new(&self.program);
         command
-            .args(arguments(self.limits))
+            .args(arguments(self.limits, data))
             .env_clear()
             .env("RAYON_NUM_THREADS", threads.to_string())
             .current_dir("/")
@@ -172,7 +188,7 @@ impl ChildCompiler {
     }
 
     /// Returns the probable cause of an abnormal end.
-    fn cause(&self, status: ExitStatus, words: String) -> ChildError {
+    fn cause(&self, data: u64, status: ExitStatus, words: String) -> ChildError {
         let signal = status.signal();
         let is = |wanted: Signal| signal == Some(wanted.as_raw());
         // The kernel's limit is a signal. A failed allocation ends in an abort, of a thread's stack in a panic, of the
@@ -189,8 +205,9 @@ impl ChildCompiler {
             };
         }
         if of_memory.iter().any(|complaint| words.contains(complaint)) {
-            return ChildError::Memory {
-                most: self.limits.memory_bytes,
+            return match self.limits.memory_bytes {
+                most if data < most => ChildError::Room { room: data },
+                most => ChildError::Memory { most },
             };
         }
         ChildError::Died { status, words }
@@ -283,10 +300,11 @@ fn read_output(pipe: impl Read, most: u64) -> io::Result<PipeOutput> {
     })
 }
 
-fn arguments(limits: ChildLimits) -> [OsString; 3] {
+fn arguments(limits: ChildLimits, data: u64) -> [OsString; 4] {
     [
         COMMAND.into(),
         limits.memory_bytes.to_string().into(),
+        data.to_string().into(),
         limits.cpu.as_secs().max(1).to_string().into(),
     ]
 }
@@ -361,6 +379,31 @@ mod tests {
     }
 
     #[test]
+    fn a_child_stays_within_the_room_below_the_memory_limit_and_is_not_started_with_too_little() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        let script = "#!/bin/sh\ncat > /dev/null\necho $@ memory allocation of 8 bytes failed >&2\nexit 1\n";
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let compile = |room: fn() -> Option<u64>| {
+            let compiler = ChildCompiler::of_program(program.clone(), ChildLimits::default());
+            compiler.with_room(room).compile(b"").err().unwrap()
+        };
+        let limited = compile(|| Some(512 << 20));
+        assert!(
+            matches!(limited, ChildError::Room { room } if room == 512 << 20),
+            "{limited}"
+        );
+        assert!(limited.is_transient() && limited.result() == "memory");
+        let refused = compile(|| Some(1 << 20));
+        assert!(
+            matches!(refused, ChildError::Room { room } if room == 1 << 20),
+            "{refused}"
+        );
+        assert!(matches!(compile(|| Some(8 << 30)), ChildError::Memory { .. }));
+    }
+
+    #[test]
     fn a_child_that_pours_out_bytes_is_stopped() {
         let words = failed("yes this is wrong | head -c 100000000 >&2; exit 1", LONG);
         assert!(
@@ -390,7 +433,10 @@ mod tests {
             .filter(|line| !own.iter().any(|own| line.starts_with(own)))
             .collect();
         assert!(strange.is_empty(), "{strange:?}");
-        assert!(output.contains("compile-policy 2147483648 120"), "{output}");
+        assert!(
+            output.contains("compile-policy 2147483648 2147483648 120"),
+            "{output}"
+        );
         assert!(output.ends_with("\n/\n"), "{output}");
     }
 }

@@ -44,12 +44,23 @@ impl ServeError {
     }
 }
 
+/// Limits that a child sets on itself.
+#[derive(Debug, Clone, Copy)]
+pub struct ServeLimits {
+    /// Address space, in bytes.
+    pub memory_bytes: u64,
+    /// Memory that it may write, in bytes.
+    pub data_bytes: u64,
+    /// CPU time, in seconds.
+    pub cpu_seconds: u64,
+}
+
 /// Runs the child: limits the process, compiles standard input, and writes the code to standard output.
 ///
 /// # Errors
 /// [`ServeError`]; the process should write it to standard error and exit with [`ServeError::exit_code`].
-pub fn serve(memory_bytes: u64, cpu_seconds: u64) -> Result<(), ServeError> {
-    limit(memory_bytes, cpu_seconds).map_err(ServeError::Limits)?;
+pub fn serve(limits: ServeLimits) -> Result<(), ServeError> {
+    limit(limits).map_err(ServeError::Limits)?;
     let mut bytes = Vec::new();
     let mut stdin = io::stdin().lock().take(MAX_BYTES as u64 + 1);
     stdin.read_to_end(&mut bytes).map_err(ServeError::Pipe)?;
@@ -65,7 +76,7 @@ pub fn serve(memory_bytes: u64, cpu_seconds: u64) -> Result<(), ServeError> {
 }
 
 /// Sets soft and hard limits, so that nothing can raise them again.
-fn limit(memory_bytes: u64, cpu_seconds: u64) -> rustix::io::Result<()> {
+fn limit(limits: ServeLimits) -> rustix::io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let most = |most: u64| Rlimit {
@@ -75,14 +86,16 @@ fn limit(memory_bytes: u64, cpu_seconds: u64) -> rustix::io::Result<()> {
     setrlimit(Resource::Core, most(0))?;
     setrlimit(Resource::Fsize, most(0))?;
     setrlimit(Resource::Nofile, most(FILES))?;
-    setrlimit(Resource::As, most(memory_bytes))?;
+    setrlimit(Resource::As, most(limits.memory_bytes))?;
+    setrlimit(Resource::Data, most(limits.data_bytes))?;
     // The soft limit is a signal that the parent recognises; the hard limit kills.
     let cpu = Rlimit {
-        current: Some(cpu_seconds),
-        maximum: Some(cpu_seconds + 2),
+        current: Some(limits.cpu_seconds),
+        maximum: Some(limits.cpu_seconds + 2),
     };
     setrlimit(Resource::Cpu, cpu)?;
-    // If a container's memory ends before the limit, the kernel kills the child and not the router.
+    // If the memory of a container ends all the same, the kernel chooses the child, if it ends one process alone.
+    // Kubernetes ends all of a container, the router too: hence the limit of data.
     #[cfg(target_os = "linux")]
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     // Best effort: without a lower priority the child runs all the same.
