@@ -154,7 +154,11 @@ pub(crate) fn difference_of_means(arm: &Samples, control: &Samples, alpha: f64) 
 /// and Scott, Biometrics 48, 1992). How much the sessions differ is estimated from them, so that each interval reaches
 /// as far as Student's t of its side's groups (Korn and Graubard, Survey Methodology 24, 1998). `None` with too
 /// few sessions.
+///
+/// If few sessions have all failures, the effective numbers are so small that a single failure is far from none. Each
+/// end is therefore the wider one of this interval and Welch's ([`difference_of_means`]).
 pub(crate) fn difference_of_shares(arm: &Samples, control: &Samples, alpha: f64) -> Option<Difference> {
+    let welch = difference_of_means(arm, control, alpha)?;
     let (arm, control) = (arm.estimate()?, control.estimate()?);
     let (arm_low, arm_high) = wilson(arm, student_quantile(alpha, arm.freedom));
     let (control_low, control_high) = wilson(control, student_quantile(alpha, control.freedom));
@@ -162,8 +166,12 @@ pub(crate) fn difference_of_shares(arm: &Samples, control: &Samples, alpha: f64)
     let reach = |a: f64, b: f64| (a * a + b * b).sqrt();
     Some(Difference {
         estimate,
-        low: estimate - reach(arm.mean - arm_low, control_high - control.mean),
-        high: estimate + reach(arm_high - arm.mean, control.mean - control_low),
+        low: welch
+            .low
+            .min(estimate - reach(arm.mean - arm_low, control_high - control.mean)),
+        high: welch
+            .high
+            .max(estimate + reach(arm_high - arm.mean, control.mean - control_low)),
     })
 }
 
@@ -335,18 +343,22 @@ mod tests {
 
     #[test]
     fn one_session_that_fails_again_and_again_counts_as_one() {
-        let mut clustered = errors(0, 1_000);
-        for _ in 0..50 {
-            clustered.add(3, 1.0);
+        for (failed, good) in [(50, 1_000), (60, 140)] {
+            let mut clustered = errors(0, good);
+            for _ in 0..failed {
+                clustered.add(3, 1.0);
+            }
+            let spread = errors(failed, failed + good);
+            let control = errors(0, 10_000);
+            let low = |arm| difference_of_shares(arm, &control, 0.01).unwrap().low;
+            assert!(
+                low(&clustered) < 0.01 && low(&spread) > 0.02,
+                "{failed} of {good} more: {} {}",
+                low(&clustered),
+                low(&spread)
+            );
+            let high = difference_of_shares(&control, &clustered, 0.01).unwrap().high;
+            assert!(high >= 0.0, "a control with such a session proves nothing either");
         }
-        let spread = errors(50, 1_050);
-        let control = errors(0, 10_000);
-        let low = |arm| difference_of_shares(arm, &control, 0.01).unwrap().low;
-        assert!(
-            low(&clustered) < 0.01 && low(&spread) > 0.02,
-            "{} {}",
-            low(&clustered),
-            low(&spread)
-        );
     }
 }

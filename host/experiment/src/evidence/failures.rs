@@ -7,10 +7,14 @@ use crate::rule::{Measure, StopCause};
 const MAX_EXPECTED: f64 = 0.005;
 /// Number of failures from which on more of them are not computed with.
 const MAX_FACTORS: u64 = 64;
+/// Fewest session groups with failures of the streak: results of one session are not independent, as the test has them.
+const MIN_FAILED_GROUPS: u32 = 3;
 
-/// Results of the control since the first failure of a canary's streak.
+/// Session groups of a canary's streak, and the results of the control since its first failure.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FailureStreak {
+    /// Session groups of the failures, one a bit.
+    groups: u64,
     control: u64,
     control_failed: u64,
 }
@@ -31,13 +35,15 @@ impl FailureStreak {
 
 impl Evidence {
     /// Adds a result to the canaries' streaks.
-    pub(super) fn add_to_streaks(&mut self, arm: usize, failed: bool) {
+    pub(super) fn add_to_streaks(&mut self, arm: usize, group: u8, failed: bool) {
         for (streak, canary) in self.streaks.iter_mut().zip(1..) {
             if arm == 0 && self.arms[canary].failed_in_a_row > 0 {
                 streak.control += 1;
                 streak.control_failed += u64::from(failed);
             } else if arm == canary && !failed {
                 *streak = FailureStreak::default();
+            } else if arm == canary {
+                streak.groups |= 1_u64.wrapping_shl(group.into());
             }
         }
     }
@@ -49,7 +55,7 @@ impl Evidence {
         let least = self.rule.consecutive_failures;
         let streak = self.streaks.get(arm.checked_sub(1)?)?;
         let failed = self.arms[arm].failed_in_a_row;
-        if least == 0 || failed < least {
+        if least == 0 || failed < least || streak.groups.count_ones() < MIN_FAILED_GROUPS {
             return None;
         }
         // A streak can begin at each request, so that long trials have long ones by chance.

@@ -11,7 +11,7 @@
 //! The samples of other routers count as the own ones ([`Evidence::set_others`]). A look of one router is a look of all.
 //!
 //! A canary without any successful response is found earlier: after a number of consecutive failures, if the control's
-//! results since the first of them make chance improbable ([`FailureStreak`]).
+//! results since the first of them make chance improbable, and several sessions failed ([`FailureStreak`]).
 
 mod failures;
 mod shared;
@@ -120,7 +120,7 @@ impl Evidence {
     pub fn add(&mut self, arm: usize, group: u8, result: &RequestResult) -> Vec<WorseArm> {
         self.arms[arm].add(group, result);
         if let Some(failed) = result.failed {
-            self.add_to_streaks(arm, failed);
+            self.add_to_streaks(arm, group, failed);
         }
         // A request of the control can complete the samples of any canary.
         let concerned = if arm == 0 {
@@ -199,11 +199,26 @@ impl Evidence {
         if fewer < self.canaries[arm - 1][measure as usize].next_at {
             return None;
         }
-        let (ours, theirs) = (&self.samples(arm, measure), &self.samples(0, measure));
+        let number = self.canaries[arm - 1][measure as usize].looks + 1;
+        let look = self.compare(arm, measure, number)?;
         let series = &mut self.canaries[arm - 1][measure as usize];
+        series.looks = number;
+        while series.next_at <= fewer {
+            series.next_at = series.next_at.saturating_mul(2);
+        }
+        series.last = Some(look);
+        (look.verdict == CanaryVerdict::Worse).then_some(WorseArm {
+            arm,
+            cause: StopCause::Compared(measure, look),
+        })
+    }
+
+    /// Compares a canary by the samples of all routers, with the error probability of the look of this number.
+    fn compare(&self, arm: usize, measure: Measure, number: u32) -> Option<Look> {
+        let (ours, theirs) = (&self.samples(arm, measure), &self.samples(0, measure));
         let alpha = (1.0 - self.rule.confidence) / 2.0;
-        let look = f64::from(series.looks);
-        let alpha = alpha / ((look + 1.0) * (look + 2.0));
+        let look = f64::from(number);
+        let alpha = alpha / (look * (look + 1.0));
         let (difference, margin) = match measure {
             Measure::Ttft => (difference_of_means(ours, theirs, alpha)?, self.rule.ttft_margin),
             Measure::Errors => (difference_of_shares(ours, theirs, alpha)?, self.rule.error_margin),
@@ -212,23 +227,14 @@ impl Evidence {
             Measure::Ttft => as_ratios(difference),
             Measure::Errors => difference,
         };
-        series.looks += 1;
-        while series.next_at <= fewer {
-            series.next_at = series.next_at.saturating_mul(2);
-        }
-        let look = Look {
+        Some(Look {
             estimate: difference.estimate,
             low: difference.low,
             high: difference.high,
-            number: series.looks,
+            number,
             samples: ours.count(),
             control_samples: theirs.count(),
             verdict: verdict(difference, margin),
-        };
-        series.last = Some(look);
-        (look.verdict == CanaryVerdict::Worse).then_some(WorseArm {
-            arm,
-            cause: StopCause::Compared(measure, look),
         })
     }
 

@@ -28,6 +28,7 @@ impl Evidence {
     /// Replaces the evidence of the other routers, and returns the canaries now found to be worse. Totals of other arms
     /// than these are left out.
     pub fn set_others<'t>(&mut self, others: impl Iterator<Item = &'t EvidenceTotals>) -> Vec<WorseArm> {
+        let mut taken_over = Vec::new();
         let mut sums: Vec<OtherSamples> = self.arms.iter().map(|_| OtherSamples::default()).collect();
         for totals in others {
             let Some(read) = self.read(totals) else {
@@ -37,22 +38,34 @@ impl Evidence {
                 sum.logs = sum.logs.with(&more.logs);
                 sum.errors = sum.errors.with(&more.errors);
             }
-            for (series, looks) in self.canaries.iter_mut().zip(&totals.looks) {
-                for (schedule, look) in series.iter_mut().zip(looks) {
+            for ((series, looks), canary) in self.canaries.iter_mut().zip(&totals.looks).zip(1..) {
+                for ((schedule, look), measure) in series.iter_mut().zip(looks).zip(MEASURES) {
                     // A look at the sum that another router has had is not repeated.
                     if look.looks > schedule.looks {
                         schedule.looks = look.looks;
                         schedule.next_at = schedule.next_at.max(look.next_at);
+                        taken_over.push((canary, measure));
                     }
                 }
             }
         }
         self.others = sums.into_boxed_slice();
+        for (canary, measure) in taken_over {
+            self.take_over(canary, measure);
+        }
         let canaries = 1..self.arms.len();
         let looks = canaries.flat_map(|canary| MEASURES.map(|measure| (canary, measure)));
         looks
             .filter_map(|(canary, measure)| self.look(canary, measure))
             .collect()
+    }
+
+    /// Computes the result of a look that another router had, for reports. It stops nothing: that router does.
+    fn take_over(&mut self, canary: usize, measure: Measure) {
+        let number = self.canaries[canary - 1][measure as usize].looks;
+        if let Some(look) = self.compare(canary, measure, number) {
+            self.canaries[canary - 1][measure as usize].last = Some(look);
+        }
     }
 
     /// Returns the samples of totals, if they are of the same arms.
@@ -96,7 +109,7 @@ impl OtherSamples {
 mod tests {
     use super::*;
     use crate::observation::RequestResult;
-    use crate::rule::{StopCause, StopRule};
+    use crate::rule::{CanaryVerdict, StopCause, StopRule};
 
     /// Adds requests of all session groups, of which every second one of the canary fails.
     fn add(evidence: &mut Evidence, from: u32, to: u32) -> Vec<WorseArm> {
@@ -152,6 +165,16 @@ mod tests {
             "nor by another router"
         );
         assert_eq!(routers[1].totals().looks[0], looked.looks[0]);
+        assert_eq!(
+            routers[1].verdict(1),
+            CanaryVerdict::Worse,
+            "its report has the look"
+        );
+        assert_eq!(
+            routers[1].last(1, Measure::Errors),
+            routers[0].last(1, Measure::Errors),
+            "with the same figures"
+        );
     }
 
     #[test]

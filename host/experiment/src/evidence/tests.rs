@@ -153,13 +153,20 @@ fn compared(worse: &WorseArm, by: Measure) -> Look {
 /// Adds requests of both arms, whether each failed, in order; how many were in when the canary was first found to be
 /// worse.
 fn failing(rule: StopRule, requests: &[(usize, bool)]) -> Option<usize> {
+    failing_in_groups(rule, requests, 64)
+}
+
+/// Returns the same with the sessions of this many groups.
+fn failing_in_groups(rule: StopRule, requests: &[(usize, bool)], groups: u8) -> Option<usize> {
     let mut evidence = Evidence::new(rule, 2);
+    let mut group = 0;
     requests.iter().position(|(arm, failed)| {
         let ended = RequestResult {
             failed: Some(*failed),
             ..RequestResult::default()
         };
-        let worse = evidence.add(*arm, 0, &ended);
+        group = (group + u8::from(*arm == 1)) % groups;
+        let worse = evidence.add(*arm, group, &ended);
         worse
             .iter()
             .any(|worse| matches!(worse.cause, StopCause::ConsecutiveFailures { .. }))
@@ -209,6 +216,15 @@ fn a_canary_that_only_fails_is_worse_once_the_control_shows_that_it_need_not() {
 }
 
 #[test]
+fn failures_of_one_or_two_sessions_in_a_row_stop_no_canary() {
+    let (rule, requests) = (StopRule::default(), beside(9, &[true; 50]));
+    for groups in [1, 2] {
+        assert_eq!(failing_in_groups(rule, &requests, groups), None, "{groups}");
+    }
+    assert!(failing_in_groups(rule, &requests, 3).is_some());
+}
+
+#[test]
 fn a_partial_outage_of_both_arms_stops_no_canary() {
     for (canary, failed) in [(0.1, 0.3), (0.1, 0.6), (0.5, 0.6), (0.9, 0.6)] {
         let mut random = Random(11);
@@ -231,12 +247,12 @@ fn requests_that_neither_failed_nor_ended_well_do_not_count_as_failures_in_a_row
         ..RequestResult::default()
     };
     let found: Vec<usize> = (0..5)
-        .map(|_| {
+        .map(|group| {
             for _ in 0..9 {
                 evidence.add(0, 0, &good);
             }
             evidence.add(1, 0, &RequestResult::default());
-            evidence.add(1, 0, &failed).len()
+            evidence.add(1, group, &failed).len()
         })
         .collect();
     assert_eq!(found, [0, 0, 0, 0, 1]);
