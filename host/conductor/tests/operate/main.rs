@@ -1,6 +1,8 @@
 //! The commands that show and change running routers, against routers in this process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod watch;
+
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Output, Stdio};

@@ -68,8 +68,16 @@ impl RouterSet {
         self.runtime.block_on(future)
     }
 
-    /// Does something with every router at the same time.
+    /// Does something with every router at the same time, and waits for it.
     pub fn every<'s, F>(&'s self, query: impl Fn(&'s AdminClient) -> F) -> Vec<RouterAnswer>
+    where
+        F: Future<Output = Result<Value, RemoteError>>,
+    {
+        self.wait(self.each(query))
+    }
+
+    /// Does something with every router at the same time.
+    pub async fn each<'s, F>(&'s self, query: impl Fn(&'s AdminClient) -> F) -> Vec<RouterAnswer>
     where
         F: Future<Output = Result<Value, RemoteError>>,
     {
@@ -82,7 +90,7 @@ impl RouterSet {
                 }
             }
         });
-        self.wait(join_all(answers))
+        join_all(answers).await
     }
 
     /// Prints the answers of all routers, as text or as JSON, and the failures on standard error.

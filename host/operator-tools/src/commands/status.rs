@@ -24,7 +24,7 @@ pub fn status(args: &FleetStatusArgs) -> Result<Exit> {
     watch::show(
         &args.router,
         &args.watch,
-        |routers| routers.every(page),
+        async |routers| routers.each(page).await,
         |answers, look| {
             let shown: Vec<String> = pages(answers)
                 .map(|(router, page)| show(router, page, look))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::fleet_table::TableLook;
@@ -16,7 +16,7 @@ use crate::{Exit, paint, print};
 pub(super) fn show(
     args: &RouterArgs,
     watch: &WatchArgs,
-    query: impl Fn(&RouterSet) -> Vec<RouterAnswer>,
+    query: impl AsyncFn(&RouterSet) -> Vec<RouterAnswer>,
     text: impl Fn(&[RouterAnswer], TableLook) -> String,
 ) -> Result<Exit> {
     let routers = RouterSet::of(args)?;
@@ -26,14 +26,24 @@ pub(super) fn show(
             width: None,
             is_several: routers.is_several(),
         };
-        let answers = query(&routers);
+        let answers = routers.wait(query(&routers));
         return routers.print(&answers, &text(&answers, look));
     }
     let pause = Duration::from_secs_f64(watch.interval);
     let mut screen = (!routers.is_json()).then(LiveScreen::open).transpose()?;
+    // One listener for all waits: a signal between two of them, or during a query, is not lost.
+    let mut interrupts = routers.wait(async { signal(SignalKind::interrupt()) })?;
     let mut shown = 0;
     loop {
-        let answers = query(&routers);
+        let answers = routers.wait(async {
+            tokio::select! {
+                answers = query(&routers) => Some(answers),
+                _ = interrupts.recv() => None,
+            }
+        });
+        let Some(answers) = answers else {
+            return Ok(Exit::Interrupted);
+        };
         let has_reader = match &mut screen {
             Some(screen) => {
                 let look = screen.look(routers.is_several());
@@ -52,7 +62,7 @@ pub(super) fn show(
         let is_interrupted = routers.wait(async {
             tokio::select! {
                 () = sleep(pause) => false,
-                _ = ctrl_c() => true,
+                _ = interrupts.recv() => true,
             }
         });
         if is_interrupted {
