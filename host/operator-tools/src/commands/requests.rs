@@ -1,6 +1,6 @@
 //! `conductor requests`: the recorded requests, and with `--follow` those that end.
 
-use std::collections::BTreeSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -188,7 +188,8 @@ fn follow(routers: &RouterSet, args: &RequestsArgs) -> Result<Exit> {
     let mut printer = RowPrinter {
         is_several: routers.is_several(),
         is_json,
-        known: BTreeSet::new(),
+        known: HashSet::new(),
+        arrived: VecDeque::new(),
         left: args.count.map(u64::from),
     };
     if !is_json {
@@ -254,13 +255,18 @@ async fn follow_one<'a>(client: &'a AdminClient, rows: mpsc::Sender<RouterRows<'
     }
 }
 
+/// Number and name of a request, with its router.
+type RowKey = (u64, String);
+
 /// Output of a follower.
 #[derive(Debug)]
 struct RowPrinter {
     is_several: bool,
     is_json: bool,
     /// Ended requests that were printed, filtered out or in the backlog.
-    known: BTreeSet<(u64, String)>,
+    known: HashSet<RowKey>,
+    /// The same, by their arrival.
+    arrived: VecDeque<RowKey>,
     /// Requests until the end.
     left: Option<u64>,
 }
@@ -301,9 +307,15 @@ impl RowPrinter {
             request["seq"].as_u64().unwrap_or_default(),
             format!("{router} {}", request["id"]),
         );
-        let is_new = self.known.insert(key);
-        if self.known.len() > REMEMBERED {
-            self.known.pop_first();
+        let is_new = self.known.insert(key.clone());
+        if is_new {
+            self.arrived.push_back(key);
+        }
+        // The numbers of a router begin again with it: the oldest row is not the one of the lowest number.
+        if self.arrived.len() > REMEMBERED
+            && let Some(oldest) = self.arrived.pop_front()
+        {
+            self.known.remove(&oldest);
         }
         is_new
     }
@@ -387,7 +399,8 @@ mod tests {
         let mut printer = RowPrinter {
             is_several: false,
             is_json: true,
-            known: BTreeSet::new(),
+            known: HashSet::new(),
+            arrived: VecDeque::new(),
             left: Some(2),
         };
         let mut take = |ids: &[&str], is_backlog: bool| {
@@ -404,6 +417,25 @@ mod tests {
         assert_eq!(take(&["old-1", "old-2", "old-3"], true), Some(2));
         assert_eq!(take(&["old-3", "new-1"], false), Some(1));
         assert_eq!(take(&["new-1", "new-2", "new-3"], false), Some(0));
+    }
+
+    #[test]
+    fn a_row_of_a_router_that_began_again_is_printed_once() {
+        let mut printer = RowPrinter {
+            is_several: false,
+            is_json: true,
+            known: HashSet::new(),
+            arrived: VecDeque::new(),
+            left: None,
+        };
+        let before = 1_000_000;
+        for seq in before..before + REMEMBERED as u64 {
+            assert!(printer.is_new("http://a:1", &json!({ "seq": seq, "id": "x" })));
+        }
+        let first = json!({ "seq": 1, "id": "y" });
+        assert!(printer.is_new("http://a:1", &first));
+        assert!(!printer.is_new("http://a:1", &first));
+        assert_eq!(printer.known.len(), REMEMBERED);
     }
 
     #[test]
