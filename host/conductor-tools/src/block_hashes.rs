@@ -7,11 +7,12 @@ use block_hash::{Algorithm, ExtraKey, LegacyChain, RFC_1527_SEED, VllmHasher, se
 
 use crate::Exit;
 use crate::args::{BlockHashesArgs, HashScheme};
+use crate::print;
 
 /// Prints the hash of each whole block of the prompt on standard input, a JSON array of token ids; one a line.
 ///
 /// # Errors
-/// If the prompt is invalid, or the arguments do not fit together.
+/// If the prompt is invalid, the arguments do not fit together, or standard output cannot be written.
 pub fn print(args: &BlockHashesArgs) -> Result<Exit> {
     let mut text = String::new();
     std::io::stdin()
@@ -22,9 +23,8 @@ pub fn print(args: &BlockHashesArgs) -> Result<Exit> {
     if let Some(why) = why_none(args, &tokens) {
         eprintln!("conductor: {why}");
     }
-    for hash in hashes {
-        println!("{hash}");
-    }
+    let lines: String = hashes.iter().map(|hash| format!("{hash}\n")).collect();
+    print::write(lines)?;
     Ok(Exit::Success)
 }
 

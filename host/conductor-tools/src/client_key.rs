@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use routing::hex;
 use sha2::{Digest, Sha256};
 
-use crate::Exit;
+use crate::{Exit, print};
 
 /// Random bytes of a key.
 const BYTES: usize = 32;
@@ -15,11 +15,11 @@ const BYTES: usize = 32;
 /// Prints a fresh key, and the line for `[clients.NAME]`.
 ///
 /// # Errors
-/// If the system has no random bytes.
+/// If the system has no random bytes, or standard output cannot be written.
 pub fn print() -> Result<Exit> {
     let key = fresh().context("failed to read random bytes from the system")?;
-    println!("key:         {key}");
-    println!("key-sha256 = [\"{}\"]", hex(&Sha256::digest(&key)));
+    let hash = hex(&Sha256::digest(&key));
+    print::write(format!("key:         {key}\nkey-sha256 = [\"{hash}\"]\n"))?;
     Ok(Exit::Success)
 }
 

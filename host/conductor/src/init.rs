@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use conductor_tools::{Exit, UsageError};
+use conductor_tools::{Exit, UsageError, print};
 use live_check::{WorkerSketch, sketch_all};
 use local_files::ConfigSource;
 use mooncake_compat::{comment, quoted};
@@ -77,7 +77,9 @@ pub fn run(args: &InitArgs) -> Result<Exit> {
         }
     }
     let file = args.file.display();
-    println!("wrote {file}; next:\n  conductor check --live {file}\n  conductor --config {file}");
+    print::write(format!(
+        "wrote {file}; next:\n  conductor check --live {file}\n  conductor --config {file}\n"
+    ))?;
     Ok(exit)
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use harness::Fleet;
 use serde_json::Value;
@@ -332,5 +332,43 @@ fn mistakes_of_flags_have_no_place_in_a_text_that_was_not_written() {
             "{printed}"
         );
         assert!(!printed.contains("-->") && !printed.contains(":2:"), "{printed}");
+    }
+}
+
+#[test]
+fn a_short_output_without_a_reader_is_no_failure_and_one_without_room_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("written.toml");
+    let file = file.to_str().unwrap();
+    fs::write(folder.path().join("prompt"), "[1, 2, 3, 4]").unwrap();
+    let run = |args: &[&str], output: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+        let prompt = fs::File::open(folder.path().join("prompt")).unwrap();
+        command
+            .args(args)
+            .stdin(prompt)
+            .stdout(output)
+            .stderr(Stdio::piped());
+        command.output().unwrap()
+    };
+    let hashes = ["block-hashes", "--scheme", "rfc1527", "--block-size", "1"];
+    let init = [
+        "init",
+        "--worker",
+        "http://127.0.0.1:1",
+        "--force",
+        "--file",
+        file,
+    ];
+    // The worker of `init` is away, which is a failure after the file is written.
+    for (args, expected) in [(&["client-key"][..], 0), (&hashes[..], 0), (&init[..], 1)] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let closed = run(args, writer.into());
+        assert_eq!(closed.status.code(), Some(expected), "{args:?} {closed:?}");
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let full = run(args, full.into());
+        assert_eq!(full.status.code(), Some(1), "{args:?} {full:?}");
+        assert!(text(&full.stderr).contains("No space left"), "{args:?} {full:?}");
     }
 }

@@ -4,6 +4,7 @@
 //! the router has loaded these very bytes, and then has it tried out. No code goes over HTTP.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use super::check::check as check_policy;
 use super::component::ComponentFile;
 use super::settings::admin_url;
 use crate::args::{DeployArgs, SettingsArgs};
-use crate::{Exit, UsageError};
+use crate::{Exit, UsageError, print};
 
 /// Maximum time for the router to load a file.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -98,7 +99,7 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
     for answer in routers.every(|client| client.get("/admin/policies")) {
         match answer.page {
             Ok(page) => pages.push(page),
-            Err(error) if error.is_away() => return Ok(by_hand(args, &subject, &error)),
+            Err(error) if error.is_away() => return by_hand(args, &subject, &error),
             Err(error) => return Err(error.into()),
         }
     }
@@ -137,36 +138,32 @@ fn check_name(name: &str) -> Result<(), DeployError> {
 }
 
 /// Returns the steps that are left to do by hand if no router can be reached.
-fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &RemoteError) -> Exit {
+fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &RemoteError) -> Result<Exit> {
     eprintln!("{error}");
     let name = &subject.name;
-    match &args.policy_dir {
-        Some(folder) => {
-            let file = folder.join(format!("{name}.wasm"));
-            println!(
-                "# copy {} to {}, and add to the route:",
-                args.file.display(),
-                file.display()
-            );
-        }
-        None => println!(
-            "# copy {} to {name}.wasm in `policy-dir`, and add to the route:",
-            args.file.display()
-        ),
-    }
+    let place = match &args.policy_dir {
+        Some(folder) => folder.join(format!("{name}.wasm")).display().to_string(),
+        None => format!("{name}.wasm in `policy-dir`"),
+    };
+    let mut text = format!(
+        "# copy {} to {place}, and add to the route:\n",
+        args.file.display()
+    );
     match args.trial.canary {
-        Some(percent) => println!(
+        Some(percent) => writeln!(
+            text,
             "split = {{ \"POLICY OF THE ROUTE\" = {}, \"{name}\" = {percent} }}",
             100.0 - percent
-        ),
+        )?,
         None => {
-            println!("shadow = [\"{name}\"]");
-            args.sample
-                .iter()
-                .for_each(|sample| println!("shadow-sample = {sample}"));
+            writeln!(text, "shadow = [\"{name}\"]")?;
+            if let Some(sample) = args.sample {
+                writeln!(text, "shadow-sample = {sample}")?;
+            }
         }
     }
-    Exit::Failure
+    print::write(text)?;
+    Ok(Exit::Failure)
 }
 
 fn folder_of(args: &DeployArgs, page: &Value) -> Result<PathBuf, DeployError> {

@@ -2,16 +2,20 @@
 
 use std::path::Path;
 
+use anyhow::Result;
+use conductor_tools::print;
+
 use crate::app::App;
 
-pub(super) fn print(app: &App, file: &Path, workers: usize, admin_key: &str) {
+/// Prints the banner. Without a reader of standard output the demo goes on.
+pub(super) fn print(app: &App, file: &Path, workers: usize, admin_key: &str) -> Result<()> {
     let base = format!("http://{}", app.addr());
     let admin = app
         .admin_addr()
         .map(|addr| format!("http://{addr}"))
         .unwrap_or_default();
     let folder = file.parent().unwrap_or(file).display();
-    println!(
+    print::write(format!(
         r#"
 Conductor is routing {base} over {workers} mock engines. The dashboard, with the demo's admin key:
 
@@ -38,10 +42,12 @@ Try, in another terminal:
   proof: conductor demo --compare
 
 Ctrl-C stops it.
+
 "#,
         file = file.display(),
         prompt = "The quick brown fox jumps over the lazy dog. "
             .repeat(4)
             .trim_end(),
-    );
+    ))?;
+    Ok(())
 }

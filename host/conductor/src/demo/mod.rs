@@ -73,7 +73,7 @@ pub async fn run(args: &DemoArgs) -> Result<Exit> {
         return Ok(Exit::Success);
     };
     let app = built?;
-    banner::print(&app, &file, fleet.len(), &key);
+    banner::print(&app, &file, fleet.len(), &key)?;
     let base_url = (!args.no_traffic).then(|| format!("http://{}", app.addr()));
     let exit = tokio::select! {
         exit = Box::pin(serve::until_signalled(app, signals)) => exit?,
