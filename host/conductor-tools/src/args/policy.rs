@@ -182,6 +182,8 @@ pub struct SubjectArgs {
 
 /// Arguments of `policy replay`.
 #[derive(Debug, Args)]
+// `--log` takes all words that follow: the policy goes before it.
+#[command(override_usage = "conductor policy replay <FILE|BUILTIN> --log <FILE>... [OPTIONS]")]
 pub struct ReplayArgs {
     /// The component, or the name of a built-in policy.
     #[arg(value_name = "FILE|BUILTIN")]

@@ -311,7 +311,7 @@ pub struct DemoArgs {
     pub validate: Option<PathBuf>,
 
     /// Speed of the mock engines with --validate. Slower ones depend less on the speed of the machine.
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.2, requires = "validate")]
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.2, value_parser = time_scale, requires = "validate")]
     pub time_scale: f64,
 
     /// Seed of the mock engines and of the workload.
@@ -325,6 +325,13 @@ pub struct DemoArgs {
     /// Log level: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs.
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     pub log_level: Option<String>,
+}
+
+fn time_scale(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if (0.001..=1_000.0).contains(&factor) => Ok(factor),
+        _ => Err("give a factor from 0.001 to 1000".to_owned()),
+    }
 }
 
 impl Default for DemoArgs {
@@ -366,6 +373,32 @@ mod tests {
             panic!()
         };
         assert_eq!(args.config, Some("a.toml".into()));
+    }
+
+    #[test]
+    fn usage_lines_of_commands_with_logs_have_an_order_that_is_accepted() {
+        let policy = ["conductor", "policy", "replay", "ttft-queue", "--log", "a", "b"];
+        for (args, usage) in [
+            (
+                &policy[..],
+                "conductor policy replay <FILE|BUILTIN> --log <FILE>...",
+            ),
+            (
+                &["conductor", "simulate", "ttft-queue", "--log", "a", "b"][..],
+                "conductor simulate [POLICY]... [OPTIONS]",
+            ),
+        ] {
+            assert!(Cli::try_parse_from(args).is_ok(), "{args:?}");
+            let refused = Cli::try_parse_from(args.iter().chain(&["--none"])).unwrap_err();
+            assert!(refused.to_string().contains(usage), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_time_scale_that_is_no_factor_is_refused() {
+        for scale in ["0", "-1", "nan", "inf", "x"] {
+            assert!(time_scale(scale).is_err(), "{scale}");
+        }
     }
 
     #[test]

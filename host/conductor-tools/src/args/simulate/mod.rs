@@ -17,6 +17,8 @@ pub(crate) use self::values::{ArrivalKind, Costs, KnowledgeKind, OrderKind, Outa
 
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
+// `--log` takes all words that follow: policies go before it.
+#[command(override_usage = "conductor simulate [POLICY]... [OPTIONS]")]
 pub struct SimulateArgs {
     /// Policies: files or names of built-in ones [default: all built-in ones that place requests]. Parameters may follow as JSON:
     /// `cache-aware={"backlog-price":0.5}`. With --log, the recorded policy comes first, and is the default.
@@ -125,7 +127,7 @@ pub struct SimulatedClusterArgs {
     #[arg(long, conflicts_with = "log")]
     pub prefill_only: bool,
 
-    /// Capacity of a worker's device cache, in tokens.
+    /// Capacity of a worker's device cache, in tokens. Decode workers have none.
     #[arg(long, value_name = "TOKENS", default_value_t = 3_000_000, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000_000))]
     pub cache_tokens: u64,
 
