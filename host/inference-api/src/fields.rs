@@ -85,7 +85,10 @@ fields!(
     mm_processor_kwargs,
     documents,
     reasoning_effort,
+    reasoning,
+    tool_choice,
     truncate_prompt_tokens,
+    suffix,
     instructions,
     previous_response_id,
     // Fields of Anthropic's Messages API.

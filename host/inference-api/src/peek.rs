@@ -297,9 +297,24 @@ impl<'a> Peek<'a> {
         read_ids(self.id_list()?)
     }
 
-    /// Returns the JSON list of the prompt's token ids without its brackets, for [`read_ids`].
+    /// Returns the endpoint of the body.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Returns the JSON list of the prompt's token ids without its brackets, for [`read_ids`]. `None` also if the
+    /// engine may cut it off: the end of the list then is the beginning of the prompt.
     #[must_use]
     pub fn id_list(&self) -> Option<&'a str> {
+        // -1 is the longest prompt of the model.
+        if self
+            .fields
+            .truncate_prompt_tokens
+            .is_some_and(|most| most.get() != "-1")
+        {
+            return None;
+        }
         match self.prompt.single() {
             Prompt::TokenIds(raw) => raw.get().strip_prefix('[')?.strip_suffix(']'),
             _ => None,

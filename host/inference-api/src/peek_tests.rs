@@ -393,3 +393,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_list_of_ids_that_the_engine_cuts_off_is_none() {
+    let has_list = |body: &str| {
+        peek(Endpoint::Completions, body.as_bytes())
+            .unwrap()
+            .id_list()
+            .is_some()
+    };
+    assert!(has_list(r#"{"prompt":[1,2]}"#));
+    assert!(has_list(r#"{"prompt":[1,2],"truncate_prompt_tokens":-1}"#));
+    assert!(has_list(r#"{"prompt":[1,2],"truncate_prompt_tokens":null}"#));
+    assert!(!has_list(r#"{"prompt":[1,2],"truncate_prompt_tokens":1}"#));
+}

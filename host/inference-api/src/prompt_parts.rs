@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use crate::anthropic::MessagesPrompt;
 use crate::endpoint::PromptField;
 use crate::fields::Raw;
@@ -43,6 +46,10 @@ pub struct ChatParts<'a> {
     pub continue_final_message: Option<&'a str>,
     /// `add_special_tokens`.
     pub add_special_tokens: Option<&'a str>,
+    /// `tool_choice`.
+    pub tool_choice: Option<&'a str>,
+    /// `reasoning`.
+    pub reasoning: Option<&'a str>,
 }
 
 impl<'a> Peek<'a> {
@@ -61,6 +68,8 @@ impl<'a> Peek<'a> {
             fields.mm_processor_kwargs,
             fields.truncate_prompt_tokens,
             fields.prompt_embeds,
+            // Only some models complete up to one, by a format of their own.
+            fields.suffix,
         ];
         if only_the_engines.into_iter().any(is_given) {
             return None;
@@ -78,11 +87,15 @@ impl<'a> Peek<'a> {
                 add_generation_prompt: fields.add_generation_prompt.map(Raw::get),
                 continue_final_message: fields.continue_final_message.map(Raw::get),
                 add_special_tokens: fields.add_special_tokens.map(Raw::get),
+                tool_choice: fields.tool_choice.map(Raw::get),
+                reasoning: fields.reasoning.map(Raw::get),
             })),
             Prompt::Text(input) if place == PromptField::Response => {
                 let messages = as_messages(self, input)?.concat();
                 Some(PromptParts::Chat(ChatParts {
                     messages: Cow::Owned(messages),
+                    reasoning_effort: effort_of(fields.reasoning)?,
+                    chat_template_kwargs: fields.chat_template_kwargs.map(Raw::get),
                     ..ChatParts::default()
                 }))
             }
@@ -93,6 +106,26 @@ impl<'a> Peek<'a> {
             Prompt::TokenIds(_) | Prompt::Batch(_) | Prompt::Other => None,
         }
     }
+}
+
+/// Field `reasoning` of the Responses API.
+#[derive(Deserialize)]
+struct Reasoning<'a> {
+    #[serde(borrow)]
+    effort: Option<&'a RawValue>,
+}
+
+/// Returns `reasoning.effort`; the outer `None`: it cannot be read.
+#[expect(
+    clippy::option_option,
+    reason = "an absent effort differs from one that cannot be read"
+)]
+pub(crate) fn effort_of(reasoning: Option<Raw<'_>>) -> Option<Option<&str>> {
+    let Some(reasoning) = reasoning else {
+        return Some(None);
+    };
+    let Reasoning { effort } = serde_json::from_str(reasoning.get()).ok()?;
+    Some(effort.map(RawValue::get))
 }
 
 fn read_text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
@@ -116,7 +149,11 @@ mod tests {
                 text,
                 add_special_tokens,
             } => format!("{text} {add_special_tokens}"),
-            PromptParts::Chat(chat) => format!("{} {:?}", chat.messages, chat.tools),
+            PromptParts::Chat(chat) => {
+                let arguments = [chat.reasoning_effort, chat.chat_template_kwargs];
+                let arguments: Vec<_> = arguments.into_iter().flatten().collect();
+                format!("{} {:?}{}", chat.messages, chat.tools, arguments.concat())
+            }
             PromptParts::Messages(prompt) => {
                 let chat = prompt.chat(None);
                 chat.map_or_else(String::new, |chat| format!("{} {:?}", chat.messages, chat.tools))
@@ -152,6 +189,17 @@ mod tests {
             r#"{"input":"hi"}"#,
             Some(r#"[{"role":"user","content":"hi"}] None"#),
         );
+        check(
+            Endpoint::Responses,
+            r#"{"input":"hi","instructions":"","reasoning":{"summary":null,"effort":"low"},"chat_template_kwargs":{"a":1}}"#,
+            Some(r#"[{"role":"user","content":"hi"}] None"low"{"a":1}"#),
+        );
+        check(
+            Endpoint::Responses,
+            r#"{"input":"hi","reasoning":{"effort":null}}"#,
+            Some(r#"[{"role":"user","content":"hi"}] None"#),
+        );
+        check(Endpoint::Responses, r#"{"input":"hi","reasoning":"low"}"#, None);
     }
 
     #[test]
@@ -176,6 +224,7 @@ mod tests {
         }
         check(Endpoint::Completions, r#"{"prompt":[1,2]}"#, None);
         check(Endpoint::Completions, r#"{"prompt":["a","b"]}"#, None);
+        check(Endpoint::Completions, r#"{"prompt":"a","suffix":"b"}"#, None);
         check(Endpoint::Embeddings, r#"{"messages":[]}"#, None);
     }
 }

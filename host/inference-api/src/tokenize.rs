@@ -14,6 +14,7 @@ use crate::anthropic::MessagesPrompt;
 use crate::endpoint::PromptField;
 use crate::fields::Raw;
 use crate::peek::{Peek, Prompt};
+use crate::prompt_parts::effort_of;
 
 /// A worker's answer to `/tokenize`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -93,12 +94,16 @@ impl Peek<'_> {
                 if let Some(tools) = &chat.tools {
                     body.field("tools", &[tools]);
                 }
-                body.template_arguments(chat.chat_template_kwargs, chat.reasoning_effort)?;
+                body.template_arguments(chat.chat_template_kwargs, chat.reasoning_effort, None)?;
             }
             Prompt::Messages(messages) => {
                 body.field("messages", &[messages.get()]);
                 for (name, raw) in [
                     ("tools", fields.tools),
+                    // SGLang reads these three, vLLM skips them.
+                    ("tool_choice", fields.tool_choice),
+                    ("reasoning", fields.reasoning),
+                    ("reasoning_effort", fields.reasoning_effort),
                     ("add_generation_prompt", fields.add_generation_prompt),
                     ("continue_final_message", fields.continue_final_message),
                     ("add_special_tokens", fields.add_special_tokens),
@@ -110,10 +115,13 @@ impl Peek<'_> {
                     }
                 }
                 let arguments = fields.chat_template_kwargs.map(Raw::get);
-                body.template_arguments(arguments, fields.reasoning_effort.map(Raw::get))?;
+                let effort = fields.reasoning_effort.map(Raw::get);
+                body.template_arguments(arguments, effort, fields.documents.map(Raw::get))?;
             }
             Prompt::Text(input) if self.endpoint.spec().prompt == PromptField::Response => {
                 body.field("messages", &as_messages(self, input)?);
+                let arguments = fields.chat_template_kwargs.map(Raw::get);
+                body.template_arguments(arguments, effort_of(fields.reasoning)?, None)?;
             }
             Prompt::Text(prompt) => {
                 body.field("prompt", &[prompt.get()]);
@@ -135,6 +143,8 @@ pub(crate) fn as_messages<'a>(peek: &Peek<'a>, input: Raw<'a>) -> Option<[&'a st
         return None;
     }
     let system = match fields.instructions {
+        // The engine leaves an empty text out.
+        Some(text) if text.get() == r#""""# => ["[", "", ""],
         Some(text) if text.get().starts_with('"') => [r#"[{"role":"system","content":"#, text.get(), r#"},"#],
         Some(_) => return None,
         None => ["[", "", ""],
@@ -165,26 +175,40 @@ impl ObjectWriter {
         }
     }
 
-    /// Adds the template's arguments. `/tokenize` has no `reasoning_effort`: it is sent as the arguments that the
-    /// engine makes of it. `None` if the arguments are not an object.
-    fn template_arguments(&mut self, arguments: Option<&str>, effort: Option<&str>) -> Option<()> {
-        let Some(effort) = effort else {
+    /// Adds the template's arguments. `/tokenize` has no `reasoning_effort` and no `documents`: they are sent as the
+    /// arguments that the engine makes of them. `None` if the arguments are not an object.
+    fn template_arguments(
+        &mut self,
+        arguments: Option<&str>,
+        effort: Option<&str>,
+        documents: Option<&str>,
+    ) -> Option<()> {
+        if effort.is_none() && documents.is_none() {
             if let Some(arguments) = arguments {
                 self.field("chat_template_kwargs", &[arguments]);
             }
             return Some(());
-        };
+        }
         let arguments = arguments.unwrap_or("{}");
         let names: BTreeMap<Cow<'_, str>, IgnoredAny> = serde_json::from_str(arguments).ok()?;
         let open = arguments.strip_suffix('}')?.trim_ascii_end();
-        let comma = if names.is_empty() { "" } else { "," };
-        let thinks = match (names.contains_key("enable_thinking"), effort) {
-            (true, _) => "",
-            (false, r#""none""#) => r#""enable_thinking":false,"#,
-            (false, _) => r#""enable_thinking":true,"#,
+        let mut parts = vec![open];
+        let mut add = |name, value| {
+            let is_first = names.is_empty() && parts.len() == 1;
+            parts.extend([if is_first { "" } else { "," }, name, value]);
         };
         // Of a repeated name the last one counts.
-        let parts = [open, comma, thinks, r#""reasoning_effort":"#, effort, "}"];
+        if let Some(effort) = effort {
+            if !names.contains_key("enable_thinking") {
+                let thinks = if effort == r#""none""# { "false" } else { "true" };
+                add(r#""enable_thinking":"#, thinks);
+            }
+            add(r#""reasoning_effort":"#, effort);
+        }
+        if let Some(documents) = documents {
+            add(r#""documents":"#, documents);
+        }
+        parts.push("}");
         self.field("chat_template_kwargs", &parts);
         Some(())
     }
@@ -226,26 +250,49 @@ mod tests {
     }
 
     #[test]
+    fn the_choice_of_tools_and_the_reasoning_are_passed_on() {
+        check(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[],"tools":[],"tool_choice":"none","reasoning":{"effort":"low"}}"#,
+            Some(r#"{"messages":[],"tools":[],"tool_choice":"none","reasoning":{"effort":"low"}}"#),
+        );
+    }
+
+    #[test]
+    fn documents_go_as_an_argument_of_the_template() {
+        check(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[],"documents":[{"text":"a"}],"chat_template_kwargs":{"documents":[]}}"#,
+            Some(r#"{"messages":[],"chat_template_kwargs":{"documents":[],"documents":[{"text":"a"}]}}"#),
+        );
+        check(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[],"documents":[]}"#,
+            Some(r#"{"messages":[],"chat_template_kwargs":{"documents":[]}}"#),
+        );
+    }
+
+    #[test]
     fn an_effort_goes_as_arguments_of_the_template() {
         check(
             Endpoint::ChatCompletions,
             r#"{"messages":[],"reasoning_effort":"low"}"#,
             Some(
-                r#"{"messages":[],"chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"low"}}"#,
+                r#"{"messages":[],"reasoning_effort":"low","chat_template_kwargs":{"enable_thinking":true,"reasoning_effort":"low"}}"#,
             ),
         );
         check(
             Endpoint::ChatCompletions,
             r#"{"messages":[],"reasoning_effort":"none","chat_template_kwargs":{"a":1 }}"#,
             Some(
-                r#"{"messages":[],"chat_template_kwargs":{"a":1,"enable_thinking":false,"reasoning_effort":"none"}}"#,
+                r#"{"messages":[],"reasoning_effort":"none","chat_template_kwargs":{"a":1,"enable_thinking":false,"reasoning_effort":"none"}}"#,
             ),
         );
         check(
             Endpoint::ChatCompletions,
             r#"{"messages":[],"reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false}}"#,
             Some(
-                r#"{"messages":[],"chat_template_kwargs":{"enable_thinking":false,"reasoning_effort":"high"}}"#,
+                r#"{"messages":[],"reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false,"reasoning_effort":"high"}}"#,
             ),
         );
         check(
@@ -320,6 +367,13 @@ mod tests {
             Endpoint::Responses,
             r#"{"input":"hi"}"#,
             Some(r#"{"messages":[{"role":"user","content":"hi"}]}"#),
+        );
+        check(
+            Endpoint::Responses,
+            r#"{"input":"hi","instructions":"","reasoning":{"effort":"low"},"chat_template_kwargs":{"a":1}}"#,
+            Some(
+                r#"{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"a":1,"enable_thinking":true,"reasoning_effort":"low"}}"#,
+            ),
         );
         check(
             Endpoint::Responses,

@@ -21,7 +21,7 @@ use crate::refusal::{Refusal, only_post};
 const LIMITS: BodyLimits = BodyLimits::slow(1 << 20);
 const EXAMPLE: &str = r#"{"model": "m", "prompt": "..."}"#;
 /// Members that are passed on to the tokenizer, beside the prompt.
-const PASSED: [&str; 9] = [
+const PASSED: [&str; 11] = [
     "model",
     "tools",
     "documents",
@@ -31,6 +31,8 @@ const PASSED: [&str; 9] = [
     "continue_final_message",
     "chat_template_kwargs",
     "reasoning_effort",
+    "reasoning",
+    "tool_choice",
 ];
 
 pub(super) fn pages() -> Router<ExplorePages> {
