@@ -1,45 +1,31 @@
-//! Template limit: texts and lists that grow from turn to turn of a loop. `{% set ns.x = ns.x + message.content %}`
-//! copies all earlier contents for each message, at the price of a few instructions. So each such value passes a
-//! filter that counts its bytes.
+//! Template limit: texts and lists that a template builds up. `{% set ns.x = ns.x + message.content %}` copies all
+//! earlier contents for each message, at the price of a few instructions. So each such value passes a filter that
+//! charges its bytes.
 
 use minijinja::machinery::ast::{BinOpKind, Expr, Stmt};
 use minijinja::machinery::{parse, parse_expr};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Value, ValueKind};
-use minijinja::{Error, ErrorKind, State};
+use minijinja::value::Value;
+use minijinja::{Error, State};
 
+use crate::costs::{charge, of_copy};
 use crate::statements::visit;
 
 /// Name of the filter; no template uses it.
 pub(crate) const GROWN: &str = "__grown";
-/// Cost of a list's element, in bytes.
-const ELEMENT: usize = 24;
 
-/// Bytes that were set in a rendering.
-#[derive(Default)]
-struct GrownBytes(usize);
-
-/// Filters grown values: returns them unchanged. More than `MOST` bytes in a rendering are an error.
-pub(crate) fn grown<const MOST: usize>(state: &mut State<'_, '_>, value: &Value) -> Result<Value, Error> {
-    let bytes = match value.kind() {
-        ValueKind::Seq => value.len().unwrap_or(0) * ELEMENT,
-        _ => value.as_str().map_or(0, str::len),
-    };
-    let total = state.get_or_insert_extension_with(GrownBytes::default);
-    total.0 += bytes;
-    match total.0 > MOST {
-        true => Err(ErrorKind::OutOfFuel.into()),
-        false => Ok(value.clone()),
-    }
+/// Filters grown values: charges them, and returns them unchanged.
+pub(crate) fn grown(state: &mut State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    charge(state, of_copy(value))?;
+    Ok(value.clone())
 }
 
 /// Returns a template whose growing values are counted.
 pub(crate) fn counted(source: &str, syntax: SyntaxConfig) -> Result<String, Error> {
     let root = parse(source, "<chat template>", syntax)?;
-    // Other variables do not outlive their turn of a loop.
     let mut insertions: Vec<(usize, String)> = Vec::new();
     visit(&root, &mut |statement| match statement {
-        Stmt::Set(set) if matches!(set.target, Expr::GetAttr(_)) && may_grow(&set.expr) => {
+        Stmt::Set(set) if is_copy(&set.target, &set.expr) => {
             let span = set.span();
             let place = set_value(source, span.start_offset as usize, span.end_offset as usize);
             if let Some((start, end)) = place {
@@ -69,6 +55,15 @@ fn set_value(source: &str, start: usize, end: usize) -> Option<(usize, usize)> {
     parse_expr(value)
         .is_ok()
         .then_some((start + target.len() + 1 + space, end))
+}
+
+/// Returns `true` for values that may take a copy of a text or a list.
+fn is_copy(target: &Expr<'_>, value: &Expr<'_>) -> bool {
+    match target {
+        Expr::GetAttr(_) => may_grow(value),
+        // Other variables do not outlive their turn of a loop, and filters and methods are charged themselves.
+        _ => matches!(value, Expr::BinOp(_) | Expr::IfExpr(_)) && may_grow(value),
+    }
 }
 
 /// Returns `false` for values that take no copy of a text or a list.
@@ -115,6 +110,7 @@ mod tests {
             "{% set ns.x = ns.x + m if m else '' %}",
             "{% set ns.x = ((ns.x + m if m else '')|__grown) %}",
         );
+        check("{% set x = x + y %}", "{% set x = ((x + y)|__grown) %}");
         check(
             "{% set ns.x %}{{ ns.x }}{{ m }}{% endset %}",
             "{% set ns.x|__grown %}{{ ns.x }}{{ m }}{% endset %}",
@@ -128,7 +124,8 @@ mod tests {
             "{% set ns.x = true %}",
             "{% set ns.x = m.content %}",
             "{% set ns.x = not a and b == 'c' %}",
-            "{% set x = x + y %}",
+            "{% set x = x + 1 %}",
+            "{% set x = y|trim %}",
             "{% raw %}{% set ns.x = a + b %}{% endraw %}",
         ] {
             check(source, source);

@@ -14,6 +14,7 @@ mod clock_use;
 mod config;
 mod content_format;
 mod conversation;
+mod costs;
 mod error;
 mod fast_path;
 mod files;

@@ -13,7 +13,7 @@ use crate::clock_use::ClockUse;
 use crate::content_format::{self, ContentFormat};
 use crate::strftime::strftime;
 use crate::value::{self, LONGEST_TEXT};
-use crate::{conversation, growth, python, sums};
+use crate::{conversation, costs, growth, python, sums};
 
 /// A conversation with a system message between its turns.
 const INLINE_SYSTEM: &str = r#"{"messages":[{"role":"system","content":"t"},{"role":"user","content":"t"},
@@ -40,12 +40,12 @@ fn name_in(name: &str) -> String {
 
 /// Instructions per rendering. Templates loop over client data: a few hundred for each message.
 const FUEL: u64 = 2_000_000;
-/// Bytes of growing values per rendering ([`growth`]).
-const MOST_GROWN: usize = 256 << 20;
+/// Work of values per rendering, in copied bytes ([`costs`]).
+const MOST_WORK: usize = 256 << 20;
 /// Instructions of a brief rendering: a few milliseconds.
 const BRIEF_FUEL: u64 = 100_000;
-/// Bytes of growing values of a brief rendering.
-const MOST_GROWN_BRIEFLY: usize = 16 << 20;
+/// Work of values of a brief rendering, in copied bytes.
+const MOST_BRIEF_WORK: usize = 16 << 20;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -121,7 +121,7 @@ impl ChatTemplates {
         }
         let mut brief = environment.clone();
         brief.set_fuel(Some(BRIEF_FUEL));
-        brief.add_filter(growth::GROWN, growth::grown::<MOST_GROWN_BRIEFLY>);
+        costs::set_limit(&mut brief, MOST_BRIEF_WORK);
         Ok(Self {
             environment,
             brief,
@@ -169,7 +169,9 @@ fn syntax() -> SyntaxConfig {
 
 /// Returns a template's source as it is run.
 fn prepared(source: &str) -> Result<String, Error> {
-    growth::counted(&sums::printed_one_by_one(source, syntax())?, syntax())
+    let source = sums::printed_one_by_one(source, syntax())?;
+    let source = growth::counted(&source, syntax())?;
+    costs::charged_operands(&source, syntax())
 }
 
 /// Creates Jinja with Python's functions.
@@ -181,7 +183,9 @@ fn bare_environment() -> Environment<'static> {
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_formatter(print);
     environment.add_filter(sums::TEXT, sums::text);
-    environment.add_filter(growth::GROWN, growth::grown::<MOST_GROWN>);
+    environment.add_filter(growth::GROWN, growth::grown);
+    costs::set_limit(&mut environment, MOST_WORK);
+    costs::register(&mut environment);
     python::register(&mut environment);
     environment
 }
@@ -212,13 +216,15 @@ pub(crate) fn render_bare(source: &str, context: Value) -> Result<String, Error>
 }
 
 /// Prints as `str` does: `None` and `True`, not `none` and `true`.
-pub(crate) fn print(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+pub(crate) fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     if let Some(text) = value.as_str() {
+        costs::charge(state, text.len())?;
         return out.write_str(text).map_err(Error::from);
     }
     let mut text = String::new();
     value::to_text(&mut text, value)
         .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
+    costs::charge(state, text.len())?;
     out.write_str(&text).map_err(Error::from)
 }
 

@@ -1,16 +1,20 @@
 //! Filters and tests of Jinja2.
 
-use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::strip;
+use crate::costs;
 use crate::value::{self, JsonStyle};
 
 pub(super) fn register(environment: &mut Environment<'_>) {
-    environment.add_filter("tojson", tojson);
-    environment.add_filter("string", |value: &Value| text(value));
-    environment.add_filter("trim", trim);
-    environment.add_filter("replace", replace);
+    costs::charged_filters! {
+        environment,
+        "replace" => "__replace", replace;
+        "string" => "__string", |value: &Value| text(value);
+        "tojson" => "__tojson", tojson;
+        "trim" => "__trim", trim;
+    }
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("int", int);

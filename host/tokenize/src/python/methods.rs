@@ -5,6 +5,10 @@ use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::{is_space, strip, strip_end};
+use crate::costs;
+
+/// Methods that look at the beginning, the end or one entry of a value.
+const CHEAP: [&str; 4] = ["startswith", "endswith", "get", "copy"];
 
 /// Calls a method of a value.
 pub(super) fn call(
@@ -22,10 +26,15 @@ pub(super) fn call(
         }
         _ => None,
     };
-    match own {
-        Some(result) => Ok(result),
-        None => unknown_method_callback(state, value, method, args),
+    let result = match own {
+        Some(result) => result,
+        None => unknown_method_callback(state, value, method, args)?,
+    };
+    if !CHEAP.contains(&method) {
+        let cost = costs::of_copy(value).max(costs::of_copy(&result));
+        costs::charge(state, cost)?;
     }
+    Ok(result)
 }
 
 fn refused(why: &'static str) -> Error {

@@ -110,3 +110,65 @@ fn a_brief_rendering_has_few_instructions() {
     assert!(refuses(quadratic, &system(300), true));
     assert!(!refuses(quadratic, &system(300), false));
 }
+
+/// Returns a chat of this many short questions, behind a system message of this many bytes.
+fn questions(count: usize, system: usize) -> String {
+    let system = format!(r#"{{"role":"system","content":"{}"}}"#, "x".repeat(system));
+    let question = r#"{"role":"user","content":"a"}"#;
+    format!("[{system},{}]", vec![question; count].join(","))
+}
+
+/// Each is quadratic: gigabytes of work, by a few instructions for each message.
+#[test]
+fn work_on_all_messages_for_each_message_is_given_up() {
+    for each in [
+        "{% set later = messages | selectattr('role', 'equalto', 'user') | list %}",
+        "{% set later = messages[loop.index0:] | selectattr('role', 'equalto', 'user') | list %}",
+        "{% for c in messages[loop.index0:] %}{% break %}{% endfor %}",
+        "{% set a = messages | map(attribute='content') | join %}",
+        "{% if messages[1] in messages[::-1] %}{% endif %}",
+        "{% set a = messages | reverse | list %}",
+        "{% set a = messages | tojson %}",
+        "{% set a %}{{ messages }}{% endset %}",
+    ] {
+        let template = format!("{{% for m in messages %}}{each}{{% endfor %}}x");
+        assert!(refuses(&template, &questions(20_000, 0), false), "{each}");
+        assert!(!refuses(&template, &questions(100, 0), true), "{each}");
+    }
+}
+
+#[test]
+fn work_on_a_long_text_for_each_message_is_given_up() {
+    for each in [
+        "{% set a = messages[0].content[1:] %}",
+        "{% set a = messages[0].content.split('x') %}",
+        "{% set a = messages[0].content.strip() %}",
+        "{% set a = messages[0].content ~ 'a' %}",
+        "{% set a = messages[0].content | trim | upper %}",
+        "{% set a = messages[0].content | replace('x', 'y') %}",
+        "{% if 'y' in messages[0].content %}{% endif %}",
+        "{% if messages[0].content == messages[0].content[:] %}{% endif %}",
+    ] {
+        let template = format!(
+            "{{% macro f(m) %}}{each}{{% endmacro %}}{{% for m in messages %}}{{{{ f(m) }}}}{{% endfor %}}x"
+        );
+        assert!(refuses(&template, &questions(20_000, 200_000), false), "{each}");
+        assert!(!refuses(&template, &questions(20, 20_000), true), "{each}");
+    }
+}
+
+#[test]
+fn one_filter_over_two_lists_is_given_up() {
+    let template = "{{ messages | selectattr('content', 'in', messages) | list | length }}";
+    assert!(refuses(template, &questions(20_000, 0), false));
+    assert!(!refuses(template, &questions(100, 0), false));
+}
+
+/// Lookups at both ends of a list, its length, and the work on each message's own text cost no more than before.
+#[test]
+fn usual_work_on_each_message_is_rendered_at_any_length() {
+    let template = "{% for m in messages %}{% if loop.index0 == messages | length - 1 or m == messages[-1] %}{% endif %}\
+        {% set c = m.content | trim %}{% if '</think>' in c %}{% set c = c.split('</think>')[-1].lstrip() %}{% endif %}\
+        {% if m.role in ['user', 'system'] %}{{ messages[0].role }}{% endif %}{% endfor %}{{ messages[1:] | length }}";
+    assert!(!refuses(template, &questions(20_000, 3 << 20), false));
+}
