@@ -13,6 +13,7 @@ use crate::document::section::Section;
 use crate::document::source::Source;
 use crate::document::syntax;
 use crate::document::value::Item;
+use crate::engines;
 use crate::feeds::{self, KvEventsConfig};
 use crate::folder::read_folder;
 use crate::index::{self, IndexConfig};
@@ -262,6 +263,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, U
         stores,
         routes: routes.routes,
     };
+    engines::check(&config.models, &config.pools, &config.routes, report);
     (config, unread)
 }
 

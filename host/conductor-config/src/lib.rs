@@ -10,6 +10,7 @@ mod config;
 mod discovery;
 mod document;
 mod encoding;
+mod engines;
 mod feeds;
 mod file;
 mod folder;
@@ -57,7 +58,9 @@ pub use key::{AuthorizationConfig, KeyPlace, KeySource};
 pub use known::{Known, PolicyFiles};
 pub use log::{AccessOutput, LogConfig, LogFormat, check_log_level};
 pub use metrics::{HISTOGRAMS, MetricsConfig};
-pub use models::{ContentFormatConfig, LocalTokenizer, ModelConfig, ModelTokenize, Tokenize, TokensConfig};
+pub use models::{
+    ChatEngineConfig, ContentFormatConfig, LocalTokenizer, ModelConfig, ModelTokenize, Tokenize, TokensConfig,
+};
 pub use name::check_policy_name;
 pub use policies::compile::PolicyCompileConfig;
 pub use policies::ignored_file_fix;

@@ -42,6 +42,8 @@ pub struct LocalTokenizer {
     pub chat_template: Option<PathBuf>,
     /// Form of message contents passed to the template.
     pub content_format: ContentFormatConfig,
+    /// Engine whose conversion of chats is followed.
+    pub engine: ChatEngineConfig,
     /// Position of `tokenizer`.
     pub at: Mark,
 }
@@ -68,6 +70,15 @@ pub enum ContentFormatConfig {
     String,
     /// Always a list of parts.
     OpenAi,
+}
+
+/// Engine that converts chats for their template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChatEngineConfig {
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
 }
 
 /// `[tokens]`.
@@ -147,6 +158,7 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
     let tokenizer = model.item("tokenizer");
     let template = model.item("chat-template");
     let format = model.item("content-format");
+    let engine = model.item("engine");
     let how = model.item("tokenize");
     let choices = TOKENIZE.map(|(name, tokenize)| (name, Some(tokenize)));
     let choices: Vec<_> = std::iter::once(("local", None)).chain(choices).collect();
@@ -160,7 +172,7 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
         // Already reported.
         Some(None) => return None,
         Some(Some(Some(tokenize))) => {
-            for file in [&tokenizer, &template, &format].into_iter().flatten() {
+            for file in [&tokenizer, &template, &format, &engine].into_iter().flatten() {
                 let message = format!(
                     "`{}` has no effect with another `tokenize` than \"local\"",
                     file.key
@@ -182,6 +194,10 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
                 ("string", ContentFormatConfig::String),
                 ("openai", ContentFormatConfig::OpenAi),
             ];
+            let engines = [
+                ("vllm", ChatEngineConfig::Vllm),
+                ("sglang", ChatEngineConfig::Sglang),
+            ];
             ModelTokenize::Local(LocalTokenizer {
                 at: report.mark(&tokenizer.span),
                 tokenizer: read_path(tokenizer)?,
@@ -189,6 +205,9 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
                 content_format: format
                     .and_then(|item| item.choice(&formats))
                     .unwrap_or(ContentFormatConfig::Auto),
+                engine: engine
+                    .and_then(|item| item.choice(&engines))
+                    .unwrap_or(ChatEngineConfig::Vllm),
             })
         }
     };

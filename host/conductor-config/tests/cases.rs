@@ -60,6 +60,7 @@ fn the_cases_bring_up_every_code_but_the_size_of_the_file() {
         &Code::NotUtf8,
         &Code::PolicyUnavailable,
         &Code::TokenizerUnavailable,
+        &Code::ChatsWithoutTokens,
         &Code::CertificateUnavailable,
         &Code::KeyUnavailable,
         &Code::RefusedParam,

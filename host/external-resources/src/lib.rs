@@ -12,7 +12,7 @@ mod tokenizers;
 
 use std::path::PathBuf;
 
-use conductor_config::{Config, Diagnostics};
+use conductor_config::{Config, Diagnostic, Diagnostics};
 
 use local_files::ConfigSource;
 
@@ -32,7 +32,8 @@ pub struct ExternalResources {
 }
 
 impl ExternalResources {
-    /// Returns a diagnostic for every unavailable resource, and for every unreadable file of a connection.
+    /// Returns a diagnostic for every unavailable resource, for every unreadable file of a connection, and for every
+    /// resource of limited use.
     #[must_use]
     pub fn problems(config: &Config, source: &ConfigSource, text: &str) -> Diagnostics {
         let mut problems = Keys::problems(config, source);
@@ -42,10 +43,16 @@ impl ExternalResources {
         Diagnostics::new(&source.name(), text, problems)
     }
 
-    /// Returns true if the event feeds of a configuration are reached with the keys and certificates of `other`.
+    /// Returns `true` if the event feeds of a configuration are reached with the keys and certificates of `other`.
     #[must_use]
     pub fn has_same_feeds(&self, other: &Self) -> bool {
         self.keys.has_same_feeds(&other.keys) && self.certificates.has_same_pools(&other.certificates)
+    }
+
+    /// Returns the warnings about available resources, with places in the text of this configuration.
+    #[must_use]
+    pub fn warnings(&self, config: &Config) -> Vec<Diagnostic> {
+        self.tokenizers.warnings(config)
     }
 
     /// Returns the files of the resources.

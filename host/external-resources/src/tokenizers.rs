@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use conductor_config::{
-    Code, Config, ContentFormatConfig, Diagnostic, LocalTokenizer, ModelConfig, ModelTokenize,
+    ChatEngineConfig, Code, Config, ContentFormatConfig, Diagnostic, LocalTokenizer, ModelConfig,
+    ModelTokenize,
 };
 use thiserror::Error;
-use tokenize::{ContentFormat, FileError, FilePaths, LoadError, Model, Stamp};
+use tokenize::{ChatEngine, ContentFormat, EngineRenderer, FileError, FilePaths, LoadError, Model, Stamp};
 use tracing::info;
 
 use local_files::ConfigSource;
@@ -38,6 +39,7 @@ struct Wanted {
     tokenizer: PathBuf,
     chat_template: Option<PathBuf>,
     format: Option<ContentFormat>,
+    engine: ChatEngine,
 }
 
 #[derive(Debug, Clone)]
@@ -116,10 +118,31 @@ impl Tokenizers {
         }
     }
 
-    /// Returns a diagnostic for every unavailable tokenizer.
+    /// Returns a diagnostic for every unavailable tokenizer, or else the warnings.
     #[must_use]
     pub fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
-        Self::read(None, config, source).err().unwrap_or_default()
+        match Self::read(None, config, source) {
+            Ok(read) => read.warnings(config),
+            Err(problems) => problems,
+        }
+    }
+
+    /// Returns a warning for every model whose chats have no tokens.
+    #[must_use]
+    pub fn warnings(&self, config: &Config) -> Vec<Diagnostic> {
+        let warning = |(model, local): (&ModelConfig, &LocalTokenizer)| {
+            let renderer = self.of(local)?.engine_renderer()?;
+            Some(Diagnostic::new(
+                Code::ChatsWithoutTokens,
+                &local.at,
+                format!(
+                    "model `{}`: the engine renders its chats by {renderer}, and not by a chat template: they have no tokens here",
+                    model.name
+                ),
+                Some(renderer_help(renderer).to_owned()),
+            ))
+        };
+        locals(config).filter_map(warning).collect()
     }
 
     fn load(&self, wanted: &Wanted, kept: Option<&LoadedTokenizers>) -> Result<LoadedTokenizers, String> {
@@ -137,7 +160,7 @@ impl Tokenizers {
         if let Some((_, problem)) = refused.get(wanted).filter(|(refused, _)| *refused == stamp) {
             return Err(problem.clone());
         }
-        match load(&paths, wanted.format) {
+        match load(&paths, wanted) {
             Ok(model) => {
                 refused.remove(wanted);
                 info!(tokenizer = %wanted.tokenizer.display(), "loaded a tokenizer");
@@ -189,6 +212,10 @@ impl Wanted {
                 ContentFormatConfig::String => Some(ContentFormat::String),
                 ContentFormatConfig::OpenAi => Some(ContentFormat::OpenAi),
             },
+            engine: match local.engine {
+                ChatEngineConfig::Vllm => ChatEngine::Vllm,
+                ChatEngineConfig::Sglang => ChatEngine::SgLang,
+            },
         }
     }
 
@@ -207,9 +234,55 @@ fn locals(config: &Config) -> impl Iterator<Item = (&ModelConfig, &LocalTokenize
     })
 }
 
-fn load(paths: &FilePaths, format: Option<ContentFormat>) -> Result<Model, TokenizerError> {
+/// Returns the way to the tokens of chats that an engine renders itself.
+fn renderer_help(renderer: EngineRenderer) -> &'static str {
+    match renderer {
+        EngineRenderer::Harmony => {
+            "set tokenize = \"render\"; \"worker\" is wrong too, since `/tokenize` renders the chat template"
+        }
+        EngineRenderer::MistralCommon | EngineRenderer::OfArchitecture(_) => {
+            "set tokenize = \"worker\" or \"render\", or name the template as `chat-template` if vLLM runs with \
+             `--tokenizer-mode hf`"
+        }
+    }
+}
+
+fn load(paths: &FilePaths, wanted: &Wanted) -> Result<Model, TokenizerError> {
     let files = paths.read()?;
-    Ok(Model::load(&files, format)?)
+    Ok(Model::load_for(wanted.engine, &files, wanted.format)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_config::parsed;
+
+    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
+
+    #[test]
+    fn chats_that_the_engine_renders_itself_are_warned_of_at_the_tokenizers_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("tokenizer.json", TOKENIZER);
+        let text = "[models.m]\ntokenizer = \".\"\n[[pools.a.workers]]\nurl = \"http://a:1\"\n";
+        let source = ConfigSource::File(folder.path().join("conductor.toml"));
+        let config = parsed(&source, text);
+        assert_eq!(Tokenizers::problems(&config, &source), []);
+        let before = Tokenizers::read(None, &config, &source).unwrap();
+        write("config.json", r#"{"model_type": "gpt_oss"}"#);
+        let after = Tokenizers::read(Some(&before), &config, &source).unwrap();
+        assert_ne!(before, after, "the file is one of the tokenizer's");
+        let warnings = after.warnings(&config);
+        let found: Vec<_> = warnings
+            .iter()
+            .map(|item| (item.primary.location.line, item.code))
+            .collect();
+        assert_eq!(found, [(2, Code::ChatsWithoutTokens)]);
+        assert!(warnings[0].help.as_deref().unwrap().contains("\"render\""));
+        assert_eq!(Tokenizers::problems(&config, &source), warnings);
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Chat template variables: a chat request converted as in vLLM. Contents become text or parts, arguments of tool
-//! calls objects, tools the fields of the API.
+//! Chat template variables: a chat request converted as in vLLM; `sglang/mod.rs` converts it as in SGLang. Contents become
+//! text or parts, arguments of tool calls objects, tools the fields of the API.
 
 use std::ops::Range;
 
@@ -30,13 +30,24 @@ pub struct Chat<'a> {
     pub add_generation_prompt: Option<&'a str>,
     /// `continue_final_message`.
     pub continue_final_message: Option<&'a str>,
-    /// `add_special_tokens`; false if absent.
-    pub add_special_tokens: Option<&'a str>,
+    /// Fields that one engine reads.
+    pub of_engines: EngineFields<'a>,
     /// Positions of the elements in the text of `messages`, all of them; empty if they are unknown. Then the chat
     /// continues no known conversation.
     pub positions: &'a [Range<usize>],
     /// The rendering may take a few milliseconds: [`ChatError::TooCostly`] if it would take more.
     pub is_brief: bool,
+}
+
+/// Fields of a chat request that only one engine reads.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EngineFields<'a> {
+    /// `add_special_tokens` of vLLM; false if absent.
+    pub add_special_tokens: Option<&'a str>,
+    /// `tool_choice` of SGLang.
+    pub tool_choice: Option<&'a str>,
+    /// `reasoning` of SGLang.
+    pub reasoning: Option<&'a str>,
 }
 
 /// A chat cannot be rendered here.
@@ -91,7 +102,7 @@ impl Chat<'_> {
     }
 
     pub(crate) fn adds_special_tokens(&self) -> bool {
-        self.add_special_tokens == Some("true")
+        self.of_engines.add_special_tokens == Some("true")
     }
 
     pub(crate) fn variables(&self, facts: TemplateProperties) -> Result<TemplateVariables, ChatError> {
@@ -173,14 +184,14 @@ impl Chat<'_> {
     }
 }
 
-fn optional(raw: Option<&str>) -> Result<Value, ChatError> {
+pub(crate) fn optional(raw: Option<&str>) -> Result<Value, ChatError> {
     raw.map_or(Ok(Value::from(())), |raw| {
         value::parse(raw).map_err(ChatError::Json)
     })
 }
 
 /// Returns a field, unless it is absent or null.
-fn field(of: &Value, name: &str) -> Option<Value> {
+pub(crate) fn field(of: &Value, name: &str) -> Option<Value> {
     let value = of.get_attr(name).ok()?;
     (!value.is_undefined() && !value.is_none()).then_some(value)
 }
@@ -191,9 +202,9 @@ fn role(message: &Value) -> String {
         .unwrap_or_default()
 }
 
-type NamedEntries = Vec<(&'static str, Value)>;
+pub(crate) type NamedEntries = Vec<(&'static str, Value)>;
 
-fn map(entries: NamedEntries) -> Value {
+pub(crate) fn map(entries: NamedEntries) -> Value {
     value::named(entries)
 }
 

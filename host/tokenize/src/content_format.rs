@@ -28,6 +28,27 @@ pub(crate) fn detect(source: &str) -> Result<ContentFormat, Error> {
     })
 }
 
+/// Words of a template that takes media, for SGLang.
+const MEDIA: [&str; 4] = ["image", "audio", "video", "vision"];
+
+/// Detects the format as SGLang does: from words, or a loop over the content of a variable of one of three names.
+pub(crate) fn detect_as_sglang(source: &str) -> Result<ContentFormat, Error> {
+    if MEDIA.iter().any(|word| source.contains(word)) {
+        return Ok(ContentFormat::OpenAi);
+    }
+    let root = parse(source, "<chat template>", Default::default())?;
+    let mut found = SyntaxParts::default();
+    found.statement(&root, None);
+    let is_content = |over: &Expr<'_>| {
+        let names = ["message", "msg", "m"];
+        names.iter().any(|name| is_content_of(core(over), name))
+    };
+    Ok(match found.loops.iter().any(|(_, over, _)| is_content(over)) {
+        true => ContentFormat::OpenAi,
+        false => ContentFormat::String,
+    })
+}
+
 /// Relevant parts of the syntax tree.
 #[derive(Default)]
 struct SyntaxParts<'t, 's> {
@@ -269,6 +290,22 @@ mod tests {
             "{% for t in tools %}{% for p in t.content %}{% endfor %}{% endfor %}",
             String,
         );
+    }
+
+    #[test]
+    fn sglang_looks_for_words_and_names() {
+        use ContentFormat::{OpenAi, String};
+        for (template, expected) in [
+            ("{% for m in messages %}{{ m.content }}{% endfor %}", String),
+            ("{% for p in m['content'] | list %}{% endfor %}", OpenAi),
+            (
+                "{% for x in messages %}{% for p in x.content %}{% endfor %}{% endfor %}",
+                String,
+            ),
+            ("{{ '<image>' }}", OpenAi),
+        ] {
+            assert_eq!(detect_as_sglang(template).unwrap(), expected, "{template}");
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ const TOKENIZER: &str = "tokenizer.json";
 const CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS: &str = "special_tokens_map.json";
 const TEMPLATE: &str = "chat_template.jinja";
+const MODEL_CONFIG: &str = "config.json";
+const PROCESSOR_TEMPLATE: &str = "chat_template.json";
 const MORE_TEMPLATES: &str = "additional_chat_templates";
 
 /// Location of a model's files.
@@ -27,7 +29,7 @@ pub struct FilePaths {
 }
 
 /// Contents of the files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
     /// `tokenizer.json`.
     pub tokenizer: Vec<u8>,
@@ -35,6 +37,12 @@ pub struct Files {
     pub config: Option<Vec<u8>>,
     /// `special_tokens_map.json`.
     pub special_tokens: Option<Vec<u8>>,
+    /// `config.json`.
+    pub model_config: Option<Vec<u8>>,
+    /// `chat_template.json`, if there is no `chat_template.jinja`.
+    pub processor_template: Option<Vec<u8>>,
+    /// Set if the folder has Mistral's own weights and tokenizer.
+    pub has_mistral_format: bool,
     /// Chat templates in files of their own, by name.
     pub templates: BTreeMap<String, String>,
     /// Set if these templates replace all others.
@@ -99,8 +107,17 @@ impl FilePaths {
         let mut paths = vec![self.tokenizer_file()];
         paths.extend(self.chat_template.clone());
         if let Some(folder) = self.folder() {
-            paths.extend([CONFIG, SPECIAL_TOKENS, TEMPLATE, MORE_TEMPLATES].map(|name| folder.join(name)));
+            let names = [
+                CONFIG,
+                SPECIAL_TOKENS,
+                TEMPLATE,
+                PROCESSOR_TEMPLATE,
+                MODEL_CONFIG,
+                MORE_TEMPLATES,
+            ];
+            paths.extend(names.map(|name| folder.join(name)));
             paths.extend(more_templates(folder));
+            paths.extend(mistral_files(folder).into_iter().flatten());
         }
         let stamp = |path: &PathBuf| {
             let metadata = fs::metadata(path).ok()?;
@@ -118,12 +135,17 @@ impl FilePaths {
             tokenizer: read(&self.tokenizer_file())?,
             config: None,
             special_tokens: None,
+            model_config: None,
+            processor_template: None,
+            has_mistral_format: false,
             templates: BTreeMap::new(),
             only_these_templates: self.chat_template.is_some(),
         };
         if let Some(folder) = self.folder() {
             files.config = if_there(&folder.join(CONFIG))?;
             files.special_tokens = if_there(&folder.join(SPECIAL_TOKENS))?;
+            files.model_config = if_there(&folder.join(MODEL_CONFIG))?;
+            files.has_mistral_format = mistral_files(folder).iter().all(Option::is_some);
             if self.chat_template.is_none() {
                 let named = more_templates(folder).into_iter().filter_map(|path| {
                     let name = path.file_stem()?.to_str()?.to_owned();
@@ -134,6 +156,9 @@ impl FilePaths {
                     if let Some(template) = if_there(&path)? {
                         files.templates.insert(name, text(template, &path)?);
                     }
+                }
+                if !files.templates.contains_key("default") {
+                    files.processor_template = if_there(&folder.join(PROCESSOR_TEMPLATE))?;
                 }
             }
         }
@@ -157,6 +182,25 @@ fn more_templates(folder: &Path) -> Vec<PathBuf> {
         .collect();
     paths.sort();
     paths
+}
+
+/// Returns one file of Mistral's own weights, and one of its own tokenizer.
+fn mistral_files(folder: &Path) -> [Option<PathBuf>; 2] {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: [Option<PathBuf>; 2] = [None, None];
+    for entry in entries {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_weights = name.starts_with("consolidated") && name.ends_with(".safetensors");
+        let is_tokenizer = name == "tekken.json" || name.starts_with("tokenizer.model.v");
+        for (place, is_kind) in found.iter_mut().zip([is_weights, is_tokenizer]) {
+            // The order of a folder is not fixed.
+            if is_kind && place.as_ref().is_none_or(|path| entry.path() < *path) {
+                *place = Some(entry.path());
+            }
+        }
+    }
+    found
 }
 
 fn text(bytes: Vec<u8>, path: &Path) -> Result<String, FileError> {

@@ -1,25 +1,30 @@
 //! Model tokenizer: a model's tokenizer and chat templates, built from its files.
 
-use std::collections::BTreeMap;
 use std::str::FromStr as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use minijinja::ErrorKind;
 use minijinja::value::Value;
 use tokenizers::Tokenizer;
 
 use crate::boundary::BoundaryFinder;
 use crate::chat::{self, Chat, ChatError};
+use crate::chat_engine::ChatEngine;
 use crate::config::Config;
 use crate::content_format::ContentFormat;
 use crate::conversation::Frames;
+use crate::engine_renderer::EngineRenderer;
 use crate::error::LoadError;
 use crate::fast_path::FastPath;
 use crate::files::Files;
 use crate::joined::{self, JoinedParts};
 use crate::message::Message;
 use crate::probe::TemplateFacts;
+use crate::sglang;
 use crate::template::{self, ChatTemplates, NOW};
+
+const TOOLS: &str = "tools";
 
 /// Bytes that a template usually adds to the messages at most; a longer text is copied as it grows.
 const ADDED_TEXT: usize = 1024;
@@ -52,12 +57,24 @@ pub struct Rendered {
 }
 
 impl Model {
-    /// Builds a model. `format` is the configured form of contents of its engine; `None` to detect it from the
+    /// Builds a model of vLLM. `format` is the configured form of contents of its engine; `None` to detect it from the
     /// template.
     ///
     /// # Errors
     /// [`LoadError`] for unusable files, or files that would not give the engine's tokens.
     pub fn load(files: &Files, format: Option<ContentFormat>) -> Result<Self, LoadError> {
+        Self::load_for(ChatEngine::Vllm, files, format)
+    }
+
+    /// Builds a model of an engine.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_for(
+        engine: ChatEngine,
+        files: &Files,
+        format: Option<ContentFormat>,
+    ) -> Result<Self, LoadError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let json = std::str::from_utf8(&files.tokenizer);
         let mut tokenizer = json
@@ -72,12 +89,12 @@ impl Model {
         let config = Config::read(files)?;
         config.complete(&mut tokenizer)?;
         let affix = Config::take_affix(&mut tokenizer)?;
-        let mut templates = if files.only_these_templates {
-            BTreeMap::new()
-        } else {
-            config.templates()
-        };
-        templates.extend(files.templates.clone());
+        let mut templates = config.all_templates(files)?;
+        let engine_renderer = EngineRenderer::of(files, engine);
+        if engine_renderer.is_some() {
+            // The engine renders none of them.
+            templates.clear();
+        }
         let mut model = Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed) << 33,
             boundaries: BoundaryFinder::of(&tokenizer),
@@ -85,14 +102,18 @@ impl Model {
             tokenizer,
             affix,
             special_tokens: config.special_tokens(),
-            templates: ChatTemplates::compile(templates, format)?,
+            templates: ChatTemplates::compile(templates, format, engine)?,
             facts: TemplateFacts::default(),
             frames: Frames::default(),
             joined: None,
         };
+        model.templates.engine_renderer = engine_renderer;
         model.facts = TemplateFacts::of(&model, &model.templates);
-        model.frames = Frames::of(&model);
-        model.joined = joined::probe::parts(&model);
+        // SGLang's conversion of a message depends on those behind it: each of its turns is rendered whole.
+        if engine == ChatEngine::Vllm {
+            model.frames = Frames::of(&model);
+            model.joined = joined::probe::parts(&model);
+        }
         Ok(model)
     }
 
@@ -117,6 +138,18 @@ impl Model {
         self.facts
     }
 
+    /// Returns the engine whose conversion of chats it follows.
+    #[must_use]
+    pub fn engine(&self) -> ChatEngine {
+        self.templates.engine
+    }
+
+    /// Returns the code of the engine that renders its chats; they are [`ChatError::Unsupported`] here.
+    #[must_use]
+    pub fn engine_renderer(&self) -> Option<EngineRenderer> {
+        self.templates.engine_renderer
+    }
+
     /// Returns `true` if it can render chats.
     #[must_use]
     pub fn has_template(&self) -> bool {
@@ -139,7 +172,10 @@ impl Model {
     ) -> Result<(Rendered, Vec<Message>), ChatError> {
         let chosen = self.templates.choose(chat.has_tools());
         let (name, facts) = chosen.ok_or(ChatError::Unsupported("no chat template"))?;
-        let variables = chat.variables(facts)?;
+        let variables = match self.engine() {
+            ChatEngine::Vllm => chat.variables(facts)?,
+            ChatEngine::SgLang => sglang::variables(chat, facts)?,
+        };
         let mut context = self.special_tokens.clone();
         // The engine leaves out documents that the request does not have: those of the arguments stay.
         context.push((Value::from("documents"), Value::from(())));
@@ -151,23 +187,34 @@ impl Model {
         );
         context.extend([
             (Value::from("messages"), Value::from(variables.messages)),
-            (Value::from("tools"), variables.tools),
+            (Value::from(TOOLS), variables.tools.clone()),
             (
                 Value::from("add_generation_prompt"),
                 Value::from(variables.add_generation_prompt),
             ),
             (Value::from(NOW), Value::from(template::seconds(now))),
         ]);
-        let context = Value::from_pairs(context);
-        let text = self
-            .templates
-            .render(name, context, chat.messages.len() + ADDED_TEXT, chat.is_brief)?;
+        let render = |context: &[(Value, Value)]| {
+            let context = Value::from_pairs(context.to_vec());
+            let likely = chat.messages.len() + ADDED_TEXT;
+            self.templates.render(name, context, likely, chat.is_brief)
+        };
+        let text = match render(&context) {
+            Err(error) if self.engine() == ChatEngine::SgLang && error.kind() != ErrorKind::OutOfFuel => {
+                let Some(bare) = sglang::bare_tools(&variables.tools) else {
+                    return Err(error.into());
+                };
+                context.push((Value::from(TOOLS), bare));
+                render(&context)?
+            }
+            rendered => rendered?,
+        };
         let rendered = Rendered {
             text: match &variables.continued {
                 Some(continued) => chat::cut(text, continued)?,
                 None => text,
             },
-            special: chat.adds_special_tokens(),
+            special: self.engine() == ChatEngine::Vllm && chat.adds_special_tokens(),
         };
         Ok((rendered, variables.given))
     }

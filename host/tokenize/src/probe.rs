@@ -61,8 +61,7 @@ mod tests {
             tokenizer: TOKENIZER.into(),
             templates: templates.into_iter().collect(),
             config: None,
-            special_tokens: None,
-            only_these_templates: false,
+            ..Files::default()
         };
         let expected = TemplateFacts {
             refuses_inline_system,

@@ -9,8 +9,10 @@ use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use thiserror::Error as ThisError;
 
+use crate::chat_engine::ChatEngine;
 use crate::clock_use::ClockUse;
 use crate::content_format::{self, ContentFormat};
+use crate::engine_renderer::EngineRenderer;
 use crate::strftime::strftime;
 use crate::value::{self, LONGEST_TEXT};
 use crate::{conversation, costs, growth, python, sums};
@@ -47,12 +49,16 @@ const BRIEF_FUEL: u64 = 100_000;
 /// Work of values of a brief rendering, in copied bytes.
 const MOST_BRIEF_WORK: usize = 16 << 20;
 
-const DEFAULT: &str = "default";
-const TOOL_USE: &str = "tool_use";
+pub(crate) const DEFAULT: &str = "default";
+pub(crate) const TOOL_USE: &str = "tool_use";
 
 /// Chat templates of a model, by name.
 #[derive(Debug)]
 pub(crate) struct ChatTemplates {
+    /// Engine that they are of.
+    pub(crate) engine: ChatEngine,
+    /// Code of the engine in place of them.
+    pub(crate) engine_renderer: Option<EngineRenderer>,
     environment: Environment<'static>,
     /// The same templates, with the limits of brief renderings.
     brief: Environment<'static>,
@@ -87,6 +93,7 @@ impl ChatTemplates {
     pub(crate) fn compile(
         sources: BTreeMap<String, String>,
         format: Option<ContentFormat>,
+        engine: ChatEngine,
     ) -> Result<Self, TemplateError> {
         let mut environment = environment();
         let mut facts = BTreeMap::new();
@@ -111,7 +118,11 @@ impl ChatTemplates {
             };
             let format = match format {
                 Some(format) => format,
-                None => content_format::detect(&source).map_err(refused)?,
+                None => match engine {
+                    ChatEngine::Vllm => content_format::detect(&source),
+                    ChatEngine::SgLang => content_format::detect_as_sglang(&source),
+                }
+                .map_err(refused)?,
             };
             let source = prepared(&source).map_err(refused)?;
             environment
@@ -123,6 +134,8 @@ impl ChatTemplates {
         brief.set_fuel(Some(BRIEF_FUEL));
         costs::set_limit(&mut brief, MOST_BRIEF_WORK);
         Ok(Self {
+            engine,
+            engine_renderer: None,
             environment,
             brief,
             facts,
@@ -306,7 +319,7 @@ mod tests {
 
     fn render(source: &str, context: &str) -> Result<String, Error> {
         let sources = BTreeMap::from([(DEFAULT.to_owned(), source.to_owned())]);
-        let templates = ChatTemplates::compile(sources, None).unwrap();
+        let templates = ChatTemplates::compile(sources, None, ChatEngine::Vllm).unwrap();
         templates.render(DEFAULT, value::parse(context).unwrap(), 0, false)
     }
 
@@ -464,7 +477,7 @@ mod tests {
     #[test]
     fn a_bad_template_is_named() {
         let sources = BTreeMap::from([(TOOL_USE.to_owned(), "{% if %}".to_owned())]);
-        let error = ChatTemplates::compile(sources, None).unwrap_err();
+        let error = ChatTemplates::compile(sources, None, ChatEngine::Vllm).unwrap_err();
         assert_eq!(error.to_string(), "compile the chat template `tool_use`");
     }
 }

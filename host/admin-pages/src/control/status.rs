@@ -45,6 +45,9 @@ pub struct ConfigReport {
     pub reloads_refused: u64,
     /// Mistakes of the newest file while an older one is active; empty if it is active.
     pub problems: Vec<ProblemReport>,
+    /// Warnings about the active resources, such as tokenizers; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<ProblemReport>,
     /// Keys whose new value needs a restart.
     pub needs_restart: Vec<String>,
     /// Instances that were changed over HTTP.

@@ -100,6 +100,10 @@ codes! {
     PolicyUnavailable = "policy-unavailable", Error;
     /// Tokenizer files that cannot be loaded. Detected when they are loaded.
     TokenizerUnavailable = "tokenizer-unavailable", Error;
+    /// A model whose chats its engine renders without the chat template. Detected when its tokenizer is loaded.
+    ChatsWithoutTokens = "chats-without-tokens", Warning;
+    /// A tokenizer for the chats of another engine than that of a pool.
+    OtherEngine = "other-engine", Warning;
     /// An unusable certificate, key or authority. Detected when the file is read.
     CertificateUnavailable = "certificate-unavailable", Error;
     /// A file without a key. Detected when it is read.

@@ -32,10 +32,12 @@ impl Reloader {
         let report = match self.plan_text(text.to_owned(), &mut RoundFindings::default()) {
             Ok(Planned::Waiting(_)) => return None,
             Ok(Planned::Ready(planned)) => {
-                let config = &planned.plan.active.config;
+                let active = &planned.plan.active;
+                let config = &active.config;
+                let of_resources = reports(&self.resource_warnings(active));
                 CheckReport {
                     valid: true,
-                    problems: reports(&planned.warnings),
+                    problems: [reports(&planned.warnings), of_resources].concat(),
                     changes: ConfigChanges::between(&self.active.config, config),
                     needs_restart: restart_keys(&self.at_start, config),
                     current,

@@ -1,10 +1,11 @@
 //! Renewal of the active configuration's resources: keys, certificates and tokenizers whose files changed.
 
 use admin_pages::control::{ProblemReport, ReloadOutcome};
+use conductor_config::Diagnostics;
 use tracing::info;
 
 use super::outcome;
-use super::{ActiveConfig, Candidate, RefusedPlan, Reloader};
+use super::{ActiveConfig, Candidate, RefusedPlan, Reloader, log_warnings, reports};
 
 impl Reloader {
     /// Reloads the resources of the active text, which is also that of the file.
@@ -53,6 +54,7 @@ impl Reloader {
         };
         let plan = self.plan(candidate, None)?;
         self.commit(plan);
+        self.report_resource_warnings();
         let generation = self.active.generation.0;
         info!(
             generation,
@@ -60,6 +62,20 @@ impl Reloader {
         );
         self.note_applied("keys, certificates or tokenizers changed".to_owned());
         Ok(true)
+    }
+
+    /// Returns the warnings about the resources of a configuration.
+    pub(super) fn resource_warnings(&self, of: &ActiveConfig) -> Diagnostics {
+        let warnings = of.resources.warnings(&of.file);
+        Diagnostics::new(&self.source.name(), &of.text, warnings)
+    }
+
+    /// Logs the warnings about the active resources, and shows them on the page of the configuration.
+    pub(super) fn report_resource_warnings(&self) {
+        let warnings = self.resource_warnings(&self.active);
+        log_warnings(&warnings);
+        self.status
+            .change_config(|report| report.warnings = reports(&warnings));
     }
 }
 

@@ -92,6 +92,7 @@ impl Reloader {
         let commit = self.commit(plan);
         self.log_left_out(&left_out);
         log_warnings(&warnings);
+        self.report_resource_warnings();
         self.report_applied();
         self.report_overlays(Some(&ended));
         self.propose_ended(&ended);

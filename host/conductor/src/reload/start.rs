@@ -45,6 +45,7 @@ impl Reloader {
     /// Makes the first plan active. A start is not counted as a reload, and its policies are not new versions.
     pub(crate) fn commit_start(&mut self, planned: FilePlan) {
         self.commit(planned.plan);
+        self.report_resource_warnings();
         self.report_ended_routes();
         let generation = self.active.generation;
         self.journal

@@ -34,7 +34,8 @@ export function ConfigurationPage() {
         ['Need a restart', data.needs_restart.join(', ')],
         ['Changed over HTTP', overlays(data.overlays)],
       ]} />
-      <${Problems} problems=${data.problems} caption="Problems of the newest text" />`
+      <${Problems} problems=${data.problems} caption="Problems of the newest text" />
+      <${Problems} problems=${data.warnings ?? []} caption="Warnings about the active text" />`
     }
     <${Section} title="File" about="It is written by renaming and then reloaded. A refused edit changes nothing.">
       <${ConfigEditor} onApplied=${() => Promise.all([config.reload(), history.reload()])} />

@@ -88,8 +88,7 @@ mod tests {
             tokenizer: TOKENIZER.into(),
             templates: [("default".to_owned(), TEMPLATE.to_owned())].into(),
             config: None,
-            special_tokens: None,
-            only_these_templates: false,
+            ..Files::default()
         };
         Model::load(&files, None).unwrap()
     }

@@ -9,6 +9,7 @@ use tokenizers::{AddedToken, Tokenizer};
 use crate::error::LoadError;
 use crate::files::Files;
 use crate::special_tokens::{AddedTokenField, SpecialTokens};
+use crate::template::{DEFAULT, TOOL_USE};
 use crate::value::Read;
 
 /// Relevant fields of `tokenizer_config.json` and `special_tokens_map.json`.
@@ -28,6 +29,12 @@ pub(crate) struct Config {
 enum TemplateField {
     One(String),
     Named(Vec<NamedTemplate>),
+}
+
+/// `chat_template.json`: the template of a processor.
+#[derive(Debug, Deserialize)]
+struct ProcessorTemplate {
+    chat_template: Option<TemplateField>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -125,7 +132,27 @@ impl Config {
             .collect()
     }
 
-    pub(crate) fn templates(&self) -> BTreeMap<String, String> {
+    /// Returns the chat templates of the model, by name.
+    pub(crate) fn all_templates(&self, files: &Files) -> Result<BTreeMap<String, String>, LoadError> {
+        let mut templates = match files.only_these_templates {
+            true => BTreeMap::new(),
+            false => self.templates(),
+        };
+        templates.extend(files.templates.clone());
+        if let Some(json) = &files.processor_template {
+            let ProcessorTemplate { chat_template } = read_json("chat_template.json", json)?;
+            if let Some(TemplateField::One(template)) = chat_template {
+                // Chats with tools have the tokenizer's.
+                let tokenizers = templates.insert(DEFAULT.to_owned(), template);
+                if let Some(tokenizers) = tokenizers {
+                    templates.entry(TOOL_USE.to_owned()).or_insert(tokenizers);
+                }
+            }
+        }
+        Ok(templates)
+    }
+
+    fn templates(&self) -> BTreeMap<String, String> {
         match &self.chat_template {
             None => BTreeMap::new(),
             Some(TemplateField::One(template)) => BTreeMap::from([("default".to_owned(), template.clone())]),

@@ -34,7 +34,7 @@ fn model(added: &str, config: &str, map: Option<&str>) -> Model {
         templates: [("default".to_owned(), "{{ eos_token }}{{ x_token }}".to_owned())].into(),
         config: Some(config.into()),
         special_tokens: map.map(Into::into),
-        only_these_templates: false,
+        ..Files::default()
     };
     Model::load(&files, None).unwrap()
 }

@@ -10,6 +10,7 @@ use super::{LastMessage, StateEnd};
 use crate::boundary::TextBoundary;
 use crate::cache::TokenizationCache;
 use crate::chat::{Chat, ChatError};
+use crate::chat_engine::ChatEngine;
 use crate::message::Message;
 use crate::model::{Model, Rendered};
 use crate::node_table::{NewNode, Node};
@@ -97,6 +98,7 @@ impl Model {
     /// Returns the keys after each message, if the chat may be continued.
     fn keys(&self, chat: &Chat<'_>, now: SystemTime, cache: &TokenizationCache) -> Option<Vec<u128>> {
         let is_plain = !cache.conversations.is_off()
+            && self.engine() == ChatEngine::Vllm
             && chat.messages.len() >= SHORTEST
             && chat.documents.is_none()
             && matches!(chat.add_generation_prompt, None | Some("true"))

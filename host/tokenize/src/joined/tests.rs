@@ -17,8 +17,7 @@ fn model(template: &str) -> Model {
         tokenizer: TOKENIZER.into(),
         templates: [("default".to_owned(), template.to_owned())].into(),
         config: None,
-        special_tokens: None,
-        only_these_templates: false,
+        ..Files::default()
     };
     Model::load(&files, None).unwrap()
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokenize::{Budget, Chat, FilePaths, Model, Rendered, TokenizationCache};
+use tokenize::{Budget, Chat, EngineFields, FilePaths, Model, Rendered, TokenizationCache};
 
 /// One line of a record.
 #[derive(Deserialize)]
@@ -82,9 +82,11 @@ fn tokens(model: &Model, body: &Body<'_>, cache: &TokenizationCache) -> Result<V
                 chat_template_kwargs: member("chat_template_kwargs"),
                 add_generation_prompt: member("add_generation_prompt"),
                 continue_final_message: member("continue_final_message"),
-                add_special_tokens: member("add_special_tokens"),
-                positions: &[],
-                is_brief: false,
+                of_engines: EngineFields {
+                    add_special_tokens: member("add_special_tokens"),
+                    ..EngineFields::default()
+                },
+                ..Chat::default()
             };
             let rendered = model.render(&chat, SystemTime::UNIX_EPOCH);
             rendered.map_err(|error| format!("{error:?}"))?

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use tokenize::{Budget, Chat, ChatError, Files, Model, TokenizationCache};
+use tokenize::{Budget, Chat, ChatEngine, ChatError, EngineFields, Files, Model, TokenizationCache};
 
 use crate::shapes;
 
@@ -97,6 +97,84 @@ fn chats_with_tools_have_a_template_of_their_own() {
         text(Some(r#"[{"type":"function","function":{"name":"f"}}]"#)),
         "f"
     );
+}
+
+#[test]
+fn the_template_of_a_processor_is_for_chats_without_tools() {
+    let files = Files {
+        config: Some(r#"{"chat_template":"of the tokenizer"}"#.into()),
+        processor_template: Some(r#"{"chat_template":"of the processor"}"#.into()),
+        ..shapes::byte_level()
+    };
+    let render = |files: &Files, tools| {
+        let chat = Chat {
+            messages: r#"[{"role":"user","content":"a"}]"#,
+            tools,
+            ..Chat::default()
+        };
+        let model = Model::load(files, None).unwrap();
+        let rendered = model.render(&chat, SystemTime::UNIX_EPOCH).unwrap();
+        rendered.as_str().to_owned()
+    };
+    let tools = Some(r#"[{"type":"function","function":{"name":"f"}}]"#);
+    assert_eq!(render(&files, None), "of the processor");
+    assert_eq!(render(&files, tools), "of the tokenizer");
+    let alone = Files {
+        config: None,
+        ..files
+    };
+    assert_eq!(render(&alone, None), "of the processor");
+}
+
+/// Renders a chat as an engine does.
+fn render_for(engine: ChatEngine, template: &str, chat: &Chat<'_>) -> String {
+    let model = Model::load_for(engine, &with_template(template), None).unwrap();
+    let rendered = model.render(chat, SystemTime::UNIX_EPOCH).unwrap();
+    rendered.as_str().to_owned()
+}
+
+#[test]
+fn chats_of_sglang_are_converted_in_its_own_way() {
+    let chat = Chat {
+        messages: r#"[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]"#,
+        tools: Some(r#"[{"type":"function","function":{"description":"d","name":"f"}}]"#),
+        reasoning_effort: Some("\"low\""),
+        add_generation_prompt: Some("false"),
+        ..Chat::default()
+    };
+    let template = "{{ messages[-1].role }} {{ tools | tojson }} {{ thinking }} {{ add_generation_prompt }}";
+    let render = |engine, chat| render_for(engine, template, chat);
+    assert_eq!(
+        render(ChatEngine::Vllm, &chat),
+        r#"assistant [{"type": "function", "function": {"name": "f", "description": "d", "parameters": null}}]  False"#
+    );
+    assert_eq!(
+        render(ChatEngine::SgLang, &chat),
+        r#"user [{"type": "function", "function": {"description": "d", "name": "f", "parameters": null}, "defer_loading": null}] True True"#
+    );
+    let no_call = Chat {
+        of_engines: EngineFields {
+            tool_choice: Some("\"none\""),
+            ..EngineFields::default()
+        },
+        ..chat
+    };
+    assert_eq!(
+        render(ChatEngine::Vllm, &no_call),
+        render(ChatEngine::Vllm, &chat)
+    );
+    assert_eq!(render(ChatEngine::SgLang, &no_call), "user null True True");
+}
+
+#[test]
+fn a_template_that_refuses_the_tools_of_sglang_has_their_functions() {
+    let chat = Chat {
+        messages: r#"[{"role":"user","content":"a"}]"#,
+        tools: Some(r#"[{"function":{"name":"f"}}]"#),
+        ..Chat::default()
+    };
+    let template = "{{ tools[0].name + ':' }}";
+    assert_eq!(render_for(ChatEngine::SgLang, template, &chat), "f:");
 }
 
 #[test]

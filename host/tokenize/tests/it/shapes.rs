@@ -201,8 +201,7 @@ fn files(tokenizer: &serde_json::Value, template: &str) -> Files {
     Files {
         tokenizer: tokenizer.to_string().into_bytes(),
         config: Some(config.to_string().into_bytes()),
-        special_tokens: None,
         templates: BTreeMap::new(),
-        only_these_templates: false,
+        ..Files::default()
     }
 }

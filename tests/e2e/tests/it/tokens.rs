@@ -167,6 +167,25 @@ async fn a_broken_tokenizer_is_reported_and_the_old_one_stays() {
 }
 
 #[tokio::test]
+async fn chats_that_the_engine_renders_itself_are_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    write_tokenizer(folder.path(), &["hello"]);
+    let fleet = fast_fleet(1).await;
+    let router = router_with(&local(folder.path()), &fleet, "cache-aware").await;
+    let page = router.admin("/admin/config").await.unwrap();
+    assert!(page["warnings"].is_null(), "{page}");
+    fs::write(folder.path().join("config.json"), r#"{"model_type": "gpt_oss"}"#).unwrap();
+    router
+        .admin_shows("/admin/config", "the warning is there", |page| {
+            page["warnings"][0]["code"] == "chats-without-tokens"
+        })
+        .await;
+    send_chat(&router, &conversation(&["hello"])).await;
+    let unsupported = r#"conductor_tokenized_total{pool="chat",outcome="unsupported"}"#;
+    assert_eq!(counted(&router, unsupported).await, 1.0);
+}
+
+#[tokio::test]
 async fn text_alone_leads_a_conversation_back_where_caches_are_assumed() {
     let fleet = fast_fleet(3).await;
     let pool =

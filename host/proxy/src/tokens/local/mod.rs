@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use inference_api::{ChatParts, DisabledThinking, Endpoint, Peek, PromptParts, TemplateRules, list_elements};
 use tokenize::{
-    Budget, Chat, ChatError, EncodeError, Model, Prepared, Rendered, TemplateFacts, TokenizationCache, Tokens,
+    Budget, Chat, ChatEngine, ChatError, EncodeError, EngineFields, Model, Prepared, Rendered, TemplateFacts,
+    TokenizationCache, Tokens,
 };
 use tokio::time::timeout_at;
 use tracing::debug;
@@ -242,11 +243,18 @@ struct ChatInput<'a> {
 impl<'a> PromptInput<'a> {
     /// Returns the prompt of a request; `None` if only the engine can render it.
     fn of(model: &Model, peek: &'a Peek<'a>) -> Option<Self> {
+        let is_vllm = model.engine() == ChatEngine::Vllm;
         let parts = match peek.prompt_parts()? {
             PromptParts::Text {
                 text,
                 add_special_tokens,
-            } => return Some(Self::Text(Rendered::text(text.into_owned(), add_special_tokens))),
+            } => {
+                // SGLang has no such field.
+                let special = add_special_tokens || !is_vllm;
+                return Some(Self::Text(Rendered::text(text.into_owned(), special)));
+            }
+            // SGLang converts the requests of other APIs in its own way.
+            _ if !is_vllm && peek.endpoint() != Endpoint::ChatCompletions => return None,
             PromptParts::Chat(chat) => chat,
             PromptParts::Messages(prompt) => prompt.chat(Some(rules(model.template_facts())))?,
         };
@@ -269,7 +277,11 @@ impl ChatInput<'_> {
             chat_template_kwargs: parts.chat_template_kwargs,
             add_generation_prompt: parts.add_generation_prompt,
             continue_final_message: parts.continue_final_message,
-            add_special_tokens: parts.add_special_tokens,
+            of_engines: EngineFields {
+                add_special_tokens: parts.add_special_tokens,
+                tool_choice: parts.tool_choice,
+                reasoning: parts.reasoning,
+            },
             positions: &self.positions,
             is_brief: false,
         }

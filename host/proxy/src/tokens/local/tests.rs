@@ -34,8 +34,7 @@ fn with_queue(template: &str, longest: usize, queue: usize) -> Tokenizing {
         tokenizer: TOKENIZER.into(),
         templates: [("default".to_owned(), template.to_owned())].into(),
         config: None,
-        special_tokens: None,
-        only_these_templates: false,
+        ..Files::default()
     };
     let model = ModelSpec {
         names: vec!["*".to_owned()],
