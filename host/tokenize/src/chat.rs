@@ -1,5 +1,5 @@
-//! Chat template variables: a chat request converted as in vLLM; `sglang/mod.rs` converts it as in SGLang. Contents become
-//! text or parts, arguments of tool calls objects, tools the fields of the API.
+//! Chat template variables: a chat request converted as in vLLM; `sglang/mod.rs` converts it as in SGLang. Contents
+//! become text or parts, arguments of tool calls objects, tools the fields of the API.
 
 use std::ops::Range;
 

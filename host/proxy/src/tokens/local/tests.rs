@@ -230,3 +230,34 @@ async fn a_sample_is_rendered_with_the_date_of_its_request() {
     }
     assert_eq!(checks(&tokenizing), [true, false]);
 }
+
+#[test]
+fn requests_of_apis_that_sglang_converts_in_its_own_way_have_no_prompt() {
+    let files = Files {
+        tokenizer: TOKENIZER.into(),
+        templates: [("default".to_owned(), TWICE.to_owned())].into(),
+        ..Files::default()
+    };
+    let has_prompt = |engine, endpoint, body: &str| {
+        let model = Model::load_for(engine, &files, None).unwrap();
+        let peek = inference_api::peek(endpoint, body.as_bytes()).unwrap();
+        PromptInput::of(&model, &peek).is_some()
+    };
+    for (endpoint, body, is_of_sglang) in [
+        (Endpoint::Completions, r#"{"prompt":"a"}"#, true),
+        (Endpoint::ChatCompletions, r#"{"messages":[]}"#, true),
+        (Endpoint::Responses, r#"{"input":"a"}"#, false),
+        (
+            Endpoint::Messages,
+            r#"{"messages":[{"role":"user","content":"a"}]}"#,
+            false,
+        ),
+    ] {
+        assert!(has_prompt(ChatEngine::Vllm, endpoint, body), "{body}");
+        assert_eq!(
+            has_prompt(ChatEngine::SgLang, endpoint, body),
+            is_of_sglang,
+            "{body}"
+        );
+    }
+}
