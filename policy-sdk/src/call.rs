@@ -164,26 +164,51 @@ impl<'a> Call<'a> {
         self.least_among(self.rows().map(|row| (row, cost(&row))), salt)
     }
 
-    /// Finds the least of some candidates' costs, as [`LeastCost::of`] does. Ties go to the highest
-    /// [`Call::rank`] for the salt.
+    /// Finds the least of some candidates' costs. A NaN cost is never chosen. Returns none if all costs are NaN.
+    ///
+    /// Ties go to the highest [`Call::rank`] for `salt`, which is computed only in a tie. A session's hash as salt
+    /// keeps the session on one worker; [`crate::Host::random`] distributes ties evenly.
     #[must_use]
     pub fn least_among(
         &self,
         costs: impl IntoIterator<Item = (Row<'a>, f64)>,
         salt: impl FnOnce() -> u64,
     ) -> Option<LeastCost> {
-        LeastCost::ranked(costs, salt, |salt, row| self.rank(salt, row))
+        let mut best: Option<(Row<'a>, f64)> = None;
+        let mut salt = TieSalt::Pending(salt);
+        for (row, cost) in costs {
+            let better = match &best {
+                None => !cost.is_nan(),
+                Some((_, least)) if cost != *least => cost < *least,
+                Some((other, _)) => {
+                    let salt = salt.get();
+                    self.rank(salt, &row) > self.rank(salt, other)
+                }
+            };
+            if better {
+                best = Some((row, cost));
+            }
+        }
+        best.map(|(row, cost)| LeastCost { row: row.index, cost })
     }
 
     /// Returns the rank of a candidate for a key (rendezvous hashing, see [`mix`]). It ranks names if the plan has
     /// [`Plan::name_hash`], else ids: only names are equal in every router and after a restart.
     ///
-    /// It is not inlined, since only ties call it in a loop over the candidates.
+    /// It is not inlined: only ties and the search for a home call it, and most decisions have neither.
     #[must_use]
     #[inline(never)]
     pub fn rank(&self, key: u64, row: &Row<'_>) -> u64 {
         let name = self.name_hash.map(|column| row.get(column) as u64);
         mix(key, name.unwrap_or(row.id.into()))
+    }
+
+    /// Finds the home of a key: the candidate with the highest [`Call::rank`] for it. A worker that joins or leaves
+    /// moves only its own keys. With [`Plan::name_hash`] every router finds the same home.
+    #[must_use]
+    pub fn home(&self, key: u64) -> Option<WorkerId> {
+        let home = self.rows().max_by_key(|row| self.rank(key, row));
+        home.map(|row| row.id())
     }
 }
 
@@ -194,46 +219,6 @@ pub struct LeastCost {
     pub row: usize,
     /// Cost of the candidate.
     pub cost: f64,
-}
-
-impl LeastCost {
-    /// Finds the least of the candidates' costs. A NaN cost is never chosen. Returns none if all costs are
-    /// NaN.
-    ///
-    /// Ties go to the candidate that ranks highest for `salt` (see [`mix`]), which is computed only in a tie.
-    /// A session's hash as salt keeps the session on one worker; [`crate::Host::random`] distributes ties
-    /// evenly.
-    #[must_use]
-    pub fn of<'a>(
-        costs: impl IntoIterator<Item = (Row<'a>, f64)>,
-        salt: impl FnOnce() -> u64,
-    ) -> Option<Self> {
-        Self::ranked(costs, salt, |salt, row| mix(salt, u64::from(row.id)))
-    }
-
-    /// Finds the least of the candidates' costs. Ties go to the candidate with the highest `rank` for `salt`.
-    fn ranked<'a>(
-        costs: impl IntoIterator<Item = (Row<'a>, f64)>,
-        salt: impl FnOnce() -> u64,
-        rank: impl Fn(u64, &Row<'a>) -> u64,
-    ) -> Option<Self> {
-        let mut best: Option<(Row<'a>, f64)> = None;
-        let mut salt = TieSalt::Pending(salt);
-        for (row, cost) in costs {
-            let better = match &best {
-                None => !cost.is_nan(),
-                Some((_, least)) if cost != *least => cost < *least,
-                Some((other, _)) => {
-                    let salt = salt.get();
-                    rank(salt, &row) > rank(salt, other)
-                }
-            };
-            if better {
-                best = Some((row, cost));
-            }
-        }
-        best.map(|(row, cost)| Self { row: row.index, cost })
-    }
 }
 
 /// Row of one candidate.

@@ -45,10 +45,8 @@ impl Plan {
 
     /// Requests the hash of every candidate's name, by which [`Call::rank`](crate::Call::rank) and ties then rank the
     /// candidates. Ids differ between routers and after a restart, and names do not.
-    pub fn name_hash(&mut self) -> Column {
-        let column = self.column("worker.name-hash");
-        self.name_hash = Some(column);
-        column
+    pub fn name_hash(&mut self) {
+        self.name_hash = Some(self.column("worker.name-hash"));
     }
 
     /// Requests numbers of every candidate, side by side, so that they are read together.

@@ -65,14 +65,10 @@ impl SessionMatches<'_> {
         })
     }
 
-    /// Finds the session's home: the candidate that ranks highest for it by name (rendezvous hashing). A worker
-    /// that joins or leaves moves only its own sessions, and every router finds the same home.
+    /// Finds the session's home ([`Call::home`]).
     fn home(&self) -> Option<WorkerId> {
-        *self.home.get_or_init(|| {
-            let session = self.call.request().session?;
-            let rows = self.call.rows();
-            let home = rows.max_by_key(|row| self.call.rank(session, row));
-            home.map(|row| row.id())
-        })
+        *self
+            .home
+            .get_or_init(|| self.call.home(self.call.request().session?))
     }
 }

@@ -45,8 +45,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Routes to the candidate found by [`LeastCost::of`], with the negated cost as score. Passes if no
-    /// candidate has a cost.
+    /// Routes to the candidate found by [`Call::least`](crate::Call::least), with the negated cost as score. Passes
+    /// if no candidate has a cost.
     #[must_use]
     pub fn route_to(least: Option<LeastCost>) -> Self {
         least.map_or(Self::Pass, |LeastCost { row, cost }| Self::Route {

@@ -9,7 +9,7 @@ import time
 from install import free_ports, status, until
 from report import claim, output
 
-# Nobody listens there: the worker is named, and drained.
+# Address without a listener: the check drains this worker.
 WORKER = "127.0.0.1:1"
 
 

@@ -152,24 +152,20 @@ fn canary(body: &RouteBody) -> Result<RouteAction, Refusal> {
 
 fn refusal(refused: &RefusedRouteChange) -> Refusal {
     let message = error_chain(refused);
-    if let RefusedRouteChange::Fleet(_) = refused {
-        return Refusal::new(StatusCode::CONFLICT, "fleet_not_ready", message);
-    }
-    if let RefusedRouteChange::NotTried { .. } = refused {
-        return Refusal::new(StatusCode::CONFLICT, "version_not_tried", message);
-    }
-    let RefusedRouteChange::Change(error) = refused else {
-        return Refusal::new(StatusCode::CONFLICT, "not_applicable", message);
-    };
-    let (status, code, param) = match error {
-        RouteChangeError::NoSuchPolicy(_) => (StatusCode::NOT_FOUND, "policy_not_found", None),
-        RouteChangeError::NoSuchRoute { .. } => (StatusCode::NOT_FOUND, "route_not_found", Some("route")),
-        RouteChangeError::WhichRoute(_) => (StatusCode::BAD_REQUEST, "route_missing", Some("route")),
-        RouteChangeError::NotTried(_) => (StatusCode::CONFLICT, "not_tried", None),
-        RouteChangeError::Decides { .. } => (StatusCode::CONFLICT, "policy_decides", None),
-        RouteChangeError::ByPhase(_) => (StatusCode::CONFLICT, "route_by_phase", None),
-        RouteChangeError::Shares { .. } => (StatusCode::CONFLICT, "shares_too_large", Some("percent")),
-        RouteChangeError::NothingToRetract(_) => (StatusCode::NOT_FOUND, "nothing_to_retract", None),
+    let (status, code, param) = match refused {
+        RefusedRouteChange::Fleet(_) => (StatusCode::CONFLICT, "fleet_not_ready", None),
+        RefusedRouteChange::VersionNotTried { .. } => (StatusCode::CONFLICT, "version_not_tried", None),
+        RefusedRouteChange::Change(error) => match error {
+            RouteChangeError::NoSuchPolicy(_) => (StatusCode::NOT_FOUND, "policy_not_found", None),
+            RouteChangeError::NoSuchRoute { .. } => (StatusCode::NOT_FOUND, "route_not_found", Some("route")),
+            RouteChangeError::WhichRoute(_) => (StatusCode::BAD_REQUEST, "route_missing", Some("route")),
+            RouteChangeError::NotTried(_) => (StatusCode::CONFLICT, "not_tried", None),
+            RouteChangeError::Decides { .. } => (StatusCode::CONFLICT, "policy_decides", None),
+            RouteChangeError::ByPhase(_) => (StatusCode::CONFLICT, "route_by_phase", None),
+            RouteChangeError::Shares { .. } => (StatusCode::CONFLICT, "shares_too_large", Some("percent")),
+            RouteChangeError::NothingToRetract(_) => (StatusCode::NOT_FOUND, "nothing_to_retract", None),
+        },
+        _ => (StatusCode::CONFLICT, "not_applicable", None),
     };
     let refusal = Refusal::new(status, code, message);
     match param {

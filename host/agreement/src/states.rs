@@ -78,7 +78,7 @@ impl RouterStates {
         self.states.get(&key.to_string())
     }
 
-    /// Forgets the states of other entries than these. Returns true if there were some.
+    /// Removes the states of all other entries. Returns `true` if there were some.
     pub fn retain(&mut self, is_entry: impl Fn(&AgreedKey) -> bool) -> bool {
         let before = self.states.len();
         let is_entry = |key: &str| AgreedKey::parse(key).is_some_and(|key| is_entry(&key));
@@ -86,13 +86,14 @@ impl RouterStates {
         self.states.len() != before
     }
 
-    /// Returns the number of entries that this router does not follow. One of something that its configuration does not
-    /// have counts while one of the `others` follows it.
-    pub fn not_followed<'s>(&self, others: impl Iterator<Item = &'s Self> + Clone) -> usize {
+    /// Returns the number of entries that this router does not follow. An entry about something outside its configuration
+    /// counts only while one of the `others` follows it.
+    #[must_use]
+    pub fn not_followed(&self, others: &[&Self]) -> usize {
         let is_not_followed = |(key, (revision, state)): &(&String, &(u64, SubjectState))| match state {
             SubjectState::Refused(_) => true,
             SubjectState::Elsewhere(_) => others
-                .clone()
+                .iter()
                 .any(|other| other.states.get(*key) == Some(&(*revision, SubjectState::Applied))),
             SubjectState::Applied | SubjectState::Staged | SubjectState::Working => false,
         };

@@ -95,7 +95,7 @@ pub struct Agreement {
 }
 
 impl Contents {
-    /// Returns the revision of a key: that of its entry, or of its removal.
+    /// Returns the revision of a key: that of its entry, also of one that cannot be read, or of its removal.
     fn revision(&self, key: &AgreedKey) -> Option<u64> {
         let entry = self.entries.get(key).map(|known| known.revision);
         let unreadable = || self.unreadable.get(key).copied();
@@ -199,8 +199,8 @@ impl Agreement {
         had_entry
     }
 
-    /// Records an entry that this router cannot read, perhaps of a later version. It gives no state; own decisions from
-    /// before give way to it, and later ones replace it.
+    /// Records an entry that this router cannot read, perhaps of a later version. The router follows
+    /// no entry then. An own decision that is older is given up; a later one replaces the entry.
     pub fn unreadable(&mut self, key: &AgreedKey, revision: u64) {
         let is_opening = matches!(self.link, Link::Opening(_));
         let contents = self.contents();

@@ -9,7 +9,7 @@ use conductor::{about, demo, import, init, serve};
 use conductor_tools::{Exit, block_hashes, client_key, explain, policy, simulate};
 use observability::error_chain;
 use operator_tools::commands;
-use policy_runtime::child::ServeLimits;
+use policy_runtime::child::CompileProcessLimits;
 
 /// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each
 /// thread. A thread of its own does that (the feature `background_threads`): without it, an idle router keeps what it
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 
 /// Runs the child of a router: compiles a policy and ends.
 fn compiler(args: &CompilePolicyArgs) -> ExitCode {
-    match policy_runtime::child::serve(ServeLimits {
+    match policy_runtime::child::serve(CompileProcessLimits {
         memory_bytes: args.memory,
         data_bytes: args.data,
         cpu_seconds: args.cpu,

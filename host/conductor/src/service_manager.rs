@@ -52,11 +52,10 @@ pub(crate) async fn report_reloaded() {
     send(vec![NotifyState::Ready]).await;
 }
 
-/// Returns the states of a stop that may take so much longer. The manager waits for it, even if its own limit is
-/// shorter. The protocol's longest time is 71 minutes: a longer stop is reported again before its time is over.
+/// Returns the states of a stop that may take `left` longer, at most [`LONGEST`] at a time: the protocol has 32 bits of
+/// microseconds, so a longer stop is reported again. The manager waits for it, even if its own limit is shorter.
 fn stopping(left: Duration) -> Vec<NotifyState<'static>> {
-    let longest = left.min(LONGEST).as_micros();
-    let longest = u32::try_from(longest).unwrap_or(u32::MAX);
+    let longest = left.min(LONGEST).as_micros() as u32;
     vec![NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(longest)]
 }
 
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_beyond_the_range_of_the_protocol_is_extended_part_by_part() {
+    fn a_long_stop_is_extended_part_by_part() {
         let states = stopping(Duration::MAX);
         assert_eq!(words(&states), ["STOPPING=1", "EXTEND_TIMEOUT_USEC=120000000"]);
     }

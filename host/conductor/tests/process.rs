@@ -125,40 +125,21 @@ fn the_service_manager_is_notified_of_the_start_of_reloads_and_of_the_stop() {
     assert!(router.wait().unwrap().success());
 }
 
-/// Starts an engine that answers 404 to every GET, and nothing to other requests.
-fn silent_engine() -> String {
-    use std::io::{BufRead as _, BufReader};
-
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        let mut silent = Vec::new();
-        for mut stream in listener.incoming().flatten() {
-            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let head: Vec<String> = lines
-                .map_while(Result::ok)
-                .take_while(|line| !line.is_empty())
-                .collect();
-            if head.first().is_some_and(|line| line.starts_with("GET ")) {
-                let not_found = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-                let _ = stream.write_all(not_found.as_bytes());
-            } else {
-                silent.push(stream);
-            }
-        }
-    });
-    url
-}
-
 #[cfg(target_os = "linux")]
-#[test]
-fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log() {
     use std::io::Read as _;
     use std::net::{TcpListener, TcpStream};
-    use std::time::{Duration, Instant};
 
+    use harness::{Fleet, eventually};
+    use mock_engine::{RequestFault, Times};
     use rustix::process::{Pid, Signal, kill_process};
 
+    let fleet = Fleet::start(1, |_, _| {}).await.unwrap();
+    let engine = &fleet.engines[0];
+    engine
+        .faults()
+        .on_requests(RequestFault::Hang, Times::UntilCleared);
     let folder = tempfile::tempdir().unwrap();
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (config, access) = (
@@ -167,8 +148,8 @@ fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log() {
     );
     let text = format!(
         "policy-cache = false\n[log]\naccess = {access:?}\n[server]\nlisten = \"{address}\"\nadmin-listen = \"off\"\n\
-         drain-timeout = \"60s\"\n[pools.main]\nworkers = [{{ url = \"{}\" }}]\n",
-        silent_engine()
+         drain-timeout = \"60s\"\n{}",
+        fleet.workers_toml()
     );
     std::fs::write(&config, text).unwrap();
     let mut router = Command::new(env!("CARGO_BIN_EXE_conductor"))
@@ -179,14 +160,9 @@ fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log() {
         .spawn()
         .unwrap();
     let pid = Pid::from_raw(i32::try_from(router.id()).unwrap()).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let mut client = loop {
-        assert!(Instant::now() < deadline, "the router never listens");
-        match TcpStream::connect(address) {
-            Ok(client) => break client,
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
+    let connects = || async { TcpStream::connect(address).is_ok() };
+    eventually("the router listens", connects).await;
+    let mut client = TcpStream::connect(address).unwrap();
     let body = r#"{"model": "m", "messages": [{"role": "user", "content": "x"}]}"#;
     let request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
@@ -194,10 +170,11 @@ fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log() {
         body.len()
     );
     client.write_all(request.as_bytes()).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    let has_it = || async { engine.requests("/v1/chat/completions").len() == 1 };
+    eventually("the engine has the request", has_it).await;
     kill_process(pid, Signal::TERM).unwrap();
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(router.try_wait().unwrap().is_none(), "it drains");
+    eventually("it drains", || async { TcpStream::connect(address).is_err() }).await;
+    assert!(router.try_wait().unwrap().is_none(), "it waits for the request");
     kill_process(pid, Signal::TERM).unwrap();
     assert!(!router.wait().unwrap().success());
     let mut answer = String::new();

@@ -25,7 +25,7 @@ pub struct Tokenizers {
     attempts: Arc<Mutex<Attempts>>,
 }
 
-/// Results of loading that no configuration has: none is loaded again while its files stay.
+/// Results of loading, apart from the tokenizers of the active configuration. Unchanged files are not loaded again.
 #[derive(Debug, Default)]
 struct Attempts {
     /// Tokenizers that failed to load.
@@ -283,16 +283,6 @@ mod tests {
         assert!(warnings[0].help.as_deref().unwrap().contains("\"render\""));
         assert_eq!(Tokenizers::problems(&config, &source), warnings);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_config::parsed;
-
-    const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
-        "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
-        "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}"#;
 
     #[test]
     fn a_tokenizer_of_a_configuration_that_is_refused_for_another_one_is_loaded_once() {

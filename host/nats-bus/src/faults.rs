@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use async_nats::{ClientError, Event, ServerError};
+use tokio::sync::mpsc;
+use tracing::warn;
 
 /// Most faults that are kept; more are not reported.
 const MOST: usize = 32;
@@ -27,6 +29,30 @@ impl Faults {
             _ => return None,
         };
         (self.0.len() < MOST && self.0.insert(fault.clone())).then_some(fault)
+    }
+}
+
+/// Events of a connection, whose new faults are logged.
+#[derive(Debug)]
+pub(crate) struct LoggedEvents {
+    events: mpsc::Receiver<Event>,
+    faults: Faults,
+}
+
+impl LoggedEvents {
+    pub(crate) fn new(events: mpsc::Receiver<Event>) -> Self {
+        Self {
+            events,
+            faults: Faults::default(),
+        }
+    }
+
+    pub(crate) async fn recv(&mut self) -> Option<Event> {
+        let event = self.events.recv().await?;
+        if let Some(why) = self.faults.take_in(&event) {
+            warn!(why, "a connection between routers over NATS has a fault");
+        }
+        Some(event)
     }
 }
 

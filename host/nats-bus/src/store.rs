@@ -129,7 +129,7 @@ impl NatsStore {
             }
             // The reason for which the server is away; the buckets have been left.
             Some(_) => {
-                fault.map(|why| StoreEvent::Lost(format!("the NATS servers cannot be reached: {why}")))
+                fault.map(|why| StoreEvent::Lost(format!("failed to connect to the NATS servers: {why}")))
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Connection of its own that receives the messages of one subject.
 
-use async_nats::{Client, Event, Subscriber};
+use async_nats::{Client, Subscriber};
 use replicas::RouterId;
-use tokio::sync::mpsc;
 
 use crate::client::{self, NatsError, NatsOptions};
+use crate::faults::LoggedEvents;
 use crate::subject::Subjects;
 
 /// A client, its subscription, and the events of its connection.
@@ -13,7 +13,7 @@ pub(crate) struct Subscription {
     pub(crate) client: Client,
     pub(crate) subscriber: Subscriber,
     /// Must be read, so that the client does not drop newer events.
-    pub(crate) events: mpsc::Receiver<Event>,
+    pub(crate) events: LoggedEvents,
     pub(crate) subjects: Subjects,
 }
 
@@ -33,7 +33,7 @@ impl Subscription {
         Ok(Self {
             client,
             subscriber: subscriber.map_err(NatsError::Subscribe)?,
-            events,
+            events: LoggedEvents::new(events),
             subjects,
         })
     }

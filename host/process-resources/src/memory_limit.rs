@@ -7,7 +7,7 @@ const MOUNT: &str = "/sys/fs/cgroup";
 /// Value of version 1 for "no limit": more than any amount of memory.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Share of a limit that a child process leaves to this one, which may grow: 1 of so many parts.
+/// Part of the limit that stays free for this process, which may grow: one of so many.
 const KEPT: u64 = 8;
 
 /// Files of a control group, by version.
@@ -18,12 +18,12 @@ struct GroupFiles {
     cache: [&'static str; 2],
 }
 
-const VERSION_2: GroupFiles = GroupFiles {
+static VERSION_2: GroupFiles = GroupFiles {
     limit: "memory.max",
     usage: "memory.current",
     cache: ["inactive_file", "active_file"],
 };
-const VERSION_1: GroupFiles = GroupFiles {
+static VERSION_1: GroupFiles = GroupFiles {
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
     cache: ["total_inactive_file", "total_active_file"],
@@ -35,8 +35,8 @@ pub fn control_group_limit() -> Option<u64> {
     of_group(read_file)
 }
 
-/// Returns the bytes that a child process may use without an end of this process: what its control group leaves, less
-/// an eighth of the limit. `None` without a limit.
+/// Returns the most bytes that a child process may use, so that the kernel does not end this one: the free memory of the
+/// control group, less an eighth of the limit. `None` without a limit.
 #[must_use]
 pub fn room_for_child() -> Option<u64> {
     room(read_file)
@@ -72,23 +72,21 @@ fn room(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
 }
 
 /// Returns the folders of the process' control group and of those it is in.
-fn groups(read: impl Fn(&Path) -> Option<String>) -> Option<Vec<(PathBuf, GroupFiles)>> {
+fn groups(read: impl Fn(&Path) -> Option<String>) -> Option<Vec<(PathBuf, &'static GroupFiles)>> {
     let groups = read(Path::new("/proc/self/cgroup"))?;
     let folders = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let (root, is_first) = match controllers {
-            "" => (PathBuf::from(MOUNT), false),
-            one if one.split(',').any(|name| name == "memory") => (Path::new(MOUNT).join("memory"), true),
+        let (root, files) = match controllers {
+            "" => (PathBuf::from(MOUNT), &VERSION_2),
+            one if one.split(',').any(|name| name == "memory") => {
+                (Path::new(MOUNT).join("memory"), &VERSION_1)
+            }
             _ => return Vec::new(),
         };
         let path = Path::new(path.trim_start_matches('/'));
         // The last of them is the root, which in a container is the container's.
-        let folders = path.ancestors().map(|group| {
-            let files = if is_first { VERSION_1 } else { VERSION_2 };
-            (root.join(group), files)
-        });
-        folders.collect()
+        path.ancestors().map(|group| (root.join(group), files)).collect()
     });
     Some(folders.collect())
 }

@@ -117,7 +117,7 @@ impl Proxy {
             members.map(|member| {
                 let worker = member.worker.id();
                 let is_live = self.dispatcher.sources.live.is_live(worker);
-                (worker, pool.expectation.lifetime(is_live))
+                (worker, pool.prompts.expectation.lifetime(is_live))
             })
         });
         lifetimes.collect()

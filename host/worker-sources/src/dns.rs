@@ -26,14 +26,19 @@ pub(crate) async fn addresses(
     server: DnsServer,
     spec: &SourceSpec,
 ) -> Result<Decoded, SourceError> {
-    // The resolver's own order of the two drops a failure of the first query.
-    let ipv4 = of_family(name, resolver(server, spec, LookupIpStrategy::Ipv4Only)?).await;
-    let found = match ipv4 {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Err(error) if !error.is_no_records_found() => Err(error),
-        // With a search list, the name that exists may be another one than the last.
-        Ok(_) | Err(_) => of_family(name, resolver(server, spec, LookupIpStrategy::Ipv6Only)?).await,
+    let of_family = async |family| -> Result<Result<Vec<IpAddr>, NetError>, SourceError> {
+        let found = resolver(server, spec, Some(family))?.lookup_ip(name).await;
+        Ok(found.map(|found| found.iter().collect()))
     };
+    // The resolver's own order of the two families hides a failure of the IPv4 query.
+    let mut found = of_family(LookupIpStrategy::Ipv4Only).await?;
+    // Also without the name: with a search list, NXDOMAIN is of the last name only, and another may have IPv6 addresses.
+    if found
+        .as_ref()
+        .map_or_else(NetError::is_no_records_found, Vec::is_empty)
+    {
+        found = of_family(LookupIpStrategy::Ipv6Only).await?;
+    }
     let found = match found {
         Ok(found) => found,
         Err(error) if is_empty(&error) => Vec::new(),
@@ -50,19 +55,13 @@ pub(crate) async fn addresses(
     Ok(decoded.finish(&spec.defaults)?)
 }
 
-/// Resolves a name to the addresses of the resolver's family.
-async fn of_family(name: &str, resolver: TokioResolver) -> Result<Vec<IpAddr>, NetError> {
-    let found = resolver.lookup_ip(name).await?;
-    Ok(found.iter().collect())
-}
-
 /// Resolves a name to hosts and ports, whatever their priority.
 pub(crate) async fn services(
     name: &str,
     server: DnsServer,
     spec: &SourceSpec,
 ) -> Result<Decoded, SourceError> {
-    let resolver = resolver(server, spec, LookupIpStrategy::default())?;
+    let resolver = resolver(server, spec, None)?;
     let mut decoded = Decoded::default();
     let found = match resolver.lookup(name, RecordType::SRV).await {
         Ok(found) => found,
@@ -84,11 +83,11 @@ pub(crate) async fn services(
     Ok(decoded.finish(&spec.defaults)?)
 }
 
-/// Returns a resolver of addresses of this family, and of any other records.
+/// Returns a resolver, for addresses of one family.
 fn resolver(
     server: DnsServer,
     spec: &SourceSpec,
-    family: LookupIpStrategy,
+    family: Option<LookupIpStrategy>,
 ) -> Result<TokioResolver, SourceError> {
     let mut builder = match server {
         DnsServer::System => TokioResolver::builder_tokio().map_err(SourceError::Resolver)?,
@@ -105,7 +104,9 @@ fn resolver(
     options.cache_size = 0;
     options.attempts = ATTEMPTS;
     options.timeout = spec.timeout / 2;
-    options.ip_strategy = family;
+    if let Some(family) = family {
+        options.ip_strategy = family;
+    }
     builder.build().map_err(SourceError::Resolver)
 }
 

@@ -97,7 +97,7 @@ impl WorkerSources {
                     // The workers of another pool are not this source's.
                     let kept = changed.filter(|changed| changed.spec.pool == spec.pool);
                     let state = Arc::new(match kept {
-                        Some(kept) => kept.state.respecified(spec.clone()),
+                        Some(kept) => kept.state.respecified(spec.clone(), Arc::clone(&on_change)),
                         None => SourceState::new(spec.clone(), Arc::clone(&on_change)),
                     });
                     RunningSource {

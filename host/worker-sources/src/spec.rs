@@ -126,7 +126,7 @@ impl SourceKind {
         }
     }
 
-    /// Returns true if the answers of both are of the same place, whatever opens it.
+    /// Returns `true` if both are queried at the same place, whatever their tokens and authorities.
     pub(crate) fn is_same_place(&self, other: &Self) -> bool {
         self.without_access() == other.without_access()
     }

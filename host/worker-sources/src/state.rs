@@ -65,8 +65,9 @@ impl SourceState {
     }
 
     /// Returns the state of a changed specification. The accepted workers stay until the next answer; of another place,
-    /// that answer is accepted in full. An answer that the task before still records in this state has no effect.
-    pub(crate) fn respecified(&self, spec: SourceSpec) -> Self {
+    /// that answer is accepted in full. The task of the old specification may still record an answer: it goes to the
+    /// old state, which is not used any more.
+    pub(crate) fn respecified(&self, spec: SourceSpec, on_change: ChangeCallback) -> Self {
         let mut inner = self.lock().clone();
         let scheme = |spec: &SourceSpec| spec.defaults.scheme;
         if !inner.spec.kind.is_same_place(&spec.kind) || scheme(&inner.spec) != scheme(&spec) {
@@ -74,7 +75,6 @@ impl SourceState {
         }
         inner.accepted.set_confirm(spec.confirm);
         inner.spec = spec;
-        let on_change = Arc::clone(&self.on_change.lock().unwrap_or_else(PoisonError::into_inner));
         Self {
             inner: Mutex::new(inner),
             on_change: Mutex::new(on_change),

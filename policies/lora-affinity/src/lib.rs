@@ -1,8 +1,8 @@
 //! Scorer: keeps the requests of a LoRA adapter on the workers that have it loaded.
 //!
-//! The router knows the adapters that an engine serves, but not those in its GPU's slots. If a worker has a
-//! label with the adapter's name, the label is its score. If no candidate has such a label, the adapter gets
-//! a few home workers by hashing, the same for every request. Few engines then have to load it.
+//! Engines report the adapters that they serve, but not those in the slots of the GPU. If a worker has a label with the
+//! adapter's name, the label is its score. If no candidate has such a label, the adapter gets a few home workers by
+//! hashing, the same for every request. Few engines then have to load it.
 
 use conductor_policy_sdk::{Call, Column, Host, Params, Plan, Row, Scorer, export_scorer, mix};
 
@@ -14,8 +14,6 @@ const MOST_ADAPTERS: usize = 48;
 pub struct LoraAffinity {
     adapters: Vec<Adapter>,
     homes: usize,
-    /// Column of the workers' name hashes, which are equal in every router.
-    hash: Column,
 }
 
 #[derive(Debug)]
@@ -43,6 +41,7 @@ impl Scorer for LoraAffinity {
         if names().count() > MOST_ADAPTERS {
             params.refuse("`adapters` names more than 48");
         }
+        plan.name_hash();
         let adapter = |name: &str| Adapter {
             loaded: plan.label(name),
             salt: name.bytes().fold(0, |salt, byte| mix(salt, u64::from(byte))),
@@ -51,7 +50,6 @@ impl Scorer for LoraAffinity {
         Self {
             adapters: names().take(MOST_ADAPTERS).map(adapter).collect(),
             homes: homes as usize,
-            hash: plan.column("worker.name-hash"),
         }
     }
 
@@ -79,7 +77,7 @@ impl LoraAffinity {
     /// Returns 1 for the workers that rank highest for the adapter and 0 for the others. A worker that leaves
     /// is replaced by one other.
     fn at_home(&self, call: &Call<'_>, salt: u64) -> Vec<f64> {
-        let rank = |row: &Row<'_>| mix(salt, row.get(self.hash) as u64);
+        let rank = |row: &Row<'_>| call.rank(salt, row);
         let mut ranks: Vec<u64> = call.rows().map(|row| rank(&row)).collect();
         let last = self.homes.min(ranks.len()).saturating_sub(1);
         let last = *ranks.select_nth_unstable_by(last, |a, b| b.cmp(a)).1;

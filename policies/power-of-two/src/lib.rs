@@ -1,6 +1,6 @@
 //! Policy: the less loaded of two random workers (power of two choices).
 
-use conductor_policy_sdk::{Call, Host, LeastCost, Params, Plan, Policy, Verdict, WorkerLoad, export_policy};
+use conductor_policy_sdk::{Call, Host, Params, Plan, Policy, Verdict, WorkerLoad, export_policy};
 
 /// Policy: the less loaded of two random workers.
 #[derive(Debug)]
@@ -27,9 +27,7 @@ impl Policy for PowerOfTwo {
         let drawn = call
             .rows()
             .filter(|row| [first, second].contains(&(row.index() as u64)));
-        Verdict::route_to(LeastCost::of(drawn.map(|row| (row, load(&row))), || {
-            host.random()
-        }))
+        Verdict::route_to(call.least_among(drawn.map(|row| (row, load(&row))), || host.random()))
     }
 }
 

@@ -106,15 +106,8 @@ impl CachedTokens<'_> {
         Lanes::from([assumed(of_first, first), assumed(of_second, second)])
     }
 
-    /// Finds the home of the session or of the prompt's beginning: the candidate that ranks highest for it by name
-    /// (rendezvous hashing). A worker that joins or leaves moves only its own sessions, and every router finds the same
-    /// home.
+    /// Finds the home of the session or of the prompt's beginning ([`Call::home`]).
     fn home(&self) -> Option<WorkerId> {
-        *self.home.get_or_init(|| {
-            let key = self.home_of?;
-            let rows = self.call.rows();
-            let home = rows.max_by_key(|row| self.call.rank(key, row));
-            home.map(|row| row.id())
-        })
+        *self.home.get_or_init(|| self.call.home(self.home_of?))
     }
 }

@@ -125,8 +125,8 @@ fn share_at(at_ms: u32, now_ms: u32) -> f32 {
     }
 }
 
-/// Returns the share that is left after this time. Short times in a row leave the share of their sum:
-/// each decision that adds a prompt applies it to all entries.
+/// Returns the share that is left after this time. The shares of consecutive times multiply to that of their sum, since
+/// each decision that adds a prompt multiplies all entries by such a share.
 fn share_left(age_ms: u32) -> f32 {
     (-(age_ms as f32) / HALF_MS as f32).exp2()
 }

@@ -91,7 +91,7 @@ pub enum RefusedRouteChange {
         "failed to promote `{policy}`: version {active} would decide, and its shadow runs {}; try that version out first, \
          as a shadow or a canary", shadow.as_deref().unwrap_or("none")
     )]
-    NotTried {
+    VersionNotTried {
         /// Name of the policy, or of the scorer of a pipeline.
         policy: String,
         /// Version that would decide.

@@ -206,7 +206,8 @@ fn check_place(name: &str, page: &Value, folder: Option<&Path>) -> Result<(), De
     }
 }
 
-/// Checks whether new bytes under that name would decide more than a canary of this percentage; 0 for a shadow.
+/// Checks that no route gives the name a larger share than this percentage, since new bytes would decide it at once; 0
+/// for a shadow.
 fn check_share(name: &str, page: &Value, percent: f64) -> Result<(), DeployError> {
     let routes = page["routes"].as_array().into_iter().flatten();
     for route in routes {

@@ -177,7 +177,7 @@ impl App {
         Arc::clone(&self.reload)
     }
 
-    /// Returns the readiness of the router, whose drain can be ended by it.
+    /// Returns the readiness of the router. `Readiness::end_drain` ends its drain.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.path.readiness.clone()
@@ -261,7 +261,9 @@ impl App {
         );
         tasks::spawn(
             "stop-extension",
-            service_manager::extend_stop(shutdown.clone(), drain),
+            background
+                .clone()
+                .run_until_cancelled_owned(service_manager::extend_stop(shutdown.clone(), drain)),
         );
         let outcome = proxy::serve(servers.clients, proxy, client_pages, shutdown, limits).await;
         background.cancel();

@@ -136,7 +136,7 @@ pub struct CompilePolicyArgs {
     /// Address space, in bytes.
     pub memory: u64,
 
-    /// Memory that it may write, in bytes.
+    /// Private writable memory (`RLIMIT_DATA`), in bytes.
     pub data: u64,
 
     /// CPU time, in seconds.

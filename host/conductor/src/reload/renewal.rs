@@ -14,7 +14,7 @@ impl Reloader {
             Ok(renewed) => renewed,
             Err(refused) => return self.refuse(refused.step(), refused.reason().problems(), None),
         };
-        // The file has no text that waits for them any more.
+        // The file has the active text, so no refused text needs its tokenizers again.
         self.active.resources.tokenizers.forget_refused();
         if renewed {
             self.report_applied();

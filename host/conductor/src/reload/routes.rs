@@ -80,13 +80,13 @@ impl Reloader {
         }
         let version = |name: &str| {
             let versions = self.library.versions(name, Some(prepared))?;
-            versions.iter().next().map(|version| version.id.to_string())
+            Some(versions.active().id.to_string())
         };
         for policy in components(config, &next.policy) {
             let (active, shadow) = (version(policy), version(&shadow_name(policy)));
             if let Some(active) = active.filter(|active| shadow.as_ref() != Some(active)) {
                 let policy = policy.to_owned();
-                return Err(RefusedRouteChange::NotTried {
+                return Err(RefusedRouteChange::VersionNotTried {
                     policy,
                     active,
                     shadow,

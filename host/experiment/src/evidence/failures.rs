@@ -7,7 +7,7 @@ use crate::rule::{Measure, StopCause};
 const MAX_EXPECTED: f64 = 0.005;
 /// Number of failures from which on more of them are not computed with.
 const MAX_FACTORS: u64 = 64;
-/// Fewest session groups with failures of the streak: results of one session are not independent, as the test has them.
+/// Least number of session groups in a streak: the test assumes independent results, and those of one session are not.
 const MIN_FAILED_GROUPS: u32 = 3;
 
 /// Session groups of a canary's streak, and the results of the control since its first failure.

@@ -1,6 +1,6 @@
 //! Evidence of other routers, added to the own one.
 
-use super::{ArmSamples, Evidence, MEASURES, OtherSamples, WorseArm};
+use super::{ArmSamples, Evidence, LookSchedule, MEASURES, OtherSamples, WorseArm};
 use crate::rule::Measure;
 use crate::statistics::Samples;
 use crate::totals::{ArmTotals, EvidenceTotals, LookTotals};
@@ -28,7 +28,6 @@ impl Evidence {
     /// Replaces the evidence of the other routers, and returns the canaries now found to be worse. Totals of other arms
     /// than these are left out.
     pub fn set_others<'t>(&mut self, others: impl Iterator<Item = &'t EvidenceTotals>) -> Vec<WorseArm> {
-        let mut taken_over = Vec::new();
         let mut sums: Vec<OtherSamples> = self.arms.iter().map(|_| OtherSamples::default()).collect();
         for totals in others {
             let Some(read) = self.read(totals) else {
@@ -38,32 +37,34 @@ impl Evidence {
                 sum.logs = sum.logs.with(&more.logs);
                 sum.errors = sum.errors.with(&more.errors);
             }
-            for ((series, looks), canary) in self.canaries.iter_mut().zip(&totals.looks).zip(1..) {
-                for ((schedule, look), measure) in series.iter_mut().zip(looks).zip(MEASURES) {
+            for (series, looks) in self.canaries.iter_mut().zip(&totals.looks) {
+                for (schedule, look) in series.iter_mut().zip(looks) {
                     // A look at the sum that another router has had is not repeated.
                     if look.looks > schedule.looks {
                         schedule.looks = look.looks;
                         schedule.next_at = schedule.next_at.max(look.next_at);
-                        taken_over.push((canary, measure));
                     }
                 }
             }
         }
         self.others = sums.into_boxed_slice();
-        for (canary, measure) in taken_over {
-            self.take_over(canary, measure);
-        }
         let canaries = 1..self.arms.len();
         let looks = canaries.flat_map(|canary| MEASURES.map(|measure| (canary, measure)));
         looks
-            .filter_map(|(canary, measure)| self.look(canary, measure))
+            .filter_map(|(canary, measure)| {
+                self.take_over(canary, measure);
+                self.look(canary, measure)
+            })
             .collect()
     }
 
-    /// Computes the result of a look that another router had, for reports. It stops nothing: that router does.
+    /// Computes the result of the last look for reports, if another router had it. That router stops the canary.
     fn take_over(&mut self, canary: usize, measure: Measure) {
-        let number = self.canaries[canary - 1][measure as usize].looks;
-        if let Some(look) = self.compare(canary, measure, number) {
+        let LookSchedule { looks, last, .. } = self.canaries[canary - 1][measure as usize];
+        if last.map_or(0, |look| look.number) == looks {
+            return;
+        }
+        if let Some(look) = self.compare(canary, measure, looks) {
             self.canaries[canary - 1][measure as usize].last = Some(look);
         }
     }

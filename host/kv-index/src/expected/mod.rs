@@ -158,7 +158,7 @@ impl IndexCore {
                 run: place.run,
                 at: place.at + offset,
             };
-            // From the end, so that the rest stays a prefix.
+            // From the end of the run: its coverage stays a prefix.
             (kept.min(known)..known)
                 .rev()
                 .for_each(|offset| self.uncover(lane, block(offset)));

@@ -134,8 +134,14 @@ fn a_prediction_in_several_parts_over_several_runs_is_taken_back_whole() {
     let mut core = core();
     let (mut short, mut long) = (prompt(7, 100), prompt(7, 3 * PART + 5));
     expect_with(&mut core, &mut short, |_| {});
-    // Another prompt branches off, so that the long one goes on in another run.
-    let mut branch: Vec<u32> = std::iter::once(7).chain(1..).take(100).collect();
+    // Another worker's prompt goes further, and one branches off, so that the long one goes on in other runs.
+    let other = Sent {
+        worker: WorkerId(2),
+        ..SENT
+    };
+    let (mut further, mut progress) = (prompt(7, 150), PredictionProgress::default());
+    while core.expect(&other, &mut further, &mut progress) {}
+    let mut branch: Vec<u32> = std::iter::once(7).chain(1..).take(150).collect();
     branch.extend([1_000_000, 1_000_001]);
     expect_with(&mut core, &mut Prompt::new(branch, None, None), |_| {});
     let mut progress = PredictionProgress::default();

@@ -74,13 +74,11 @@ async fn a_refused_password_is_the_reason_of_a_store_that_is_away_and_a_correcte
     let mut agreed = NatsStore::start(&with_login(&site, 1, "open barley"), StoreOptions { copies: 1 })
         .await
         .unwrap();
-    let mut reasons = Vec::new();
-    while !reasons
-        .iter()
-        .any(|why: &String| why.contains("authorization violation"))
-    {
-        if let StoreEvent::Lost(why) = agreed.next().await {
-            reasons.push(why);
+    loop {
+        if let StoreEvent::Lost(why) = agreed.next().await
+            && why.contains("authorization violation")
+        {
+            break;
         }
     }
     with_login(&site, 1, "open sesame");

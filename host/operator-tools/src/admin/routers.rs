@@ -68,7 +68,7 @@ impl RouterSet {
         self.runtime.block_on(future)
     }
 
-    /// Does something with every router at the same time, and waits for it.
+    /// Queries all routers at the same time, and waits for their answers.
     pub fn every<'s, F>(&'s self, query: impl Fn(&'s AdminClient) -> F) -> Vec<RouterAnswer>
     where
         F: Future<Output = Result<Value, RemoteError>>,
@@ -76,7 +76,7 @@ impl RouterSet {
         self.wait(self.each(query))
     }
 
-    /// Does something with every router at the same time.
+    /// Queries all routers at the same time.
     pub async fn each<'s, F>(&'s self, query: impl Fn(&'s AdminClient) -> F) -> Vec<RouterAnswer>
     where
         F: Future<Output = Result<Value, RemoteError>>,

@@ -19,7 +19,7 @@ pub fn feeds(args: &PageArgs) -> Result<Exit> {
     watch::show(
         &args.router,
         &args.watch,
-        async |routers| routers.each(|client| client.get("/admin/feeds")).await,
+        async |client| client.get("/admin/feeds").await,
         |answers, look| {
             let mut table = empty(look);
             for (router, page) in pages(answers) {

@@ -255,18 +255,15 @@ async fn follow_one<'a>(client: &'a AdminClient, rows: mpsc::Sender<RouterRows<'
     }
 }
 
-/// Number and name of a request, with its router.
-type RowKey = (u64, String);
-
 /// Output of a follower.
 #[derive(Debug)]
 struct RowPrinter {
     is_several: bool,
     is_json: bool,
-    /// Ended requests that were printed, filtered out or in the backlog.
-    known: HashSet<RowKey>,
-    /// The same, by their arrival.
-    arrived: VecDeque<RowKey>,
+    /// Keys of the ended requests that were printed, filtered out or in the backlog.
+    known: HashSet<String>,
+    /// The same keys, the oldest first.
+    arrived: VecDeque<String>,
     /// Requests until the end.
     left: Option<u64>,
 }
@@ -303,21 +300,19 @@ impl RowPrinter {
 
     /// Remembers a request. Returns whether it was unknown.
     fn is_new(&mut self, router: &str, request: &Value) -> bool {
-        let key = (
-            request["seq"].as_u64().unwrap_or_default(),
-            format!("{router} {}", request["id"]),
-        );
-        let is_new = self.known.insert(key.clone());
-        if is_new {
-            self.arrived.push_back(key);
+        let key = format!("{router} {} {}", request["seq"], request["id"]);
+        if self.known.contains(&key) {
+            return false;
         }
-        // The numbers of a router begin again with it: the oldest row is not the one of the lowest number.
+        self.arrived.push_back(key.clone());
+        self.known.insert(key);
+        // A restarted router counts from 1 again, so the oldest row need not have the lowest number.
         if self.arrived.len() > REMEMBERED
             && let Some(oldest) = self.arrived.pop_front()
         {
             self.known.remove(&oldest);
         }
-        is_new
+        true
     }
 
     fn show(&mut self, router: &str, request: &Value) -> Result<()> {

@@ -21,17 +21,12 @@ const MOST_LISTED: usize = 20;
 /// # Errors
 /// If no router can be queried, or the output cannot be written.
 pub fn status(args: &FleetStatusArgs) -> Result<Exit> {
-    watch::show(
-        &args.router,
-        &args.watch,
-        async |routers| routers.each(page).await,
-        |answers, look| {
-            let shown: Vec<String> = pages(answers)
-                .map(|(router, page)| show(router, page, look))
-                .collect();
-            shown.join("\n")
-        },
-    )
+    watch::show(&args.router, &args.watch, page, |answers, look| {
+        let shown: Vec<String> = pages(answers)
+            .map(|(router, page)| show(router, page, look))
+            .collect();
+        shown.join("\n")
+    })
 }
 
 /// Returns the page of the fleet, with problems of policies and the rates of the last second if the router has them.

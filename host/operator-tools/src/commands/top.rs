@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures_util::future::select_all;
 use serde_json::Value;
-use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -43,6 +43,8 @@ pub fn top(args: &TopArgs) -> Result<Exit> {
         let clients = routers.clients().iter().enumerate();
         let followers = clients.map(|(number, client)| Box::pin(follow(number, client, sender.clone())));
         let mut followers = select_all(followers);
+        // One listener for all turns: a signal while a frame is drawn is not lost.
+        let mut interrupts = signal(SignalKind::interrupt())?;
         loop {
             let (number, message) = tokio::select! {
                 (failed, ..) = &mut followers => return Err(failed.into()),
@@ -50,7 +52,7 @@ pub fn top(args: &TopArgs) -> Result<Exit> {
                     Some(message) => message,
                     None => return Ok(Exit::Success),
                 },
-                _ = ctrl_c() => return Ok(Exit::Interrupted),
+                _ = interrupts.recv() => return Ok(Exit::Interrupted),
             };
             let is_update = matches!(&message, Ok(event) if event.name == "fleet");
             let is_shown = is_update || message.is_err();

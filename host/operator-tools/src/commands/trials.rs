@@ -19,7 +19,7 @@ pub fn trials(args: &PageArgs) -> Result<Exit> {
     watch::show(
         &args.router,
         &args.watch,
-        async |routers| routers.each(|client| client.get("/admin/trials")).await,
+        async |client| client.get("/admin/trials").await,
         |answers, look| {
             format!(
                 "canaries\n{}\nshadows\n{}",

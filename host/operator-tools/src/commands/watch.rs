@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::fleet_table::TableLook;
 use super::screen::LiveScreen;
-use crate::admin::{RouterAnswer, RouterSet};
+use crate::admin::{AdminClient, RemoteError, RouterAnswer, RouterSet};
 use crate::args::{RouterArgs, WatchArgs};
 use crate::{Exit, paint, print};
 
@@ -16,7 +17,7 @@ use crate::{Exit, paint, print};
 pub(super) fn show(
     args: &RouterArgs,
     watch: &WatchArgs,
-    query: impl AsyncFn(&RouterSet) -> Vec<RouterAnswer>,
+    query: impl AsyncFn(&AdminClient) -> Result<Value, RemoteError>,
     text: impl Fn(&[RouterAnswer], TableLook) -> String,
 ) -> Result<Exit> {
     let routers = RouterSet::of(args)?;
@@ -26,7 +27,7 @@ pub(super) fn show(
             width: None,
             is_several: routers.is_several(),
         };
-        let answers = routers.wait(query(&routers));
+        let answers = routers.every(|client| query(client));
         return routers.print(&answers, &text(&answers, look));
     }
     let pause = Duration::from_secs_f64(watch.interval);
@@ -37,7 +38,7 @@ pub(super) fn show(
     loop {
         let answers = routers.wait(async {
             tokio::select! {
-                answers = query(&routers) => Some(answers),
+                answers = routers.each(|client| query(client)) => Some(answers),
                 _ = interrupts.recv() => None,
             }
         });

@@ -20,7 +20,7 @@ pub fn workers(args: &WorkersArgs) -> Result<Exit> {
     watch::show(
         &args.router,
         &args.watch,
-        async |routers| routers.each(|client| page(client, args.pool.as_deref())).await,
+        async |client| page(client, args.pool.as_deref()).await,
         |answers, look| {
             let mut table = WorkerTable::new(look);
             for (router, page) in pages(answers) {

@@ -29,13 +29,13 @@ pub enum ChildError {
         /// Value of [`ChildLimits::memory_bytes`].
         most: u64,
     },
-    /// The process has less memory than it needs, since a control group has a limit.
+    /// The process needed more memory than the limit of the control group leaves.
     #[error(
         "compile it within the {room} bytes that the memory limit of the container leaves: raise that limit, or make \
          the component smaller"
     )]
     Room {
-        /// Bytes that it leaves.
+        /// Bytes below the limit that are left for the process.
         room: u64,
     },
     /// The process needed more CPU time.

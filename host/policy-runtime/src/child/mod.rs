@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 pub use self::error::ChildError;
-pub use self::serve::{ServeError, ServeLimits, serve};
+pub use self::serve::{CompileProcessLimits, ServeError, serve};
 
 /// Command that makes the program compile its standard input.
 pub const COMMAND: &str = "compile-policy";
@@ -205,9 +205,11 @@ impl ChildCompiler {
             };
         }
         if of_memory.iter().any(|complaint| words.contains(complaint)) {
-            return match self.limits.memory_bytes {
-                most if data < most => ChildError::Room { room: data },
-                most => ChildError::Memory { most },
+            let most = self.limits.memory_bytes;
+            return if data < most {
+                ChildError::Room { room: data }
+            } else {
+                ChildError::Memory { most }
             };
         }
         ChildError::Died { status, words }

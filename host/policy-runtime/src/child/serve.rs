@@ -46,10 +46,10 @@ impl ServeError {
 
 /// Limits that a child sets on itself.
 #[derive(Debug, Clone, Copy)]
-pub struct ServeLimits {
+pub struct CompileProcessLimits {
     /// Address space, in bytes.
     pub memory_bytes: u64,
-    /// Memory that it may write, in bytes.
+    /// Private writable memory (`RLIMIT_DATA`), in bytes.
     pub data_bytes: u64,
     /// CPU time, in seconds.
     pub cpu_seconds: u64,
@@ -59,7 +59,7 @@ pub struct ServeLimits {
 ///
 /// # Errors
 /// [`ServeError`]; the process should write it to standard error and exit with [`ServeError::exit_code`].
-pub fn serve(limits: ServeLimits) -> Result<(), ServeError> {
+pub fn serve(limits: CompileProcessLimits) -> Result<(), ServeError> {
     limit(limits).map_err(ServeError::Limits)?;
     let mut bytes = Vec::new();
     let mut stdin = io::stdin().lock().take(MAX_BYTES as u64 + 1);
@@ -76,7 +76,7 @@ pub fn serve(limits: ServeLimits) -> Result<(), ServeError> {
 }
 
 /// Sets soft and hard limits, so that nothing can raise them again.
-fn limit(limits: ServeLimits) -> rustix::io::Result<()> {
+fn limit(limits: CompileProcessLimits) -> rustix::io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let most = |most: u64| Rlimit {
@@ -94,8 +94,8 @@ fn limit(limits: ServeLimits) -> rustix::io::Result<()> {
         maximum: Some(limits.cpu_seconds + 2),
     };
     setrlimit(Resource::Cpu, cpu)?;
-    // If the memory of a container ends all the same, the kernel chooses the child, if it ends one process alone.
-    // Kubernetes ends all of a container, the router too: hence the limit of data.
+    // If the container still runs out of memory, the kernel ends the child first. With `memory.oom.group`, which
+    // Kubernetes sets, it ends the router too: hence the limit on data.
     #[cfg(target_os = "linux")]
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     // Best effort: without a lower priority the child runs all the same.

@@ -15,7 +15,7 @@ const CUTTING: u8 = 4;
 #[derive(Debug, Clone, Default)]
 pub struct Readiness {
     state: Arc<AtomicU8>,
-    /// Cancelled if the drain is to end before its deadline.
+    /// Cancelled by [`Readiness::end_drain`].
     drain_end: CancellationToken,
 }
 
@@ -37,12 +37,12 @@ impl Readiness {
         self.state.fetch_max(DRAINING, Ordering::Relaxed);
     }
 
-    /// Ends the drain, also one that has not begun, as its deadline does.
+    /// Ends the drain now, as if its deadline had passed. A drain that begins later ends at once.
     pub fn end_drain(&self) {
         self.drain_end.cancel();
     }
 
-    /// Waits until the drain is to end before its deadline.
+    /// Waits for [`end_drain`](Self::end_drain).
     pub(crate) async fn drain_ended(&self) {
         self.drain_end.cancelled().await;
     }

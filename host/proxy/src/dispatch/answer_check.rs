@@ -15,7 +15,7 @@ use crate::dispatch::attempt_error::{AttemptError, is_retryable_status};
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::load_guard::LoadGuard;
 use crate::fleet::health::AttemptToken;
-use crate::fleet::pool::Member;
+use crate::fleet::pool::{Member, WorkerPool};
 
 /// Timeout for the body of an answer that may be about a model not served.
 const ERROR_PATIENCE: Duration = Duration::from_secs(1);
@@ -29,10 +29,10 @@ pub(crate) async fn accept(
     mut answer: Box<BegunAnswer>,
 ) -> Result<Box<BegunAnswer>, AttemptError> {
     if is_retryable_status(answer.response.status()) {
-        return Err(refused(request, answer).await);
+        return Err(refused(request, &request.pool().workers, answer).await);
     }
     if may_be_not_served(request, answer.response.status()) && is_not_served(request, &mut answer).await {
-        return Err(refused(request, answer).await);
+        return Err(refused(request, &request.pool().workers, answer).await);
     }
     if !is_event_stream(answer.response.headers()) {
         return Ok(answer);
@@ -118,9 +118,13 @@ pub(crate) fn failed_in_stream(
 }
 
 /// Keeps a worker's answer for the client, in case no other worker does better.
-pub(crate) async fn refused(request: &InferenceRequest, answer: Box<BegunAnswer>) -> AttemptError {
+pub(crate) async fn refused(
+    request: &InferenceRequest,
+    workers: &WorkerPool,
+    answer: Box<BegunAnswer>,
+) -> AttemptError {
     let answer = *answer;
-    let member = &request.pool().workers.members[answer.attempt.member];
+    let member = &workers.members[answer.attempt.member];
     let token = answer.attempt.token;
     let (head, mut body) = answer.response.into_parts();
     count_refusal(member, &answer.attempt.lease, head.status);

@@ -22,6 +22,7 @@ use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::load_guard::LoadGuard;
 use crate::fleet::health::AttemptToken;
 use crate::fleet::pool::{Member, WorkerPool};
+use crate::fleet::worker::WorkerHandle;
 use crate::limits::retries;
 use crate::observe::events::{LifecycleEvents, RequestFacts};
 use crate::observe::spans::AttemptSpan;
@@ -156,16 +157,17 @@ impl BegunAttempt {
         if status.is_server_error() {
             pool.server_error(member, self.token, status);
         }
-        if let Some(after_ms) = retries::retry_after_ms(status, headers) {
-            let link = &member.link;
-            link.health.note(&format!("it answered a request with {status}"));
-            link.health.passed_over(after_ms, link.now_ms());
-        }
+        heed_retry_after(&member.link, status, headers);
     }
 
     /// Records that the worker gave no answer. `is_leg`: a leg has rules of its own for crashes.
-    pub(crate) fn failed(&self, request: &InferenceRequest, error: &SendError, is_leg: bool) {
-        let pool = &request.pool().workers;
+    pub(crate) fn failed(
+        &self,
+        pool: &WorkerPool,
+        request: &InferenceRequest,
+        error: &SendError,
+        is_leg: bool,
+    ) {
         let member = &pool.members[self.member];
         self.lease.failed();
         member.link.metrics.failed(FailureKind::from(error));
@@ -181,12 +183,22 @@ impl BegunAttempt {
     }
 }
 
+/// Passes a worker over for the time that its answer requires by `Retry-After`.
+pub(crate) fn heed_retry_after(link: &WorkerHandle, status: StatusCode, headers: &HeaderMap) {
+    if let Some(after_ms) = retries::retry_after_ms(status, headers) {
+        link.health.note(&format!("it answered a request with {status}"));
+        link.health.passed_over(after_ms, link.now_ms());
+    }
+}
+
 /// Sends the request and waits for the head of the answer.
 pub(crate) async fn send(
     request: &InferenceRequest,
     spec: AttemptSpec,
 ) -> Result<Box<BegunAnswer>, SendError> {
-    let member = &request.pool().workers.members[spec.choice.member];
+    // A leg in the background may outlive a move of its request to a later pool.
+    let pool = &request.pool().workers;
+    let member = &pool.members[spec.choice.member];
     let reuse = match spec.once {
         true => ConnectionReuse::Once,
         // After a crash a closed connection must not be a kept one, which a server may close at any time.
@@ -216,7 +228,7 @@ pub(crate) async fn send(
     match outcome {
         Ok(response) => {
             attempt.span.connected(response.body().connected_at());
-            attempt.answered(&request.pool().workers, response.status(), response.headers());
+            attempt.answered(pool, response.status(), response.headers());
             // On the heap: it is moved up through all callers.
             Ok(Box::new(BegunAnswer {
                 report: DecisionReport::of(request, spec.choice),
@@ -226,7 +238,7 @@ pub(crate) async fn send(
             }))
         }
         Err(error) => {
-            attempt.failed(request, &error, spec.once);
+            attempt.failed(pool, request, &error, spec.once);
             Err(error)
         }
     }

@@ -20,7 +20,7 @@ pub(crate) fn find_matches(
     let Some(prompt) = &request.params.prompt else {
         return matches.clear();
     };
-    let is_assumed = request.pool().expectation.assumed.is_some();
+    let is_assumed = request.pool().prompts.expectation.assumed.is_some();
     let live = live.now();
     matches.replace(
         |found| index.matches(&mut prompt.lock(), ids, found),

@@ -16,8 +16,7 @@ use crate::tokens::TokenSource;
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) workers: Arc<WorkerPool>,
-    pub(crate) tokens: TokenSource,
-    pub(crate) expectation: Expectation,
+    pub(crate) prompts: PromptRules,
     pub(crate) queue: PoolQueue,
     pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) bodies: BodyRules,
@@ -30,7 +29,8 @@ pub(crate) struct PoolState {
     pub(crate) current: Arc<CurrentPool>,
 }
 
-/// State of one pool in the active snapshot, kept over all snapshots. It is read only after a wait.
+/// State of one pool in the active snapshot, kept over all snapshots. It is read after a wait, or where
+/// no worker is left.
 #[derive(Debug, Default)]
 pub(crate) struct CurrentPool(Mutex<Weak<PoolState>>);
 
@@ -43,6 +43,15 @@ impl CurrentPool {
     pub(crate) fn set(&self, state: &Arc<PoolState>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(state);
     }
+}
+
+/// Sources of the knowledge about prompts.
+#[derive(Debug)]
+pub(crate) struct PromptRules {
+    /// Source of a prompt's tokens.
+    pub(crate) tokens: TokenSource,
+    /// Prompts that the workers are expected to have cached, besides those that their events report.
+    pub(crate) expectation: Expectation,
 }
 
 /// Rules for members of bodies that only routers set.

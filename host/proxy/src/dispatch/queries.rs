@@ -8,6 +8,7 @@ use routing::{Worker, WorkerId, add_held_elsewhere, is_secret_header};
 
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::matches::find_matches;
+use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::sources::DecisionSources;
 use crate::fleet::feeds::LiveFeeds;
 
@@ -18,14 +19,21 @@ const LONGEST_HEADER: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct RequestQueries {
     request: Arc<InferenceRequest>,
+    /// Pool of the decision. The request may move to a later one.
+    pool: Arc<PoolState>,
     index: Arc<SharedPrefixIndex>,
     live: Arc<LiveFeeds>,
 }
 
 impl RequestQueries {
-    pub(crate) fn new(sources: &DecisionSources, request: &Arc<InferenceRequest>) -> Self {
+    pub(crate) fn new(
+        sources: &DecisionSources,
+        request: &Arc<InferenceRequest>,
+        pool: &Arc<PoolState>,
+    ) -> Self {
         Self {
             request: Arc::clone(request),
+            pool: Arc::clone(pool),
             index: Arc::clone(&sources.index),
             live: Arc::clone(&sources.live),
         }
@@ -35,19 +43,19 @@ impl RequestQueries {
 impl QuerySource for RequestQueries {
     fn find_matches(&self, ids: &[WorkerId], matches: &mut PrefixMatches) {
         if self.request.params.prompt.is_some() {
-            self.request.pool().metrics.index_queries.inc();
+            self.pool.metrics.index_queries.inc();
         }
         find_matches(&self.request, &self.index, &self.live, ids, matches);
     }
 
     fn worker(&self, id: WorkerId) -> Option<Arc<Worker>> {
-        let mut members = self.request.pool().workers.members.iter();
+        let mut members = self.pool.workers.members.iter();
         let member = members.find(|member| member.worker.id() == id)?;
         Some(Arc::clone(&member.worker))
     }
 
     fn ahead(&self, ids: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        let pool = self.request.pool();
+        let pool = &self.pool;
         let mut ahead = pool.queue.controller.ahead(ids, most);
         let members = pool.workers.members.iter();
         add_held_elsewhere(&mut ahead, ids, most, members.map(|member| &*member.worker));

@@ -1,5 +1,5 @@
-//! Pool of one request. A request that waits while its pool changes moves to the pool's present workers, so it is never
-//! sent to a removed one and takes the room of a new one.
+//! Pool of one request. A request that waits while its pool changes moves to the pool's present workers, unless its state
+//! names members of the earlier pool, or the two pools split requests differently.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,8 +11,7 @@ use crate::fleet::catalog::{self, RequestModel};
 pub(crate) struct RequestPool {
     state: Arc<PoolState>,
     served: RequestModel,
-    /// Pool of a later snapshot that the request moved to. The earlier one stays: shadows and the decision log may still
-    /// name its members by their indices.
+    /// Pool of a later snapshot that the request moved to. The earlier one stays, because it may still be borrowed.
     later: OnceLock<Box<Self>>,
 }
 
@@ -54,8 +53,8 @@ impl RequestPool {
         true
     }
 
-    /// Returns the pool's state in the active snapshot, if it is another one that can take the request over. The bodies
-    /// of two legs depend on the pool's dialect.
+    /// Returns the pool's state in the active snapshot, if it is another one that can take the request over. The request
+    /// was prepared for the pool's way to split requests, so that must be the same.
     fn successor(&self) -> Option<Arc<PoolState>> {
         let (before, next) = (&self.state, self.state.current.get()?);
         let split = |state: &PoolState| state.pd.as_ref().map(|pd| (pd.spec.dialect, pd.spec.alone));

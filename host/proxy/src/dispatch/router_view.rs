@@ -35,7 +35,7 @@ pub(crate) struct RouterView<'a> {
     pub(crate) sources: &'a DecisionSources,
     pub(crate) request: &'a Arc<InferenceRequest>,
     pub(crate) window: HoldWindow,
-    pool: &'a PoolState,
+    pub(crate) pool: &'a Arc<PoolState>,
     served: &'a ServedModel,
 }
 
@@ -56,9 +56,10 @@ impl<'a> RouterView<'a> {
         Self::within(request.pool(), sources, request, window)
     }
 
-    /// Creates the view of an earlier pool of the request.
+    /// Creates the view of an earlier pool of the request, for members that are known to serve its model:
+    /// [`FleetView::serves`] is about the present pool.
     pub(crate) fn within(
-        pool: &'a PoolState,
+        pool: &'a Arc<PoolState>,
         sources: &'a DecisionSources,
         request: &'a Arc<InferenceRequest>,
         window: HoldWindow,
@@ -184,7 +185,7 @@ impl RequestView for RouterView<'_> {
     }
 
     fn queries(&self) -> RequestQueries {
-        RequestQueries::new(self.sources, self.request)
+        RequestQueries::new(self.sources, self.request, self.pool)
     }
 }
 

@@ -24,11 +24,13 @@ pub(crate) async fn send(
         _ => false,
     };
     let sent = match sent {
-        Ok(answer) if is_not_served => Err(Box::pin(check::refused(request, answer)).await),
+        Ok(answer) if is_not_served => Err(Box::pin(check::refused(request, &pool.workers, answer)).await),
         // A single worker in place of a pair is retried elsewhere, as a leg is.
         Ok(answer) if pool.pd.is_some() => Box::pin(check::accept(request, answer)).await,
         Ok(answer) if retry::charge_status_retry(request, answer.response.status(), tries) => {
-            Err(Box::pin(check::refused(request, answer)).await.held_back())
+            Err(Box::pin(check::refused(request, &pool.workers, answer))
+                .await
+                .held_back())
         }
         sent => sent.map_err(AttemptError::from),
     };

@@ -18,7 +18,7 @@ pub(crate) fn expect(
 ) -> Option<Prediction> {
     let prompt = request.params.prompt.as_ref()?;
     let is_live = sources.live.is_live(worker);
-    let sent = request.pool().expectation.sent(worker, is_live)?;
+    let sent = request.pool().prompts.expectation.sent(worker, is_live)?;
     sources.index.expect(&sent, &mut prompt.lock())
 }
 

@@ -337,17 +337,12 @@ async fn tokenize_at_worker(
     request: Request<Body>,
 ) -> Result<Response<Bytes>, Refusal> {
     let limits = &snapshot.limits;
-    let (mut head, mut body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let edge = &snapshot.edge.limits;
     let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
-    let body = match body_reader::collect_client(&mut body, limits.body_bytes, pace, slot).await {
-        Ok(body) => inference_api::without_bom(body),
-        Err(error) => {
-            let refusal = refusal(error);
-            body_reader::drain_refused(&refusal, &head.headers, body, || {}).await;
-            return Err(refusal);
-        }
-    };
+    let (limit, headers) = (limits.body_bytes, &head.headers);
+    let body = body_reader::collect_or_drain(body, headers, limit, pace, slot, refusal).await?;
+    let body = inference_api::without_bom(body);
     let mut peek = inference_api::peek(endpoint, &body)?;
     edge.check_depth(&peek)?;
     snapshot.name_model(&mut peek, None, &head.headers);

@@ -98,8 +98,8 @@ impl RequestLifecycle {
         self.reservation = reservation;
     }
 
-    /// Holds the client's reservation as long as this lives. Its response was charged when it was made, and its tokens
-    /// were counted then.
+    /// Holds the client's reservation as long as this lives. Its response was charged when it was made. Its tokens
+    /// are not counted, unless [`count_tokens`](Self::count_tokens) is called.
     pub(crate) fn hold(&mut self, stay: Option<RateLimitGuard>) {
         self.stay = stay;
         self.meter.counts_tokens = false;

@@ -130,7 +130,7 @@ impl Proxy {
         let token_pool = TokenPool {
             workers,
             metrics: &pool.metrics.prompts,
-            source: pool.tokens,
+            source: pool.prompts.tokens,
         };
         let found = Box::pin(tokens::find(&snapshot.tokenizing, token_pool, &to_tokenize)).await;
         let (kind, tokens) =

@@ -35,7 +35,8 @@ pub(crate) struct RequestMeter {
     status: Option<StatusCode>,
     stream: StreamMeasure,
     output_tokens: u64,
-    /// `false` for a request whose worker computes nothing. The times and tokens of its answer count nowhere.
+    /// `false` for a request whose worker computes nothing: the times and tokens of its answer are not counted, unless it
+    /// is the first answer with the tokens of a response.
     pub(crate) counts_tokens: bool,
 }
 

@@ -201,7 +201,7 @@ async fn tokenize_prompt(
     let token_pool = TokenPool {
         workers: &pool.workers,
         metrics: &pool.metrics.prompts,
-        source: pool.tokens,
+        source: pool.prompts.tokens,
     };
     tokens::tokenize(&snapshot.tokenizing, token_pool, &to_tokenize).await
 }

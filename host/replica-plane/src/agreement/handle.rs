@@ -158,8 +158,14 @@ impl AgreedHandle {
         self.lock().inputs.states.clone()
     }
 
-    /// Ends a look at the entries. Forgets the states of those that are gone, and counts those that this router does
-    /// not follow: one of something that its configuration does not have counts while a live router follows it.
+    /// Returns `true` if this router followed that revision of the entry at an earlier look.
+    #[must_use]
+    pub fn has_applied(&self, key: &AgreedKey, revision: u64) -> bool {
+        self.lock().inputs.states.get(key) == Some(&(revision, SubjectState::Applied))
+    }
+
+    /// Ends a look at the entries. Removes the states of those that are gone, and counts those that this router does
+    /// not follow. An entry about something outside its configuration counts only while a live router follows it.
     pub fn settle_states(&self, is_live: impl Fn(&str) -> bool) {
         let mut shared = self.lock();
         let Shared { view, inputs, .. } = &mut *shared;
@@ -168,7 +174,7 @@ impl AgreedHandle {
             .retain(|key| view.stored(key).is_some() || view.is_proposed(key));
         let live = view.states.iter().filter(|(router, _)| is_live(router));
         let live: Vec<&RouterStates> = live.map(|(_, states)| states).collect();
-        let not_followed = inputs.states.not_followed(live.iter().copied());
+        let not_followed = inputs.states.not_followed(&live);
         inputs.has_new_states |= has_removed;
         shared.not_followed = not_followed;
         drop(shared);

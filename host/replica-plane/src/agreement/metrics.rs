@@ -45,7 +45,7 @@ impl AgreementMetrics {
         );
         gauge(
             "conductor_replicas_agreed_not_followed",
-            "Decisions of the fleet that this router cannot follow",
+            "Decisions that this router refuses, or cannot apply while a live router follows them",
             &metrics.not_followed,
         );
         let mut counter =

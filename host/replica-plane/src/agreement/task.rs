@@ -49,17 +49,9 @@ pub struct AgreementTask<T> {
     fetches: ObjectFetches,
     own_states: OwnStates,
     evidence_at: Option<Instant>,
-    absence: StoreAbsence,
+    /// Reason of the store's absence. `None` while it is reached.
+    absence: Option<String>,
     generation: u64,
-}
-
-/// Absence of the store.
-#[derive(Debug)]
-struct StoreAbsence {
-    /// Reason. `None` while the store is reached.
-    problem: Option<String>,
-    /// Set once the log has it.
-    is_logged: bool,
 }
 
 /// Report on the states of the entries at this router.
@@ -87,10 +79,7 @@ impl<T: TrialSource> AgreementTask<T> {
                 at: Instant::now(),
             },
             evidence_at: None,
-            absence: StoreAbsence {
-                problem: Some("it is not reached yet".to_owned()),
-                is_logged: false,
-            },
+            absence: Some("it is not reached yet".to_owned()),
             generation: 0,
         }
     }
@@ -162,8 +151,7 @@ impl<T: TrialSource> AgreementTask<T> {
             StoreEvent::Report { key, bytes } => self.reported(&key, &bytes),
             StoreEvent::Synced => {
                 self.agreement.synced();
-                self.absence.is_logged = false;
-                if self.absence.problem.take().is_some() {
+                if self.absence.take().is_some() {
                     info!("the store of the fleet's decisions is reached; this router follows them");
                 }
             }
@@ -171,16 +159,13 @@ impl<T: TrialSource> AgreementTask<T> {
                 self.agreement.lost();
                 self.fetches.interrupt();
                 self.offers.interrupt();
-                if !self.absence.is_logged {
+                if self.absence.as_ref() != Some(&why) {
                     warn!(
                         why,
                         "the store of the fleet's decisions is away: this router decides alone until it returns"
                     );
                 }
-                self.absence = StoreAbsence {
-                    problem: Some(why),
-                    is_logged: true,
-                };
+                self.absence = Some(why);
             }
             StoreEvent::Closed => return None,
         }
@@ -333,7 +318,7 @@ impl<T: TrialSource> AgreementTask<T> {
         AgreedView {
             generation: self.generation,
             is_synced: self.agreement.is_synced(),
-            problem: self.absence.problem.clone(),
+            problem: self.absence.clone(),
             stored: stored.collect(),
             proposed: proposed.collect(),
             problems: problems.collect(),

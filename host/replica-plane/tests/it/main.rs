@@ -8,6 +8,8 @@
 mod agreement;
 mod bus;
 mod forged;
+#[path = "../../../proxy/tests/it/log.rs"]
+mod log;
 mod objects;
 mod pools;
 mod transfer;

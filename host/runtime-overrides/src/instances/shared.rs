@@ -89,7 +89,7 @@ impl Overlays {
         let url = &shared.url;
         let of_file = entry(file, url);
         if shared.file.is_none() && shared.now.is_none() && of_file.is_some() {
-            // An instance that was of no file there: it is as the file of this router has it, with no decision since.
+            // The other router's file has no such instance. Here the file decides: an earlier decision ends.
             return Ok(self.without_instance(url));
         }
         if of_file.map(|(pool, worker)| entry_text(&pool.name, worker)) != shared.file {

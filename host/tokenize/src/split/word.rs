@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// A word and its text, which allows to read eight bytes of a shorter word.
+/// A word and its text. Eight bytes can be read even of a shorter word, because the text goes on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TextWord<'t> {
     text: &'t str,
@@ -43,10 +43,9 @@ impl<'t> TextWord<'t> {
             Some(chunk) => u64::from_le_bytes(*chunk),
             None => padded(rest),
         };
-        let others = (self.length() as u32)
-            .checked_mul(8)
-            .and_then(|bits| u64::MAX.checked_shl(bits));
-        bytes & !others.unwrap_or(0)
+        // The shift by 64 of an empty word leaves nothing.
+        let unused = 64 - 8 * self.length().min(8) as u32;
+        bytes & u64::MAX.checked_shr(unused).unwrap_or(0)
     }
 }
 

@@ -60,7 +60,7 @@ impl TinyTable {
         let Some([first, second]) = set.ids.get(found).copied() else {
             return false;
         };
-        // The number of tokens cannot be predicted either.
+        // Without a branch: a processor cannot predict the number of tokens.
         let absent = usize::from(first == NO_TOKEN) + usize::from(second == NO_TOKEN);
         ids.extend_from_slice(&[first, second]);
         ids.truncate(ids.len() - absent);

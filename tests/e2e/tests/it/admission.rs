@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use harness::{Answer, Client, Fleet, TestRouter, eventually, route_all, worker_toml};
+use harness::{Answer, Client, Fleet, TestRouter, eventually, route_all};
 use http::{Method, StatusCode};
 use mock_engine::{CostModel, MockConfig, RequestFault, Times};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ async fn send_request(client: &Client, headers: &[(&str, &str)], body: &Value) -
 }
 
 /// A request under way; dropped, its client leaves.
-struct Sent(JoinSet<Answer>);
+pub(crate) struct Sent(JoinSet<Answer>);
 
 impl Sent {
     fn begin(answer: impl Future<Output = Answer> + Send + 'static) -> Self {
@@ -47,13 +47,13 @@ impl Sent {
         Self(task)
     }
 
-    async fn answer(mut self) -> Answer {
+    pub(crate) async fn answer(mut self) -> Answer {
         self.0.join_next().await.unwrap().unwrap()
     }
 }
 
 /// Sends in the background, and waits until the router has it: under way, or in the queue.
-async fn send(router: &TestRouter, text: &str, headers: &[(&str, &str)]) -> Sent {
+pub(crate) async fn send(router: &TestRouter, text: &str, headers: &[(&str, &str)]) -> Sent {
     let (client, body) = (router.client.clone(), chat(text, false));
     let headers: Vec<(String, String)> = headers
         .iter()
@@ -86,7 +86,7 @@ async fn metric(router: &TestRouter, name: &str) -> f64 {
 }
 
 /// Returns the engine's requests in order: the last words of the conversations.
-fn received(fleet: &Fleet) -> Vec<String> {
+pub(crate) fn received(fleet: &Fleet) -> Vec<String> {
     let requests = fleet.engines[0].requests(CHAT);
     let words = requests.iter().map(|request| {
         let body: Value = serde_json::from_slice(&request.body).unwrap();
@@ -95,7 +95,7 @@ fn received(fleet: &Fleet) -> Vec<String> {
     words.collect()
 }
 
-fn hang(fleet: &Fleet) {
+pub(crate) fn hang(fleet: &Fleet) {
     let faults = fleet.engines[0].faults();
     faults.on_requests(RequestFault::Hang, Times::UntilCleared);
 }
@@ -336,73 +336,6 @@ async fn an_automatic_budget_follows_the_workers_in_service() {
         pool(&router).await["budget"]["requests"]["limit"] == 6
     })
     .await;
-}
-
-/// Returns the configuration of a router over these engines, each with room for one request.
-fn one_each(numbers: &[usize], fleet: &Fleet) -> String {
-    let workers = numbers
-        .iter()
-        .map(|number| worker_toml(*number, &fleet.engines[*number]));
-    format!(
-        "[pools.chat.admission]\nrequests = \"auto\"\nrequests-per-worker = 1\n{}{}",
-        workers.collect::<String>(),
-        route_all("least-request"),
-    )
-}
-
-/// Saves a configuration, and waits until it is active.
-async fn reload(router: &TestRouter, numbers: &[usize], fleet: &Fleet) {
-    router.save_config(&one_each(numbers, fleet)).unwrap();
-    router
-        .admin_shows("/status", "the fleet is another one", |page| {
-            let workers = page["pools"][0]["workers"].as_array().unwrap().iter();
-            workers
-                .map(|worker| worker["name"].as_str().unwrap().to_owned())
-                .eq(numbers.iter().map(|number| format!("w{number}")))
-        })
-        .await;
-}
-
-#[tokio::test]
-async fn requests_that_wait_go_to_a_worker_that_is_added() {
-    let fleet = fast_fleet(2).await;
-    let router = TestRouter::start(&one_each(&[0], &fleet)).await.unwrap();
-    hang(&fleet);
-    let mut sent = Vec::new();
-    for text in ["a", "b", "c"] {
-        sent.push(send(&router, text, &[]).await);
-    }
-    reload(&router, &[0, 1], &fleet).await;
-    // The engine that hangs has no room for a second request, so the other one answers both.
-    for waiting in sent.drain(1..) {
-        let answer = waiting.answer().await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-        assert_eq!(answer.header("x-conductor-worker"), "w1");
-    }
-    assert_eq!(received(&fleet), ["a"]);
-    fleet.engines[0].faults().clear();
-    assert_eq!(sent.remove(0).answer().await.status, StatusCode::OK);
-}
-
-#[tokio::test]
-async fn requests_that_wait_are_not_sent_to_a_worker_that_was_removed() {
-    let fleet = fast_fleet(2).await;
-    let router = TestRouter::start(&one_each(&[0], &fleet)).await.unwrap();
-    hang(&fleet);
-    let mut sent = Vec::new();
-    for text in ["a", "b", "c"] {
-        sent.push(send(&router, text, &[]).await);
-    }
-    reload(&router, &[1], &fleet).await;
-    fleet.engines[0].faults().clear();
-    let first = sent.remove(0).answer().await;
-    assert_eq!(first.header("x-conductor-worker"), "w0", "its request ends there");
-    for waiting in sent {
-        let answer = waiting.answer().await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-        assert_eq!(answer.header("x-conductor-worker"), "w1");
-    }
-    assert_eq!(received(&fleet), ["a"]);
 }
 
 /// Computes prompts so slowly that it can be predicted.

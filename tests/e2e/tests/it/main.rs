@@ -33,6 +33,7 @@ mod operator_pages;
 mod pd;
 mod policy;
 mod policy_folder;
+mod queue_moves;
 mod realtime;
 #[cfg(feature = "nats")]
 mod replicas;

@@ -3,7 +3,7 @@
 use rustix::process::{Resource, Rlimit, Signal, nice, setrlimit};
 use thiserror::Error;
 
-/// Most memory in bytes. The address space of policies' instances is reserved, and does not count.
+/// Most private writable memory (`RLIMIT_DATA`), in bytes. The address space of policies' instances is reserved, and does not count.
 const MEMORY: u64 = 2 << 30;
 /// Least memory in bytes with which a simulation begins.
 const LEAST: u64 = 128 << 20;
@@ -24,7 +24,7 @@ pub(in crate::simulate) enum JobLimitError {
          the limit, or repeat it when the router uses less"
     )]
     Room {
-        /// Bytes that it leaves.
+        /// Bytes below the limit that are left for the process.
         room: u64,
     },
 }
@@ -45,8 +45,8 @@ pub(in crate::simulate) fn limit_process() -> Result<(), JobLimitError> {
         };
         setrlimit(resource, limit).map_err(JobLimitError::System)?;
     }
-    // If the memory of a container ends all the same, the kernel chooses this process, if it ends one alone. Kubernetes
-    // ends all of a container, the router too: hence the limit by the room.
+    // If the container still runs out of memory, the kernel ends this process first. With `memory.oom.group`, which
+    // Kubernetes sets, it ends the router too: hence the limit on data.
     #[cfg(target_os = "linux")]
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     // Best effort: without a lower priority it runs all the same.

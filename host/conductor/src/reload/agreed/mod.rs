@@ -76,8 +76,7 @@ impl AgreedLook {
 
     /// Returns whether the entry was followed at an earlier look.
     fn was_applied(&self, key: &AgreedKey, known: &ViewEntry) -> bool {
-        let states = self.handle.states();
-        states.get(key) == Some(&(known.revision, SubjectState::Applied))
+        self.handle.has_applied(key, known.revision)
     }
 }
 
@@ -87,7 +86,7 @@ impl Reloader {
         let Some(agreed) = &self.agreed else {
             return;
         };
-        let handle = agreed.handle.clone();
+        let (handle, live) = (agreed.handle.clone(), agreed.live_routers());
         let mut look = AgreedLook {
             view: handle.view(),
             handle,
@@ -114,8 +113,6 @@ impl Reloader {
         for (key, (revision, state)) in look.states {
             look.handle.set_state(&key, revision, state);
         }
-        let live = self.agreed.as_ref().map(AgreedFollower::live_routers);
-        let live = live.unwrap_or_default();
         look.handle
             .settle_states(|router| live.iter().any(|other| other.router == router));
     }

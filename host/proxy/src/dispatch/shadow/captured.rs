@@ -50,7 +50,7 @@ impl CapturedPlacement {
         let request = view.request;
         Self {
             rows: Arc::new(CapturedRows::of(view, decided.eligible, decided.candidates)),
-            pool: Arc::clone(request.pool()),
+            pool: Arc::clone(view.pool),
             request: Arc::clone(request),
             placement: decided.placement,
             state: AttemptState {
@@ -79,7 +79,7 @@ impl CapturedRows {
         if matches.is_empty() {
             sources.find_matches(request, &ids, &mut matches);
         }
-        let pool = request.pool();
+        let pool = view.pool;
         let loads = members
             .iter()
             .map(|at| pool.workers.members[*at].worker.load().read());

@@ -18,6 +18,7 @@ use crate::dispatch::attempt::{self, AttemptSpec, BegunAnswer, BegunAttempt};
 use crate::dispatch::attempt_error::AttemptError;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::dispatch::split::leg_error::LegError;
+use crate::fleet::pool::WorkerPool;
 use crate::tasks;
 
 /// Longest answer of a prefill leg that is read, in bytes: one token, and the parameters of a handshake.
@@ -40,14 +41,16 @@ pub(crate) async fn run(
 ) -> Result<Prefilled, AttemptError> {
     let started = Instant::now();
     let events = spec.lease.lifecycle_events();
+    // The leg may go on in the background, while its request moves to a later pool.
+    let pool = request.pool();
     // The leg has the same limit, and a worker that exceeds it is avoided.
     let answer = attempt::send(&request, spec).await?;
-    let workers = &request.pool().workers;
+    let workers = &pool.workers;
     let (member, token) = (&workers.members[answer.attempt.member], answer.attempt.token);
     let rest = limit.saturating_sub(started.elapsed());
     // An answer of an error status counts in the worker's health already.
     let mut has_begun = !answer.response.status().is_success();
-    let read = tokio::time::timeout(rest, read(&request, answer, started, &mut has_begun)).await;
+    let read = tokio::time::timeout(rest, read(&request, workers, answer, started, &mut has_begun)).await;
     let done = read.unwrap_or_else(|_| {
         member.link.metrics.failed(FailureKind::IdleTimeout);
         Err(LegError::PrefillTimeout(limit).into())
@@ -63,7 +66,7 @@ pub(crate) async fn run(
         }
     }
     let done = done?;
-    if let Some(pd) = &request.pool().pd {
+    if let Some(pd) = &pool.pd {
         pd.metrics.prefill_time.observe(started.elapsed().as_secs_f64());
     }
     Ok(done)
@@ -72,14 +75,15 @@ pub(crate) async fn run(
 /// Reads the answer of a leg. Sets `has_begun` with the first byte of the body, or with its end.
 async fn read(
     request: &InferenceRequest,
+    workers: &WorkerPool,
     answer: Box<BegunAnswer>,
     started: Instant,
     has_begun: &mut bool,
 ) -> Result<Prefilled, AttemptError> {
     if !answer.response.status().is_success() {
-        return Err(answer_check::refused(request, answer).await);
+        return Err(answer_check::refused(request, workers, answer).await);
     }
-    let member = &request.pool().workers.members[answer.attempt.member];
+    let member = &workers.members[answer.attempt.member];
     let link = &member.link;
     let (
         timeouts,

@@ -64,6 +64,29 @@ where
     })
 }
 
+/// Works as [`collect_client`]. The rest of a refused body is read as by [`drain_refused`].
+pub(crate) async fn collect_or_drain<B>(
+    mut body: B,
+    headers: &HeaderMap,
+    limit: usize,
+    pace: BodyPace,
+    slot: BodySlot,
+    refusal: impl FnOnce(IntakeError<B::Error>) -> Refusal,
+) -> Result<Bytes, Refusal>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
+    match collect_client(&mut body, limit, pace, slot).await {
+        Ok(body) => Ok(body),
+        Err(error) => {
+            let refusal = refusal(error);
+            drain_refused(&refusal, headers, body, || {}).await;
+            Err(refusal)
+        }
+    }
+}
+
 async fn read<B>(mut body: B, limit: usize, clock: &mut Clock) -> Result<Bytes, IntakeError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,

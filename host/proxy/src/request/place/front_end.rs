@@ -434,7 +434,7 @@ impl PlacedHandle {
         let member = &request.pool().workers.members[attempt.member];
         let error = match failure.into_error(&member.worker.spec().url) {
             Ok(error) => {
-                attempt.failed(&request, &error, false);
+                attempt.failed(&request.pool().workers, &request, &error, false);
                 AttemptError::Forward(error)
             }
             Err(response) => {

@@ -1,6 +1,6 @@
 //! Learner of response ids: reads the id of a response from the beginning of its answer, while it passes.
 //!
-//! It also records whose tokens are counted: the usage of one response may be in several answers.
+//! It also marks the responses whose tokens are counted: several answers may have the usage of one response.
 
 use std::sync::Arc;
 use std::time::Instant;

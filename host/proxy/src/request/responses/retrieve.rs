@@ -24,12 +24,11 @@ use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::session::PlacedAnswer;
 use crate::fleet::health::AttemptToken;
 use crate::limits::clients::RateLimitGuard;
-use crate::limits::retries;
 use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::spans::AttemptSpan;
 use crate::observe::stages::StageClock;
 use crate::proxy::Proxy;
-use crate::request::body_reader;
+use crate::request::body_reader::{self, IntakeError};
 use crate::request::cut::unless_cut;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::meter::MeterStart;
@@ -164,7 +163,7 @@ async fn from_worker(
         id,
         arrived,
         access,
-        mut body,
+        body,
     } = request;
     let unrouted = |refusal| proxy.unrouted(CLASS, refusal);
     let unknown = || Refusal::UnknownPath {
@@ -175,14 +174,9 @@ async fn from_worker(
     let (pool, at) = place(proxy, snapshot, key).map_err(unrouted)?;
     let learner = ResponseLearner::of_known(proxy, key);
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
-    let body = match body_reader::collect_client(&mut body, LONGEST_BODY, pace, slot).await {
-        Ok(body) => body,
-        Err(error) => {
-            let refusal = unrouted(error.into());
-            body_reader::drain_refused(&refusal, &head.headers, body, || {}).await;
-            return Err(refusal);
-        }
-    };
+    let refused = |error: IntakeError<_>| unrouted(error.into());
+    let (limit, headers) = (LONGEST_BODY, &head.headers);
+    let body = body_reader::collect_or_drain(body, headers, limit, pace, slot, refused).await?;
     for_its_worker(&mut head.headers, pool);
     let target = std::mem::take(&mut head.uri).into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(PREFIX));
@@ -307,9 +301,7 @@ async fn send(
             let rests = !error.is_blameless() && pool.workers.failed(member, token, error);
             attempt::report(member, id, error, rests);
         })?;
-    if let Some(after_ms) = retries::retry_after_ms(response.status(), response.headers()) {
-        link.health.passed_over(after_ms, link.now_ms());
-    }
+    attempt::heed_retry_after(link, response.status(), response.headers());
     let lease = LoadGuard::unbooked(member.worker.id(), Arc::clone(&pool.queue.controller));
     let answer = Box::new(BegunAnswer {
         response,

@@ -59,15 +59,17 @@ impl SnapshotCell {
         next.settings.events.prepare(&were, &are, next.event_listeners());
         next.set_rules();
         self.current.store(Arc::clone(&next));
-        next.retire_gone(&before);
+        // Before the old workers drain: a request that is left without one finds the pool's new state.
         next.set_current();
+        next.retire_gone(&before);
         next.settings.events.part(&were, &are);
         next.open_gates();
-        let names = |snapshot: &Snapshot| -> HashSet<Box<str>> {
-            let names = snapshot.members().map(|member| member.worker.spec().name.clone());
-            names.collect()
-        };
-        for gone in names(&before).difference(&names(&next)) {
+        let stay: HashSet<&str> = next.members().map(|member| &*member.worker.spec().name).collect();
+        let were: HashSet<&str> = before
+            .members()
+            .map(|member| &*member.worker.spec().name)
+            .collect();
+        for gone in were.difference(&stay) {
             next.metrics.fleet.forget_worker(gone);
         }
         for gone in before.clients.gone(&next.clients) {

@@ -16,7 +16,7 @@ use worker_client::{ConnectionPool, UrlError};
 use super::{PoolSpec, RouteSpec, Snapshot, SnapshotSpec};
 use crate::base::keep_alive::KeepAlive;
 use crate::base::timeouts::RequestLimits;
-use crate::dispatch::pool_state::{BodyRules, PoolRetries, PoolState};
+use crate::dispatch::pool_state::{BodyRules, PoolRetries, PoolState, PromptRules};
 use crate::dispatch::settings::DecisionSettings;
 use crate::dispatch::split::{Detection, PdPool, PdSpec};
 use crate::fleet::bootstrap::Bootstrap;
@@ -242,8 +242,10 @@ impl PoolPlan {
                 admission: spec.admission.map(Admission::new),
             },
             metrics: metrics.pool(&name),
-            tokens: spec.tokens,
-            expectation: spec.expectation,
+            prompts: PromptRules {
+                tokens: spec.tokens,
+                expectation: spec.expectation,
+            },
             keep_alive: spec.keep_alive.map(|every| KeepAlive {
                 every,
                 comments: metrics.limits.admission.comments(&name),

@@ -79,7 +79,7 @@ impl Snapshot {
     /// Returns the pools whose workers make the tokens of each prompt: no model has a table, and a policy needs tokens.
     pub fn pools_without_tokenizer(&self) -> impl Iterator<Item = &str> {
         let needs_tokens = |at: usize| {
-            let is_worker = matches!(self.pools[at].tokens, TokenSource::Worker { .. });
+            let is_worker = matches!(self.pools[at].prompts.tokens, TokenSource::Worker { .. });
             let needs_tokens = |number: usize| self.routes[number].policies.needs_tokens(0);
             let is_here = |number: &usize| self.routes[*number].pool == at;
             is_worker && (0..self.routes.len()).filter(is_here).any(needs_tokens)
