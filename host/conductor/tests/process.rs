@@ -163,7 +163,7 @@ async fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log()
     let connects = || async { TcpStream::connect(address).is_ok() };
     eventually("the router listens", connects).await;
     let mut client = TcpStream::connect(address).unwrap();
-    let body = r#"{"model": "m", "messages": [{"role": "user", "content": "x"}]}"#;
+    let body = r#"{"model": "mock", "messages": [{"role": "user", "content": "x"}]}"#;
     let request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",
