@@ -19,6 +19,9 @@ pub(crate) fn check(models: &[ModelConfig], pools: &[PoolConfig], routes: &[Rout
         let ModelTokenize::Local(local) = &model.tokenize else {
             continue;
         };
+        if local.engine != ChatEngineConfig::Vllm {
+            continue;
+        }
         let may_carry = |route: &&RouteConfig| {
             let overlaps = |a: &str, b: &str| WildMatch::new(a).matches(b) || WildMatch::new(b).matches(a);
             let patterns = &route.matches.models;
@@ -29,7 +32,7 @@ pub(crate) fn check(models: &[ModelConfig], pools: &[PoolConfig], routes: &[Rout
         };
         let mut led = routes.iter().filter(may_carry).map(|route| &*route.pool);
         let pool = led.find_map(|name| pools.iter().filter(is_of_sglang).find(|pool| pool.name == name));
-        if let (Some(pool), ChatEngineConfig::Vllm) = (pool, local.engine) {
+        if let Some(pool) = pool {
             let message = format!(
                 "the model `{}` has chats as vLLM prepares them, and the pool `{}` has SGLang workers: prompts with \
                  tools match nothing there",

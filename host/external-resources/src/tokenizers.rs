@@ -139,7 +139,7 @@ impl Tokenizers {
                     "model `{}`: the engine renders its chats by {renderer}, and not by a chat template: they have no tokens here",
                     model.name
                 ),
-                Some(renderer_help(renderer).to_owned()),
+                Some(renderer_help(renderer, local.engine).to_owned()),
             ))
         };
         locals(config).filter_map(warning).collect()
@@ -178,7 +178,7 @@ impl Tokenizers {
     }
 
     /// Forgets the tokenizers that were loaded for a refused configuration.
-    pub fn forget_refused(&self) {
+    pub fn forget_spare(&self) {
         self.attempts().spare.clear();
     }
 
@@ -235,12 +235,13 @@ fn locals(config: &Config) -> impl Iterator<Item = (&ModelConfig, &LocalTokenize
 }
 
 /// Returns the way to the tokens of chats that an engine renders itself.
-fn renderer_help(renderer: EngineRenderer) -> &'static str {
-    match renderer {
-        EngineRenderer::Harmony => {
+fn renderer_help(renderer: EngineRenderer, engine: ChatEngineConfig) -> &'static str {
+    match (renderer, engine) {
+        (_, ChatEngineConfig::Sglang) => "set tokenize = \"worker\"",
+        (EngineRenderer::Harmony, _) => {
             "set tokenize = \"render\"; \"worker\" is wrong too, since `/tokenize` renders the chat template"
         }
-        EngineRenderer::MistralCommon | EngineRenderer::OfArchitecture(_) => {
+        (EngineRenderer::MistralCommon | EngineRenderer::OfArchitecture(_), _) => {
             "set tokenize = \"worker\" or \"render\", or name the template as `chat-template` if vLLM runs with \
              `--tokenizer-mode hf`"
         }
@@ -308,7 +309,7 @@ mod tests {
         let accepted = read().unwrap();
         let mut models = accepted.loaded.values();
         assert!(models.any(|loaded| Arc::as_ptr(&loaded.model) == first[0]));
-        accepted.forget_refused();
+        accepted.forget_spare();
         assert!(spare().is_empty());
     }
 }

@@ -175,7 +175,7 @@ impl ObjectWriter {
         }
     }
 
-    /// Adds the template's arguments. `/tokenize` has no `reasoning_effort` and no `documents`: they are sent as the
+    /// Adds the template's arguments. vLLM's `/tokenize` has no `reasoning_effort` and no `documents`: they are sent as the
     /// arguments that the engine makes of them. `None` if the arguments are not an object.
     fn template_arguments(
         &mut self,

@@ -96,6 +96,21 @@ pub(crate) struct TemplateVariables {
     pub(crate) extra: Vec<(Value, Value)>,
 }
 
+/// Returns the client's arguments of the template. Those that stand for other variables are refused.
+pub(crate) fn template_arguments(given: &Value, refused: &[&str]) -> Result<Vec<(Value, Value)>, ChatError> {
+    let mut arguments = Vec::new();
+    for key in given.try_iter().into_iter().flatten() {
+        if key.as_str().is_some_and(|key| refused.contains(&key)) {
+            return Err(ChatError::Unsupported(
+                "arguments of the template that stand for others",
+            ));
+        }
+        let item = given.get_item(&key).map_err(ChatError::Template)?;
+        arguments.push((key, item));
+    }
+    Ok(arguments)
+}
+
 impl Chat<'_> {
     pub(crate) fn has_tools(&self) -> bool {
         self.tools.is_some_and(|tools| tools != "null")
@@ -155,19 +170,7 @@ impl Chat<'_> {
 
     fn extra(&self) -> Result<Vec<(Value, Value)>, ChatError> {
         let given = optional(self.chat_template_kwargs)?;
-        let mut extra: Vec<(Value, Value)> = Vec::new();
-        for key in given.try_iter().into_iter().flatten() {
-            if matches!(
-                key.as_str(),
-                Some("chat_template" | "tokenize" | "messages" | "tools")
-            ) {
-                return Err(ChatError::Unsupported(
-                    "arguments of the template that stand for others",
-                ));
-            }
-            let item = given.get_item(&key).map_err(ChatError::Template)?;
-            extra.push((key, item));
-        }
+        let mut extra = template_arguments(&given, &["chat_template", "tokenize", "messages", "tools"])?;
         let effort = optional(self.reasoning_effort)?;
         if !effort.is_none() {
             let thinks = effort.as_str() != Some("none");

@@ -21,12 +21,7 @@ const ARCHITECTURES: [&str; 8] = [
 ];
 
 /// Parts of the names of such architectures in SGLang.
-const IN_SGLANG: [&str; 4] = [
-    "DeepseekV4",
-    "DeepseekV41",
-    "InklingForConditionalGeneration",
-    "KimiK3",
-];
+const IN_SGLANG: [&str; 3] = ["DeepseekV4", "InklingForConditionalGeneration", "KimiK3"];
 
 /// Code of an engine that renders a model's chats in place of a chat template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -46,7 +46,7 @@ const FUEL: u64 = 2_000_000;
 const MOST_WORK: usize = 256 << 20;
 /// Instructions of a brief rendering: a few milliseconds.
 const BRIEF_FUEL: u64 = 100_000;
-/// Work of values of a brief rendering, in copied bytes.
+/// Work of values of a brief rendering, in copied bytes: a few milliseconds for texts, up to 70 for lists.
 const MOST_BRIEF_WORK: usize = 16 << 20;
 
 pub(crate) const DEFAULT: &str = "default";

@@ -134,6 +134,10 @@ impl Object for SmallMap {
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         Enumerator::Values(self.0.iter().map(|(key, _)| key.clone()).collect())
     }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.0.len())
+    }
 }
 
 /// Returns a small dictionary with known, distinct keys.
@@ -156,6 +160,10 @@ impl Object for NamedMap {
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         Enumerator::Values(self.0.iter().map(|(key, _)| Value::from(*key)).collect())
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.0.len())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, Command, CommandFactory as _, FromArgMatches as _};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Command, CommandFactory as _, Error, FromArgMatches as _};
 
 use super::Cli;
 
@@ -27,10 +28,27 @@ const GROUPS: [(&str, &[&str]); 6] = [
 /// Parses the command line of this process, and ends it after help or a mistake.
 #[must_use]
 pub fn parse() -> Cli {
-    let matches = command().get_matches();
-    let cli = Cli::from_arg_matches(&matches);
+    let matches = command().try_get_matches();
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     cli.and_then(|cli| cli.check().map(|()| cli))
-        .unwrap_or_else(|error| error.exit())
+        .unwrap_or_else(|error| with_file_hint(error).exit())
+}
+
+/// Adds the option for a configuration file to the error about a file that is given without it.
+fn with_file_hint(mut error: Error) -> Error {
+    let kinds = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand];
+    let given = kinds.into_iter().find_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(given)) if given.ends_with(".toml") => Some(given.clone()),
+        _ => None,
+    });
+    if let Some(file) = given {
+        let hint = format!("a configuration file needs its option: `--config {file}`");
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![hint.into()]),
+        );
+    }
+    error
 }
 
 /// Returns the definition of the command line, with its help.
@@ -85,6 +103,17 @@ fn template(command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_its_option_is_refused_with_the_option() {
+        for args in [&["conductor", "serve", "a.toml"][..], &["conductor", "a.toml"]] {
+            let refused = command().try_get_matches_from(args).unwrap_err();
+            let text = with_file_hint(refused).to_string();
+            assert!(text.contains("`--config a.toml`"), "{text}");
+        }
+        let refused = command().try_get_matches_from(["conductor", "a"]).unwrap_err();
+        assert!(!with_file_hint(refused).to_string().contains("--config a"));
+    }
 
     #[test]
     fn every_command_is_in_one_group() {

@@ -15,7 +15,7 @@ impl Reloader {
             Err(refused) => return self.refuse(refused.step(), refused.reason().problems(), None),
         };
         // The file has the active text, so no refused text needs its tokenizers again.
-        self.active.resources.tokenizers.forget_refused();
+        self.active.resources.tokenizers.forget_spare();
         if renewed {
             self.report_applied();
             outcome::of_resources()

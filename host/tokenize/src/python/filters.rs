@@ -1,6 +1,6 @@
 //! Filters and tests of Jinja2.
 
-use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::strip;
@@ -8,13 +8,10 @@ use crate::costs;
 use crate::value::{self, JsonStyle};
 
 pub(super) fn register(environment: &mut Environment<'_>) {
-    costs::charged_filters! {
-        environment,
-        "replace" => "__replace", replace;
-        "string" => "__string", |value: &Value| text(value);
-        "tojson" => "__tojson", tojson;
-        "trim" => "__trim", trim;
-    }
+    costs::add_charged(environment, "replace", replace);
+    costs::add_charged(environment, "string", |value: &Value| text(value));
+    costs::add_charged(environment, "tojson", tojson);
+    costs::add_charged(environment, "trim", trim);
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("int", int);
@@ -70,7 +67,9 @@ fn replace(value: &Value, old: &Value, new: &Value, count: Option<i64>) -> Resul
 }
 
 /// Returns the length of a value, which is 0 of an undefined one.
-fn length(value: &Value) -> Result<usize, Error> {
+fn length(state: &mut State<'_, '_>, value: &Value) -> Result<usize, Error> {
+    // The characters of a text are counted one by one.
+    costs::charge(state, costs::of_scan(value))?;
     match value.is_undefined() {
         true => Ok(0),
         false => filters::length(value),

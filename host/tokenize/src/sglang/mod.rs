@@ -3,7 +3,9 @@
 
 use minijinja::value::{Value, ValueKind};
 
-use crate::chat::{Chat, ChatError, NamedEntries, TemplateVariables, field, map, optional};
+use crate::chat::{
+    Chat, ChatError, NamedEntries, TemplateVariables, field, map, optional, template_arguments,
+};
 use crate::content_format::ContentFormat;
 use crate::message::{self, Message};
 use crate::template::TemplateProperties;
@@ -243,11 +245,10 @@ fn arguments(chat: &Chat<'_>) -> Result<Vec<(Value, Value)>, ChatError> {
     let within = ["effort", "reasoning_effort"]
         .iter()
         .find_map(|name| field(&reasoning, name));
-    let effort = within.or_else(|| {
-        optional(chat.reasoning_effort)
-            .ok()
-            .filter(|effort| !effort.is_none())
-    });
+    let effort = match within {
+        Some(effort) => Some(effort),
+        None => Some(optional(chat.reasoning_effort)?).filter(|effort| !effort.is_none()),
+    };
     let effort = effort.map(|effort| one_effort(&effort)).transpose()?;
     let enabled = ["enabled", "enable"]
         .iter()
@@ -263,25 +264,15 @@ fn arguments(chat: &Chat<'_>) -> Result<Vec<(Value, Value)>, ChatError> {
     let mut arguments: Vec<(Value, Value)> = Vec::new();
     arguments.extend(effort.map(|effort| (Value::from("reasoning_effort"), effort)));
     let given = optional(chat.chat_template_kwargs)?;
-    for key in given.try_iter().into_iter().flatten() {
-        if matches!(
-            key.as_str(),
-            Some(
-                "chat_template"
-                    | "tokenize"
-                    | "messages"
-                    | "tools"
-                    | "conversation"
-                    | "add_generation_prompt"
-            )
-        ) {
-            return Err(ChatError::Unsupported(
-                "arguments of the template that stand for others",
-            ));
-        }
-        let item = given.get_item(&key).map_err(ChatError::Template)?;
-        arguments.push((key, item));
-    }
+    let refused = [
+        "chat_template",
+        "tokenize",
+        "messages",
+        "tools",
+        "conversation",
+        "add_generation_prompt",
+    ];
+    arguments.extend(template_arguments(&given, &refused)?);
     if let Some(thinks) = thinks {
         for name in ["thinking", "enable_thinking"] {
             if !arguments.iter().any(|(key, _)| key.as_str() == Some(name)) {

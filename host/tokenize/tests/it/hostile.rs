@@ -69,6 +69,15 @@ fn tokens_computed_before_the_budget_ran_out_are_cached() {
 }
 
 fn refuses(template: &str, messages: &str, is_brief: bool) -> bool {
+    let chat = Chat {
+        messages,
+        is_brief,
+        ..Chat::default()
+    };
+    is_too_costly(template, &chat)
+}
+
+fn is_too_costly(template: &str, chat: &Chat<'_>) -> bool {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny");
     let paths = FilePaths {
         tokenizer: folder,
@@ -76,15 +85,14 @@ fn refuses(template: &str, messages: &str, is_brief: bool) -> bool {
     };
     let mut files = paths.read().unwrap();
     files.templates.insert("default".to_owned(), template.to_owned());
-    let chat = Chat {
-        messages,
-        is_brief,
-        ..Chat::default()
-    };
     let rendered = Model::load(&files, None)
         .unwrap()
-        .render(&chat, SystemTime::UNIX_EPOCH);
-    matches!(rendered, Err(ChatError::TooCostly))
+        .render(chat, SystemTime::UNIX_EPOCH);
+    match rendered {
+        Ok(_) => false,
+        Err(ChatError::TooCostly) => true,
+        Err(error) => panic!("{error:?}"),
+    }
 }
 
 /// Returns this many system messages of a hundred bytes.
@@ -148,6 +156,7 @@ fn work_on_a_long_text_for_each_message_is_given_up() {
         "{% set a = messages[0].content | replace('x', 'y') %}",
         "{% if 'y' in messages[0].content %}{% endif %}",
         "{% if messages[0].content == messages[0].content[:] %}{% endif %}",
+        "{% set a = messages[0].content | length %}",
     ] {
         let template = format!(
             "{{% macro f(m) %}}{each}{{% endmacro %}}{{% for m in messages %}}{{{{ f(m) }}}}{{% endfor %}}x"
@@ -162,6 +171,28 @@ fn one_filter_over_two_lists_is_given_up() {
     let template = "{{ messages | selectattr('content', 'in', messages) | list | length }}";
     assert!(refuses(template, &questions(20_000, 0), false));
     assert!(!refuses(template, &questions(100, 0), false));
+}
+
+#[test]
+fn one_filter_that_searches_a_long_text_for_each_message_is_given_up() {
+    let template = "{{ messages | selectattr('role', 'in', messages[0].content) | list | length }}";
+    assert!(refuses(template, &questions(20_000, 200_000), false));
+    assert!(!refuses(template, &questions(100, 20_000), false));
+}
+
+#[test]
+fn arguments_of_a_request_do_not_lift_the_limit() {
+    let template = "{% for m in messages %}{% set a = messages | tojson %}{% endfor %}x";
+    let messages = questions(20_000, 0);
+    for limit in ["1000000000000", "\"x\""] {
+        let arguments = format!(r#"{{"__limit":{limit}}}"#);
+        let chat = Chat {
+            messages: &messages,
+            chat_template_kwargs: Some(&arguments),
+            ..Chat::default()
+        };
+        assert!(is_too_costly(template, &chat), "{limit}");
+    }
 }
 
 /// Lookups at both ends of a list, its length, and the work on each message's own text cost no more than before.
