@@ -73,15 +73,15 @@ pub fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> Option<
 }
 
 impl AdminKey {
-    /// Replaces the key.
-    pub fn set(&self, key: Option<ApiKey>, server: &ServerConfig) {
+    /// Replaces the key. `address` is the configured one of the open listener.
+    pub fn set(&self, key: Option<ApiKey>, address: Option<SocketAddr>, server: &ServerConfig) {
         let for_reads = server.admin_key_for_reads;
         let mut access = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_same = access.key == key && access.for_reads == for_reads;
         *access = AdminAccess {
             key,
             for_reads,
-            hosts: host_names(server.admin_listen, server),
+            hosts: host_names(address, server),
             revision: access.revision + u64::from(!is_same),
         };
     }
@@ -233,7 +233,7 @@ mod tests {
     #[track_caller]
     fn check(key: Option<&str>, listener: Listener, headers: &[(HeaderName, &str)], status: Option<u16>) {
         let admin = AdminKey::default();
-        admin.set(key.map(ApiKey::new), &ServerConfig::default());
+        admin.set(key.map(ApiKey::new), None, &ServerConfig::default());
         let headers = headers
             .iter()
             .map(|(name, value)| (name.clone(), value.parse().unwrap()));
@@ -250,7 +250,7 @@ mod tests {
             admin_listen: Some("127.0.0.1:1".parse().unwrap()),
             ..ServerConfig::default()
         };
-        admin.set(None, &server);
+        admin.set(None, server.admin_listen, &server);
         assert!(!admin.check_secrets(&headers).unwrap());
         let refused = admin.check_configured(&headers).unwrap_err();
         assert_eq!(
@@ -295,13 +295,13 @@ mod tests {
     fn pages_require_it_only_where_that_is_configured() {
         let none = HeaderMap::new();
         let admin = AdminKey::default();
-        admin.set(Some(ApiKey::new("secret")), &ServerConfig::default());
+        admin.set(Some(ApiKey::new("secret")), None, &ServerConfig::default());
         assert!(admin.check_read("/admin/config", &none).is_ok());
         let for_reads = ServerConfig {
             admin_key_for_reads: true,
             ..ServerConfig::default()
         };
-        admin.set(Some(ApiKey::new("secret")), &for_reads);
+        admin.set(Some(ApiKey::new("secret")), None, &for_reads);
         assert!(admin.check_read("/admin/config", &none).is_err());
         for open in ["/readyz", "/", "/ui", "/ui/requests/1", "/ui/assets/0/main.js"] {
             assert!(admin.check_read(open, &none).is_ok(), "{open}");
@@ -326,18 +326,18 @@ mod tests {
         let refused = Some("host_not_allowed");
         let mut server = ServerConfig::default();
         for key in [None, Some("secret")] {
-            admin.set(key.map(ApiKey::new), &server);
+            admin.set(key.map(ApiKey::new), server.admin_listen, &server);
             assert_eq!(read(&admin, "rebound.example:8081", None), refused);
             assert_eq!(read(&admin, "localhost:8081", None), None);
         }
         assert_eq!(read(&admin, "rebound.example", Some("secret")), None);
         server.admin_hosts = vec!["ops.example".to_owned()];
-        admin.set(None, &server);
+        admin.set(None, server.admin_listen, &server);
         assert_eq!(read(&admin, "ops.example", None), None);
         assert_eq!(read(&admin, "rebound.example", None), refused);
         // Other machines reach it by names that only their owner can list.
         server.admin_listen = Some("0.0.0.0:8081".parse().unwrap());
-        admin.set(None, &server);
+        admin.set(None, server.admin_listen, &server);
         assert_eq!(read(&admin, "rebound.example", None), None);
     }
 
@@ -347,7 +347,7 @@ mod tests {
         let of_a_page = HeaderMap::from_iter([(ORIGIN, "http://evil.example".parse().unwrap())]);
         assert!(admin.check_reload(&HeaderMap::new()).is_ok());
         assert!(admin.check_reload(&of_a_page).is_err());
-        admin.set(Some(ApiKey::new("secret")), &ServerConfig::default());
+        admin.set(Some(ApiKey::new("secret")), None, &ServerConfig::default());
         assert!(admin.check_reload(&HeaderMap::new()).is_err());
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 
 use conductor_config::ServerConfig;
 use proxy::{ListenerHandle, RebindableListener};
@@ -27,6 +28,8 @@ pub(crate) struct BoundAddresses {
 pub(crate) struct ListenerHandles {
     clients: Option<ListenerHandle>,
     admin: Option<ListenerHandle>,
+    /// Configured address of the open admin listener. It stays while the configuration has none: `off` needs a restart.
+    admin_address: Mutex<Option<SocketAddr>>,
 }
 
 /// Bound sockets that accept no connection yet. Dropping them closes them.
@@ -77,6 +80,7 @@ impl ServerListeners {
         let listeners = ListenerHandles {
             clients: Some(clients_handle),
             admin: admin_handle,
+            admin_address: Mutex::new(server.admin_listen),
         };
         Ok((sockets, listeners))
     }
@@ -99,15 +103,25 @@ impl ListenerHandles {
             bound.clients = Some(bind(handle, is.listen, LISTEN)?);
         }
         if let (Some(handle), Some(address)) = (&self.admin, is.admin_listen)
-            && was.admin_listen != is.admin_listen
+            && self.admin_address() != is.admin_listen
         {
             bound.admin = Some(bind(handle, address, ADMIN_LISTEN)?);
         }
         Ok(bound)
     }
 
-    /// Accepts connections on the bound sockets and closes the replaced ones. Must not run on a thread of the runtime.
-    pub(crate) fn open(&self, bound: BoundListeners) {
+    /// Returns the configured address of the open admin listener.
+    pub(crate) fn admin_address(&self) -> Option<SocketAddr> {
+        *self.admin_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts connections on the sockets that were bound for `is`, and closes the replaced ones. Must not run on a thread
+    /// of the runtime.
+    pub(crate) fn open(&self, bound: BoundListeners, is: &ServerConfig) {
+        if is.admin_listen.is_some() {
+            let mut address = self.admin_address.lock().unwrap_or_else(PoisonError::into_inner);
+            *address = is.admin_listen;
+        }
         if let (Some(handle), Some(listener)) = (&self.clients, bound.clients) {
             handle.replace(listener);
         }
@@ -121,4 +135,36 @@ impl ListenerHandles {
 pub(crate) async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, ListenError> {
     let bound = TcpListener::bind(address).await;
     bound.map_err(|source| ListenError { address, key, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(admin: Option<SocketAddr>) -> ServerConfig {
+        ServerConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            admin_listen: admin,
+            ..ServerConfig::default()
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_admin_listener_that_is_switched_off_and_on_again_is_not_bound_twice() {
+        // The port is free again, and nothing else of the test binds one.
+        let free = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let (on, off) = (server(Some(free)), server(None));
+        let (_sockets, handles) = ServerListeners::bind(&on).await.unwrap();
+        let tried = tokio::task::spawn_blocking(move || {
+            let bound = handles.bind(&on, &off).unwrap();
+            handles.open(bound, &off);
+            let address = handles.admin_address();
+            let bound = handles.bind(&off, &on).unwrap();
+            (address, bound.admin.is_some())
+        });
+        assert_eq!(tried.await.unwrap(), (Some(free), false));
+    }
 }

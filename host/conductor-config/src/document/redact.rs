@@ -14,8 +14,9 @@ const HIDDEN: &str = "\"***\"";
 /// Replacement in a comment.
 const HIDDEN_COMMENT: &str = " ***";
 /// Parts of the names of secrets, between `-`, `_` and `.`.
-const SECRET_PARTS: [&str; 14] = [
+const SECRET_PARTS: [&str; 17] = [
     "apikey",
+    "auth",
     "authorization",
     "bearer",
     "cookie",
@@ -24,8 +25,10 @@ const SECRET_PARTS: [&str; 14] = [
     "key",
     "keys",
     "passphrase",
+    "passwd",
     "password",
     "passwords",
+    "pwd",
     "secret",
     "secrets",
     "token",
@@ -99,7 +102,7 @@ impl Found {
             DeValue::Boolean(_) => {}
             DeValue::String(text) => {
                 self.quoted.push(span.clone());
-                if is_secret || has_user(text) {
+                if is_secret || has_secret_url(text) {
                     self.secrets.push((span, HIDDEN));
                 }
             }
@@ -143,7 +146,7 @@ impl Found {
             is_secret_name(name.unwrap_or_default())
         });
         let secret = named.map(|(at, sign)| at + sign.len());
-        let secret = secret.or_else(|| has_user(content).then_some(1));
+        let secret = secret.or_else(|| has_secret_url(content).then_some(1));
         if let Some(at) = secret {
             self.secrets
                 .push((comment.start + at..comment.end, HIDDEN_COMMENT));
@@ -190,11 +193,14 @@ pub(crate) fn without_user(address: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns `true` for a text with a URL that has a user, and so maybe a password.
-fn has_user(text: &str) -> bool {
+/// Returns `true` for a text with a URL that has a user, and so maybe a password, or a secret in its query. A password may
+/// have the characters that end an authority.
+fn has_secret_url(text: &str) -> bool {
     text.split("://").skip(1).any(|rest| {
-        let authority = rest.split(['/', '?', '#', ' ']).next();
-        authority.is_some_and(|authority| authority.contains('@'))
+        let url = rest.split(' ').next().unwrap_or_default();
+        let query = url.split_once('?').map_or("", |(_, query)| query);
+        let mut names = query.split(['&', '#']).filter_map(|pair| pair.split('=').next());
+        url.contains('@') || names.any(is_secret_name)
     })
 }
 
@@ -228,6 +234,9 @@ pool = "chat"
 authorization = "hush14"
 [[pools.chat.workers]]
 url = "http://user:hush15@gpu:1/" # see http://user:hush16@gpu:1
+[replicas]
+servers = ["nats://user:hush/20@bus:4222", "nats://bus:4222?auth_token=hush21"]
+pwd = "hush22"
 [traces.headers]
 x-team = "hush18"
 x-lower = { env = "hush19" }

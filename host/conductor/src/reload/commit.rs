@@ -52,13 +52,15 @@ impl Reloader {
         live.config_hash.set(config);
         let (keys, server) = (&self.active.resources.keys, &config.server);
         let admin = keys.admin.as_ref().map(|key| key.to_sent());
-        live.admin_key.set(admin, server);
+        // The listener stays open after `off`, until a restart.
+        let address = server.admin_listen.or_else(|| live.listeners.admin_address());
+        live.admin_key.set(admin, address, server);
         if let Some(indexer) = &live.indexer {
             indexer.set(keys, server);
         }
         live.cell.store(snapshot);
         // After the snapshot, so that clients of a new socket get the new TLS settings.
-        live.listeners.open(sockets);
+        live.listeners.open(sockets, server);
         if let Some(filter) = live
             .log
             .as_ref()
