@@ -237,8 +237,16 @@ impl<S: FleetSource> Exchange<S> {
         self.follow_configuration();
         let now_ms = self.now_ms();
         self.peers.tick(now_ms);
-        self.pass_on_freed();
+        // Budgets are never whole while the use of the others is not known: they are divided before it is forgotten, and
+        // whole again once it is known.
+        let is_divided_more = self.usage.is_divided_more(&self.peers, self.is_connected);
+        if !is_divided_more {
+            self.pass_on_freed();
+        }
         let divisor = self.usage.settle(&self.peers, self.is_connected);
+        if is_divided_more {
+            self.pass_on_freed();
+        }
         self.parts.metrics.divided(divisor);
         let hello = HelloMessage {
             router: self.parts.router.to_string(),
@@ -264,13 +272,16 @@ impl<S: FleetSource> Exchange<S> {
         if self.fleet.generation == Some(generation) {
             return;
         }
-        for pool in &self.fleet.pools {
+        let next = SharedFleet::new(generation, self.parts.source.pools());
+        let stays = |name: &str| next.pools.iter().any(|pool| pool.name() == name);
+        // A pool that stays keeps its queue, and the use of the others with it.
+        for pool in self.fleet.pools.iter().filter(|pool| !stays(pool.name())) {
             pool.set_elsewhere(&ElsewhereNews {
                 gauges: PoolGauges::empty(PoolKey::of(pool.name())),
                 freed: &[],
             });
         }
-        self.fleet = SharedFleet::new(generation, self.parts.source.pools());
+        self.fleet = next;
         self.usage.follow(self.parts.source.usage_groups());
         self.publisher
             .set_workers(self.fleet.workers.iter().map(|worker| worker.key));

@@ -89,13 +89,7 @@ impl UsageExchange {
         let mut changes = UsageChanges::new();
         self.peers.retain(|router| routers.is_live(router), &mut changes);
         self.apply_all(changes);
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let (live, silent) = (number(routers.live()), number(routers.silent()));
-        let lost = match (live, is_connected) {
-            (0, true) => silent,
-            (0, false) => silent.max(self.heard),
-            _ => 0,
-        };
+        let (live, lost) = (number(routers.live()), self.lost(routers, is_connected));
         if is_connected || live > 0 {
             self.heard = live.max(lost);
         }
@@ -105,6 +99,21 @@ impl UsageExchange {
             self.groups.values().for_each(|group| group.divide(divisor));
         }
         divisor
+    }
+
+    /// Returns `true` if the next [`settle`](Self::settle) divides the limits by more routers.
+    pub(crate) fn is_divided_more(&self, routers: &Peers, is_connected: bool) -> bool {
+        self.lost(routers, is_connected) >= self.divisor.get()
+    }
+
+    /// Returns the number of the others, if this router has lost all of them.
+    fn lost(&self, routers: &Peers, is_connected: bool) -> u32 {
+        let silent = number(routers.silent());
+        match (routers.live(), is_connected) {
+            (0, true) => silent,
+            (0, false) => silent.max(self.heard),
+            _ => 0,
+        }
     }
 
     fn apply_all(&mut self, changes: UsageChanges) {
@@ -118,4 +127,8 @@ impl UsageExchange {
             group.apply(key.name, change);
         }
     }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -52,6 +52,8 @@ struct Pool {
     freed: Mutex<Vec<WorkerId>>,
     budget: Mutex<BudgetUse>,
     budget_elsewhere: Mutex<BudgetUse>,
+    /// Requests of the others that it was given, each with the divisor of the limits at that time.
+    shown_use: Mutex<Vec<(u64, u32)>>,
     limits: Arc<Mutex<Limits>>,
 }
 
@@ -128,6 +130,11 @@ impl SharedPool for Share {
         let queued = elsewhere.gauges.queued as usize;
         self.0.queued_elsewhere.store(queued, Ordering::Relaxed);
         *self.0.budget_elsewhere.lock().unwrap() = elsewhere.gauges.budget;
+        let shown = (
+            elsewhere.gauges.budget.requests,
+            self.0.limits.lock().unwrap().divisor,
+        );
+        self.0.shown_use.lock().unwrap().push(shown);
         self.0.freed.lock().unwrap().extend(elsewhere.freed);
     }
 }

@@ -1,6 +1,7 @@
 //! Limits and budgets that several routers share.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use replica_plane::UsageGroup;
@@ -16,7 +17,7 @@ pub(crate) struct Limits {
     own: [u64; 2],
     elsewhere: [i64; 2],
     level: u64,
-    divisor: u32,
+    pub(crate) divisor: u32,
 }
 
 pub(crate) struct LimitGroup(pub(crate) Arc<Mutex<Limits>>);
@@ -142,4 +143,38 @@ async fn the_use_of_budgets_is_summed_and_ends_with_its_router() {
     two.task.abort();
     pass(2_500).await;
     assert_eq!(elsewhere(), budget(2, 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_is_never_whole_while_the_use_of_the_others_is_not_known() {
+    let hub = Hub::default();
+    let [one, two] = [1, 2].map(|router| Router::start(&hub, router, 1));
+    let used = BudgetUse {
+        requests: 4,
+        tokens: 0,
+    };
+    *one.pool.budget.lock().unwrap() = used;
+    pass(1_500).await;
+    let shown = || std::mem::take(&mut *two.pool.shown_use.lock().unwrap());
+    shown();
+    // Another configuration with the same pool.
+    two.generation.fetch_add(1, Ordering::Relaxed);
+    pass(1_000).await;
+    let after_reload = shown();
+    assert!(!after_reload.is_empty());
+    assert!(
+        after_reload.iter().all(|(requests, _)| *requests == 4),
+        "{after_reload:?}"
+    );
+    hub.lose(true);
+    pass(2_500).await;
+    let lost = shown();
+    let mut unknown = lost.iter().filter(|(requests, _)| *requests == 0).peekable();
+    assert!(unknown.peek().is_some(), "{lost:?}");
+    assert!(unknown.all(|(_, divisor)| *divisor == 2), "{lost:?}");
+    hub.lose(false);
+    pass(1_500).await;
+    let found = shown();
+    assert_eq!(found.last(), Some(&(4, 1)), "{found:?}");
+    assert!(found.iter().all(|shown| *shown != (0, 1)), "{found:?}");
 }
