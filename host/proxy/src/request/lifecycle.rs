@@ -313,6 +313,9 @@ impl RequestLifecycle {
             });
             let traced = spans.end(outcome, facts);
             let after = self.meter.end(metrics, outcome, traced);
+            if let (Some(permit), true) = (&self.permit, outcome != Outcome::Complete) {
+                permit.served_part(self.meter.output_tokens());
+            }
             self.permit = None;
             self.stay = None;
             if let Some(reservation) = self.reservation.take() {

@@ -139,6 +139,11 @@ impl RequestMeter {
         self.output_tokens = tail.tokens_so_far();
     }
 
+    /// Returns the output tokens of a stream so far.
+    pub(crate) fn output_tokens(&self) -> u64 {
+        self.output_tokens
+    }
+
     /// Records the usage of an answer that was read to its end.
     pub(crate) fn read(&mut self, tail: &Tail) {
         // The length of an answer in one piece is a poor measure: it may be an image.

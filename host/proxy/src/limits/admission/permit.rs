@@ -56,6 +56,13 @@ impl Permit {
             self.controller.correct(&charge.tenant, more / charge.weight);
         }
     }
+
+    /// Charges the tenant for the output tokens of a response that broke off, if they are more than was expected.
+    pub(crate) fn served_part(&self, output: u64) {
+        if output > self.output {
+            self.served(output);
+        }
+    }
 }
 
 impl Drop for Permit {

@@ -428,6 +428,23 @@ async fn tenants_take_turns_by_what_they_were_served() {
     assert_eq!(order, ["light", "light", "heavy", "heavy"]);
 }
 
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_charged_for_what_was_sent_beyond_its_estimate() {
+    let controller = budget(Some(1), None);
+    let share = || {
+        let mut share = 0.0;
+        controller.visit_tenants(|tenant| share += tenant.share);
+        share
+    };
+    let mut permit = pass(&controller, request(0, "cuts", 100)).unwrap();
+    permit.begin();
+    let estimated = share();
+    permit.served_part(permit.output);
+    assert_eq!(share(), estimated, "no more than was expected");
+    permit.served_part(permit.output + 1_000);
+    assert!(share() > estimated + 999.0, "{estimated} and {}", share());
+}
+
 /// Runs many tasks on several threads that arrive, wait, are held, leave and end, on a small budget.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind() {
