@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::{chat, fast, fast_fleet};
 
-const CHAT: &str = "/v1/chat/completions";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
 const HEADERS: &str = "priority-header = \"x-priority\"\ntenant-header = \"x-tenant\"\n";
 
 /// Returns the configuration of a router over a fleet, with keys of the pool and of its admission, and of the route.
@@ -25,7 +25,7 @@ fn config(fleet: &Fleet, pool: &str, admission: &str, route: &str) -> String {
     )
 }
 
-async fn start(fleet: &Fleet, pool: &str, admission: &str, route: &str) -> TestRouter {
+pub(crate) async fn start(fleet: &Fleet, pool: &str, admission: &str, route: &str) -> TestRouter {
     TestRouter::start(&config(fleet, pool, admission, route))
         .await
         .unwrap()
@@ -76,7 +76,7 @@ async fn pool(router: &TestRouter) -> Value {
 }
 
 /// Returns the number of requests under way and in the queue.
-async fn known(router: &TestRouter) -> u64 {
+pub(crate) async fn known(router: &TestRouter) -> u64 {
     let pool = pool(router).await;
     pool["queued"].as_u64().unwrap() + pool["budget"]["requests"]["used"].as_u64().unwrap()
 }

@@ -43,6 +43,7 @@ mod serving;
 mod shown;
 mod silence;
 mod stores;
+mod tenants;
 mod tokens;
 mod traces;
 mod trials;
