@@ -73,7 +73,8 @@ pub fn host_names(address: Option<SocketAddr>, server: &ServerConfig) -> Option<
 }
 
 impl AdminKey {
-    /// Replaces the key. `address` is the configured one of the open listener.
+    /// Replaces the key and its rules. `address`: the configured address of the open listener, which decides the host
+    /// names that need no key. It differs from `server.admin_listen` after "off".
     pub fn set(&self, key: Option<ApiKey>, address: Option<SocketAddr>, server: &ServerConfig) {
         let for_reads = server.admin_key_for_reads;
         let mut access = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -295,13 +296,17 @@ mod tests {
     fn pages_require_it_only_where_that_is_configured() {
         let none = HeaderMap::new();
         let admin = AdminKey::default();
-        admin.set(Some(ApiKey::new("secret")), None, &ServerConfig::default());
+        admin.set(
+            Some(ApiKey::new("secret")),
+            ServerConfig::default().admin_listen,
+            &ServerConfig::default(),
+        );
         assert!(admin.check_read("/admin/config", &none).is_ok());
         let for_reads = ServerConfig {
             admin_key_for_reads: true,
             ..ServerConfig::default()
         };
-        admin.set(Some(ApiKey::new("secret")), None, &for_reads);
+        admin.set(Some(ApiKey::new("secret")), for_reads.admin_listen, &for_reads);
         assert!(admin.check_read("/admin/config", &none).is_err());
         for open in ["/readyz", "/", "/ui", "/ui/requests/1", "/ui/assets/0/main.js"] {
             assert!(admin.check_read(open, &none).is_ok(), "{open}");
@@ -347,7 +352,11 @@ mod tests {
         let of_a_page = HeaderMap::from_iter([(ORIGIN, "http://evil.example".parse().unwrap())]);
         assert!(admin.check_reload(&HeaderMap::new()).is_ok());
         assert!(admin.check_reload(&of_a_page).is_err());
-        admin.set(Some(ApiKey::new("secret")), None, &ServerConfig::default());
+        admin.set(
+            Some(ApiKey::new("secret")),
+            ServerConfig::default().admin_listen,
+            &ServerConfig::default(),
+        );
         assert!(admin.check_reload(&HeaderMap::new()).is_err());
     }
 

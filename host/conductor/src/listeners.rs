@@ -36,7 +36,7 @@ pub(crate) struct ListenerHandles {
 #[derive(Debug, Default)]
 pub(crate) struct BoundListeners {
     clients: Option<TcpListener>,
-    admin: Option<TcpListener>,
+    admin: Option<(SocketAddr, TcpListener)>,
 }
 
 /// Error of listening on an address.
@@ -105,7 +105,7 @@ impl ListenerHandles {
         if let (Some(handle), Some(address)) = (&self.admin, is.admin_listen)
             && self.admin_address() != is.admin_listen
         {
-            bound.admin = Some(bind(handle, address, ADMIN_LISTEN)?);
+            bound.admin = Some((address, bind(handle, address, ADMIN_LISTEN)?));
         }
         Ok(bound)
     }
@@ -115,17 +115,13 @@ impl ListenerHandles {
         *self.admin_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts connections on the sockets that were bound for `is`, and closes the replaced ones. Must not run on a thread
-    /// of the runtime.
-    pub(crate) fn open(&self, bound: BoundListeners, is: &ServerConfig) {
-        if is.admin_listen.is_some() {
-            let mut address = self.admin_address.lock().unwrap_or_else(PoisonError::into_inner);
-            *address = is.admin_listen;
-        }
+    /// Accepts connections on the bound sockets and closes the replaced ones. Must not run on a thread of the runtime.
+    pub(crate) fn open(&self, bound: BoundListeners) {
         if let (Some(handle), Some(listener)) = (&self.clients, bound.clients) {
             handle.replace(listener);
         }
-        if let (Some(handle), Some(listener)) = (&self.admin, bound.admin) {
+        if let (Some(handle), Some((address, listener))) = (&self.admin, bound.admin) {
+            *self.admin_address.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
             handle.replace(listener);
         }
     }
@@ -151,20 +147,16 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn an_admin_listener_that_is_switched_off_and_on_again_is_not_bound_twice() {
-        // The port is free again, and nothing else of the test binds one.
-        let free = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
-        let (on, off) = (server(Some(free)), server(None));
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (on, off) = (server(Some(address)), server(None));
         let (_sockets, handles) = ServerListeners::bind(&on).await.unwrap();
         let tried = tokio::task::spawn_blocking(move || {
             let bound = handles.bind(&on, &off).unwrap();
-            handles.open(bound, &off);
-            let address = handles.admin_address();
+            handles.open(bound);
+            let kept = handles.admin_address();
             let bound = handles.bind(&off, &on).unwrap();
-            (address, bound.admin.is_some())
+            (kept, bound.admin.is_some())
         });
-        assert_eq!(tried.await.unwrap(), (Some(free), false));
+        assert_eq!(tried.await.unwrap(), (Some(address), false));
     }
 }

@@ -237,14 +237,14 @@ impl<S: FleetSource> Exchange<S> {
         self.follow_configuration();
         let now_ms = self.now_ms();
         self.peers.tick(now_ms);
-        // Budgets are never whole while the use of the others is not known: they are divided before it is forgotten, and
-        // whole again once it is known.
-        let is_divided_more = self.usage.is_divided_more(&self.peers, self.is_connected);
-        if !is_divided_more {
+        // Where the limits are about to be divided by more, that comes before the use of the others is dropped. Where they
+        // become whole, that use is applied first.
+        let will_divide_more = self.usage.will_divide_more(&self.peers, self.is_connected);
+        if !will_divide_more {
             self.pass_on_freed();
         }
         let divisor = self.usage.settle(&self.peers, self.is_connected);
-        if is_divided_more {
+        if will_divide_more {
             self.pass_on_freed();
         }
         self.parts.metrics.divided(divisor);

@@ -102,7 +102,7 @@ impl UsageExchange {
     }
 
     /// Returns `true` if the next [`settle`](Self::settle) divides the limits by more routers.
-    pub(crate) fn is_divided_more(&self, routers: &Peers, is_connected: bool) -> bool {
+    pub(crate) fn will_divide_more(&self, routers: &Peers, is_connected: bool) -> bool {
         self.lost(routers, is_connected) >= self.divisor.get()
     }
 

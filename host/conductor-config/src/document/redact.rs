@@ -193,14 +193,13 @@ pub(crate) fn without_user(address: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns `true` for a text with a URL that has a user, and so maybe a password, or a secret in its query. A password may
-/// have the characters that end an authority.
+/// Returns `true` for a text that has a URL with a user (and so maybe a password), or with a secret in its query. An `@`
+/// anywhere counts, because a password may have the characters that end an authority.
 fn has_secret_url(text: &str) -> bool {
     text.split("://").skip(1).any(|rest| {
         let url = rest.split(' ').next().unwrap_or_default();
-        let query = url.split_once('?').map_or("", |(_, query)| query);
-        let mut names = query.split(['&', '#']).filter_map(|pair| pair.split('=').next());
-        url.contains('@') || names.any(is_secret_name)
+        let mut pairs = url.split(['?', '&', '#']).skip(1);
+        url.contains('@') || pairs.any(|pair| is_secret_name(pair.split('=').next().unwrap_or_default()))
     })
 }
 
@@ -235,8 +234,10 @@ authorization = "hush14"
 [[pools.chat.workers]]
 url = "http://user:hush15@gpu:1/" # see http://user:hush16@gpu:1
 [replicas]
-servers = ["nats://user:hush/20@bus:4222", "nats://bus:4222?auth_token=hush21"]
+servers = ["nats://user:hush/20@bus:4222", "nats://bus:4222?auth_token=hush21", "nats://u:hush?23@b", "nats://u:hush#24@b"]
 pwd = "hush22"
+db-passwd = "hush25"
+auth = "hush26"
 [traces.headers]
 x-team = "hush18"
 x-lower = { env = "hush19" }

@@ -34,7 +34,7 @@ pub fn parse() -> Cli {
         .unwrap_or_else(|error| with_file_hint(error).exit())
 }
 
-/// Adds the option for a configuration file to the error about a file that is given without it.
+/// Adds the start with a configuration file to the error about a file that is given without an option.
 fn with_file_hint(mut error: Error) -> Error {
     let kinds = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand];
     let given = kinds.into_iter().find_map(|kind| match error.get(kind) {
@@ -42,7 +42,7 @@ fn with_file_hint(mut error: Error) -> Error {
         _ => None,
     });
     if let Some(file) = given {
-        let hint = format!("a configuration file needs its option: `--config {file}`");
+        let hint = format!("the router is started with a configuration file by `conductor --config {file}`");
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![hint.into()]),
@@ -109,7 +109,7 @@ mod tests {
         for args in [&["conductor", "serve", "a.toml"][..], &["conductor", "a.toml"]] {
             let refused = command().try_get_matches_from(args).unwrap_err();
             let text = with_file_hint(refused).to_string();
-            assert!(text.contains("`--config a.toml`"), "{text}");
+            assert!(text.contains("`conductor --config a.toml`"), "{text}");
         }
         let refused = command().try_get_matches_from(["conductor", "a"]).unwrap_err();
         assert!(!with_file_hint(refused).to_string().contains("--config a"));

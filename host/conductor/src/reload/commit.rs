@@ -52,7 +52,7 @@ impl Reloader {
         live.config_hash.set(config);
         let (keys, server) = (&self.active.resources.keys, &config.server);
         let admin = keys.admin.as_ref().map(|key| key.to_sent());
-        // The listener stays open after `off`, until a restart.
+        // After `off` the listener stays open until a restart, and so does its check of host names.
         let address = server.admin_listen.or_else(|| live.listeners.admin_address());
         live.admin_key.set(admin, address, server);
         if let Some(indexer) = &live.indexer {
@@ -60,7 +60,7 @@ impl Reloader {
         }
         live.cell.store(snapshot);
         // After the snapshot, so that clients of a new socket get the new TLS settings.
-        live.listeners.open(sockets, server);
+        live.listeners.open(sockets);
         if let Some(filter) = live
             .log
             .as_ref()

@@ -53,6 +53,12 @@ fn config(fleet: &Fleet, server: &str, policies: &str, route: &str) -> String {
 
 const ROUND_ROBIN: &str = "policy = \"round-robin\"";
 
+/// Starts a router with one route, which `round-robin` decides.
+async fn round_robin(fleet: &Fleet) -> TestRouter {
+    let config = config(fleet, "", "", ROUND_ROBIN);
+    TestRouter::start(&config).await.unwrap()
+}
+
 /// Returns the policy in the answer to a request.
 async fn decided_by(router: &TestRouter) -> String {
     let messages = json!([{ "role": "user", "content": "hello" }]);
@@ -83,9 +89,7 @@ fn component(folder: &Path, version: usize) -> String {
 #[tokio::test]
 async fn a_policy_is_deployed_as_a_shadow_then_a_canary_then_promoted_and_retracted() {
     let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
-    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
-        .await
-        .unwrap();
+    let router = round_robin(&fleet).await;
     let file = component(folder.path(), 1);
 
     let run = policy(&router, &["deploy", &file, "--shadow", "--sample", "1"]).await;
@@ -127,9 +131,7 @@ async fn a_policy_is_deployed_as_a_shadow_then_a_canary_then_promoted_and_retrac
 #[tokio::test]
 async fn a_policy_that_fails_its_check_is_not_copied() {
     let fleet = fleet().await;
-    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
-        .await
-        .unwrap();
+    let router = round_robin(&fleet).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mine.wasm");
     fs::write(&file, "no component").unwrap();
@@ -145,9 +147,7 @@ async fn a_policy_that_fails_its_check_is_not_copied() {
 #[tokio::test]
 async fn the_configuration_of_a_deployment_names_the_router() {
     let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
-    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
-        .await
-        .unwrap();
+    let router = round_robin(&fleet).await;
     let file = component(folder.path(), 1);
     let admin = router.admin.base().strip_prefix("http://").unwrap();
     let server = format!("policy-dir = \".\"\n[server]\nadmin-listen = \"{admin}\"");
@@ -182,9 +182,7 @@ async fn without_a_router_the_lines_for_the_file_are_printed() {
 #[tokio::test]
 async fn changes_that_cannot_be_are_refused_and_change_nothing() {
     let fleet = fleet().await;
-    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
-        .await
-        .unwrap();
+    let router = round_robin(&fleet).await;
     let before = page(&router).await["routes"].clone();
     let codes = [
         ("canary", json!({ "percent": 5 }), 404, "policy_not_found"),
@@ -215,9 +213,7 @@ async fn changes_that_cannot_be_are_refused_and_change_nothing() {
 #[tokio::test]
 async fn a_shadow_of_a_rolled_back_policy_runs_and_promotes_no_other_version() {
     let fleet = fleet().await;
-    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
-        .await
-        .unwrap();
+    let router = round_robin(&fleet).await;
     let version = |page: &Value, name: &str| {
         let mut policies = page["policies"].as_array().unwrap().iter();
         policies
@@ -380,9 +376,7 @@ async fn an_invalid_file_of_overrides_is_put_aside_and_the_configuration_file_de
 #[tokio::test]
 async fn a_reload_without_the_folder_of_an_overridden_policy_is_refused_with_the_way_out() {
     let fleet = fleet().await;
-    let router = TestRouter::start(&config(&fleet, "", "", ROUND_ROBIN))
-        .await
-        .unwrap();
+    let router = round_robin(&fleet).await;
     router.save_policy("mine", &sends_to(0, 1).unwrap()).unwrap();
     let (status, answer) = change(&router, "shadow", &json!({})).await;
     assert_eq!(status, 200, "{answer}");

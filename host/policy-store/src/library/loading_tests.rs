@@ -7,7 +7,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use policy_runtime::child::ChildError;
 use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
-use routing::CircuitSpec;
 use sha2::{Digest as _, Sha256};
 
 use super::*;
@@ -123,15 +122,7 @@ impl Scenario {
 }
 
 fn wanted(name: &str, builtin: &str) -> WantedPolicy {
-    WantedPolicy {
-        name: name.to_owned(),
-        source: PolicySource::Builtin(builtin.to_owned()),
-        settings: PolicySettings::default(),
-        circuit: CircuitSpec::default(),
-        permit: Permit::Any,
-        sessions: 3,
-        scores: false,
-    }
+    WantedPolicy::of_builtin(name, builtin)
 }
 
 fn digest(builtin: &str) -> Digest {

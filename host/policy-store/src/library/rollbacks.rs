@@ -133,10 +133,9 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use policy_runtime::{EngineLimits, PolicyEngine, PolicySettings};
-    use routing::CircuitSpec;
+    use policy_runtime::{EngineLimits, PolicyEngine};
 
-    use super::super::{Permit, PolicySource, component};
+    use super::super::{Permit, component};
     use super::*;
     use crate::memory::PolicyMemory;
 
@@ -161,15 +160,7 @@ mod tests {
 
     /// Returns a policy with the bytes of a built-in one.
     fn wanted(builtin: &str) -> WantedPolicy {
-        WantedPolicy {
-            name: "p".to_owned(),
-            source: PolicySource::Builtin(builtin.to_owned()),
-            settings: PolicySettings::default(),
-            circuit: CircuitSpec::default(),
-            permit: Permit::Any,
-            sessions: 3,
-            scores: false,
-        }
+        WantedPolicy::of_builtin("p", builtin)
     }
 
     /// Returns a library in which `BAD` replaced `BEFORE` and was rolled back.

@@ -2,7 +2,7 @@
 
 use std::sync::Weak;
 
-use policy_runtime::{EngineLimits, PolicySettings, WasmPolicy};
+use policy_runtime::{EngineLimits, WasmPolicy};
 use routing::{Admission, Circuit, CircuitSpec, hex};
 
 use super::*;
@@ -18,15 +18,7 @@ fn library() -> PolicyLibrary {
 
 /// Returns a policy called `p` that has the bytes of a built-in.
 fn wanted(builtin: &str) -> WantedPolicy {
-    WantedPolicy {
-        name: "p".to_owned(),
-        source: PolicySource::Builtin(builtin.to_owned()),
-        settings: PolicySettings::default(),
-        circuit: CircuitSpec::default(),
-        permit: Permit::Any,
-        sessions: 3,
-        scores: false,
-    }
+    WantedPolicy::of_builtin("p", builtin)
 }
 
 fn tuned(builtin: &str, params: &str) -> WantedPolicy {

@@ -1,9 +1,10 @@
-//! Twins of policies, which run as shadows: what is rolled back for a policy does not run in its twin either.
+//! Twins of policies, which run as shadows: a version that is rolled back for a policy does not run in its twin either.
 
 use policy_runtime::PolicySettings;
 
 use super::digest::Digest;
 use super::entry::PolicyEntry;
+use super::version::LoadedVersion;
 use super::{PolicyLibrary, PolicyProblem};
 use crate::configured::{shadow_name, shadowed};
 
@@ -22,17 +23,18 @@ impl PolicyLibrary {
     pub(super) fn hold_in_twin(&mut self, policy: &str) -> Option<PolicyEntry> {
         let twin = shadow_name(policy);
         let mut entry = self.entries.get(&twin)?.clone();
+        let is_held = |version: &LoadedVersion| self.holds(&twin, &version.digest, &version.settings);
         let kept = entry.chain.len();
-        entry
-            .chain
-            .retain(|version| !self.holds(&twin, &version.digest, &version.settings));
+        let ends_active = entry.active().is_some_and(is_held);
+        entry.chain.retain(|version| !is_held(version));
         if entry.chain.len() == kept {
             return None;
         }
-        entry.begin();
         if entry.chain.is_empty() {
             // A trial shows no shadow without a version.
             entry.problem = Some(PolicyProblem::HeldBack.to_string());
+        } else if ends_active {
+            entry.begin();
         }
         self.entries.insert(twin, entry)
     }
@@ -44,9 +46,8 @@ mod tests {
     use std::sync::Arc;
 
     use policy_runtime::{EngineLimits, PolicyEngine};
-    use routing::CircuitSpec;
 
-    use super::super::{Permit, PolicyReport, PolicySource, WantedPolicy};
+    use super::super::{PolicyReport, WantedPolicy};
     use super::*;
     use crate::memory::PolicyMemory;
 
@@ -62,17 +63,10 @@ mod tests {
     /// Returns the policy `p` with the bytes of a built-in one, and its twin if it is a shadow.
     fn wanted(builtin: &str, is_shadow: bool) -> Vec<WantedPolicy> {
         let twin = is_shadow.then(|| shadow_name("p"));
-        let names = [Some("p".to_owned()), twin].into_iter().flatten();
-        let policy = |name| WantedPolicy {
-            name,
-            source: PolicySource::Builtin(builtin.to_owned()),
-            settings: PolicySettings::default(),
-            circuit: CircuitSpec::default(),
-            permit: Permit::Any,
-            sessions: 3,
-            scores: false,
-        };
-        names.map(policy).collect()
+        let names = std::iter::once("p".to_owned()).chain(twin);
+        names
+            .map(|name| WantedPolicy::of_builtin(&name, builtin))
+            .collect()
     }
 
     fn apply(library: &mut PolicyLibrary, wanted: Vec<WantedPolicy>) {
@@ -105,11 +99,11 @@ mod tests {
         library.undo(undo);
         check_same(&library);
         library.roll_back("p").unwrap();
-        let held = both(&library)[0].version.clone();
+        let earlier = both(&library)[0].version.clone();
         library.resume("p").unwrap();
         apply(&mut library, wanted(SECOND, true));
         check_same(&library);
-        assert_ne!(both(&library)[0].version, held);
+        assert_ne!(both(&library)[0].version, earlier);
     }
 
     #[test]

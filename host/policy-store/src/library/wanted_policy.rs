@@ -89,6 +89,20 @@ pub struct WantedPolicy {
 }
 
 impl WantedPolicy {
+    /// Returns a policy with the bytes of a built-in one, for tests.
+    #[cfg(test)]
+    pub(super) fn of_builtin(name: &str, builtin: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            source: PolicySource::Builtin(builtin.to_owned()),
+            settings: PolicySettings::default(),
+            circuit: CircuitSpec::default(),
+            permit: Permit::Any,
+            sessions: 3,
+            scores: false,
+        }
+    }
+
     /// Returns the file of its bytes, if any.
     pub fn file(self) -> Option<PathBuf> {
         match self.source {

@@ -21,7 +21,7 @@ const SCANNED: usize = 8;
 /// Cost of a byte of a text that is sliced: characters are counted one by one.
 const SLICED: usize = 4;
 
-/// Work that a rendering has left, in copied bytes: at most about four nanoseconds each, far less for a long text.
+/// Work that a rendering has left, in copied bytes: at most about four nanoseconds each, and far less in a long text.
 struct WorkLeft(usize);
 
 /// Sets the limit of a rendering.

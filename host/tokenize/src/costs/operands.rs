@@ -7,7 +7,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Environment, Error, State};
 
-use super::{ELEMENT, EXAMINED, SCANNED, SLICED, charge, elements, text_bytes};
+use super::{ELEMENT, EXAMINED, SLICED, charge, elements, of_scan, text_bytes};
 
 /// Charges the operand of a slice.
 const SLICED_VALUE: &str = "__sliced";
@@ -34,7 +34,7 @@ pub(super) fn register(environment: &mut Environment<'_>) {
             ValueKind::Map => 0,
             _ => elements(value).saturating_mul(EXAMINED),
         };
-        charge(state, examined + text_bytes(value) / SCANNED)?;
+        charge(state, examined.saturating_add(of_scan(value)))?;
         Ok::<_, Error>(value.clone())
     });
     environment.add_filter(LOOPED, |state: &mut State<'_, '_>, value: &Value| {
@@ -67,7 +67,7 @@ pub(crate) fn charged_operands(source: &str, syntax: SyntaxConfig) -> Result<Str
             insert(tokens.end(last), format!(")|{filter})"));
         }
     }
-    // At one place, what ends an inner expression comes first.
+    // At one place, the end of an inner expression comes first.
     insertions.sort_by_key(|(place, start, rank, _)| (*place, *start, *rank));
     let mut out = String::with_capacity(source.len() + 16 * insertions.len());
     let mut from = 0;
@@ -173,7 +173,7 @@ impl<'t, 's> TemplateTokens<'t, 's> {
     /// Returns the right operand of a comparison here, or the values of a loop, and the filter that charges it.
     fn right_operand(&self, at: usize) -> Option<(usize, usize, &'static str)> {
         let filter = match self.token(at)? {
-            Token::Eq | Token::Ne => COMPARED,
+            Token::Eq | Token::Ne | Token::Lt | Token::Lte | Token::Gt | Token::Gte => COMPARED,
             Token::Ident("in") => match self.token(at.checked_sub(1)?)? {
                 // A test, or a name of a member.
                 Token::Ident("is") | Token::Dot => return None,
@@ -185,10 +185,12 @@ impl<'t, 's> TemplateTokens<'t, 's> {
         let first = at + 1;
         let mut behind = first;
         while !ends_operand(self.token(behind)?) {
-            behind = self.after(behind);
+            // A member may have the name of an operator.
+            let name = usize::from(matches!(self.token(behind)?, Token::Dot));
+            behind = self.after(behind) + name;
         }
         let is_constant = behind == first + 1 && is_constant(self.token(first)?);
-        // A list that the template writes down is short.
+        // A list literal is short.
         let is_list = matches!(self.token(first)?, Token::BracketOpen) && self.after(first) == behind;
         (behind > first && !is_constant && !is_list).then(|| (first, behind - 1, filter))
     }
@@ -265,6 +267,10 @@ mod tests {
         check(
             "{%- for k, v in x|items if k in y -%}{% endfor %}{{ 1 if 'a' in b else c }}",
             "{%- for k, v in ((x|items)|__looped) if k in ((y)|__compared) -%}{% endfor %}{{ 1 if 'a' in ((b)|__compared) else c }}",
+        );
+        check(
+            "{% if a < b %}{{ a == b.in }}{% endif %}",
+            "{% if a < ((b)|__compared) %}{{ a == ((b.in)|__compared) }}{% endif %}",
         );
         check(
             "{% for m in messages[1:] %}{% endfor %}",

@@ -139,7 +139,7 @@ fn tool_call(call: &Value, is_parsed: bool) -> Result<Value, ChatError> {
     ]))
 }
 
-/// Returns the content of a message, and whether it is its last field: a list is, for templates that take lists.
+/// Returns the content of a message, and whether it becomes the last field: a list does, for templates that take lists.
 fn content(message: &Message, role: &str, format: ContentFormat) -> Result<(Value, bool), ChatError> {
     let Some(given) = message.field("content") else {
         return Ok((Value::from(""), false));
