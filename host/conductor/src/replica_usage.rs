@@ -77,7 +77,11 @@ impl UsageGroup for ClientGroup {
         for (at, hashes) in self.names.iter().enumerate() {
             for (hash, part) in hashes.iter().zip(PARTS) {
                 match part {
-                    ClientPart::Running => visit(*hash, UsageReading::Gauge(self.share.running(at).into())),
+                    ClientPart::Running => {
+                        if let Some(running) = self.share.running(at) {
+                            visit(*hash, UsageReading::Gauge(running.into()));
+                        }
+                    }
                     ClientPart::Limit(limit) => {
                         if let Some(used) = self.share.usage(at, limit) {
                             let (total, level) = (used.total_us, used.debt_us);

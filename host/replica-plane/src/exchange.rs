@@ -28,7 +28,7 @@ const MOST_AT_ONCE: usize = 64;
 /// Interval of messages with samples of costs.
 const COSTS_EVERY: Duration = Duration::from_secs(1);
 /// Silence after which a router is removed, as a multiple of the silence after which its loads fade.
-const FORGET_FACTOR: u64 = 6;
+const FORGET_FACTOR: u32 = 6;
 
 /// Settings of the exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,8 +69,16 @@ pub struct Exchange<S: FleetSource> {
     peers: Peers,
     usage: UsageExchange,
     slow_at: SlowTimes,
-    is_connected: bool,
+    connection: Option<BusConnection>,
     pace: SharePace,
+}
+
+/// Connection to the bus.
+#[derive(Debug, Clone, Copy)]
+struct BusConnection {
+    since: Instant,
+    /// Set once another router was heard over it.
+    has_heard: bool,
 }
 
 /// Times of the next messages that are less frequent than loads.
@@ -87,7 +95,7 @@ impl<S: FleetSource> Exchange<S> {
         let dead_after_ms = millis(parts.spec.dead_after);
         let silence = PeersSpec {
             dead_after_ms,
-            forget_after_ms: dead_after_ms.saturating_mul(FORGET_FACTOR),
+            forget_after_ms: dead_after_ms.saturating_mul(FORGET_FACTOR.into()),
         };
         Self {
             publisher: LoadPublisher::new(parts.router),
@@ -100,7 +108,7 @@ impl<S: FleetSource> Exchange<S> {
             },
             started: Instant::now(),
             fleet: SharedFleet::default(),
-            is_connected: false,
+            connection: None,
             pace: SharePace::new(Instant::now()),
             parts,
         }
@@ -118,7 +126,7 @@ impl<S: FleetSource> Exchange<S> {
                     self.beat(&bus);
                     beat_at = Instant::now() + BEAT;
                 }
-                () = tokio::time::sleep_until(share_at), if self.is_connected => {
+                () = tokio::time::sleep_until(share_at), if self.connection.is_some() => {
                     self.share(&bus);
                     share_at = Instant::now() + self.pace.pause(self.parts.spec.share_every);
                 }
@@ -161,7 +169,11 @@ impl<S: FleetSource> Exchange<S> {
         match event {
             BusEvent::Connected => {
                 info!(fleet = %self.parts.spec.fleet, "the bus between routers is connected");
-                self.set_connected(true);
+                let since = Instant::now();
+                self.set_connection(Some(BusConnection {
+                    since,
+                    has_heard: false,
+                }));
                 self.publisher.resend();
                 self.usage.resend();
             }
@@ -170,7 +182,7 @@ impl<S: FleetSource> Exchange<S> {
                     fleet = %self.parts.spec.fleet,
                     "the bus between routers is away: their loads fade, and this router serves with its own and the engines' figures",
                 );
-                self.set_connected(false);
+                self.set_connection(None);
             }
             BusEvent::Message { subject, payload } => {
                 self.parts.metrics.received(payload.len());
@@ -239,11 +251,12 @@ impl<S: FleetSource> Exchange<S> {
         self.peers.tick(now_ms);
         // Where the limits are about to be divided by more, that comes before the use of the others is dropped. Where they
         // become whole, that use is applied first.
-        let will_divide_more = self.usage.will_divide_more(&self.peers, self.is_connected);
+        let hears_others = self.hears_others();
+        let will_divide_more = self.usage.will_divide_more(&self.peers, hears_others);
         if !will_divide_more {
             self.pass_on_freed();
         }
-        let divisor = self.usage.settle(&self.peers, self.is_connected);
+        let divisor = self.usage.settle(&self.peers, hears_others);
         if will_divide_more {
             self.pass_on_freed();
         }
@@ -258,7 +271,7 @@ impl<S: FleetSource> Exchange<S> {
             sent_ms: now_ms,
             fill: Some(self.parts.source.fill()),
         };
-        if self.is_connected {
+        if self.connection.is_some() {
             self.publish(bus, SubjectKind::Hello, hello.encode());
         }
         self.parts.metrics.look(&self.peers, now_ms);
@@ -340,9 +353,22 @@ impl<S: FleetSource> Exchange<S> {
         }
     }
 
-    fn set_connected(&mut self, connected: bool) {
-        self.is_connected = connected;
-        self.parts.metrics.connected(connected);
+    fn set_connection(&mut self, connection: Option<BusConnection>) {
+        self.connection = connection;
+        self.parts.metrics.connected(connection.is_some());
+    }
+
+    /// Returns `true` if routers that are not heard are really away.
+    ///
+    /// After an outage of the bus the others may not have sent a message yet: until one is heard, or was silent for as
+    /// long as a router that is removed, they count as lost.
+    fn hears_others(&mut self) -> bool {
+        let longest_silence = self.parts.spec.dead_after * FORGET_FACTOR;
+        let is_any_live = self.peers.live() > 0;
+        self.connection.as_mut().is_some_and(|connection| {
+            connection.has_heard |= is_any_live;
+            connection.has_heard || connection.since.elapsed() >= longest_silence
+        })
     }
 
     /// Removes the loads of all other routers.
@@ -385,7 +411,7 @@ impl<S: FleetSource> Exchange<S> {
             .map(|worker| u64::from(worker.load.own().requests));
         ReplicaReport {
             fleet: self.parts.spec.fleet.clone(),
-            connected: self.is_connected,
+            connected: self.connection.is_some(),
             own: RouterRow {
                 router: own.router.clone(),
                 name: Some(own.name.clone()),

@@ -85,12 +85,12 @@ impl UsageExchange {
 
     /// Forgets the routers that are no longer heard, and divides the limits where this router has lost all others.
     /// Returns the number of routers by which they are divided.
-    pub(crate) fn settle(&mut self, routers: &Peers, is_connected: bool) -> NonZeroU32 {
+    pub(crate) fn settle(&mut self, routers: &Peers, hears_others: bool) -> NonZeroU32 {
         let mut changes = UsageChanges::new();
         self.peers.retain(|router| routers.is_live(router), &mut changes);
         self.apply_all(changes);
-        let (live, lost) = (number(routers.live()), self.lost(routers, is_connected));
-        if is_connected || live > 0 {
+        let (live, lost) = (number(routers.live()), self.lost(routers, hears_others));
+        if hears_others || live > 0 {
             self.heard = live.max(lost);
         }
         let divisor = NonZeroU32::MIN.saturating_add(lost);
@@ -102,14 +102,14 @@ impl UsageExchange {
     }
 
     /// Returns `true` if the next [`settle`](Self::settle) divides the limits by more routers.
-    pub(crate) fn will_divide_more(&self, routers: &Peers, is_connected: bool) -> bool {
-        self.lost(routers, is_connected) >= self.divisor.get()
+    pub(crate) fn will_divide_more(&self, routers: &Peers, hears_others: bool) -> bool {
+        self.lost(routers, hears_others) >= self.divisor.get()
     }
 
     /// Returns the number of the others, if this router has lost all of them.
-    fn lost(&self, routers: &Peers, is_connected: bool) -> u32 {
+    fn lost(&self, routers: &Peers, hears_others: bool) -> u32 {
         let silent = number(routers.silent());
-        match (routers.live(), is_connected) {
+        match (routers.live(), hears_others) {
             (0, true) => silent,
             (0, false) => silent.max(self.heard),
             _ => 0,

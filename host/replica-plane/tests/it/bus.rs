@@ -47,6 +47,21 @@ impl Hub {
         self.0.lock().unwrap().loses = loses;
     }
 
+    /// Ends the connections of all routers, or connects them again.
+    pub(crate) fn connect(&self, connected: bool) {
+        let mut state = self.0.lock().unwrap();
+        state.loses = !connected;
+        for member in &state.members {
+            let event = if connected {
+                BusEvent::Connected
+            } else {
+                BusEvent::Disconnected
+            };
+            // A router that has ended receives nothing.
+            let _ = member.try_send(event);
+        }
+    }
+
     /// Keeps all messages while `stalls`, and delivers them then.
     pub(crate) fn stall(&self, stalls: bool) {
         let mut state = self.0.lock().unwrap();

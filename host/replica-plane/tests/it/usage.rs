@@ -115,6 +115,24 @@ async fn a_router_that_lost_the_others_takes_its_share_of_limits_until_they_are_
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_long_outage_limits_stay_divided_until_another_router_is_heard() {
+    let hub = Hub::default();
+    let mut routers = [1, 2].map(|id| Router::start(&hub, id, 1));
+    pass(1_500).await;
+    hub.connect(false);
+    // Both have removed the other one, which is silent for more than six times `dead-after`.
+    pass(20_000).await;
+    assert_eq!(routers.each_ref().map(Router::divisor), [2; 2]);
+    routers[1].stop.cancel();
+    (&mut routers[1].task).await.unwrap();
+    hub.connect(true);
+    pass(1_000).await;
+    assert_eq!(routers[0].divisor(), 2, "the other one may still use its share");
+    pass(20_000).await;
+    assert_eq!(routers[0].divisor(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn routers_that_end_leave_the_whole_limit_to_the_rest() {
     let hub = Hub::default();
     let (one, two) = (Router::start(&hub, 1, 1), Router::start(&hub, 2, 1));

@@ -35,8 +35,8 @@ pub struct UsagePublisher {
     sent: HashMap<UsageKey, SentRow>,
     /// Rows that were last sent up to this message are repeated.
     resend_up_to: u64,
-    /// Time of the next message that is sent even if it has no rows, and at which counters that no longer exist are
-    /// dropped.
+    /// Time of the next message that is sent even if it has no rows, and at which gauges that no longer exist are sent as
+    /// 0 and counters that no longer exist are dropped.
     beat_at_ms: u64,
 }
 
@@ -47,11 +47,19 @@ struct SentRow {
     /// Number of the first message with it.
     since: u64,
     changed_ms: u64,
+    is_gauge: bool,
     /// Number and time of the last message with it.
     last: u64,
     sent_ms: u64,
     /// Time of its last reading.
     seen_ms: u64,
+}
+
+impl SentRow {
+    /// Returns `true` for a gauge whose 0 the other routers may not have.
+    fn is_open_gauge(&self, now_ms: u64) -> bool {
+        self.is_gauge && (self.number > 0 || now_ms.saturating_sub(self.changed_ms) < REPEAT_FOR_MS)
+    }
 }
 
 impl UsagePublisher {
@@ -93,8 +101,10 @@ impl UsagePublisher {
         if beats {
             self.beat_at_ms = now_ms.saturating_add(REPEAT_EVERY_MS);
             if is_whole {
+                self.end_gauges(now_ms, sequence, &mut rows);
                 // A counter that is made again later is a new one: it begins at 0 in a later message.
-                self.sent.retain(|_, row| row.seen_ms == now_ms);
+                self.sent
+                    .retain(|_, row| row.seen_ms == now_ms || row.is_open_gauge(now_ms));
             }
         }
         // Without rows, a message shows the others that later counters begin at 0.
@@ -110,6 +120,20 @@ impl UsagePublisher {
             sent_ms: now_ms,
             rows,
         })
+    }
+
+    /// Appends rows of 0 for the gauges that were not read, as far as there is room: their last value would count at the
+    /// other routers for good.
+    fn end_gauges(&mut self, now_ms: u64, sequence: u64, rows: &mut Vec<UsageRow>) {
+        let unread = self
+            .sent
+            .iter()
+            .filter(|(_, row)| row.seen_ms != now_ms && row.is_open_gauge(now_ms));
+        let room = MOST_USAGE_ROWS.saturating_sub(rows.len());
+        let ended: Vec<UsageKey> = unread.map(|(key, _)| *key).take(room).collect();
+        for key in ended {
+            rows.extend(self.row(now_ms, sequence, key, UsageReading::Gauge(0)));
+        }
     }
 
     /// Returns the row of a reading that is to be sent, and notes it as sent.
@@ -147,6 +171,7 @@ impl UsagePublisher {
             number,
             since,
             changed_ms,
+            is_gauge: matches!(reading, UsageReading::Gauge(_)),
             last: sequence,
             sent_ms: now_ms,
             seen_ms: now_ms,

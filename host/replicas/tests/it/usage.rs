@@ -153,6 +153,26 @@ fn a_counter_that_is_made_again_begins_at_nothing() {
 }
 
 #[test]
+fn a_gauge_that_is_no_longer_read_is_0_at_the_others() {
+    let mut sender = UsagePublisher::new(RouterId(1));
+    let (mut receiver, mut late) = (Receiver::default(), Receiver::default());
+    let gauge = |value| (key(1), UsageReading::Gauge(value));
+    receiver.receive(&sender.message(0, [gauge(4)]).unwrap());
+    late.receive(&sender.message(1_000, [gauge(4)]).unwrap());
+    let ended = sender.message(2_000, []).unwrap();
+    receiver.receive(&ended);
+    assert_eq!(receiver.sum(1), 0);
+    // One message may be lost: the 0 is repeated for a while, and then forgotten.
+    let repeated = sender.message(3_000, []).unwrap();
+    late.receive(&repeated);
+    assert_eq!(late.sum(1), 0);
+    let rows = [12_500, 13_500, 14_500].map(|now_ms| sender.message(now_ms, []).unwrap().rows.len());
+    assert_eq!(rows, [0; 3]);
+    receiver.receive(&sender.message(15_500, [gauge(2)]).unwrap());
+    assert_eq!(receiver.sum(1), 2);
+}
+
+#[test]
 fn gauges_of_a_router_that_is_gone_count_no_more() {
     let mut receiver = Receiver::default();
     for router in [1, 2] {

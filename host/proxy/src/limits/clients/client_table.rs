@@ -105,11 +105,12 @@ impl Clients {
         }
     }
 
-    /// Returns the handle of the clients that have limits.
+    /// Returns the handle of the clients.
+    ///
+    /// Clients without limits are in it too: their limits may come back, and their totals go on meanwhile.
     pub(crate) fn share(&self) -> ClientShare {
-        let clients = self.by_name.values();
         ClientShare {
-            clients: clients.filter(|client| client.has_limits()).cloned().collect(),
+            clients: self.by_name.values().cloned().collect(),
             clock: self.clock.clone(),
         }
     }

@@ -118,9 +118,9 @@ impl Principal {
         Arc::clone(&self.ledger)
     }
 
-    /// Returns `true` if the client has any limit.
-    pub(super) fn has_limits(&self) -> bool {
-        self.requests.is_some() || self.tokens.is_some() || self.concurrent.is_some()
+    /// Returns `true` if the client has a limit of concurrent requests.
+    pub(super) fn limits_concurrent(&self) -> bool {
+        self.concurrent.is_some()
     }
 
     /// Returns the bucket of a limit.

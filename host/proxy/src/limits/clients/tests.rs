@@ -267,7 +267,7 @@ fn requests_at_other_routers_count_against_the_limits_of_a_client() {
     assert_eq!(share.names().collect::<Vec<_>>(), ["a"]);
     share.set_running_elsewhere(0, 2);
     let first = reservation(&clients, "a");
-    assert_eq!(share.running(0), 1);
+    assert_eq!(share.running(0), Some(1));
     assert!(matches!(
         enter(&clients, "a"),
         Err(Refusal::Limited(Limited::Concurrent { .. }))
@@ -289,6 +289,19 @@ fn requests_at_other_routers_count_against_the_limits_of_a_client() {
         next.share().usage(0, ClientLimit::Requests).unwrap().debt_us,
         60_000_000
     );
+}
+
+#[test]
+fn totals_of_a_client_go_on_while_it_has_no_limits() {
+    let limited = clients(None, vec![spec("a", limits(60, 600, 3))]);
+    let running = reservation(&limited, "a");
+    let unlimited = clients(Some(&limited), vec![spec("a", ClientLimits::default())]);
+    let share = unlimited.share();
+    let used = share.usage(0, ClientLimit::Requests).unwrap();
+    assert_eq!((used.total_us, share.running(0)), (1_000_000, None));
+    let restored = clients(Some(&unlimited), vec![spec("a", limits(60, 600, 3))]);
+    assert_eq!(restored.share().running(0), Some(1));
+    drop(running);
 }
 
 #[test]

@@ -15,15 +15,16 @@ pub struct ClientShare {
 }
 
 impl ClientShare {
-    /// Returns the names of the clients that have limits. The other functions take places in this list.
+    /// Returns the names of the clients. The other functions take places in this list.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.clients.iter().map(|client| &*client.name)
     }
 
-    /// Returns a client's requests in progress at this router.
+    /// Returns a client's requests in progress at this router. `None` if their number is not limited.
     #[must_use]
-    pub fn running(&self, at: usize) -> u32 {
-        self.clients.get(at).map_or(0, |client| client.ledger.running())
+    pub fn running(&self, at: usize) -> Option<u32> {
+        let client = self.clients.get(at).filter(|client| client.limits_concurrent())?;
+        Some(client.ledger.running())
     }
 
     /// Returns the use of a client's limit.
