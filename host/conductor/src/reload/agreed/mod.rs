@@ -30,6 +30,8 @@ pub(crate) struct AgreedFollower {
     staging: Option<RouteStaging>,
     /// Overlays that could not be applied: they would fail in the same way until the entries change.
     refused: Option<(u64, String)>,
+    /// Set while the routes are older than the versions of policies that the fleet decided.
+    needs_routes: bool,
 }
 
 /// Entries of one look, and the overlays that they make.
@@ -47,6 +49,7 @@ impl AgreedFollower {
             reports,
             staging: None,
             refused: None,
+            needs_routes: false,
         }
     }
 
@@ -72,6 +75,15 @@ impl AgreedFollower {
 impl AgreedLook {
     fn set(&mut self, key: &AgreedKey, known: &ViewEntry, state: SubjectState) {
         self.states.insert(key.clone(), (known.revision, state));
+    }
+
+    /// Reports the applied rollbacks as not applied yet: routes still have the versions before.
+    fn keep_holds_working(&mut self) {
+        for (key, (_, state)) in &mut self.states {
+            if key.kind() == AgreedKind::Hold && *state == SubjectState::Applied {
+                *state = SubjectState::Working;
+            }
+        }
     }
 
     /// Returns whether the entry was followed at an earlier look.
@@ -108,7 +120,9 @@ impl Reloader {
                 AgreedKind::Canary => look.set(&key, &known, SubjectState::Applied),
             }
         }
-        self.renew_policies(swaps, resumes);
+        if !self.renew_policies(swaps, resumes) {
+            look.keep_holds_working();
+        }
         self.apply_agreed(&mut look);
         for (key, (revision, state)) in look.states {
             look.handle.set_state(&key, revision, state);
@@ -117,19 +131,32 @@ impl Reloader {
             .settle_states(|router| live.iter().any(|other| other.router == router));
     }
 
-    /// Builds the routes again after policies went back to other versions.
-    fn renew_policies(&mut self, swaps: bool, resumes: bool) {
-        if swaps && let Err(refused) = self.renew_routes() {
-            let error = error_chain(&refused);
-            warn!(
-                error,
-                "failed to build the request path with the fleet's policies"
-            );
+    /// Builds the routes again after policies went back to other versions. Returns `false` if they still have the versions
+    /// before; the next look tries again.
+    pub(super) fn renew_policies(&mut self, swaps: bool, resumes: bool) -> bool {
+        let mut needs_routes = swaps || self.agreed.as_ref().is_some_and(|agreed| agreed.needs_routes);
+        if needs_routes {
+            match self.renew_routes() {
+                Ok(()) => needs_routes = false,
+                // Later failures have the same cause.
+                Err(_) if !swaps => {}
+                Err(refused) => {
+                    let error = error_chain(&refused);
+                    warn!(
+                        error,
+                        "failed to build the request path with the fleet's policies; it is tried again"
+                    );
+                }
+            }
+        }
+        if let Some(agreed) = &mut self.agreed {
+            agreed.needs_routes = needs_routes;
         }
         if resumes {
             let prepared = self.library.prepare(self.wanted_policies());
             self.swap_policies(prepared);
         }
+        !needs_routes
     }
 
     /// Applies the overlays of a look, if they differ from the active ones.

@@ -118,3 +118,32 @@ async fn a_route_change_whose_bytes_the_store_refuses_is_refused_with_the_reason
     until("the change is taken back", || handle.view().proposals() == 0).await;
     drop(scenario);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn routes_that_could_not_be_built_after_a_rollback_of_the_fleet_are_built_at_the_next_look() {
+    let mut scenario = Scenario::begin().await;
+    let handle = AgreedHandle::new("1", "one");
+    scenario.reloader.agreed = Some(AgreedFollower::new(handle, ReplicaReports::default()));
+    let look = |scenario: Scenario| {
+        scenario.run(|reloader| {
+            reloader.follow_agreed();
+            reloader.active.generation.0
+        })
+    };
+    let (generation, is_built, unchanged);
+    (scenario, generation) = look(scenario).await;
+    scenario.reloader.steps.fault = Some(PlanStep::Sockets);
+    (scenario, is_built) = scenario
+        .run(|reloader| reloader.renew_policies(true, false))
+        .await;
+    assert!(!is_built);
+    (scenario, unchanged) = look(scenario).await;
+    assert_eq!(unchanged, generation);
+    scenario.reloader.steps.fault = None;
+    for _ in 0..2 {
+        let now;
+        (scenario, now) = look(scenario).await;
+        assert_eq!(now, generation + 1, "they are built once");
+    }
+    drop(scenario);
+}
