@@ -66,6 +66,7 @@ fields!(
     user,
     prompt_cache_key,
     cache_salt,
+    extra_key,
     prompt,
     input,
     messages,

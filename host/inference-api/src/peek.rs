@@ -291,6 +291,12 @@ impl<'a> Peek<'a> {
         self.fields.cache_salt.and_then(text)
     }
 
+    /// Returns SGLang's `extra_key`, if it is text. Prompts with different keys share no cache.
+    #[must_use]
+    pub fn extra_key(&self) -> Option<Cow<'a, str>> {
+        self.fields.extra_key.and_then(text)
+    }
+
     /// Returns the prompt's token ids, if the client sent ids of one prompt or of a batch of one.
     #[must_use]
     pub fn token_ids(&self) -> Option<Vec<u32>> {

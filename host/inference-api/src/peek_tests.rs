@@ -28,7 +28,7 @@ fn kind(peek: &Peek<'_>) -> &'static str {
 #[test]
 fn reads_the_fields_of_routing_and_skips_all_others() {
     let body = r#" {"x":{"y":[null]},"model":"m","stream":true,"max_tokens":7,"priority":-2,"user":"u",
-        "prompt_cache_key":"k","cache_salt":"s","messages":[{"role":"user","content":"hi"}]} "#;
+        "prompt_cache_key":"k","cache_salt":"s","extra_key":"e","messages":[{"role":"user","content":"hi"}]} "#;
     let chat = Endpoint::ChatCompletions;
     check(chat, body, |p| p.model.to_string(), "m".to_owned());
     check(chat, body, |p| p.stream, true);
@@ -50,6 +50,12 @@ fn reads_the_fields_of_routing_and_skips_all_others() {
         body,
         |p| p.cache_salt().map(Cow::into_owned),
         Some("s".to_owned()),
+    );
+    check(
+        chat,
+        body,
+        |p| p.extra_key().map(Cow::into_owned),
+        Some("e".to_owned()),
     );
     check(chat, body, kind, "messages");
 }

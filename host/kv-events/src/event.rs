@@ -161,7 +161,7 @@ impl<'a> EventFields<'a> {
             }
             "lora_id" => self.lora_id = values::optional(cursor)?,
             "medium" => self.medium = values::medium(cursor)?,
-            "lora_name" => self.lora_name = values::optional_text(cursor)?,
+            "lora_name" => self.read_lora_name(cursor)?,
             "extra_keys" => self.extra_keys = ExtraKeys::check(cursor)?,
             "cache_salt" => self.cache_salt = values::optional_text(cursor)?,
             "group_idx" => self.group = values::optional(cursor)?.unwrap_or(0),
@@ -173,6 +173,25 @@ impl<'a> EventFields<'a> {
                 cursor.skip().map_err(|_| RejectReason::BadField)?;
             }
         }
+        Ok(())
+    }
+
+    /// Reads the name of an adapter. SGLang 0.5.18 and 0.5.19 have a map with the salt in its place, in stores of salted
+    /// requests only.
+    fn read_lora_name(&mut self, cursor: &mut PayloadCursor<'a>) -> Result<(), RejectReason> {
+        let mut metadata = *cursor;
+        let Ok(entries) = metadata.map() else {
+            self.lora_name = values::optional_text(cursor)?;
+            return Ok(());
+        };
+        let bad_field = |_: ReadError| RejectReason::BadField;
+        for _ in 0..entries {
+            match metadata.key().map_err(bad_field)? {
+                Some("cache_salt") => self.cache_salt = values::optional_text(&mut metadata)?,
+                _ => metadata.skip().map_err(bad_field)?,
+            }
+        }
+        *cursor = metadata;
         Ok(())
     }
 

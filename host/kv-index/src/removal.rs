@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use routing::{RemovedBlocks, Tier};
+use routing::{Attention, RemovedBlocks, Tier};
 
+use crate::cache::CacheGroup;
 use crate::core::IndexCore;
 use crate::count::Applied;
 use crate::forest::BlockPosition;
@@ -34,11 +35,12 @@ impl IndexCore {
         left.iter_mut()
             .zip(lanes)
             .for_each(|(place, lane)| *place = Some(lane.id));
-        let expected = self
-            .expected
-            .get(&holder.worker)
-            .filter(|_| leaves(Tier::Device))
-            .copied();
+        // A window or state group drops blocks of a prefix that the full group still has.
+        let group = cache.group(removed.group);
+        let is_partial =
+            |group: CacheGroup| matches!(group.attention, Attention::Window { .. } | Attention::State);
+        let ends_prefix = leaves(Tier::Device) && !group.is_some_and(is_partial);
+        let expected = self.expected.get(&holder.worker).filter(|_| ends_prefix).copied();
         for hash in &removed.hashes[part] {
             let mut was_held = None;
             for lane in left.into_iter().flatten() {

@@ -5,7 +5,7 @@ mod chains;
 use chains::*;
 use kv_index::{Prediction, Prompt, Sent, SharedPrefixIndex, WorkerMatch};
 use proptest::prelude::*;
-use routing::WorkerId;
+use routing::{Attention, BlockEvent, RemovedBlocks, StoredBlocks, WorkerId};
 
 fn send(index: &SharedPrefixIndex, worker: u32, prompt: &str, capacity: u64) -> Option<Prediction> {
     let sent = Sent {
@@ -44,6 +44,33 @@ fn a_prediction_that_is_taken_back_leaves_what_was_predicted_before() {
     assert_eq!(index.stats().expected, 2);
     send(&index, 1, "abcd", 100);
     assert_eq!(found(&index, 1, "abcd").expected_tokens, 4 * BLOCK);
+}
+
+#[test]
+fn a_prediction_ends_with_blocks_of_the_full_group_only() {
+    let index = index();
+    let kinds = [Attention::Window { tokens: 4 }, Attention::Full];
+    for (group, attention) in (0..).zip(kinds) {
+        let stored = StoredBlocks {
+            group,
+            attention,
+            ..store("ab", 0)
+        };
+        index.apply(holder(1, 0), &BlockEvent::Stored(stored));
+    }
+    send(&index, 1, "abcd", 100);
+    let leave = |group| {
+        let removed = RemovedBlocks {
+            hashes: vec![engine_hash("a")],
+            tier: None,
+            group,
+        };
+        index.apply(holder(1, 0), &BlockEvent::Removed(removed));
+    };
+    leave(0);
+    assert_eq!(found(&index, 1, "abcd").expected_tokens, 4 * BLOCK);
+    leave(1);
+    assert_eq!(found(&index, 1, "abcd").expected_tokens, 0);
 }
 
 #[test]

@@ -174,6 +174,18 @@ fn moves_a_salt_of_the_event_into_the_first_block_of_a_chain() {
     });
 }
 
+/// SGLang 0.5.18 and 0.5.19 append a map to the array of a salted request's store, where vLLM has the adapter's name.
+#[test]
+fn reads_the_salt_of_a_map_behind_the_medium() {
+    let other = ("other", Value::Int(1));
+    let metadata = map([other.clone(), ("cache_salt", text("s"))]);
+    check_stored(stored_array(&[nil(), text("GPU"), metadata]), |stored| {
+        stored.extra_keys = vec![vec![ExtraKey::Text("s".into())], vec![]];
+    });
+    let unsalted = stored_array(&[nil(), text("GPU"), map([other])]);
+    check_stored(unsalted, |_| {});
+}
+
 #[test]
 fn takes_an_adapter_number_that_is_not_positive_for_the_base_model() {
     check_stored(stored_array(&[Value::Int(0)]), |_| {});

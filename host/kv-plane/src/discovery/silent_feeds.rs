@@ -1,7 +1,7 @@
 //! Silent feeds: checks whether their engines are idle. Pure: states, counters and the time come in.
 //!
 //! Feeds whose publisher answers replays check themselves. The other engines are queried for their computed prompt
-//! tokens. An engine that computed several blocks since the last query and published nothing is suspect.
+//! tokens. An engine that computed several blocks during the silence and published nothing is suspect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 /// Assumed block size of an engine that does not report one.
 const USUAL_BLOCK: u32 = 16;
-/// Number of blocks' worth of computed tokens that make an engine suspect. Prompts shorter than a block, of which
-/// nothing is published, add up too.
+/// Number of blocks that make an engine suspect, beside one for each request: the last tokens of a prompt fill no block,
+/// and nothing is published of them.
 const SUSPECT_BLOCKS: f64 = 8.0;
 
 /// Counters of engines with silent feeds.
@@ -29,8 +29,8 @@ pub(super) struct SilentFeeds(HashMap<(WorkerId, DpRank), SilentFeed>);
 struct SilentFeed {
     due: Instant,
     pause: Duration,
-    /// First counter, with its time.
-    before: Option<(f64, Instant)>,
+    /// First counters, with their time.
+    before: Option<(CacheUse, Instant)>,
 }
 
 impl SilentFeeds {
@@ -75,9 +75,10 @@ impl SilentFeeds {
             let Some(silence) = self.0.get_mut(&(worker, DpRank(*rank))) else {
                 continue;
             };
-            let (before, _) = *silence.before.get_or_insert((used.computed_tokens, now));
+            let (before, _) = *silence.before.get_or_insert((*used, now));
             let block = f64::from(used.block_tokens.unwrap_or(USUAL_BLOCK));
-            suspect |= used.computed_tokens - before > SUSPECT_BLOCKS * block;
+            let requests = (used.requests - before.requests).max(0.0);
+            suspect |= used.computed_tokens - before.computed_tokens > (SUSPECT_BLOCKS + requests) * block;
         }
         suspect
     }
@@ -149,8 +150,13 @@ mod tests {
         }
 
         fn suspects(&mut self, computed_tokens: f64) -> bool {
+            self.suspects_after(0.0, computed_tokens)
+        }
+
+        fn suspects_after(&mut self, requests: f64, computed_tokens: f64) -> bool {
             let used = CacheUse {
                 computed_tokens,
+                requests,
                 block_tokens: Some(32),
             };
             self.silences.learn(WORKER, &[(1, used)].into(), self.now)
@@ -168,6 +174,19 @@ mod tests {
         assert!(!scenario.suspects(10_000.0 + 8.0 * 32.0));
         assert!(scenario.queried(16, 20));
         assert!(scenario.suspects(10_000.0 + 8.0 * 32.0 + 1.0));
+    }
+
+    #[test]
+    fn the_last_tokens_of_cached_prompts_make_no_engine_suspect() {
+        let mut scenario = Scenario::new();
+        assert!(scenario.queried(0, 5));
+        assert!(!scenario.suspects_after(100.0, 10_000.0));
+        // Each of 40 requests computed the 7 tokens that fill no block.
+        assert!(scenario.queried(10, 15));
+        assert!(!scenario.suspects_after(140.0, 10_000.0 + 40.0 * 7.0));
+        // One more request computed nine blocks.
+        assert!(scenario.queried(30, 35));
+        assert!(scenario.suspects_after(141.0, 10_000.0 + 40.0 * 32.0 + 9.5 * 32.0));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! 2025-02 "cache salting", <https://docs.vllm.ai/en/latest/design/prefix_caching.html>). Blocks with different salts
 //! never match. So no client can measure by its time to first token what another tenant's prompts left in a cache.
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest as _, Sha256};
 
@@ -28,6 +30,23 @@ pub(crate) fn salt(tenant: &str, own: Option<&str>) -> String {
     routing::hex(&digest[..SALT_BYTES])
 }
 
+/// Returns the salt of a prompt's lookup in the index: the salt of the request, under SGLang's `extra_key` if it has one.
+///
+/// SGLang keeps a cache of its own for each extra key and its events do not name the key. So such a prompt matches no
+/// block of an event.
+pub(crate) fn lookup_salt<'a>(
+    salt: Option<Cow<'a, str>>,
+    extra_key: Option<Cow<'_, str>>,
+) -> Option<Cow<'a, str>> {
+    match extra_key.filter(|key| !key.is_empty()) {
+        Some(key) => {
+            let salt = salt.unwrap_or_default();
+            Some(Cow::Owned(format!("extra_key\0{key}\0{salt}")))
+        }
+        None => salt,
+    }
+}
+
 /// Returns the body with the salt as its last member. Of several members with one name, engines take the last. `body`
 /// is a JSON object that was read.
 pub(crate) fn salted(body: &Bytes, salt: &str) -> Bytes {
@@ -46,6 +65,20 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn prompts_with_an_extra_key_are_looked_up_under_it() {
+        let found = |salt: Option<&'static str>, key: Option<&'static str>| {
+            lookup_salt(salt.map(Cow::Borrowed), key.map(Cow::Borrowed))
+        };
+        for salt in [None, Some("s")] {
+            assert_eq!(found(salt, None).as_deref(), salt);
+            assert_eq!(found(salt, Some("")).as_deref(), salt, "SGLang takes it for none");
+            assert_ne!(found(salt, Some("k")), found(salt, None));
+            assert_ne!(found(salt, Some("k")), found(salt, Some("l")));
+        }
+        assert_ne!(found(Some("s"), Some("k")), found(None, Some("k")));
+    }
 
     #[test]
     fn tenants_and_salts_of_their_own_never_share_a_salt() {

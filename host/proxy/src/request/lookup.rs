@@ -141,6 +141,7 @@ impl Proxy {
         } else {
             peek.cache_salt()
         };
+        let salt = isolation::lookup_salt(salt, peek.extra_key());
         let count = tokens.ids.len();
         let (mut prompt, _) = tokens.into_prompt(served.adapter(), salt.as_deref());
         Ok(PrefixLookup {

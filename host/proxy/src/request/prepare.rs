@@ -131,6 +131,7 @@ pub(super) async fn prepare(
     }
     let model: Box<str> = (&*peek.model).into();
     let salt = isolated.map(Cow::Owned).or_else(|| peek.cache_salt());
+    let salt = isolation::lookup_salt(salt, peek.extra_key());
     let prompt = tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), salt.as_deref()));
     Ok(InferenceRequest {
         pool: RequestPool::new(Arc::clone(pool), RequestModel::new(served)),
