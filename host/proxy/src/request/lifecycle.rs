@@ -40,7 +40,7 @@ pub(crate) struct RequestLifecycle {
     records: RequestRecords,
     /// Rate-limit reservation of a known client.
     reservation: Option<RateLimitGuard>,
-    /// Reservation of a client that is charged for nothing.
+    /// Reservation of a client that is charged for nothing, or for the output only.
     stay: Option<RateLimitGuard>,
     /// Share of the pool's capacity that the request occupies.
     permit: Option<Permit>,
@@ -98,8 +98,8 @@ impl RequestLifecycle {
         self.reservation = reservation;
     }
 
-    /// Holds the client's reservation as long as this lives. Its response was charged when it was made. Its tokens
-    /// are not counted, unless [`count_tokens`](Self::count_tokens) is called.
+    /// Holds the client's reservation as long as this lives. The response was charged when it was made. The tokens of the
+    /// answer are neither counted nor charged, unless [`count_tokens`](Self::count_tokens) is called.
     pub(crate) fn hold(&mut self, stay: Option<RateLimitGuard>) {
         self.stay = stay;
         self.meter.counts_tokens = false;
@@ -110,7 +110,8 @@ impl RequestLifecycle {
         self.meter.counts_tokens
     }
 
-    /// Counts the tokens of the answer after all, because no earlier answer had them.
+    /// Counts the tokens of the answer after all, because no earlier answer had them. Its output is charged to the client,
+    /// whose prompt was charged when the response was made.
     pub(crate) fn count_tokens(&mut self) {
         self.meter.counts_tokens = true;
     }
@@ -260,6 +261,9 @@ impl RequestLifecycle {
         self.meter.read(tail);
         if let Some(reservation) = &mut self.reservation {
             reservation.read(tail);
+        }
+        if let (Some(stay), true) = (&mut self.stay, self.meter.counts_tokens) {
+            stay.read_output(tail);
         }
         if let Some(permit) = &self.permit {
             permit.served(tail.tokens());

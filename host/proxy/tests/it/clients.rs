@@ -26,7 +26,7 @@ fn client(name: &str) -> ClientSpec {
     }
 }
 
-fn limited(name: &str, requests: u32, tokens: u32, concurrent: u32) -> ClientSpec {
+pub(crate) fn limited(name: &str, requests: u32, tokens: u32, concurrent: u32) -> ClientSpec {
     ClientSpec {
         limits: ClientLimits {
             requests: NonZeroU32::new(requests),
@@ -50,7 +50,7 @@ fn with(mut request: Request<Bytes>, headers: &[(&'static str, &str)]) -> Reques
 }
 
 /// Adds the key of a client.
-fn of(name: &str, request: Request<Bytes>) -> Request<Bytes> {
+pub(crate) fn of(name: &str, request: Request<Bytes>) -> Request<Bytes> {
     with(request, &[("authorization", &format!("Bearer sk-{name}"))])
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 
 use crate::client::{chat, get, post, send};
+use crate::clients::{limited, of};
 use crate::router::{Builder, Router, router};
 use crate::worker::{Worker, json};
 
@@ -63,6 +64,67 @@ async fn the_tokens_of_a_response_are_counted_once_however_often_it_is_polled() 
             assert_eq!(tokens(&router), [1000.0, 600.0, 50.0], "{made}");
         }
     }
+}
+
+#[tokio::test]
+async fn the_output_of_a_background_response_is_charged_to_its_client_once() {
+    let worker = keeping(QUEUED).await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
+        .start()
+        .await;
+    let charged = || {
+        let kinds = ["prompt", "output"];
+        kinds.map(|kind| {
+            router.metric(&format!(
+                r#"conductor_client_tokens_total{{client="a",kind="{kind}"}}"#
+            ))
+        })
+    };
+    let request = of("a", post("/v1/responses", r#"{"model":"m","input":"hi"}"#));
+    send(router.address, request).await.text().await;
+    let [prompt, output] = charged();
+    for _ in 0..3 {
+        let answer = send(router.address, of("a", get("/v1/responses/resp_1"))).await;
+        answer.text().await;
+        assert_eq!(charged(), [prompt, output + 50.0]);
+    }
+    let answer = send(router.address, of("a", chat())).await;
+    let left: f64 = answer.headers["x-ratelimit-remaining-tokens"]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(left <= 10_000.0 - prompt - output - 50.0, "{left}");
+}
+
+#[tokio::test]
+async fn the_response_of_another_client_can_be_neither_continued_nor_claimed() {
+    let worker = keeping(COMPLETED).await;
+    let both = ["a", "b"].map(|name| limited(name, 60, 100_000, 3));
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|with| with.clients = both.into())
+        .start()
+        .await;
+    let made =
+        |client: &str, body: &'static str| send(router.address, of(client, post("/v1/responses", body)));
+    let read = |client: &str| send(router.address, of(client, get("/v1/responses/resp_1")));
+    made("a", r#"{"model":"m","input":"hi"}"#).await.text().await;
+    let continued = made(
+        "b",
+        r#"{"model":"m","input":"hi","previous_response_id":"resp_1"}"#,
+    )
+    .await;
+    assert_eq!(continued.status, StatusCode::NOT_FOUND);
+    assert!(continued.text().await.contains("response_not_found"));
+    // This worker gives each response the same id, as vLLM does with the `request_id` of a body.
+    let claimed = made("b", r#"{"model":"m","input":"hi","request_id":"resp_1"}"#).await;
+    assert_eq!(claimed.status, StatusCode::OK);
+    claimed.text().await;
+    assert_eq!(read("b").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(read("a").await.status, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -35,6 +35,14 @@ impl UsageBound {
         }
     }
 
+    /// Returns the bound for an answer to a request without a prompt.
+    fn of_output() -> Self {
+        Self {
+            prompt: u64::MAX,
+            output: 0,
+        }
+    }
+
     /// Returns `true` if the usage stated in `tail` is plausible for the response's length.
     fn allows(self, tail: &Tail) -> bool {
         let output = self.output.max(tail.length().saturating_add(UNSEEN_TOKENS));
@@ -166,6 +174,15 @@ impl RateLimitGuard {
         }
         self.output = tail.tokens();
         self.prompt = tail.prompt_tokens().unwrap_or(self.prompt);
+    }
+
+    /// Sets the usage to the output of an answer by its id. The prompt was charged when the response was made.
+    pub(crate) fn read_output(&mut self, tail: &Tail) {
+        self.bound = Some(UsageBound::of_output());
+        if self.is_plausible(tail) {
+            self.output = tail.tokens();
+        }
+        self.served = Some(true);
     }
 
     /// Returns `true` if the stated usage is plausible. Otherwise the output is counted.

@@ -191,8 +191,7 @@ impl AnswerHandle {
     pub(crate) fn end(&mut self) {
         // The usage of a response in the background is in no answer but those to requests by its id.
         let has_tokens = self.tail.output_tokens().is_some_and(|tokens| tokens > 0);
-        if self.kind == AnswerKind::Whole
-            && has_tokens
+        if has_tokens
             && !self.lifecycle.counts_tokens()
             && self.learner.as_ref().is_some_and(ResponseLearner::count_tokens)
         {

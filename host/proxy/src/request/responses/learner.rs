@@ -58,11 +58,11 @@ pub(crate) fn learner(
 
 impl ResponseLearner {
     /// Creates the learner of an answer to a request for a response by its id.
-    pub(super) fn of_known(proxy: &Proxy, key: ResponseKey<'_>) -> Self {
+    pub(super) fn of_known(proxy: &Proxy, id: &str) -> Self {
         Self {
             table: Arc::clone(&proxy.responses),
             search: None,
-            entry: Some(proxy.responses.entry(key)),
+            entry: Some(proxy.responses.entry(id)),
         }
     }
 
@@ -76,10 +76,9 @@ impl ResponseLearner {
                 client: search.client.as_deref().unwrap_or_default(),
                 id: &id,
             };
-            let entry = self
+            self.entry = self
                 .table
                 .store(key, search.worker, search.limits, Instant::now());
-            self.entry = Some(entry);
         }
         if search.finder.is_over() {
             self.search = None;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{ResponseKey, check_in_service, member_of};
+use super::{ResponseKey, ResponseOrigin, check_in_service, member_of};
 use crate::base::reply::Refusal;
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::proxy::Proxy;
@@ -11,6 +11,10 @@ use crate::request::snapshot::Snapshot;
 /// Returns the member that keeps the response of that id, by its index. `None` where the id is unknown, or where a
 /// worker of another pool than that of the request's model made the response. In these cases the policy decides, and
 /// the engine handles the id.
+///
+/// # Errors
+/// [`Refusal::ResponseUnknown`] for the id of another client's response: engines have no clients, so that the model would
+/// go on from it.
 pub(crate) fn pinned(
     proxy: &Proxy,
     snapshot: &Snapshot,
@@ -24,9 +28,15 @@ pub(crate) fn pinned(
         id,
     };
     let limits = snapshot.edge.limits.responses();
-    let Some(worker) = table.find(key, limits, Instant::now()) else {
-        table.metrics.unknown.inc();
-        return Ok(None);
+    let worker = match table.find(key, limits, Instant::now()) {
+        ResponseOrigin::Worker(worker) => worker,
+        origin => {
+            table.metrics.unknown.inc();
+            return match origin {
+                ResponseOrigin::OtherClient => Err(Refusal::ResponseUnknown { id: id.into() }),
+                _ => Ok(None),
+            };
+        }
     };
     let Some(member) = member_of(request.pool(), worker) else {
         table.metrics.gone.inc();

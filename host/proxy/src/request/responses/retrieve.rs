@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointClass, ErrorShape, is_response_id};
 use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts};
 
-use super::{ResponseKey, ResponseLearner, check_in_service, member_of};
+use super::{ResponseKey, ResponseLearner, ResponseOrigin, check_in_service, member_of};
 use crate::base::deadline::ResponseDeadline;
 use crate::base::headers;
 use crate::base::idle_timeout::IdleTimeoutLimits;
@@ -172,7 +172,7 @@ async fn from_worker(
     let call = ResponseCall::of_path(head.uri.path()).ok_or_else(|| unrouted(unknown()))?;
     let key = ResponseKey { client, id: call.id };
     let (pool, at) = place(proxy, snapshot, key).map_err(unrouted)?;
-    let learner = ResponseLearner::of_known(proxy, key);
+    let learner = ResponseLearner::of_known(proxy, key.id);
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
     let refused = |error: IntakeError<_>| unrouted(error.into());
     let (limit, headers) = (LONGEST_BODY, &head.headers);
@@ -255,8 +255,7 @@ fn place<'a>(
     let id = key.id;
     let table = &proxy.responses;
     let limits = snapshot.edge.limits.responses();
-    let worker = table.find(key, limits, Instant::now());
-    let Some(worker) = worker else {
+    let ResponseOrigin::Worker(worker) = table.find(key, limits, Instant::now()) else {
         table.metrics.unknown.inc();
         return Err(Refusal::ResponseUnknown { id: id.into() });
     };

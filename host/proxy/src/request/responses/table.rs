@@ -1,9 +1,9 @@
 //! Table of response ids: which worker made which response. The table is bounded, expiring, and sharded, so that
 //! answers which end at the same time do not wait for each other.
 //!
-//! Ids are chosen by engines, and clients may request any id. The table therefore keeps hashes under a secret of this
-//! process, taken over the client and the id. No client can fill one shard on purpose, and one client's ids are unknown
-//! to another.
+//! Ids are chosen by engines, and clients may request any id. The table therefore keeps hashes of ids under a secret of
+//! this process, so that no client can fill one shard on purpose. Each id belongs to the client of its request, and
+//! another client can neither find nor replace it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -25,9 +25,20 @@ pub(crate) struct ResponseKey<'a> {
     pub(crate) id: &'a str,
 }
 
-/// Place of a response in the table: the hash of its key.
+/// Place of a response in the table: the hash of its id.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseEntry(u128);
+
+/// Result of a search for an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseOrigin {
+    /// This worker made the client's response.
+    Worker(WorkerId),
+    /// The id is unknown, or has expired.
+    Unknown,
+    /// The response was made for another client.
+    OtherClient,
+}
 
 /// Bounded table of response ids, with expiry.
 #[derive(Debug)]
@@ -47,6 +58,8 @@ struct Shard {
 #[derive(Debug, Clone, Copy)]
 struct StoredResponse {
     worker: WorkerId,
+    /// Hash of its client's name. `None` for a response that was made without a key.
+    client: Option<u64>,
     stored: Instant,
     /// `true` once the tokens of the response are in the metrics.
     is_counted: bool,
@@ -61,22 +74,27 @@ impl ResponseTable {
         }
     }
 
-    /// Records that a worker made a response.
+    /// Records that a worker made a response. Returns `None` if the id is known as that of another client's response,
+    /// which it remains.
     pub(crate) fn store(
         &self,
         key: ResponseKey<'_>,
         worker: WorkerId,
         limits: ResponseLimits,
         now: Instant,
-    ) -> ResponseEntry {
+    ) -> Option<ResponseEntry> {
         let most = limits.most.div_ceil(SHARDS);
-        let hash = self.hash(key);
+        let hash = self.hash(key.id);
+        let client = self.client(key);
         let mut shard = self.shard(hash);
         let before = shard.workers.len();
         shard.forget(now, limits.ttl, most.saturating_sub(1));
-        if most > 0 {
+        let stored = shard.workers.get(&hash);
+        let is_taken = stored.is_some_and(|stored| stored.is_of_other(client));
+        if most > 0 && !is_taken {
             let entry = StoredResponse {
                 worker,
+                client,
                 stored: now,
                 is_counted: false,
             };
@@ -86,12 +104,12 @@ impl ResponseTable {
         let after = shard.workers.len();
         drop(shard);
         self.metrics.size_changed(before, after);
-        ResponseEntry(hash)
+        (!is_taken).then_some(ResponseEntry(hash))
     }
 
     /// Returns the place of a response, known or not.
-    pub(crate) fn entry(&self, key: ResponseKey<'_>) -> ResponseEntry {
-        ResponseEntry(self.hash(key))
+    pub(crate) fn entry(&self, id: &str) -> ResponseEntry {
+        ResponseEntry(self.hash(id))
     }
 
     /// Records that the tokens of a response are counted. Returns `true` if it is known, and none were before.
@@ -101,14 +119,9 @@ impl ResponseTable {
         stored.is_some_and(|stored| !std::mem::replace(&mut stored.is_counted, true))
     }
 
-    /// Returns the worker that made a response, while that is known. Removes what the limits no longer allow.
-    pub(crate) fn find(
-        &self,
-        key: ResponseKey<'_>,
-        limits: ResponseLimits,
-        now: Instant,
-    ) -> Option<WorkerId> {
-        let hash = self.hash(key);
+    /// Finds the worker that made a response. Removes what the limits no longer allow.
+    pub(crate) fn find(&self, key: ResponseKey<'_>, limits: ResponseLimits, now: Instant) -> ResponseOrigin {
+        let hash = self.hash(key.id);
         let mut shard = self.shard(hash);
         let before = shard.workers.len();
         shard.forget(now, limits.ttl, limits.most.div_ceil(SHARDS));
@@ -116,17 +129,34 @@ impl ResponseTable {
         drop(shard);
         self.metrics.size_changed(before, after);
         let is_known = |entry: &StoredResponse| now.saturating_duration_since(entry.stored) < limits.ttl;
-        found.filter(is_known).map(|entry| entry.worker)
+        let client = self.client(key);
+        match found.filter(is_known) {
+            Some(entry) if entry.client == client => ResponseOrigin::Worker(entry.worker),
+            Some(entry) if entry.is_of_other(client) => ResponseOrigin::OtherClient,
+            _ => ResponseOrigin::Unknown,
+        }
     }
 
-    fn hash(&self, key: ResponseKey<'_>) -> u128 {
-        let half = |secret: &RandomState| u128::from(secret.hash_one((key.client, key.id)));
+    fn hash(&self, id: &str) -> u128 {
+        let half = |secret: &RandomState| u128::from(secret.hash_one(id));
         half(&self.secrets[0]) << 64 | half(&self.secrets[1])
+    }
+
+    /// Returns the hash of the client's name. `None` where clients need no key.
+    fn client(&self, key: ResponseKey<'_>) -> Option<u64> {
+        (!key.client.is_empty()).then(|| self.secrets[0].hash_one(key.client))
     }
 
     fn shard(&self, hash: u128) -> MutexGuard<'_, Shard> {
         let at = (hash % SHARDS as u128) as usize;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StoredResponse {
+    /// Returns `true` if the response was made for a client with a key that is not this one.
+    fn is_of_other(&self, client: Option<u64>) -> bool {
+        self.client.is_some() && self.client != client
     }
 }
 
@@ -178,42 +208,49 @@ mod tests {
     fn an_id_is_its_clients_alone() {
         let (table, now) = (table(), Instant::now());
         table.store(key("a", "resp_1"), WorkerId(7), LIMITS, now);
-        assert_eq!(table.find(key("a", "resp_1"), LIMITS, now), Some(WorkerId(7)));
-        for stranger in [
-            key("b", "resp_1"),
-            key("", "resp_1"),
-            key("a", "resp_2"),
-            key("aresp_", "1"),
-        ] {
-            assert_eq!(table.find(stranger, LIMITS, now), None);
+        let found = |client: &str, id: &str| table.find(key(client, id), LIMITS, now);
+        let own = ResponseOrigin::Worker(WorkerId(7));
+        assert_eq!(found("a", "resp_1"), own);
+        assert_eq!(found("a", "resp_2"), ResponseOrigin::Unknown);
+        for stranger in ["b", ""] {
+            assert_eq!(found(stranger, "resp_1"), ResponseOrigin::OtherClient);
+            let claimed = table.store(key(stranger, "resp_1"), WorkerId(8), LIMITS, now);
+            assert!(claimed.is_none());
+            assert_eq!(found("a", "resp_1"), own);
         }
+    }
+
+    #[test]
+    fn an_id_of_the_time_before_keys_is_unknown_to_clients() {
+        let (table, now) = (table(), Instant::now());
+        table.store(key("", "resp_1"), WorkerId(7), LIMITS, now);
+        let found = table.find(key("a", "resp_1"), LIMITS, now);
+        assert_eq!(found, ResponseOrigin::Unknown);
     }
 
     #[test]
     fn the_tokens_of_a_response_are_counted_once() {
         let (table, now) = (table(), Instant::now());
-        let entry = table.store(key("a", "resp_1"), WorkerId(7), LIMITS, now);
-        let again = table.entry(key("a", "resp_1"));
+        let entry = table.store(key("a", "resp_1"), WorkerId(7), LIMITS, now).unwrap();
+        let again = table.entry("resp_1");
         assert_eq!(
             [entry, again].map(|entry| table.count_tokens(entry)),
             [true, false]
         );
-        let unknown = table.entry(key("b", "resp_1"));
+        let unknown = table.entry("resp_2");
         assert!(!table.count_tokens(unknown));
     }
 
     #[test]
     fn an_id_expires() {
         let (table, now) = (table(), Instant::now());
+        let found = |now| table.find(key("", "resp_1"), LIMITS, now);
         table.store(key("", "resp_1"), WorkerId(7), LIMITS, now);
-        assert!(table.find(key("", "resp_1"), LIMITS, now + TTL / 2).is_some());
-        assert!(table.find(key("", "resp_1"), LIMITS, now + TTL).is_none());
+        assert_eq!(found(now + TTL / 2), ResponseOrigin::Worker(WorkerId(7)));
+        assert_eq!(found(now + TTL), ResponseOrigin::Unknown);
         // An id that is stored again gets a new lifetime.
         table.store(key("", "resp_1"), WorkerId(8), LIMITS, now + TTL);
-        assert_eq!(
-            table.find(key("", "resp_1"), LIMITS, now + TTL),
-            Some(WorkerId(8))
-        );
+        assert_eq!(found(now + TTL), ResponseOrigin::Worker(WorkerId(8)));
     }
 
     #[test]
@@ -223,8 +260,9 @@ mod tests {
             table.store(key("", &number.to_string()), WorkerId(1), LIMITS, now);
         }
         assert!(size(&table) <= LIMITS.most, "{}", size(&table));
-        assert!(table.find(key("", "9999"), LIMITS, now).is_some());
-        assert!(table.find(key("", "0"), LIMITS, now).is_none());
+        let found = |id: &str| table.find(key("", id), LIMITS, now);
+        assert_eq!(found("9999"), ResponseOrigin::Worker(WorkerId(1)));
+        assert_eq!(found("0"), ResponseOrigin::Unknown);
         assert_eq!(table.metrics.size(), size(&table) as i64);
         let held: usize = table
             .shards
@@ -239,7 +277,7 @@ mod tests {
         let (table, now) = (table(), Instant::now());
         table.store(key("", "resp_1"), WorkerId(7), LIMITS, now);
         let none = ResponseLimits { most: 0, ttl: TTL };
-        assert_eq!(table.find(key("", "resp_1"), none, now), None);
+        assert_eq!(table.find(key("", "resp_1"), none, now), ResponseOrigin::Unknown);
         assert_eq!((size(&table), table.metrics.size()), (0, 0));
     }
 
@@ -250,7 +288,7 @@ mod tests {
         table.store(key("", "resp_1"), WorkerId(7), none, now);
         assert_eq!(
             (size(&table), table.find(key("", "resp_1"), LIMITS, now)),
-            (0, None)
+            (0, ResponseOrigin::Unknown)
         );
     }
 }
