@@ -7,7 +7,7 @@ use crate::observed::{
     Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
 };
 use crate::report::LiveCheck;
-use crate::target::WorkerTarget;
+use crate::target::{TokenMethod, WorkerTarget};
 
 /// Maximum difference in seconds between a worker's clock and ours without a warning.
 const MOST_SKEW: f64 = 2.0;
@@ -27,7 +27,7 @@ pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveChec
         None => return vec![unreachable(target, "it was not queried")],
     };
     let mut checks = vec![reachable(target, reached)];
-    checks.extend(observed.models.as_ref().map(|page| models(target, page)));
+    checks.push(models(target, observed.models.as_ref()));
     checks.extend(tokenizer(target, observed.tokens.as_ref()));
     match &observed.events {
         Some(Events::Endpoints(endpoints)) => checks.extend(endpoints.iter().map(publisher)),
@@ -69,19 +69,26 @@ fn reachable(target: &WorkerTarget, reached: &Reached) -> LiveCheck {
     }
 }
 
-fn models(target: &WorkerTarget, page: &Page<Vec<ListedModel>>) -> LiveCheck {
+fn models(target: &WorkerTarget, page: Option<&Page<Vec<ListedModel>>>) -> LiveCheck {
     const CHECK: &str = "models";
+    let (Some(page), Some(path)) = (page, &target.served.list_path) else {
+        return LiveCheck::pass(CHECK, "not queried (`model-list.path = \"off\"`)");
+    };
     let listed = match page {
         Page::Read(listed) => listed,
         Page::Absent => {
+            let message = format!("the worker has no page {path}");
+            if !target.served.models.is_empty() {
+                return LiveCheck::pass(CHECK, format!("{message}; its `models` are configured"));
+            }
             let hint = "name `models` of the worker: the router cannot learn them";
-            return LiveCheck::warn(CHECK, "the worker has no page /v1/models", hint);
+            return LiveCheck::warn(CHECK, message, hint);
         }
         Page::Unauthorized(status) => {
-            return LiveCheck::fail(CHECK, format!("/v1/models answers {status}"), KEY_HINT);
+            return LiveCheck::fail(CHECK, format!("{path} answers {status}"), KEY_HINT);
         }
         Page::Failed(why) => {
-            let message = format!("failed to read /v1/models: {why}");
+            let message = format!("failed to read {path}: {why}");
             return LiveCheck::fail(
                 CHECK,
                 message,
@@ -145,7 +152,8 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
         None => None,
     };
     // The router needs the worker's only where it has none of its own.
-    let needed = own.is_none() && target.tokenizing.of_pool == Tokenize::Worker;
+    let method = target.tokenizing.of(&tokens.model);
+    let needed = own.is_none() && matches!(method, TokenMethod::As(Tokenize::Worker));
     let missing = |message: String, hint: &str| match needed {
         true => LiveCheck::warn(
             CHECK,
@@ -383,6 +391,7 @@ mod tests {
             served: ServedModels {
                 models: vec![],
                 adapters: vec![],
+                list_path: None,
             },
             events: EventsTarget {
                 events: KvEvents::Auto,
@@ -391,7 +400,7 @@ mod tests {
             },
             tokenizing: Tokenizing {
                 of_pool: Tokenize::Worker,
-                local: Arc::default(),
+                of_models: Arc::default(),
             },
             access: ProbeAccess {
                 connections: ConnectionsSpec::default(),

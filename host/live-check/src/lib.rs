@@ -23,7 +23,7 @@ use self::observed::Observed;
 pub use self::report::{CheckResult, LiveCheck, LiveReport, PoolReport, WorkerReport};
 pub use self::sketch::{WorkerSketch, sketch_all};
 pub use self::target::{
-    EventsTarget, LocalModel, PoolTarget, ProbeAccess, ServedModels, Tokenizing, WorkerTarget,
+    EventsTarget, ModelTokens, PoolTarget, ProbeAccess, ServedModels, TokenMethod, Tokenizing, WorkerTarget,
 };
 pub use self::text::{Glyphs, render};
 

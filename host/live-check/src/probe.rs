@@ -17,7 +17,7 @@ use crate::clock;
 use crate::observed::{
     Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
 };
-use crate::target::WorkerTarget;
+use crate::target::{TokenMethod, WorkerTarget};
 use kv_plane::{PageTls, SourceAnswer, SourceClient, trusted_sources};
 use observability::error_chain;
 
@@ -48,17 +48,17 @@ pub(crate) async fn observe(target: &WorkerTarget) -> Observed {
         Err(error) => return unreached(&error),
     };
     let (models, version, disaggregation, events, bootstrap) = tokio::join!(
-        models(&client),
+        models(&client, target.served.list_path.as_deref()),
         version(&client),
         disaggregation(&client, target),
         events(target),
         bootstrap(target),
     );
-    let model = probed_model(target, &models);
+    let model = probed_model(target, models.as_ref());
     let tokens = tokens(&client, target, model).await;
     Observed {
         reached: Some(Ok(reached)),
-        models: Some(models),
+        models,
         version: Some(version),
         tokens,
         events: Some(events),
@@ -107,7 +107,8 @@ fn read_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(body).map_err(|error| format!("the answer cannot be read: {error}"))
 }
 
-async fn models(client: &WorkerClient) -> Page<Vec<ListedModel>> {
+/// Reads the list of models, if the router does.
+async fn models(client: &WorkerClient, path: Option<&str>) -> Option<Page<Vec<ListedModel>>> {
     #[derive(Deserialize)]
     struct List {
         data: Vec<Listed>,
@@ -117,13 +118,14 @@ async fn models(client: &WorkerClient) -> Page<Vec<ListedModel>> {
         id: String,
         parent: Option<String>,
     }
-    page(client.get("/v1/models").await, |body| {
+    let read = |body: &[u8]| {
         let list: List = read_json(body)?;
         let listed = list.data.into_iter().take(MOST_MODELS);
         Ok(listed
             .map(|Listed { id, parent }| ListedModel { id, parent })
             .collect())
-    })
+    };
+    Some(page(client.get(path?).await, read))
 }
 
 /// Reads the version from vLLM's `/version` or SGLang's `/server_info`.
@@ -155,24 +157,30 @@ async fn disaggregation(client: &WorkerClient, target: &WorkerTarget) -> Option<
     read_json::<ServerInfo>(&reply.body).ok()?.disaggregation_mode
 }
 
-/// Returns the model that the tokenizers are tried with: one that the router has a tokenizer for, else the first.
-fn probed_model(target: &WorkerTarget, models: &Page<Vec<ListedModel>>) -> Option<String> {
+/// Returns the model that the tokenizers are tried with: one that the router has a tokenizer for, else one for which the
+/// worker makes the tokens, else the first.
+fn probed_model(target: &WorkerTarget, models: Option<&Page<Vec<ListedModel>>>) -> Option<String> {
     let listed = match models {
-        Page::Read(listed) => &listed[..],
+        Some(Page::Read(listed)) => &listed[..],
         _ => &[],
     };
     let listed = listed.iter().map(|model| &model.id);
     let names: Vec<&String> = target.served.models.iter().chain(listed).collect();
-    let local = names.iter().find(|name| target.tokenizing.local(name).is_some());
-    local.or(names.first()).map(|name| (*name).clone())
+    let rank = |name: &&&String| match target.tokenizing.of(name) {
+        TokenMethod::Local(_) => 0,
+        TokenMethod::As(Tokenize::Worker) => 1,
+        TokenMethod::As(_) => 2,
+    };
+    names.iter().min_by_key(rank).map(|name| (*name).clone())
 }
 
 async fn tokens(client: &WorkerClient, target: &WorkerTarget, model: Option<String>) -> Option<Tokens> {
     let model = model?;
-    let local = target.tokenizing.local(&model);
-    if local.is_none() && matches!(target.tokenizing.of_pool, Tokenize::Off | Tokenize::Text) {
-        return None;
-    }
+    let local = match target.tokenizing.of(&model) {
+        TokenMethod::Local(local) => Some(local),
+        TokenMethod::As(Tokenize::Off | Tokenize::Text) => return None,
+        TokenMethod::As(_) => None,
+    };
     let body = json!({ "model": model, "prompt": PROBE_TEXT, "add_special_tokens": true });
     let reply = client.post("/tokenize", body.to_string().into()).await;
     let of_worker = page(reply, |body| {
@@ -181,7 +189,7 @@ async fn tokens(client: &WorkerClient, target: &WorkerTarget, model: Option<Stri
     });
     Some(Tokens {
         of_worker,
-        of_router: local.map(|local| own_tokens(local)),
+        of_router: local.as_deref().map(own_tokens),
         model,
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conductor_config::{KvEvents, Tokenize};
+use conductor_config::{KvEvents, ModelListConfig, Tokenize};
 use futures_util::{StreamExt, stream};
 use observability::error_chain;
 use routing::Role;
@@ -103,6 +103,7 @@ fn bare_target(url: &str) -> Result<WorkerTarget, TlsError> {
         served: ServedModels {
             models: Vec::new(),
             adapters: Vec::new(),
+            list_path: Some(ModelListConfig::default().path),
         },
         events: EventsTarget {
             events: KvEvents::Auto,
@@ -111,7 +112,7 @@ fn bare_target(url: &str) -> Result<WorkerTarget, TlsError> {
         },
         tokenizing: Tokenizing {
             of_pool: Tokenize::Off,
-            local: Arc::default(),
+            of_models: Arc::default(),
         },
         access: ProbeAccess {
             connections: ConnectionsSpec {

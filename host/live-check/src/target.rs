@@ -53,6 +53,8 @@ pub struct ServedModels {
     pub models: Vec<String>,
     /// Adapters.
     pub adapters: Vec<String>,
+    /// Page with the list of them. `None`: the router does not query it.
+    pub list_path: Option<String>,
 }
 
 /// Configured KV events of a worker.
@@ -69,18 +71,27 @@ pub struct EventsTarget {
 /// Tokenization of prompts for a worker.
 #[derive(Debug)]
 pub struct Tokenizing {
-    /// Source of the pool, for models without a tokenizer of their own.
+    /// Method of the pool, for models without one of their own.
     pub of_pool: Tokenize,
-    /// The router's own tokenizers.
-    pub local: Arc<[LocalModel]>,
+    /// Methods of models, in the order of the configuration.
+    pub of_models: Arc<[ModelTokens]>,
 }
 
-/// A tokenizer of the router.
+/// Tokenization of some models.
 #[derive(Debug)]
-pub struct LocalModel {
+pub struct ModelTokens {
     /// Globs of model names.
     names: Vec<WildMatch>,
-    model: Arc<Model>,
+    method: TokenMethod,
+}
+
+/// Method of tokenization.
+#[derive(Debug, Clone)]
+pub enum TokenMethod {
+    /// By a tokenizer of the router.
+    Local(Arc<Model>),
+    /// By a method without files.
+    As(Tokenize),
 }
 
 /// Connection to a worker.
@@ -92,21 +103,22 @@ pub struct ProbeAccess {
     pub authorization: Authorization,
 }
 
-impl LocalModel {
-    /// Returns the tokenizer of the models whose names match one of the globs.
+impl ModelTokens {
+    /// Returns the tokenization of the models whose names match one of the globs.
     #[must_use]
-    pub fn new(globs: &[String], model: Arc<Model>) -> Self {
+    pub fn new(globs: &[String], method: TokenMethod) -> Self {
         Self {
             names: globs.iter().map(|glob| WildMatch::new(glob)).collect(),
-            model,
+            method,
         }
     }
 }
 
 impl Tokenizing {
-    /// Returns the router's tokenizer of a model, the first whose names match.
-    pub(crate) fn local(&self, model: &str) -> Option<&Arc<Model>> {
-        let is_its = |local: &&LocalModel| local.names.iter().any(|name| name.matches(model));
-        self.local.iter().find(is_its).map(|local| &local.model)
+    /// Returns the method of a model: the first whose names match, else that of the pool.
+    pub(crate) fn of(&self, model: &str) -> TokenMethod {
+        let is_its = |tokens: &&ModelTokens| tokens.names.iter().any(|name| name.matches(model));
+        let own = self.of_models.iter().find(is_its);
+        own.map_or(TokenMethod::As(self.of_pool), |own| own.method.clone())
     }
 }

@@ -46,15 +46,13 @@ pub enum NoCluster {
     },
 }
 
-/// Returns the sources of a configuration. `keys` were read for it.
-///
-/// # Errors
-/// [`NoCluster`] for the first source that needs a cluster around the router.
+/// Returns the sources of a configuration, or [`NoCluster`] for those that need a cluster around the router. `keys` were
+/// read for it.
 pub(crate) fn source_specs(
     config: &Config,
     keys: &Keys,
     files: &ConfigSource,
-) -> Result<Vec<SourceSpec>, NoCluster> {
+) -> Vec<Result<SourceSpec, NoCluster>> {
     let specs = SourceSpecs {
         keys,
         files,

@@ -4,20 +4,20 @@ mod sources;
 mod targets;
 
 use anyhow::{Context, Result};
-use conductor_config::Config;
+use conductor_config::{Config, Diagnostics};
 use conductor_tools::{Exit, paint, print};
-use external_resources::ExternalResources;
+use external_resources::{Certificates, ExternalResources, Keys, Tokenizers};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use live_check::{Glyphs, LiveReport, check_all};
 use local_files::ConfigSource;
 use serde::Serialize;
-use worker_discovery::lay_over;
+use worker_discovery::{SourceWorkers, lay_over};
 
 use self::sources::SourceCheck;
 use self::targets::pool_targets;
 use crate::check::{Checked, ListedProblem};
 use crate::compose::source_specs;
-use crate::reload::{self, ConfigText, Steps};
+use crate::reload;
 
 /// Output of `--output json`.
 #[derive(Serialize)]
@@ -39,9 +39,8 @@ pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json:
     let (mut sources, mut found) = (Vec::new(), String::new());
     if checked.errors == 0 {
         let (config, resources) = read_named(source)?;
-        let specs = source_specs(&config, &resources.keys, source)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let (checks, workers) = runtime.block_on(sources::query_all(specs));
+        let (checks, workers) = runtime.block_on(query_sources(&config, &resources, source));
         let laid = lay_over(&config, &workers);
         found = sources::render(&checks, &laid);
         sources = checks;
@@ -70,17 +69,39 @@ pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json:
     Ok(if is_good { Exit::Success } else { Exit::Failure })
 }
 
-/// Reads a configuration without errors, and the resources that it names.
+/// Queries all sources of workers. Those that need another machine than this one have an error.
+async fn query_sources(
+    config: &Config,
+    resources: &ExternalResources,
+    files: &ConfigSource,
+) -> (Vec<SourceCheck>, Vec<SourceWorkers>) {
+    let (mut specs, mut failed) = (Vec::new(), Vec::new());
+    let given = source_specs(config, &resources.keys, files);
+    for (source, spec) in config.discovery.iter().zip(given) {
+        match spec {
+            Ok(spec) => specs.push(spec),
+            Err(error) => failed.push(SourceCheck::without_query(source, &error)),
+        }
+    }
+    let (mut checks, workers) = sources::query_all(specs).await;
+    checks.extend(failed);
+    (checks, workers)
+}
+
+/// Reads a configuration without errors, and the resources that it names. Keys that are not in this environment are left
+/// out: the offline check warns of them, and their workers answer 401.
 fn read_named(source: &ConfigSource) -> Result<(Config, ExternalResources)> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;
-    let named = ConfigText {
-        config: &config,
-        source,
-        text: &text,
+    let keys = Keys::present(&config, source);
+    let problems = |problems| Diagnostics::new(&source.name(), &text, problems);
+    let certificates = Certificates::read(None, &config, source).map_err(problems);
+    let tokenizers = Tokenizers::read(None, &config, source).map_err(problems);
+    let resources = ExternalResources {
+        keys,
+        certificates: certificates.context("read the certificates")?,
+        tokenizers: tokenizers.context("read the tokenizers")?,
     };
-    let resources = reload::read_resources(&Steps::default(), None, named);
-    let resources = resources.context("read what the configuration names")?;
     Ok((config, resources))
 }
 

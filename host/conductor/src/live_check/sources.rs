@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use conductor_config::DiscoveryConfig;
 use observability::error_chain;
 use serde::Serialize;
 use worker_discovery::{EntryFault, LaidOver, SourceWorkers};
 use worker_sources::{SourceSpec, query_once};
 
+use crate::compose::NoCluster;
 use crate::tasks;
 
 /// Result of a source's query.
@@ -25,6 +27,20 @@ pub(super) struct SourceCheck {
     pub(super) error: Option<String>,
     /// Entries that cannot be used.
     bad_entries: Vec<EntryFault>,
+}
+
+impl SourceCheck {
+    /// Returns the result of a source for which no query can be made.
+    pub(super) fn without_query(source: &DiscoveryConfig, error: &NoCluster) -> Self {
+        Self {
+            source: source.name.clone(),
+            pool: source.pool.clone(),
+            place: "kubernetes".to_owned(),
+            workers: Vec::new(),
+            error: Some(error_chain(error)),
+            bad_entries: Vec::new(),
+        }
+    }
 }
 
 /// Queries all sources at once. Returns the results, and the workers that were found.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use conductor_config::{Config, ModelConfig, ModelTokenize, PoolConfig, WorkerConfig};
 use external_resources::ExternalResources;
 use kv_plane::FeedPlan;
-use live_check::{EventsTarget, LocalModel, PoolTarget, ProbeAccess, ServedModels, Tokenizing, WorkerTarget};
+use live_check::{
+    EventsTarget, ModelTokens, PoolTarget, ProbeAccess, ServedModels, TokenMethod, Tokenizing, WorkerTarget,
+};
 use proxy::PoolSpec;
 use routing::Fleet;
 
@@ -15,12 +17,14 @@ use crate::compose;
 pub(super) fn pool_targets(config: &Config, resources: &ExternalResources) -> Vec<PoolTarget> {
     let (fleet, _) = Fleet::default().next(compose::worker_specs(config));
     let specs = compose::pool_specs(config, resources, &fleet);
-    let local = config.models.iter();
+    let models = config.models.iter();
     let targets = Targets {
         resources,
         plan: compose::feed_plan(config, &resources.keys, &resources.certificates, &fleet),
         fleet,
-        local: local.filter_map(|model| local_model(model, resources)).collect(),
+        of_models: models
+            .filter_map(|model| model_tokens(model, resources))
+            .collect(),
     };
     let pools = config.pools.iter().zip(&specs);
     pools.map(|(pool, spec)| targets.pool(pool, spec)).collect()
@@ -31,7 +35,7 @@ struct Targets<'a> {
     resources: &'a ExternalResources,
     plan: FeedPlan,
     fleet: Fleet,
-    local: Arc<[LocalModel]>,
+    of_models: Arc<[ModelTokens]>,
 }
 
 impl Targets<'_> {
@@ -59,6 +63,7 @@ impl Targets<'_> {
             served: ServedModels {
                 models: worker.models.clone(),
                 adapters: worker.adapters.clone(),
+                list_path: pool.model_list.as_ref().map(|list| list.path.clone()),
             },
             events: EventsTarget {
                 events: worker.kv_events.clone(),
@@ -67,7 +72,7 @@ impl Targets<'_> {
             },
             tokenizing: Tokenizing {
                 of_pool: pool.tokenize,
-                local: Arc::clone(&self.local),
+                of_models: Arc::clone(&self.of_models),
             },
             access: ProbeAccess {
                 connections: spec.connections.clone(),
@@ -81,10 +86,10 @@ fn health_path(pool: &PoolConfig) -> String {
     pool.health.path.clone().unwrap_or_else(|| "/health".to_owned())
 }
 
-fn local_model(model: &ModelConfig, resources: &ExternalResources) -> Option<LocalModel> {
-    let ModelTokenize::Local(local) = &model.tokenize else {
-        return None;
+fn model_tokens(model: &ModelConfig, resources: &ExternalResources) -> Option<ModelTokens> {
+    let method = match &model.tokenize {
+        ModelTokenize::Local(local) => TokenMethod::Local(Arc::clone(resources.tokenizers.of(local)?)),
+        ModelTokenize::As(method) => TokenMethod::As(*method),
     };
-    let tokenizer = resources.tokenizers.of(local)?;
-    Some(LocalModel::new(&model.names, Arc::clone(tokenizer)))
+    Some(ModelTokens::new(&model.names, method))
 }

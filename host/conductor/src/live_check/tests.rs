@@ -173,6 +173,59 @@ async fn the_routers_tokenizer_is_compared_with_the_workers() {
     assert!(tokenizer.message.contains("from token 0 on"), "{tokenizer:?}");
 }
 
+#[tokio::test]
+async fn a_model_is_checked_by_the_method_of_the_first_table_that_matches() {
+    const UNUSED: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokenizer.json");
+    std::fs::write(&file, UNUSED).unwrap();
+    let (_fleet, toml) = one(|_| {}, "").await;
+    let of = async |method: &str, pool: &str| {
+        let rest = format!("[models.rest]\nnames = [\"*\"]\ntokenizer = {file:?}\n");
+        let first = format!("[models.mock]\ntokenize = \"{method}\"\n{rest}");
+        live(&format!("{first}[pools.chat]\ntokenize = \"{pool}\"\n{toml}")).await
+    };
+    let by_worker = of("worker", "off").await;
+    let message = &find(only_worker(&by_worker), "tokenizer").message;
+    assert!(message.starts_with("/tokenize makes"), "{message}");
+    let not_at_all = of("off", "worker").await;
+    let mut checks = only_worker(&not_at_all).iter();
+    assert!(checks.all(|check| check.check != "tokenizer"), "{not_at_all:?}");
+}
+
+#[tokio::test]
+async fn the_list_of_models_is_read_where_the_router_reads_it() {
+    let refusing =
+        server("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+    let worker = format!("[[pools.chat.workers]]\nurl = \"http://{refusing}\"\nkv-events = \"off\"\n");
+    let off = live(&format!("[pools.chat.model-list]\npath = \"off\"\n{worker}")).await;
+    assert_eq!(find(only_worker(&off), "models").result, CheckResult::Pass);
+    let elsewhere = live(&format!("[pools.chat.model-list]\npath = \"/list\"\n{worker}")).await;
+    assert_eq!(
+        find(only_worker(&elsewhere), "models").message,
+        "/list answers 401"
+    );
+}
+
+#[tokio::test]
+async fn keys_and_clusters_that_are_elsewhere_leave_the_rest_of_the_check() {
+    let (_fleet, toml) = one(|_| {}, "").await;
+    let text = format!(
+        "[server]\nadmin-api-key = {{ env = \"CONDUCTOR_TEST_NOT_SET\" }}\n[discovery.more]\npool = \"chat\"\n\
+         kubernetes = {{ service = \"vllm\", namespace = \"a\" }}\n{toml}"
+    );
+    let files = ConfigSource::Text(text);
+    let (config, resources) = read_named(&files).unwrap();
+    let (sources, workers) = query_sources(&config, &resources, &files).await;
+    let error = sources[0].error.as_deref().unwrap();
+    assert!(error.contains("kubernetes.api-server"), "{error}");
+    assert!(workers.is_empty());
+    let report = check_all(&pool_targets(&config, &resources), || ()).await;
+    assert_eq!(report.failed, 0, "{report:#?}");
+}
+
 /// Starts a server with the same reply to every request.
 async fn server(answer: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

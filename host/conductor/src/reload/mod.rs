@@ -52,5 +52,4 @@ pub(crate) use self::problem::RefusedConfig;
 pub(crate) use self::problem::{log_warnings, reports};
 pub(crate) use self::read::{examine, log_level_problem, read};
 pub(crate) use self::reloader::Reloader;
-pub(crate) use self::resources::{ConfigText, read_resources};
 pub(crate) use self::step::{RefusedPlan, Steps};

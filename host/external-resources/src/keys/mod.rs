@@ -143,6 +143,12 @@ impl Keys {
         read.map_err(|problems| problems.into_iter().map(KeyProblem::of_router).collect())
     }
 
+    /// Reads the keys that are available, for a check: the others are in its [`problems`](Self::problems).
+    #[must_use]
+    pub fn present(config: &Config, source: &ConfigSource) -> Self {
+        Self::survey(config, source, |name| std::env::var_os(name)).0
+    }
+
     /// Returns a diagnostic for every unavailable key, for a check, which seldom runs as the user that runs the router.
     #[must_use]
     pub fn problems(config: &Config, source: &ConfigSource) -> Vec<Diagnostic> {
