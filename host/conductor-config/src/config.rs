@@ -228,6 +228,7 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, U
         pools: &pools,
         policies: &policies,
         in_folder,
+        discovered: &rules.discovered,
     };
     let routes = routes::read(root.item("routes").as_ref(), &names, report);
     root.finish();

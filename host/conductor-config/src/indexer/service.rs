@@ -95,6 +95,13 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
     if let (Some(endpoint), Some(text)) = (&endpoint, &endpoint_text) {
         claim_endpoint(endpoint, &text.span, taken, report);
     }
+    let model = needed(&mut service, "model", "\"llama-3-8b\"", MOST_MODEL_BYTES);
+    let instance = needed(&mut service, "instance", "\"gpu-1\"", name::MOST_BYTES);
+    let block_size = service
+        .required("block-size", "16")
+        .and_then(|item| item.count(&(1..=1 << 20)))
+        .and_then(|size| u32::try_from(size).ok());
+    let is_complete = model.is_some() && instance.is_some() && block_size.is_some();
     let config = ServiceConfig {
         replay: service
             .text("replay")
@@ -109,15 +116,12 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
                 ("mooncake", ServiceKind::Mooncake),
             ],
         ),
-        model: needed(&mut service, "model", "\"llama-3-8b\"", MOST_MODEL_BYTES)?,
-        instance: needed(&mut service, "instance", "\"gpu-1\"", name::MOST_BYTES)?,
+        model: model.unwrap_or_default(),
+        instance: instance.unwrap_or_default(),
         tenant: service
             .text("tenant")
             .map_or_else(|| DEFAULT_TENANT.to_owned(), |tenant| tenant.text.to_owned()),
-        block_size: service
-            .required("block-size", "16")
-            .and_then(|item| item.count(&(1..=1 << 20)))
-            .and_then(|size| u32::try_from(size).ok())?,
+        block_size: block_size.unwrap_or_default(),
         rank: DpRank(
             service
                 .item("rank")
@@ -129,6 +133,9 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
         hash: read_hash(&mut service),
     };
     service.finish();
+    if !is_complete {
+        return None;
+    }
     let key = (config.instance.clone(), config.tenant.clone(), config.rank);
     if let Some(first) = taken.keys.get(&key) {
         report.push(

@@ -125,7 +125,7 @@ fn read_one(
         .required("pool", &format!("\"{example}\""))
         .and_then(|item| item.text());
     let pool = pool_text.and_then(|text| find_pool(&text, names, report));
-    if let Some(pool) = pool {
+    if let Some(pool) = pool.filter(|pool| !names.discovered.contains(&pool.name)) {
         check_models(&models, pool, report);
     }
     let policy = match route.item("policy") {

@@ -1,5 +1,7 @@
 //! Name resolution: pools and policies that routes and pipelines refer to.
 
+use std::collections::HashSet;
+
 use crate::document::code::Code;
 use crate::document::renamed::warn_renamed;
 use crate::document::report::{Problem, Report};
@@ -17,6 +19,8 @@ pub(crate) struct Names<'n> {
     pub(crate) policies: &'n [DeclaredPolicy],
     /// Files of the policy folder, if there is one.
     pub(crate) in_folder: Option<&'n [String]>,
+    /// Pools with a source of workers, whose models are not known here.
+    pub(crate) discovered: &'n HashSet<String>,
 }
 
 pub(super) fn find_pool<'n>(text: &Text<'_>, names: &Names<'n>, report: &Report) -> Option<&'n PoolConfig> {

@@ -54,6 +54,7 @@ impl IdleParts<'_> {
             exporter: &meters.exporter,
             discovery: &caches.plane.discovery,
             sources: &meters.sources,
+            max_connections: config.server.max_connections,
         };
         let snapshot = planner.plan_idle(&active)?;
         Ok(Box::new(Reloader {

@@ -35,6 +35,7 @@ fn live() -> (Arc<LiveHub>, Sampler) {
         exporter: &trace_export::TraceExporter::new(&mut registry),
         discovery: &caches.plane.discovery,
         sources: &worker_sources::WorkerSources::new(&mut registry),
+        max_connections: config.server.max_connections,
     };
     let cell = SnapshotCell::new(planner.plan_idle(&idle).unwrap(), &metrics);
     let sources = LiveSources {

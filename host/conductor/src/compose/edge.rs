@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use conductor_config::{Config, CorsConfig, Http2Config, MemoryLimitConfig, PoolConfig};
+use conductor_config::{Config, CorsConfig, Http2Config, MemoryLimitConfig, PoolConfig, TotalsConfig};
 use http::HeaderValue;
 use process_resources::control_group_limit;
 use proxy::{
@@ -11,8 +11,9 @@ use proxy::{
 
 use external_resources::Certificates;
 
-/// Returns the spec of the edge; `certificates` were read for this configuration.
-pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpec {
+/// Returns the spec of the edge. `certificates` were read for this configuration, and `max_connections` is the limit of
+/// the start, which stays until a restart.
+pub(crate) fn edge_spec(config: &Config, certificates: &Certificates, max_connections: u32) -> EdgeSpec {
     let limits = &config.server.limits;
     let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     EdgeSpec {
@@ -28,7 +29,7 @@ pub(crate) fn edge_spec(config: &Config, certificates: &Certificates) -> EdgeSpe
             response_ids: limits.response_ids as usize,
             response_ttl: limits.response_ttl,
         },
-        bodies: body_totals(config),
+        bodies: body_totals(&config.server.totals, max_connections),
         per_address: config
             .server
             .totals
@@ -72,9 +73,9 @@ fn http2_limits(http2: Http2Config) -> Http2Limits {
     }
 }
 
-fn body_totals(config: &Config) -> BodyTotals {
-    let (totals, connections) = (&config.server.totals, config.server.max_connections);
-    let unfinished = totals.unfinished_bodies.unwrap_or((connections / 2).max(1));
+fn body_totals(totals: &TotalsConfig, max_connections: u32) -> BodyTotals {
+    let default = (max_connections / 2).max(1);
+    let unfinished = totals.unfinished_bodies.unwrap_or(default);
     BodyTotals {
         bytes: usize::try_from(totals.buffered_bodies).unwrap_or(usize::MAX),
         unfinished: unfinished as usize,

@@ -257,7 +257,7 @@ fn of_a_pool_the_proxy_takes_by_itself_what_a_configuration_leaves_unsaid() {
 #[test]
 fn beside_the_pools_the_proxy_takes_by_itself_what_a_configuration_leaves_unsaid() {
     let config = config(SPARSE);
-    let edge = edge_spec(&config, &Certificates::default());
+    let edge = edge_spec(&config, &Certificates::default(), 10);
     assert_eq!(edge.limits, EdgeLimits::default());
     let models = models_spec(&config, &Tokenizers::default());
     assert_eq!(models.limits, TokenizingLimits::default());

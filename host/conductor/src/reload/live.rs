@@ -37,7 +37,12 @@ pub(crate) struct Live {
 
 impl Live {
     /// Returns the inputs of a plan.
-    pub(super) fn planner<'a>(&'a self, steps: &'a Steps, source: &'a ConfigSource) -> Planner<'a> {
+    pub(super) fn planner<'a>(
+        &'a self,
+        steps: &'a Steps,
+        source: &'a ConfigSource,
+        max_connections: u32,
+    ) -> Planner<'a> {
         Planner {
             steps,
             source,
@@ -46,6 +51,7 @@ impl Live {
             exporter: &self.exporter,
             discovery: &self.discovery,
             sources: &self.sources,
+            max_connections,
         }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) exporter: &'a TraceExporter,
     pub(crate) discovery: &'a Discovery,
     pub(crate) sources: &'a WorkerSources,
+    /// Limit of connections since the start.
+    pub(crate) max_connections: u32,
 }
 
 impl Planner<'_> {
@@ -89,6 +91,7 @@ impl Planner<'_> {
         })?;
         let sources = steps.run(PlanStep::Sources, || {
             let specs = compose::source_specs(config, &next.resources.keys, source);
+            let specs: Result<Vec<_>, _> = specs.into_iter().collect();
             let specs = specs.map_err(RefusedConfig::NoCluster)?;
             sources.plan(specs).map_err(RefusedConfig::Sources)
         })?;
@@ -149,7 +152,7 @@ impl Planner<'_> {
             routes: routes.collect::<Result<_, _>>()?,
             models: compose::models_spec(config, &resources.tokenizers),
             limits: compose::request_limits(config),
-            edge: compose::edge_spec(config, &resources.certificates),
+            edge: compose::edge_spec(config, &resources.certificates, self.max_connections),
             record: compose::record_spec(config, self.recorder),
             traces: compose::tracing_spec(config, self.exporter),
             clients: compose::client_specs(config, &resources.keys),
@@ -226,6 +229,7 @@ policy = "of-a"
             exporter: &TraceExporter::new(&mut registry),
             discovery: &caches.plane.discovery,
             sources: &WorkerSources::new(&mut registry),
+            max_connections: 10,
         };
         let cell = SnapshotCell::new(planner.plan_idle(&idle).unwrap(), &metrics);
         let parts = planner.plan(&first, &cell.load(), |_| None).unwrap();

@@ -183,7 +183,7 @@ impl Reloader {
         let live = &self.live;
         let previous = live.cell.load();
         let component = |name: &str| self.library.versions(name, prepared.as_ref());
-        let planner = live.planner(&self.steps, &self.source);
+        let planner = live.planner(&self.steps, &self.source, self.at_start.server.max_connections);
         let parts = planner.plan(&active, &previous, component)?;
         let sockets = self.steps.run(PlanStep::Sockets, || {
             let (was, is) = (&self.active.config.server, &active.config.server);
