@@ -49,7 +49,7 @@ cp "$root/LICENSE" "$root/NOTICE" "$root/README.md" "$root/config/conductor.toml
 cp "$root"/config/examples/*.toml "$stage/share/doc/conductor/examples/"
 cp "$root/config/deploy/deb/conductor.toml" "$stage/etc/conductor/"
 cp "$root/config/deploy/systemd/conductor.service" "$stage/lib/systemd/system/"
-[ -s "$out/THIRD-PARTY.txt" ] || python3 "$root/config/deploy/third-party.py" >"$out/THIRD-PARTY.txt"
+[ "$out/THIRD-PARTY.txt" -nt "$root/Cargo.lock" ] || python3 "$root/config/deploy/third-party.py" >"$out/THIRD-PARTY.txt"
 cp "$out/THIRD-PARTY.txt" "$stage/share/doc/conductor/"
 # The Debian package takes these from the same place.
 rm -rf "$out/man" "$out/completions"

@@ -103,17 +103,29 @@ def stage(root, binary, folder):
     )
 
 
+@contextlib.contextmanager
+def packed_program(place, program):
+    """Puts the program to pack at the place where cargo-deb looks for it, and then restores what was there."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    kept = place.with_name("conductor.kept")
+    if place.exists():
+        place.rename(kept)
+    try:
+        shutil.copy2(program, place)
+        yield
+    finally:
+        place.unlink()
+        if kept.exists():
+            kept.rename(place)
+
+
 def deb(root, out):
     """Builds the package: by cargo-deb if it is installed, else by dpkg-deb from the same metadata."""
     for old in out.glob("conductor_*.deb"):
         old.unlink()
     if shutil.which("cargo-deb"):
-        # The program is there already: stripped, with its link to the debug info.
-        built = root / "target/release/conductor"
-        built.parent.mkdir(parents=True, exist_ok=True)
-        if not built.exists():
-            shutil.copy(out / "conductor", built)
-        output("cargo", "deb", "-p", "conductor", "--no-build", "--output", out, cwd=root)
+        with packed_program(root / "target/release/conductor", out / "conductor"):
+            output("cargo", "deb", "-p", "conductor", "--no-build", "--output", out, cwd=root)
         way = "cargo-deb"
     else:
         with tempfile.TemporaryDirectory() as folder:

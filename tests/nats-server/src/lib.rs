@@ -5,16 +5,25 @@
 
 use std::fs;
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// Port and folder of a server, which outlive its runs.
+/// Address of the servers. Other tests bind ports of 127.0.0.1 by the hundred, and one might take the port of a server
+/// that is stopped.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
+
+/// Pause between two attempts to connect to a server that starts.
+const POLL_EVERY: Duration = Duration::from_millis(5);
+
+/// Address and folder of a server, which outlive its runs.
 #[derive(Debug)]
 pub struct NatsSite {
-    port: u16,
+    address: SocketAddr,
     folder: TempDir,
     settings: String,
 }
@@ -38,22 +47,22 @@ impl NatsSite {
     /// The system's error without a port or a folder.
     pub fn with(settings: &str) -> io::Result<Self> {
         Ok(Self {
-            port: TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
+            address: TcpListener::bind((ADDRESS, 0))?.local_addr()?,
             folder: tempfile::tempdir()?,
             settings: settings.to_owned(),
         })
     }
 
-    /// Returns the port.
+    /// Returns the address of the server.
     #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Returns the server's URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}", self.address)
     }
 
     /// Returns the folder, for files of the test.
@@ -65,7 +74,8 @@ impl NatsSite {
     /// Starts a server with JetStream, whose entries stay in the folder. `None` where none is installed.
     ///
     /// # Panics
-    /// If none can be started and `CONDUCTOR_REQUIRE_NATS` is set, or without room for its files.
+    /// If none can be started and `CONDUCTOR_REQUIRE_NATS` is set, if it ends at its start, or without room for its
+    /// files.
     #[must_use]
     pub fn start(&self) -> Option<NatsServer> {
         self.start_with(&self.settings)
@@ -80,17 +90,19 @@ impl NatsSite {
         let store = self.folder.path().join("jetstream");
         let file = self.folder.path().join("nats.conf");
         let text = format!(
-            "listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{}\", max_file: 1073741824 }}\n{}\n",
-            self.port,
+            "listen: \"{}\"\njetstream {{ store_dir: \"{}\", max_file: 1073741824 }}\n{}\n",
+            self.address,
             store.display(),
             settings
         );
         fs::write(&file, text).expect("the folder of the test takes a file");
+        let log_file = self.folder.path().join("nats.log");
+        let log = fs::File::create(&log_file).expect("the folder of the test takes a file");
         let server = Command::new("nats-server")
             .arg("-c")
             .arg(&file)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn();
         let is_required = std::env::var_os("CONDUCTOR_REQUIRE_NATS").is_some();
         assert!(
@@ -100,7 +112,14 @@ impl NatsSite {
         if server.is_err() {
             eprintln!("no nats-server is installed: nothing is tested");
         }
-        server.ok().map(NatsServer)
+        let mut server = NatsServer(server.ok()?);
+        while TcpStream::connect(self.address).is_err() {
+            let has_ended = server.0.try_wait().is_ok_and(|status| status.is_some());
+            let log = || fs::read_to_string(&log_file).unwrap_or_default();
+            assert!(!has_ended, "nats-server ended at its start: {}", log());
+            thread::sleep(POLL_EVERY);
+        }
+        Some(server)
     }
 
     /// Removes the entries of the server, which must not run.

@@ -12,13 +12,13 @@ use crate::{options, passed_on, store};
 
 const LOGIN: &str = "authorization { user: \"router\", password: \"open sesame\" }";
 
-/// Writes the certificates of an authority and of a server with the address 127.0.0.1.
+/// Writes the certificates of an authority and of a server with the site's address.
 fn certificates(site: &NatsSite) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let server = CertificateParams::new(vec![site.address().ip().to_string()]).unwrap();
     let server = server.signed_by(&key, &authority).unwrap();
     for (name, text) in [
         ("ca.pem", authority.pem()),
@@ -99,7 +99,7 @@ async fn routers_with_the_authority_share_over_tls_and_one_without_it_is_not_con
         return;
     };
     let secure = |router: u64| NatsOptions {
-        servers: vec![format!("tls://127.0.0.1:{}", site.port())],
+        servers: vec![format!("tls://{}", site.address())],
         ca: Some(site.folder().join("ca.pem")),
         ..options(&site, "main", router)
     };

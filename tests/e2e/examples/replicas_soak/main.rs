@@ -61,7 +61,7 @@ async fn main() -> Result<ExitCode> {
         config.time_scale = 0.5;
     })
     .await?;
-    let relay = Relay::start(site.port()).await?;
+    let relay = Relay::start(site.address()).await?;
     let mut routers = Routers::start(&options.program, relay.port(), &engines).await?;
     let load = Arc::new(Load::new(routers.addresses()));
     let sending = TaskTracker::new().spawn(Arc::clone(&load).run(options.rate));

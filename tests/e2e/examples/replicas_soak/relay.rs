@@ -1,6 +1,7 @@
 //! Relay between routers and the NATS server, which can delay all bytes.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,8 +23,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay to a port of this machine.
-    pub(crate) async fn start(to: u16) -> io::Result<Self> {
+    /// Starts a relay to this address.
+    pub(crate) async fn start(to: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let relay = Self {
             port: listener.local_addr()?.port(),
@@ -37,7 +38,7 @@ impl Relay {
                 let delay = Arc::clone(&delay);
                 connections.spawn(async move {
                     // Without a server, the router's connection ends as with a server that is away.
-                    if let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await {
+                    if let Ok(server) = TcpStream::connect(to).await {
                         pass(router, server, &delay).await;
                     }
                 });

@@ -77,7 +77,7 @@ async fn a_route_that_does_not_look_at_caches_lacks_nothing() {
 }
 
 #[tokio::test]
-async fn prompts_without_tokens_are_reported_until_tokens_are_made_again() {
+async fn prompts_whose_tokenizer_times_out_are_reported() {
     let fleet = fast_fleet(1).await;
     let pool = "[pools.chat]\ntokenize-timeout = \"50ms\"\n";
     let router = router_with(pool, &fleet, "cache-aware").await;

@@ -80,15 +80,11 @@ async fn open_with_key(router: &TestRouter, body: &Value) -> Stream {
     sent.unwrap()
 }
 
-/// Sends short requests with the client's key until one has that status. Returns how many had another.
-async fn sends_until(router: &TestRouter, status: u16) -> usize {
+/// Sends short requests with the client's key until one has that status.
+async fn sends_until(router: &TestRouter, status: u16) {
     let body = json!({ "model": "mock", "prompt": "hi", "max_tokens": 1 });
     let mut others = 0;
-    loop {
-        let answer = open_with_key(router, &body).await.whole().await.unwrap();
-        if answer.status == status {
-            return others;
-        }
+    while open_with_key(router, &body).await.whole().await.unwrap().status != status {
         others += 1;
         assert!(others < 1_000, "no answer had the status {status}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -131,8 +127,8 @@ async fn tokens_that_a_client_used_at_one_router_are_used_at_the_other() {
     let large = json!({ "model": "mock", "prompt": "word ".repeat(9_000), "max_tokens": 1 });
     let answer = open_with_key(&one, &large).await.whole().await.unwrap();
     assert_eq!(answer.status, 200);
-    let allowed = sends_until(&two, 429).await;
-    assert!(allowed < 1_000, "its own use alone would allow thousands");
+    // Its own use alone would allow thousands.
+    sends_until(&two, 429).await;
     let third = limited_router(&site, limits, "", &engines).await;
     others(&third, &["ready", "ready"]).await;
     sends_until(&third, 429).await;
