@@ -342,9 +342,13 @@ fn without_billing_line(part: ContentPart) -> Option<ContentPart> {
     (!rest.is_empty()).then(|| (None, Value::from(rest)))
 }
 
+/// Returns the error of an entry of `tool_calls` that is no call.
+pub(crate) fn no_call() -> ChatError {
+    ChatError::Unsupported("a tool call that is none")
+}
+
 /// Returns tool calls with their arguments as objects; `None` if there are none.
 fn tool_calls(calls: &Value) -> Result<Option<Value>, ChatError> {
-    let no_call = || ChatError::Unsupported("a tool call that is none");
     let calls = calls.try_iter().map_err(|_| no_call())?;
     let mut parsed = Vec::new();
     for call in calls {

@@ -20,8 +20,8 @@ pub(crate) fn grown(state: &mut State<'_, '_>, value: &Value) -> Result<Value, E
     Ok(value.clone())
 }
 
-/// Returns a template whose growing values are counted.
-pub(crate) fn counted(source: &str, syntax: SyntaxConfig) -> Result<String, Error> {
+/// Returns a template whose growing values are charged.
+pub(crate) fn charged_growth(source: &str, syntax: SyntaxConfig) -> Result<String, Error> {
     let root = parse(source, "<chat template>", syntax)?;
     let mut insertions: Vec<(usize, String)> = Vec::new();
     visit(&root, &mut |statement| match statement {
@@ -92,12 +92,12 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, expected: &str) {
-        let counted = counted(source, SyntaxConfig::default()).unwrap();
-        assert_eq!(counted, expected);
+        let charged = charged_growth(source, SyntaxConfig::default()).unwrap();
+        assert_eq!(charged, expected);
     }
 
     #[test]
-    fn values_that_grow_are_counted() {
+    fn values_that_grow_are_charged() {
         check(
             "{% for m in ms %}{%- set ns.x = ns.x + '\\n' + m.c -%}{% endfor %}",
             "{% for m in ms %}{%- set ns.x = ((ns.x + '\\n' + m.c)|__grown) -%}{% endfor %}",

@@ -183,7 +183,7 @@ fn syntax() -> SyntaxConfig {
 /// Returns a template's source as it is run.
 fn prepared(source: &str) -> Result<String, Error> {
     let source = sums::printed_one_by_one(source, syntax())?;
-    let source = growth::counted(&source, syntax())?;
+    let source = growth::charged_growth(&source, syntax())?;
     costs::charged_operands(&source, syntax())
 }
 

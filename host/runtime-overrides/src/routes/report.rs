@@ -40,7 +40,8 @@ impl RouteOverrides {
 
 /// Returns lines of a route's table. Policies have names that need no escapes.
 ///
-/// A canary or shadow that only the file has would come back with the file's line. So an empty list has a line too if the file's is not empty.
+/// Without a line, canaries or shadows that only the file has would come back. So an empty list has a line too if the
+/// file's list is not empty.
 fn toml(now: &RoutePolicies, file: &RoutePolicies) -> String {
     let mut lines = vec![format!("policy = \"{}\"", now.policy)];
     if !now.canaries.is_empty() || !file.canaries.is_empty() {

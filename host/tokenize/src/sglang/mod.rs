@@ -4,7 +4,7 @@
 use minijinja::value::{Value, ValueKind};
 
 use crate::chat::{
-    Chat, ChatError, NamedEntries, TemplateVariables, field, map, optional, template_arguments,
+    Chat, ChatError, NamedEntries, TemplateVariables, field, map, no_call, optional, template_arguments,
 };
 use crate::content_format::ContentFormat;
 use crate::message::{self, Message};
@@ -102,7 +102,6 @@ fn others(message: &Message, role: &str, entries: &mut NamedEntries) -> Result<(
         }
     }
     if let Some(calls) = message.field("tool_calls") {
-        let no_call = || ChatError::Unsupported("a tool call that is none");
         let calls = calls.try_iter().map_err(|_| no_call())?;
         let calls = calls.map(|call| tool_call(&call, role == "assistant"));
         let calls = calls.collect::<Result<Vec<_>, _>>()?;
@@ -113,7 +112,6 @@ fn others(message: &Message, role: &str, entries: &mut NamedEntries) -> Result<(
 
 /// Returns a call with all fields of the API.
 fn tool_call(call: &Value, is_parsed: bool) -> Result<Value, ChatError> {
-    let no_call = || ChatError::Unsupported("a tool call that is none");
     let function = field(call, "function").filter(|function| function.kind() == ValueKind::Map);
     let function = function.ok_or_else(no_call)?;
     let or_none = |of: &Value, name: &str| field(of, name).unwrap_or_else(|| Value::from(()));
@@ -154,8 +152,6 @@ fn content(message: &Message, role: &str, format: ContentFormat) -> Result<(Valu
         }
     }
     let mut parts = Vec::new();
-    let mut texts = Vec::new();
-    let mut is_text = true;
     for part in given.try_iter().map_err(ChatError::Template)? {
         let kind = field(&part, "type").unwrap_or_default();
         let name = match kind.as_str() {
@@ -165,15 +161,18 @@ fn content(message: &Message, role: &str, format: ContentFormat) -> Result<(Valu
         };
         let text = field(&part, name).filter(|text| text.kind() == ValueKind::String);
         let text = text.ok_or(ChatError::Unsupported("a part without its text"))?;
-        parts.push(map(vec![("type", kind), (name, text.clone())]));
-        match name {
-            "text" => texts.push(text.as_str().unwrap_or_default().to_owned()),
-            _ => is_text = false,
-        }
+        parts.push((kind, name, text));
     }
+    let is_text = parts.iter().all(|(_, name, _)| *name == "text");
     if format == ContentFormat::String || (role == "tool" && is_text) {
+        let texts = parts.iter().filter(|(_, name, _)| *name == "text");
+        let texts: Vec<&str> = texts.filter_map(|(_, _, text)| text.as_str()).collect();
         return Ok((Value::from(texts.join(" ")), format == ContentFormat::OpenAi));
     }
+    let parts = parts.into_iter();
+    let parts: Vec<Value> = parts
+        .map(|(kind, name, text)| map(vec![("type", kind), (name, text)]))
+        .collect();
     Ok((Value::from(parts), true))
 }
 

@@ -1,19 +1,8 @@
 //! Homes of sessions and of prompts, which are assumed to hold a part of a prompt while no cache is known.
 
-use conductor_policy_sdk::Configured;
 use conductor_policy_sdk::testing::Scenario;
-use ttft_queue::TtftQueue;
 
-fn policy(params: &str) -> Configured<TtftQueue> {
-    Configured::new(params).expect("parameters of the policy")
-}
-
-/// Gives a worker one request with so many tokens to compute.
-fn busy(fleet: &mut Scenario, name: &str, tokens: f64) {
-    fleet
-        .set(name, "load.requests", 1.0)
-        .set(name, "load.prefill-tokens", tokens);
-}
+use super::{busy, policy};
 
 #[test]
 fn without_an_index_a_session_stays_on_its_worker() {

@@ -1,5 +1,7 @@
 //! Placement, holding and queue order of single requests.
 
+mod homes;
+
 use conductor_policy_sdk::testing::Scenario;
 use conductor_policy_sdk::{Configured, Role, Verdict};
 use ttft_queue::TtftQueue;
