@@ -121,6 +121,18 @@ fn prefill_workers_have_their_bootstrap_server_at_the_given_or_usual_port() {
 }
 
 #[test]
+fn the_usual_bootstrap_server_of_a_worker_behind_tls_has_none() {
+    for (url, expected) in [
+        ("https://p:8443", "http://p:8998"),
+        ("https://[::1]", "http://[::1]:8998"),
+    ] {
+        let worker = format!("workers = [{{ url = \"{url}\", role = \"prefill\" }}]");
+        let specs = worker_specs(&config(&format!("[pools.main]\npd = {{}}\n{worker}\n")));
+        assert_eq!(specs[0].bootstrap.as_deref(), Some(expected));
+    }
+}
+
+#[test]
 fn a_pool_has_its_ranks_and_splits_within_its_own_times_or_the_servers() {
     let config = config(RANKED);
     let pools = pool_specs(&config, &ExternalResources::default(), &fleet(&config));

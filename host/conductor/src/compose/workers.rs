@@ -82,11 +82,12 @@ fn bootstrap(worker: &WorkerConfig, pd: Option<&PdConfig>) -> Option<Box<str>> {
         return None;
     }
     let given = worker.bootstrap.clone();
-    let usual = || {
-        worker
-            .url
-            .rsplit_once(':')
-            .map(|(host, _)| format!("{host}:{BOOTSTRAP_PORT}"))
-    };
-    given.or_else(usual).map(Into::into)
+    given.or_else(|| usual_bootstrap(&worker.url)).map(Into::into)
+}
+
+/// Returns the bootstrap server at a worker's host. Engines serve it without TLS, also where they serve requests with it.
+fn usual_bootstrap(url: &str) -> Option<String> {
+    let (_, address) = url.split_once("://")?;
+    let (host, _) = address.rsplit_once(':')?;
+    Some(format!("http://{host}:{BOOTSTRAP_PORT}"))
 }
