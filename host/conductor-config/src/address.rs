@@ -1,11 +1,16 @@
 //! Listen addresses, and the `host:port` part of URLs and endpoints.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::document::code::Code;
 use crate::document::redact::without_user;
 use crate::document::report::Problem;
 use crate::document::value::Item;
+
+/// Longest name of a host, in bytes, as in DNS.
+const LONGEST_HOST: usize = 253;
+/// Longest label of a name, in bytes, as in DNS.
+const LONGEST_LABEL: usize = 63;
 
 /// Reason why a `host:port` cannot be read; each ends the sentence "`x` is not ...: ".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +78,26 @@ fn is_host(host: &str) -> bool {
     if host.starts_with('[') {
         return v6(host).is_some();
     }
-    host.bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    host.len() <= LONGEST_HOST
+        && host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+/// Returns `true` if a certificate can be checked for this host: an IP address, or a name as in DNS.
+pub(crate) fn has_certificates(host: &str) -> bool {
+    if v6(host).is_some() || host.parse::<Ipv4Addr>().is_ok() {
+        return true;
+    }
+    let is_label = |label: &str| {
+        let is_bounded = (1..=LONGEST_LABEL).contains(&label.len());
+        is_bounded && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let last = name.rsplit('.').next().unwrap_or_default();
+    // Else it is a mistyped IPv4 address.
+    let ends_in_name = last.bytes().any(|byte| !byte.is_ascii_digit());
+    ends_in_name && name.split('.').all(is_label)
 }
 
 /// Reads the address of a key such as `listen`. Port 0 is any free port.
@@ -127,6 +150,9 @@ mod tests {
         check("::1:8000", Err(HostPortFault::BadHost));
         check("user@gpu:80", Err(HostPortFault::BadHost));
         check("*:80", Err(HostPortFault::BadHost));
+        let too_long = format!("{}:80", "a".repeat(254));
+        check(&too_long, Err(HostPortFault::BadHost));
+        check(&too_long[1..], Ok((&too_long[1..254], 80)));
     }
 
     #[test]
@@ -146,6 +172,29 @@ mod tests {
         check("GPU-1.Local", "gpu-1.local");
         check("[2001:DB8:0:0::0001]", "[2001:db8::1]");
         check("[0:0:0:0:0:0:0:1]", "[::1]");
+    }
+
+    #[test]
+    fn certificates_are_for_addresses_and_names_of_dns() {
+        let long = "a".repeat(63);
+        for host in ["gpu-1", "a_b.c.", "1-2", "10.0.0.1", "[::1]", "x1", "1.x", &long] {
+            assert!(has_certificates(host), "{host}");
+        }
+        let too_long = "a".repeat(64);
+        for host in [
+            "10.0.0.300",
+            "gpu.7",
+            "7",
+            "1.2.",
+            "a..b",
+            ".a",
+            "gpu-.x",
+            "-a",
+            ".",
+            &too_long,
+        ] {
+            assert!(!has_certificates(host), "{host}");
+        }
     }
 
     #[test]

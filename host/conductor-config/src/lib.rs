@@ -70,7 +70,7 @@ pub use pools::admission::{AdmissionConfig, BudgetConfig, ObjectivesConfig};
 pub use pools::connections::ConnectionsConfig;
 pub use pools::data_parallel::{DataParallel, rank_name};
 pub use pools::health::{HealthConfig, ModelListConfig, ScrapeConfig};
-pub use pools::instance::{check_worker_name, worker_address};
+pub use pools::instance::{bootstrap_address, check_worker_name, worker_address};
 pub use pools::kv_events::{KvEvents, KvFeedConfig};
 pub use pools::pd::PdConfig;
 pub use pools::retries::{RetriesConfig, TimeoutsConfig};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use routing::Role;
 
-use crate::worker::{DiscoveredWorker, WorkerDefaults, worker_url};
+use crate::worker::{DiscoveredWorker, WorkerDefaults, bootstrap_url};
 
 /// Most labels of a worker.
 const MOST_LABELS: usize = 64;
@@ -114,7 +114,7 @@ impl Attributes {
                     format!("the number of ranks `{value}` is not a number from 1 to {MOST_RANKS}")
                 })?);
             }
-            "bootstrap" => self.bootstrap = Some(worker_url(value, "http")?),
+            "bootstrap" => self.bootstrap = Some(bootstrap_url(value)?),
             _ => {
                 return Err(format!(
                     "`{property}` is not a property: write `role`, `models`, `weight`, `ranks` or `bootstrap`"
@@ -218,6 +218,7 @@ pub(crate) mod tests {
             ("conductor_weight", "NaN", "NaN"),
             ("conductor_ranks", "0", "from 1 to 256"),
             ("conductor_bootstrap", "http://", "http://"),
+            ("conductor_bootstrap", "https://a:1", "over https"),
             ("conductor_speed", "1", "speed"),
             ("__scheme__", "ftp", "ftp"),
             ("", "x", "empty name"),

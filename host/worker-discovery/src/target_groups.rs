@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn bad_entries_are_reported_each_and_good_ones_are_used() {
         let decoded = decode(
-            r#"[{"targets": ["a:1", "b:x", 7]}, {"labels": {}}, [], {"targets": ["d:1"], "labels": {"x": 1}},
+            r#"[{"targets": ["a:1", "b:x", "https://10.0.0.300:1", 7]}, {"labels": {}}, [], {"targets": ["d:1"], "labels": {"x": 1}},
                 {"targets": ["e:1"], "labels": {"conductor_ranks": "no"}}]"#,
         )
         .unwrap();
@@ -99,7 +99,15 @@ mod tests {
         let entries: Vec<_> = decoded.faults.iter().map(|fault| &*fault.entry).collect();
         assert_eq!(
             entries,
-            ["b:x", "group 1", "group 2", "group 3", "group 4", "group 5"]
+            [
+                "b:x",
+                "https://10.0.0.300:1",
+                "group 1",
+                "group 2",
+                "group 3",
+                "group 4",
+                "group 5"
+            ]
         );
     }
 

@@ -1,8 +1,9 @@
 //! Discovered worker, and the properties that its source gives to each worker without its own.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use conductor_config::{DataParallel, KvEvents, WorkerConfig, worker_address};
+use conductor_config::{DataParallel, KvEvents, WorkerConfig, bootstrap_address, worker_address};
 use routing::Role;
 
 /// Worker that a source listed.
@@ -87,12 +88,21 @@ impl DiscoveredWorker {
     }
 }
 
-/// Returns the URL of `host:port` or of a URL, in the spelling of the configuration.
-pub(crate) fn worker_url(address: &str, scheme: &str) -> Result<String, String> {
+/// Returns the URL of a worker from `host:port` or a URL, in the spelling of the configuration.
+fn worker_url(address: &str, scheme: &str) -> Result<String, String> {
+    worker_address(&with_scheme(address, scheme))
+}
+
+/// Returns the URL of a bootstrap server from `host:port` or a URL, in the spelling of the configuration.
+pub(crate) fn bootstrap_url(address: &str) -> Result<String, String> {
+    bootstrap_address(&with_scheme(address, "http"))
+}
+
+fn with_scheme<'a>(address: &'a str, scheme: &str) -> Cow<'a, str> {
     if address.contains("://") {
-        return worker_address(address);
+        return address.into();
     }
-    worker_address(&format!("{scheme}://{address}"))
+    format!("{scheme}://{address}").into()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Parser of the body of a request that changes the fleet.
 
 use axum::http::StatusCode;
-use conductor_config::{check_worker_name, worker_address};
+use conductor_config::{bootstrap_address, check_worker_name, worker_address};
 use routing::Role;
 use serde::Deserialize;
 
@@ -32,12 +32,9 @@ pub(super) fn addition(body: &[u8]) -> Result<InstanceChange, Refusal> {
         check_worker_name(name).map_err(|why| bad("name_invalid", why).of("name"))?;
     }
     Ok(InstanceChange::Add(Addition {
-        url: address(&form.instance, "instance")?,
+        url: instance(&form.instance)?,
         role: role(form.r#type.as_deref())?.ok_or_else(missing)?,
-        bootstrap: form
-            .bootstrap
-            .map(|server| address(&server, "bootstrap"))
-            .transpose()?,
+        bootstrap: form.bootstrap.as_deref().map(bootstrap).transpose()?,
         name: form.name,
         pool: form.pool,
     }))
@@ -51,7 +48,7 @@ pub(super) fn removal(body: &[u8]) -> Result<InstanceChange, Refusal> {
         return Err(bad("bootstrap_not_allowed", message).of("bootstrap"));
     }
     Ok(InstanceChange::Remove(Removal {
-        url: address(&form.instance, "instance")?,
+        url: instance(&form.instance)?,
         role: role(form.r#type.as_deref())?,
         name: form.name,
         pool: form.pool,
@@ -85,14 +82,22 @@ fn role(text: Option<&str>) -> Result<Option<Role>, Refusal> {
     found.map(Some).ok_or_else(unknown)
 }
 
-/// Parses `http://host:port`, whose scheme may be left out.
-fn address(text: &str, param: &'static str) -> Result<String, Refusal> {
-    let url = if text.contains("://") {
+/// Parses the URL of an instance, whose `http://` may be left out.
+fn instance(text: &str) -> Result<String, Refusal> {
+    worker_address(&with_scheme(text)).map_err(|why| bad("address_invalid", why).of("instance"))
+}
+
+/// Parses the URL of a bootstrap server, whose `http://` may be left out.
+fn bootstrap(text: &str) -> Result<String, Refusal> {
+    bootstrap_address(&with_scheme(text)).map_err(|why| bad("address_invalid", why).of("bootstrap"))
+}
+
+fn with_scheme(text: &str) -> String {
+    if text.contains("://") {
         text.to_owned()
     } else {
         format!("http://{text}")
-    };
-    worker_address(&url).map_err(|why| bad("address_invalid", why).of(param))
+    }
 }
 
 fn bad(code: &'static str, message: impl Into<String>) -> Refusal {
@@ -152,10 +157,23 @@ mod tests {
             "type_unknown",
             "`prefill`",
         );
-        for instance in ["a:0", "a:b", "ftp://a:1", "a:1/v1", "http://u:p@a:1", ""] {
+        for instance in [
+            "a:0",
+            "a:b",
+            "ftp://a:1",
+            "a:1/v1",
+            "http://u:p@a:1",
+            "https://a..b:1",
+            "",
+        ] {
             let body = format!(r#"{{"type": "mixed", "instance": "{instance}"}}"#);
             check(addition(body.as_bytes()), "address_invalid", "");
         }
+        check(
+            addition(br#"{"type": "prefill", "instance": "a:1", "bootstrap": "https://a:2"}"#),
+            "address_invalid",
+            "over https",
+        );
         check(
             addition(br#"{"type": "mixed", "instance": "a:1", "name": "a b"}"#),
             "name_invalid",

@@ -1,6 +1,6 @@
 //! Worker URLs, and ZMQ endpoints of KV events.
 
-use crate::address::{one_spelling, split_host_or_port, split_host_port};
+use crate::address::{has_certificates, one_spelling, split_host_or_port, split_host_port};
 use crate::document::code::Code;
 use crate::document::redact::without_user;
 use crate::document::report::{Problem, Report};
@@ -50,6 +50,12 @@ pub(crate) fn worker_url(url: &Text<'_>, report: &Report) -> Option<String> {
     }
     let default_port = if scheme == "https://" { 443 } else { 80 };
     match split_host_or_port(authority, default_port) {
+        // The request path refuses such a URL too, for the whole configuration and without its place.
+        Ok((host, _)) if scheme == "https://" && !has_certificates(host) => invalid(
+            "no certificate can be checked for its host",
+            "write an IP address or a DNS name: labels of 1 to 63 characters without `-` at their ends, the last \
+             one not a number",
+        ),
         Ok((host, port)) => Some(format!("{scheme}{}:{port}", one_spelling(host))),
         Err(fault) => invalid(fault.why(), URL_EXAMPLE),
     }

@@ -116,6 +116,10 @@ impl Overlays {
         conductor_config::check_worker_name(&now.name)
             .map_err(|_| NotShared::Invalid("its name is invalid"))?;
         conductor_config::worker_address(url).map_err(|_| NotShared::Invalid("its address is invalid"))?;
+        let bootstrap = now.bootstrap.as_deref().map(conductor_config::bootstrap_address);
+        if bootstrap.is_some_and(|address| address.is_err()) {
+            return Err(NotShared::Invalid("its bootstrap server is invalid"));
+        }
         let known = self.of(url).and_then(|overlay| overlay.now.as_ref());
         let known = known.or(of_file.map(|(_, worker)| worker));
         let worker = WorkerConfig {

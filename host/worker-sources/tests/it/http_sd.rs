@@ -1,10 +1,11 @@
 //! HTTP service discovery.
 
 use source_servers::HttpSd;
-use worker_client::Authorization;
+use worker_client::{Authorization, ConnectionPool};
+use worker_discovery::target_groups;
 use worker_sources::{Bearer, ServerSource, SourceKind, SourceStatus, WorkerSources};
 
-use super::{eventually, fails, finds, report, run};
+use super::{eventually, fails, finds, report, run, spec};
 
 const TWO: &str =
     r#"[{"targets": ["10.0.0.1:8000"], "labels": {"rack": "7"}}, {"targets": ["10.0.0.2:8000"]}]"#;
@@ -102,4 +103,27 @@ fn a_token_is_sent_and_a_wrong_one_is_an_error() {
         &["10.0.0.1:8000", "10.0.0.2:8000"],
     );
     fails(&run(kind(&server, bearer("wrong"))), "401");
+}
+
+#[test]
+fn a_url_is_accepted_if_and_only_if_a_connection_can_be_opened_to_it() {
+    let label = "a".repeat(63);
+    let longest = format!("{}a", "a.".repeat(126));
+    let others = [format!("{label}a"), format!("{longest}b"), format!("{longest}.")];
+    let good = "gpu-1 a_b.c. 1-2 10.0.0.1 [::1] [::ffff:1.2.3.4] x1 1.x _";
+    let bad = "10.0.0.300 01.2.3.4 1.2.3.4. gpu.7 7 a..b .a gpu-.x -a a.-b . .. - a%b";
+    let good = good
+        .split(' ')
+        .chain([&*label, &longest])
+        .map(|host| (host, true));
+    let bad = bad.split(' ').chain(others.iter().map(|host| &**host));
+    let defaults = spec(SourceKind::FileSd("unread".into())).defaults;
+    for (host, is_good) in good.chain(bad.map(|host| (host, false))) {
+        let url = format!("https://{host}:1");
+        let answer = format!(r#"[{{"targets": ["{url}"]}}]"#);
+        let accepted = target_groups(answer.as_bytes(), &defaults);
+        assert_eq!(accepted.is_ok(), is_good, "{url}: {accepted:?}");
+        let opened = ConnectionPool::new(&url);
+        assert_eq!(opened.is_ok(), is_good, "{url}: {opened:?}");
+    }
 }

@@ -58,3 +58,18 @@ fn an_added_instance_whose_pool_is_gone_is_no_news_for_the_others() {
     let (_, ended) = overlays.under(&file(&moved));
     assert_eq!(ended[0].url_with_new_entry(&file(&moved)), None);
 }
+
+#[test]
+fn a_state_with_a_bootstrap_server_that_cannot_be_queried_is_refused() {
+    let secure = Addition {
+        bootstrap: Some("https://p9:8998".to_owned()),
+        ..add("p9", Role::Prefill)
+    };
+    let overlays = made(FILE, &[(Add(secure), Changed::Added)]);
+    let shared = overlays.share(&file(FILE), "http://p9:1").unwrap();
+    let refused = Overlays::default().adopt(&file(FILE), &shared);
+    assert_eq!(
+        refused,
+        Err(NotShared::Invalid("its bootstrap server is invalid"))
+    );
+}
