@@ -36,6 +36,8 @@ impl Reloader {
             sources,
         } = parts;
         let before = std::mem::replace(&mut self.active, active);
+        // They were refused beside the configuration before.
+        self.refused_discovery = None;
         let config = &self.active.config;
         let live = &self.live;
         // The same feeds would be looked up one by one, thousands of them, for each new version of a policy.

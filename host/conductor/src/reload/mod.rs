@@ -27,6 +27,7 @@ mod plan;
 mod policies;
 mod problem;
 mod read;
+mod refused_workers;
 mod reloader;
 mod renewal;
 mod resources;

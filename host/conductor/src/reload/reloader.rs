@@ -4,8 +4,8 @@ use admin_pages::control::Status;
 use conductor_config::Config;
 use local_files::ConfigSource;
 use policy_store::PolicyLibrary;
-use worker_discovery::SourceWorkers;
 
+use super::refused_workers::RefusedWorkers;
 use super::{ActiveConfig, AgreedFollower, CircuitWatch, Journal, Live, Steps};
 use crate::metrics::ControlMetrics;
 
@@ -23,8 +23,8 @@ pub(crate) struct Reloader {
     /// Configuration of the start: some keys are read only then.
     pub(crate) at_start: Config,
     pub(crate) active: ActiveConfig,
-    /// Workers of the sources that could not be applied.
-    pub(crate) refused_discovery: Option<Vec<SourceWorkers>>,
+    /// Workers of the sources that could not be applied beside the active configuration.
+    pub(crate) refused_discovery: Option<RefusedWorkers>,
     /// Decisions of the fleet, if this router has one.
     pub(crate) agreed: Option<AgreedFollower>,
 }

@@ -28,9 +28,10 @@ impl Reloader {
         paths
     }
 
-    /// Runs one reload at a request, for which the file is taken as it is. Returns its outcome and its
-    /// findings.
+    /// Runs one reload at a request, for which the file is taken as it is and refused workers are tried again. Returns
+    /// its outcome and its findings.
     pub(super) fn reload(&mut self) -> (ReloadOutcome, RoundFindings) {
+        self.refused_discovery = None;
         self.round(None)
     }
 

@@ -1,11 +1,14 @@
 //! Workers of sources outside the file: laid over the file's, under the changes over HTTP.
 
+use std::time::Instant;
+
 use admin_views::{ChangeCause, ChangeKind};
 use conductor_config::Config;
 use observability::error_chain;
 use tracing::{debug, error, info, warn};
 use worker_discovery::{LeftOut, SourceWorkers, lay_over};
 
+use super::refused_workers::RefusedWorkers;
 use super::{Candidate, Reloader};
 
 /// Most workers that are left out and logged at once.
@@ -23,7 +26,11 @@ impl Reloader {
     /// Applies changed workers of the sources, or changes nothing.
     pub(super) fn reload_discovered(&mut self) {
         let discovered = self.discovered(&self.active.file);
-        if discovered == self.active.discovered || self.refused_discovery.as_ref() == Some(&discovered) {
+        let now = Instant::now();
+        let refused = self.refused_discovery.as_ref();
+        if discovered == self.active.discovered
+            || refused.is_some_and(|refused| refused.covers(&discovered, now))
+        {
             return;
         }
         let base = lay_over(&self.active.file, &discovered);
@@ -42,8 +49,7 @@ impl Reloader {
                     error,
                     "failed to apply discovered workers: the previous ones stay"
                 );
-                // It would fail in the same way until the workers change.
-                self.refused_discovery = Some(discovered);
+                self.refused_discovery = Some(RefusedWorkers::new(discovered, now));
                 return;
             }
         };

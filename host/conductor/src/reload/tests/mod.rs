@@ -19,6 +19,7 @@ use local_files::ConfigSource;
 use runtime_overrides::{Addition, InstanceChange};
 
 mod agreed;
+mod discovery;
 mod listeners;
 mod resources;
 mod settling;
