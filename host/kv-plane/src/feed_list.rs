@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexer_api::{FollowedFeed, FollowedWorker};
 use kv_feed::{FeedError, FeedSpec, FeedStatus, KvFeeds, MAX_FEEDS, StoreSpec, StoreStatus};
-use observability::error_chain;
 use routing::{StoreId, Worker, WorkerId};
 use tracing::error;
 
@@ -27,6 +26,8 @@ struct FeedLists {
     own_stores: Vec<StoreSpec>,
     registered_stores: Vec<StoreSpec>,
     last_store: u32,
+    /// Number of the workers' feeds that are not followed.
+    left_out: usize,
 }
 
 /// Feeds of the configured workers and stores.
@@ -46,16 +47,11 @@ impl FeedList {
         }
     }
 
-    /// Replaces the feeds of the workers.
-    ///
-    /// # Errors
-    /// [`FeedError`] for too many feeds; nothing changes then.
-    pub(crate) fn set(&self, own: Vec<FeedSpec>) -> Result<(), FeedError> {
+    /// Replaces the feeds of the workers. It cannot fail: those that do not fit are left out, and logged.
+    pub(crate) fn set(&self, own: Vec<FeedSpec>) {
         let mut lists = self.lists();
-        self.feeds.set([&own[..], &lists.registered].concat())?;
         lists.own = own;
-        lists.note_followed();
-        Ok(())
+        self.follow(&mut lists);
     }
 
     /// Checks that so many feeds fit beside those that are registered.
@@ -74,13 +70,21 @@ impl FeedList {
         lists.own = own.engines;
         lists.own_stores = own.stores;
         lists.workers = own.workers;
-        let left_out = self.feeds.replace(lists.all(), lists.all_stores());
-        if left_out > 0 {
+        self.follow(&mut lists);
+    }
+
+    /// Follows the lists. Of too many feeds, the last ones of the workers are left out.
+    fn follow(&self, lists: &mut FeedLists) {
+        let beyond = self.feeds.replace(lists.all(), lists.all_stores());
+        let left_out = lists.own.len() - lists.followed_own().len() + beyond;
+        // Once: each answer of an engine sets the list again.
+        if left_out > 0 && lists.left_out == 0 {
             error!(
                 left_out,
                 "failed to follow every event feed: at most {MAX_FEEDS} are supported, the last ones are left out"
             );
         }
+        lists.left_out = left_out;
         lists.note_followed();
     }
 
@@ -90,21 +94,17 @@ impl FeedList {
     /// [`FeedError`] for too many feeds; nothing changes then.
     pub(crate) fn register(&self, feed: FeedSpec) -> Result<(), FeedError> {
         let mut lists = self.lists();
+        lists.check_another()?;
         lists.registered.push(feed);
-        let set = self.feeds.set(lists.all());
-        if set.is_err() {
-            lists.registered.pop();
-        }
-        set
+        self.follow(&mut lists);
+        Ok(())
     }
 
     /// Ends the feed of a publisher or store.
     pub(crate) fn unregister(&self, worker: WorkerId) {
         let mut lists = self.lists();
         lists.registered.retain(|feed| feed.worker != worker);
-        if let Err(error) = self.feeds.set(lists.all()) {
-            error!(error = error_chain(&error), "failed to end an event feed");
-        }
+        self.follow(&mut lists);
     }
 
     /// Returns a new id for a store.
@@ -120,21 +120,17 @@ impl FeedList {
     /// [`FeedError`] for too many feeds; nothing changes then.
     pub(crate) fn register_store(&self, store: StoreSpec) -> Result<(), FeedError> {
         let mut lists = self.lists();
+        lists.check_another()?;
         lists.registered_stores.push(store);
-        let set = self.feeds.set_stores(lists.all_stores());
-        if set.is_err() {
-            lists.registered_stores.pop();
-        }
-        set
+        self.follow(&mut lists);
+        Ok(())
     }
 
     /// Ends the feed of a publisher or store.
     pub(crate) fn unregister_store(&self, store: StoreId) {
         let mut lists = self.lists();
         lists.registered_stores.retain(|known| known.store != store);
-        if let Err(error) = self.feeds.set_stores(lists.all_stores()) {
-            error!(error = error_chain(&error), "failed to end a store's feed");
-        }
+        self.follow(&mut lists);
     }
 
     /// Returns the status of each store's feed: the configuration's and the registered ones.
@@ -169,8 +165,24 @@ impl FeedList {
 }
 
 impl FeedLists {
+    /// Checks that one more feed fits.
+    fn check_another(&self) -> Result<(), FeedError> {
+        KvFeeds::check(self.own.len() + self.others() + 1)
+    }
+
+    /// Returns the number of feeds other than those of the workers.
+    fn others(&self) -> usize {
+        self.registered.len() + self.own_stores.len() + self.registered_stores.len()
+    }
+
+    /// Returns the workers' feeds that fit beside all others. Workers report theirs at any time, so there may be more.
+    fn followed_own(&self) -> &[FeedSpec] {
+        let room = MAX_FEEDS.saturating_sub(self.others());
+        self.own.get(..room).unwrap_or(&self.own)
+    }
+
     fn all(&self) -> Vec<FeedSpec> {
-        [&self.own[..], &self.registered].concat()
+        [self.followed_own(), &self.registered].concat()
     }
 
     fn all_stores(&self) -> Vec<StoreSpec> {
@@ -178,7 +190,7 @@ impl FeedLists {
     }
 
     fn note_followed(&mut self) {
-        self.followed = followed_workers(&self.workers, &self.own);
+        self.followed = followed_workers(&self.workers, self.followed_own());
     }
 }
 
@@ -203,5 +215,48 @@ fn followed_feed(feed: &FeedSpec) -> FollowedFeed {
         endpoint: feed.endpoint.address().into(),
         replay: feed.replay.as_deref().unwrap_or_default().into(),
         rank: feed.rank.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kv_feed::{Endpoint, FeedLimits};
+    use kv_index::{IndexLimits, SharedPrefixIndex};
+
+    use super::*;
+    use crate::index_sink::IndexSink;
+    use crate::index_sink::tests::LiveWorkers;
+
+    fn feed(worker: u32) -> FeedSpec {
+        FeedSpec {
+            worker: WorkerId(worker),
+            name: worker.to_string().into(),
+            endpoint: Endpoint::Connect("ipc:///nowhere/kv-events".into()),
+            replay: None,
+            topic: String::new(),
+            rank: None,
+            adapter: None,
+            curve: None,
+        }
+    }
+
+    #[test]
+    fn engines_that_report_too_many_feeds_take_none_from_the_registered_publishers() {
+        let index = Arc::new(SharedPrefixIndex::new(IndexLimits { max_blocks: 8 }));
+        let sink = IndexSink::new(index, Arc::<LiveWorkers>::default());
+        let feeds = KvFeeds::start(Box::new(sink), FeedLimits::default()).unwrap();
+        let list = FeedList::new(Arc::new(feeds));
+        let followed = || -> Vec<u32> { list.status().iter().map(|feed| feed.worker.0).collect() };
+        list.register(feed(7)).unwrap();
+        // Equal feeds count, and are followed once.
+        let mut own = vec![feed(1); MAX_FEEDS];
+        own.push(feed(2));
+        list.set(own.clone());
+        assert_eq!(followed(), [1, 7]);
+        assert!(list.register(feed(8)).is_err());
+        list.unregister(WorkerId(7));
+        assert_eq!(followed(), [1]);
+        list.set(own.split_off(1));
+        assert_eq!(followed(), [1, 2]);
     }
 }

@@ -103,7 +103,7 @@ impl IndexSink {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::HashSet;
     use std::sync::Mutex;
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct LiveWorkers(Mutex<HashSet<WorkerId>>);
+    pub(crate) struct LiveWorkers(Mutex<HashSet<WorkerId>>);
 
     impl WorkerLiveness for LiveWorkers {
         fn set_live(&self, worker: WorkerId, live: bool) {

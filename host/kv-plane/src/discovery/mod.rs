@@ -22,7 +22,7 @@ use kv_index::SharedPrefixIndex;
 use routing::{Worker, WorkerId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error};
+use tracing::debug;
 use worker_client::Authorization;
 
 pub use self::endpoint_trust::RefusedSource;
@@ -67,7 +67,7 @@ pub struct FeedPlan {
     pub tls: HashMap<WorkerId, PageTls>,
 }
 
-/// Plan whose feeds can all be followed.
+/// Plan whose configured feeds can all be followed.
 #[derive(Debug)]
 pub struct CheckedFeeds(FeedPlan);
 
@@ -111,15 +111,14 @@ impl Discovery {
         }
     }
 
-    /// Checks that the feeds of a plan can be followed, with those that its workers have reported before. Nothing
-    /// changes.
+    /// Checks that the configured feeds of a plan can be followed. Nothing changes.
+    ///
+    /// Feeds that workers report do not count: engines would have the power to refuse every change of the router.
     ///
     /// # Errors
     /// [`FeedError`] for too many feeds.
     pub fn check(&self, plan: FeedPlan) -> Result<CheckedFeeds, FeedError> {
-        let targets = self.state().targets.next(plan.targets.clone(), Instant::now());
-        let feeds = plan.given.len() + targets.specs().count() + plan.stores.len();
-        self.feeds.check(feeds)?;
+        self.feeds.check(plan.given.len() + plan.stores.len())?;
         Ok(CheckedFeeds(plan))
     }
 
@@ -318,12 +317,7 @@ impl Discovery {
         if !state.targets.learn(target, answer, Instant::now()) {
             return;
         }
-        if let Err(error) = self.feeds.set(all(&state.given, &state.targets)) {
-            error!(
-                error = error_chain(&error),
-                "failed to follow the event feeds that were found"
-            );
-        }
+        self.feeds.set(all(&state.given, &state.targets));
         self.bind_stores(&state);
     }
 
@@ -336,3 +330,6 @@ impl Discovery {
 fn all(given: &[FeedSpec], targets: &Targets) -> Vec<FeedSpec> {
     given.iter().cloned().chain(targets.specs()).collect()
 }
+
+#[cfg(test)]
+mod tests;
