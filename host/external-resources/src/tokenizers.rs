@@ -171,7 +171,10 @@ impl Tokenizers {
             }
             Err(error) => {
                 let problem = error_chain(&error);
-                refused.insert(wanted.clone(), (stamp, problem.clone()));
+                // A file that could not be read may be readable the next time, without another stamp.
+                if !matches!(error, TokenizerError::File(FileError::Read { .. })) {
+                    refused.insert(wanted.clone(), (stamp, problem.clone()));
+                }
                 Err(problem)
             }
         }
@@ -311,5 +314,23 @@ mod tests {
         assert!(models.any(|loaded| Arc::as_ptr(&loaded.model) == first[0]));
         accepted.forget_spare();
         assert!(spare().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_read_again_and_a_bad_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = ConfigSource::File(folder.path().join("conductor.toml"));
+        let text = "[models.a]\ntokenizer = \"unreadable.json\"\n[models.b]\ntokenizer = \"bad.json\"\n\
+                    [pools.p]\nworkers = [{ url = \"http://a:1\" }]\n";
+        let config = parsed(&source, text);
+        // The kind of failure that the system's administrator has too.
+        std::os::unix::fs::symlink("unreadable.json", folder.path().join("unreadable.json")).unwrap();
+        std::fs::write(folder.path().join("bad.json"), "{").unwrap();
+        let active = Tokenizers::default();
+        let problems = Tokenizers::read(Some(&active), &config, &source).unwrap_err();
+        assert_eq!(problems.len(), 2);
+        let attempts = active.attempts();
+        let refused = attempts.refused.keys().map(|wanted| wanted.tokenizer.file_name());
+        assert_eq!(refused.collect::<Vec<_>>(), [Some("bad.json".as_ref())]);
     }
 }
