@@ -31,6 +31,8 @@ pub(crate) struct Connection {
     pub(super) driver: Option<Pin<Box<Driver>>>,
     waker: DriverWaker,
     pub(super) opened_at: Instant,
+    /// Version of the pool's TLS settings that it was opened with.
+    pub(super) tls_version: u64,
     /// Held while a request uses the connection.
     pub(super) permit: ConnectionPermit,
     /// Address of the worker that accepted it.
@@ -76,6 +78,7 @@ impl Connection {
             driver: Some(Box::pin(driver)),
             waker: DriverWaker::default(),
             opened_at: Instant::now(),
+            tls_version: 0,
             permit,
             peer,
             open,

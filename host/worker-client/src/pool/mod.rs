@@ -88,6 +88,8 @@ struct PoolConnections {
     /// HTTP/2 connections, with or without streams. Requests fill the first ones, so the others become idle.
     shared: Vec<SharedEntry>,
     spec: ConnectionsSpec,
+    /// Number of changes of the TLS settings. Connections with earlier ones are not used for another request.
+    tls_version: u64,
     /// Permits for connections in use, if they are limited.
     permits: Option<Arc<Semaphore>>,
 }
@@ -132,7 +134,8 @@ impl ConnectionPool {
         Ok(pool)
     }
 
-    /// Applies a new configuration. Connections in use are unaffected; idle ones with other TLS settings are closed.
+    /// Applies a new configuration. Requests in progress are unaffected. Connections with other TLS settings are closed
+    /// once they are idle.
     pub fn configure(&self, spec: &ConnectionsSpec, via: &HeaderValue) {
         let _ = self.via.set(via.clone());
         let mut state = self.lock();
@@ -145,6 +148,7 @@ impl ConnectionPool {
         if address(&state.spec.tls) != address(&spec.tls) {
             state.idle.clear();
             state.shared.clear();
+            state.tls_version += 1;
         }
         if !spec.http2 {
             state.shared.clear();
@@ -251,8 +255,13 @@ impl ConnectionPool {
         };
         connection.permit = None;
         let mut state = self.lock();
-        let PoolConnections { idle, spec, .. } = &mut *state;
-        if now.duration_since(connection.opened_at) > spec.age {
+        let PoolConnections {
+            idle,
+            spec,
+            tls_version,
+            ..
+        } = &mut *state;
+        if now.duration_since(connection.opened_at) > spec.age || connection.tls_version != *tls_version {
             return;
         }
         let aged = |kept: &IdleConnection| !spec.may_keep(kept, now);
@@ -282,11 +291,11 @@ impl ConnectionPool {
         limit: Duration,
     ) -> Result<RequestChannel, ConnectError> {
         let offers_http2 = self.lock().spec.http2;
-        let dialed = self.dial(limit, offers_http2).await?;
+        let (dialed, tls_version) = self.dial(limit, offers_http2).await?;
         if dialed.is_http2 {
-            return Box::pin(self.share(dialed, permit)).await;
+            return Box::pin(self.share(dialed, tls_version, permit)).await;
         }
-        self.handshake(dialed, permit)
+        self.handshake(dialed, tls_version, permit)
             .await
             .map(RequestChannel::Exclusive)
     }
@@ -297,30 +306,40 @@ impl ConnectionPool {
         permit: ConnectionPermit,
         limit: Duration,
     ) -> Result<Connection, ConnectError> {
-        let dialed = self.dial(limit, false).await?;
-        self.handshake(dialed, permit).await
+        let (dialed, tls_version) = self.dial(limit, false).await?;
+        self.handshake(dialed, tls_version, permit).await
     }
 
-    async fn dial(&self, limit: Duration, offers_http2: bool) -> Result<DialedStream, ConnectError> {
-        let tls = self.lock().spec.tls.clone();
+    /// Opens a stream. Returns it with the version of its TLS settings.
+    async fn dial(&self, limit: Duration, offers_http2: bool) -> Result<(DialedStream, u64), ConnectError> {
+        let (tls, tls_version) = {
+            let state = self.lock();
+            (state.spec.tls.clone(), state.tls_version)
+        };
         // Boxed: rare and large because of TLS, so the future of a request does not carry it.
-        Box::pin(self.address.dial(DialOptions { tls, offers_http2 }, limit)).await
+        let dialed = Box::pin(self.address.dial(DialOptions { tls, offers_http2 }, limit)).await?;
+        Ok((dialed, tls_version))
     }
 
     async fn handshake(
         &self,
         dialed: DialedStream,
+        tls_version: u64,
         permit: ConnectionPermit,
     ) -> Result<Connection, ConnectError> {
-        Connection::handshake(dialed.stream, dialed.peer, permit, Arc::clone(&self.open))
+        let open = Arc::clone(&self.open);
+        let mut connection = Connection::handshake(dialed.stream, dialed.peer, permit, open)
             .await
-            .map_err(|source| self.handshake_failed(source))
+            .map_err(|source| self.handshake_failed(source))?;
+        connection.tls_version = tls_version;
+        Ok(connection)
     }
 
     /// Starts HTTP/2, adds the connection to the pool and returns its first stream.
     async fn share(
         &self,
         dialed: DialedStream,
+        tls_version: u64,
         mut permit: ConnectionPermit,
     ) -> Result<RequestChannel, ConnectError> {
         let origin = self.address.origin.clone();
@@ -330,7 +349,7 @@ impl ConnectionPool {
         let stream = SharedConnection::first_stream(&connection, &mut permit);
         let last_used = Instant::now();
         let mut state = self.lock();
-        if state.spec.http2 {
+        if state.spec.http2 && state.tls_version == tls_version {
             state.shared.push(SharedEntry {
                 connection,
                 last_used,

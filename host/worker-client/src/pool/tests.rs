@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::send::{ConnectionReuse, OutgoingRequest, SendTimeouts};
+use crate::tls::trusting_none;
 
 const SOON: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(20);
@@ -156,4 +157,34 @@ async fn connections_beyond_their_maximum_age_are_not_reused() {
     configure(&upstream, |spec| spec.age = Duration::ZERO);
     upstream.checkin(response(&upstream).await);
     assert_eq!(upstream.open_connections(), 0);
+}
+
+#[tokio::test]
+async fn a_connection_in_use_with_former_tls_settings_is_not_reused() {
+    let (upstream, _serving) = worker().await;
+    let tls = trusting_none();
+    let busy = response(&upstream).await;
+    configure(&upstream, |spec| spec.tls = Some(Arc::clone(&tls)));
+    upstream.checkin(busy);
+    assert_eq!(upstream.open_connections(), 0);
+    let busy = response(&upstream).await;
+    configure(&upstream, |spec| spec.tls = Some(tls));
+    upstream.checkin(busy);
+    assert_eq!(upstream.open_connections(), 1, "the settings are the same");
+}
+
+#[tokio::test]
+async fn a_shared_connection_that_was_dialed_with_former_tls_settings_is_not_shared() {
+    let (upstream, _serving) = worker().await;
+    configure(&upstream, |spec| spec.http2 = true);
+    let (early, version) = upstream.dial(LONG, true).await.unwrap();
+    let (late, _) = upstream.dial(LONG, true).await.unwrap();
+    drop(upstream.share(early, version, None).await.unwrap());
+    assert_eq!(upstream.lock().shared.len(), 1);
+    configure(&upstream, |spec| {
+        spec.http2 = true;
+        spec.tls = Some(trusting_none());
+    });
+    drop(upstream.share(late, version, None).await.unwrap());
+    assert_eq!(upstream.lock().shared.len(), 0);
 }

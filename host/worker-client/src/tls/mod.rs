@@ -14,6 +14,8 @@ use rustls::server::VerifierBuilderError;
 use thiserror::Error;
 
 pub use self::stream::Stream;
+#[cfg(test)]
+pub(crate) use self::worker::tests::trusting_none;
 pub use self::worker::{WorkerTls, WorkerTlsParts, server_name};
 
 /// Error of a certificate, key or authority. The caller adds its purpose and its file name.

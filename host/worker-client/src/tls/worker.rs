@@ -138,3 +138,21 @@ impl fmt::Debug for WorkerTls {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns settings that trust no authority.
+    pub(crate) fn trusting_none() -> Arc<WorkerTls> {
+        let builder = ClientConfig::builder_with_provider(provider());
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let config = builder.with_root_certificates(RootCertStore::empty());
+        let config = Arc::new(config.with_no_client_auth());
+        Arc::new(WorkerTls {
+            with_http2: Arc::clone(&config),
+            config,
+            server_name: None,
+        })
+    }
+}
