@@ -16,6 +16,20 @@ pub struct PolicyVersion {
     pub id: Arc<str>,
 }
 
+/// Id of every native policy.
+const NATIVE: &str = "native";
+
+impl PolicyVersion {
+    /// Returns whether both decide alike: same bytes and parameters, or the same native policy.
+    ///
+    /// The same id may be another object: a pipeline is put together again for each configuration.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let has_same_id = self.policy.name() == other.policy.name() && self.id == other.id;
+        Arc::ptr_eq(&self.policy, &other.policy) || (has_same_id && *self.id != *NATIVE)
+    }
+}
+
 /// The versions of one policy, at least one, the active one first.
 #[derive(Debug)]
 pub struct PolicyVersions {
@@ -64,7 +78,7 @@ impl PolicyVersions {
         let version = PolicyVersion {
             policy,
             circuit: Arc::default(),
-            id: "native".into(),
+            id: NATIVE.into(),
         };
         Arc::new(Self::new(version, []))
     }
@@ -144,6 +158,15 @@ mod tests {
         for _ in 0..5 {
             version.circuit.failed(Admission::Regular, 0);
         }
+    }
+
+    #[test]
+    fn a_version_is_known_by_its_id_and_a_native_policy_by_itself() {
+        assert!(version("1").is_same(&version("1")), "put together again");
+        assert!(!version("1").is_same(&version("2")));
+        let native = version("native");
+        assert!(native.is_same(&native.clone()));
+        assert!(!native.is_same(&version("native")));
     }
 
     #[test]

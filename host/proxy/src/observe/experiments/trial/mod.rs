@@ -86,7 +86,9 @@ impl Trial {
     ) -> Arc<Self> {
         let kept = |(policy, share): &(&PolicyVersions, u32)| {
             let (trial, policies) = before?;
-            let at = policies.iter().position(|known| is_same(known, policy))?;
+            let at = policies
+                .iter()
+                .position(|known| known.active().is_same(policy.active()))?;
             let arm = trial.arms.get(at)?;
             (arm.share == *share && *arm.policy == *policy.name()).then_some((at, arm))
         };
@@ -252,11 +254,6 @@ impl Arm {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns whether both have the same active version: same bytes, same parameters.
-fn is_same(one: &PolicyVersions, other: &PolicyVersions) -> bool {
-    Arc::ptr_eq(&one.active().policy, &other.active().policy)
 }
 
 pub use self::shared::{SharedArm, TrialShare};

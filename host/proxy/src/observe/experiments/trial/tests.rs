@@ -1,7 +1,7 @@
 //! Tests of assignments and stops over reloads.
 
 use experiment::{CanaryVerdict, Look};
-use routing::LeastLoaded;
+use routing::{LeastLoaded, PolicyVersion};
 
 use super::*;
 
@@ -95,6 +95,29 @@ fn a_trial_outlives_a_reload_that_changes_neither_versions_nor_shares() {
     assert!(Arc::ptr_eq(&trial, &next(&again, Some((&trial, &arms)))));
     let other_share = [(arms[0].0.clone(), 8_000), (arms[1].0.clone(), 2_000)];
     assert!(!Arc::ptr_eq(&trial, &next(&other_share, Some((&trial, &arms)))));
+}
+
+#[test]
+fn a_trial_and_its_stops_outlive_pipelines_that_are_put_together_again() {
+    let pipeline = |id: &str| {
+        let version = PolicyVersion {
+            policy: Arc::new(LeastLoaded::default()),
+            circuit: Arc::default(),
+            id: id.into(),
+        };
+        Arc::new(PolicyVersions::new(version, []))
+    };
+    let arms_of = |canary: &str| [(pipeline("control"), 9_000), (pipeline(canary), 1_000)];
+    let before = arms_of("1");
+    let trial = next(&before, None);
+    trial.stop(worse(1));
+    let again = arms_of("1");
+    let reloaded = next(&again, Some((&trial, &before)));
+    assert!(Arc::ptr_eq(&trial, &reloaded));
+    let other_control = [(pipeline("other"), 9_000), again[1].clone()];
+    let reloaded = next(&other_control, Some((&trial, &before)));
+    assert!(!arms(&reloaded).contains(&1));
+    assert!(arms(&next(&arms_of("2"), Some((&trial, &before)))).contains(&1));
 }
 
 #[test]
