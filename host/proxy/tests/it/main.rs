@@ -6,6 +6,7 @@
 )]
 
 mod bodies;
+mod budgets;
 mod catalog;
 mod client;
 mod clients;

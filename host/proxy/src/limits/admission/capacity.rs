@@ -1,10 +1,14 @@
 //! Limits of a pool's budget, recomputed from the workers in service.
+//!
+//! A permit is held until its answer ends, also on a worker that gets no new requests any more. Such a worker therefore
+//! counts with the requests that it still has. Otherwise those would use the capacity of the others.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use routing::{BudgetLimits, Role, Worker};
+use routing::{BudgetLimits, BudgetUse, Role, Worker, WorkerId};
 
 use super::spec::{AdmissionSpec, BudgetSpec};
 use crate::fleet::worker::WorkerHandle;
@@ -19,8 +23,37 @@ pub(crate) struct Capacity {
     tbt_target: Option<Duration>,
     /// Workers that answer clients.
     workers: Vec<(Arc<Worker>, Arc<WorkerHandle>)>,
+    /// Workers that have left the fleet, while they have requests.
+    leaving: Vec<Arc<Worker>>,
+    /// Limits by the workers in service, at the last computation.
+    in_service: BudgetLimits,
+    /// Workers out of service that have requests.
+    others: Vec<OtherWorker>,
     /// Number of routers by which the limits are divided.
     routers: NonZeroU32,
+}
+
+/// Worker out of service that has requests.
+#[derive(Debug)]
+struct OtherWorker {
+    worker: Arc<Worker>,
+    /// Capacity at the last computation.
+    most: BudgetLimits,
+    /// Set if the requests of other routers count: their use of the budget is known, and so is their load.
+    is_shared: bool,
+}
+
+impl OtherWorker {
+    /// Returns the requests that it has now.
+    fn running(&self) -> u64 {
+        let load = self.worker.load();
+        let requests = if self.is_shared {
+            load.read().requests
+        } else {
+            load.own().requests
+        };
+        requests.into()
+    }
 }
 
 impl Default for Capacity {
@@ -31,6 +64,9 @@ impl Default for Capacity {
             tokens: BudgetSpec::default(),
             tbt_target: None,
             workers: Vec::new(),
+            leaving: Vec::new(),
+            in_service: BudgetLimits::default(),
+            others: Vec::new(),
             routers: NonZeroU32::MIN,
         }
     }
@@ -51,7 +87,7 @@ impl Capacity {
             workers: answering
                 .map(|(worker, link)| (Arc::clone(worker), Arc::clone(link)))
                 .collect(),
-            routers: NonZeroU32::MIN,
+            ..Self::default()
         }
     }
 
@@ -66,10 +102,19 @@ impl Capacity {
         }
     }
 
-    /// Replaces the inputs of the configuration.
+    /// Replaces the inputs of the configuration. Workers that have left the fleet, and drain therefore, are leaving.
     pub(super) fn replace(&mut self, next: Self) {
-        let routers = self.routers;
-        *self = Self { routers, ..next };
+        let stay: HashSet<WorkerId> = next.workers.iter().map(|(worker, _)| worker.id()).collect();
+        let before = std::mem::take(&mut self.workers).into_iter();
+        let gone = before.filter_map(|(worker, link)| link.health.is_draining().then_some(worker));
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.extend(gone);
+        leaving.retain(|worker| !stay.contains(&worker.id()));
+        *self = Self {
+            routers: self.routers,
+            leaving,
+            ..next
+        };
     }
 
     /// Divides the limits by so many routers. Returns `true` if that is another number.
@@ -88,36 +133,96 @@ impl Capacity {
         follows(self.requests) || follows(self.tokens)
     }
 
-    /// Computes the current limits.
-    pub(super) fn limits(&self) -> BudgetLimits {
-        let requests = self.limit(self.requests, |worker, per_worker| {
-            let bearable = self
-                .tbt_target
-                .and_then(|target| bearable(worker, target, per_worker?));
-            bearable.or(per_worker)
-        });
-        let tokens = self.limit(self.tokens, |worker, per_worker| cache(worker).or(per_worker));
-        let share = |limit: u64| (limit / u64::from(self.routers.get())).max(limit.min(1));
+    /// Computes the current limits. `used` is the use of the budget by this router.
+    pub(super) fn limits(&mut self, used: BudgetUse) -> BudgetLimits {
+        self.leaving.retain(|worker| worker.load().own().requests > 0);
+        let serves = |link: &WorkerHandle| !link.health.is_draining() && !link.is_out();
+        // If no worker is in service, all are counted rather than none.
+        let counts_all = !self.workers.iter().any(|(_, link)| serves(link));
+        let is_shared = self.routers == NonZeroU32::MIN;
+        let other = |worker: &Arc<Worker>, is_shared| OtherWorker {
+            worker: Arc::clone(worker),
+            most: BudgetLimits {
+                requests: self.most_requests(worker),
+                tokens: self.most_tokens(worker),
+            },
+            is_shared,
+        };
+        let mut serving = Vec::new();
+        let mut others: Vec<_> = self.leaving.iter().map(|worker| other(worker, false)).collect();
+        for (worker, link) in &self.workers {
+            if counts_all || serves(link) {
+                serving.push(&**worker);
+            } else {
+                others.push(other(worker, is_shared));
+            }
+        }
+        others.retain(|other| other.running() > 0);
+        self.in_service = BudgetLimits {
+            requests: self.limit(self.requests, &serving, Self::most_requests),
+            tokens: self.limit(self.tokens, &serving, Self::most_tokens),
+        };
+        self.others = others;
+        self.with_running(used)
+    }
+
+    /// Returns `true` if the limits fall with each request that ends at a worker out of service.
+    pub(super) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Returns the last computed limits with the requests that run at workers out of service now.
+    pub(super) fn with_running(&self, used: BudgetUse) -> BudgetLimits {
+        let mean_tokens = used.tokens / used.requests.max(1);
+        let (mut requests, mut tokens) = (0_u64, 0_u64);
+        let bounded = |running: u64, most: Option<u64>| most.map_or(running, |most| running.min(most));
+        for other in &self.others {
+            let running = other.running();
+            let running_tokens = running.saturating_mul(mean_tokens);
+            requests = requests.saturating_add(bounded(running, other.most.requests));
+            tokens = tokens.saturating_add(bounded(running_tokens, other.most.tokens));
+        }
+        let more = |budget: BudgetSpec, limit: Option<u64>, running: u64| match budget {
+            BudgetSpec::Auto { .. } => limit.map(|limit| limit.saturating_add(running)),
+            BudgetSpec::Off | BudgetSpec::Fixed(_) => limit,
+        };
         BudgetLimits {
-            requests: requests.map(share),
-            tokens: tokens.map(share),
+            requests: more(self.requests, self.in_service.requests, requests),
+            tokens: more(self.tokens, self.in_service.tokens, tokens),
         }
     }
 
-    fn limit(&self, budget: BudgetSpec, of: impl Fn(&Worker, Option<u64>) -> Option<u64>) -> Option<u64> {
-        let per_worker = match budget {
+    /// Returns this router's share of a budget, by the capacities of these workers.
+    fn limit(
+        &self,
+        budget: BudgetSpec,
+        workers: &[&Worker],
+        most: fn(&Self, &Worker) -> Option<u64>,
+    ) -> Option<u64> {
+        let limit = match budget {
             BudgetSpec::Off => return None,
-            BudgetSpec::Fixed(limit) => return Some(limit),
-            BudgetSpec::Auto { per_worker } => per_worker,
+            BudgetSpec::Fixed(limit) => limit,
+            BudgetSpec::Auto { .. } => {
+                let sum: Option<u64> = workers.iter().map(|worker| most(self, worker)).sum();
+                // A pool without workers is refused elsewhere.
+                sum?.max(1)
+            }
         };
-        let in_service = self.workers.iter().filter(|(_, link)| !link.is_out());
-        let some: Vec<_> = in_service.map(|(worker, _)| worker).collect();
-        // If all workers are ejected, all are counted rather than none.
-        let all = || self.workers.iter().map(|(worker, _)| worker).collect();
-        let workers: Vec<_> = if some.is_empty() { all() } else { some };
-        let sum: Option<u64> = workers.into_iter().map(|worker| of(worker, per_worker)).sum();
-        // A pool without workers is refused elsewhere.
-        sum.map(|sum| sum.max(1))
+        Some((limit / u64::from(self.routers.get())).max(limit.min(1)))
+    }
+
+    /// Returns the capacity of a worker in requests. `None`: unlimited.
+    fn most_requests(&self, worker: &Worker) -> Option<u64> {
+        let per_worker = self.requests.per_worker();
+        let bearable = self
+            .tbt_target
+            .and_then(|target| bearable(worker, target, per_worker?));
+        bearable.or(per_worker)
+    }
+
+    /// Returns the capacity of a worker in tokens. `None`: unlimited.
+    fn most_tokens(&self, worker: &Worker) -> Option<u64> {
+        cache(worker).or(self.tokens.per_worker())
     }
 }
 

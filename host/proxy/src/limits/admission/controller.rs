@@ -51,6 +51,8 @@ pub(crate) struct AdmissionController {
     has_tenants: AtomicBool,
     /// Inputs of the limits.
     capacity: Mutex<Capacity>,
+    /// Set if the limits fall with each request that ends at a worker out of service.
+    has_others: AtomicBool,
     /// Time of the next recomputation; never, if the limits do not depend on the workers.
     reckon_at_us: AtomicU64,
     started: Instant,
@@ -111,6 +113,7 @@ impl AdmissionController {
             releases: Releases::default(),
             has_tenants: AtomicBool::new(false),
             capacity: Mutex::default(),
+            has_others: AtomicBool::new(false),
             reckon_at_us: AtomicU64::new(u64::MAX),
             started: Instant::now(),
             metrics,
@@ -232,6 +235,11 @@ impl AdmissionController {
         self.untake(tokens);
         if tokens == UNCOUNTED {
             return;
+        }
+        if self.has_others.load(Ordering::Relaxed) {
+            // The room of a request that ends at a worker out of service is not another worker's.
+            let capacity = self.capacity();
+            self.budget.set_limits(capacity.with_running(self.budget.used()));
         }
         // The worker's load was released just before, when only the budget blocked requests.
         if was_used && self.is_blocked.load(Ordering::SeqCst) {
@@ -433,8 +441,9 @@ impl AdmissionController {
     /// Recomputes the limits from the current state of the workers.
     pub(super) fn recompute_limits(&self) {
         // Locked until the limits are set: those of a replaced capacity must not overwrite the new ones.
-        let capacity = self.capacity();
-        self.budget.set_limits(capacity.limits());
+        let mut capacity = self.capacity();
+        self.budget.set_limits(capacity.limits(self.budget.used()));
+        self.has_others.store(capacity.has_others(), Ordering::SeqCst);
         drop(capacity);
         let next = self.now_us().saturating_add(RECKON_EVERY_US);
         // Limits that do not depend on the workers keep this value.

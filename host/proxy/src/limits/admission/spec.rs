@@ -45,6 +45,16 @@ pub enum BudgetSpec {
     },
 }
 
+impl BudgetSpec {
+    /// Returns the capacity of a worker about which nothing more is known. `None`: unlimited.
+    pub(super) fn per_worker(self) -> Option<u64> {
+        match self {
+            Self::Auto { per_worker } => per_worker,
+            Self::Off | Self::Fixed(_) => None,
+        }
+    }
+}
+
 /// Objectives of a route for its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Objectives {
