@@ -21,6 +21,7 @@ use crate::base::timeouts::RequestLimits;
 use crate::edge::openapi::{self, PageDoc};
 use crate::edge::own_pages;
 use crate::fleet::pool::Member;
+use crate::fleet::worker::TokenPath;
 use crate::limits::clients::RateLimitGuard;
 use crate::proxy::Proxy;
 use crate::request::body_reader::{self, IntakeError};
@@ -359,7 +360,10 @@ async fn tokenize_at_worker(
             pool: pool.workers.name.clone(),
         });
     }
-    let mut members: Vec<&Member> = tokens::able(&pool.workers, &peek.model, proxy.run.seed(seq)).collect();
+    let mut members: Vec<&Member> = {
+        let seed = proxy.run.seed(seq);
+        tokens::able(&pool.workers, &peek.model, TokenPath::Tokenize, seed).collect()
+    };
     if members.is_empty() {
         // If all workers are ejected, all are tried rather than none.
         members.extend(pool.workers.serving(&peek.model));
@@ -398,17 +402,18 @@ async fn forward_tokenize(
     limits: &RequestLimits,
 ) -> Result<Response<WorkerBody>, SendError> {
     let link = &member.link;
-    let dispatch = link.begin_tokenizing();
+    let dispatch = link.begin_tokenizing(TokenPath::Tokenize);
     let forward_limits = SendTimeouts {
         connect: limits.connect_timeout,
         first_byte: limits.first_byte_timeout,
     };
     let answer = link.upstream.forward(outgoing, forward_limits).await;
     match &answer {
-        Ok(answer) if answer.status().is_success() => link.tokenizer.succeeded(),
+        Ok(answer) if answer.status().is_success() => link.tokenizer(TokenPath::Tokenize).succeeded(),
         Err(error) if error.is_blameless() => {}
         Err(_) => {
-            link.tokenizer.failed(dispatch, link.now_ms());
+            link.tokenizer(TokenPath::Tokenize)
+                .failed(dispatch, link.now_ms());
         }
         Ok(_) => {}
     }

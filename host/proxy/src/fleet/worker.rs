@@ -30,14 +30,24 @@ impl WorkerMetrics {
     }
 }
 
+/// Endpoint of a worker that returns tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenPath {
+    /// `/tokenize`, with a body derived from the request's.
+    Tokenize,
+    /// `/v1/chat/completions/render` and the like, with the request's own body.
+    Render,
+}
+
 /// Runtime state of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     pub(crate) upstream: ConnectionPool,
     /// Health of the worker as a whole.
     pub(crate) health: WorkerHealth,
-    /// Circuit breaker of its `/tokenize`. A worker may lack that endpoint, or it may be slow while the rest is well.
-    pub(crate) tokenizer: Cooldown,
+    /// Circuit breakers of its endpoints for tokens, one for each [`TokenPath`]. A worker may lack one, or it may be slow
+    /// while the rest is well.
+    tokenizers: [Cooldown; 2],
     /// Models that the worker lists.
     pub(crate) models: LearnedModels,
     pub(crate) metrics: WorkerMetrics,
@@ -53,7 +63,7 @@ impl WorkerHandle {
         Self {
             upstream,
             health: WorkerHealth::default(),
-            tokenizer: Cooldown::default(),
+            tokenizers: <[Cooldown; 2]>::default(),
             models: LearnedModels::default(),
             metrics,
             failure_log: Throttle::default(),
@@ -68,7 +78,7 @@ impl WorkerHandle {
         now.duration_since(self.since)
     }
 
-    /// Returns the milliseconds on the clock of its health and its tokenizer's cooldown.
+    /// Returns the milliseconds on the clock of its health and its tokenizers' cooldowns.
     pub(crate) fn now_ms(&self) -> u64 {
         self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
     }
@@ -94,9 +104,19 @@ impl WorkerHandle {
         self.health.admits(seq, || self.now_ms())
     }
 
-    /// Returns `true` while the worker's tokenizer is to be avoided.
-    pub(crate) fn tokenizer_is_resting(&self) -> bool {
-        self.tokenizer.has_failed() && self.tokenizer.is_resting(self.now_ms())
+    /// Returns the circuit breaker of an endpoint for tokens.
+    pub(crate) fn tokenizer(&self, path: TokenPath) -> &Cooldown {
+        let [tokenize, render] = &self.tokenizers;
+        match path {
+            TokenPath::Tokenize => tokenize,
+            TokenPath::Render => render,
+        }
+    }
+
+    /// Returns `true` while the worker's endpoint for tokens is to be avoided.
+    pub(crate) fn tokenizer_is_resting(&self, path: TokenPath) -> bool {
+        let tokenizer = self.tokenizer(path);
+        tokenizer.has_failed() && tokenizer.is_resting(self.now_ms())
     }
 
     /// Records that a request is about to be sent.
@@ -109,10 +129,11 @@ impl WorkerHandle {
         self.health.answered(dispatch, || self.now_ms());
     }
 
-    /// Records the start of a query to the worker's tokenizer, as [`Cooldown::begin`].
-    pub(crate) fn begin_tokenizing(&self) -> AttemptToken {
-        if self.tokenizer.has_failed() {
-            self.tokenizer.begin(self.now_ms())
+    /// Records the start of a query to the worker's endpoint for tokens, as [`Cooldown::begin`].
+    pub(crate) fn begin_tokenizing(&self, path: TokenPath) -> AttemptToken {
+        let tokenizer = self.tokenizer(path);
+        if tokenizer.has_failed() {
+            tokenizer.begin(self.now_ms())
         } else {
             AttemptToken::Plain
         }

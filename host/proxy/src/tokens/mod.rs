@@ -27,9 +27,9 @@ pub(crate) use self::spec::{Tokenizing, TokenizingPlan};
 pub(crate) use self::tokenize_request::{
     PromptSender, PromptTokens, TokenPool, TokenizeRequest, TokensResult, TokensUnavailable,
 };
-use self::worker::Path;
 pub(crate) use self::worker::able;
 use crate::base::label::TokensKind;
+use crate::fleet::worker::TokenPath;
 
 /// Maximum size in bytes of lists of ids that are read without a pause.
 const SHORT_LIST: usize = 64 << 10;
@@ -93,10 +93,10 @@ pub(crate) async fn find(
         Source::Local(local) => local::tokens(local, tokenizing, request).await,
         // Boxed: prompts that are tokenized here would carry this size.
         Source::As(TokenSource::Worker { timeout }) => {
-            Box::pin(worker::query_workers(pool, request, Path::Tokenize, timeout)).await
+            Box::pin(worker::query_workers(pool, request, TokenPath::Tokenize, timeout)).await
         }
         Source::As(TokenSource::Render { timeout }) => {
-            Box::pin(worker::query_workers(pool, request, Path::Render, timeout)).await
+            Box::pin(worker::query_workers(pool, request, TokenPath::Render, timeout)).await
         }
         Source::As(TokenSource::Text) => text::tokens(peek)
             .map(|tokens| (TokensKind::Text, tokens.into()))

@@ -16,6 +16,7 @@ use super::worker::{TokenQuery, TokenTryError};
 use crate::base::label::TokenTry;
 use crate::fleet::health::AttemptToken;
 use crate::fleet::pool::Member;
+use crate::fleet::worker::TokenPath;
 
 /// Maximum of workers queried for one prompt.
 const MOST_TRIES: usize = 3;
@@ -103,7 +104,8 @@ impl<'a> Tries<'a> {
         let mut running = RunningTry {
             pool: self.pool,
             member,
-            dispatch: member.link.begin_tokenizing(),
+            path: self.query.path,
+            dispatch: member.link.begin_tokenizing(self.query.path),
             began: Instant::now(),
             patience: self.patience,
             is_over: false,
@@ -128,6 +130,7 @@ async fn at(due: Option<Instant>) {
 struct RunningTry<'a> {
     pool: TokenPool<'a>,
     member: &'a Member,
+    path: TokenPath,
     dispatch: AttemptToken,
     began: Instant,
     patience: Duration,
@@ -138,23 +141,24 @@ impl RunningTry<'_> {
     fn ended(&mut self, error: Option<&TokenTryError>) {
         self.is_over = true;
         let link = &self.member.link;
+        let tokenizer = link.tokenizer(self.path);
         let end = match error {
             None => {
                 self.pool.workers.knowledge.latency.answered(self.began.elapsed());
-                link.tokenizer.succeeded();
+                tokenizer.succeeded();
                 TokenTry::Answered
             }
             Some(TokenTryError::Absent(_)) => {
-                link.tokenizer.absent(link.now_ms(), ABSENT_MS);
+                tokenizer.absent(link.now_ms(), ABSENT_MS);
                 TokenTry::Absent
             }
             // The worker responds; its refusal concerns this prompt only.
             Some(TokenTryError::Refused(status)) if !matches!(status.as_u16(), 502..=504) => {
-                link.tokenizer.succeeded();
+                tokenizer.succeeded();
                 TokenTry::Refused
             }
             Some(_) => {
-                link.tokenizer.failed(self.dispatch, link.now_ms());
+                tokenizer.failed(self.dispatch, link.now_ms());
                 TokenTry::Failed
             }
         };
@@ -169,7 +173,7 @@ impl Drop for RunningTry<'_> {
         }
         let link = &self.member.link;
         let end = if self.began.elapsed() >= self.patience {
-            link.tokenizer.unanswered(self.dispatch, link.now_ms());
+            link.tokenizer(self.path).unanswered(self.dispatch, link.now_ms());
             TokenTry::Unanswered
         } else {
             TokenTry::Superseded

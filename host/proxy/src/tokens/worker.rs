@@ -18,20 +18,12 @@ use crate::base::headers::X_REQUEST_ID;
 use crate::base::label::TokensKind;
 use crate::fleet::health::HealthStatus;
 use crate::fleet::pool::{Member, WorkerPool};
+use crate::fleet::worker::TokenPath;
 
 /// Maximum length of a response in bytes: about four million tokens.
 const LONGEST_ANSWER: usize = 32 << 20;
 
-/// Endpoint of a worker that returns tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Path {
-    /// `/tokenize`, with a body derived from the request's.
-    Tokenize,
-    /// `/v1/chat/completions/render` and the like, with the request's own body.
-    Render,
-}
-
-impl Path {
+impl TokenPath {
     /// Returns the path and body of the query. `None` if the endpoint does not take such prompts.
     fn target(self, request: &TokenizeRequest<'_>) -> Option<(PathAndQuery, Bytes)> {
         let peek = request.peek;
@@ -66,7 +58,7 @@ impl Path {
 pub(super) async fn query_workers(
     pool: TokenPool<'_>,
     request: &TokenizeRequest<'_>,
-    path: Path,
+    path: TokenPath,
     deadline: Duration,
 ) -> TokensResult {
     let (target, body) = path.target(request).ok_or(TokensKind::Unsupported)?;
@@ -76,7 +68,7 @@ pub(super) async fn query_workers(
         target,
         body,
     };
-    let members = able(pool.workers, &request.peek.model, request.seq);
+    let members = able(pool.workers, &request.peek.model, path, request.seq);
     let tokens = tries::first_tokens(pool, members, &query, deadline).await;
     tokens
         .map(|tokens| (path.kind(), tokens.into()))
@@ -106,12 +98,18 @@ pub(super) async fn query_workers(
         })
 }
 
-/// Returns the workers that serve the model and whose tokenizer is not known to fail. Workers in service come before
+/// Returns the workers that serve the model and whose endpoint is not known to fail. Workers in service come before
 /// those that were never reached. The first one rotates by request.
-pub(crate) fn able<'a>(pool: &'a WorkerPool, model: &'a str, seq: u64) -> impl Iterator<Item = &'a Member> {
+pub(crate) fn able<'a>(
+    pool: &'a WorkerPool,
+    model: &'a str,
+    path: TokenPath,
+    seq: u64,
+) -> impl Iterator<Item = &'a Member> {
     let able = move |is_wanted: fn(HealthStatus) -> bool| {
-        let is_able =
-            move |member: &&Member| is_wanted(member.link.status()) && !member.link.tokenizer_is_resting();
+        let is_able = move |member: &&Member| {
+            is_wanted(member.link.status()) && !member.link.tokenizer_is_resting(path)
+        };
         let able = pool.serving(model).filter(is_able);
         let count = able.clone().count();
         let first = seq.checked_rem(count as u64).unwrap_or(0);
@@ -154,7 +152,7 @@ impl TokenTryError {
 /// Request to workers for a prompt's tokens.
 pub(super) struct TokenQuery<'a> {
     request: &'a TokenizeRequest<'a>,
-    path: Path,
+    pub(super) path: TokenPath,
     target: PathAndQuery,
     body: Bytes,
 }

@@ -58,6 +58,32 @@ async fn a_tokenizer_that_is_out_is_left_alone_and_one_that_refuses_a_prompt_is_
 }
 
 #[tokio::test]
+async fn a_worker_without_a_render_endpoint_is_queried_at_its_tokenize_as_soon_as_that_is_configured() {
+    let worker = Worker::start(|request| async move {
+        match request.uri.path() {
+            "/tokenize" => json(200, r#"{"tokens":[1,2,3]}"#),
+            "/v1/chat/completions/render" => json(403, "{}"),
+            _ => json(200, "a"),
+        }
+    })
+    .await;
+    let policy = Scripted::first(&["request.prompt-tokens"], &[]);
+    let built = router().worker("a", &worker.url()).policy(policy.clone());
+    let rendering = built.clone().with(|builder| {
+        builder.tokens = proxy::TokenSource::Render {
+            timeout: std::time::Duration::from_secs(10),
+        };
+    });
+    let mut router = rendering.start().await;
+    send(router.address, chat()).await.text().await;
+    router.change(built.with(querying_worker));
+    send(router.address, chat()).await.text().await;
+    let shown = policy.shown();
+    assert!(shown[0][0].is_nan(), "{shown:?}");
+    assert_eq!(shown[1], [3.0]);
+}
+
+#[tokio::test]
 async fn a_request_for_a_model_that_nobody_serves_is_no_failure_of_a_tokenizer() {
     let worker = tokenizing().await;
     let router = router()
