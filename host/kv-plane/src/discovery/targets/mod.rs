@@ -56,14 +56,14 @@ pub struct Publisher {
 }
 
 impl Target {
-    /// Returns `true` if the other target differs at most in its key and its TLS settings.
+    /// Returns `true` if the other target is the same server with the same workers: an answer of one is the other's.
     fn is_same(&self, other: &Self) -> bool {
-        let with_its_access = || Self {
-            authorization: other.authorization.clone(),
-            tls: other.tls.clone(),
-            ..self.clone()
-        };
-        self.name == other.name && with_its_access() == *other
+        self.name == other.name && self.url == other.url && self.publishers == other.publishers
+    }
+
+    /// Returns `true` if the other target trusts the same endpoints.
+    fn has_same_trust(&self, other: &Self) -> bool {
+        self.hosts == other.hosts && self.ipc == other.ipc
     }
 
     /// Returns the publisher of a rank, if one is configured.
@@ -106,6 +106,8 @@ struct TargetState {
     /// Next query; `None` while its feeds are up.
     due: Option<Instant>,
     pause: Duration,
+    /// `true` from a change of its trusted hosts to the next answer: refused endpoints may be trusted by now.
+    is_outdated: bool,
     /// Reason why the last query found no feed.
     trouble: Option<String>,
 }
@@ -115,24 +117,13 @@ struct TargetState {
 pub(super) struct Targets(Vec<TargetState>);
 
 impl Targets {
-    /// Returns the state for other targets; those that stay keep their answers.
+    /// Returns the state for other targets; those that stay keep their answers, as far as they still trust them.
     pub(super) fn next(&self, wanted: Vec<Target>, now: Instant) -> Self {
         let known = |target: Target| {
             let before = self.0.iter().find(|known| known.target.is_same(&target));
-            // With another key or other TLS settings, the pages may open at once.
-            let keeps_schedule = |known: &&TargetState| {
-                let is_same_access =
-                    known.target.authorization == target.authorization && known.target.tls == target.tls;
-                known.has_feeds() || is_same_access
-            };
-            let paused = before.filter(keeps_schedule);
-            TargetState {
-                sources: before.and_then(|known| known.sources.clone()),
-                refused: before.map_or(Vec::new(), |known| known.refused.clone()),
-                due: paused.map_or(Some(now), |known| known.due),
-                pause: paused.map_or(FIRST_PAUSE, |known| known.pause),
-                trouble: before.and_then(|known| known.trouble.clone()),
-                target,
+            match before {
+                Some(known) => known.next(target, now),
+                None => TargetState::new(target, now),
             }
         };
         Self(wanted.into_iter().map(known).collect())
@@ -162,7 +153,7 @@ impl Targets {
                     known.pause = FIRST_DOUBT;
                     known.due = Some(now + FIRST_DOUBT);
                 }
-                (false, Some(_)) => known.due = None,
+                (false, Some(_)) if !known.is_outdated => known.due = None,
                 _ => {}
             }
         }
@@ -216,6 +207,7 @@ impl Targets {
                 return false;
             }
         };
+        known.is_outdated = false;
         if known.refused != refused {
             known.refused = refused;
             for RefusedSource {
@@ -291,6 +283,42 @@ impl Targets {
 }
 
 impl TargetState {
+    /// Returns the state of a target that was not queried yet.
+    fn new(target: Target, now: Instant) -> Self {
+        Self {
+            target,
+            sources: None,
+            refused: Vec::new(),
+            due: Some(now),
+            pause: FIRST_PAUSE,
+            is_outdated: false,
+            trouble: None,
+        }
+    }
+
+    /// Returns the state for the same server with other settings.
+    fn next(&self, target: Target, now: Instant) -> Self {
+        let has_same_trust = self.target.has_same_trust(&target);
+        let trusted = |sources: Vec<EventSource>| trusted_sources(&target, sources).0;
+        let sources = match self.sources.clone() {
+            Some(sources) if !has_same_trust => Some(trusted(sources)),
+            sources => sources,
+        };
+        // With another key or other TLS settings, the pages may open at once.
+        let is_same_access =
+            self.target.authorization == target.authorization && self.target.tls == target.tls;
+        let keeps_schedule = has_same_trust && (self.has_feeds() || is_same_access);
+        Self {
+            sources,
+            refused: self.refused.clone(),
+            due: if keeps_schedule { self.due } else { Some(now) },
+            pause: if keeps_schedule { self.pause } else { FIRST_PAUSE },
+            is_outdated: self.is_outdated || !has_same_trust,
+            trouble: self.trouble.clone(),
+            target,
+        }
+    }
+
     fn has_feeds(&self) -> bool {
         self.sources.as_ref().is_some_and(|sources| !sources.is_empty())
     }

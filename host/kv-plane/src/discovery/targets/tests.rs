@@ -207,6 +207,37 @@ fn feeds_outlive_another_key_and_a_worker_without_is_queried_with_it_at_once() {
 }
 
 #[test]
+fn feeds_outlive_other_trusted_hosts_and_the_worker_is_queried_at_once() {
+    let mut scenario = Scenario::new();
+    scenario.queried_after(0);
+    scenario.found(5557);
+    let with_other_hosts = Target {
+        hosts: ["gpu-2".into()].into(),
+        ..scenario.targets.0[0].target.clone()
+    };
+    scenario.targets = scenario.targets.next(vec![with_other_hosts], scenario.now);
+    assert_eq!(scenario.targets.specs().count(), 2);
+    scenario.feeds_are(FeedState::Live);
+    scenario.queried_after(0);
+    let elsewhere = EventSource {
+        endpoint: "tcp://gpu-2:5558".to_owned(),
+        ..source(1, 5558)
+    };
+    assert!(scenario.learn(SourceAnswer::Sources(vec![source(0, 5557), elsewhere])));
+    assert_eq!(scenario.targets.specs().count(), 2);
+    scenario.feeds_are(FeedState::Live);
+    assert!(scenario.targets.due(scenario.now + LAST_PAUSE_WITHOUT).is_empty());
+
+    let without = Target {
+        hosts: Box::default(),
+        ..scenario.targets.0[0].target.clone()
+    };
+    let next = scenario.targets.next(vec![without], scenario.now);
+    let left: Vec<_> = next.specs().map(|spec| spec.rank).collect();
+    assert_eq!(left, [Some(DpRank(0))], "the other is not trusted any more");
+}
+
+#[test]
 fn discovered_event_sources_outlive_a_reload() {
     let mut scenario = Scenario::new();
     scenario.queried_after(0);
