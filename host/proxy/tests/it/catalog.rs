@@ -159,6 +159,26 @@ async fn an_adapter_loaded_at_run_time_is_served_from_its_first_request_on() {
 }
 
 #[tokio::test]
+async fn lists_at_a_corrected_path_are_learned_at_once() {
+    let a = Worker::start(|request: Received| async move {
+        match request.uri.path() {
+            "/v1/models" => json(200, r#"{"object":"list","data":[{"id":"m"}]}"#),
+            _ => json(404, "{}"),
+        }
+    })
+    .await;
+    let built = once(router().worker("a", &a.url()));
+    let mistaken = built.clone().with(|builder| {
+        let list = builder.model_list.as_mut().unwrap();
+        list.path = "/models".parse().unwrap();
+    });
+    let mut router = mistaken.start().await;
+    eventually("it was queried", || refreshes(&router, "a", "no-page") > 0.0).await;
+    router.change(built);
+    learned(&router, &["a"]).await;
+}
+
+#[tokio::test]
 async fn a_name_in_no_list_is_refused_after_one_look_and_costs_no_more() {
     let (a, _) = serving("a", &["m"]).await;
     let router = once(router().worker("a", &a.url())).start().await;

@@ -108,6 +108,21 @@ async fn load_is_queried_with_the_pools_key() {
 }
 
 #[tokio::test]
+async fn an_engine_whose_scrapes_are_turned_off_has_an_unknown_load() {
+    let worker = reporting("/metrics", METRICS).await;
+    let policy = Scripted::first(&[], &COLUMNS);
+    let built = router().worker("a", &worker.url()).policy(policy.clone());
+    let scraped = built.clone().with(|builder| builder.scrape = Some(often()));
+    let mut router = scraped.start().await;
+    let load = router.worker("a").load().clone();
+    eventually("it reported", || load.engine().is_some()).await;
+    router.change(built);
+    eventually("the report is forgotten", || load.engine().is_none()).await;
+    send(router.address, chat()).await.text().await;
+    assert!(policy.shown()[0].iter().all(|number| number.is_nan()));
+}
+
+#[tokio::test]
 async fn before_an_engine_reports_its_load_is_unknown() {
     let worker = Worker::named("a").await;
     let policy = Scripted::first(&[], &COLUMNS);
@@ -141,6 +156,24 @@ async fn a_worker_that_never_answers_its_probes_delays_no_others() {
     })
     .await;
     assert!(hung.received().len() <= 1, "one at a time");
+}
+
+#[tokio::test]
+async fn another_interval_of_probes_counts_at_once() {
+    let worker = Worker::named("a").await;
+    let probed_every = |interval: Duration| {
+        router().worker("a", &worker.url()).with(|builder| {
+            builder.health.probe = Some(ProbeSpec {
+                interval,
+                ..ProbeSpec::default()
+            });
+        })
+    };
+    let mut router = probed_every(Duration::from_secs(3_600)).start().await;
+    // The second probe still follows soon, since the worker was pending at the first.
+    eventually("its interval has begun", || worker.paths().len() == 2).await;
+    router.change(probed_every(Duration::from_secs(600)));
+    eventually("it is probed again", || worker.paths().len() == 3).await;
 }
 
 #[tokio::test]

@@ -33,6 +33,10 @@ impl LastEngineReport {
         self.at.store(at_ms.saturating_add(1), Ordering::Relaxed);
     }
 
+    pub(super) fn forget(&self) {
+        self.at.store(0, Ordering::Relaxed);
+    }
+
     pub(super) fn get(&self) -> Option<(EngineReport, u64)> {
         let at_ms = self.at.load(Ordering::Relaxed).checked_sub(1)?;
         let number = |at: usize| f64::from_bits(self.numbers[at].load(Ordering::Relaxed));
@@ -68,5 +72,7 @@ mod tests {
         };
         last.set(later, 7);
         assert_eq!(last.get(), Some((later, 7)));
+        last.forget();
+        assert_eq!(last.get(), None);
     }
 }

@@ -143,6 +143,12 @@ impl WorkerLoad {
         self.changed();
     }
 
+    /// Forgets the engine's load report: no other one follows.
+    pub fn forget_engine_report(&self) {
+        self.engine.forget();
+        self.changed();
+    }
+
     /// Replaces the loads that other routers put on the worker.
     pub fn set_others(&self, totals: LoadTotals) {
         self.others.set(totals);

@@ -9,6 +9,7 @@
 mod ejection;
 mod metrics;
 mod newcomers;
+mod pool_pages;
 mod probe;
 mod rounds;
 mod scrape;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use routing::{Generation, WorkerId};
+use routing::{Generation, Worker, WorkerId};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::newcomers::Newcomers;
+use super::pool_pages::{PoolPages, QueryKind};
 use super::{ProbeSpec, probe, scrape};
 use crate::fleet::catalog;
 use crate::fleet::pool::{Member, WorkerPool, alike};
@@ -30,14 +31,6 @@ const RARELY: u32 = 30;
 
 /// First pause before a pending worker is checked again.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
-
-/// Kind of a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum QueryKind {
-    Health,
-    Load,
-    Models,
-}
 
 /// Interval of a query.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +109,10 @@ struct Rounds {
     generation: Option<Generation>,
     /// Members of each pool by their URL: the ranks behind one URL report on one page.
     by_url: Vec<Vec<Arc<[usize]>>>,
+    /// Pages of each pool by its name.
+    pages: HashMap<Box<str>, PoolPages>,
+    /// Workers that no pool queries for their load.
+    unscraped: Vec<Arc<Worker>>,
     turns: QuerySchedules,
     newcomers: Newcomers,
     trimmed: Option<Instant>,
@@ -161,15 +158,52 @@ impl Rounds {
             // A list that was learned while this pool was built is only in the one before it.
             pool.renew_catalog();
         }
+        self.forget_old_loads();
         self.newcomers.look(&fleet, source);
         self.trim(&fleet, now);
     }
 
-    /// Follows a new configuration, whose fleet may be another one.
+    /// Forgets the load reports of workers whose load is not queried any more, as after a start. A query of the time
+    /// before may still end.
+    fn forget_old_loads(&self) {
+        for worker in &self.unscraped {
+            if worker.load().engine().is_some() {
+                worker.load().forget_engine_report();
+            }
+        }
+    }
+
+    /// Follows a new configuration, whose fleet may be another one. Queries with other settings are due as those of a new
+    /// worker, however rare the old ones were.
     fn follow(&mut self, fleet: &ActiveFleet) {
         self.generation = Some(fleet.generation);
-        let workers: HashSet<_> = fleet.members().map(|member| member.worker.id()).collect();
-        self.turns.turns.retain(|(id, _), _| workers.contains(id));
+        let pages = fleet
+            .pools
+            .iter()
+            .map(|pool| (pool.name.clone(), PoolPages::of(pool)));
+        let before = std::mem::replace(&mut self.pages, pages.collect());
+        let mut changed: HashSet<(WorkerId, QueryKind)> = HashSet::new();
+        let (mut workers, mut scraped) = (HashMap::new(), HashSet::new());
+        for pool in &fleet.pools {
+            let kinds = match before.get(&pool.name) {
+                Some(before) => self.pages[&pool.name].changed_from(before),
+                None => Vec::new(),
+            };
+            for member in &pool.members {
+                let id = member.worker.id();
+                workers.insert(id, &member.worker);
+                changed.extend(kinds.iter().map(|kind| (id, *kind)));
+                if pool.checks.scrape.is_some() {
+                    scraped.insert(id);
+                }
+            }
+        }
+        let turns = &mut self.turns.turns;
+        turns.retain(|turn, _| workers.contains_key(&turn.0) && !changed.contains(turn));
+        let unscraped = workers
+            .into_values()
+            .filter(|worker| !scraped.contains(&worker.id()));
+        self.unscraped = unscraped.cloned().collect();
         let urls = |pool: &Arc<WorkerPool>| {
             let members = pool.members.iter();
             alike(members.map(|member| &*member.worker.spec().url))
@@ -214,8 +248,10 @@ impl QuerySchedules {
             under_way: Arc::default(),
             of_use: Arc::new(AtomicBool::new(true)),
         });
+        let of_use = turn.of_use.load(Ordering::Relaxed);
+        let rarity = if of_use { 1 } else { RARELY };
         // A shorter interval counts from now on.
-        turn.due = turn.due.min(now + interval.mul_f64(1.1) * RARELY);
+        turn.due = turn.due.min(now + interval.mul_f64(1.1) * rarity);
         let is_free = !turn.under_way.load(Ordering::Relaxed);
         let has_room = self.under_way.load(Ordering::Relaxed) < MOST_AT_ONCE;
         if turn.due > now || !is_free || !has_room {
@@ -225,8 +261,7 @@ impl QuerySchedules {
         let pause = pace
             .pause(turn.queries)
             .mul_f64(0.9 + 0.2 * spread(id, turn.queries));
-        let of_use = turn.of_use.load(Ordering::Relaxed);
-        let pause = if of_use { pause } else { pause * RARELY };
+        let pause = pause * rarity;
         turn.due = now + pause;
         if kind == QueryKind::Health {
             member.link.plan_check(pause);
