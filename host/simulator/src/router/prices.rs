@@ -130,8 +130,9 @@ impl Prices {
         let PromptLengths { prompt, own, best } = lengths;
         let [device, host, own] = own;
         let loaded = profile.load_us(host - device) + profile.disk_load_us(own - host);
+        // As in the engine, blocks are loaded beside the computation, layer by layer.
         let computed =
-            |cached| loaded as f64 + profile.prefill_us(prompt, cached) as f64 / self.speeds[worker];
+            |cached| (loaded as f64).max(profile.prefill_us(prompt, cached) as f64 / self.speeds[worker]);
         let alone = Work {
             us: computed(own),
             fetches: false,

@@ -79,6 +79,24 @@ fn exact_costs_are_the_profiles_for_the_workers_speed() {
 }
 
 #[test]
+fn exact_costs_load_cached_blocks_beside_the_computation() {
+    let policy = Scripted::row(&[], &["cost.prefill-ms"], 0);
+    let mut router = router(&roles(&[Role::Mixed; 3]), &policy, &exact());
+    let blocks: Vec<u64> = (1..=64).collect();
+    router.cache_event(0, 1, &stored(&blocks[..32], Tier::Disk));
+    router.cache_event(0, 2, &stored(&blocks[..62], Tier::Disk));
+    router.place(0, arrives(0, &request(32_768, &blocks)), 0);
+    let numbers = policy.numbers();
+    near(numbers[0], prefill_ms(32_768, 0));
+    near(numbers[1], prefill_ms(32_768, 16_384));
+    // To load nearly all of it takes longer than to compute the rest.
+    near(
+        numbers[2],
+        Profile::default().disk_load_us(62 * BLOCK) as f64 / 1e3,
+    );
+}
+
+#[test]
 fn the_exact_wait_is_the_price_of_a_token_times_the_tokens_that_wait() {
     let policy = Scripted::row(
         &[],
