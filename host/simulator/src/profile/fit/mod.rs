@@ -161,12 +161,11 @@ impl FittedCosts {
 
     /// Fits prompts and steps at once.
     fn together(prompts: &[MeasuredStep<ALL_TERMS>], answers: &[WorkerAnswers]) -> Option<Self> {
-        let steps: Vec<MeasuredStep<ALL_TERMS>> = answers
-            .iter()
-            .flat_map(WorkerAnswers::samples)
-            .map(|sample| weighed(&sample))
-            .collect();
-        let fitted = lines::fit_terms(&[prompts, &steps].concat(), 1)?;
+        let samples: Vec<AnswerSample> = answers.iter().flat_map(WorkerAnswers::samples).collect();
+        let weighed: Vec<MeasuredStep<ALL_TERMS>> = samples.iter().map(weighed).collect();
+        let fitted = lines::fit_terms(&[prompts, &weighed].concat(), 1)?;
+        // The variance of weighted times is mostly that of the weights.
+        let steps: Vec<MeasuredStep<ALL_TERMS>> = samples.iter().map(|sample| sample.step).collect();
         let [fixed, uncached, cached, step, by_request, by_token] = fitted.factors;
         Some(Self {
             from: FitFrom::AfterWaiting,

@@ -151,6 +151,22 @@ fn the_times_between_tokens_give_the_cost_of_a_step() {
 }
 
 #[test]
+fn steps_that_no_term_explains_have_a_low_r2_beside_prompts_too() {
+    let mut recording = recording_of(3.0, Some(200_000));
+    let courses = &mut recording.measured.courses;
+    for (number, (request, course)) in recording.trace.requests.iter().zip(courses).enumerate() {
+        // From 22 to 38 ms, whatever the load.
+        let gap_us = 22_500 + number as u64 * 7_919 % 15_000;
+        let gaps = u64::from(request.output_tokens - 1);
+        course.finished_us = course.first_token_us.map(|first_us| first_us + gaps * gap_us);
+    }
+    let fit = Fit::of(&recording, 1, StepWork::Both).unwrap();
+    assert_eq!(fit.from, FitFrom::AfterWaiting);
+    let steps = fit.steps.unwrap();
+    assert!(steps.r2 < 0.3, "{steps:?}");
+}
+
+#[test]
 fn nothing_is_fitted_to_a_handful_of_prompts() {
     let few = recording(0.1).first(LEAST - 1);
     assert_eq!(
