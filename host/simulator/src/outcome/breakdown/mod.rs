@@ -96,7 +96,8 @@ pub struct RefusalShares {
     pub lost: f64,
 }
 
-/// Differences between tenants. All but the number are NaN for fewer than two tenants.
+/// Differences between tenants. All but the number are NaN for fewer than two tenants. `jain` and `slowest_s` are NaN
+/// also if a tenant has no first token: its time has no end.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Fairness {
@@ -243,13 +244,12 @@ impl Fairness {
         if times.len() < 2 {
             return unknown;
         }
-        let means = times
-            .iter()
-            .map(|times| times.ttft_s)
-            .filter(|mean| !mean.is_nan());
+        let means = times.iter().map(|times| times.ttft_s);
+        let all_known = means.clone().all(|mean| !mean.is_nan());
+        let slowest_s = means.clone().fold(f64::NAN, f64::max);
         Self {
             jain: jain(means.clone()),
-            slowest_s: means.clone().fold(f64::NAN, f64::max),
+            slowest_s: if all_known { slowest_s } else { f64::NAN },
             fastest_s: means.fold(f64::NAN, f64::min),
             worst_in_time: times.iter().map(|times| times.in_time).fold(f64::NAN, f64::min),
             ..unknown

@@ -88,6 +88,9 @@ fn a_tenant_that_waits_longer_lowers_fairness() {
     assert!((fairness.jain - 2_500.0 / 3_400.0).abs() < 1e-12);
     assert_eq!((fairness.slowest_s, fairness.fastest_s), (40.0, 10.0));
     assert_eq!(fairness.worst_in_time, 0.5);
+    let starved = breakdown(&[(1, 1, 0, Some(10)), (1, 2, 1, None)]).fairness;
+    assert!(starved.jain.is_nan() && starved.slowest_s.is_nan(), "{starved:?}");
+    assert_eq!((starved.fastest_s, starved.worst_in_time), (10.0, 0.0));
     let alone = breakdown(&[(1, 1, 5, Some(10))]).fairness;
     assert!(alone.tenants == 1 && alone.jain.is_nan());
 }
