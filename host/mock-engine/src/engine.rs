@@ -107,16 +107,19 @@ impl MockEngine {
             }
             _ => None,
         };
+        let (adapters, kept) = (Arc::new(LoadedAdapters::of(&config)), Arc::default());
         let power = Arc::new(PowerControl {
             commands: commands.clone(),
             gate: Arc::clone(&gate),
             bootstrap: bootstrap_gate,
             side,
+            adapters: Arc::clone(&adapters),
+            kept: Arc::clone(&kept),
         });
         let context = Arc::new(Context {
             recorder: Recorder::new(config.recorded_requests),
-            adapters: LoadedAdapters::of(&config),
-            kept: Arc::default(),
+            adapters,
+            kept,
             config,
             faults: Arc::clone(&script),
             commands,

@@ -94,8 +94,8 @@ impl Faults {
 
     /// Restarts the process: connections are closed, the cache is cleared without an announcement, sequence numbers
     /// start at 0 and the replay buffer is empty. With a `hash_seed`, blocks get other hashes. Blocks kept for other
-    /// engines and awaited transfers are gone, and the engine ids are new. The ports stay bound: to have subscribers
-    /// reconnect too, stop the engine and start one on the same ports.
+    /// engines, awaited transfers, stored responses and adapters loaded at run time are gone, and the engine ids are
+    /// new. The ports stay bound: to have subscribers reconnect too, stop the engine and start one on the same ports.
     ///
     /// # Errors
     /// [`EngineGone`] after a stop.

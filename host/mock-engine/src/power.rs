@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::core_loop::Command;
 use crate::gate::{EngineGone, Gate};
+use crate::serving::{KeptResponses, LoadedAdapters};
 use crate::transfer::TransferEndpoint;
 
 /// Parts that are turned off together.
@@ -16,6 +17,9 @@ pub(crate) struct PowerControl {
     /// Gate of the bootstrap server, if there is one.
     pub(crate) bootstrap: Option<Arc<Gate>>,
     pub(crate) side: Option<Arc<TransferEndpoint>>,
+    /// Adapters and responses, which are in the memory of the process.
+    pub(crate) adapters: Arc<LoadedAdapters>,
+    pub(crate) kept: Arc<KeptResponses>,
 }
 
 impl PowerControl {
@@ -36,7 +40,8 @@ impl PowerControl {
         }
     }
 
-    /// Restarts the process: connections, cache, transfers and identity are gone.
+    /// Restarts the process: connections, cache, transfers, identity, stored responses and adapters loaded at run time
+    /// are gone.
     pub(crate) async fn restart(&self, hash_seed: Option<u64>) -> Result<(), EngineGone> {
         self.gate.close_connections();
         if let Some(gate) = &self.bootstrap {
@@ -48,7 +53,10 @@ impl PowerControl {
         let (done, wait) = oneshot::channel();
         let restart = Command::Restart(hash_seed, done);
         self.commands.send(restart).await.map_err(|_| EngineGone)?;
-        wait.await.map_err(|_| EngineGone)
+        wait.await.map_err(|_| EngineGone)?;
+        self.adapters.restart();
+        self.kept.clear();
+        Ok(())
     }
 
     /// Acts like a failed assertion: the process is gone until it is turned on again.

@@ -14,9 +14,11 @@ use crate::serving::refusal::Refusal;
 #[derive(Debug)]
 pub(crate) struct LoadedAdapters {
     loaded: Mutex<Loaded>,
+    /// The configured ones.
+    at_start: Loaded,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Loaded {
     adapters: Vec<Adapter>,
     next_id: u32,
@@ -42,9 +44,16 @@ impl LoadedAdapters {
         };
         let adapters: Vec<Adapter> = (1..).zip(&config.loras).map(name).collect();
         let next_id = u32::try_from(adapters.len()).unwrap_or(u32::MAX - 1) + 1;
+        let at_start = Loaded { adapters, next_id };
         Self {
-            loaded: Mutex::new(Loaded { adapters, next_id }),
+            loaded: Mutex::new(at_start.clone()),
+            at_start,
         }
+    }
+
+    /// Forgets what was loaded and unloaded at run time.
+    pub(crate) fn restart(&self) {
+        self.loaded().clone_from(&self.at_start);
     }
 
     /// Returns the adapter with that name.

@@ -23,7 +23,7 @@ use crate::stats::MockStats;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) config: MockConfig,
-    pub(crate) adapters: LoadedAdapters,
+    pub(crate) adapters: Arc<LoadedAdapters>,
     pub(crate) faults: Arc<FaultScript>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) publisher: Arc<Publisher>,

@@ -54,6 +54,13 @@ impl KeptResponses {
         });
     }
 
+    /// Forgets all responses, and ends the tasks that generate them.
+    pub(crate) fn clear(&self) {
+        for task in self.lock().drain(..).filter_map(|kept| kept.task) {
+            task.abort();
+        }
+    }
+
     /// Stores an event of a background stream.
     pub(crate) fn add_event(&self, id: &str, event: Bytes) {
         if let Some(kept) = self.lock().iter_mut().find(|kept| kept.id == id) {

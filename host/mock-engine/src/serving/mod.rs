@@ -27,6 +27,7 @@ mod tokenize;
 
 pub(crate) use adapters::LoadedAdapters;
 pub(crate) use context::Context;
+pub(crate) use kept::KeptResponses;
 pub(crate) use listener::{ListenerService, Listening};
 pub use recorder::Recorded;
 pub(crate) use recorder::Recorder;

@@ -110,6 +110,32 @@ async fn a_restart_breaks_off_what_runs() {
 }
 
 #[tokio::test]
+async fn a_restart_forgets_stored_responses_and_adapters_of_before() {
+    let engine = start(MockConfig {
+        loras: vec!["configured".to_owned()],
+        ..instant()
+    })
+    .await;
+    let load = json!({"lora_name": "ad", "lora_path": "/adapters/ad"});
+    post(&engine, "/v1/load_lora_adapter", &load).await;
+    let unload = json!({"lora_name": "configured"});
+    post(&engine, "/v1/unload_lora_adapter", &unload).await;
+    let stored = post(&engine, "/v1/responses", &json!({"model": "ad", "input": "hi"})).await;
+    let stored = format!("/v1/responses/{}", stored.json()["id"].as_str().expect("an id"));
+    assert_eq!(get(&engine, &stored).await.status, 200);
+    engine.faults().restart(None).await.expect("an engine");
+    assert_eq!(get(&engine, &stored).await.status, 404);
+    let models = get(&engine, "/v1/models").await.json();
+    let names: Vec<&Value> = models["data"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|model| &model["id"])
+        .collect();
+    assert_eq!(names, ["mock", "configured"]);
+}
+
+#[tokio::test]
 async fn a_slow_engine_takes_longer() {
     let engine = start(MockConfig {
         time_scale: 1e4,
