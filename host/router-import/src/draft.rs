@@ -65,8 +65,8 @@ impl DraftPods {
 pub(crate) struct ConfigDraft {
     tables: BTreeMap<&'static str, Vec<(&'static str, String)>>,
     pub(crate) workers: Vec<DraftWorker>,
-    /// Keys of every worker.
-    pub(crate) of_workers: Vec<(&'static str, String)>,
+    /// Data-parallel ranks of every worker.
+    pub(crate) ranks: Option<u64>,
     pub(crate) pods: DraftPods,
     /// Policies of the route by key.
     pub(crate) policies: Vec<(&'static str, String)>,
@@ -85,6 +85,16 @@ impl ConfigDraft {
         let keys = self.tables.entry(table).or_default();
         keys.retain(|(known, _)| *known != key);
         keys.push((key, value));
+    }
+
+    /// Adds the table of assumed caches: without it, those of workers without KV events are unknown.
+    pub(crate) fn assume_caches(&mut self) {
+        self.tables.entry("pools.main.assume-cache").or_default();
+        self.notes.push(
+            "the caches of workers without KV events are assumed: set `tokens` of [pools.main.assume-cache] to \
+             the capacity of an engine"
+                .to_owned(),
+        );
     }
 
     /// Adds a worker, perhaps with a port of a bootstrap server.
@@ -132,9 +142,9 @@ impl ConfigDraft {
             }
         }
         for worker in &self.workers {
-            write_worker(&mut toml, worker, &self.of_workers);
+            write_worker(&mut toml, worker, self.ranks);
         }
-        write_pods(&mut toml, &self.pods);
+        write_pods(&mut toml, &self.pods, self.ranks);
         toml += &self.more;
         toml += "\n[[routes]]\npool = \"main\"\n";
         for (key, policy) in &self.policies {
@@ -218,7 +228,7 @@ fn with_scheme(url: &str) -> String {
     }
 }
 
-fn write_worker(toml: &mut String, worker: &DraftWorker, more: &[(&'static str, String)]) {
+fn write_worker(toml: &mut String, worker: &DraftWorker, ranks: Option<u64>) {
     let _ = writeln!(toml, "\n[[pools.main.workers]]\nurl = {}", quoted(&worker.url));
     if worker.role != Role::Mixed {
         let _ = writeln!(toml, "role = \"{}\"", worker.role.as_str());
@@ -229,17 +239,20 @@ fn write_worker(toml: &mut String, worker: &DraftWorker, more: &[(&'static str, 
     if let Some(model) = &worker.models {
         let _ = writeln!(toml, "models = [{}]", quoted(model));
     }
-    for (key, value) in more {
-        let _ = writeln!(toml, "{key} = {value}");
+    if let Some(ranks) = ranks {
+        let _ = writeln!(toml, "data-parallel = {{ ranks = {ranks} }}");
     }
 }
 
-fn write_pods(toml: &mut String, pods: &DraftPods) {
+fn write_pods(toml: &mut String, pods: &DraftPods, ranks: Option<u64>) {
     for (role, selector) in &pods.selectors {
         let name = role.map_or("workers", Role::as_str);
         let _ = writeln!(toml, "\n[discovery.{name}]\npool = \"main\"");
         if let Some(role) = role {
             let _ = writeln!(toml, "role = \"{}\"", role.as_str());
+        }
+        if let Some(ranks) = ranks {
+            let _ = writeln!(toml, "ranks = {ranks}");
         }
         let namespace = pods.namespace.as_deref();
         let namespace = namespace.map(|namespace| format!(", namespace = {}", quoted(namespace)));

@@ -178,6 +178,10 @@ struct PipelineDraft {
 
 impl PipelineDraft {
     fn add(&mut self, plugin: &PickerPlugin, weight: Option<f64>, draft: &mut ConfigDraft) {
+        // It predicts caches from the prompts that were sent, without KV events.
+        if plugin.kind == "prefix-cache-scorer" {
+            draft.assume_caches();
+        }
         match plugin.meaning() {
             PluginMeaning::Scorer(members, factor) => {
                 let weight = weight.unwrap_or(1.0) * factor;
@@ -188,7 +192,13 @@ impl PipelineDraft {
                     None => self.scorers.push((members, weight)),
                 }
             }
-            PluginMeaning::Policy(policy) => self.policy = Some(policy),
+            PluginMeaning::Policy(policy) => {
+                if let Some(other) = self.policy.replace(policy).filter(|other| *other != policy) {
+                    draft.notes.push(format!(
+                        "`{other}` is left out: a route has one policy, here `{policy}`"
+                    ));
+                }
+            }
             PluginMeaning::Pick(pick) => self.pick = Some(pick),
             PluginMeaning::Split => draft.set(("pools.main.pd", "dialect"), quoted("auto")),
             PluginMeaning::Note(note) => draft.notes.push(format!("`{}`: {note}", plugin.kind)),
@@ -243,8 +253,8 @@ impl PipelineDraft {
         }
         draft.policies.push(("policy", "imported".to_owned()));
         draft.notes.push(
-            "scores of a pipeline are sums of the numbers themselves, not of shares: compare the weights with \
-             `conductor simulate` or a shadow"
+            "a pipeline scales each scorer to 0 to 1 among the candidates of a request, where llm-d's scorer of \
+             prefixes is a share of the prompt: compare the weights with `conductor simulate` or a shadow"
                 .to_owned(),
         );
     }
@@ -284,11 +294,18 @@ schedulingProfiles:
         let expected = "[policies.imported.pipeline]\nscorers = [{ policy = \"tier-weight\", weight = 2.0 }, \
                         { feature = \"engine.waiting\", weight = -1.5 }]\npick = \"max\"\n";
         assert!(imported.toml.contains(expected), "{}", imported.toml);
+        assert!(
+            imported.toml.contains("[pools.main.assume-cache]"),
+            "{}",
+            imported.toml
+        );
         let notes = imported.notes.join("\n");
         for part in [
             "`decode-filter`: not needed",
             "`absent` is no plugin",
             "parameters are not translated",
+            "scales each scorer to 0 to 1",
+            "set `tokens` of [pools.main.assume-cache]",
         ] {
             assert!(notes.contains(part), "{part}\n{notes}");
         }
@@ -307,6 +324,18 @@ schedulingProfiles:
             notes.contains("`feature = \"engine.waiting\"` is left out"),
             "{notes}"
         );
+    }
+
+    #[test]
+    fn of_two_policies_the_one_that_is_left_out_is_named() {
+        let file = "plugins:\n- type: session-affinity-scorer\n- type: random-picker\n\
+                    schedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: session-affinity-scorer\n\
+                    \x20 - pluginRef: random-picker\n";
+        let imported = import_picker("epp.yaml", file).unwrap();
+        assert!(imported.toml.contains("policy = \"random\""), "{}", imported.toml);
+        let notes = imported.notes.join("\n");
+        assert!(notes.contains("`session-affinity` is left out"), "{notes}");
+        assert!(!imported.toml.contains("assume-cache"), "{}", imported.toml);
     }
 
     #[test]

@@ -56,8 +56,8 @@ pub(crate) enum Effect {
     Workers(Role),
     /// Worker, perhaps with the port of its bootstrap server.
     Bootstrapped(Role),
-    /// Key of every worker, with a number.
-    WorkerNumber(&'static str),
+    /// Number of data-parallel ranks of every worker.
+    Ranks,
     /// Model of each worker, in their order.
     Models,
     /// Policy of the route: the key, and the other router's names with ours.
@@ -80,6 +80,19 @@ pub(crate) enum Effect {
     Needless(&'static str),
     /// There is no equivalent; the text is the remedy.
     Absent(&'static str),
+}
+
+impl Effect {
+    /// Returns its place in the order of application: what comes later takes precedence.
+    pub(crate) fn rank(self) -> u8 {
+        match self {
+            // A flag of one key takes precedence over one of several keys, and a named dialect over a switch.
+            Self::Times(..) | Self::Split(_) => 0,
+            // A switch turns off what other flags configure, and models belong to workers.
+            Self::Fixed(..) | Self::Models => 2,
+            _ => 1,
+        }
+    }
 }
 
 /// Returns a rule of a switch.

@@ -25,6 +25,9 @@ pub enum ForeignRouter {
     ProductionStack,
 }
 
+/// Policies that predict caches from the prompts that they have sent, without KV events.
+const PREDICTING: [&str; 2] = ["cache_aware", "prefixaware"];
+
 /// Most attempts of a request.
 const MOST_ATTEMPTS: u64 = 16;
 
@@ -50,6 +53,21 @@ impl ForeignRouter {
         }
     }
 
+    /// Returns whether its policies for these flags predict caches from the prompts that they have sent.
+    fn predicts_caches(self, flags: &[GivenFlag]) -> bool {
+        let policies = flags.iter().filter(|flag| {
+            let rule = self.rule(&flag.name);
+            rule.is_some_and(|rule| matches!(rule.effect, Effect::Policy(..)))
+        });
+        // The default of these two is `cache_aware`.
+        let has_default = matches!(self, Self::Vllm | Self::Sglang)
+            && !policies.clone().any(|flag| flag.name == "--policy");
+        has_default
+            || policies
+                .filter_map(|flag| flag.values.last())
+                .any(|policy| PREDICTING.contains(&&*policy.replace('-', "_")))
+    }
+
     fn rule(self, name: &str) -> Option<FlagRule> {
         let tables: &[&[FlagRule]] = match self {
             Self::Vllm => &[vllm::RULES, shared::RULES],
@@ -69,12 +87,11 @@ impl ForeignRouter {
 pub fn import_flags(router: ForeignRouter, words: &[String]) -> ImportedText {
     let mut draft = ConfigDraft::default();
     let mut flags = given_flags(words, |name| router.rule(name));
-    // A flag of one key takes precedence over one of several keys, in any order.
-    flags.sort_by_key(|flag| {
-        !router
-            .rule(&flag.name)
-            .is_some_and(|rule| matches!(rule.effect, Effect::Times(..)))
-    });
+    // Some flags take precedence over others, in any order.
+    flags.sort_by_key(|flag| router.rule(&flag.name).map(|rule| rule.effect.rank()));
+    if router.predicts_caches(&flags) {
+        draft.assume_caches();
+    }
     for flag in flags {
         match router.rule(&flag.name) {
             Some(rule) => apply(&mut draft, &flag, rule.effect),
@@ -108,7 +125,7 @@ fn apply(draft: &mut ConfigDraft, flag: &GivenFlag, effect: Effect) {
             draft.set(("pools.main.pd", "dialect"), quoted(dialect));
             Ok(())
         }
-        Effect::Workers(_) | Effect::Bootstrapped(_) | Effect::Models | Effect::WorkerNumber(_) => {
+        Effect::Workers(_) | Effect::Bootstrapped(_) | Effect::Models | Effect::Ranks => {
             apply_to_workers(draft, flag, effect)
         }
         Effect::Selector(role) => {
@@ -153,10 +170,9 @@ fn apply_to_workers(draft: &mut ConfigDraft, flag: &GivenFlag, effect: Effect) -
                 worker.models = Some(model.to_owned());
             }
         }
-        Effect::WorkerNumber(key) => {
+        Effect::Ranks => {
             let number = flag.values.last().and_then(|value| value.parse::<u64>().ok());
-            let number = number.ok_or("it needs a number")?;
-            draft.of_workers.push((key, format!("{{ ranks = {number} }}")));
+            draft.ranks = Some(number.ok_or("it needs a number")?);
         }
         _ => {}
     }
@@ -194,6 +210,11 @@ fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(
             })?;
             draft.policies.retain(|(known, _)| *known != key);
             draft.policies.push((key, (*ours).to_owned()));
+            if value == "priority" {
+                let header =
+                    "set `priority-header` of [pools.main.admission] to the header with the priority";
+                return Err(header.to_owned());
+            }
         }
         Effect::EngineKey => {
             let key = "{ env = \"ENGINE_API_KEY\" }".to_owned();

@@ -126,6 +126,107 @@ fn a_time_of_one_key_goes_before_that_of_the_whole_request_in_any_order() {
 }
 
 #[test]
+fn a_switch_and_a_named_dialect_take_precedence_in_any_order() {
+    let cases = [
+        (
+            ForeignRouter::Sglang,
+            ["--disable-retries", "--retry-max-retries 5"],
+            "attempts = 1\n",
+        ),
+        (
+            ForeignRouter::Sglang,
+            ["--disable-health-check", "--health-check-endpoint /health"],
+            "path = \"off\"",
+        ),
+        (
+            ForeignRouter::Vllm,
+            ["--kv-connector mooncake", "--vllm-pd-disaggregation"],
+            "dialect = \"mooncake-connector\"",
+        ),
+        (
+            ForeignRouter::ProductionStack,
+            ["--static-models m,n", "--static-backends http://a:1,http://b:1"],
+            "url = \"http://b:1\"\nmodels = [\"n\"]",
+        ),
+    ];
+    for (router, [one, other], expected) in cases {
+        has(&import(router, &format!("{one} {other}")), &[expected]);
+        has(&import(router, &format!("{other} {one}")), &[expected]);
+    }
+}
+
+#[test]
+fn policies_that_predict_caches_from_requests_get_assumed_caches() {
+    let cases = [
+        (
+            ForeignRouter::Sglang,
+            "--worker-urls http://a:1 --policy cache_aware",
+            true,
+        ),
+        (ForeignRouter::Sglang, "--worker-urls http://a:1", true),
+        (ForeignRouter::Vllm, "--worker-urls http://a:1", true),
+        (
+            ForeignRouter::Vllm,
+            "--worker-urls http://a:1 --policy kv_aware",
+            false,
+        ),
+        (
+            ForeignRouter::Vllm,
+            "--worker-urls http://a:1 --policy round_robin",
+            false,
+        ),
+        (
+            ForeignRouter::Vllm,
+            "--prefill http://p:1 --decode http://d:1 --policy round_robin --prefill-policy cache_aware",
+            true,
+        ),
+        (
+            ForeignRouter::ProductionStack,
+            "--static-backends http://a:1 --routing-logic prefixaware",
+            true,
+        ),
+        (
+            ForeignRouter::ProductionStack,
+            "--static-backends http://a:1 --routing-logic kvaware",
+            false,
+        ),
+        (ForeignRouter::Dynamo, "--router-mode kv", false),
+    ];
+    for (router, line, expected) in cases {
+        let imported = import(router, line);
+        let is_assumed = imported.toml.contains("[pools.main.assume-cache]");
+        let is_noted = imported
+            .notes
+            .iter()
+            .any(|note| note.contains("caches of workers"));
+        assert_eq!(
+            (is_assumed, is_noted),
+            (expected, expected),
+            "{line}\n{imported:?}"
+        );
+    }
+}
+
+#[test]
+fn pods_have_the_ranks_of_the_command_line() {
+    let imported = import(
+        ForeignRouter::Vllm,
+        "--service-discovery --selector app=x --intra-node-data-parallel-size 4",
+    );
+    has(&imported, &["[discovery.workers]\npool = \"main\"\nranks = 4\n"]);
+}
+
+#[test]
+fn a_policy_by_priority_has_a_note_about_the_header() {
+    let imported = import(
+        ForeignRouter::ProductionStack,
+        "--static-backends http://a:1 --routing-logic priority",
+    );
+    has(&imported, &["policy = \"ttft-queue\""]);
+    notes(&imported, &["`--routing-logic`: set `priority-header`"]);
+}
+
+#[test]
 fn prefill_and_decode_workers_of_vllm_router_are_split() {
     let imported = import(
         ForeignRouter::Vllm,

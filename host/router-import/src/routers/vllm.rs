@@ -47,10 +47,7 @@ pub(super) const RULES: &[FlagRule] = &[
         "--kv-penalty-disk",
         Effect::Absent("set `disk-worth` in `params` of a `cache-aware` policy; `ttft-queue` has none"),
     ),
-    one(
-        "--intra-node-data-parallel-size",
-        Effect::WorkerNumber("data-parallel"),
-    ),
+    one("--intra-node-data-parallel-size", Effect::Ranks),
     one(
         "--vllm-discovery-address",
         Effect::Absent("name the workers, add a [discovery.NAME], or use POST /instances/add"),
