@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn simulate(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
@@ -258,6 +258,56 @@ fn decode_workers_that_refuse_are_reported_with_what_they_wasted() {
     assert!(
         refusing["loads"]["decode"]["swing"].as_f64() > Some(0.0),
         "{refusing}"
+    );
+}
+
+#[test]
+fn decode_workers_of_a_log_may_refuse() {
+    let worker = |id: u32, name: &str, role: &str| {
+        let labels = json!({});
+        json!({ "worker": { "id": id, "name": name, "role": role, "weight": 1.0, "labels": labels } })
+    };
+    let decision = |phase: &str, unix_us: u64, worker: u32| {
+        json!({ "decision": {
+            "request": "r", "seq": 1, "attempt": 0, "phase": phase, "session": null, "now-us": 0, "unix-us": unix_us,
+            "model": "m", "path": "/v1/completions", "pool": "chat", "route": 1, "policy": 1, "fallback": false,
+            "ids": [0, 1], "numbers": [], "verdict": "pass", "took-us": 5.0,
+            "decided": { "route": { "worker": worker, "prefill": null } },
+        } })
+    };
+    let lines = [
+        json!({ "log": { "schema": 1, "conductor": "0", "run": "1", "unix-us": 0 } }),
+        worker(0, "p", "prefill"),
+        worker(1, "d", "decode"),
+        json!({ "policy": {
+            "id": 1, "name": "mine", "sha256": "ab", "version": "1", "params": "{}",
+            "request-columns": [], "columns": [], "more-request-columns": [], "more-columns": [],
+        } }),
+        decision("prefill", 20_000, 0),
+        decision("decode", 60_000, 1),
+        json!({ "outcome": {
+            "request": "r", "seq": 1, "unix-us": 100_000, "outcome": "complete", "status": 200, "worker": "d",
+            "prefill": "p", "ttft-ms": 40.0, "duration-ms": 90.0, "prompt-tokens": 37, "matched-tokens": 16,
+            "cached-tokens": 5, "output-tokens": 9, "block-tokens": 16, "blocks": "00000000000a0000000000ff",
+        } }),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("decisions.jsonl");
+    std::fs::write(&path, lines.map(|line| line.to_string()).join("\n")).unwrap();
+    let log = path.to_str().unwrap();
+    let report = json(&[
+        "round-robin",
+        "--profile",
+        "paper",
+        "--decode-refuses",
+        "--log",
+        log,
+    ]);
+    let setting = &report["setting"];
+    assert_eq!(
+        (&setting["workers"], &setting["decode"]),
+        (&1.into(), &1.into()),
+        "{setting}"
     );
 }
 

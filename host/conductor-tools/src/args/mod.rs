@@ -14,6 +14,7 @@ pub use self::policy::{
 };
 pub use self::remote::{DeployArgs, ExplainArgs, TrialArgs};
 pub(crate) use self::simulate::{
-    ArrivalKind, BalanceKind, Costs, KnowledgeKind, OrderKind, Outage, ProfileName, RouterEnd, ShareKind,
+    ArrivalKind, BalanceKind, CACHE_TOKENS, Costs, KnowledgeKind, OrderKind, Outage, ProfileName, RouterEnd,
+    ShareKind,
 };
 pub use self::simulate::{SimulateArgs, SimulatedClusterArgs, SimulatedRouterArgs};

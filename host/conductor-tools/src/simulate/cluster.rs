@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context as _, bail};
 use routing::Role;
-use simulator::{ClusterSpec, Failure, FetchRule, FittedProfile, MockerProfile, Profile};
+use simulator::{ClusterSpec, Failure, FetchRule, FittedProfile, MockerProfile, Profile, WorkerSpec};
 
 use super::recorded::RecordedTrace;
 use crate::args::{Outage, ProfileName, SimulatedClusterArgs};
@@ -29,9 +29,6 @@ pub(super) fn spec(
             args.decode
         );
     }
-    if args.decode_refuses && args.decode == 0 {
-        bail!("failed to take --decode-refuses: there are no decode workers; ask for some with --decode");
-    }
     let blocks = |tokens: u64| usize::try_from(tokens / u64::from(block_tokens));
     let tiers = [
         blocks(args.cache_tokens)?,
@@ -50,6 +47,10 @@ pub(super) fn spec(
         (None, false, 0) => ClusterSpec::mixed(workers, tiers[0], None),
         (None, false, decode) => ClusterSpec::disaggregated(workers, decode, tiers[0]),
     };
+    let decodes = |worker: &WorkerSpec| worker.role == Role::Decode;
+    if args.decode_refuses && !cluster.workers.iter().any(decodes) {
+        bail!("failed to take --decode-refuses: there are no decode workers; ask for some with --decode");
+    }
     let does_all = cluster.decode && cluster.workers.iter().all(|worker| worker.role == Role::Mixed);
     let chunk = if does_all { CHUNK_TOKENS } else { 0 };
     cluster.chunk_tokens = Some(args.chunk_tokens.unwrap_or(chunk)).filter(|tokens| *tokens > 0);

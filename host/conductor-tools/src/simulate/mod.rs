@@ -46,12 +46,7 @@ use crate::{Exit, UsageError};
 /// cannot be written.
 pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     // With a log there is the policy that decided.
-    if args.compare && args.policies.len() + usize::from(!args.log.is_empty()) < 2 {
-        let missing = anyhow!(
-            "failed to compare: --compare needs at least two policies, the first is what the others are compared with"
-        );
-        return Err(UsageError::new(missing).into());
-    }
+    check_compared(args, args.policies.len() + usize::from(!args.log.is_empty()))?;
     if let Some(path) = &args.html {
         check(path).map_err(UsageError::new)?;
     }
@@ -59,12 +54,16 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
         jobs::limit_process()?;
     }
     let recorded = RecordedTrace::read(args).map_err(UsageError::new)?;
+    let setting = Setting::of(args, recorded.as_ref()).map_err(UsageError::new)?;
+    let contestants = match &recorded {
+        Some(recorded) => recorded.contestants(&args.policies)?,
+        None => Contestant::all(&args.policies)?,
+    };
+    // The policy of the log may be the only named one, or not available.
+    check_compared(args, contestants.len())?;
     let grid = Arc::new(Grid {
-        setting: Setting::of(args, recorded.as_ref()).map_err(UsageError::new)?,
-        contestants: match &recorded {
-            Some(recorded) => recorded.contestants(&args.policies)?,
-            None => Contestant::all(&args.policies)?,
-        },
+        setting,
+        contestants,
         speeds: args.speeds.clone(),
         seeds: (args.seed..).take(args.seeds as usize).collect(),
         keep: KeptData {
@@ -87,6 +86,16 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
         (true, true) => Exit::Failure,
         (true, false) => Exit::Success,
     })
+}
+
+/// Checks that there are enough policies to compare.
+fn check_compared(args: &SimulateArgs, policies: usize) -> Result<(), UsageError> {
+    match args.compare && policies < 2 {
+        true => Err(UsageError::new(anyhow!(
+            "failed to compare: --compare needs at least two policies, the first is what the others are compared with"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Checks that the page can be written, before hours of runs.

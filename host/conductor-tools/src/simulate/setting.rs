@@ -124,6 +124,7 @@ impl SettingReport {
         let decode = |worker: &&WorkerSpec| worker.role == Role::Decode;
         let decode = spec.cluster.workers.iter().filter(decode).count();
         cluster.workers = u32::try_from(spec.cluster.workers.len() - decode).ok();
+        cluster.decode = u32::try_from(decode).unwrap_or(cluster.decode);
         cluster.chunk_tokens = Some(spec.cluster.chunk_tokens.unwrap_or(0));
         cluster.worker_speeds = spec.cluster.workers.iter().map(|worker| worker.speed).collect();
         Self {

@@ -10,7 +10,7 @@ use harness::{Client, Fleet, TestRouter};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{conductor, written};
+use super::{Run, conductor, written};
 
 const SESSIONS: u32 = 40;
 const TURNS: usize = 6;
@@ -83,6 +83,12 @@ async fn recorded(fleet: &Fleet, record: &str) -> (TestRouter, PathBuf) {
 }
 
 async fn simulate(log: &Path, more: &[&str]) -> Value {
+    let run = simulation(log, more).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    run.json()
+}
+
+async fn simulation(log: &Path, more: &[&str]) -> Run {
     let log = log.to_str().unwrap();
     let args = [
         "simulate",
@@ -94,9 +100,7 @@ async fn simulate(log: &Path, more: &[&str]) -> Value {
         "0",
         "--json",
     ];
-    let run = conductor(&[&args, more].concat()).await;
-    assert_eq!(run.code, 0, "{run:?}");
-    run.json()
+    conductor(&[&args, more].concat()).await
 }
 
 #[track_caller]
@@ -142,6 +146,19 @@ async fn a_recorded_load_is_simulated_as_it_was_sent_and_about_as_long_as_it_too
     assert!(
         (75.0..300.0).contains(&number(&prefill[1])),
         "150 ms for 1,000 tokens: {recording}"
+    );
+
+    // Failures and routers that the recorded fleet had not are none of the model's errors.
+    let failures = ["--fail", "0@1", "--replicas", "2", "--router-fail", "1@2"];
+    let failing = simulate(&log, &failures).await;
+    assert_eq!(failing["recording"]["measured"], *measured);
+
+    // The recorded policy alone is nothing to compare.
+    let alone = simulation(&log, &["cache-aware", "--compare"]).await;
+    assert_eq!(
+        (alone.code, alone.stderr.contains("at least two policies")),
+        (2, true),
+        "{alone:?}"
     );
 
     // The same requests with another policy.

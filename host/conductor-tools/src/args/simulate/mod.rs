@@ -15,6 +15,9 @@ pub(crate) use self::share::{BalanceKind, RouterEnd, ShareKind};
 use self::values::Fetch;
 pub(crate) use self::values::{ArrivalKind, Costs, KnowledgeKind, OrderKind, Outage, ProfileName};
 
+/// Tokens of a worker's device cache, unless the command line has a number.
+pub(crate) const CACHE_TOKENS: u64 = 3_000_000;
+
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
 // `--log` takes all words that follow: policies go before it.
@@ -127,8 +130,9 @@ pub struct SimulatedClusterArgs {
     #[arg(long, conflicts_with = "log")]
     pub prefill_only: bool,
 
-    /// Capacity of a worker's device cache, in tokens. Decode workers have none.
-    #[arg(long, value_name = "TOKENS", default_value_t = 3_000_000, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000_000))]
+    /// Capacity of a worker's device cache, in tokens. Decode workers have none. With --profile log, running requests have as much
+    /// room, or that of the default where nothing is cached.
+    #[arg(long, value_name = "TOKENS", default_value_t = CACHE_TOKENS, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000_000))]
     pub cache_tokens: u64,
 
     /// Capacity of a worker's cache in host memory, in tokens, for blocks evicted from the device.

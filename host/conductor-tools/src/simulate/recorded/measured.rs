@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use simulator::{Outcome, Quantiles, Recording, RunSpec};
+use simulator::{Outcome, Quantiles, Recording, RouterSpec, RunSpec};
 
 use crate::simulate::contestant::Contestant;
 use operator_tools::table::{Side, Table};
@@ -73,10 +73,20 @@ struct Errors {
 }
 
 impl Measured {
-    /// Places the recorded requests by the policy, as they came.
+    /// Places the recorded requests by the policy, as they came, with one router and without failures: the log has
+    /// neither those of workers nor those of routers.
     pub(super) fn of(recording: &Recording, contestant: &Contestant, spec: &RunSpec) -> anyhow::Result<Self> {
         let policy = contestant.load()?;
-        let simulated = simulator::run(&recording.trace, [simulator::Policies::One(policy)], spec);
+        let spec = RunSpec {
+            failures: Vec::new(),
+            router: RouterSpec {
+                deaths: Vec::new(),
+                sharing: None,
+                ..spec.router.clone()
+            },
+            ..spec.clone()
+        };
+        let simulated = simulator::run(&recording.trace, [simulator::Policies::One(policy)], &spec);
         let ttft = |outcome: &Outcome, at: usize| Some(outcome.courses[at].ttft_us()? as f64 / 1e3);
         let ttfts = pairs(recording, |at| {
             Some((ttft(&recording.measured, at)?, ttft(&simulated, at)?))

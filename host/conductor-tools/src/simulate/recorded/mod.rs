@@ -17,7 +17,7 @@ use self::report::{About, FitReport};
 use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWorker};
 use super::contestant::{Contestant, split};
 use crate::UsageError;
-use crate::args::{ArrivalKind, ProfileName, SimulateArgs};
+use crate::args::{ArrivalKind, CACHE_TOKENS, ProfileName, SimulateArgs};
 use crate::policy::component::ComponentFile;
 use policy_store::builtin;
 
@@ -61,18 +61,16 @@ impl RecordedTrace {
             },
         };
         let fit = (args.cluster.profile == ProfileName::Log).then(|| {
-            let work = match args.cluster.chunk_tokens {
-                Some(0) => StepWork::Either,
-                _ => StepWork::Both,
-            };
-            Fit::of(&recording, args.cluster.cache_tokens, work)
+            let room = room_tokens(args.cluster.cache_tokens, block_tokens);
+            let work = step_work(&pool.workers, args.cluster.chunk_tokens);
+            Fit::of(&recording, room, work)
                 .context("failed to learn from the log what requests cost; give a --profile")
         });
         let fit = fit.transpose()?;
         let most = pool
             .policies
             .into_iter()
-            .max_by_key(|(policy, placed)| (*placed, policy.name.clone()));
+            .max_by(|(one, placed), (other, by_other)| (placed, one).cmp(&(by_other, other)));
         let policy = most.ok_or_else(|| anyhow!("failed to read the log: no policy placed a request"))?;
         let about = About {
             pool: name,
@@ -190,6 +188,24 @@ impl RecordedTrace {
     }
 }
 
+/// Returns the room for running requests. Without a cache they have room all the same.
+fn room_tokens(cache_tokens: u64, block_tokens: u32) -> u64 {
+    match cache_tokens < u64::from(block_tokens) {
+        true => CACHE_TOKENS,
+        false => cache_tokens,
+    }
+}
+
+/// Returns the work of a step: workers that share the work of requests compute whole prompts, as in the simulation.
+fn step_work(workers: &[LoggedWorker], chunk_tokens: Option<u32>) -> StepWork {
+    let does_all = workers.iter().all(|worker| worker.role == Role::Mixed);
+    match chunk_tokens {
+        None if does_all => StepWork::Both,
+        None | Some(0) => StepWork::Either,
+        Some(_) => StepWork::Both,
+    }
+}
+
 /// Returns the named pool, or the only one.
 fn chosen(log: &mut LoggedRequests, requested: Option<&str>) -> anyhow::Result<(String, LoggedPool)> {
     log.pools
@@ -234,4 +250,31 @@ fn block_tokens(pool: &LoggedPool) -> anyhow::Result<u32> {
         );
     }
     Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_requests_have_room_without_a_cache() {
+        assert_eq!(room_tokens(65_536, 16), 65_536);
+        assert_eq!(
+            (room_tokens(0, 16), room_tokens(15, 16)),
+            (CACHE_TOKENS, CACHE_TOKENS)
+        );
+    }
+
+    #[test]
+    fn mixed_workers_beside_decode_workers_compute_whole_prompts() {
+        let worker = |role| LoggedWorker {
+            name: String::new(),
+            role,
+        };
+        let (alone, beside) = ([worker(Role::Mixed)], [worker(Role::Mixed), worker(Role::Decode)]);
+        assert_eq!(step_work(&alone, None), StepWork::Both);
+        assert_eq!(step_work(&alone, Some(0)), StepWork::Either);
+        assert_eq!(step_work(&beside, None), StepWork::Either);
+        assert_eq!(step_work(&beside, Some(8_192)), StepWork::Both);
+    }
 }
