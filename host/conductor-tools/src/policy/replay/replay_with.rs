@@ -7,8 +7,8 @@ use decision_log::{DecidedLine, HostCallLine, PhaseName, PolicyLine};
 use placement::{CallFault, check_answer};
 use policy_runtime::WasmPolicy;
 use routing::{
-    CandidateFeature, Decision, DecisionQueries, FeaturePlan, Offer, Policy, PolicyDescription, Role, Tier,
-    Verdict, Worker, WorkerId,
+    CandidateFeature, Decision, DecisionQueries, FeaturePlan, Offer, Policy, PolicyDescription,
+    RequestFeature, Role, Tier, Verdict, Worker, WorkerId,
 };
 use serde::Serialize;
 
@@ -202,6 +202,8 @@ struct LoggedQueries {
     calls: Vec<HostCallLine>,
     /// Matched tokens on the device, the host, and any tier.
     matched: [Option<Vec<u32>>; 3],
+    /// Number of other held requests, if it was recorded.
+    held: Option<f64>,
     model: String,
     path: String,
     missed: Mutex<BTreeSet<String>>,
@@ -215,6 +217,11 @@ impl LoggedQueries {
             let numbers = Columns::find(&plan, &recorded.policy).ok()?.lay_out(recorded);
             // Unknown values count as 0 here, as the contract has it.
             Some(numbers.into_iter().map(|tokens| tokens as u32).collect())
+        };
+        let held = || {
+            let plan = FeaturePlan::resolve(&[RequestFeature::PoolQueued.name().to_owned()], &[]).ok()?;
+            let numbers = Columns::find(&plan, &recorded.policy).ok()?.lay_out(recorded);
+            numbers.first().copied()
         };
         let logged = |wanted: fn(Tier) -> bool| {
             recorded.line.transcript.iter().find_map(|line| match line {
@@ -231,6 +238,7 @@ impl LoggedQueries {
             workers: recorded.workers.clone(),
             calls: recorded.line.transcript.clone(),
             matched: [device, host, any],
+            held: held(),
             model: recorded.line.model.clone(),
             path: recorded.line.path.clone(),
             missed: Mutex::default(),
@@ -292,6 +300,24 @@ impl DecisionQueries for LoggedQueries {
         })
     }
 
+    fn ahead(&self, most: &[u32]) -> Vec<u32> {
+        let numbers = 2 * self.ids.len();
+        let logged = self.calls.iter().find_map(|line| match line {
+            HostCallLine::Ahead {
+                most: recorded,
+                ahead,
+            } if recorded == most && ahead.len() == numbers => Some(ahead.clone()),
+            _ => None,
+        });
+        logged.unwrap_or_else(|| {
+            // Nothing is ahead where no request is held.
+            if self.held != Some(0.0) {
+                self.miss("queue.ahead".to_owned());
+            }
+            vec![0; numbers]
+        })
+    }
+
     fn header(&self, name: &str) -> Option<String> {
         let logged = self.calls.iter().find_map(|line| match line {
             HostCallLine::Header {
@@ -312,5 +338,61 @@ impl DecisionQueries for LoggedQueries {
 
     fn path(&self) -> &str {
         &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::log::Log;
+    use super::*;
+
+    /// Returns the answers of a log about two workers, with this number of held requests in it.
+    fn queries(held: Option<f64>) -> LoggedQueries {
+        let (columns, numbers): (Vec<&str>, Vec<f64>) =
+            held.map(|held| ("pool.queued", held)).into_iter().unzip();
+        let worker = |id: u32| {
+            let labels = json!({});
+            json!({ "worker": { "id": id, "name": "w", "role": "mixed", "weight": 1.0, "labels": labels } })
+        };
+        let lines = [
+            json!({ "log": { "schema": 1, "conductor": "0", "run": "0", "unix-us": 0 } }),
+            worker(7),
+            worker(9),
+            json!({ "policy": {
+                "id": 1, "name": "mine", "sha256": "ab", "version": "1", "params": "{}",
+                "request-columns": columns, "columns": [], "more-request-columns": [], "more-columns": [],
+            } }),
+            json!({ "decision": {
+                "request": "r", "seq": 1, "attempt": 0, "phase": "mixed", "session": null, "now-us": 0, "unix-us": 9,
+                "model": "m", "path": "/v1/completions", "pool": "chat", "route": 1, "policy": 1, "fallback": false,
+                "ids": [7, 9], "numbers": numbers, "verdict": "pass", "took-us": 5.0,
+                "transcript": [{ "ask": "queue.ahead", "most": [100, 200], "ahead": [1, 80, 3, 0] }],
+            } }),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let files = [folder.path().join("decisions.jsonl")];
+        std::fs::write(&files[0], lines.map(|line| line.to_string()).join("\n")).unwrap();
+        LoggedQueries::of(&Log::open(&files).next().unwrap().unwrap())
+    }
+
+    #[test]
+    fn the_work_ahead_is_the_recorded_one_of_the_same_limits() {
+        let queries = queries(Some(4.0));
+        assert_eq!(queries.ahead(&[100, 200]), [1, 80, 3, 0]);
+        assert!(queries.missed().is_empty());
+        assert_eq!(queries.ahead(&[100, 201]), [0; 4], "two numbers a candidate");
+        assert_eq!(queries.missed(), ["queue.ahead"]);
+    }
+
+    #[test]
+    fn nothing_is_ahead_where_the_log_has_no_held_request() {
+        let nothing_held = queries(Some(0.0));
+        assert_eq!(nothing_held.ahead(&[5, 5]), [0; 4]);
+        assert!(nothing_held.missed().is_empty());
+        let unknown = queries(None);
+        assert_eq!(unknown.ahead(&[5, 5]), [0; 4]);
+        assert_eq!(unknown.missed(), ["queue.ahead"]);
     }
 }
