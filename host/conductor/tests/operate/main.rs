@@ -1,6 +1,7 @@
 //! The commands that show and change running routers, against routers in this process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod drain;
 mod watch;
 
 use std::io::{BufRead as _, BufReader, Lines};
@@ -287,31 +288,6 @@ async fn a_live_command_whose_reader_leaves_has_succeeded() {
         let ended = tokio::task::spawn_blocking(move || command.spawn().unwrap().wait_with_output().unwrap());
         assert_eq!(ended.await.unwrap().status.code(), Some(0), "{args:?}");
     }
-}
-
-#[tokio::test]
-async fn a_worker_is_drained_and_resumed() {
-    let fleet = fleet().await;
-    let router = router(&fleet).await;
-    let unknown = at(&router, &["drain", "w9"]).await;
-    assert_eq!(unknown.code, 1, "{unknown:?}");
-    assert!(unknown.stderr.contains("chat/w0"), "{unknown:?}");
-    let drained = at(&router, &["drain", "w0", "--wait", "--reason", "a new driver"]).await;
-    assert!(drained.stderr.contains("no requests"), "{drained:?}");
-    assert_eq!(drained.code, 0, "{drained:?}");
-    let state = |page: &Value, state: &str| {
-        let overlays = page["overlays"].as_array().unwrap();
-        overlays.iter().any(|overlay| overlay["kind"] == state)
-    };
-    router
-        .admin_shows("/status", "it drains", |page| state(page, "drain"))
-        .await;
-    let changes = router.admin("/admin/changes").await.unwrap();
-    assert_eq!(changes["changes"][0]["by"], "a new driver", "{changes}");
-    at(&router, &["resume", "chat/w0"]).await.good();
-    router
-        .admin_shows("/status", "it gets requests again", |page| !state(page, "drain"))
-        .await;
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `conductor drain` and `conductor resume`: a worker gets no new requests, or gets requests again.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -26,7 +27,7 @@ enum WorkerError {
 }
 
 /// Worker of a pool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct WorkerPlace {
     pool: String,
     worker: String,
@@ -108,44 +109,56 @@ fn change(routers: &RouterSet, args: &DrainArgs, places: &WorkerPlaces<'_>, acti
     routers.print(&answers, &lines.collect::<String>())
 }
 
-/// Returns the worker that a name selects.
+/// Returns the worker that a name selects. All ranks of a data-parallel worker are one, as they drain together.
 fn find(status: &Value, name: &str, pool: Option<&str>) -> Result<WorkerPlace, WorkerError> {
-    let members: Vec<(String, String)> = items(&status["pools"])
-        .flat_map(|pool| {
-            items(&pool["workers"]).map(move |worker| (text(&pool["name"]), text(&worker["name"])))
-        })
-        .collect();
-    let is_meant = |(of, worker): &&(String, String)| {
-        let in_pool = pool.is_none_or(|pool| pool == of);
-        in_pool && (worker == name || name.strip_prefix(&**of) == Some(&format!("/{worker}")))
-    };
-    let mut meant: Vec<&(String, String)> = members.iter().filter(is_meant).collect();
-    // The ranks of a worker have one name.
-    meant.dedup();
-    match &meant[..] {
-        [(pool, worker)] => Ok(WorkerPlace {
-            pool: pool.clone(),
-            worker: worker.clone(),
-        }),
-        [] => {
-            let known: Vec<String> = members
-                .iter()
-                .map(|(pool, worker)| format!("{pool}/{worker}"))
-                .collect();
-            Err(WorkerError::Unknown {
-                name: name.to_owned(),
-                known: listed(&known),
-            })
+    let mut known = BTreeSet::new();
+    let mut meant = BTreeSet::new();
+    for (pool_name, worker) in members(status) {
+        let place = WorkerPlace {
+            worker: base_name(worker),
+            pool: pool_name,
+        };
+        let is_named = [&place.worker, &text(&worker["name"])].into_iter().any(|worker| {
+            let in_pool = name
+                .strip_prefix(&*place.pool)
+                .and_then(|rest| rest.strip_prefix('/'));
+            worker == name || in_pool == Some(&**worker)
+        });
+        if is_named && pool.is_none_or(|pool| pool == place.pool) {
+            meant.insert(place.clone());
         }
-        several => Err(WorkerError::Ambiguous {
-            name: name.to_owned(),
-            pools: several
-                .iter()
-                .map(|(pool, _)| &**pool)
-                .collect::<Vec<_>>()
-                .join(", "),
-        }),
+        known.insert(place);
     }
+    if meant.len() > 1 {
+        let pools: Vec<&str> = meant.iter().map(|place| &*place.pool).collect();
+        return Err(WorkerError::Ambiguous {
+            name: name.to_owned(),
+            pools: pools.join(", "),
+        });
+    }
+    meant.pop_first().ok_or_else(|| {
+        let known = known
+            .iter()
+            .map(|place| format!("{}/{}", place.pool, place.worker));
+        WorkerError::Unknown {
+            name: name.to_owned(),
+            known: listed(&known.collect::<Vec<_>>()),
+        }
+    })
+}
+
+/// Returns the workers with the names of their pools.
+fn members(status: &Value) -> impl Iterator<Item = (String, &Value)> {
+    items(&status["pools"])
+        .flat_map(|pool| items(&pool["workers"]).map(move |worker| (text(&pool["name"]), worker)))
+}
+
+/// Returns the name of a worker in the configuration: that of a data-parallel rank is `NAME@RANK` on the page.
+fn base_name(worker: &Value) -> String {
+    let name = text(&worker["name"]);
+    let rank = worker["rank"].as_u64().map(|rank| format!("@{rank}"));
+    let base = rank.and_then(|rank| name.strip_suffix(&*rank).map(str::to_owned));
+    base.unwrap_or(name)
 }
 
 /// Returns a list of names that is not too long.
@@ -176,12 +189,12 @@ async fn idle(
     }
 }
 
+/// Returns the requests of all ranks of a worker.
 fn requests_of(status: &Value, place: &WorkerPlace) -> u64 {
-    let pool = items(&status["pools"]).filter(|pool| pool["name"] == *place.pool);
-    let workers = pool.flat_map(|pool| items(&pool["workers"]));
-    let ranks = workers.filter(|worker| worker["name"] == *place.worker);
+    let ranks =
+        members(status).filter(|(pool, worker)| *pool == place.pool && base_name(worker) == place.worker);
     ranks
-        .filter_map(|worker| worker["load"]["requests"].as_u64())
+        .filter_map(|(_, worker)| worker["load"]["requests"].as_u64())
         .sum()
 }
 
@@ -190,10 +203,13 @@ mod tests {
     use super::*;
 
     fn status() -> Value {
-        let worker = |name: &str, requests: u64| json!({ "name": name, "load": { "requests": requests } });
+        let worker = |name: &str, rank: Option<u32>, requests: u64| {
+            let load = json!({ "requests": requests });
+            json!({ "name": name, "rank": rank, "load": load })
+        };
         json!({ "pools": [
-            { "name": "a", "workers": [worker("w0", 1), worker("w0", 2), worker("w1", 0)] },
-            { "name": "b", "workers": [worker("w1", 4)] },
+            { "name": "a", "workers": [worker("w0@0", Some(0), 1), worker("w0@1", Some(1), 2), worker("w1", None, 0)] },
+            { "name": "b", "workers": [worker("w1", None, 4), worker("w2@0", None, 8)] },
         ] })
     }
 
@@ -210,13 +226,18 @@ mod tests {
         let ambiguous = find(&page, "w1", None).unwrap_err();
         assert!(ambiguous.to_string().contains("a, b"), "{ambiguous}");
         let unknown = find(&page, "w9", None).unwrap_err();
-        assert!(unknown.to_string().contains("a/w0"), "{unknown}");
+        assert!(unknown.to_string().contains("a/w0, a/w1, b/w1"), "{unknown}");
+        let at_sign = find(&page, "w2@0", None).unwrap();
+        assert_eq!((&at_sign, requests_of(&page, &at_sign)), (&place("b", "w2@0"), 8));
     }
 
     #[test]
-    fn requests_of_all_ranks_count() {
-        let place = find(&status(), "w0", None).unwrap();
-        assert_eq!(requests_of(&status(), &place), 3);
+    fn a_name_of_a_worker_or_of_a_rank_selects_all_its_ranks_and_their_requests() {
+        for name in ["w0", "a/w0", "w0@0", "a/w0@1"] {
+            let place = find(&status(), name, None).unwrap();
+            assert_eq!(place.worker, "w0");
+            assert_eq!(requests_of(&status(), &place), 3);
+        }
     }
 
     #[test]
