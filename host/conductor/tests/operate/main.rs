@@ -240,6 +240,12 @@ async fn requests_are_listed_followed_and_the_last_is_explained() {
         send(&router).await;
     }
     recorded(&router, 2).await;
+    let open = at(&router, &["requests", "--follow", "--outcome", "open"]).await;
+    assert_eq!(
+        (open.code, open.stderr.contains("--follow prints")),
+        (2, true),
+        "{open:?}"
+    );
     let many = at(&router, &["requests", "-n", "500"]).await;
     assert_eq!(many.code, 2, "{many:?}");
     let list = at(&router, &["requests"]).await.good();

@@ -22,6 +22,8 @@ use crate::{Exit, UsageError, paint, print};
 const USUAL_COUNT: u16 = 20;
 /// Most requests of one page.
 const PAGE: u16 = 200;
+/// Outcome that selects running requests.
+const OPEN: &str = "open";
 /// Requests that a follower remembers, so that it prints none twice.
 const REMEMBERED: usize = 10_000;
 /// Pause before a lost stream is opened again.
@@ -36,6 +38,13 @@ struct TooManyRequests {
     count: u16,
 }
 
+/// Running requests in a list of those that end.
+#[derive(Debug, Error)]
+#[error(
+    "failed to follow running requests: --follow prints requests as they end; leave out --outcome open or --follow"
+)]
+struct OpenFollowed;
+
 /// Runs `conductor requests`.
 ///
 /// # Errors
@@ -43,6 +52,9 @@ struct TooManyRequests {
 pub fn requests(args: &RequestsArgs) -> Result<Exit> {
     let routers = RouterSet::of(&args.router)?;
     if args.follow {
+        if args.filter.outcome.as_deref() == Some(OPEN) {
+            return Err(UsageError::new(OpenFollowed).into());
+        }
         return follow(&routers, args);
     }
     let count = args.count.unwrap_or(USUAL_COUNT);
@@ -140,7 +152,7 @@ fn table(answers: &[RouterAnswer], look: TableLook) -> FleetTable {
 
 fn row(request: &Value) -> Vec<TableCell> {
     let (outcome, tone) = match request["outcome"].as_str() {
-        None => ("open".to_owned(), Tone::Doubtful),
+        None => (OPEN.to_owned(), Tone::Doubtful),
         Some("complete") => ("complete".to_owned(), Tone::Good),
         Some(outcome) => (outcome.to_owned(), Tone::Bad),
     };
