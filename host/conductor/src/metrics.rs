@@ -82,7 +82,7 @@ impl ControlMetrics {
         );
         registry.register(
             "conductor_policy_rollbacks",
-            "Rollbacks to an earlier version of a policy, by cause: operator or circuit",
+            "Rollbacks to an earlier version of a policy, by cause: operator, circuit or fleet",
             metrics.policy_rollbacks.clone(),
         );
         registry.register(

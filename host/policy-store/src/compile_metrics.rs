@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 use observability::MetricPage;
 
-/// Collector of the engine's counters.
+/// Collector of the engine's counters. Without compiler processes or a cache, their families have no series.
 #[derive(Debug)]
 pub struct CompileCollector {
     engine: PolicyEngine,
@@ -25,30 +25,27 @@ impl CompileCollector {
 impl Collector for CompileCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut page = MetricPage::new(encoder);
-        if let Some(results) = self.engine.child_results() {
-            page.counters(
-                "conductor_policy_compilations",
-                "Compiler processes, by result",
-                results
-                    .into_iter()
-                    .map(|(result, count)| ([("result", result)], count)),
-            )?;
-        }
-        let Some(cache) = self.engine.cache_stats() else {
-            return Ok(());
-        };
-        let files = [("read", cache.taken), ("written", cache.written)];
+        let results = self.engine.child_results().into_iter().flatten();
+        page.counters(
+            "conductor_policy_compilations",
+            "Compiler processes, by result",
+            results.map(|(result, count)| ([("result", result)], count)),
+        )?;
+        let cache = self.engine.cache_stats();
+        let files = cache
+            .iter()
+            .flat_map(|cache| [("read", cache.taken), ("written", cache.written)]);
         page.counters(
             "conductor_policy_cache_files",
             "Files of compiled code read from and written to `policy-cache`",
-            files.into_iter().map(|(what, count)| ([("what", what)], count)),
+            files.map(|(what, count)| ([("what", what)], count)),
         )?;
         page.counters(
             "conductor_policy_cache_rejected",
             "Files of `policy-cache` that were not trusted and recompiled, and rejections of the whole folder",
             cache
-                .rejected
                 .into_iter()
+                .flat_map(|cache| cache.rejected)
                 .map(|(why, count)| ([("why", why)], count)),
         )
     }

@@ -27,7 +27,10 @@ mod instances;
 mod knowledge;
 mod messages;
 mod metrics;
+#[cfg(feature = "nats")]
+mod metrics_families;
 mod metrics_page;
+#[cfg(feature = "nats")]
 mod metrics_reference;
 mod operator_pages;
 mod pd;

@@ -44,25 +44,6 @@ async fn page() -> String {
     router.admin.get("/metrics").await.unwrap().text()
 }
 
-fn is_family(code: &str) -> bool {
-    code.starts_with("conductor_") || code.starts_with("process_")
-}
-
-/// Returns the documented families. `NAME_{a,b}` stands for `NAME_a` and `NAME_b`.
-fn documented() -> BTreeSet<String> {
-    let mut families = BTreeSet::new();
-    for start in REFERENCE.split('`').filter(|code| is_family(code)) {
-        let (name, labels) = start.split_once('{').unwrap_or((start, ""));
-        if name.ends_with('_') {
-            let parts = labels.trim_end_matches('}').split(',');
-            families.extend(parts.map(|part| format!("{name}{part}")));
-        } else {
-            families.insert(name.trim_end_matches("_total").to_owned());
-        }
-    }
-    families
-}
-
 /// Returns the series of a metric: labels and value.
 fn series<'a>(page: &'a str, name: &str) -> Vec<(&'a str, f64)> {
     let lines = page.lines().filter_map(|line| line.strip_prefix(name));
@@ -71,20 +52,6 @@ fn series<'a>(page: &'a str, name: &str) -> Vec<(&'a str, f64)> {
         .filter_map(|rest| rest.rsplit_once(' '))
         .map(|(labels, value)| (labels, value.parse().unwrap()))
         .collect()
-}
-
-#[tokio::test]
-async fn every_exposed_family_is_documented() {
-    let page = page().await;
-    let documented = documented();
-    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    let exposed: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
-    assert!(exposed.len() > 60, "{page}");
-    let unknown: Vec<&&str> = exposed
-        .iter()
-        .filter(|name| !documented.contains(name.trim_end_matches("_total")))
-        .collect();
-    assert!(unknown.is_empty(), "not in metrics.md: {unknown:?}");
 }
 
 #[tokio::test]

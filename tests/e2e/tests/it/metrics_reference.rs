@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::metrics::{REFERENCE as PAGE, scrape};
-use crate::metrics_page::{Family, Format, parse};
-use crate::{chat, fast_fleet, router_over};
+use crate::metrics::REFERENCE as METRICS;
+use crate::metrics_families::families;
+use crate::metrics_page::Family;
+
+const REPLICAS: &str = include_str!("../../../../host/docs/operation/replicas.md");
 
 const FILE: &str = "../../host/docs/operation/metrics-reference.md";
 /// Longest line of the file.
@@ -44,8 +46,11 @@ const NEW: &[&str] = &[
     "conductor_worker_state",
 ];
 
+/// Beginning of the names of the exchange between routers, all of which the current release adds.
+const OF_REPLICAS: &str = "conductor_replicas_";
+
 /// Queries with more detail than the usual one of their type.
-const QUERIES: [(&str, &str); 8] = [
+const QUERIES: [(&str, &str); 10] = [
     (
         "conductor_best_match_tokens",
         "sum by (pool) (rate(conductor_best_match_tokens_total[5m]))\n/ sum by (pool) (rate(conductor_prompt_tokens_total[5m]))",
@@ -74,35 +79,62 @@ const QUERIES: [(&str, &str); 8] = [
         "conductor_worker_state",
         "conductor_worker_state{state!=\"ok\"} == 1",
     ),
+    (
+        "conductor_edge_tls_certificate_expiry_timestamp_seconds",
+        "conductor_edge_tls_certificate_expiry_timestamp_seconds - time()",
+    ),
+    (
+        "conductor_memory_limit_bytes",
+        "conductor_memory_resident_bytes / conductor_memory_limit_bytes",
+    ),
     ("process_open_fds", "process_open_fds / process_max_fds"),
 ];
 
-/// Labels that all families with such a name have, where the page of metrics has them once.
-const SHARED: [(&str, &[&str]); 4] = [
+/// First labels of all families with such a name, which the page of metrics has once. The first match applies.
+const SHARED: [(&str, &[&str]); 5] = [
+    ("conductor_shadow_log_", &[]),
     ("conductor_arm_", &["pool", "route", "policy"]),
     ("conductor_canary_", &["pool", "route", "policy"]),
     ("conductor_shadow_", &["pool", "route", "policy"]),
     ("conductor_store_", &["store"]),
 ];
 
-/// Returns the labels that the page of metrics documents, by family.
-fn documented_labels() -> BTreeMap<String, Vec<String>> {
-    let code = PAGE.split('`').filter(|code| code.starts_with("conductor_"));
-    let named = code.filter_map(|code| code.split_once('{'));
-    let own = named.filter(|(name, _)| !name.ends_with('_'));
-    own.map(|(name, labels)| {
-        let labels = labels.trim_end_matches('}').split(',').map(str::to_owned);
-        (name.trim_end_matches("_total").to_owned(), labels.collect())
-    })
-    .collect()
+/// Returns the documented families with their labels. `NAME_{a,b}` stands for `NAME_a` and `NAME_b`.
+fn documented() -> BTreeMap<String, Vec<String>> {
+    let mut families = BTreeMap::new();
+    let mut add = |name: &str, own: &str| {
+        let shared = SHARED.iter().find(|(prefix, _)| name.starts_with(prefix));
+        let shared = shared.into_iter().flat_map(|(_, labels)| *labels).copied();
+        let own = own.split(',').filter(|label| !label.is_empty());
+        let labels: Vec<String> = shared.chain(own).map(str::to_owned).collect();
+        let name = name.trim_end_matches("_total").to_owned();
+        let known: &mut Vec<String> = families.entry(name).or_default();
+        if labels.len() > known.len() {
+            *known = labels;
+        }
+    };
+    let metrics = METRICS
+        .split('`')
+        .filter(|code| code.starts_with("conductor_") || code.starts_with("process_"));
+    let replicas = REPLICAS.split('`').filter(|code| code.starts_with(OF_REPLICAS));
+    for code in metrics.chain(replicas) {
+        let (name, braces) = code.split_once('{').unwrap_or((code, ""));
+        let braces = braces.trim_end_matches('}');
+        if name.ends_with('_') {
+            braces
+                .split(',')
+                .for_each(|part| add(&format!("{name}{part}"), ""));
+        } else if !braces.contains('=') {
+            add(name, braces);
+        }
+    }
+    families
 }
 
 /// Returns the labels of a family, without the bound of a bucket.
 fn labels(name: &str, family: &Family, documented: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let Some(sample) = family.samples.first() else {
-        let shared = SHARED.iter().find(|(prefix, _)| name.starts_with(prefix));
-        let shared = shared.map(|(_, labels)| labels.iter().map(|label| (*label).to_owned()).collect());
-        return documented.get(name).cloned().or(shared).unwrap_or_default();
+        return documented.get(name).cloned().unwrap_or_default();
     };
     let own = sample.labels.iter().map(|(label, _)| label.clone());
     own.filter(|label| label != "le").collect()
@@ -149,10 +181,10 @@ fn wrapped(text: &str) -> String {
 }
 
 fn reference(families: &BTreeMap<String, Family>) -> String {
-    let documented = documented_labels();
+    let documented = documented();
     let mut page =
         "# Reference of metrics\n\n    UPDATE_METRICS=1 cargo nextest run -p e2e reference_of_metrics\n\n\
-        The command writes this page from the metrics of a running router.\n\
+        The command writes this page from the metrics of running routers.\n\
         [Metrics](metrics.md) explains them by subject.\n\n\
         Names that are `stable` change only with a former name for one release.\n\
         Those that are `new` may change until the next release, and those `going away` are gone in it.\n"
@@ -166,7 +198,7 @@ fn reference(families: &BTreeMap<String, Family>) -> String {
         };
         let stability = match family.help.strip_prefix("Deprecated") {
             Some(_) => "going away",
-            None if NEW.contains(&&**name) => "new",
+            None if NEW.contains(&&**name) || name.starts_with(OF_REPLICAS) => "new",
             None => "stable",
         };
         let list = match &labels[..] {
@@ -181,23 +213,6 @@ fn reference(families: &BTreeMap<String, Family>) -> String {
         }
     }
     page
-}
-
-/// Returns the families of a router that has answered requests.
-async fn families() -> BTreeMap<String, Family> {
-    let fleet = fast_fleet(2).await;
-    let router = router_over(&fleet, "ttft-queue").await;
-    for stream in [false, true] {
-        let answer = router
-            .client
-            .open("/v1/chat/completions", &chat("hello", stream))
-            .await;
-        answer.unwrap().whole().await.unwrap();
-    }
-    parse(
-        &scrape(&router, "application/openmetrics-text").await,
-        Format::OpenMetrics,
-    )
 }
 
 #[tokio::test]
@@ -221,19 +236,26 @@ async fn the_reference_of_metrics_is_that_of_the_code() {
 }
 
 #[tokio::test]
-async fn documented_labels_are_those_of_the_series() {
-    let documented = documented_labels();
-    for (name, family) in families().await {
-        let Some(labels) = documented.get(&name) else {
+async fn families_and_their_labels_are_documented() {
+    let (families, documented) = (families().await, documented());
+    let exposed: BTreeSet<&String> = families.keys().collect();
+    let described: BTreeSet<&String> = documented.keys().collect();
+    let unknown: Vec<_> = exposed.difference(&described).collect();
+    assert!(unknown.is_empty(), "in no table: {unknown:?}");
+    let absent: Vec<_> = described.difference(&exposed).collect();
+    assert!(absent.is_empty(), "no router exposes them: {absent:?}");
+    for (name, family) in &families {
+        // The table of former names leaves the labels to their successors.
+        if family.help.starts_with("Deprecated") {
             continue;
-        };
+        }
         for sample in &family.samples {
             let own = sample
                 .labels
                 .iter()
                 .map(|(label, _)| label)
                 .filter(|label| *label != "le");
-            assert!(own.eq(labels), "{name} has {sample:?}");
+            assert!(own.eq(&documented[name]), "{name} has {sample:?}");
         }
     }
 }

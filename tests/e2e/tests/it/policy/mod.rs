@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 use crate::{chat, fast_fleet, router_over};
 
 /// A fleet of three workers, whose rows are `w0` to `w2`, under the policy `mine`.
-struct Stage {
+pub(crate) struct Stage {
     fleet: Fleet,
-    router: TestRouter,
+    pub(crate) router: TestRouter,
 }
 
 impl Stage {
     /// Starts with these bytes as `mine`; `table` is the text of `[policies.mine]`.
-    async fn start(table: &str, first: &[u8]) -> Self {
+    pub(crate) async fn start(table: &str, first: &[u8]) -> Self {
         let fleet = fast_fleet(3).await;
         let router = router_over(&fleet, "round-robin").await;
         let stage = Self { fleet, router };
@@ -75,7 +75,7 @@ impl Stage {
     }
 
     /// Overwrites the policy, and waits until the new bytes are active.
-    async fn swap(&self, bytes: &[u8]) -> Value {
+    pub(crate) async fn swap(&self, bytes: &[u8]) -> Value {
         let before = self.mine().await["swaps"].clone();
         self.router.save_policy("mine", bytes).unwrap();
         self.shows("the swap is active", |mine| mine["swaps"] != before)
@@ -106,7 +106,7 @@ impl Stage {
     }
 
     /// Calls an action of the policy: `rollback` or `resume`.
-    async fn post_action(&self, action: &str) -> (StatusCode, Value) {
+    pub(crate) async fn post_action(&self, action: &str) -> (StatusCode, Value) {
         let path = format!("/admin/policies/mine/{action}");
         let answer = self.router.admin.post(&path, &Value::Null).await.unwrap();
         (answer.status, answer.json().unwrap())
