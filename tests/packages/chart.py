@@ -166,25 +166,42 @@ CLAIMS = {
     "closed": of_closed,
 }
 
+# Values with a part of the reason for which they are refused.
 REFUSED = {
-    "an unknown value": {"replicaCout": 3},
-    "a number of the wrong type": {"replicaCount": "many"},
-    "an address that is none of all interfaces": {"listenAddress": "::"},
-    "a second table [server]": {"config": "[server]\nlisten = \"0.0.0.0:1\"\n"},
-    "a drain-timeout beside `drain`": {"serverConfig": 'drain-timeout = "1s"'},
-    "an address that is no URL of NATS": {"replicas": {"nats": {"url": "redis://a:1"}}},
-    "a second table [replicas]": {"replicas": {"nats": {"url": "nats://a:1"}}, "config": "[replicas]\nfleet = \"b\"\n"},
-    "keys of [replicas] without servers": {"replicas": {"config": 'fleet = "b"'}},
-    "two sources of policies": {"policies": {"configMap": "a", "image": "b"}},
-    "a scheme of probes that is none": {"probes": {"scheme": "https"}},
-    "a scrape with a key that is not there": {"podMonitor": {"enabled": True, "authorization": True}},
+    "an unknown value": ({"replicaCout": 3}, "'replicaCout' not allowed"),
+    "a number of the wrong type": ({"replicaCount": "many"}, "'/replicaCount': got string, want integer"),
+    "an address that is none of all interfaces": ({"listenAddress": "::"}, "'/listenAddress': value must be one of"),
+    "a second table [server]": ({"config": "[server]\nlisten = \"0.0.0.0:1\"\n"}, "'/config': 'not' failed"),
+    "a drain-timeout beside `drain`": ({"serverConfig": 'drain-timeout = "1s"'}, "'/serverConfig': 'not' failed"),
+    "an address that is no URL of NATS": (
+        {"replicas": {"nats": {"url": "redis://a:1"}}},
+        "'/replicas/nats/url': 'redis://a:1' does not match pattern",
+    ),
+    "a second table [replicas]": (
+        {"replicas": {"nats": {"url": "nats://a:1"}}, "config": "[replicas]\nfleet = \"b\"\n"},
+        "config: the chart writes [replicas]",
+    ),
+    "keys of [replicas] without servers": (
+        {"replicas": {"config": 'fleet = "b"'}},
+        "replicas.config needs replicas.nats.url",
+    ),
+    "two sources of policies": (
+        {"policies": {"configMap": "a", "image": "b"}},
+        "policies: name at most one of configMap",
+    ),
+    "a scheme of probes that is none": ({"probes": {"scheme": "https"}}, "'/probes/scheme': value must be one of"),
+    "a scrape with a key that is not there": (
+        {"podMonitor": {"enabled": True, "authorization": True}},
+        "podMonitor.authorization needs adminKey.existingSecret",
+    ),
 }
 
 
-def refused(chart, values):
+def refused(chart, values, reason):
     try:
         Rendered(chart, values)
     except Exception as error:
+        claim(reason in str(error), f"it was refused for another reason: {error}")
         return str(error).strip().splitlines()[-1][:100]
     claim(False, "it was rendered")
 
@@ -210,5 +227,5 @@ def run(report, chart, binary, policies):
             return detail
 
         report.check(f"chart, values {name}", rendering)
-    for name, values in REFUSED.items():
-        report.check(f"chart refuses {name}", refused, chart, values)
+    for name, (values, reason) in REFUSED.items():
+        report.check(f"chart refuses {name}", refused, chart, values, reason)
