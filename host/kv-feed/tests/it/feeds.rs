@@ -312,4 +312,5 @@ fn many_feeds_share_one_thread() {
             || format!("{:?}", status()),
         );
     }
+    assert_eq!(fixture.notes.threads(), 1);
 }

@@ -1,7 +1,9 @@
 //! Feeds into a sink that takes notes, and waiting for levels while a publisher is served.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use kv_feed::{FeedLimits, FeedSink, FeedStatus, KvFeeds, ResetReason};
@@ -13,7 +15,10 @@ use crate::publisher::Publisher;
 type Told = Vec<String>;
 
 #[derive(Clone, Default)]
-pub(crate) struct RecordedNotes(Arc<Mutex<Told>>, Arc<AtomicBool>, Gate);
+pub(crate) struct RecordedNotes(Arc<Mutex<Told>>, Arc<AtomicBool>, Gate, Threads);
+
+/// Threads that gave events to the sink.
+type Threads = Arc<Mutex<HashSet<ThreadId>>>;
 
 /// While it is locked, nothing is taken in: the feeds' thread waits.
 pub(crate) type Gate = Arc<Mutex<()>>;
@@ -38,6 +43,11 @@ impl RecordedNotes {
         self.1.load(Ordering::Relaxed)
     }
 
+    /// Returns how many threads gave events.
+    pub(crate) fn threads(&self) -> usize {
+        self.3.lock().unwrap().len()
+    }
+
     pub(crate) fn gate(&self) -> &Gate {
         &self.2
     }
@@ -59,6 +69,7 @@ impl FeedSink for RecordedNotes {
     fn events(&mut self, worker: WorkerId, rank: DpRank, events: &[BlockEvent]) {
         assert_eq!(worker, WorkerId(1));
         drop(self.2.lock().unwrap());
+        self.3.lock().unwrap().insert(thread::current().id());
         for event in events {
             let BlockEvent::Stored(stored) = event else {
                 continue;
