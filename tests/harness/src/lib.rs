@@ -9,6 +9,7 @@ mod otlp;
 mod policies;
 mod poll;
 mod random;
+mod refused;
 mod router;
 mod seen;
 mod split_fleet;
@@ -23,6 +24,7 @@ pub use policies::{
 };
 pub use poll::{DEADLINE, eventually, eventually_ok};
 pub use random::Random;
+pub use refused::refused_address;
 pub use router::{TestRouter, workers_checked};
 pub use seen::{End, Seen};
 pub use split_fleet::SplitFleet;

@@ -169,10 +169,7 @@ async fn the_configuration_of_a_deployment_names_the_router() {
 async fn without_a_router_the_lines_for_the_file_are_printed() {
     let folder = tempfile::tempdir().unwrap();
     let file = component(folder.path(), 1);
-    // A port that was given back.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let admin = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    let admin = format!("http://{}", harness::refused_address().unwrap());
     let run = policy_at(&admin, &["deploy", &file, "--canary", "5"]).await;
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.contains("\"mine\" = 5"), "{run:?}");

@@ -125,14 +125,10 @@ fn a_doubted_feed_is_not_live_until_something_is_heard() {
     });
 }
 
-/// Returns an endpoint that is not bound.
+/// Returns an endpoint that is not bound, on an address of its own: other tests take any port of 127.0.0.1.
 fn free_endpoint() -> String {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    format!("tcp://127.0.0.1:{port}")
+    let listener = TcpListener::bind("127.0.0.79:0").unwrap();
+    format!("tcp://{}", listener.local_addr().unwrap())
 }
 
 #[test]

@@ -292,7 +292,7 @@ async fn other_404s_are_relayed_untouched() {
     let router = once(
         router()
             .worker("a", &worker.url())
-            .worker("b", &Worker::unreachable().await),
+            .worker("b", &Worker::unreachable()),
     );
     let router = router.start().await;
     learned(&router, &["a"]).await;

@@ -15,7 +15,7 @@ use crate::worker::{Worker, streaming};
 
 #[tokio::test]
 async fn failed_attempts_are_counted_for_the_request_and_the_worker() {
-    let gone = Worker::unreachable().await;
+    let gone = Worker::unreachable();
     let policy = Scripted::first(
         &["request.tried", "pool.workers"],
         &["worker.failures", "worker.dp-rank", "worker.name-hash"],

@@ -290,7 +290,7 @@ async fn the_response_of_a_worker_outlives_one_that_is_not_there() {
     let a = Worker::start(|_| async { json(503, "mine") }).await;
     let router = router()
         .worker("a", &a.url())
-        .worker("b", &Worker::unreachable().await)
+        .worker("b", &Worker::unreachable())
         .start()
         .await;
     let answer = send(router.address, chat()).await;

@@ -37,7 +37,7 @@ fn paid_retries(router: &Router) -> f64 {
 
 /// Returns a router of this worker and of one that cannot be reached.
 async fn beside_unreachable(a: &Worker) -> Builder {
-    let unreachable = Worker::unreachable().await;
+    let unreachable = Worker::unreachable();
     router().worker("a", &a.url()).worker("b", &unreachable)
 }
 
@@ -129,7 +129,7 @@ async fn behind_comments_a_response_that_was_held_back_is_an_event_with_its_mess
         .await;
         let router = router()
             .worker("a", &a.url())
-            .worker("b", &Worker::unreachable().await)
+            .worker("b", &Worker::unreachable())
             .with(|with| with.keep_alive = Some(Duration::from_millis(1)))
             .start()
             .await;

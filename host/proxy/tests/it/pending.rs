@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use crate::client::{chat, get, send};
 use crate::eventually;
 use crate::router::{Builder, Router, router};
-use crate::worker::{Leaving, Received, Worker, json};
+use crate::worker::{Leaving, Received, Worker, json, kept_address};
 
 fn health(router: &Router, name: &str) -> Health {
     let pools = router.snapshot().report();
@@ -39,7 +39,7 @@ async fn readyz(router: &Router) -> (StatusCode, Value) {
 async fn a_worker_never_reached_gets_no_requests_while_another_is_in_service() {
     let b = Worker::named("b").await;
     let router = router()
-        .worker("a", &Worker::unreachable().await)
+        .worker("a", &Worker::unreachable())
         .worker("b", &b.url())
         .start()
         .await;
@@ -87,9 +87,7 @@ async fn an_answer_of_500_leaves_a_worker_pending() {
 
 /// Checks that a worker that starts later enters service without any request.
 async fn check_comes_up_later(change: impl FnOnce(&mut Builder)) {
-    let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = place.local_addr().unwrap();
-    drop(place);
+    let address = kept_address();
     let router = router()
         .worker("a", &format!("http://{address}"))
         .with(change)
@@ -133,8 +131,8 @@ async fn without_probes_a_bare_connection_brings_it_into_service() {
 #[tokio::test]
 async fn the_router_is_not_ready_while_no_worker_was_ever_reached_and_names_them() {
     let router = router()
-        .worker("a", &Worker::unreachable().await)
-        .worker("b", &Worker::unreachable().await)
+        .worker("a", &Worker::unreachable())
+        .worker("b", &Worker::unreachable())
         .start()
         .await;
     router.readiness.mark_ready();
@@ -181,7 +179,7 @@ async fn a_router_whose_prefill_workers_alone_are_in_service_is_not_ready() {
     let router = router()
         .pd(Dialect::Nixl)
         .prefill("p", &prefill.url())
-        .decode("d", &Worker::unreachable().await)
+        .decode("d", &Worker::unreachable())
         .start()
         .await;
     assert_eq!(health(&router, "p"), Health::Ok);

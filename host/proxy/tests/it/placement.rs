@@ -179,8 +179,8 @@ async fn a_kept_connection_that_was_closed_meanwhile_is_replaced_and_no_worker_i
 #[tokio::test]
 async fn when_no_worker_can_be_reached_the_client_gets_an_error() {
     let router = router()
-        .worker("a", &Worker::unreachable().await)
-        .worker("b", &Worker::unreachable().await)
+        .worker("a", &Worker::unreachable())
+        .worker("b", &Worker::unreachable())
         .start()
         .await;
     for _ in 0..2 {
@@ -279,7 +279,7 @@ async fn a_worker_that_stays_keeps_its_connections() {
     router_.change(
         router()
             .worker("a", &worker.url())
-            .worker("b", &Worker::unreachable().await),
+            .worker("b", &Worker::unreachable()),
     );
     send(router_.address, chat()).await.text().await;
     assert_eq!(worker.connections(), 1);

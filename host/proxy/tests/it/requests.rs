@@ -242,7 +242,7 @@ async fn models_of_all_workers_are_one_list() {
         .worker("a", &first.url())
         .worker("b", &second.url())
         .worker("c", &broken.url())
-        .worker("d", &Worker::unreachable().await)
+        .worker("d", &Worker::unreachable())
         .start()
         .await;
     let list = r#"{"object":"list","data":[{"id":"x","root":"/x"},{"id":"y"}]}"#;

@@ -124,7 +124,7 @@ async fn a_tokenizer_that_cannot_be_reached_is_passed_over() {
 async fn a_tokenize_request_goes_to_another_worker_when_one_cannot_be_reached() {
     let worker = tokenizing().await;
     let router = router()
-        .worker("a", &Worker::unreachable().await)
+        .worker("a", &Worker::unreachable())
         .worker("b", &worker.url())
         .start()
         .await;

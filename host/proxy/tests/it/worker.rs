@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -131,9 +131,8 @@ impl Worker {
     }
 
     /// Returns a URL without a listener.
-    pub(crate) async fn unreachable() -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
+    pub(crate) fn unreachable() -> String {
+        format!("http://{}", kept_address())
     }
 
     /// Starts a worker that accepts connections and requests, and hangs up on them.
@@ -196,6 +195,16 @@ impl Worker {
     }
 }
 
+/// Returns an address that refuses connections until its test listens on it. A socket keeps the port until the process
+/// ends, so that no other test listens there.
+pub(crate) fn kept_address() -> SocketAddr {
+    let socket = TcpSocket::new_v4().unwrap();
+    // Else the test itself could not listen on it.
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    Box::leak(Box::new(socket)).local_addr().unwrap()
+}
+
 /// Worker that is reachable until it leaves; then its URL has no listener.
 pub(crate) struct Leaving {
     pub(crate) url: String,
@@ -204,8 +213,9 @@ pub(crate) struct Leaving {
 
 impl Leaving {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let address = kept_address();
+        let listener = TcpListener::bind(address).await.unwrap();
+        let url = format!("http://{address}");
         let mut listening = JoinSet::new();
         listening.spawn(async move {
             loop {

@@ -105,10 +105,7 @@ async fn prompts_whose_tokenizer_times_out_are_reported() {
 #[tokio::test]
 async fn a_feed_reports_why_it_is_not_live() {
     let fleet = fast_fleet(1).await;
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let nowhere = harness::refused_address().unwrap();
     let workers = fleet
         .workers_toml()
         .replace(fleet.engines[0].kv_events(), &format!("tcp://{nowhere}"));

@@ -358,9 +358,7 @@ async fn the_server_span_has_its_stages_and_the_page_that_explains_the_request()
 #[tokio::test]
 async fn a_collector_that_is_gone_affects_no_request_and_losses_are_counted() {
     let fleet = fast_fleet(1).await;
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = port.local_addr().unwrap();
-    drop(port);
+    let address = harness::refused_address().unwrap();
     let traces = format!("[traces]\nendpoint = \"http://{address}\"\nsample = 1\nqueue = 1\nbatch = 1\n");
     let router = router_with(&traces, &fleet, "round-robin").await;
     for _ in 0..20 {

@@ -120,9 +120,7 @@ async fn the_workers_of_a_file_serve_and_follow_its_edits() {
 
 #[tokio::test]
 async fn a_source_without_an_answer_adds_no_change_to_the_journal() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = closed.local_addr().unwrap();
-    drop(closed);
+    let address = harness::refused_address().unwrap();
     let router = TestRouter::start(&config(&format!("http-sd = \"http://{address}/\"")))
         .await
         .unwrap();

@@ -156,7 +156,7 @@ async fn a_worker_whose_bootstrap_server_is_down_gets_no_leg() {
     let (p, q, d) = (prefilling().await, prefilling().await, Worker::named("d").await);
     let (server, _) = bootstrap(E1).await;
     let builder = router().pd(Dialect::Mooncake).decode("d", &d.url());
-    let builder = prefill(builder, "p", &p.url(), &Worker::unreachable().await);
+    let builder = prefill(builder, "p", &p.url(), &Worker::unreachable());
     let router = prefill(builder, "q", &q.url(), &server.url()).start().await;
     let answer = send(router.address, request()).await;
     assert_eq!(answer.header("x-conductor-prefill-worker"), Some("q"));
@@ -170,7 +170,7 @@ async fn a_request_is_refused_if_all_bootstrap_servers_are_down() {
         .pd(Dialect::Mooncake)
         .with_pd(|pd| pd.alone = false)
         .decode("d", &d.url());
-    let router = prefill(builder, "p", &p.url(), &Worker::unreachable().await)
+    let router = prefill(builder, "p", &p.url(), &Worker::unreachable())
         .start()
         .await;
     let answer = send(router.address, request()).await;
