@@ -6,7 +6,42 @@
 )]
 
 use std::io::Write;
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+/// Router that ends with its test.
+#[cfg(target_os = "linux")]
+struct Router(Child);
+
+#[cfg(target_os = "linux")]
+impl Router {
+    /// Starts `conductor --config FILE` with this service manager, if there is one.
+    fn start(config: &Path, manager: Option<&Path>) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+        command.arg("--config").arg(config);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some(socket) = manager {
+            command.env("NOTIFY_SOCKET", socket);
+        }
+        Self(command.spawn().unwrap())
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        use rustix::process::{Pid, kill_process};
+
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Router {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
 
 /// Starts `conductor block-hashes`, which waits for a prompt.
 fn waiting() -> Child {
@@ -80,7 +115,7 @@ fn the_service_manager_is_notified_of_the_start_of_reloads_and_of_the_stop() {
     use std::os::unix::net::UnixDatagram;
     use std::time::Duration;
 
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::Signal;
 
     let folder = tempfile::tempdir().unwrap();
     let manager = UnixDatagram::bind(folder.path().join("notify")).unwrap();
@@ -97,22 +132,14 @@ fn the_service_manager_is_notified_of_the_start_of_reloads_and_of_the_stop() {
          [pools.main]\nworkers = [{ url = \"http://127.0.0.1:1\" }]\n",
     )
     .unwrap();
-    let mut router = Command::new(env!("CARGO_BIN_EXE_conductor"))
-        .arg("--config")
-        .arg(&config)
-        .env("NOTIFY_SOCKET", folder.path().join("notify"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = Pid::from_raw(i32::try_from(router.id()).unwrap()).unwrap();
+    let mut router = Router::start(&config, Some(&folder.path().join("notify")));
     assert_eq!(next(), "READY=1\n");
     // An unchanged configuration, and one that is refused: the router serves after both.
     for text in [None, Some("no-such-key = 1")] {
         if let Some(text) = text {
             std::fs::write(&config, text).unwrap();
         }
-        kill_process(pid, Signal::HUP).unwrap();
+        router.signal(Signal::HUP);
         let reloading = next();
         assert!(
             reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
@@ -120,9 +147,9 @@ fn the_service_manager_is_notified_of_the_start_of_reloads_and_of_the_stop() {
         );
         assert_eq!(next(), "READY=1\n");
     }
-    kill_process(pid, Signal::TERM).unwrap();
+    router.signal(Signal::TERM);
     assert_eq!(next(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=15000000\n");
-    assert!(router.wait().unwrap().success());
+    assert!(router.0.wait().unwrap().success());
 }
 
 #[cfg(target_os = "linux")]
@@ -133,7 +160,7 @@ async fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log()
 
     use harness::{Fleet, eventually};
     use mock_engine::{RequestFault, Times};
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::Signal;
 
     let fleet = Fleet::start(1, |_, _| {}).await.unwrap();
     let engine = &fleet.engines[0];
@@ -141,7 +168,8 @@ async fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log()
         .faults()
         .on_requests(RequestFault::Hang, Times::UntilCleared);
     let folder = tempfile::tempdir().unwrap();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // The router binds it later: on an address of its own, since other tests take any port of 127.0.0.1.
+    let address = TcpListener::bind("127.0.0.78:0").unwrap().local_addr().unwrap();
     let (config, access) = (
         folder.path().join("conductor.toml"),
         folder.path().join("access.jsonl"),
@@ -152,14 +180,7 @@ async fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log()
         fleet.workers_toml()
     );
     std::fs::write(&config, text).unwrap();
-    let mut router = Command::new(env!("CARGO_BIN_EXE_conductor"))
-        .arg("--config")
-        .arg(&config)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = Pid::from_raw(i32::try_from(router.id()).unwrap()).unwrap();
+    let mut router = Router::start(&config, None);
     let connects = || async { TcpStream::connect(address).is_ok() };
     eventually("the router listens", connects).await;
     let mut client = TcpStream::connect(address).unwrap();
@@ -172,11 +193,11 @@ async fn a_request_that_a_second_signal_cuts_is_answered_and_in_the_access_log()
     client.write_all(request.as_bytes()).unwrap();
     let has_it = || async { engine.requests("/v1/chat/completions").len() == 1 };
     eventually("the engine has the request", has_it).await;
-    kill_process(pid, Signal::TERM).unwrap();
+    router.signal(Signal::TERM);
     eventually("it drains", || async { TcpStream::connect(address).is_err() }).await;
-    assert!(router.try_wait().unwrap().is_none(), "it waits for the request");
-    kill_process(pid, Signal::TERM).unwrap();
-    assert!(!router.wait().unwrap().success());
+    assert!(router.0.try_wait().unwrap().is_none(), "it waits for the request");
+    router.signal(Signal::TERM);
+    assert!(!router.0.wait().unwrap().success());
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
     assert!(

@@ -83,7 +83,7 @@ async fn a_worker_that_never_answers_costs_one_request_and_slows_no_other() {
     let fleet = fast_fleet(3).await;
     let router = start(
         &fleet,
-        "[pools.chat.timeouts]\nfirst-byte = \"300ms\"\n[pools.chat.health]\nbase-ejection-time = \"1h\"\nmax-ejection-time = \"1h\"",
+        "[pools.chat.timeouts]\nfirst-byte = \"2s\"\n[pools.chat.health]\nbase-ejection-time = \"1h\"\nmax-ejection-time = \"1h\"",
     )
     .await;
     fleet.engines[1]
