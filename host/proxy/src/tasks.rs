@@ -1,5 +1,5 @@
-//! Task spawning: the only place that spawns tasks. Every task is tracked and carries its name in its span. It ends by
-//! itself when its token is cancelled.
+//! Task spawning. Only the deferred event of a queue (`limits/admission/releases.rs`) is spawned elsewhere. Every task
+//! is tracked and carries its name in its span. It ends by itself when its token is cancelled.
 
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;

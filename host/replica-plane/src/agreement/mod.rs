@@ -1,6 +1,6 @@
 //! Agreement of the routers of a fleet: its task, and its handle for the rest of the router.
 //!
-//! [`AgreementTask::run`] is the only task. It writes proposals and reports to the store, and follows its changes. The
+//! [`AgreementTask::run`] is its only task. It writes proposals and reports to the store, and follows its changes. The
 //! reload thread and the pages read the [`AgreedView`] and propose decisions by the [`AgreedHandle`]: they never wait for
 //! the store.
 

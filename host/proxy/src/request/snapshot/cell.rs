@@ -1,5 +1,4 @@
-//! Active snapshot: the only `ArcSwap` besides that of each pool's model catalog. Only here does a snapshot change
-//! state that outlives it.
+//! Active snapshot, in an `ArcSwap`. Only here does a snapshot change state that outlives it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
