@@ -183,8 +183,7 @@ fn find_pool<'a>(
     model: &str,
 ) -> Result<&'a Arc<PoolState>, LookupError> {
     if let Some(name) = name {
-        let mut pools = snapshot.pools.iter();
-        let found = pools.find(|pool| *pool.workers.name == *name);
+        let found = snapshot.pool_named(name);
         return found.ok_or_else(|| LookupError::NoPool(name.to_owned()));
     }
     let route = snapshot.route(model, None, &HeaderMap::new());

@@ -16,8 +16,7 @@ impl FleetSource for SnapshotCell {
     /// Enlarges the pool's budget, and wakes the requests in its queue.
     fn entered_service(&self, pool: &WorkerPool) {
         let snapshot = self.load();
-        let mut pools = snapshot.pools.iter();
-        if let Some(pool) = pools.find(|other| other.workers.name == pool.name) {
+        if let Some(pool) = snapshot.pool_named(&pool.name) {
             pool.queue.controller.worker_entered();
         }
     }

@@ -189,6 +189,11 @@ impl Snapshot {
         self.settings.events.reports()
     }
 
+    /// Returns the pool of that name.
+    pub(crate) fn pool_named(&self, name: &str) -> Option<&Arc<PoolState>> {
+        self.pools.iter().find(|pool| *pool.workers.name == *name)
+    }
+
     /// Returns the pool that a route leads to.
     pub(crate) fn pool_of(&self, route: usize) -> &Arc<PoolState> {
         &self.pools[self.routes[route].pool]

@@ -65,7 +65,7 @@ pub struct SnapshotPlan {
     pools: Vec<PoolPlan>,
     routes: Vec<RoutePlan>,
     tokenizing: TokenizingPlan,
-    /// Links of all workers, once each.
+    /// Runtime states of all workers, once each.
     links: Vec<LinkPlan>,
 }
 
@@ -104,8 +104,7 @@ impl SnapshotPlan {
         let mut workers = Workers::kept_from(previous);
         let mut pools = Vec::with_capacity(spec.pools.len());
         for pool in std::mem::take(&mut spec.pools) {
-            let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
-            let before = before.find(|before| before.workers.name == pool.pool.name);
+            let before = previous.and_then(|snapshot| snapshot.pool_named(&pool.pool.name));
             let detection = detection(pool.pd, before);
             let dialect = pool.pd.map(|pd| PoolDialect {
                 known: pd.dialect.or_else(|| detection.as_ref()?.dialect()),
@@ -136,8 +135,7 @@ impl SnapshotPlan {
         let links = self.links.into_iter().map(|link| link.build(metrics));
         let links: Vec<Arc<WorkerHandle>> = links.collect();
         let pools = self.pools.into_iter().map(|pool| {
-            let mut before = previous.iter().flat_map(|snapshot| &snapshot.pools);
-            let before = before.find(|before| before.workers.name == pool.spec.pool.name);
+            let before = previous.and_then(|snapshot| snapshot.pool_named(&pool.spec.pool.name));
             Arc::new(pool.build(before, &links, spec.limits, metrics))
         });
         let before = previous.map_or(&[][..], |snapshot| &snapshot.routes);
