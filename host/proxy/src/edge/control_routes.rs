@@ -1,6 +1,5 @@
-//! Control endpoints: health, readiness, metrics, models and tokenization.
+//! Control endpoints: health, readiness, metrics and models.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -10,29 +9,14 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Uri};
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
-use http::uri::PathAndQuery;
 use hyper::body::Incoming;
-use inference_api::{Endpoint, Reserved, find_model, reserved, select_models};
-use worker_client::{ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, WorkerBody, read_body};
+use inference_api::{Reserved, find_model, reserved, select_models};
 
-use crate::base::headers::{for_worker, name_worker, strip_hop_by_hop};
 use crate::base::reply::{self, Refusal};
-use crate::base::timeouts::RequestLimits;
 use crate::edge::openapi::{self, PageDoc};
 use crate::edge::own_pages;
-use crate::fleet::pool::Member;
-use crate::fleet::worker::TokenPath;
-use crate::limits::clients::RateLimitGuard;
 use crate::proxy::Proxy;
-use crate::request::body_reader::{self, IntakeError};
-use crate::request::cut::unless_cut;
 use crate::request::fleet_report::{Health, PoolReport, WorkerReport};
-use crate::request::place::ClientHeaders;
-use crate::request::snapshot::Snapshot;
-use crate::tokens;
-
-/// Maximum length in bytes of a forwarded response of `/tokenize`.
-const LONGEST_ANSWER: usize = 64 << 20;
 
 /// Reason of an unready router while memory is short.
 const MEMORY_FULL: &str = "memory is short";
@@ -72,7 +56,7 @@ impl OwnPage {
     }
 }
 
-/// Table of the router's own pages. Endpoints that workers serve are in [`Endpoint`]'s table.
+/// Table of the router's own pages. Endpoints that workers serve are in [`inference_api::Endpoint`]'s table.
 const OWN_PAGES: &[OwnPage] = &[
     OwnPage {
         doc: PageDoc {
@@ -298,153 +282,6 @@ async fn model(
         Ok(Some(model)) => reply::json(StatusCode::OK, model.to_owned()).map(Body::from),
         // A merged response is a list.
         Ok(None) | Err(_) => refuse(&Refusal::not_served(&id)),
-    }
-}
-
-/// Answers a request that needs the tokenizer alone.
-pub(crate) async fn tokenize(
-    proxy: &Proxy,
-    endpoint: Endpoint,
-    mut request: Request<Body>,
-) -> Response<Body> {
-    let (seq, snapshot) = (proxy.next_seq(), proxy.snapshots.load());
-    let shape = endpoint.spec().errors;
-    let (client, reservation) = ClientHeaders::enter(proxy, &snapshot, seq, shape, request.headers_mut());
-    // A request that is cut is dropped at the end of this block: that settles its client's usage before the headers of
-    // its limits are set.
-    let answered = {
-        let answering = pin!(async {
-            // Held until the response is read: the request counts towards the client's limits.
-            let reservation = reservation?;
-            tokenize_at_worker(proxy, &snapshot, seq, endpoint, reservation.as_ref(), request).await
-        });
-        unless_cut(&proxy.readiness, answering).await
-    };
-    let mut response = answered.unwrap_or_else(|refusal| {
-        proxy.metrics.edge.refused(&refusal);
-        client.refuse(&refusal)
-    });
-    client.set(response.headers_mut());
-    response.map(Body::from)
-}
-
-/// Forwards the request to a worker of the pool of its model, and to another one if the first fails.
-async fn tokenize_at_worker(
-    proxy: &Proxy,
-    snapshot: &Snapshot,
-    seq: u64,
-    endpoint: Endpoint,
-    reservation: Option<&RateLimitGuard>,
-    request: Request<Body>,
-) -> Result<Response<Bytes>, Refusal> {
-    let limits = &snapshot.limits;
-    let (mut head, body) = request.into_parts();
-    let edge = &snapshot.edge.limits;
-    let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
-    let (limit, headers) = (limits.body_bytes, &head.headers);
-    let body = body_reader::collect_or_drain(body, headers, limit, pace, slot, refusal).await?;
-    let body = inference_api::without_bom(body);
-    let mut peek = inference_api::peek(endpoint, &body)?;
-    edge.check_depth(&peek)?;
-    snapshot.name_model(&mut peek, None, &head.headers);
-    if let Some(reservation) = reservation {
-        reservation.check_model(&peek.model)?;
-    }
-    let not_found = || Refusal::not_served(&peek.model);
-    let route = snapshot
-        .route(&peek.model, None, &head.headers)
-        .ok_or_else(not_found)?;
-    let pool = snapshot.pool_of(route);
-    if pool.workers.members.is_empty() {
-        return Err(Refusal::PoolEmpty {
-            pool: pool.workers.name.clone(),
-        });
-    }
-    let mut members: Vec<&Member> = {
-        let seed = proxy.run.seed(seq);
-        tokens::able(&pool.workers, &peek.model, TokenPath::Tokenize, seed).collect()
-    };
-    if members.is_empty() {
-        // If all workers are ejected, all are tried rather than none.
-        members.extend(pool.workers.serving(&peek.model));
-    }
-    if members.is_empty() {
-        return Err(not_found());
-    }
-    for_worker(&mut head.headers);
-    pool.workers.authorization.apply(&mut head.headers);
-    let target = head.uri.into_parts().path_and_query;
-    let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
-    let outgoing = OutgoingRequest {
-        method: &head.method,
-        target: &target,
-        headers: &head.headers,
-        rank: None,
-        reuse: ConnectionReuse::WithRetry,
-        traceparent: None,
-        body: &body,
-    };
-    let mut refusal = Refusal::NoWorker(None);
-    for member in members.into_iter().take(limits.attempts as usize) {
-        match forward_tokenize(member, outgoing, limits).await {
-            Err(error) if error.may_go_elsewhere() => refusal = error.into(),
-            answer => {
-                return read_tokenized(member, answer?, limits, snapshot.settings.decision_headers).await;
-            }
-        }
-    }
-    Err(refusal)
-}
-
-async fn forward_tokenize(
-    member: &Member,
-    outgoing: OutgoingRequest<'_>,
-    limits: &RequestLimits,
-) -> Result<Response<WorkerBody>, SendError> {
-    let link = &member.link;
-    let dispatch = link.begin_tokenizing(TokenPath::Tokenize);
-    let forward_limits = SendTimeouts {
-        connect: limits.connect_timeout,
-        first_byte: limits.first_byte_timeout,
-    };
-    let answer = link.upstream.forward(outgoing, forward_limits).await;
-    match &answer {
-        Ok(answer) if answer.status().is_success() => link.tokenizer(TokenPath::Tokenize).succeeded(),
-        Err(error) if error.is_blameless() => {}
-        Err(_) => {
-            link.tokenizer(TokenPath::Tokenize)
-                .failed(dispatch, link.now_ms());
-        }
-        Ok(_) => {}
-    }
-    answer
-}
-
-async fn read_tokenized(
-    member: &Member,
-    answer: Response<WorkerBody>,
-    limits: &RequestLimits,
-    is_shown: bool,
-) -> Result<Response<Bytes>, Refusal> {
-    let link = &member.link;
-    let (mut head, mut answer) = answer.into_parts();
-    let body = read_body(&mut answer, LONGEST_ANSWER, limits.idle_timeout)
-        .await
-        .map_err(Refusal::WorkerBrokeOff)?;
-    link.upstream.checkin(answer);
-    strip_hop_by_hop(&mut head.headers);
-    name_worker(&mut head.headers, &link.label, is_shown);
-    Ok(Response::from_parts(head, body))
-}
-
-fn refusal(error: IntakeError<axum::Error>) -> Refusal {
-    match error {
-        IntakeError::TooLarge { limit } => Refusal::BodyTooLarge { limit },
-        IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Refusal::BodyTimeout,
-        IntakeError::Full(_) => Refusal::BodiesFull,
-        IntakeError::GaveWay => Refusal::BodyGaveWay,
-        IntakeError::NoMemory => Refusal::MemoryFull,
-        IntakeError::Broken(source) => Refusal::BodyBroken(source.into_inner()),
     }
 }
 

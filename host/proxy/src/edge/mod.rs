@@ -15,6 +15,7 @@ mod pages;
 mod relief;
 mod respond;
 mod service;
+mod tokenize_route;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use super::head;
 use super::respond::{Respond, Terms};
 use crate::base::reply::{self, Refusal};
 use crate::edge::connections::{self, AddressLimit, ConnectionSlot, Forwarded, Sender};
-use crate::edge::control_routes;
+use crate::edge::{control_routes, tokenize_route};
 use crate::limits::memory::Memory;
 use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::edge_metrics::EdgeMetrics;
@@ -204,7 +204,7 @@ impl Service {
         match spec.work {
             EndpointWork::Model => handle::infer(&self.proxy, endpoint, request, from).await,
             EndpointWork::Tokenizer => {
-                let answer = Box::pin(control_routes::tokenize(
+                let answer = Box::pin(tokenize_route::tokenize(
                     &self.proxy,
                     endpoint,
                     control_routes::request(request),
