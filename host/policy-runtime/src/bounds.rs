@@ -244,46 +244,33 @@ impl<'b> ComponentCount<'b> {
 
     fn other(&mut self, payload: &Payload<'_>) -> Result<(), BoundFault> {
         let bounds = self.bounds;
-        let (total, more, what, most) = match payload {
-            Payload::TypeSection(section) => {
-                (&mut self.types, section.count(), Quantity::Types, bounds.types)
+        let (total, what, most) = match payload {
+            Payload::TypeSection(_) | Payload::CoreTypeSection(_) | Payload::ComponentTypeSection(_) => {
+                (&mut self.types, Quantity::Types, bounds.types)
             }
-            Payload::CoreTypeSection(section) => {
-                (&mut self.types, section.count(), Quantity::Types, bounds.types)
+            Payload::InstanceSection(_) | Payload::ComponentInstanceSection(_) => {
+                (&mut self.instances, Quantity::Instances, bounds.instances)
             }
-            Payload::ComponentTypeSection(section) => {
-                (&mut self.types, section.count(), Quantity::Types, bounds.types)
+            Payload::ElementSection(_) | Payload::DataSection(_) => {
+                (&mut self.segments, Quantity::Segments, bounds.segments)
             }
-            Payload::InstanceSection(section) => {
-                let more = section.count();
-                (&mut self.instances, more, Quantity::Instances, bounds.instances)
-            }
-            Payload::ComponentInstanceSection(section) => {
-                let more = section.count();
-                (&mut self.instances, more, Quantity::Instances, bounds.instances)
-            }
-            Payload::ElementSection(section) => (
-                &mut self.segments,
-                section.count(),
-                Quantity::Segments,
-                bounds.segments,
-            ),
-            Payload::DataSection(section) => (
-                &mut self.segments,
-                section.count(),
-                Quantity::Segments,
-                bounds.segments,
-            ),
-            payload => (&mut self.items, items(payload), Quantity::Items, ITEMS),
+            _ => (&mut self.items, Quantity::Items, ITEMS),
         };
-        *total += u64::from(more);
+        *total += u64::from(section_count(payload));
         within(what, *total, most)
     }
 }
 
-/// Returns the number of items of a section without a bound of its own.
-fn items(payload: &Payload<'_>) -> u32 {
+/// Returns the number of entries of a section.
+fn section_count(payload: &Payload<'_>) -> u32 {
     match payload {
+        Payload::TypeSection(section) => section.count(),
+        Payload::CoreTypeSection(section) => section.count(),
+        Payload::ComponentTypeSection(section) => section.count(),
+        Payload::InstanceSection(section) => section.count(),
+        Payload::ComponentInstanceSection(section) => section.count(),
+        Payload::ElementSection(section) => section.count(),
+        Payload::DataSection(section) => section.count(),
         Payload::ImportSection(section) => section.count(),
         Payload::MemorySection(section) => section.count(),
         Payload::TagSection(section) => section.count(),
