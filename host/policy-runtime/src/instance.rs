@@ -106,7 +106,7 @@ impl ComponentBlueprint {
 impl Instance {
     /// Calls `describe`.
     pub(crate) fn describe(&mut self) -> Result<Manifest, Failure> {
-        self.begin_call(SETUP, None);
+        begin_call(&mut self.store, SETUP, None);
         let answer = self.exports.policy.call_describe(&mut self.store);
         self.end_call(answer)
     }
@@ -123,7 +123,7 @@ impl Instance {
 
     /// Calls `configure` with the parameters. The inner error is the policy's own text.
     pub(crate) fn configure(&mut self, params: &str) -> Result<Result<Plan, String>, Failure> {
-        self.begin_call(SETUP, None);
+        begin_call(&mut self.store, SETUP, None);
         let answer = self.exports.policy.call_configure(&mut self.store, params);
         self.end_call(answer)
     }
@@ -229,10 +229,6 @@ impl Instance {
         let scores = self.end_call(answer)?;
         scoring::check(&scores, input)?;
         Ok(scores)
-    }
-
-    fn begin_call(&mut self, budget: CallBudget, decision: Option<DecisionData>) {
-        begin_call(&mut self.store, budget, decision);
     }
 
     fn end_call<T>(&mut self, answer: wasmtime::Result<T>) -> Result<T, Failure> {

@@ -217,7 +217,7 @@ fn unknown_feature(error: UnknownFeature) -> LoadError {
 }
 
 fn instantiate(blueprint: &ComponentBlueprint, state: Arc<PolicyState>) -> Result<Instance, LoadError> {
-    blueprint.instantiate(state).map_err(|stillborn| match stillborn {
+    blueprint.instantiate(state).map_err(|error| match error {
         InstantiateError::Instantiate(failure) => LoadError::Instantiate {
             memory_bytes: blueprint.memory_bytes,
             failure,

@@ -283,13 +283,10 @@ impl InstanceMaker {
     /// Creates a configured instance.
     pub(crate) fn make(&self) -> Result<Instance, Failure> {
         let state = Arc::clone(&self.state);
-        let mut instance = self
-            .blueprint
-            .instantiate(state)
-            .map_err(|stillborn| match stillborn {
-                InstantiateError::Instantiate(failure) => failure,
-                InstantiateError::Types(error) => Failure::no_instance(error.to_string()),
-            })?;
+        let mut instance = self.blueprint.instantiate(state).map_err(|error| match error {
+            InstantiateError::Instantiate(failure) => failure,
+            InstantiateError::Types(error) => Failure::no_instance(error.to_string()),
+        })?;
         match instance.configure(&self.params)? {
             Ok(plan) if self.promised(&plan) => Ok(instance),
             Ok(_) => Err(Failure::no_instance(

@@ -24,7 +24,7 @@ pub(crate) struct InstancePool {
 #[derive(Default)]
 #[repr(align(128))]
 struct PoolSlot {
-    occupant: Mutex<PooledInstance>,
+    instance: Mutex<PooledInstance>,
     claims: AtomicU64,
 }
 
@@ -60,8 +60,8 @@ impl InstancePool {
     /// Empties every free slot.
     fn release(&self) {
         for slot in &self.slots {
-            if let Ok(mut occupant) = slot.occupant.try_lock() {
-                *occupant = None;
+            if let Ok(mut instance) = slot.instance.try_lock() {
+                *instance = None;
             }
         }
     }
@@ -76,19 +76,19 @@ impl WasmPolicy {
 
 impl PoolSlot {
     fn claim(&self) -> Option<MutexGuard<'_, PooledInstance>> {
-        let occupant = match self.occupant.try_lock() {
-            Ok(occupant) => occupant,
+        let instance = match self.instance.try_lock() {
+            Ok(instance) => instance,
             // A panic in the host during a call: the instance may be inconsistent.
             Err(TryLockError::Poisoned(poisoned)) => {
-                let mut occupant = poisoned.into_inner();
-                *occupant = None;
-                self.occupant.clear_poison();
-                occupant
+                let mut instance = poisoned.into_inner();
+                *instance = None;
+                self.instance.clear_poison();
+                instance
             }
             Err(TryLockError::WouldBlock) => return None,
         };
         self.claims.fetch_add(1, Ordering::Relaxed);
-        Some(occupant)
+        Some(instance)
     }
 }
 
@@ -127,6 +127,6 @@ mod tests {
             });
             assert!(panicking.join().is_err());
         });
-        assert!(slots.claim().is_some_and(|occupant| occupant.is_none()));
+        assert!(slots.claim().is_some_and(|instance| instance.is_none()));
     }
 }
