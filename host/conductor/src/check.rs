@@ -194,8 +194,16 @@ impl Checked {
     }
 }
 
+/// Returns mistakes for people. Those of a configuration that flags stand for have no places.
+pub(crate) fn for_people(mistakes: &Diagnostics, source: &ConfigSource, paint: Paint) -> String {
+    match source {
+        ConfigSource::File(_) => mistakes.render(paint),
+        ConfigSource::Text(_) => without_places(mistakes),
+    }
+}
+
 /// Returns mistakes without their places, one a paragraph.
-pub(crate) fn without_places(mistakes: &Diagnostics) -> String {
+fn without_places(mistakes: &Diagnostics) -> String {
     let paragraph = |item: &Diagnostic| {
         let severity = match item.severity() {
             Severity::Error => "error",

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::app::{App, RuntimeOptions};
-use crate::check::without_places;
+use crate::check::for_people;
 use crate::cli::{CheckArgs, CheckFormat, ServeArgs};
 use crate::signals::{SignalRequest, Signals};
 use crate::start::CONFIG_FILE;
@@ -42,12 +42,8 @@ pub async fn run(args: &ServeArgs) -> Result<Exit> {
     };
     let config = match reload::read(&source, &text) {
         Ok(parsed) => parsed.config,
-        Err(mistakes) if matches!(source, ConfigSource::Text(_)) => {
-            eprint!("{}", without_places(&mistakes));
-            return Ok(Exit::Failure);
-        }
         Err(mistakes) => {
-            eprint!("{}", mistakes.render(paint::of_stderr()));
+            eprint!("{}", for_people(&mistakes, &source, paint::of_stderr()));
             return Ok(Exit::Failure);
         }
     };
