@@ -62,6 +62,14 @@ pub(super) struct RoundFindings {
     pub(super) is_loading: bool,
 }
 
+impl RoundFindings {
+    /// Adds the findings of prepared policies.
+    pub(super) fn add(&mut self, prepared: &Prepared) {
+        self.is_unsettled |= prepared.is_unsettled();
+        self.is_loading |= prepared.loading().next().is_some();
+    }
+}
+
 impl Reloader {
     /// Returns the configuration's text. `None` where it is the active one.
     pub(super) fn changed_text(&self) -> Result<Option<String>, RefusedPlan> {
@@ -86,8 +94,7 @@ impl Reloader {
         let wanted = policy_store::wanted_policies(&parsed.config, &self.source);
         let prepared = self.load_policies(&parsed, |library| {
             let prepared = library.prepare(wanted);
-            seen.is_unsettled = prepared.is_unsettled();
-            seen.is_loading = prepared.loading().next().is_some();
+            seen.add(&prepared);
             prepared
         })?;
         let awaited = awaited_policies(&parsed.config, &prepared);

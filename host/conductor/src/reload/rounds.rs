@@ -59,8 +59,7 @@ impl Reloader {
             of_file => {
                 self.reload_discovered();
                 let prepared = self.library.prepare(self.wanted_policies());
-                seen.is_unsettled |= prepared.is_unsettled();
-                seen.is_loading |= prepared.loading().next().is_some();
+                seen.add(&prepared);
                 let swapped = self.swap_policies(prepared);
                 of_file.with_policies(swapped)
             }
