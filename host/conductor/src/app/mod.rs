@@ -209,11 +209,7 @@ impl App {
             limits,
         } = self.path;
         let discovery = Arc::clone(&self.reloader.live.discovery);
-        let heavy = (
-            Arc::clone(&discovery),
-            Arc::clone(&self.index),
-            Arc::clone(&proxy),
-        );
+        let index = Arc::clone(&self.index);
         let background = CancellationToken::new();
         let parts = ThreadParts {
             reloader: self.reloader,
@@ -235,7 +231,7 @@ impl App {
             "runtime-delay",
             process_resources::measure_delay(self.delays, background.clone()),
         );
-        tasks::spawn("discovery", discovery.run(background.clone()));
+        tasks::spawn("discovery", Arc::clone(&discovery).run(background.clone()));
         tasks::spawn("reload-requests", requests);
         tasks::spawn("knowledge-log", pages.knowledge().keep_log(background.clone()));
         let hub = LiveHub::new(shutdown.clone());
@@ -248,7 +244,7 @@ impl App {
             tasks::spawn("indexer", indexer.run(Arc::clone(&proxy), background.clone()));
         }
         let start = StartFill {
-            discovery: Arc::clone(&heavy.0),
+            discovery: Arc::clone(&discovery),
             readiness,
             within: self.fill_within,
             addresses: servers.addresses,
@@ -265,12 +261,19 @@ impl App {
                 .clone()
                 .run_until_cancelled_owned(service_manager::extend_stop(shutdown.clone(), drain)),
         );
-        let outcome = proxy::serve(servers.clients, proxy, client_pages, shutdown, limits).await;
+        let outcome = proxy::serve(
+            servers.clients,
+            Arc::clone(&proxy),
+            client_pages,
+            shutdown,
+            limits,
+        )
+        .await;
         background.cancel();
         // A drain without requests ends before the stop is reported.
         drop(tokio::time::timeout(REPORT, life).await);
         threads.end().await;
-        drop_in_background(heavy);
+        drop_in_background((discovery, index, proxy));
         ended(&outcome)
     }
 }

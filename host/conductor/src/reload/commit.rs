@@ -63,10 +63,8 @@ impl Reloader {
         live.cell.store(snapshot);
         // After the snapshot, so that clients of a new socket get the new TLS settings.
         live.listeners.open(sockets);
-        if let Some(filter) = live
-            .log
-            .as_ref()
-            .filter(|_| before.config.log.level != config.log.level)
+        if before.config.log.level != config.log.level
+            && let Some(filter) = &live.log
         {
             filter.apply(log);
         }

@@ -83,10 +83,8 @@ impl Planner<'_> {
             self.exporter.plan(spec).map_err(RefusedConfig::Traces)
         })?;
         let feeds = steps.run(PlanStep::Feeds, || {
-            let feeds = {
-                let resources = &next.resources;
-                compose::feed_plan(config, &resources.keys, &resources.certificates, &next.fleet)
-            };
+            let resources = &next.resources;
+            let feeds = compose::feed_plan(config, &resources.keys, &resources.certificates, &next.fleet);
             discovery.check(feeds).map_err(RefusedConfig::Feeds)
         })?;
         let sources = steps.run(PlanStep::Sources, || {
