@@ -23,19 +23,19 @@ const CONNECTIONS: usize = 1_024;
 pub(crate) struct Indexing {
     listener: TcpListener,
     address: SocketAddr,
-    doorkeeper: IndexerDoor,
+    handle: IndexerHandle,
     configured: Vec<Service>,
 }
 
-/// Changes who may call the index while it is served.
+/// Handle that changes the access to the served indexer.
 #[derive(Clone)]
-pub(crate) struct IndexerDoor {
+pub(crate) struct IndexerHandle {
     indexer: Arc<Indexer>,
     /// Address, as configured at the start.
     listen: SocketAddr,
 }
 
-impl IndexerDoor {
+impl IndexerHandle {
     /// Makes the keys of another configuration hold for requests that come from now on.
     pub(crate) fn set(&self, keys: &Keys, server: &ServerConfig) {
         self.indexer.set_access(access(keys, self.listen, server));
@@ -80,7 +80,7 @@ impl Indexing {
         Ok(Some(Self {
             address: listener.local_addr().unwrap_or(address),
             listener,
-            doorkeeper: IndexerDoor {
+            handle: IndexerHandle {
                 indexer,
                 listen: address,
             },
@@ -94,13 +94,13 @@ impl Indexing {
     }
 
     /// Returns the handle that changes its access.
-    pub(crate) fn door(&self) -> IndexerDoor {
-        self.doorkeeper.clone()
+    pub(crate) fn handle(&self) -> IndexerHandle {
+        self.handle.clone()
     }
 
     /// Follows what the configuration names, and serves until `stop` is cancelled.
     pub(crate) async fn run(self, proxy: Arc<Proxy>, stop: CancellationToken) {
-        let indexer = self.doorkeeper.indexer;
+        let indexer = self.handle.indexer;
         indexer.register_all(self.configured);
         info!(listen = %self.address, "the indexer is ready");
         let spec = PagesSpec {

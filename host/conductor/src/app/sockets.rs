@@ -28,7 +28,7 @@ impl Sockets {
         let (servers, handles) = ServerListeners::bind(&first.config.server).await?;
         let indexer = caches.indexing(first).await?;
         live.listeners = handles;
-        live.indexer = indexer.as_ref().map(Indexing::door);
+        live.indexer = indexer.as_ref().map(Indexing::handle);
         Ok(Self { servers, indexer })
     }
 }

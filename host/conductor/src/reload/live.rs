@@ -13,7 +13,7 @@ use worker_sources::WorkerSources;
 
 use super::{Planner, Steps};
 use crate::config_hash::ConfigHash;
-use crate::indexer::IndexerDoor;
+use crate::indexer::IndexerHandle;
 use crate::listeners::ListenerHandles;
 
 /// Serving parts: a plan reads them, a commit changes them.
@@ -28,7 +28,7 @@ pub(crate) struct Live {
     /// Key of the admin pages.
     pub(crate) admin_key: AdminKey,
     /// Key and hosts of the indexer, if it is served.
-    pub(crate) indexer: Option<IndexerDoor>,
+    pub(crate) indexer: Option<IndexerHandle>,
     /// Handles that move the sockets.
     pub(crate) listeners: ListenerHandles,
     pub(crate) log: Option<LogFilter>,
