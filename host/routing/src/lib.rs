@@ -56,8 +56,8 @@ pub use load::{
 };
 pub use origin::Origin;
 pub use pipeline::{
-    Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Room, Scored,
-    ScorerCall, Term, TermSource, Unobserved, Weighed, Weigher, Weighing, highest, scores_singly,
+    Filter, FilterTest, Pick, Pipeline, PipelineError, PipelineObserver, PipelineSpec, Scored, ScorerCall,
+    Term, TermSource, Unobserved, Weighed, Weigher, WeigherBuffers, Weighing, highest, scores_singly,
 };
 pub use policy::{
     DecisionInput, DecisionQueries, NoAnswers, Phase, Policy, PolicyDescription, RequestFacts, Scorer,

@@ -25,7 +25,7 @@ use self::layout::View;
 pub use self::observer::{PipelineObserver, Unobserved};
 pub use self::pick::highest;
 pub use self::spec::{Filter, FilterTest, Pick, PipelineSpec, Term, TermSource};
-pub use self::weigher::{Room, Weighed, Weigher};
+pub use self::weigher::{Weighed, Weigher, WeigherBuffers};
 pub use self::weighing::{Scored, ScorerCall, Weighing};
 use crate::circuit::CircuitChange;
 use crate::decision::Verdict;
@@ -43,7 +43,7 @@ thread_local! {
 
 #[derive(Debug, Default)]
 struct Buffers {
-    room: Room,
+    weigher: WeigherBuffers,
     /// Numbers of one scorer's view.
     numbers: Vec<f64>,
 }
@@ -143,8 +143,8 @@ impl Pipeline {
 
     fn decide_into(&self, input: &DecisionInput<'_>, mut weighing: Option<&mut Weighing>) -> Verdict {
         let mut buffers = BUFFERS.take();
-        let Buffers { room, numbers } = &mut buffers;
-        let weighed = self.weigher.weigh(input, room, |at, scores| {
+        let Buffers { weigher, numbers } = &mut buffers;
+        let weighed = self.weigher.weigh(input, weigher, |at, scores| {
             let scored = weighing.as_deref_mut().map(|weighing| &mut weighing.scored);
             self.score(at, input, numbers, scores, scored)
         });
@@ -152,7 +152,7 @@ impl Pipeline {
             self.observer.ignored(filter);
         }
         if let Some(weighing) = weighing {
-            weighing.figures.extend_from_slice(room.figures());
+            weighing.figures.extend_from_slice(weigher.figures());
             weighing.ignored = weighed.ignored;
         }
         BUFFERS.set(buffers);

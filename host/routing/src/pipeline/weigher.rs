@@ -47,16 +47,16 @@ pub struct Weighed {
     pub ignored: u32,
 }
 
-/// Memory that calls use one after the other.
+/// Buffers of a weigher, used again by each call.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct WeigherBuffers {
     left: Vec<u32>,
     others: Vec<u32>,
     scores: Vec<f64>,
     figures: Vec<f64>,
 }
 
-impl Room {
+impl WeigherBuffers {
     /// Returns the figure of each candidate in the last call, from 0 to 1 where anything was weighed; NaN of those that
     /// were filtered out.
     #[must_use]
@@ -107,25 +107,25 @@ impl Weigher {
     pub fn weigh(
         &self,
         input: &DecisionInput<'_>,
-        room: &mut Room,
+        buffers: &mut WeigherBuffers,
         mut call_scorer: impl FnMut(usize, &mut [f64]) -> bool,
     ) -> Weighed {
         let matrix = &input.numbers[self.shape.0..];
         let number = |row: u32, column: usize| matrix[row as usize * self.shape.1 + column];
-        let ignored = match self.filter(input.ids.len(), room, number) {
+        let ignored = match self.filter(input.ids.len(), buffers, number) {
             Ok(ignored) => ignored,
             Err(verdict) => return verdict,
         };
-        if room.left.is_empty() {
+        if buffers.left.is_empty() {
             let verdict = Verdict::Pass;
             return Weighed { verdict, ignored };
         }
-        let Room {
+        let WeigherBuffers {
             left,
             scores,
             figures,
             ..
-        } = room;
+        } = buffers;
         figures.resize(input.ids.len(), f64::NAN);
         scores.resize(input.ids.len(), f64::NAN);
         for row in &*left {
@@ -165,15 +165,15 @@ impl Weigher {
         }
     }
 
-    /// Leaves in the room who is kept; the filters that were ignored.
+    /// Leaves the kept candidates in the buffers. Returns the ignored filters.
     fn filter(
         &self,
         candidates: usize,
-        room: &mut Room,
+        buffers: &mut WeigherBuffers,
         number: impl Fn(u32, usize) -> f64,
     ) -> Result<u32, Weighed> {
-        let Room { left, others, .. } = room;
-        room.figures.clear();
+        let WeigherBuffers { left, others, .. } = buffers;
+        buffers.figures.clear();
         left.clear();
         left.extend(0..candidates as u32);
         let mut ignored = 0;

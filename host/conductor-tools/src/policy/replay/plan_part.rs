@@ -6,8 +6,8 @@ use std::sync::Arc;
 use decision_log::{PipelineLine, ScoredLine, VerdictLine};
 use policy_runtime::{Divergence, WasmPolicy};
 use routing::{
-    DecisionInput, DecisionQueries, NoAnswers, PipelineSpec, PolicyDescription, PolicyFault, Room, Weighed,
-    Weigher,
+    DecisionInput, DecisionQueries, NoAnswers, PipelineSpec, PolicyDescription, PolicyFault, Weighed,
+    Weigher, WeigherBuffers,
 };
 
 use super::columns::{Columns, resolved};
@@ -115,10 +115,10 @@ fn weigh_again(recorded: &RecordedDecision, at: usize, scores: Option<&[f64]>) -
     };
     let queries: Arc<dyn DecisionQueries> = Arc::new(NoAnswers);
     let weigh = |input: &DecisionInput<'_>| {
-        weigher.weigh(input, &mut Room::default(), |scorer, room| {
-            let given = given(scorer).filter(|scores| scores.len() == room.len());
+        weigher.weigh(input, &mut WeigherBuffers::default(), |scorer, buffer| {
+            let given = given(scorer).filter(|scores| scores.len() == buffer.len());
             if let Some(scores) = given {
-                room.copy_from_slice(scores);
+                buffer.copy_from_slice(scores);
             }
             given.is_some()
         })
