@@ -136,7 +136,7 @@ impl Transcript {
 
     /// Returns the transcript of a pipeline's decision.
     #[must_use]
-    pub fn of_weighing(weighing: Weighing) -> Self {
+    pub(crate) fn of_weighing(weighing: Weighing) -> Self {
         Self {
             bytes: weighing.bytes(),
             weighing: Some(Box::new(weighing)),

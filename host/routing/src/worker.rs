@@ -93,24 +93,22 @@ impl Worker {
     /// Returns a worker new to the fleet.
     #[must_use]
     pub fn new(id: WorkerId, spec: WorkerSpec) -> Self {
+        Self::loaded(id, spec, Arc::default())
+    }
+
+    /// Returns the same worker with a changed spec: requests in flight keep counting.
+    #[must_use]
+    pub(crate) fn with_spec(&self, spec: WorkerSpec) -> Self {
+        Self::loaded(self.id, spec, Arc::clone(&self.load))
+    }
+
+    fn loaded(id: WorkerId, spec: WorkerSpec, load: Arc<WorkerLoad>) -> Self {
         Self {
             id,
             name_hash: text_number(&spec.name),
             role: spec.role,
             spec: Arc::new(spec),
-            load: Arc::default(),
-        }
-    }
-
-    /// Returns the same worker with a changed spec: requests in flight keep counting.
-    #[must_use]
-    pub fn with_spec(&self, spec: WorkerSpec) -> Self {
-        Self {
-            id: self.id,
-            name_hash: text_number(&spec.name),
-            role: spec.role,
-            spec: Arc::new(spec),
-            load: Arc::clone(&self.load),
+            load,
         }
     }
 

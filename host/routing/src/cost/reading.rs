@@ -24,7 +24,7 @@ impl CostReading {
     /// unknown.
     #[must_use]
     #[inline]
-    pub fn first_token_ms(&self, uncached: u32, cached: u32, ahead: u64) -> f64 {
+    pub(crate) fn first_token_ms(&self, uncached: u32, cached: u32, ahead: u64) -> f64 {
         let work = thousands(u64::from(uncached).saturating_add(ahead));
         predict(&self.prefill, &[1.0, work, thousands(cached.into())])
     }
