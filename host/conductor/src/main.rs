@@ -11,9 +11,9 @@ use observability::error_chain;
 use operator_tools::commands;
 use policy_runtime::child::CompileProcessLimits;
 
-/// Gives memory back that it does not use any more; the C library's keeps what compiling a policy took, for each
-/// thread. A thread of its own does that (the feature `background_threads`): without it, an idle router keeps what it
-/// freed last.
+/// Allocator jemalloc, which returns unused memory to the system. The C library's keeps the memory of a policy's
+/// compilation in each thread. A thread of jemalloc (the feature `background_threads`) returns it while the router is
+/// idle.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -79,7 +79,7 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
     /// Decides once.
     ///
     /// # Errors
-    /// What the view's [`fallback`](crate::PolicyView::fallback) fails with, where no policy has an answer.
+    /// The error of the view's [`fallback`](crate::PolicyView::fallback), where no policy has an answer.
     pub fn decide(&mut self, part: PlacementPart) -> Result<PlacementOutcome, V::NoAnswer> {
         let phase = match part {
             PlacementPart::Decode => Phase::Decode,

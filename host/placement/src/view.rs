@@ -127,7 +127,7 @@ pub trait RequestView {
     /// Returns the ways in which it may be placed.
     fn allowed(&self) -> AllowedShapes;
 
-    /// Returns what it states.
+    /// Returns the values that it or its route states.
     fn values(&self) -> RequestValues;
 
     /// Returns the time since it arrived.
@@ -136,7 +136,7 @@ pub trait RequestView {
     /// Returns a hash of so many of its first prompt tokens. `None` if they are not known.
     fn prefix_key(&self, tokens: u32) -> Option<u64>;
 
-    /// Returns what a policy may query.
+    /// Returns the answers to a policy's queries.
     fn queries(&self) -> Self::Queries;
 }
 

@@ -7,12 +7,12 @@
 //! - `dispatch`: decision, attempts, requests split over two workers, and shadow policies.
 //! - `tokens`: tokens of prompts.
 //! - `limits`: admission, clients' rate limits, retry budgets, memory of bodies, settings of the edge.
-//! - `observe`: events and experiments.
+//! - `observe`: access records, traces, stage times, events for policies, experiments.
 //! - `fleet`: health, models and connections of the workers.
 //! - `base`: leaves that every folder can use, such as refusals, labels and headers.
 //!
-//! `request/handle.rs` shows one request on one screen. The crate has workers by URL, policies as
-//! `dyn routing::Policy`, and the index by its queries. It has no configuration files, no event feeds and no policy
+//! `request/handle.rs` has the steps of one request. The crate has workers by URL, policies as `dyn routing::Policy`,
+//! and the index by its queries. It has no configuration files, no event feeds and no policy
 //! runtime. See `host/adr/0006-request-path.md`.
 
 mod base;

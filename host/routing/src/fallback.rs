@@ -6,9 +6,9 @@ use crate::fault::PolicyFault;
 use crate::feature::{CandidateFeature, FeaturePlan};
 use crate::policy::{DecisionInput, Policy, PolicyDescription};
 
-/// Chooses the candidate with the fewest requests in flight for its weight: those of this router, or those that its
-/// engine reported a moment ago where these are more, because other routers send to it as well. Among equals it picks
-/// one by the request's number, so that an idle fleet is used evenly.
+/// Chooses the candidate with the fewest requests in flight for its weight. These are this router's own, or those of
+/// its engine's recent report if that has more: other routers send to it as well. Among equals it picks one by the
+/// request's number, so that an idle fleet is used evenly.
 #[derive(Debug)]
 pub struct LeastLoaded {
     plan: FeaturePlan,

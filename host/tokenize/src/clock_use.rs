@@ -1,10 +1,10 @@
-//! Use of the clock by a template: `strftime_now`, and how often its text changes.
+//! Use of the clock by a template: `strftime_now`, and how often the text changes.
 
 use std::time::SystemTime;
 
 use crate::template::seconds;
 
-/// How often the text of a template changes with the time.
+/// Frequency at which the text of a template changes with the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClockUse {
     Never,

@@ -2,8 +2,8 @@
 //! which limits the cost of a conversation's next turn to its new part.
 //!
 //! Start with [`Model`]. A text passes [`Model::prepare`] and [`Model::complete`], a chat [`Model::prepare_chat`] and
-//! [`Model::complete`]. The first is cheap; the last takes time for each new byte, within a [`Budget`]. The crate does not know HTTP, threads,
-//! or clients.
+//! [`Model::complete`]. The first is cheap. The last takes time for each new byte, within a [`Budget`].
+//! The crate does not know HTTP, threads, or clients.
 
 mod automaton;
 mod boundary;

@@ -19,7 +19,7 @@ pub struct TokenIds {
 #[derive(Debug)]
 pub struct SharedTokens {
     node: Arc<Node>,
-    /// How many of the node's tokens, above 0.
+    /// Number of the node's tokens that are shared, above 0.
     count: usize,
 }
 

@@ -2,8 +2,9 @@
 //! them active.
 //!
 //! A reload has two phases. The *plan* (`plan.rs`, `parts.rs`) only reads: it parses, loads policies, builds the next
-//! snapshot and binds sockets, and each step that can fail is a [`PlanStep`](admin_pages::control::PlanStep). The *commit* (`commit.rs`) makes the
-//! plan active and cannot fail. So a change applies as a whole to new requests, or nothing changes and the reason is
+//! snapshot and binds sockets, and each step that can fail is a
+//! [`PlanStep`](admin_pages::control::PlanStep). The *commit* (`commit.rs`) makes the plan active and cannot fail. So a
+//! change applies as a whole to new requests, or nothing changes and the reason is
 //! logged, counted and shown.
 //!
 //! Edited files, changed resources, instances changed over HTTP and policies all take this way. A start is the first

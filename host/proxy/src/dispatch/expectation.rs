@@ -24,7 +24,7 @@ pub struct AssumedCache {
     pub tokens: u64,
     /// Tokens of a block, above 0: the unit of matches.
     pub block_size: u32,
-    /// How long an expected block that no request uses again is kept.
+    /// Lifetime of an expected block that no request uses again.
     pub lifetime: Duration,
 }
 

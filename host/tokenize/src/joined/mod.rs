@@ -52,8 +52,8 @@ impl JoinedParts {
         self.join(&PlainMessage::parse(chat.messages)?)
     }
 
-    /// Returns what messages add to a conversation that ends with a question. `known` is the rendering of a conversation
-    /// with these contents of its leading message, if it has one, and of its question.
+    /// Returns the text that messages add to a conversation that ends with a question. `known` is the rendering of a
+    /// conversation with these contents of its leading message, if it has one, and of its question.
     pub(crate) fn after(
         &self,
         known: &str,

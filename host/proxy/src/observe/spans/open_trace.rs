@@ -1,7 +1,7 @@
 //! Trace of a request that has not ended: what is kept of it, whether notes are taken or not.
 //!
-//! A sampled request takes notes from its arrival. Any other takes none, but for a few numbers that are at hand: it
-//! begins notes with its first failure, and its end makes a trace of what there is if the request was remarkable.
+//! A sampled request takes notes from its arrival. Any other takes none except a few numbers that are at hand.
+//! It begins notes with its first failure. Its end makes a trace of the present notes if the request was remarkable.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! ClientArrival of a request at a front end: its number, its id, and its client.
+//! Arrival of a request at a front end: its number, its id, and its client.
 
 use std::net::IpAddr;
 use std::sync::Arc;
