@@ -9,6 +9,9 @@ pub(crate) const GROUPS: usize = 64;
 /// Minimum number of groups with requests for a conclusion.
 pub(crate) const MIN_GROUPS: usize = 8;
 
+/// Most samples of one group: more are no exact floating-point number.
+const MOST_COUNTED: u64 = 1 << f64::MANTISSA_DIGITS;
+
 /// Count and sum of the samples per group.
 #[derive(Debug, Clone)]
 pub(crate) struct Samples {
@@ -82,9 +85,11 @@ impl Samples {
             .collect()
     }
 
-    /// Returns the samples of totals. `None` unless they are those of all groups, with finite sums.
+    /// Returns the samples of totals. `None` unless they are those of all groups, with finite sums and counts that are
+    /// exact as floating-point numbers.
     pub(crate) fn of_totals(totals: &[(u64, f64)]) -> Option<Self> {
-        let are_valid = totals.len() == GROUPS && totals.iter().all(|(_, sum)| sum.is_finite());
+        let is_valid = |(count, sum): &(u64, f64)| *count <= MOST_COUNTED && sum.is_finite();
+        let are_valid = totals.len() == GROUPS && totals.iter().all(is_valid);
         are_valid.then(|| {
             let mut samples = Self::default();
             for (group, (count, sum)) in samples.groups.iter_mut().zip(totals) {

@@ -187,7 +187,14 @@ mod tests {
         broken.arms[1].errors[3].1 = f64::NAN;
         let mut short = evidence.totals();
         short.arms[0].ttft.pop();
-        assert_eq!(evidence.set_others([&three, &broken, &short].into_iter()), []);
+        let mut counted_wrong = evidence.totals();
+        for arm in &mut counted_wrong.arms {
+            for (count, _) in arm.ttft.iter_mut().chain(&mut arm.errors) {
+                *count = u64::MAX;
+            }
+        }
+        let others = [&three, &broken, &short, &counted_wrong];
+        assert_eq!(evidence.set_others(others.into_iter()), []);
         assert_eq!(evidence.count(1, Measure::Errors), 100);
     }
 }
