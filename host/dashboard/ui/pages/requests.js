@@ -13,6 +13,7 @@ import { Link, useQuery } from '../router.js';
 import { useEffect, useMemo } from '../vendor/hooks.js';
 
 const LIMIT = 100;
+const REFRESH_MS = 5000;
 /** The filters, by their names in the address. */
 const FILTERS = ['pool', 'worker', 'policy', 'outcome', 'model', 'q', 'slower_s'];
 const OUTCOMES = [
@@ -50,16 +51,14 @@ export function RequestsPage() {
   const [query, setQuery] = useQuery();
   const { requests, status } = useLive();
   const filters = Object.fromEntries(FILTERS.map((name) => [name, query[name]]));
-  const page = useResource(address(['admin', 'requests'], { ...filters, limit: LIMIT }));
   const isTail = query.tail !== 'off';
+  // The end of a request that is older than all live rows is on the page only.
+  const page = useResource(address(['admin', 'requests'], { ...filters, limit: LIMIT }), {
+    everyMs: isTail ? REFRESH_MS : 0,
+  });
   const rows = useMemo(
     () =>
-      isTail
-        ? merged(
-            page.data?.requests ?? [],
-            requests.filter((row) => fits(row, filters)),
-          )
-        : (page.data?.requests ?? []),
+      isTail ? merged(page.data?.requests ?? [], requests, (row) => fits(row, filters)) : (page.data?.requests ?? []),
     [page.data, isTail && requests, JSON.stringify(filters)],
   );
   useEffect(() => {
@@ -105,13 +104,20 @@ function Filters({ query, setQuery, rows }) {
     </form>`;
 }
 
-/** Returns the rows of both by number: the live ones are newer. */
-function merged(kept, live) {
-  const bySeq = new Map([...kept, ...live].map((row) => [row.seq, row]));
-  return [...bySeq.values()].sort((a, b) => b.seq - a.seq).slice(0, LIMIT);
+/** Returns the newest rows of both that fit. The live ones are newer, but for an end that only the page has. */
+function merged(kept, live, isFitting) {
+  const bySeq = new Map(kept.map((row) => [row.seq, row]));
+  for (const row of live) {
+    if (row.outcome !== null || (bySeq.get(row.seq)?.outcome ?? null) === null) bySeq.set(row.seq, row);
+  }
+  // An open row of the page may have ended since, so that it does not fit any more.
+  return [...bySeq.values()]
+    .filter(isFitting)
+    .sort((a, b) => b.seq - a.seq)
+    .slice(0, LIMIT);
 }
 
-/** Returns true if a live row passes the filters, as the page /admin/requests applies them. */
+/** Returns true if a row passes the filters, as the page /admin/requests applies them. */
 function fits(row, { q, slower_s, worker, outcome, ...exact }) {
   const isEqual = ([name, value]) => !value || row[name] === value;
   return (
@@ -119,7 +125,7 @@ function fits(row, { q, slower_s, worker, outcome, ...exact }) {
     (!outcome || (row.outcome ?? 'open') === outcome) &&
     (!worker || row.worker === worker || row.prefill_worker === worker) &&
     (!q || row.id.includes(q)) &&
-    (!slower_s || (row.duration_s ?? 0) >= Number(slower_s))
+    (!slower_s || (row.duration_s ?? -1) >= Number(slower_s))
   );
 }
 
