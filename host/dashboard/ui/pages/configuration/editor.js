@@ -22,6 +22,7 @@ export function ConfigEditor({ onApplied }) {
   const [draft, setDraft] = useState(null);
   const { data } = file;
   if (!data) return html`<${Pending} resource=${file} what="the file" />`;
+  if (data.text === null) return html`<${Hidden} onReload=${file.reload} />`;
   const finish = async (outcome) => {
     setApplied(outcome);
     setDraft(null);
@@ -37,6 +38,15 @@ export function ConfigEditor({ onApplied }) {
   return html`
     ${applied && html`<${Notice} kind="good">${applied}<//>`}
     <${Editor} key=${data.sha256} file=${data} draft=${draft} onApplied=${finish} onRefused=${onApplied} onMoved=${keep} />`;
+}
+
+/** What stands in place of a file whose secrets cannot be replaced. */
+function Hidden({ onReload }) {
+  return html`
+    <${Notice} kind="warn">
+      The file is no TOML, so its secrets cannot be replaced. The router shows it only with a configured admin key.
+    <//>
+    <button type="button" onClick=${onReload}>Read again</button>`;
 }
 
 function Editor({ file, draft, onApplied, onRefused, onMoved }) {
