@@ -57,8 +57,8 @@ export function PoliciesPage() {
           )}
         </div>
         ${data.ignored.map(
-          ({ file, path, reason }) => html`
-          <p key=${file ?? path} class="muted">${file ?? path} is not loaded: ${reason}</p>`,
+          ({ file, why }) => html`
+          <p key=${file} class="muted">${file} is not loaded: ${why}</p>`,
         )}
       <//>
       <${Section} title="Upload" about="A component is checked by the built-in scenarios before it is written to the policy folder.">

@@ -65,11 +65,11 @@ export function PolicyCard({ policy, onChange }) {
 }
 
 function Pipeline({ pipeline }) {
-  const names = (parts) =>
-    (parts ?? []).map((part) => (typeof part === 'string' ? part : (part.policy ?? part.name))).join(', ');
+  const { filters, scorers } = pipeline;
   return html`<p class="muted">Pipeline: ${[
-    pipeline.filters?.length > 0 && `filters ${names(pipeline.filters)}`,
-    pipeline.scorers?.length > 0 && `scorers ${names(pipeline.scorers)}`,
+    filters.length > 0 && `filters ${filters.map(({ keeps }) => keeps).join(', ')}`,
+    // A scorer is a policy or a column.
+    scorers.length > 0 && `scorers ${scorers.map(({ policy, feature }) => policy ?? feature).join(', ')}`,
   ]
     .filter(Boolean)
     .join('; ')}</p>`;
