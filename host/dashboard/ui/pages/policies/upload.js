@@ -47,7 +47,7 @@ export function Upload({ policies, onChange }) {
   const run = async () => {
     setResult(null);
     try {
-      const response = await send(path, { method: 'PUT', body: file, headers: TYPE });
+      const response = await send(path, { method: 'PUT', body: await contentOf(file), headers: TYPE });
       setResult({ page: await response.json() });
     } catch (error) {
       if (error instanceof RequestError) setResult({ error });
@@ -60,7 +60,8 @@ export function Upload({ policies, onChange }) {
   return html`
     <div class=${`drop ${isOver ? 'drop-over' : ''}`} onDragOver=${over} onDragLeave=${() => setOver(false)} onDrop=${drop}>
       <label for=${field}>Drop a .wasm component here, or choose one</label>
-      <input id=${field} type="file" accept=".wasm,application/wasm" onChange=${(event) => take(event.currentTarget.files[0])} />
+      <input id=${field} type="file" accept=".wasm,application/wasm" onClick=${forget}
+        onChange=${(event) => take(event.currentTarget.files[0])} />
     </div>
     ${
       file &&
@@ -82,6 +83,20 @@ export function Upload({ policies, onChange }) {
       <//>
       <${Report} report=${result.page} />`
     }`;
+}
+
+/** Forgets the last choice, without which the same file, built again, would be no change. */
+function forget(event) {
+  event.currentTarget.value = '';
+}
+
+/** Returns the bytes of a file. Browsers refuse to read one that changed after it was chosen. */
+async function contentOf(file) {
+  try {
+    return await file.arrayBuffer();
+  } catch {
+    throw new RequestError(`${file.name} changed after it was chosen: choose it again`, { code: 'file_changed' });
+  }
 }
 
 function whyNot(file, name) {
