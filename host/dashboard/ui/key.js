@@ -8,7 +8,7 @@ export function takeKeyFromAddress() {
   const found = /^#key=(.+)$/.exec(location.hash);
   if (!found) return;
   history.replaceState(history.state, '', location.pathname + location.search);
-  sessionStorage.setItem(NAME, decoded(found[1]));
+  setAdminKey(decoded(found[1]));
 }
 
 /** Returns a text without its percent encoding, or as it is if that is broken: then the router refuses the key. */

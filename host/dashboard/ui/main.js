@@ -8,6 +8,8 @@ import { Shell } from './shell.js';
 import { render } from './vendor/preact.js';
 
 takeKeyFromAddress();
+// The browser loads nothing where only the fragment of the address changes.
+addEventListener('hashchange', takeKeyFromAddress);
 startLive();
 const place = document.getElementById('app');
 place.replaceChildren();
