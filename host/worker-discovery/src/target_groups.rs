@@ -91,7 +91,8 @@ mod tests {
     #[test]
     fn bad_entries_are_reported_each_and_good_ones_are_used() {
         let decoded = decode(
-            r#"[{"targets": ["a:1", "b:x", "https://10.0.0.300:1", 7]}, {"labels": {}}, [], {"targets": ["d:1"], "labels": {"x": 1}},
+            r#"[{"targets": ["a:1", "b:x", "https://10.0.0.300:1", 7]}, {"labels": {}}, [],
+                {"targets": ["d:1"], "labels": {"x": 1}},
                 {"targets": ["e:1"], "labels": {"conductor_ranks": "no"}}]"#,
         )
         .unwrap();

@@ -2,6 +2,8 @@
 
 import { chromium } from 'playwright-core';
 
+import { watchKeys } from './keys.mjs';
+
 const ARGS = [
   '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync',
@@ -22,6 +24,7 @@ export async function openTab(browser, { scheme = 'light', problems, expected = 
   });
   const tab = await context.newPage();
   tab.setDefaultTimeout(DEADLINE_MS);
+  await watchKeys(tab);
   const isExpected = (text) => expected.some((pattern) => pattern.test(text));
   tab.on('console', (message) => {
     const text = `${message.text()} (${message.location().url})`;

@@ -1,6 +1,8 @@
 // What an operator does on each page, and what must then be seen.
 
 import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
 
 import { claim, claimCount, claimSeen, confirm, goTo } from './browser.mjs';
 
@@ -49,6 +51,23 @@ export async function requests({ tab }) {
   await tab.getByRole('button', { name: 'Replay' }).click();
   await tab.locator('.notice', { hasText: 'round-robin' }).waitFor();
   claim(await tab.locator('.notice-bad').count() === 0, 'a call is replayed with another policy');
+  await ended({ tab });
+}
+
+/** Requests that ended after the page was read: the stream alone has their end. */
+async function ended({ tab }) {
+  const page = await tab.evaluate(async () => (await fetch('/admin/requests?outcome=complete&limit=1')).json());
+  const open = { ...page.requests[0], outcome: null, status: null, ttft_s: null, duration_s: null };
+  const requests = [{ ...open, seq: 1e9, id: 'still-open' }, open];
+  await tab.route(/\/admin\/requests\?/, (route) => route.fulfill({ json: { ...page, requests } }));
+  await goTo(tab, 'Fleet');
+  await goTo(tab, 'Requests');
+  await tab.getByLabel('Outcome').selectOption('open');
+  await claimSeen(tab.getByRole('link', { name: 'still-open' }), 'open requests are selected');
+  // The stream may have its end a second later.
+  await tab.getByRole('link', { name: open.id }).waitFor({ state: 'detached' });
+  claim(true, 'a request that ended is open no more');
+  await tab.unroute(/\/admin\/requests\?/);
 }
 
 export async function cache({ tab }) {
@@ -77,6 +96,9 @@ export async function policies({ tab, component }) {
   await tab.getByRole('table', { name: 'Changes' }).getByText('route-changed').first().waitFor();
   claim(true, 'the promotion is in the list of changes');
   await goTo(tab, 'Policies');
+  const { policy_dir: folder } = await tab.evaluate(async () => (await fetch('/admin/policies')).json());
+  fs.writeFileSync(path.join(folder, 'no name.wasm'), '');
+  await claimSeen(tab.getByText(/no name.wasm is not loaded: \S/), 'a file that is not loaded has its reason');
   await claimCount(tab.getByText(/differs from the file/), 1, 'the page shows the lines that make it permanent');
   await confirm(decides, 'Retract');
   await decides.locator('strong', { hasText: before }).waitFor();
@@ -97,6 +119,16 @@ async function upload(tab, component) {
   claim(await section.locator('.state', { hasText: 'failed' }).count() === 0, 'an uploaded policy passes the scenarios');
   await tab.locator('.card', { has: tab.getByRole('heading', { name: 'mine', exact: true }) }).waitFor();
   claim(true, 'the uploaded policy is in the list');
+  const built = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'built-')), 'mine.wasm');
+  fs.writeFileSync(built, 'no component');
+  await field.setInputFiles(built);
+  fs.copyFileSync(component, built);
+  await confirm(section, 'Upload');
+  await claimSeen(section.locator('.notice-bad', { hasText: 'choose it again' }), 'a file that was built again is chosen again');
+  const [chooser] = await Promise.all([tab.waitForEvent('filechooser'), field.click()]);
+  await chooser.setFiles(built);
+  await confirm(section, 'Upload');
+  await claimSeen(section.locator('.notice-good'), 'the same file can be chosen again');
 }
 
 export async function configuration({ tab, file }) {
@@ -131,6 +163,20 @@ export async function configuration({ tab, file }) {
   await tab.locator('.history .diff-added').first().waitFor();
   claim(true, 'the history shows what the edit changed');
   await overlap({ tab, file, area });
+  await hidden({ tab });
+}
+
+/** A file that is no TOML, at a router without a key: its text is null. */
+async function hidden({ tab }) {
+  const page = { path: '/etc/conductor/conductor.toml', text: null, sha256: null, writable: false, reason: 'no key' };
+  await tab.route('**/admin/config/file', (route) => route.fulfill({ json: page }));
+  await goTo(tab, 'Fleet');
+  await goTo(tab, 'Configuration');
+  await claimSeen(tab.getByText(/The file is no TOML/), 'a text that cannot be shown has its reason');
+  await claimSeen(tab.locator('.history > li'), 'the history is shown without the text');
+  await tab.unroute('**/admin/config/file');
+  await tab.getByRole('button', { name: 'Read again' }).click();
+  await claimSeen(tab.locator('textarea.code'), 'the editor is there as soon as the text is');
 }
 
 /** An edit of a file that changes meanwhile: the text stays, over the new file. */
@@ -182,7 +228,7 @@ export async function routers({ tab }) {
 function router(id, name, state, more) {
   return {
     router: id, name, version: '0.1.0', state, 'silence-ms': 20, 'delay-ms': 1, requests: 3, 'same-fleet': true,
-    'same-config': true, 'unknown-workers': 0, ...more,
+    'same-config': true, 'unknown-workers': 0, fill: null, ...more,
   };
 }
 
@@ -191,6 +237,8 @@ export async function simulator({ tab }) {
   await tab.getByRole('button', { name: 'Simulate' }).click();
   await tab.getByRole('table', { name: 'Figures of the policies' }).waitFor();
   claim(await tab.locator('.notice-bad').count() === 0, 'two policies are simulated on the recorded traffic');
+  const verdict = await tab.locator('.card p').first().innerText();
+  claim(/first tokens/.test(verdict), 'they are compared in a sentence');
 }
 
 /** The keyboard alone: the skip link, the navigation, and a confirmation that takes and returns the focus. */
@@ -212,7 +260,7 @@ export async function keyboard({ tab, base }) {
 }
 
 /** A reader without a key: everything is shown, and buttons say why they do nothing. */
-export async function reader({ tab, base }) {
+export async function reader({ tab, base, address }) {
   await tab.goto(`${base}/`);
   const drain = tab.getByRole('button', { name: 'Drain' }).first();
   await drain.waitFor();
@@ -221,4 +269,8 @@ export async function reader({ tab, base }) {
   const panel = tab.getByRole('group', { name: 'Confirm: Drain' });
   claim(/Not available here/.test(await panel.innerText()), 'without a key a button says why it is not available');
   claim(/curl -X POST/.test(await panel.innerText()), 'it shows the command that does the same');
+  await panel.getByRole('button', { name: 'Cancel' }).click();
+  await tab.evaluate((hash) => { location.hash = hash; }, new URL(address).hash);
+  await tab.locator('[aria-disabled="false"]', { hasText: 'Drain' }).first().waitFor();
+  claim(await tab.evaluate(() => location.hash) === '', 'an open tab takes the key from its address');
 }

@@ -39,7 +39,7 @@ async function clickThrough(browser) {
   }
   await tab.context().close();
   const other = await openTab(browser, { problems });
-  await clicks.reader({ tab: other, base });
+  await clicks.reader({ tab: other, base, address });
   await other.context().close();
 }
 

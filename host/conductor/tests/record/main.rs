@@ -1,6 +1,7 @@
 //! Live traffic is recorded, replayed by the binary from the log alone, and explained by it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod dashboard;
 mod http_api;
 mod pipeline;
 mod simulated;

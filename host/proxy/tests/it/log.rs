@@ -1,12 +1,16 @@
 //! Log of a test whose tasks all run on its thread.
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::{DefaultGuard, Subscriber, set_default};
-use tracing::{Event, Level, Metadata};
+use tracing::subscriber::{DefaultGuard, NoSubscriber, Subscriber, set_default};
+use tracing::{Dispatch, Event, Level, Metadata};
+
+/// Dispatcher that is always there besides a log's own. `tracing` takes a single one for that of every thread: a
+/// warning that the thread of another test gives first would then be off for the log's thread too.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
 /// Captured warnings, one per line: message and fields in order.
 pub(crate) struct Log {
@@ -16,6 +20,7 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn begin() -> Self {
+        LazyLock::force(&SECOND);
         let lines = Arc::default();
         let _guard = set_default(Recorder(Arc::clone(&lines)));
         Self { lines, _guard }

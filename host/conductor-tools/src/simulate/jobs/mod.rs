@@ -246,7 +246,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let jobs = SimulationJobs::default();
         let script = "echo progress 0.5 >&2\n\
-                      printf '{\"facts\":{\"requests\":7},\"rows\":[{\"policy\":\"%s\",\"args\":\"%s\"}]}' \"$2\" \"$*\"";
+                      printf '{\"facts\":{\"requests\":7},\"rows\":[{\"policy\":\"%s\",\"args\":\"%s\",' \"$2\" \"$*\"\n\
+                      printf '\"words\":\"no verdict: %s failed\"}]}' \"$2\"";
         let started = jobs.start(order(folder.path(), script)).unwrap();
         assert_eq!(started.id, "1");
         let done = ended(&jobs, "1");
@@ -254,7 +255,10 @@ mod tests {
         let row = &done.result.unwrap()["rows"][0];
         assert_eq!(row["policy"], "mine");
         let args = row["args"].as_str().unwrap();
-        assert!(args.contains("--speeds 2 ") && args.contains("--job"), "{args}");
+        for argument in ["--speeds 2 ", "--compare ", "--job"] {
+            assert!(args.contains(argument), "{args}");
+        }
+        assert_eq!(row["words"], "no verdict: mine failed");
         assert_eq!(jobs.list().len(), 1);
         assert!(jobs.list()[0].result.is_none());
         assert!(jobs.remove("1").is_some() && jobs.get("1").is_none());

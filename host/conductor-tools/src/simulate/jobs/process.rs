@@ -78,6 +78,7 @@ fn command(order: &SimulationOrder) -> Command {
         &speeds,
         "--requests",
         &REQUESTS.to_string(),
+        "--compare",
         "--json",
         "--job",
     ]);
@@ -106,7 +107,7 @@ fn result(order: &SimulationOrder, output: io::Result<Vec<u8>>, words: String) -
     JobEnd::Done(report)
 }
 
-/// Replaces each text that is an argument by the name of its policy.
+/// Replaces each text that is an argument by the name of its policy, and each argument in a verdict's words.
 fn rename(value: &mut Value, names: &BTreeMap<&str, &str>) {
     match value {
         Value::String(text) => {
@@ -115,7 +116,20 @@ fn rename(value: &mut Value, names: &BTreeMap<&str, &str>) {
             }
         }
         Value::Array(values) => values.iter_mut().for_each(|value| rename(value, names)),
-        Value::Object(members) => members.values_mut().for_each(|value| rename(value, names)),
+        Value::Object(members) => {
+            for (key, value) in members {
+                match value {
+                    Value::String(words) if key == "words" => {
+                        *words = names
+                            .iter()
+                            .fold(std::mem::take(words), |words, (argument, name)| {
+                                words.replace(argument, name)
+                            });
+                    }
+                    value => rename(value, names),
+                }
+            }
+        }
         _ => {}
     }
 }

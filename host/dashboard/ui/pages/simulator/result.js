@@ -72,10 +72,10 @@ function Difference({ figure, first, other }) {
 
 /** The comparison request by request, as `conductor simulate` words it. */
 function Verdict({ comparison }) {
-  const { told, paired, policy, baseline } = comparison;
+  const { words, paired, policy, baseline } = comparison;
   return html`
     <div class="card">
-      <p>${told}</p>
+      <p>${words}</p>
       <ul class="shortages">
         <li><${Share} value=${paired.faster.mean} /><span>of the requests are faster with ${policy} than with ${baseline}</span></li>
         <li><${Share} value=${paired.slower.mean} /><span>are slower</span></li>
