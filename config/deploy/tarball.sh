@@ -49,7 +49,10 @@ cp "$root/LICENSE" "$root/NOTICE" "$root/README.md" "$root/config/conductor.toml
 cp "$root"/config/examples/*.toml "$stage/share/doc/conductor/examples/"
 cp "$root/config/deploy/deb/conductor.toml" "$stage/etc/conductor/"
 cp "$root/config/deploy/systemd/conductor.service" "$stage/lib/systemd/system/"
-[ "$out/THIRD-PARTY.txt" -nt "$root/Cargo.lock" ] || python3 "$root/config/deploy/third-party.py" >"$out/THIRD-PARTY.txt"
+if ! [ "$out/THIRD-PARTY.txt" -nt "$root/Cargo.lock" ]; then
+    python3 "$root/config/deploy/third-party.py" >"$out/THIRD-PARTY.txt.new"
+    mv "$out/THIRD-PARTY.txt.new" "$out/THIRD-PARTY.txt"
+fi
 cp "$out/THIRD-PARTY.txt" "$stage/share/doc/conductor/"
 # The Debian package takes these from the same place.
 rm -rf "$out/man" "$out/completions"

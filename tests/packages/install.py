@@ -114,9 +114,10 @@ def packed_program(place, program):
         shutil.copy2(program, place)
         yield
     finally:
-        place.unlink()
         if kept.exists():
-            kept.rename(place)
+            kept.replace(place)
+        else:
+            place.unlink(missing_ok=True)
 
 
 def deb(root, out):

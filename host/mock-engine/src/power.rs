@@ -50,13 +50,12 @@ impl PowerControl {
         if let Some(side) = &self.side {
             side.begin_life();
         }
+        self.adapters.restart();
+        self.kept.clear();
         let (done, wait) = oneshot::channel();
         let restart = Command::Restart(hash_seed, done);
         self.commands.send(restart).await.map_err(|_| EngineGone)?;
-        wait.await.map_err(|_| EngineGone)?;
-        self.adapters.restart();
-        self.kept.clear();
-        Ok(())
+        wait.await.map_err(|_| EngineGone)
     }
 
     /// Acts like a failed assertion: the process is gone until it is turned on again.

@@ -89,7 +89,9 @@ impl ConfigDraft {
 
     /// Adds the table of assumed caches: without it, those of workers without KV events are unknown.
     pub(crate) fn assume_caches(&mut self) {
-        self.tables.entry("pools.main.assume-cache").or_default();
+        if self.tables.insert("pools.main.assume-cache", Vec::new()).is_some() {
+            return;
+        }
         self.notes.push(
             "the caches of workers without KV events are assumed: set `tokens` of [pools.main.assume-cache] to \
              the capacity of an engine"

@@ -62,6 +62,8 @@ pub(crate) enum Effect {
     Models,
     /// Policy of the route: the key, and the other router's names with ours.
     Policy(&'static str, &'static [(&'static str, &'static str)]),
+    /// Caches are predicted from requests.
+    AssumedCaches,
     /// Key for the workers. It is not written into the text.
     EngineKey,
     /// Level of the log.
@@ -83,7 +85,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// Returns its place in the order of application: what comes later takes precedence.
+    /// Returns its place in the order of application: a later effect takes precedence.
     pub(crate) fn rank(self) -> u8 {
         match self {
             // A flag of one key takes precedence over one of several keys, and a named dialect over a switch.

@@ -34,14 +34,8 @@ pub(super) const RULES: &[FlagRule] = &[
         "--router-temperature",
         Effect::Absent("use a pipeline with `pick` = `softmax` and `temperature`"),
     ),
-    switch(
-        "--no-router-kv-events",
-        Effect::Absent("add [pools.main.assume-cache] with the engines' `tokens`"),
-    ),
-    switch(
-        "--no-kv-events",
-        Effect::Absent("add [pools.main.assume-cache] with the engines' `tokens`"),
-    ),
+    switch("--no-router-kv-events", Effect::AssumedCaches),
+    switch("--no-kv-events", Effect::AssumedCaches),
     one("--kv-cache-block-size", Effect::Needless("the events have it")),
     switch(
         "--router-replica-sync",

@@ -128,6 +128,10 @@ fn apply(draft: &mut ConfigDraft, flag: &GivenFlag, effect: Effect) {
         Effect::Workers(_) | Effect::Bootstrapped(_) | Effect::Models | Effect::Ranks => {
             apply_to_workers(draft, flag, effect)
         }
+        Effect::AssumedCaches => {
+            draft.assume_caches();
+            Ok(())
+        }
         Effect::Selector(role) => {
             draft.pods.add_selector(role, &flag.values.join(","));
             Ok(())

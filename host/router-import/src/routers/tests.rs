@@ -307,6 +307,7 @@ fn a_command_line_of_dynamo_is_translated_and_its_workers_are_missed() {
         &[
             "listen = \"0.0.0.0:8000\"",
             "policy = \"power-of-two\"",
+            "[pools.main.assume-cache]",
             "url = \"http://127.0.0.1:8000\"",
         ],
     );

@@ -74,7 +74,7 @@ struct Errors {
 
 impl Measured {
     /// Places the recorded requests by the policy, as they came, with one router and without failures: the log has
-    /// neither those of workers nor those of routers.
+    /// no failures.
     pub(super) fn of(recording: &Recording, contestant: &Contestant, spec: &RunSpec) -> anyhow::Result<Self> {
         let policy = contestant.load()?;
         let spec = RunSpec {

@@ -196,13 +196,12 @@ fn room_tokens(cache_tokens: u64, block_tokens: u32) -> u64 {
     }
 }
 
-/// Returns the work of a step: workers that share the work of requests compute whole prompts, as in the simulation.
+/// Returns the work of a step. By default, only workers that do everything split prompts, as in the simulation.
 fn step_work(workers: &[LoggedWorker], chunk_tokens: Option<u32>) -> StepWork {
     let does_all = workers.iter().all(|worker| worker.role == Role::Mixed);
-    match chunk_tokens {
-        None if does_all => StepWork::Both,
-        None | Some(0) => StepWork::Either,
-        Some(_) => StepWork::Both,
+    match chunk_tokens.map_or(does_all, |tokens| tokens > 0) {
+        true => StepWork::Both,
+        false => StepWork::Either,
     }
 }
 

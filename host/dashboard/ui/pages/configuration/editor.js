@@ -40,7 +40,7 @@ export function ConfigEditor({ onApplied }) {
     <${Editor} key=${data.sha256} file=${data} draft=${draft} onApplied=${finish} onRefused=${onApplied} onMoved=${keep} />`;
 }
 
-/** What stands in place of a file whose secrets cannot be replaced. */
+/** Notice in place of a file whose secrets cannot be replaced. */
 function Hidden({ onReload }) {
   return html`
     <${Notice} kind="warn">

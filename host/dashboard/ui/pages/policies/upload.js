@@ -85,7 +85,7 @@ export function Upload({ policies, onChange }) {
     }`;
 }
 
-/** Forgets the last choice, without which the same file, built again, would be no change. */
+/** Clears the last choice: browsers report no change if the same file is chosen again. */
 function forget(event) {
   event.currentTarget.value = '';
 }
@@ -95,7 +95,9 @@ async function contentOf(file) {
   try {
     return await file.arrayBuffer();
   } catch {
-    throw new RequestError(`${file.name} changed after it was chosen: choose it again`, { code: 'file_changed' });
+    throw new RequestError(`${file.name} cannot be read, perhaps because it changed after it was chosen: choose it again`, {
+      code: 'file_unreadable',
+    });
   }
 }
 
