@@ -23,6 +23,7 @@ mod discovery;
 mod listeners;
 mod resources;
 mod settling;
+mod trials;
 
 const FIRST: &str = r#"
 [server]
