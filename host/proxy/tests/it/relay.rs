@@ -19,7 +19,12 @@ const LAST: &str = "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens
 async fn a_chunk_arrives_before_the_next_is_sent() {
     let (worker, mut pens) = streaming().await;
     let router = router().worker("a", &worker.url()).start().await;
-    let mut answer = send(router.address, chat()).await;
+    // Of other requests, the first token would be assumed after the expected time.
+    let request = post(
+        "/v1/chat/completions",
+        r#"{"model":"m","messages":[],"stream":true}"#,
+    );
+    let mut answer = send(router.address, request).await;
     assert_eq!(
         answer.header("content-type"),
         Some("text/event-stream; charset=utf-8")
