@@ -158,8 +158,16 @@ impl Checked {
         self.render(Paint::Plain)
     }
 
-    /// Returns all mistakes for people, coloured or not.
-    pub(crate) fn render(&self, paint: Paint) -> String {
+    /// Returns all mistakes for people. Those of flags have no places.
+    pub(crate) fn for_people(&self, source: &ConfigSource, paint: Paint) -> String {
+        match source {
+            ConfigSource::File(_) => self.render(paint),
+            // Their places would be those of a text that the user has not written.
+            ConfigSource::Text(_) => self.drawings.iter().map(without_places).collect(),
+        }
+    }
+
+    fn render(&self, paint: Paint) -> String {
         let drawn = self.drawings.iter().filter(|drawing| !drawing.is_empty());
         let drawn: Vec<String> = drawn.map(|drawing| drawing.render(paint)).collect();
         drawn.join("\n")
@@ -173,12 +181,6 @@ impl Checked {
             false => ListedProblem::of_flags(problem),
         };
         self.problems.iter().map(listed).collect()
-    }
-
-    /// Returns all mistakes of a configuration that flags stand for. Their places would be those of a text that the
-    /// user has not written.
-    pub(crate) fn without_places(&self) -> String {
-        self.drawings.iter().map(without_places).collect()
     }
 
     /// Returns a summary in one line.

@@ -162,10 +162,7 @@ pub fn check(args: &CheckArgs) -> Result<Exit> {
     let json = args.format == CheckFormat::Json;
     let report = format!(
         "{}{}: {}\n",
-        match source {
-            ConfigSource::Text(_) => checked.without_places(),
-            ConfigSource::File(_) => checked.render(paint::of_stdout()),
-        },
+        checked.for_people(&source, paint::of_stdout()),
         source.name(),
         checked.summary()
     );

@@ -9,7 +9,7 @@ pub(crate) const GROUPS: usize = 64;
 /// Minimum number of groups with requests for a conclusion.
 pub(crate) const MIN_GROUPS: usize = 8;
 
-/// Most samples of one group: more are no exact floating-point number.
+/// Most samples of one group: larger numbers are not exact as `f64`.
 const MOST_COUNTED: u64 = 1 << f64::MANTISSA_DIGITS;
 
 /// Count and sum of the samples per group.

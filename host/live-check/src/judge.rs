@@ -410,6 +410,18 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_without_a_list_of_models_passes_where_they_are_configured() {
+        let check = |configured: &[&str]| {
+            let mut worker = worker();
+            worker.served.list_path = Some("/v1/models".to_owned());
+            worker.served.models = configured.iter().map(|&name| name.to_owned()).collect();
+            models(&worker, Some(&Page::Absent)).result
+        };
+        assert_eq!(check(&["m"]), CheckResult::Pass);
+        assert_eq!(check(&[]), CheckResult::Warn);
+    }
+
+    #[test]
     fn equal_tokens_pass_and_missing_ones_are_reported_only_where_they_are_needed() {
         let worker = worker();
         let check = |of_worker: Page<Vec<u32>>, of_router: Option<Vec<u32>>| {

@@ -77,7 +77,7 @@ pub struct Exchange<S: FleetSource> {
 #[derive(Debug, Clone, Copy)]
 struct BusConnection {
     since: Instant,
-    /// Set once another router was heard over it.
+    /// Set once another router counted as live during it.
     has_heard: bool,
 }
 
@@ -251,6 +251,7 @@ impl<S: FleetSource> Exchange<S> {
         self.peers.tick(now_ms);
         // Where the limits are about to be divided by more, that comes before the use of the others is dropped. Where they
         // become whole, that use is applied first.
+        self.note_heard();
         let hears_others = self.hears_others();
         let will_divide_more = self.usage.will_divide_more(&self.peers, hears_others);
         if !will_divide_more {
@@ -358,17 +359,22 @@ impl<S: FleetSource> Exchange<S> {
         self.parts.metrics.connected(connection.is_some());
     }
 
-    /// Returns `true` if routers that are not heard are really away.
+    /// Records whether another router counts as live during the connection.
+    fn note_heard(&mut self) {
+        let is_any_live = self.peers.live() > 0;
+        if let Some(connection) = &mut self.connection {
+            connection.has_heard |= is_any_live;
+        }
+    }
+
+    /// Returns `true` if silent routers are away, rather than not heard yet.
     ///
     /// After an outage of the bus the others may not have sent a message yet: until one is heard, or was silent for as
     /// long as a router that is removed, they count as lost.
-    fn hears_others(&mut self) -> bool {
+    fn hears_others(&self) -> bool {
         let longest_silence = self.parts.spec.dead_after * FORGET_FACTOR;
-        let is_any_live = self.peers.live() > 0;
-        self.connection.as_mut().is_some_and(|connection| {
-            connection.has_heard |= is_any_live;
-            connection.has_heard || connection.since.elapsed() >= longest_silence
-        })
+        self.connection
+            .is_some_and(|connection| connection.has_heard || connection.since.elapsed() >= longest_silence)
     }
 
     /// Removes the loads of all other routers.

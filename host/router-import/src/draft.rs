@@ -89,7 +89,11 @@ impl ConfigDraft {
 
     /// Adds the table of assumed caches: without it, those of workers without KV events are unknown.
     pub(crate) fn assume_caches(&mut self) {
-        if self.tables.insert("pools.main.assume-cache", Vec::new()).is_some() {
+        if self
+            .tables
+            .insert("pools.main.assume-cache", Vec::new())
+            .is_some()
+        {
             return;
         }
         self.notes.push(

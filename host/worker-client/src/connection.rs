@@ -64,12 +64,13 @@ pub struct WorkerBody {
 }
 
 impl Connection {
-    /// Starts HTTP/1.1 on a stream.
+    /// Starts HTTP/1.1 on a stream that was opened with this version of the TLS settings.
     pub(super) async fn handshake(
         stream: Stream,
         peer: IpAddr,
         permit: ConnectionPermit,
         open: Arc<AtomicUsize>,
+        tls_version: u64,
     ) -> Result<Self, hyper::Error> {
         let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
         open.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +79,7 @@ impl Connection {
             driver: Some(Box::pin(driver)),
             waker: DriverWaker::default(),
             opened_at: Instant::now(),
-            tls_version: 0,
+            tls_version,
             permit,
             peer,
             open,

@@ -101,41 +101,44 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
         .required("block-size", "16")
         .and_then(|item| item.count(&(1..=1 << 20)))
         .and_then(|size| u32::try_from(size).ok());
-    let is_complete = model.is_some() && instance.is_some() && block_size.is_some();
-    let config = ServiceConfig {
-        replay: service
-            .text("replay")
-            .and_then(|text| read_replay(&text, endpoint.as_deref(), report)),
-        endpoint: endpoint.unwrap_or_default(),
-        kind: service.choice(
-            "type",
-            ServiceKind::Vllm,
-            &[
-                ("vllm", ServiceKind::Vllm),
-                ("sglang", ServiceKind::Sglang),
-                ("mooncake", ServiceKind::Mooncake),
-            ],
-        ),
-        model: model.unwrap_or_default(),
-        instance: instance.unwrap_or_default(),
-        tenant: service
-            .text("tenant")
-            .map_or_else(|| DEFAULT_TENANT.to_owned(), |tenant| tenant.text.to_owned()),
-        block_size: block_size.unwrap_or_default(),
-        rank: DpRank(
-            service
-                .item("rank")
-                .and_then(|item| item.count(&(0..=u64::from(u16::MAX))))
-                .and_then(|rank| u16::try_from(rank).ok())
-                .unwrap_or_default(),
-        ),
-        lora: service.text("lora").map(|lora| lora.text.to_owned()),
-        hash: read_hash(&mut service),
-    };
+    let replay = service
+        .text("replay")
+        .and_then(|text| read_replay(&text, endpoint.as_deref(), report));
+    let kind = service.choice(
+        "type",
+        ServiceKind::Vllm,
+        &[
+            ("vllm", ServiceKind::Vllm),
+            ("sglang", ServiceKind::Sglang),
+            ("mooncake", ServiceKind::Mooncake),
+        ],
+    );
+    let tenant = service
+        .text("tenant")
+        .map_or_else(|| DEFAULT_TENANT.to_owned(), |tenant| tenant.text.to_owned());
+    let rank = service
+        .item("rank")
+        .and_then(|item| item.count(&(0..=u64::from(u16::MAX))))
+        .and_then(|rank| u16::try_from(rank).ok())
+        .unwrap_or_default();
+    let lora = service.text("lora").map(|lora| lora.text.to_owned());
+    let hash = read_hash(&mut service);
     service.finish();
-    if !is_complete {
+    let (Some(model), Some(instance), Some(block_size)) = (model, instance, block_size) else {
         return None;
-    }
+    };
+    let config = ServiceConfig {
+        endpoint: endpoint.unwrap_or_default(),
+        replay,
+        kind,
+        model,
+        instance,
+        tenant,
+        block_size,
+        rank: DpRank(rank),
+        lora,
+        hash,
+    };
     let key = (config.instance.clone(), config.tenant.clone(), config.rank);
     if let Some(first) = taken.keys.get(&key) {
         report.push(

@@ -49,7 +49,9 @@ pub(super) fn spec(
     };
     let decodes = |worker: &WorkerSpec| worker.role == Role::Decode;
     if args.decode_refuses && !cluster.workers.iter().any(decodes) {
-        bail!("failed to take --decode-refuses: there are no decode workers; without a log, add some with --decode");
+        bail!(
+            "failed to take --decode-refuses: there are no decode workers; without a log, add some with --decode"
+        );
     }
     let does_all = cluster.decode && cluster.workers.iter().all(|worker| worker.role == Role::Mixed);
     let chunk = if does_all { CHUNK_TOKENS } else { 0 };

@@ -69,7 +69,7 @@ pub(crate) fn run(source: &ConfigSource, checked: &Checked, offline: &str, json:
     Ok(if is_good { Exit::Success } else { Exit::Failure })
 }
 
-/// Queries all sources of workers. Those that need another machine than this one have an error.
+/// Queries all sources of workers. A source that needs a cluster around the router has an error instead.
 async fn query_sources(
     config: &Config,
     resources: &ExternalResources,
@@ -85,11 +85,16 @@ async fn query_sources(
     }
     let (mut checks, workers) = sources::query_all(specs).await;
     checks.extend(failed);
+    let position = |check: &SourceCheck| {
+        let mut sources = config.discovery.iter();
+        sources.position(|source| source.name == check.source)
+    };
+    checks.sort_by_key(position);
     (checks, workers)
 }
 
 /// Reads a configuration without errors, and the resources that it names. Keys that are not in this environment are left
-/// out: the offline check warns of them, and their workers answer 401.
+/// out: the offline check warns of them, and workers and sources that need one answer 401.
 fn read_named(source: &ConfigSource) -> Result<(Config, ExternalResources)> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;

@@ -214,11 +214,14 @@ async fn keys_and_clusters_that_are_elsewhere_leave_the_rest_of_the_check() {
     let (_fleet, toml) = one(|_| {}, "").await;
     let text = format!(
         "[server]\nadmin-api-key = {{ env = \"CONDUCTOR_TEST_NOT_SET\" }}\n[discovery.more]\npool = \"chat\"\n\
-         kubernetes = {{ service = \"vllm\", namespace = \"a\" }}\n{toml}"
+         kubernetes = {{ service = \"vllm\", namespace = \"a\" }}\n\
+         [discovery.other]\npool = \"chat\"\nfile-sd = \"/nowhere/targets.json\"\n{toml}"
     );
     let files = ConfigSource::Text(text);
     let (config, resources) = read_named(&files).unwrap();
     let (sources, workers) = query_sources(&config, &resources, &files).await;
+    let names: Vec<_> = sources.iter().map(|source| &*source.source).collect();
+    assert_eq!(names, ["more", "other"], "as in the file");
     let error = sources[0].error.as_deref().unwrap();
     assert!(error.contains("kubernetes.api-server"), "{error}");
     assert!(workers.is_empty());

@@ -38,6 +38,9 @@ impl Reloader {
         let before = std::mem::replace(&mut self.active, active);
         // They were refused beside the configuration before.
         self.refused_discovery = None;
+        if let Some(agreed) = &mut self.agreed {
+            agreed.note_commit();
+        }
         let config = &self.active.config;
         let live = &self.live;
         // The same feeds would be looked up one by one, thousands of them, for each new version of a policy.

@@ -9,10 +9,10 @@ use super::{RefusedConfig, RefusedPlan, Steps};
 
 /// Configuration with its source and its text.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ConfigText<'a> {
-    pub(crate) config: &'a Config,
-    pub(crate) source: &'a ConfigSource,
-    pub(crate) text: &'a str,
+pub(super) struct ConfigText<'a> {
+    pub(super) config: &'a Config,
+    pub(super) source: &'a ConfigSource,
+    pub(super) text: &'a str,
 }
 
 /// Reads the resources that a configuration names. Certificates and tokenizers with unchanged files
@@ -20,7 +20,7 @@ pub(crate) struct ConfigText<'a> {
 ///
 /// # Errors
 /// [`RefusedPlan`] for all unavailable keys, else all unavailable PEM files, else all unavailable tokenizers.
-pub(crate) fn read_resources(
+pub(super) fn read_resources(
     steps: &Steps,
     before: Option<&ExternalResources>,
     named: ConfigText<'_>,

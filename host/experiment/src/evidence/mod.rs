@@ -203,7 +203,7 @@ impl Evidence {
         let look = self.compare(arm, measure, number)?;
         let series = &mut self.canaries[arm - 1][measure as usize];
         series.looks = number;
-        // Counts of other routers may be wrong: the largest one ends the doubling.
+        // Counts of other routers may be wrong. The doubling ends at the largest number.
         while series.next_at <= fewer && series.next_at < u64::MAX {
             series.next_at = series.next_at.saturating_mul(2);
         }

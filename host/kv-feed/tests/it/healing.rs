@@ -125,9 +125,14 @@ fn a_doubted_feed_is_not_live_until_something_is_heard() {
     });
 }
 
-/// Returns an endpoint that is not bound, on an address of its own: other tests take any port of 127.0.0.1.
+/// Returns an endpoint that is not bound. Other tests take any port of 127.0.0.1, so its address is another one on
+/// Linux, where the loopback has more than one without any set-up.
 fn free_endpoint() -> String {
-    let listener = TcpListener::bind("127.0.0.79:0").unwrap();
+    let host = match cfg!(target_os = "linux") {
+        true => "127.0.0.79",
+        false => "127.0.0.1",
+    };
+    let listener = TcpListener::bind((host, 0)).unwrap();
     format!("tcp://{}", listener.local_addr().unwrap())
 }
 

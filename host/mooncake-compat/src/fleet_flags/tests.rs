@@ -112,6 +112,12 @@ decode-policy = "load-weighted"
 }
 
 #[test]
+fn bootstrap_servers_of_https_workers_are_queried_without_tls() {
+    let text = valid("--prefill https://p:8443 8998 --decode https://d:8443");
+    assert!(text.contains("bootstrap = \"http://p:8998\""), "{text}");
+}
+
+#[test]
 fn the_flags_of_the_cpp_proxy_are_a_pool_of_prefill_and_decode_workers() {
     check(
         r#"--port=8180 --host="0.0.0.0" --prefiller_hosts="127.0.0.1,10.0.0.1" --prefiller_ports="8181,8002"

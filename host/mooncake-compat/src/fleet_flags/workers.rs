@@ -27,16 +27,16 @@ impl FlagWorker {
         }
     }
 
-    /// Returns the URL of its bootstrap server, if the port is given.
+    /// Returns the URL of its bootstrap server, if the port is given. Engines serve it without TLS.
     pub(super) fn bootstrap_url(&self) -> Option<String> {
         let port = self.bootstrap?;
-        let (scheme, rest) = self.url.split_once("://")?;
+        let (_, rest) = self.url.split_once("://")?;
         // An IPv6 address has colons of its own, within brackets.
         let start = rest.rfind(']').unwrap_or(0);
         let host = rest[start..]
             .find(':')
             .map_or(rest, |colon| &rest[..start + colon]);
-        Some(format!("{scheme}://{host}:{port}"))
+        Some(format!("http://{host}:{port}"))
     }
 
     /// Returns true if one of its servers has this port, on any host.

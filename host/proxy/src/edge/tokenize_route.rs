@@ -131,14 +131,13 @@ async fn forward_tokenize(
         first_byte: limits.first_byte_timeout,
     };
     let answer = link.upstream.forward(outgoing, forward_limits).await;
+    let tokenizer = link.tokenizer(TokenPath::Tokenize);
     match &answer {
-        Ok(answer) if answer.status().is_success() => link.tokenizer(TokenPath::Tokenize).succeeded(),
-        Err(error) if error.is_blameless() => {}
-        Err(_) => {
-            link.tokenizer(TokenPath::Tokenize)
-                .failed(dispatch, link.now_ms());
+        Ok(answer) if answer.status().is_success() => tokenizer.succeeded(),
+        Err(error) if !error.is_blameless() => {
+            tokenizer.failed(dispatch, link.now_ms());
         }
-        Ok(_) => {}
+        _ => {}
     }
     answer
 }

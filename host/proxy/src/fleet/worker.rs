@@ -45,9 +45,10 @@ pub(crate) struct WorkerHandle {
     pub(crate) upstream: ConnectionPool,
     /// Health of the worker as a whole.
     pub(crate) health: WorkerHealth,
-    /// Circuit breakers of its endpoints for tokens, one for each [`TokenPath`]. A worker may lack one, or it may be slow
-    /// while the rest is well.
-    tokenizers: [Cooldown; 2],
+    /// Circuit breaker of its `/tokenize`. A worker may lack that endpoint, or it may be slow while the rest is well.
+    tokenize: Cooldown,
+    /// Circuit breaker of its endpoints that render prompts.
+    render: Cooldown,
     /// Models that the worker lists.
     pub(crate) models: LearnedModels,
     pub(crate) metrics: WorkerMetrics,
@@ -63,7 +64,8 @@ impl WorkerHandle {
         Self {
             upstream,
             health: WorkerHealth::default(),
-            tokenizers: <[Cooldown; 2]>::default(),
+            tokenize: Cooldown::default(),
+            render: Cooldown::default(),
             models: LearnedModels::default(),
             metrics,
             failure_log: Throttle::default(),
@@ -106,10 +108,9 @@ impl WorkerHandle {
 
     /// Returns the circuit breaker of an endpoint for tokens.
     pub(crate) fn tokenizer(&self, path: TokenPath) -> &Cooldown {
-        let [tokenize, render] = &self.tokenizers;
         match path {
-            TokenPath::Tokenize => tokenize,
-            TokenPath::Render => render,
+            TokenPath::Tokenize => &self.tokenize,
+            TokenPath::Render => &self.render,
         }
     }
 

@@ -99,7 +99,7 @@ impl RequestLifecycle {
     }
 
     /// Holds the client's reservation as long as this lives. The response was charged when it was made. The tokens of the
-    /// answer are neither counted nor charged, unless [`count_tokens`](Self::count_tokens) is called.
+    /// answer are neither counted nor charged, unless [`count_tokens_after`](Self::count_tokens_after) is called.
     pub(crate) fn hold(&mut self, stay: Option<RateLimitGuard>) {
         self.stay = stay;
         self.meter.counts_tokens = false;
@@ -110,10 +110,15 @@ impl RequestLifecycle {
         self.meter.counts_tokens
     }
 
-    /// Counts the tokens of the answer after all, because no earlier answer had them. Its output is charged to the client,
-    /// whose prompt was charged when the response was made.
-    pub(crate) fn count_tokens(&mut self) {
-        self.meter.counts_tokens = true;
+    /// Counts the tokens of the answer after all, except for the first `before` output tokens, which earlier answers had.
+    /// The others are charged to the client, whose prompt was charged when the response was made.
+    pub(crate) fn count_tokens_after(&mut self, before: u64) {
+        self.meter.count_tokens_after(before);
+    }
+
+    /// Returns the output tokens that the client is charged so far. `None` where clients need no key.
+    pub(crate) fn charged_output(&self) -> Option<u64> {
+        self.reservation.as_ref().map(RateLimitGuard::output)
     }
 
     /// Returns the rate-limit reservation of its client.
@@ -263,7 +268,7 @@ impl RequestLifecycle {
             reservation.read(tail);
         }
         if let (Some(stay), true) = (&mut self.stay, self.meter.counts_tokens) {
-            stay.read_output(tail);
+            stay.read_output(tail, self.meter.output_tokens());
         }
         if let Some(permit) = &self.permit {
             permit.served(tail.tokens());

@@ -36,8 +36,10 @@ pub(crate) struct RequestMeter {
     stream: StreamMeasure,
     output_tokens: u64,
     /// `false` for a request whose worker computes nothing: the times and tokens of its answer are not counted, unless it
-    /// is the first answer with the tokens of a response.
+    /// has tokens of a response that no earlier answer had.
     pub(crate) counts_tokens: bool,
+    /// Output tokens of the response that earlier answers had.
+    tokens_before: u64,
 }
 
 /// Stages of a request.
@@ -70,6 +72,7 @@ impl RequestMeter {
             stream: StreamMeasure::default(),
             output_tokens: 0,
             counts_tokens: true,
+            tokens_before: 0,
         }
     }
 
@@ -139,7 +142,13 @@ impl RequestMeter {
         self.output_tokens = tail.tokens_so_far();
     }
 
-    /// Returns the output tokens of a stream so far.
+    /// Counts the tokens of the answer, except for the first `before` output tokens.
+    pub(crate) fn count_tokens_after(&mut self, before: u64) {
+        self.counts_tokens = true;
+        self.tokens_before = before;
+    }
+
+    /// Returns the output tokens that are counted so far.
     pub(crate) fn output_tokens(&self) -> u64 {
         self.output_tokens
     }
@@ -148,7 +157,7 @@ impl RequestMeter {
     pub(crate) fn read(&mut self, tail: &Tail) {
         // The length of an answer in one piece is a poor measure: it may be an image.
         if let (Some(tokens), true) = (tail.output_tokens(), self.counts_tokens) {
-            self.output_tokens = tokens;
+            self.output_tokens = tokens.saturating_sub(self.tokens_before);
         }
     }
 

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use tokio::sync::mpsc;
 
 use crate::client::{chat, get, post, send};
 use crate::clients::{limited, of};
+use crate::eventually;
 use crate::router::{Builder, Router, router};
-use crate::worker::{Worker, json};
+use crate::worker::{Pen, Worker, json, written};
 
 const QUEUED: &str = r#"{"id":"resp_1","status":"queued","usage":null}"#;
 const COMPLETED: &str = r#"{"id":"resp_1","status":"completed","usage":{"input_tokens":1000,
@@ -44,6 +46,15 @@ async fn poll(router: &Router) {
     assert_eq!(answer.text().await, COMPLETED);
 }
 
+/// Returns the tokens that client `a` is charged: the prompts' and the answers'.
+fn charged(router: &Router) -> [f64; 2] {
+    ["prompt", "output"].map(|kind| {
+        router.metric(&format!(
+            r#"conductor_client_tokens_total{{client="a",kind="{kind}"}}"#
+        ))
+    })
+}
+
 /// Returns the prompt's tokens, those of them that were cached, and the answer's.
 fn tokens(router: &Router) -> [f64; 3] {
     [
@@ -74,21 +85,13 @@ async fn the_output_of_a_background_response_is_charged_to_its_client_once() {
         .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
         .start()
         .await;
-    let charged = || {
-        let kinds = ["prompt", "output"];
-        kinds.map(|kind| {
-            router.metric(&format!(
-                r#"conductor_client_tokens_total{{client="a",kind="{kind}"}}"#
-            ))
-        })
-    };
     let request = of("a", post("/v1/responses", r#"{"model":"m","input":"hi"}"#));
     send(router.address, request).await.text().await;
-    let [prompt, output] = charged();
+    let [prompt, output] = charged(&router);
     for _ in 0..3 {
         let answer = send(router.address, of("a", get("/v1/responses/resp_1"))).await;
         answer.text().await;
-        assert_eq!(charged(), [prompt, output + 50.0]);
+        assert_eq!(charged(&router), [prompt, output + 50.0]);
     }
     let answer = send(router.address, of("a", chat())).await;
     let left: f64 = answer.headers["x-ratelimit-remaining-tokens"]
@@ -97,6 +100,54 @@ async fn the_output_of_a_background_response_is_charged_to_its_client_once() {
         .parse()
         .unwrap();
     assert!(left <= 10_000.0 - prompt - output - 50.0, "{left}");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_streamed_background_response_is_charged_the_rest_by_its_id() {
+    const STARTED: &str = "data: {\"response\":{\"id\":\"resp_1\",\"usage\":null}}\n\ndata: {}\n\n";
+    let (pens, mut taken) = mpsc::channel::<Pen>(1);
+    let worker = Worker::start(move |request| {
+        let pens = pens.clone();
+        async move {
+            if request.method == Method::GET {
+                return json(200, COMPLETED);
+            }
+            let (pen, response) = written("text/event-stream");
+            pens.send(pen).await.unwrap();
+            response
+        }
+    })
+    .await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
+        .start()
+        .await;
+    let body = r#"{"model":"m","input":"hi","background":true,"stream":true}"#;
+    let mut streamed = send(router.address, of("a", post("/v1/responses", body))).await;
+    let pen = taken.recv().await.unwrap();
+    pen.send(Ok(STARTED.into())).await.unwrap();
+    streamed.piece().await.unwrap().unwrap();
+    drop(streamed);
+    eventually("the client has left", || charged(&router)[1] > 0.0).await;
+    let [prompt, output] = charged(&router);
+    assert_eq!((output, tokens(&router)), (2.0, [0.0, 0.0, 2.0]));
+    // A request by id has no model.
+    let of_models = || {
+        let of_model = |model: &str| {
+            router.metric(&format!(
+                r#"conductor_output_tokens_total{{pool="main",model="{model}"}}"#
+            ))
+        };
+        of_model("m") + of_model("other")
+    };
+    assert_eq!(of_models(), 2.0);
+    for _ in 0..3 {
+        let answer = send(router.address, of("a", get("/v1/responses/resp_1"))).await;
+        answer.text().await;
+        assert_eq!(charged(&router), [prompt, 50.0]);
+        assert_eq!((tokens(&router), of_models()), ([1000.0, 600.0, 50.0], 50.0));
+    }
 }
 
 #[tokio::test]

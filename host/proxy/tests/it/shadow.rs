@@ -237,7 +237,10 @@ async fn results_of_another_version_of_a_shadow_are_not_those_of_the_active_one(
     let mut router = built.clone().start().await;
     requests(&router, 2).await;
     eventually("both were decided", || result(&router, "differed") == 2).await;
-    router.change(built.with(|builder| builder.shadow_version = "another"));
+    router.change(built.with(|builder| {
+        builder.shadows = vec![shadow(|_| Ok(route(1)))];
+        builder.shadow_version = "another";
+    }));
     let fresh = report(&router);
     assert!(fresh.results.iter().all(|(_, count)| *count == 0), "{fresh:?}");
     assert_eq!((fresh.ahead, fresh.disagreements.len()), ([0, 0], 0));

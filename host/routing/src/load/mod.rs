@@ -143,7 +143,7 @@ impl WorkerLoad {
         self.changed();
     }
 
-    /// Forgets the engine's load report: no other one follows.
+    /// Forgets the engine's load report, because the engine is not queried any more.
     pub fn forget_engine_report(&self) {
         self.engine.forget();
         self.changed();

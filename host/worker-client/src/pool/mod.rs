@@ -328,11 +328,9 @@ impl ConnectionPool {
         permit: ConnectionPermit,
     ) -> Result<Connection, ConnectError> {
         let open = Arc::clone(&self.open);
-        let mut connection = Connection::handshake(dialed.stream, dialed.peer, permit, open)
+        Connection::handshake(dialed.stream, dialed.peer, permit, open, tls_version)
             .await
-            .map_err(|source| self.handshake_failed(source))?;
-        connection.tls_version = tls_version;
-        Ok(connection)
+            .map_err(|source| self.handshake_failed(source))
     }
 
     /// Starts HTTP/2, adds the connection to the pool and returns its first stream.

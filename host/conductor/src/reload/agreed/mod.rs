@@ -28,7 +28,8 @@ pub(crate) struct AgreedFollower {
     reports: ReplicaReports,
     /// Change of a route that the fleet prepares for this router.
     staging: Option<RouteStaging>,
-    /// Overlays that could not be applied: they would fail in the same way until the entries change.
+    /// Overlays that could not be applied beside the active configuration: they would fail in the same way until the
+    /// entries or the configuration change.
     refused: Option<(u64, String)>,
     /// Set while the routes are older than the versions of policies that the fleet decided.
     needs_routes: bool,
@@ -56,6 +57,12 @@ impl AgreedFollower {
     /// Calls `wake` when the entries change.
     pub(crate) fn on_change(&self, wake: impl Fn() + Send + 'static) {
         self.handle.on_change(wake);
+    }
+
+    /// Records a commit: its routes have the versions that the fleet decided, and refused overlays may fit beside it.
+    pub(super) fn note_commit(&mut self) {
+        self.refused = None;
+        self.needs_routes = false;
     }
 
     /// Returns the other routers that serve, or are about to.
@@ -120,10 +127,11 @@ impl Reloader {
                 AgreedKind::Canary => look.set(&key, &known, SubjectState::Applied),
             }
         }
-        if !self.renew_policies(swaps, resumes) {
+        self.renew_policies(swaps, resumes);
+        self.apply_agreed(&mut look);
+        if self.needs_routes() {
             look.keep_holds_working();
         }
-        self.apply_agreed(&mut look);
         for (key, (revision, state)) in look.states {
             look.handle.set_state(&key, revision, state);
         }
@@ -131,32 +139,31 @@ impl Reloader {
             .settle_states(|router| live.iter().any(|other| other.router == router));
     }
 
-    /// Builds the routes again after policies went back to other versions. Returns `false` if they still have the versions
-    /// before; the next look tries again.
-    pub(super) fn renew_policies(&mut self, swaps: bool, resumes: bool) -> bool {
-        let mut needs_routes = swaps || self.agreed.as_ref().is_some_and(|agreed| agreed.needs_routes);
-        if needs_routes {
-            match self.renew_routes() {
-                Ok(()) => needs_routes = false,
-                // Later failures have the same cause.
-                Err(_) if !swaps => {}
-                Err(refused) => {
-                    let error = error_chain(&refused);
-                    warn!(
-                        error,
-                        "failed to build the request path with the fleet's policies; it is tried again"
-                    );
-                }
-            }
-        }
+    /// Builds the routes again after policies went back to other versions. If that fails, the next look tries again.
+    pub(super) fn renew_policies(&mut self, swaps: bool, resumes: bool) {
         if let Some(agreed) = &mut self.agreed {
-            agreed.needs_routes = needs_routes;
+            agreed.needs_routes |= swaps;
+        }
+        if self.needs_routes()
+            && let Err(refused) = self.renew_routes()
+            // Later failures have the same cause.
+            && swaps
+        {
+            let error = error_chain(&refused);
+            warn!(
+                error,
+                "failed to build the request path with the fleet's policies; it is tried again"
+            );
         }
         if resumes {
             let prepared = self.library.prepare(self.wanted_policies());
             self.swap_policies(prepared);
         }
-        !needs_routes
+    }
+
+    /// Returns `true` while the routes are older than the versions of policies that the fleet decided.
+    pub(super) fn needs_routes(&self) -> bool {
+        self.agreed.as_ref().is_some_and(|agreed| agreed.needs_routes)
     }
 
     /// Applies the overlays of a look, if they differ from the active ones.
@@ -182,14 +189,17 @@ impl Reloader {
                         info!(generation, "decisions of the fleet are applied");
                         return;
                     }
-                    Err(refused) => error_chain(&refused),
+                    Err(refused) => {
+                        let why = error_chain(&refused);
+                        warn!(
+                            why,
+                            "failed to apply the fleet's decisions: the configuration before stays"
+                        );
+                        why
+                    }
                 }
             }
         };
-        warn!(
-            why,
-            "failed to apply the fleet's decisions: the configuration before stays"
-        );
         let kinds = [AgreedKind::Instance, AgreedKind::Route];
         let concerned = look
             .states

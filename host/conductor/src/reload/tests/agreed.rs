@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use admin_pages::control::RefusedRouteChange;
 use agreement::{
-    AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent, WriteOutcome,
+    AgreedEntry, AgreedKey, AgreedKind, AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey,
+    StoreError, StoreEvent, SubjectState, WriteOutcome,
 };
 use prometheus_client::registry::Registry;
 use replica_plane::{AgreedHandle, AgreementMetrics, AgreementParts, AgreementTask, ReplicaReports};
@@ -70,23 +71,26 @@ async fn until(what: &str, look: impl Fn() -> bool) {
     panic!("never: {what}")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+/// Lets a scenario follow the decisions of a store with these events, of which the last one comes first.
 #[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
-async fn a_route_change_whose_bytes_the_store_refuses_is_refused_with_the_reason_in_the_end() {
-    let mut scenario = Scenario::begin().await;
+async fn follow(scenario: &mut Scenario, events: Vec<StoreEvent>) -> AgreedHandle {
     let handle = AgreedHandle::new("1", "one");
     let task = AgreementTask::new(AgreementParts {
         handle: handle.clone(),
         trials: ActiveTrials(Arc::clone(&scenario.reloader.live.cell)),
         metrics: Arc::new(AgreementMetrics::register(&mut Registry::default())),
     });
-    let store = FullStore {
-        events: vec![StoreEvent::Synced, StoreEvent::Opened],
-        revision: 0,
-    };
+    let store = FullStore { events, revision: 0 };
     tokio::spawn(task.run(store, CancellationToken::new()));
     scenario.reloader.agreed = Some(AgreedFollower::new(handle.clone(), ReplicaReports::default()));
     until("the store is reached", || handle.view().is_synced).await;
+    handle
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_route_change_whose_bytes_the_store_refuses_is_refused_with_the_reason_in_the_end() {
+    let mut scenario = Scenario::begin().await;
+    let handle = follow(&mut scenario, vec![StoreEvent::Synced, StoreEvent::Opened]).await;
     fs::create_dir_all(scenario.path("policies")).unwrap();
     let text = format!("policy-dir = \"policies\"\n{}", before());
     fs::write(scenario.path("conductor.toml"), text).unwrap();
@@ -130,13 +134,16 @@ async fn routes_that_could_not_be_built_after_a_rollback_of_the_fleet_are_built_
             reloader.active.generation.0
         })
     };
-    let (generation, is_built, unchanged);
+    let (generation, needs_routes, unchanged);
     (scenario, generation) = look(scenario).await;
     scenario.reloader.steps.fault = Some(PlanStep::Sockets);
-    (scenario, is_built) = scenario
-        .run(|reloader| reloader.renew_policies(true, false))
+    (scenario, needs_routes) = scenario
+        .run(|reloader| {
+            reloader.renew_policies(true, false);
+            reloader.needs_routes()
+        })
         .await;
-    assert!(!is_built);
+    assert!(needs_routes);
     (scenario, unchanged) = look(scenario).await;
     assert_eq!(unchanged, generation);
     scenario.reloader.steps.fault = None;
@@ -145,5 +152,38 @@ async fn routes_that_could_not_be_built_after_a_rollback_of_the_fleet_are_built_
         (scenario, now) = look(scenario).await;
         assert_eq!(now, generation + 1, "they are built once");
     }
+    drop(scenario);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn refused_decisions_of_the_fleet_are_tried_again_once_the_configuration_has_changed() {
+    let mut scenario = Scenario::begin().await;
+    let url = "http://127.0.0.1:99";
+    let key = AgreedKey::of(AgreedKind::Instance, url);
+    let worker = serde_json::json!({"name": "w9", "role": "mixed", "bootstrap": null, "drain": false});
+    let added = serde_json::json!({"url": url, "pool": "chat", "file": null, "now": worker});
+    let entry = StoreEvent::Entry {
+        key: key.clone(),
+        revision: 1,
+        bytes: AgreedEntry::new("2", 1, 0, added).encode(),
+    };
+    let events = vec![StoreEvent::Synced, entry, StoreEvent::Opened];
+    let handle = follow(&mut scenario, events).await;
+    let state = || handle.states().get(&key).unwrap().1.clone();
+    for fault in [Some(PlanStep::RequestPath), None] {
+        let look = move |reloader: &mut Reloader| {
+            reloader.steps.fault = fault;
+            reloader.follow_agreed();
+        };
+        (scenario, _) = scenario.run(look).await;
+        let state = state();
+        assert!(matches!(state, SubjectState::Refused(_)), "{fault:?}: {state:?}");
+    }
+    let changed = before().replace("\"w1\"", "\"w2\"");
+    fs::write(scenario.path("conductor.toml"), changed).unwrap();
+    let outcome;
+    (scenario, outcome) = scenario.reload(None).await;
+    assert!(outcome.has_changes(), "{outcome:?}");
+    assert_eq!(state(), SubjectState::Applied);
     drop(scenario);
 }

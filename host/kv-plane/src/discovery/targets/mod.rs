@@ -186,11 +186,8 @@ impl Targets {
                 }
                 let followed;
                 (followed, refused) = trusted_sources(target, sources);
-                if let ([], [first, ..]) = (&followed[..], &refused[..]) {
-                    let RefusedSource { endpoint, reason, .. } = first;
-                    known.trouble = Some(format!(
-                        "`{endpoint}`, which the engine names, is refused: {reason}"
-                    ));
+                if let Some(reason) = all_refused(&followed, &refused) {
+                    known.trouble = Some(reason);
                 }
                 followed
             }
@@ -209,15 +206,8 @@ impl Targets {
         };
         known.is_outdated = false;
         if known.refused != refused {
+            warn_of_refused(name, &refused);
             known.refused = refused;
-            for RefusedSource {
-                rank,
-                endpoint,
-                reason,
-            } in &known.refused
-            {
-                warn!(worker = %name, rank, ?endpoint, reason, "refused to follow the KV event endpoints that the engine names");
-            }
         }
         let is_new = known.sources.as_ref() != Some(&sources);
         if is_new {
@@ -299,22 +289,26 @@ impl TargetState {
     /// Returns the state for the same server with other settings.
     fn next(&self, target: Target, now: Instant) -> Self {
         let has_same_trust = self.target.has_same_trust(&target);
-        let trusted = |sources: Vec<EventSource>| trusted_sources(&target, sources).0;
-        let sources = match self.sources.clone() {
-            Some(sources) if !has_same_trust => Some(trusted(sources)),
-            sources => sources,
-        };
+        let (mut sources, mut refused) = (self.sources.clone(), self.refused.clone());
+        let mut trouble = self.trouble.clone();
+        if !has_same_trust && let Some(known) = sources.take() {
+            let (followed, now_refused) = trusted_sources(&target, known);
+            warn_of_refused(&target.name, &now_refused);
+            trouble = all_refused(&followed, &now_refused).or(trouble);
+            refused.extend(now_refused);
+            sources = Some(followed);
+        }
         // With another key or other TLS settings, the pages may open at once.
         let is_same_access =
             self.target.authorization == target.authorization && self.target.tls == target.tls;
         let keeps_schedule = has_same_trust && (self.has_feeds() || is_same_access);
         Self {
             sources,
-            refused: self.refused.clone(),
+            refused,
             due: if keeps_schedule { self.due } else { Some(now) },
             pause: if keeps_schedule { self.pause } else { FIRST_PAUSE },
             is_outdated: self.is_outdated || !has_same_trust,
-            trouble: self.trouble.clone(),
+            trouble,
             target,
         }
     }
@@ -339,6 +333,28 @@ impl TargetState {
     fn query_later(&mut self, longest: Duration, now: Instant) {
         self.due = Some(now + self.pause);
         self.pause = (self.pause * 2).min(longest);
+    }
+}
+
+/// Returns the reason why no feed is followed, if the engine names only refused endpoints.
+fn all_refused(followed: &[EventSource], refused: &[RefusedSource]) -> Option<String> {
+    let ([], [RefusedSource { endpoint, reason, .. }, ..]) = (followed, refused) else {
+        return None;
+    };
+    Some(format!(
+        "`{endpoint}`, which the engine names, is refused: {reason}"
+    ))
+}
+
+/// Logs endpoints of a worker that are not followed.
+fn warn_of_refused(worker: &str, refused: &[RefusedSource]) {
+    for RefusedSource {
+        rank,
+        endpoint,
+        reason,
+    } in refused
+    {
+        warn!(%worker, rank, ?endpoint, reason, "refused to follow the KV event endpoints that the engine names");
     }
 }
 

@@ -238,6 +238,30 @@ fn feeds_outlive_other_trusted_hosts_and_the_worker_is_queried_at_once() {
 }
 
 #[test]
+fn endpoints_that_are_not_trusted_any_more_are_reported_before_the_next_query() {
+    let mut scenario = Scenario::new();
+    let trusting = Target {
+        hosts: ["gpu-2".into()].into(),
+        ..scenario.targets.0[0].target.clone()
+    };
+    scenario.targets = Targets::default().next(vec![trusting], scenario.now);
+    let elsewhere = EventSource {
+        endpoint: "tcp://gpu-2:5557".to_owned(),
+        ..source(0, 5557)
+    };
+    assert!(scenario.learn(SourceAnswer::Sources(vec![elsewhere])));
+    let without = Target {
+        hosts: Box::default(),
+        ..scenario.targets.0[0].target.clone()
+    };
+    let next = scenario.targets.next(vec![without], scenario.now);
+    let report = &next.report(scenario.now)[0];
+    assert_eq!((report.state, report.feeds, report.refused.len()), ("none", 0, 1));
+    let reason = report.reason.as_deref().unwrap();
+    assert!(reason.contains("tcp://gpu-2:5557"), "{reason}");
+}
+
+#[test]
 fn discovered_event_sources_outlive_a_reload() {
     let mut scenario = Scenario::new();
     scenario.queried_after(0);

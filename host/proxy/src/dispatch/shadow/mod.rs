@@ -66,9 +66,8 @@ impl Shadows {
             .map(|shadow| {
                 let mut known = before.iter().flat_map(|shadows| &shadows.each);
                 let known = known.find(|known| {
-                    // A pipeline is put together again for each snapshot, with the same id.
-                    let is_same_version = known.policy.active().id == shadow.policy.active().id;
-                    known.record.label.policy == shadow.name && is_same_version
+                    known.record.label.policy == shadow.name
+                        && known.policy.active().is_same(shadow.policy.active())
                 });
                 let record = known.map(|known| Arc::clone(&known.record));
                 let fresh = || {

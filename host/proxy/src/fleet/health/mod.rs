@@ -9,8 +9,8 @@
 mod ejection;
 mod metrics;
 mod newcomers;
-mod pool_pages;
 mod probe;
+mod query_settings;
 mod rounds;
 mod scrape;
 mod spec;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::newcomers::Newcomers;
-use super::pool_pages::{PoolPages, QueryKind};
+use super::query_settings::{QueryKind, QuerySettings};
 use super::{ProbeSpec, probe, scrape};
 use crate::fleet::catalog;
 use crate::fleet::pool::{Member, WorkerPool, alike};
@@ -109,8 +109,8 @@ struct Rounds {
     generation: Option<Generation>,
     /// Members of each pool by their URL: the ranks behind one URL report on one page.
     by_url: Vec<Vec<Arc<[usize]>>>,
-    /// Pages of each pool by its name.
-    pages: HashMap<Box<str>, PoolPages>,
+    /// Settings of each pool's queries by its name.
+    settings: HashMap<Box<str>, QuerySettings>,
     /// Workers that no pool queries for their load.
     unscraped: Vec<Arc<Worker>>,
     turns: QuerySchedules,
@@ -163,8 +163,8 @@ impl Rounds {
         self.trim(&fleet, now);
     }
 
-    /// Forgets the load reports of workers whose load is not queried any more, as after a start. A query of the time
-    /// before may still end.
+    /// Forgets the load reports of workers whose load is not queried any more, as after a start. A query that began
+    /// before may still report once, so this is repeated in each round.
     fn forget_old_loads(&self) {
         for worker in &self.unscraped {
             if worker.load().engine().is_some() {
@@ -173,21 +173,22 @@ impl Rounds {
         }
     }
 
-    /// Follows a new configuration, whose fleet may be another one. Queries with other settings are due as those of a new
-    /// worker, however rare the old ones were.
+    /// Follows a new configuration, whose fleet may be another one. The queries of a pool with other settings, or with a
+    /// new name, are due as those of a new worker, however rare the old ones were. A worker that moves between two pools
+    /// that both existed keeps its schedule, unless its new pool has changed, too.
     fn follow(&mut self, fleet: &ActiveFleet) {
         self.generation = Some(fleet.generation);
-        let pages = fleet
+        let settings = fleet
             .pools
             .iter()
-            .map(|pool| (pool.name.clone(), PoolPages::of(pool)));
-        let before = std::mem::replace(&mut self.pages, pages.collect());
+            .map(|pool| (pool.name.clone(), QuerySettings::of(pool)));
+        let before = std::mem::replace(&mut self.settings, settings.collect());
         let mut changed: HashSet<(WorkerId, QueryKind)> = HashSet::new();
         let (mut workers, mut scraped) = (HashMap::new(), HashSet::new());
         for pool in &fleet.pools {
             let kinds = match before.get(&pool.name) {
-                Some(before) => self.pages[&pool.name].changed_from(before),
-                None => Vec::new(),
+                Some(before) => self.settings[&pool.name].changed_from(before),
+                None => QueryKind::ALL.to_vec(),
             };
             for member in &pool.members {
                 let id = member.worker.id();

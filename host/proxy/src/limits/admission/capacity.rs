@@ -39,7 +39,7 @@ struct OtherWorker {
     worker: Arc<Worker>,
     /// Capacity at the last computation.
     most: BudgetLimits,
-    /// Set if the requests of other routers count: their use of the budget is known, and so is their load.
+    /// Set if the requests of other routers count, because those routers report their use of the budget and their load.
     is_shared: bool,
 }
 
@@ -102,7 +102,8 @@ impl Capacity {
         }
     }
 
-    /// Replaces the inputs of the configuration. Workers that have left the fleet, and drain therefore, are leaving.
+    /// Replaces the inputs of the configuration. Workers that left the fleet are kept in `leaving`. They are draining by
+    /// then.
     pub(super) fn replace(&mut self, next: Self) {
         let stay: HashSet<WorkerId> = next.workers.iter().map(|(worker, _)| worker.id()).collect();
         let before = std::mem::take(&mut self.workers).into_iter();
@@ -168,7 +169,7 @@ impl Capacity {
 
     /// Returns `true` if the limits fall with each request that ends at a worker out of service.
     pub(super) fn has_others(&self) -> bool {
-        !self.others.is_empty()
+        self.follows_workers() && !self.others.is_empty()
     }
 
     /// Returns the last computed limits with the requests that run at workers out of service now.

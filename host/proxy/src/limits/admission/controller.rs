@@ -232,15 +232,15 @@ impl AdmissionController {
 
     /// Returns a permit's share of the budget. An unused permit frees nothing that a policy could not have had before.
     pub(super) fn give_back(self: &Arc<Self>, tokens: u64, was_used: bool) {
-        self.untake(tokens);
         if tokens == UNCOUNTED {
             return;
         }
         if self.has_others.load(Ordering::Relaxed) {
-            // The room of a request that ends at a worker out of service is not another worker's.
+            // The room of a request that ends at a worker out of service is not another worker's: the limit falls first.
             let capacity = self.capacity();
             self.budget.set_limits(capacity.with_running(self.budget.used()));
         }
+        self.budget.give(tokens);
         // The worker's load was released just before, when only the budget blocked requests.
         if was_used && self.is_blocked.load(Ordering::SeqCst) {
             self.release(CapacityEvent::anywhere());

@@ -167,6 +167,11 @@ impl RateLimitGuard {
         self.prompt = self.prompt.max(tail.prompt_tokens().unwrap_or(0));
     }
 
+    /// Returns the output tokens that are charged so far.
+    pub(crate) fn output(&self) -> u64 {
+        self.output
+    }
+
     /// Sets the usage to that of a response that was read to its end.
     pub(crate) fn read(&mut self, tail: &Tail) {
         if !self.is_plausible(tail) {
@@ -176,11 +181,12 @@ impl RateLimitGuard {
         self.prompt = tail.prompt_tokens().unwrap_or(self.prompt);
     }
 
-    /// Sets the usage to the output of an answer by its id. The prompt was charged when the response was made.
-    pub(crate) fn read_output(&mut self, tail: &Tail) {
+    /// Sets the usage to the `new` output tokens of an answer by its id. The prompt was charged when the response was
+    /// made.
+    pub(crate) fn read_output(&mut self, tail: &Tail, new: u64) {
         self.bound = Some(UsageBound::of_output());
         if self.is_plausible(tail) {
-            self.output = tail.tokens();
+            self.output = new;
         }
         self.served = Some(true);
     }

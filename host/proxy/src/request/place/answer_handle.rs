@@ -36,7 +36,7 @@ pub struct AnswerHandle {
     has_begun: bool,
     kind: AnswerKind,
     tail: Tail,
-    /// Tokens of the answer that the worker's counter has.
+    /// Tokens of the answer that the worker's counter has. Those of an answer by id may be from an earlier answer.
     counted_tokens: u64,
     /// Learner of the response's id.
     learner: Option<ResponseLearner>,
@@ -154,20 +154,37 @@ impl AnswerHandle {
         }
         self.lifecycle.chunk(data.len(), &self.tail, streamed);
         if streamed.is_some() {
-            self.count_tokens(self.tail.tokens_so_far());
+            let so_far = self.tail.tokens_so_far();
+            // Fewer are charged while the stated usage is implausible, as where it is the client's own JSON.
+            let charged = self.lifecycle.charged_output().unwrap_or(so_far);
+            self.count_tokens(so_far, charged);
         }
     }
 
-    /// Adds the tokens since the last piece to the worker's counter.
-    fn count_tokens(&mut self, so_far: u64) {
+    /// Adds the tokens since the last piece to the worker's counter, and records how many of the response are charged.
+    fn count_tokens(&mut self, so_far: u64, charged: u64) {
         let new = so_far.saturating_sub(self.counted_tokens);
         if new > 0 && self.lifecycle.counts_tokens() {
-            if let (0, Some(learner)) = (self.counted_tokens, &self.learner) {
-                learner.count_tokens();
+            // Before the client has the piece: it may leave, and request the rest by the response's id.
+            if let Some(learner) = &self.learner {
+                learner.count_tokens(charged);
             }
             self.counted_tokens = so_far;
             let link = &self.lifecycle.member(self.member).link;
             link.metrics.output_tokens.inc_by(new);
+        }
+    }
+
+    /// Counts the tokens of an answer by a response's id that no earlier answer had.
+    fn count_rest(&mut self) {
+        let (Some(tokens), Some(learner)) = (self.tail.output_tokens(), &self.learner) else {
+            return;
+        };
+        if let Some(before) = learner.count_tokens(tokens)
+            && before < tokens
+        {
+            self.counted_tokens = before;
+            self.lifecycle.count_tokens_after(before);
         }
     }
 
@@ -189,17 +206,13 @@ impl AnswerHandle {
 
     /// Records that the answer was read to its end.
     pub(crate) fn end(&mut self) {
-        // The usage of a response in the background is in no answer but those to requests by its id.
-        let has_tokens = self.tail.output_tokens().is_some_and(|tokens| tokens > 0);
-        if has_tokens
-            && !self.lifecycle.counts_tokens()
-            && self.learner.as_ref().is_some_and(ResponseLearner::count_tokens)
-        {
-            self.lifecycle.count_tokens();
+        // The usage of a response in the background may be in no answer but those to requests by its id.
+        if !self.lifecycle.counts_tokens() {
+            self.count_rest();
         }
         self.lifecycle.read(&self.tail);
         if let Some(tokens) = self.tail.output_tokens() {
-            self.count_tokens(tokens);
+            self.count_tokens(tokens, tokens);
         }
         if let Some(attempt) = &mut self.attempt {
             attempt.lease.prompt_cached(|| self.tail.cached_tokens());

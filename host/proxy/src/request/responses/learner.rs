@@ -1,6 +1,6 @@
 //! Learner of response ids: reads the id of a response from the beginning of its answer, while it passes.
 //!
-//! It also marks the responses whose tokens are counted: several answers may have the usage of one response.
+//! It also records the counted tokens of a response, because several answers may have the usage of one response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,7 +73,7 @@ impl ResponseLearner {
         };
         if let Some(id) = search.finder.push(chunk) {
             let key = ResponseKey {
-                client: search.client.as_deref().unwrap_or_default(),
+                client: search.client.as_deref(),
                 id: &id,
             };
             self.entry = self
@@ -85,8 +85,9 @@ impl ResponseLearner {
         }
     }
 
-    /// Records that the tokens of the response are counted. Returns `true` if none were before.
-    pub(crate) fn count_tokens(&self) -> bool {
-        self.entry.is_some_and(|entry| self.table.count_tokens(entry))
+    /// Records that so many output tokens of the response are counted. Returns the number that was counted before; `None`
+    /// if the response is unknown.
+    pub(crate) fn count_tokens(&self, so_far: u64) -> Option<u64> {
+        self.table.count_tokens(self.entry?, so_far)
     }
 }

@@ -13,8 +13,8 @@ use crate::request::snapshot::Snapshot;
 /// the engine handles the id.
 ///
 /// # Errors
-/// [`Refusal::ResponseUnknown`] for the id of another client's response: engines have no clients, so that the model would
-/// go on from it.
+/// [`Refusal::ResponseUnknown`] for the id of another client's response. Engines do not separate clients, and the model
+/// would continue that response.
 pub(crate) fn pinned(
     proxy: &Proxy,
     snapshot: &Snapshot,
@@ -24,19 +24,18 @@ pub(crate) fn pinned(
     let table = &proxy.responses;
     let client = request.sender.client.as_ref();
     let key = ResponseKey {
-        client: client.map_or("", |client| &client.name),
+        client: client.map(|client| &*client.name),
         id,
     };
     let limits = snapshot.edge.limits.responses();
-    let worker = match table.find(key, limits, Instant::now()) {
+    let origin = table.find(key, limits, Instant::now());
+    if !matches!(origin, ResponseOrigin::Worker(_)) {
+        table.metrics.unknown.inc();
+    }
+    let worker = match origin {
         ResponseOrigin::Worker(worker) => worker,
-        origin => {
-            table.metrics.unknown.inc();
-            return match origin {
-                ResponseOrigin::OtherClient => Err(Refusal::ResponseUnknown { id: id.into() }),
-                _ => Ok(None),
-            };
-        }
+        ResponseOrigin::Unknown => return Ok(None),
+        ResponseOrigin::OtherClient => return Err(Refusal::ResponseUnknown { id: id.into() }),
     };
     let Some(member) = member_of(request.pool(), worker) else {
         table.metrics.gone.inc();

@@ -96,8 +96,8 @@ impl<'a> ResponseCall<'a> {
 
 /// Request with the facts that are known of it.
 struct ResponseRequest<'a> {
-    /// Name of the client; empty where clients need no key.
-    client: &'a str,
+    /// Name of the client. `None` where clients need no key.
+    client: Option<&'a str>,
     head: Parts,
     id: HeaderValue,
     arrived: Instant,
@@ -124,7 +124,7 @@ pub(crate) async fn answer(proxy: &Arc<Proxy>, request: Request<Incoming>) -> Re
         generation: snapshot.generation.0,
     });
     let request = ResponseRequest {
-        client: client.name().unwrap_or_default(),
+        client: client.name(),
         head,
         id: client.id().clone(),
         arrived,

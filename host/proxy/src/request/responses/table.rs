@@ -20,8 +20,8 @@ const SHARDS: usize = 16;
 /// Key of a client's response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseKey<'a> {
-    /// Name of the client. Empty where clients need no key.
-    pub(crate) client: &'a str,
+    /// Name of the client. `None` where clients need no key.
+    pub(crate) client: Option<&'a str>,
     pub(crate) id: &'a str,
 }
 
@@ -61,8 +61,8 @@ struct StoredResponse {
     /// Hash of its client's name. `None` for a response that was made without a key.
     client: Option<u64>,
     stored: Instant,
-    /// `true` once the tokens of the response are in the metrics.
-    is_counted: bool,
+    /// Output tokens of the response that are counted and charged.
+    counted_tokens: u64,
 }
 
 impl ResponseTable {
@@ -88,15 +88,16 @@ impl ResponseTable {
         let client = self.client(key);
         let mut shard = self.shard(hash);
         let before = shard.workers.len();
-        shard.forget(now, limits.ttl, most.saturating_sub(1));
+        shard.forget(now, limits.ttl, most);
         let stored = shard.workers.get(&hash);
         let is_taken = stored.is_some_and(|stored| stored.is_of_other(client));
         if most > 0 && !is_taken {
+            shard.forget(now, limits.ttl, most - 1);
             let entry = StoredResponse {
                 worker,
                 client,
                 stored: now,
-                is_counted: false,
+                counted_tokens: 0,
             };
             shard.workers.insert(hash, entry);
             shard.order.push_back((hash, now));
@@ -112,11 +113,14 @@ impl ResponseTable {
         ResponseEntry(self.hash(id))
     }
 
-    /// Records that the tokens of a response are counted. Returns `true` if it is known, and none were before.
-    pub(crate) fn count_tokens(&self, entry: ResponseEntry) -> bool {
+    /// Records that so many output tokens of a response are counted. Returns the number that was counted before; `None`
+    /// if the response is unknown.
+    pub(crate) fn count_tokens(&self, entry: ResponseEntry, so_far: u64) -> Option<u64> {
         let mut shard = self.shard(entry.0);
-        let stored = shard.workers.get_mut(&entry.0);
-        stored.is_some_and(|stored| !std::mem::replace(&mut stored.is_counted, true))
+        let stored = shard.workers.get_mut(&entry.0)?;
+        let before = stored.counted_tokens;
+        stored.counted_tokens = before.max(so_far);
+        Some(before)
     }
 
     /// Finds the worker that made a response. Removes what the limits no longer allow.
@@ -144,7 +148,7 @@ impl ResponseTable {
 
     /// Returns the hash of the client's name. `None` where clients need no key.
     fn client(&self, key: ResponseKey<'_>) -> Option<u64> {
-        (!key.client.is_empty()).then(|| self.secrets[0].hash_one(key.client))
+        key.client.map(|client| self.secrets[0].hash_one(client))
     }
 
     fn shard(&self, hash: u128) -> MutexGuard<'_, Shard> {
@@ -188,7 +192,9 @@ mod tests {
     const TTL: Duration = Duration::from_secs(60);
     const LIMITS: ResponseLimits = ResponseLimits { most: 64, ttl: TTL };
 
+    /// Returns the key of a client's response. An empty name stands for no client.
     fn key<'a>(client: &'a str, id: &'a str) -> ResponseKey<'a> {
+        let client = (!client.is_empty()).then_some(client);
         ResponseKey { client, id }
     }
 
@@ -229,16 +235,29 @@ mod tests {
     }
 
     #[test]
-    fn the_tokens_of_a_response_are_counted_once() {
+    fn a_rejected_claim_of_an_id_evicts_nothing() {
+        let (table, now) = (table(), Instant::now());
+        let one_per_shard = ResponseLimits {
+            most: SHARDS,
+            ttl: TTL,
+        };
+        table.store(key("a", "resp_1"), WorkerId(7), one_per_shard, now);
+        let claimed = table.store(key("b", "resp_1"), WorkerId(8), one_per_shard, now);
+        assert!(claimed.is_none());
+        let found = table.find(key("a", "resp_1"), one_per_shard, now);
+        assert_eq!(found, ResponseOrigin::Worker(WorkerId(7)));
+    }
+
+    #[test]
+    fn each_token_of_a_response_is_counted_once() {
         let (table, now) = (table(), Instant::now());
         let entry = table.store(key("a", "resp_1"), WorkerId(7), LIMITS, now).unwrap();
+        assert_eq!(table.count_tokens(entry, 3), Some(0));
         let again = table.entry("resp_1");
-        assert_eq!(
-            [entry, again].map(|entry| table.count_tokens(entry)),
-            [true, false]
-        );
+        let before = [50, 50, 40, 60].map(|so_far| table.count_tokens(again, so_far));
+        assert_eq!(before, [Some(3), Some(50), Some(50), Some(50)]);
         let unknown = table.entry("resp_2");
-        assert!(!table.count_tokens(unknown));
+        assert_eq!(table.count_tokens(unknown, 50), None);
     }
 
     #[test]

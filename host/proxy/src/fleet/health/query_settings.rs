@@ -1,4 +1,4 @@
-//! Pages of its workers that a pool queries beside the requests.
+//! Settings of the queries that a pool sends to its workers: health, load and models.
 
 use worker_client::Authorization;
 
@@ -14,16 +14,20 @@ pub(super) enum QueryKind {
     Models,
 }
 
+impl QueryKind {
+    pub(super) const ALL: [Self; 3] = [Self::Health, Self::Load, Self::Models];
+}
+
 /// Settings of a pool's queries.
 #[derive(Debug)]
-pub(super) struct PoolPages {
+pub(super) struct QuerySettings {
     probe: Option<ProbeSpec>,
     scrape: Option<ScrapeSpec>,
     model_list: Option<ModelListSpec>,
     authorization: Authorization,
 }
 
-impl PoolPages {
+impl QuerySettings {
     /// Returns the settings of a pool.
     pub(super) fn of(pool: &WorkerPool) -> Self {
         Self {
