@@ -50,6 +50,7 @@ impl PowerControl {
         if let Some(side) = &self.side {
             side.begin_life();
         }
+        // Before the engine is back: a new request must find neither.
         self.adapters.restart();
         self.kept.clear();
         let (done, wait) = oneshot::channel();

@@ -1,6 +1,7 @@
 //! Draft of a configuration: keys by table, workers, policies and notes.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
 use mooncake_compat::{comment, quoted};
@@ -89,13 +90,10 @@ impl ConfigDraft {
 
     /// Adds the table of assumed caches: without it, those of workers without KV events are unknown.
     pub(crate) fn assume_caches(&mut self) {
-        if self
-            .tables
-            .insert("pools.main.assume-cache", Vec::new())
-            .is_some()
-        {
+        let Entry::Vacant(table) = self.tables.entry("pools.main.assume-cache") else {
             return;
-        }
+        };
+        table.insert(Vec::new());
         self.notes.push(
             "the caches of workers without KV events are assumed: set `tokens` of [pools.main.assume-cache] to \
              the capacity of an engine"

@@ -62,7 +62,7 @@ pub(crate) enum Effect {
     Models,
     /// Policy of the route: the key, and the other router's names with ours.
     Policy(&'static str, &'static [(&'static str, &'static str)]),
-    /// Caches are predicted from requests.
+    /// Table of assumed caches.
     AssumedCaches,
     /// Key for the workers. It is not written into the text.
     EngineKey,

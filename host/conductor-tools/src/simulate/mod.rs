@@ -90,7 +90,8 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
 
 /// Checks that there are enough policies to compare.
 fn check_compared(args: &SimulateArgs, policies: usize) -> Result<(), UsageError> {
-    match args.compare && policies < 2 {
+    // A job compares as many as it has.
+    match args.compare && !args.job && policies < 2 {
         true => Err(UsageError::new(anyhow!(
             "failed to compare: --compare needs at least two policies, the first is what the others are compared with"
         ))),

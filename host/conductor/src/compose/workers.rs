@@ -85,7 +85,7 @@ fn bootstrap(worker: &WorkerConfig, pd: Option<&PdConfig>) -> Option<Box<str>> {
     given.or_else(|| usual_bootstrap(&worker.url)).map(Into::into)
 }
 
-/// Returns the bootstrap server at a worker's host. Engines serve it without TLS, also beside requests with it.
+/// Returns the bootstrap server at a worker's host. Engines serve it without TLS, even if they serve requests with TLS.
 fn usual_bootstrap(url: &str) -> Option<String> {
     let (_, address) = url.split_once("://")?;
     let (host, _) = address.rsplit_once(':')?;

@@ -8,8 +8,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, NoSubscriber, Subscriber, set_default};
 use tracing::{Dispatch, Event, Level, Metadata};
 
-/// Dispatcher that is always there besides a log's own. `tracing` takes a single one for that of every thread: a
-/// warning that the thread of another test gives first would then be off for the log's thread too.
+/// Second dispatcher besides a log's own. With a single dispatcher `tracing` caches its interest for all threads: a
+/// warning that another test's thread gives first would be off for the log's thread, too.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
 /// Captured warnings, one per line: message and fields in order.

@@ -119,19 +119,30 @@ fn rename(value: &mut Value, names: &BTreeMap<&str, &str>) {
         Value::Object(members) => {
             for (key, value) in members {
                 match value {
-                    Value::String(words) if key == "words" => {
-                        *words = names
-                            .iter()
-                            .fold(std::mem::take(words), |words, (argument, name)| {
-                                words.replace(argument, name)
-                            });
-                    }
+                    Value::String(words) if key == "words" => *words = renamed(words, names),
                     value => rename(value, names),
                 }
             }
         }
         _ => {}
     }
+}
+
+/// Replaces each argument in a sentence by the name of its policy. Of two arguments at one place the longer one counts.
+fn renamed(words: &str, names: &BTreeMap<&str, &str>) -> String {
+    let (mut renamed, mut rest) = (String::with_capacity(words.len()), words);
+    while let Some(letter) = rest.chars().next() {
+        let here = names
+            .iter()
+            .filter(|(argument, _)| !argument.is_empty() && rest.starts_with(**argument));
+        let (length, text) = match here.max_by_key(|(argument, _)| argument.len()) {
+            Some((argument, name)) => (argument.len(), *name),
+            None => (letter.len_utf8(), &rest[..letter.len_utf8()]),
+        };
+        renamed.push_str(text);
+        rest = &rest[length..];
+    }
+    renamed
 }
 
 fn read_output(stdout: ChildStdout) -> io::Result<Vec<u8>> {
@@ -199,5 +210,17 @@ impl RunningProcess {
 impl Drop for RunningProcess {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_argument_in_a_sentence_is_replaced_once() {
+        let names = [("cache-aware", "prod"), ("/x/cache-aware.wasm", "cache-aware-2")].into();
+        let words = "/x/cache-aware.wasm is faster than cache-aware: é";
+        assert_eq!(renamed(words, &names), "cache-aware-2 is faster than prod: é");
     }
 }

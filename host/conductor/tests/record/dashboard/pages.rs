@@ -51,7 +51,7 @@ pub(super) async fn recorded() -> Pages {
         router: router(&fleet, folder.path()).await,
         pages: Pages::new(),
     };
-    // It lists the evidence that is missing.
+    // Before the requests, the page lists the missing evidence.
     let first = site.router.admin("/admin/trials").await.unwrap();
     site.requests(&fleet).await;
     site.policies().await;

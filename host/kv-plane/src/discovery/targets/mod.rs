@@ -205,6 +205,7 @@ impl Targets {
             }
         };
         known.is_outdated = false;
+        sort_by_endpoint(&mut refused);
         if known.refused != refused {
             warn_of_refused(name, &refused);
             known.refused = refused;
@@ -291,11 +292,12 @@ impl TargetState {
         let has_same_trust = self.target.has_same_trust(&target);
         let (mut sources, mut refused) = (self.sources.clone(), self.refused.clone());
         let mut trouble = self.trouble.clone();
-        if !has_same_trust && let Some(known) = sources.take() {
-            let (followed, now_refused) = trusted_sources(&target, known);
+        if !has_same_trust && let Some(named) = sources.take() {
+            let (followed, now_refused) = trusted_sources(&target, named);
             warn_of_refused(&target.name, &now_refused);
             trouble = all_refused(&followed, &now_refused).or(trouble);
             refused.extend(now_refused);
+            sort_by_endpoint(&mut refused);
             sources = Some(followed);
         }
         // With another key or other TLS settings, the pages may open at once.
@@ -344,6 +346,11 @@ fn all_refused(followed: &[EventSource], refused: &[RefusedSource]) -> Option<St
     Some(format!(
         "`{endpoint}`, which the engine names, is refused: {reason}"
     ))
+}
+
+/// Sorts refused endpoints: answers name the same ones in any order.
+fn sort_by_endpoint(refused: &mut [RefusedSource]) {
+    refused.sort_by(|one, other| (one.rank, &one.endpoint).cmp(&(other.rank, &other.endpoint)));
 }
 
 /// Logs endpoints of a worker that are not followed.

@@ -102,8 +102,8 @@ impl Capacity {
         }
     }
 
-    /// Replaces the inputs of the configuration. Workers that left the fleet are kept in `leaving`. They are draining by
-    /// then.
+    /// Replaces the inputs of the configuration. Workers that left the fleet, which drain by then, are
+    /// kept in `leaving`.
     pub(super) fn replace(&mut self, next: Self) {
         let stay: HashSet<WorkerId> = next.workers.iter().map(|(worker, _)| worker.id()).collect();
         let before = std::mem::take(&mut self.workers).into_iter();
@@ -167,7 +167,7 @@ impl Capacity {
         self.with_running(used)
     }
 
-    /// Returns `true` if the limits fall with each request that ends at a worker out of service.
+    /// Returns `true` if the limits fall with each request that ends at a worker out of service. Fixed limits never do.
     pub(super) fn has_others(&self) -> bool {
         self.follows_workers() && !self.others.is_empty()
     }

@@ -185,9 +185,11 @@ impl RateLimitGuard {
     /// made.
     pub(crate) fn read_output(&mut self, tail: &Tail, new: u64) {
         self.bound = Some(UsageBound::of_output());
-        if self.is_plausible(tail) {
-            self.output = new;
-        }
+        // An implausible usage leaves the estimate of the whole answer, of which a part may be charged already.
+        self.output = match self.is_plausible(tail) {
+            true => new,
+            false => self.output.min(new),
+        };
         self.served = Some(true);
     }
 

@@ -163,12 +163,15 @@ impl AnswerHandle {
 
     /// Adds the tokens since the last piece to the worker's counter, and records how many of the response are charged.
     fn count_tokens(&mut self, so_far: u64, charged: u64) {
+        if !self.lifecycle.counts_tokens() {
+            return;
+        }
+        // Before the client has the piece: it may leave, and request the rest by the response's id.
+        if let Some(learner) = &self.learner {
+            learner.count_tokens(charged);
+        }
         let new = so_far.saturating_sub(self.counted_tokens);
-        if new > 0 && self.lifecycle.counts_tokens() {
-            // Before the client has the piece: it may leave, and request the rest by the response's id.
-            if let Some(learner) = &self.learner {
-                learner.count_tokens(charged);
-            }
+        if new > 0 {
             self.counted_tokens = so_far;
             let link = &self.lifecycle.member(self.member).link;
             link.metrics.output_tokens.inc_by(new);

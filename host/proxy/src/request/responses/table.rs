@@ -61,7 +61,7 @@ struct StoredResponse {
     /// Hash of its client's name. `None` for a response that was made without a key.
     client: Option<u64>,
     stored: Instant,
-    /// Output tokens of the response that are counted and charged.
+    /// Output tokens of the response that answers had so far, without the estimate for an answer that has no usage.
     counted_tokens: u64,
 }
 
