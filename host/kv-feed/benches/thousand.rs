@@ -106,7 +106,7 @@ fn measure(count: usize, idle: u64) {
     let (mut publishers, specs) = Publishers::start(count);
     println!("threads without a feed: {}", threads());
     let began = Instant::now();
-    feeds.set(specs).unwrap();
+    feeds.replace(specs, Vec::new());
     let are_live = || feeds.status().iter().all(|feed| feed.state == FeedState::Live);
     await_level(are_live);
     println!(

@@ -74,25 +74,6 @@ impl KvFeeds {
         })
     }
 
-    /// Replaces the followed engines. Feeds with an unchanged spec keep their sockets; removed feeds reset their
-    /// caches. Returns at once: only the latest list counts.
-    ///
-    /// # Errors
-    /// Returns an error for too many feeds; nothing changes then.
-    pub fn set(&self, specs: Vec<FeedSpec>) -> Result<(), FeedError> {
-        let is_store = |feed: &FeedTarget| matches!(feed, FeedTarget::Store(_));
-        self.change(specs.into_iter().map(FeedTarget::Engine).collect(), is_store)
-    }
-
-    /// Replaces the followed stores.
-    ///
-    /// # Errors
-    /// As for [`KvFeeds::set`].
-    pub fn set_stores(&self, specs: Vec<StoreSpec>) -> Result<(), FeedError> {
-        let is_engine = |feed: &FeedTarget| matches!(feed, FeedTarget::Engine(_));
-        self.change(specs.into_iter().map(FeedTarget::Store).collect(), is_engine)
-    }
-
     /// Checks that this number of feeds, of engines and stores together, is at most [`MAX_FEEDS`].
     ///
     /// # Errors
@@ -104,8 +85,11 @@ impl KvFeeds {
         Ok(())
     }
 
-    /// Replaces the followed stores and engines like [`KvFeeds::set`], but never fails: of more than [`MAX_FEEDS`] the
-    /// last ones are left out. Returns their number. It is zero if [`KvFeeds::check`] has succeeded.
+    /// Replaces the followed engines and stores. Feeds with an unchanged spec keep their sockets; removed feeds reset their
+    /// caches. Does not wait for either: only the latest list counts.
+    ///
+    /// Of more than [`MAX_FEEDS`] the last ones are left out. Returns their number. It is zero if [`KvFeeds::check`] has
+    /// succeeded.
     pub fn replace(&self, engines: Vec<FeedSpec>, stores: Vec<StoreSpec>) -> usize {
         let stores = stores.into_iter().map(FeedTarget::Store);
         let mut wanted: Vec<FeedTarget> = stores
@@ -115,17 +99,6 @@ impl KvFeeds {
         wanted.truncate(MAX_FEEDS);
         self.follow(&mut self.wanted(), wanted);
         left_out
-    }
-
-    /// Follows these feeds in addition to those that `stays` selects.
-    fn change(&self, wanted: Vec<FeedTarget>, stays: impl Fn(&FeedTarget) -> bool) -> Result<(), FeedError> {
-        let mut before = self.wanted();
-        let known = before.iter().map(|(known, _)| known);
-        let mut feeds: Vec<FeedTarget> = known.filter(|known| stays(known)).cloned().collect();
-        feeds.extend(wanted);
-        Self::check(feeds.len())?;
-        self.follow(&mut before, feeds);
-        Ok(())
     }
 
     /// Adds each feed once; a known feed keeps its counters.

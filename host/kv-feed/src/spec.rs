@@ -6,7 +6,7 @@ use routing::{BlockEvent, DpRank, ObjectEvent, StoreId, WorkerId};
 
 use crate::zmtp::CurveKeys;
 
-/// A publisher to follow. Feeds with equal specs are the same feed for [`KvFeeds::set`](crate::KvFeeds::set).
+/// A publisher to follow. Feeds with equal specs are the same feed for [`KvFeeds::replace`](crate::KvFeeds::replace).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedSpec {
     /// The worker whose caches the events describe.

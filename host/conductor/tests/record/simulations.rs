@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use harness::{Client, eventually, eventually_ok};
+use harness::{Client, Fleet, eventually, eventually_ok};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::fast_fleet;
+use super::{fast_fleet, written};
 
 /// Requests of the recording.
 const REQUESTS: usize = 60;
@@ -91,6 +91,31 @@ impl Drop for Binary {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// Starts the program with a recorded route and a second policy, and sends requests until they are in its log.
+pub(super) async fn with_traffic(fleet: &Fleet, folder: &Path) -> Binary {
+    let config = folder.join("simulated.toml");
+    let toml = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n\
+         [record]\nfile = \"decisions.jsonl\"\nsample = 1.0\nprompt-blocks = 16\n[policies.other]\nbuiltin = \"round-robin\"\n{}\
+         [[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n",
+        fleet.workers_toml()
+    );
+    fs::write(&config, toml).unwrap();
+    let binary = Binary::start(&config).await;
+    harness::workers_checked(&binary.admin).await;
+    for number in 0..12_u32 {
+        let prompt: Vec<u32> = (0..200).map(|at| 1_000 + at % (50 + number % 4)).collect();
+        let body = json!({
+            "model": "mock", "prompt": prompt, "max_tokens": 4, "stream": true,
+            "stream_options": { "include_usage": true },
+        });
+        let answer = binary.client.post("/v1/completions", &body).await.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    written(&folder.join("decisions.jsonl"), 12).await;
+    binary
 }
 
 /// Sends conversations of several lengths, streamed with their usage.

@@ -1,6 +1,6 @@
 //! Following a publisher that behaves as vLLM's and SGLang's do, or loses messages.
 
-use kv_feed::{Endpoint, FeedError, FeedSpec, FeedState, MAX_FEEDS};
+use kv_feed::{Endpoint, FeedError, FeedSpec, FeedState, KvFeeds, MAX_FEEDS};
 use routing::DpRank;
 
 use crate::fixture::{Fixture, eventually};
@@ -31,7 +31,7 @@ fn the_sink_knows_if_its_state_is_current() {
     fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
     let live = || fixture.notes.is_live();
     assert!(live());
-    fixture.feeds.set(Vec::new()).unwrap();
+    fixture.feeds.replace(Vec::new(), Vec::new());
     eventually(&mut publisher, || !live(), || "still live".to_owned());
 }
 
@@ -39,13 +39,13 @@ fn the_sink_knows_if_its_state_is_current() {
 fn takes_the_rank_from_the_spec_where_the_batch_names_none() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::new();
-    fixture
-        .feeds
-        .set(vec![FeedSpec {
+    fixture.feeds.replace(
+        vec![FeedSpec {
             rank: Some(DpRank(5)),
             ..publisher.spec()
-        }])
-        .unwrap();
+        }],
+        Vec::new(),
+    );
     publisher.await_subscriber();
     publisher.publish_as(None, 10).publish_as(Some(2), 11);
     fixture.received_events(&mut publisher, "rank 5: 10, rank 2: 11");
@@ -69,7 +69,7 @@ fn blocks_without_an_adapters_name_are_of_the_feeds_adapter() {
             adapter: adapter.map(Into::into),
             ..publisher.spec()
         };
-        fixture.feeds.set(vec![spec]).unwrap();
+        fixture.feeds.replace(vec![spec], Vec::new());
         publisher.await_subscriber();
         publisher.publish_payload(&of_adapter(10, None, None));
         publisher.publish_payload(&of_adapter(11, Some(3), None));
@@ -200,13 +200,13 @@ fn rejected_removal() -> Vec<u8> {
 fn messages_of_other_topics_are_ignored() {
     let mut publisher = Publisher::without_replay();
     let fixture = Fixture::new();
-    fixture
-        .feeds
-        .set(vec![FeedSpec {
+    fixture.feeds.replace(
+        vec![FeedSpec {
             topic: "kv".to_owned(),
             ..publisher.spec()
-        }])
-        .unwrap();
+        }],
+        Vec::new(),
+    );
     publisher.await_subscriber();
     publisher.send_frames(&[b"load", &[0; 8], b"x"]).publish(10);
     fixture.received_events(&mut publisher, "10");
@@ -221,8 +221,7 @@ fn setting_the_same_feed_again_changes_nothing() {
     fixture.received_events(&mut publisher, "10");
     fixture
         .feeds
-        .set(vec![publisher.spec(), publisher.spec()])
-        .unwrap();
+        .replace(vec![publisher.spec(), publisher.spec()], Vec::new());
     publisher.publish(11);
     fixture.received_events(&mut publisher, "10, 11");
     assert_eq!(fixture.feeds.status().len(), 1);
@@ -237,7 +236,7 @@ fn a_changed_endpoint_resets_the_cache_and_follows_the_new_publisher() {
     fixture.received_events(&mut old, "10");
     let mut new = Publisher::new(Form::ThreeFrames);
     new.publish(20);
-    fixture.feeds.set(vec![new.spec()]).unwrap();
+    fixture.feeds.replace(vec![new.spec()], Vec::new());
     new.await_subscriber();
     fixture.received_events(&mut new, "10, feed-removed, 20");
     old.publish(11);
@@ -251,7 +250,7 @@ fn a_feed_taken_away_resets_the_cache_and_is_gone() {
     let fixture = Fixture::following(&mut publisher);
     publisher.publish(10);
     fixture.received_events(&mut publisher, "10");
-    fixture.feeds.set(Vec::new()).unwrap();
+    fixture.feeds.replace(Vec::new(), Vec::new());
     fixture.received_events(&mut publisher, "10, feed-removed");
     assert_eq!(fixture.feeds.status(), []);
 }
@@ -268,7 +267,9 @@ fn a_feed_whose_publisher_is_not_there_waits_and_a_wrong_endpoint_is_broken() {
         endpoint: Endpoint::Connect("nonsense".to_owned()),
         ..publisher.spec()
     };
-    fixture.feeds.set(vec![absent, wrong, publisher.spec()]).unwrap();
+    fixture
+        .feeds
+        .replace(vec![absent, wrong, publisher.spec()], Vec::new());
     publisher.await_subscriber();
     publisher.publish(10);
     fixture.received_events(&mut publisher, "10");
@@ -278,9 +279,8 @@ fn a_feed_whose_publisher_is_not_there_waits_and_a_wrong_endpoint_is_broken() {
 
 #[test]
 fn refuses_more_feeds_than_sockets() {
-    let fixture = Fixture::new();
-    let spec = Publisher::without_replay().spec();
-    let refused = fixture.feeds.set(vec![spec; MAX_FEEDS + 1]).unwrap_err();
+    assert!(KvFeeds::check(MAX_FEEDS).is_ok());
+    let refused = KvFeeds::check(MAX_FEEDS + 1).unwrap_err();
     assert!(matches!(refused, FeedError::TooMany { wanted } if wanted == MAX_FEEDS + 1));
 }
 
@@ -290,8 +290,7 @@ fn many_feeds_share_one_thread() {
     let fixture = Fixture::new();
     fixture
         .feeds
-        .set(publishers.iter().map(Publisher::spec).collect())
-        .unwrap();
+        .replace(publishers.iter().map(Publisher::spec).collect(), Vec::new());
     for (hash, publisher) in (0..).zip(&mut publishers) {
         publisher.await_subscriber();
         publisher.publish(hash);

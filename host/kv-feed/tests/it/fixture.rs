@@ -136,7 +136,7 @@ impl Fixture {
     /// Follows a publisher and waits until it is subscribed to.
     pub(crate) fn following(publisher: &mut Publisher) -> Self {
         let fixture = Self::new();
-        fixture.feeds.set(vec![publisher.spec()]).unwrap();
+        fixture.feeds.replace(vec![publisher.spec()], Vec::new());
         publisher.await_subscriber();
         fixture
     }

@@ -146,7 +146,7 @@ fn a_publisher_that_connects_is_followed_by_binding() {
         endpoint: Endpoint::Bind(endpoint),
         ..publisher.spec()
     };
-    fixture.feeds.set(vec![spec]).unwrap();
+    fixture.feeds.replace(vec![spec], Vec::new());
     publisher.await_subscriber();
     publisher.publish(11);
     fixture.received_events(&mut publisher, "10, 11");
@@ -165,7 +165,7 @@ fn an_address_that_is_taken_is_bound_as_soon_as_it_is_free() {
         endpoint: Endpoint::Bind(endpoint),
         ..publisher.spec()
     };
-    fixture.feeds.set(vec![spec]).unwrap();
+    fixture.feeds.replace(vec![spec], Vec::new());
     eventually(
         &mut publisher,
         || fixture.status().state == FeedState::Broken,

@@ -19,7 +19,7 @@ const LIMITS: FeedLimits = FeedLimits {
 fn is_refused(bytes: &[u8], reason: &'static str) {
     let publisher = RawPublisher::bind();
     let fixture = Fixture::within(LIMITS);
-    fixture.feeds.set(vec![publisher.spec()]).unwrap();
+    fixture.feeds.replace(vec![publisher.spec()], Vec::new());
     let mut connection = publisher.accept();
     connection.send(&message(0, &payload(10, 0)));
     let mut idle = Publisher::without_replay();
@@ -70,7 +70,7 @@ fn a_peer_that_is_no_publisher_is_refused_and_tried_again() {
     let fixture = Fixture::new();
     let mut spec = idle.spec();
     spec.endpoint = kv_feed::Endpoint::Connect(format!("tcp://{}", listener.local_addr().unwrap()));
-    fixture.feeds.set(vec![spec]).unwrap();
+    fixture.feeds.replace(vec![spec], Vec::new());
     let (mut stream, _) = listener.accept().unwrap();
     std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     fixture.shows(&mut idle, |status| {
@@ -84,7 +84,7 @@ fn messages_wait_at_the_socket_while_those_before_them_are_not_decoded() {
     let publisher = RawPublisher::bind();
     let fixture = Fixture::within(LIMITS);
     let held = fixture.notes.gate().lock().unwrap();
-    fixture.feeds.set(vec![publisher.spec()]).unwrap();
+    fixture.feeds.replace(vec![publisher.spec()], Vec::new());
     let mut connection = publisher.accept();
     // Sixteen times what the feed may hold.
     let sender = std::thread::spawn(move || {
@@ -121,7 +121,7 @@ fn all_publishers_together_hold_no_more_than_the_total() {
     let fixture = Fixture::within(LIMITS);
     let held = fixture.notes.gate().lock().unwrap();
     let specs = publishers.iter().map(RawPublisher::spec).collect();
-    fixture.feeds.set(specs).unwrap();
+    fixture.feeds.replace(specs, Vec::new());
     let connections: Vec<_> = publishers.iter().map(RawPublisher::accept).collect();
     let senders: Vec<_> = connections
         .into_iter()
@@ -163,7 +163,7 @@ fn a_feed_with_much_to_report_does_not_keep_the_others_waiting() {
     let held = fixture.notes.gate().lock().unwrap();
     let mut spec = other.spec();
     spec.rank = Some(DpRank(5));
-    fixture.feeds.set(vec![busy.spec(), spec]).unwrap();
+    fixture.feeds.replace(vec![busy.spec(), spec], Vec::new());
     busy.await_subscriber();
     other.await_subscriber();
     let held_bytes = || fixture.feeds.held_bytes();

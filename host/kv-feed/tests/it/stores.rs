@@ -7,7 +7,7 @@ use crate::publisher::Publisher;
 
 fn following(publisher: &mut Publisher) -> Fixture {
     let fixture = Fixture::new();
-    fixture.feeds.set_stores(vec![publisher.store_spec()]).unwrap();
+    fixture.feeds.replace(Vec::new(), vec![publisher.store_spec()]);
     publisher.await_subscriber();
     fixture
 }
@@ -58,13 +58,11 @@ fn a_store_is_closed_when_it_is_not_wanted_and_engines_come_and_go_beside_it() {
     let fixture = following(&mut publisher);
     publisher.publish_object(10);
     fixture.received_events(&mut publisher, "stored 10");
-    fixture
-        .feeds
-        .set(vec![Publisher::without_replay().spec()])
-        .unwrap();
-    fixture.feeds.set(Vec::new()).unwrap();
+    for engines in [vec![Publisher::without_replay().spec()], Vec::new()] {
+        fixture.feeds.replace(engines, vec![publisher.store_spec()]);
+    }
     publisher.publish_object(11);
     fixture.received_events(&mut publisher, "stored 10, stored 11");
-    fixture.feeds.set_stores(Vec::new()).unwrap();
+    fixture.feeds.replace(Vec::new(), Vec::new());
     fixture.received_events(&mut publisher, "stored 10, stored 11, feed-removed, closed");
 }

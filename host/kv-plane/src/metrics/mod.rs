@@ -152,7 +152,7 @@ mod tests {
             adapter: None,
             curve: None,
         };
-        feeds.set(vec![spec]).unwrap();
+        feeds.replace(vec![spec], Vec::new());
         let mut registry = Registry::default();
         registry.register_collector(Box::new(CacheCollector {
             feeds: Arc::new(feeds),

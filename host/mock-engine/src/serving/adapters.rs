@@ -51,7 +51,7 @@ impl LoadedAdapters {
         }
     }
 
-    /// Forgets what was loaded and unloaded at run time.
+    /// Serves the adapters of the start again.
     pub(crate) fn restart(&self) {
         self.loaded().clone_from(&self.at_start);
     }

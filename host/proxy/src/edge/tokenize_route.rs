@@ -66,7 +66,8 @@ async fn tokenize_at_worker(
     let edge = &snapshot.edge.limits;
     let (pace, slot) = (edge.pace(limits.idle_timeout), snapshot.edge.slot());
     let (limit, headers) = (limits.body_bytes, &head.headers);
-    let body = body_reader::collect_or_drain(body, headers, limit, pace, slot, refusal).await?;
+    let refused = |error: IntakeError<_>| error.refusal(axum::Error::into_inner);
+    let body = body_reader::collect_or_drain(body, headers, limit, pace, slot, refused).await?;
     let body = inference_api::without_bom(body);
     let mut peek = inference_api::peek(endpoint, &body)?;
     edge.check_depth(&peek)?;
@@ -157,15 +158,4 @@ async fn read_tokenized(
     strip_hop_by_hop(&mut head.headers);
     name_worker(&mut head.headers, &link.label, is_shown);
     Ok(Response::from_parts(head, body))
-}
-
-fn refusal(error: IntakeError<axum::Error>) -> Refusal {
-    match error {
-        IntakeError::TooLarge { limit } => Refusal::BodyTooLarge { limit },
-        IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Refusal::BodyTimeout,
-        IntakeError::Full(_) => Refusal::BodiesFull,
-        IntakeError::GaveWay => Refusal::BodyGaveWay,
-        IntakeError::NoMemory => Refusal::MemoryFull,
-        IntakeError::Broken(source) => Refusal::BodyBroken(source.into_inner()),
-    }
 }

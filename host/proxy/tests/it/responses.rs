@@ -102,9 +102,8 @@ async fn the_output_of_a_background_response_is_charged_to_its_client_once() {
     assert!(left <= 10_000.0 - prompt - output - 50.0, "{left}");
 }
 
-#[tokio::test]
-async fn a_client_that_leaves_a_streamed_background_response_is_charged_the_rest_by_its_id() {
-    const STARTED: &str = "data: {\"response\":{\"id\":\"resp_1\",\"usage\":null}}\n\ndata: {}\n\n";
+/// Streams these pieces of a background response to client `a`, which leaves then.
+async fn left_after(pieces: &[&'static str]) -> (Worker, Router) {
     let (pens, mut taken) = mpsc::channel::<Pen>(1);
     let worker = Worker::start(move |request| {
         let pens = pens.clone();
@@ -126,10 +125,19 @@ async fn a_client_that_leaves_a_streamed_background_response_is_charged_the_rest
     let body = r#"{"model":"m","input":"hi","background":true,"stream":true}"#;
     let mut streamed = send(router.address, of("a", post("/v1/responses", body))).await;
     let pen = taken.recv().await.unwrap();
-    pen.send(Ok(STARTED.into())).await.unwrap();
-    streamed.piece().await.unwrap().unwrap();
+    for piece in pieces {
+        pen.send(Ok((*piece).into())).await.unwrap();
+        streamed.piece().await.unwrap().unwrap();
+    }
     drop(streamed);
     eventually("the client has left", || charged(&router)[1] > 0.0).await;
+    (worker, router)
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_streamed_background_response_is_charged_the_rest_by_its_id() {
+    const STARTED: &str = "data: {\"response\":{\"id\":\"resp_1\",\"usage\":null}}\n\ndata: {}\n\n";
+    let (_worker, router) = left_after(&[STARTED]).await;
     let [prompt, output] = charged(&router);
     assert_eq!((output, tokens(&router)), (2.0, [0.0, 0.0, 2.0]));
     // A request by id has no model.
@@ -148,6 +156,18 @@ async fn a_client_that_leaves_a_streamed_background_response_is_charged_the_rest
         assert_eq!(charged(&router), [prompt, 50.0]);
         assert_eq!((tokens(&router), of_models()), ([1000.0, 600.0, 50.0], 50.0));
     }
+}
+
+#[tokio::test]
+async fn a_usage_in_the_clients_own_json_does_not_change_what_a_response_costs() {
+    // The engine repeats the tools of the request before its usage.
+    const STARTED: &str =
+        "data: {\"response\":{\"id\":\"resp_1\",\"usage\":{\"output_tokens\":1000000}}}\n\n";
+    let (_worker, router) = left_after(&[STARTED, "data: {}\n\n", "data: {}\n\n"]).await;
+    assert_eq!(charged(&router)[1], 3.0);
+    let answer = send(router.address, of("a", get("/v1/responses/resp_1"))).await;
+    answer.text().await;
+    assert_eq!(charged(&router)[1], 50.0);
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use http::{Method, StatusCode};
 use mock_engine::{RequestFault, Times};
 use serde_json::{Value, json};
 
-use crate::simulations::Binary;
-use crate::{fast_fleet, written};
+use crate::fast_fleet;
+use crate::simulations::with_traffic;
 
 const KEY: &str = "key";
 /// The first route has a canary that always fails, the second one a pipeline with a shadow.
@@ -283,27 +283,7 @@ impl Site {
 
 /// Records a simulation, which needs the program and recorded traffic.
 async fn simulations(pages: &mut Pages, fleet: &Fleet, folder: &Path) {
-    let config = folder.join("simulated.toml");
-    let toml = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n\
-         [record]\nfile = \"decisions.jsonl\"\nsample = 1.0\nprompt-blocks = 16\n[policies.other]\nbuiltin = \"round-robin\"\n\
-         {}[[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n",
-        fleet.workers_toml()
-    );
-    fs::write(&config, toml).unwrap();
-    let binary = Binary::start(&config).await;
-    harness::workers_checked(&binary.admin).await;
-    for number in 0..12_u32 {
-        let prompt: Vec<u32> = (0..200).map(|at| 1_000 + at % (50 + number % 4)).collect();
-        let body = json!({
-            "model": "mock", "prompt": prompt, "max_tokens": 4, "stream": true,
-            "stream_options": { "include_usage": true },
-        });
-        let answer = binary.client.post("/v1/completions", &body).await.unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-    }
-    let log = folder.join("decisions.jsonl");
-    written(&log, 12).await;
+    let binary = with_traffic(fleet, folder).await;
     let body = json!({ "policies": ["cache-aware", "other"], "rate": 2.0 });
     let started = binary.admin.post("/admin/simulations", &body).await.unwrap();
     let started = started.json().unwrap();

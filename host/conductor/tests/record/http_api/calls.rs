@@ -10,7 +10,7 @@ use mock_engine::{RequestFault, Times};
 use serde_json::{Value, json};
 
 use super::recorder::{Call, Recorder};
-use crate::simulations::Binary;
+use crate::simulations::with_traffic;
 
 /// Admin key of the router.
 pub(super) const KEY: &str = "key";
@@ -263,31 +263,7 @@ pub(super) async fn indexer(api: &mut Recorder, fleet: &Fleet) {
 
 /// Calls the pages of simulations, which need the program and recorded traffic.
 pub(super) async fn simulations(api: &mut Recorder, fleet: &Fleet, folder: &Path) {
-    let config = folder.join("simulated.toml");
-    let toml = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n\
-         [record]\nfile = \"decisions.jsonl\"\nsample = 1.0\nprompt-blocks = 16\n[policies.other]\nbuiltin = \"round-robin\"\n{}\
-         [[routes]]\npool = \"chat\"\npolicy = \"cache-aware\"\n",
-        fleet.workers_toml()
-    );
-    fs::write(&config, toml).unwrap();
-    let binary = Binary::start(&config).await;
-    harness::workers_checked(&binary.admin).await;
-    for number in 0..12_u32 {
-        let prompt: Vec<u32> = (0..200).map(|at| 1_000 + at % (50 + number % 4)).collect();
-        let body = json!({
-            "model": "mock", "prompt": prompt, "max_tokens": 4, "stream": true,
-            "stream_options": { "include_usage": true },
-        });
-        let answer = binary.client.post("/v1/completions", &body).await.unwrap();
-        assert_eq!(answer.status, 200, "{}", answer.text());
-    }
-    let log = folder.join("decisions.jsonl");
-    eventually("the log has every request", || async {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        text.matches("{\"outcome\"").count() == 12
-    })
-    .await;
+    let binary = with_traffic(fleet, folder).await;
     let client = std::mem::replace(&mut api.client, binary.admin.clone());
     let body = json!({ "policies": ["cache-aware", "other"], "rate": 2.0 });
     let started = api.call(Call::post("/admin/simulations", body)).await;

@@ -330,16 +330,26 @@ async fn ends(arrival: Option<&BodyArrival>) -> GivesWay {
     }
 }
 
+impl<E: std::error::Error + 'static> IntakeError<E> {
+    /// Returns the refusal. `source` makes the source of a broken body.
+    pub(crate) fn refusal(
+        self,
+        source: impl FnOnce(E) -> Box<dyn std::error::Error + Send + Sync>,
+    ) -> Refusal {
+        match self {
+            Self::TooLarge { limit } => Refusal::BodyTooLarge { limit },
+            Self::Stalled { .. } | Self::Slow { .. } => Refusal::BodyTimeout,
+            Self::Full(_) => Refusal::BodiesFull,
+            Self::GaveWay => Refusal::BodyGaveWay,
+            Self::NoMemory => Refusal::MemoryFull,
+            Self::Broken(broken) => Refusal::BodyBroken(source(broken)),
+        }
+    }
+}
+
 impl From<IntakeError<hyper::Error>> for Refusal {
     fn from(error: IntakeError<hyper::Error>) -> Self {
-        match error {
-            IntakeError::TooLarge { limit } => Self::BodyTooLarge { limit },
-            IntakeError::Stalled { .. } | IntakeError::Slow { .. } => Self::BodyTimeout,
-            IntakeError::Full(_) => Self::BodiesFull,
-            IntakeError::GaveWay => Self::BodyGaveWay,
-            IntakeError::NoMemory => Self::MemoryFull,
-            IntakeError::Broken(source) => Self::BodyBroken(source.into()),
-        }
+        error.refusal(Into::into)
     }
 }
 
