@@ -99,7 +99,8 @@ impl RequestLifecycle {
     }
 
     /// Holds the client's reservation as long as this lives. The response was charged when it was made. The tokens of the
-    /// answer are neither counted nor charged, unless [`count_tokens_after`](Self::count_tokens_after) is called.
+    /// answer are neither counted nor charged, unless [`count_tokens_after`](Self::count_tokens_after) or
+    /// [`charge_part`](Self::charge_part) is called.
     pub(crate) fn hold(&mut self, stay: Option<RateLimitGuard>) {
         self.stay = stay;
         self.meter.counts_tokens = false;
@@ -114,6 +115,28 @@ impl RequestLifecycle {
     /// The others are charged to the client, whose prompt was charged when the response was made.
     pub(crate) fn count_tokens_after(&mut self, before: u64) {
         self.meter.count_tokens_after(before);
+    }
+
+    /// Counts at least `known` output tokens of the response, because answers by its id had so many.
+    pub(crate) fn raise_output(&mut self, known: u64, tail: &Tail) {
+        self.meter.raise_output(known);
+        if let Some(reservation) = &mut self.reservation {
+            reservation.raise_output(known, tail);
+        }
+    }
+
+    /// Returns the output tokens of an answer by a response's id, which has not been read to its end.
+    pub(crate) fn output_by_id(&mut self, tail: &Tail) -> u64 {
+        let stay = self.stay.as_mut();
+        stay.map_or_else(|| tail.tokens_so_far(), |stay| stay.output_by_id(tail))
+    }
+
+    /// Counts so many output tokens of an answer by a response's id, which has not been read to its end.
+    pub(crate) fn charge_part(&mut self, new: u64) {
+        self.meter.raise_output(new);
+        if let Some(stay) = &mut self.stay {
+            stay.charge_part(new);
+        }
     }
 
     /// Returns the output tokens that the client is charged so far. `None` where clients need no key.

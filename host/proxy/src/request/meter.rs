@@ -148,6 +148,11 @@ impl RequestMeter {
         self.tokens_before = before;
     }
 
+    /// Counts at least `known` output tokens.
+    pub(crate) fn raise_output(&mut self, known: u64) {
+        self.output_tokens = self.output_tokens.max(known);
+    }
+
     /// Returns the output tokens that are counted so far.
     pub(crate) fn output_tokens(&self) -> u64 {
         self.output_tokens

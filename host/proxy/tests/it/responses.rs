@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use tokio::sync::mpsc;
 
-use crate::client::{chat, get, post, send};
+use crate::client::{Answer, chat, get, post, send};
 use crate::clients::{limited, of};
 use crate::eventually;
 use crate::router::{Builder, Router, router};
@@ -102,8 +102,16 @@ async fn the_output_of_a_background_response_is_charged_to_its_client_once() {
     assert!(left <= 10_000.0 - prompt - output - 50.0, "{left}");
 }
 
-/// Streams these pieces of a background response to client `a`, which leaves then.
-async fn left_after(pieces: &[&'static str]) -> (Worker, Router) {
+/// Response that is being streamed to client `a`.
+struct OpenResponse {
+    _worker: Worker,
+    router: Router,
+    streamed: Answer,
+    pen: Pen,
+}
+
+/// Streams these pieces of a background response to client `a`.
+async fn streamed(pieces: &[&'static str]) -> OpenResponse {
     let (pens, mut taken) = mpsc::channel::<Pen>(1);
     let worker = Worker::start(move |request| {
         let pens = pens.clone();
@@ -129,14 +137,110 @@ async fn left_after(pieces: &[&'static str]) -> (Worker, Router) {
         pen.send(Ok((*piece).into())).await.unwrap();
         streamed.piece().await.unwrap().unwrap();
     }
-    drop(streamed);
-    eventually("the client has left", || charged(&router)[1] > 0.0).await;
-    (worker, router)
+    OpenResponse {
+        _worker: worker,
+        router,
+        streamed,
+        pen,
+    }
+}
+
+/// Streams these pieces of a background response to client `a`, which leaves then.
+async fn left_after(pieces: &[&'static str]) -> (Worker, Router) {
+    let open = streamed(pieces).await;
+    drop(open.streamed);
+    eventually("the client has left", || charged(&open.router)[1] > 0.0).await;
+    (open._worker, open.router)
+}
+
+/// First two events of a streamed response.
+const STARTED: &str = "data: {\"response\":{\"id\":\"resp_1\",\"usage\":null}}\n\ndata: {}\n\n";
+
+/// Requests the response by its id while its own answer is open. Returns that answer.
+async fn polled_while_open() -> OpenResponse {
+    let open = streamed(&[STARTED]).await;
+    let answer = send(open.router.address, of("a", get("/v1/responses/resp_1"))).await;
+    answer.text().await;
+    assert_eq!(charged(&open.router)[1], 0.0);
+    open
+}
+
+#[tokio::test]
+async fn a_response_that_is_requested_while_it_is_streamed_is_counted_once() {
+    const ENDED: &str = "event: response.completed\ndata: {\"response\":{\"usage\":{\"input_tokens\":1000,\
+        \"input_tokens_details\":{\"cached_tokens\":600},\"output_tokens\":50}}}\n\n";
+    let open = polled_while_open().await;
+    open.pen.send(Ok(ENDED.into())).await.unwrap();
+    drop(open.pen);
+    open.streamed.text().await;
+    let router = &open.router;
+    eventually("the stream has ended", || charged(router)[1] > 0.0).await;
+    assert_eq!(
+        (charged(router)[1], tokens(router)),
+        (50.0, [1000.0, 600.0, 50.0])
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_stream_is_charged_what_it_had_by_the_id_meanwhile() {
+    let open = polled_while_open().await;
+    drop(open.streamed);
+    let router = &open.router;
+    eventually("the client has left", || charged(router)[1] > 0.0).await;
+    assert_eq!((charged(router)[1], tokens(router)[2]), (50.0, 50.0));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_stream_by_id_is_charged_what_passed() {
+    let (pens, mut taken) = mpsc::channel::<Pen>(1);
+    let worker = Worker::start(move |request| {
+        let pens = pens.clone();
+        async move {
+            match (request.method, request.uri.query()) {
+                (Method::POST, _) => json(200, QUEUED),
+                (_, Some(_)) => {
+                    let (pen, response) = written("text/event-stream");
+                    pens.send(pen).await.unwrap();
+                    response
+                }
+                _ => json(200, COMPLETED),
+            }
+        }
+    })
+    .await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
+        .start()
+        .await;
+    let body = r#"{"model":"m","input":"hi","background":true}"#;
+    send(router.address, of("a", post("/v1/responses", body)))
+        .await
+        .text()
+        .await;
+    let [_, made] = charged(&router);
+    let follow = || send(router.address, of("a", get("/v1/responses/resp_1?stream=true")));
+    // The second stream has the tokens of the first, and one more.
+    for (pieces, expected) in [(1, 2.0), (1, 2.0), (2, 4.0)] {
+        let mut streamed = follow().await;
+        let pen = taken.recv().await.unwrap();
+        for _ in 0..pieces {
+            pen.send(Ok(STARTED.into())).await.unwrap();
+            streamed.piece().await.unwrap().unwrap();
+        }
+        drop(streamed);
+        let is_over = || router.pool_metric("requests_in_flight") == 0.0;
+        eventually("the client has left", is_over).await;
+        let is_charged = || charged(&router)[1] == made + expected;
+        eventually("the client is charged", is_charged).await;
+    }
+    let answer = send(router.address, of("a", get("/v1/responses/resp_1"))).await;
+    answer.text().await;
+    assert_eq!((charged(&router)[1], tokens(&router)[2]), (made + 50.0, 50.0));
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_a_streamed_background_response_is_charged_the_rest_by_its_id() {
-    const STARTED: &str = "data: {\"response\":{\"id\":\"resp_1\",\"usage\":null}}\n\ndata: {}\n\n";
     let (_worker, router) = left_after(&[STARTED]).await;
     let [prompt, output] = charged(&router);
     assert_eq!((output, tokens(&router)), (2.0, [0.0, 0.0, 2.0]));

@@ -45,10 +45,14 @@ impl UsageBound {
 
     /// Returns `true` if the usage stated in `tail` is plausible for the response's length.
     fn allows(self, tail: &Tail) -> bool {
-        let output = self.output.max(tail.length().saturating_add(UNSEEN_TOKENS));
         tail.prompt_tokens()
             .is_none_or(|reported| reported <= self.prompt)
-            && tail.tokens_so_far() <= output
+            && self.allows_output(tail.tokens_so_far(), tail)
+    }
+
+    /// Returns `true` if so many output tokens are plausible for the response's length.
+    fn allows_output(self, tokens: u64, tail: &Tail) -> bool {
+        tokens <= self.output.max(tail.length().saturating_add(UNSEEN_TOKENS))
     }
 }
 
@@ -190,6 +194,28 @@ impl RateLimitGuard {
             true => new,
             false => self.output.min(new),
         };
+        self.served = Some(true);
+    }
+
+    /// Raises the output to that which answers by the response's id had, where it is plausible.
+    pub(crate) fn raise_output(&mut self, known: u64, tail: &Tail) {
+        if self.bound.is_none_or(|bound| bound.allows_output(known, tail)) {
+            self.output = self.output.max(known);
+        }
+    }
+
+    /// Returns the output of an answer by its id, which has not been read to its end.
+    pub(crate) fn output_by_id(&mut self, tail: &Tail) -> u64 {
+        self.bound = Some(UsageBound::of_output());
+        match self.is_plausible(tail) {
+            true => tail.tokens_so_far(),
+            false => tail.counted_tokens(),
+        }
+    }
+
+    /// Sets the usage to the `new` output tokens of an answer by its id, which has not been read to its end.
+    pub(crate) fn charge_part(&mut self, new: u64) {
+        self.output = new;
         self.served = Some(true);
     }
 

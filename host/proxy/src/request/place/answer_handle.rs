@@ -19,7 +19,7 @@ use crate::dispatch::attempt_error::is_retryable_status;
 use crate::observe::stages::RequestStage;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::relay_error::RelayError;
-use crate::request::responses::ResponseLearner;
+use crate::request::responses::{OutputTokens, ResponseLearner};
 
 /// Handle of an answer.
 #[derive(Debug)]
@@ -167,9 +167,14 @@ impl AnswerHandle {
             return;
         }
         // Before the client has the piece: it may leave, and request the rest by the response's id.
-        if let Some(learner) = &self.learner {
-            learner.count_tokens(charged);
+        if let Some(learner) = self.learner.as_ref().filter(|learner| learner.is_own()) {
+            learner.count_own(charged);
         }
+        self.worker_made(so_far);
+    }
+
+    /// Adds the tokens that the worker's counter does not have yet.
+    fn worker_made(&mut self, so_far: u64) {
         let new = so_far.saturating_sub(self.counted_tokens);
         if new > 0 {
             self.counted_tokens = so_far;
@@ -178,16 +183,46 @@ impl AnswerHandle {
         }
     }
 
-    /// Counts the tokens of an answer by a response's id that no earlier answer had.
+    /// Counts the tokens of an answer by a response's id that no earlier answer had, by its usage.
     fn count_rest(&mut self) {
-        let (Some(tokens), Some(learner)) = (self.tail.output_tokens(), &self.learner) else {
+        let Some(tokens) = self.tail.output_tokens() else {
             return;
         };
-        if let Some(before) = learner.count_tokens(tokens)
+        let Some(learner) = self.learner.take_if(|learner| !learner.is_own()) else {
+            return;
+        };
+        if let Some(before) = learner.count_by_id(OutputTokens::Stated(tokens))
             && before < tokens
         {
             self.counted_tokens = before;
             self.lifecycle.count_tokens_after(before);
+        }
+    }
+
+    /// Divides the tokens of a response between its own answer, which ends here, and the answers by its id.
+    fn settle_response(&mut self, is_read: bool) {
+        let Some(learner) = self.learner.take() else {
+            return;
+        };
+        if learner.is_own() {
+            let is_stated = is_read && self.tail.output_tokens().is_some();
+            if let Some(known) = learner.close(is_stated).filter(|_| !is_stated) {
+                self.lifecycle.raise_output(known, &self.tail);
+                self.worker_made(known);
+            }
+            return;
+        }
+        // The usage is at the end of a stream, and its client has the tokens before it.
+        if self.kind != AnswerKind::Events {
+            return;
+        }
+        let so_far = self.lifecycle.output_by_id(&self.tail);
+        if let Some(before) = learner.count_by_id(OutputTokens::Estimated(so_far))
+            && before < so_far
+        {
+            self.counted_tokens = before;
+            self.worker_made(so_far);
+            self.lifecycle.charge_part(so_far - before);
         }
     }
 
@@ -249,6 +284,7 @@ impl AnswerHandle {
     }
 
     fn finish(&mut self, outcome: Outcome) {
+        self.settle_response(outcome == Outcome::Complete);
         if let Some(attempt) = self.attempt.take() {
             match outcome {
                 Outcome::Complete => attempt.lease.finished(),
@@ -280,5 +316,12 @@ impl AnswerHandle {
     /// Returns the link of the worker that answers.
     pub(crate) fn link(&self) -> &crate::fleet::worker::WorkerHandle {
         &self.lifecycle.member(self.member).link
+    }
+}
+
+impl Drop for AnswerHandle {
+    /// Settles the response of a client that left. The lifecycle ends with its own drop.
+    fn drop(&mut self) {
+        self.settle_response(false);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use inference_api::{Endpoint, ResponseIdFinder};
 use routing::WorkerId;
 
-use super::table::{ResponseEntry, ResponseKey, ResponseTable};
+use super::table::{OutputTokens, ResponseEntry, ResponseKey, ResponseTable};
 use crate::dispatch::inference_request::InferenceRequest;
 use crate::limits::edge_settings::ResponseLimits;
 use crate::proxy::Proxy;
@@ -21,6 +21,8 @@ pub(crate) struct ResponseLearner {
     search: Option<IdSearch>,
     /// Entry of the response, once its id is known.
     entry: Option<ResponseEntry>,
+    /// `true` for the answer that makes the response, `false` for one by its id.
+    is_own: bool,
 }
 
 /// Search for the id of a response, with the facts that are stored under it.
@@ -53,6 +55,7 @@ pub(crate) fn learner(
             finder: ResponseIdFinder::default(),
         }),
         entry: None,
+        is_own: true,
     })
 }
 
@@ -63,6 +66,7 @@ impl ResponseLearner {
             table: Arc::clone(&proxy.responses),
             search: None,
             entry: Some(proxy.responses.entry(id)),
+            is_own: false,
         }
     }
 
@@ -85,9 +89,26 @@ impl ResponseLearner {
         }
     }
 
-    /// Records that so many output tokens of the response are counted. Returns the number that was counted before; `None`
-    /// if the response is unknown.
-    pub(crate) fn count_tokens(&self, so_far: u64) -> Option<u64> {
-        self.table.count_tokens(self.entry?, so_far)
+    /// Returns `true` for the answer that makes the response, `false` for one by its id.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// Records that the response's own answer counts so many output tokens.
+    pub(crate) fn count_own(&self, so_far: u64) {
+        if let Some(entry) = self.entry {
+            self.table.count_own(entry, so_far);
+        }
+    }
+
+    /// Records the end of the response's own answer. Returns the output tokens that it must count.
+    pub(crate) fn close(&self, is_stated: bool) -> Option<u64> {
+        self.table.close(self.entry?, is_stated)
+    }
+
+    /// Records the output tokens of an answer by the response's id. Returns the number that was counted before; `None` if
+    /// this answer counts none.
+    pub(crate) fn count_by_id(&self, tokens: OutputTokens) -> Option<u64> {
+        self.table.count_by_id(self.entry?, tokens)
     }
 }

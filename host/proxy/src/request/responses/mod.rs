@@ -13,7 +13,7 @@ pub(crate) use self::learner::{ResponseLearner, learner};
 pub(crate) use self::metrics::ResponseMetrics;
 pub(crate) use self::pin::pinned;
 pub(crate) use self::retrieve::{CLASS, RESPONSE_PAGES, ResponseCall, answer};
-pub(crate) use self::table::{ResponseKey, ResponseOrigin, ResponseTable};
+pub(crate) use self::table::{OutputTokens, ResponseKey, ResponseOrigin, ResponseTable};
 use crate::base::reply::Refusal;
 use crate::dispatch::pool_state::PoolState;
 use crate::fleet::pool::Member;

@@ -61,8 +61,22 @@ struct StoredResponse {
     /// Hash of its client's name. `None` for a response that was made without a key.
     client: Option<u64>,
     stored: Instant,
-    /// Output tokens of the response that answers had so far, without the estimate for an answer that has no usage.
+    /// `true` until the response's own answer has ended. Until then it alone counts the tokens.
+    is_open: bool,
+    /// `true` once an answer has stated the usage. Estimates count no more then.
+    is_stated: bool,
+    /// Output tokens of the response that are counted, without the estimate for an answer that has no usage. While the
+    /// response's own answer is open, some are known by answers by its id, and that answer counts them at its end.
     counted_tokens: u64,
+}
+
+/// Output tokens of a response, as an answer by its id has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OutputTokens {
+    /// Usage of the whole response.
+    Stated(u64),
+    /// Estimate for an answer without usage.
+    Estimated(u64),
 }
 
 impl ResponseTable {
@@ -97,6 +111,8 @@ impl ResponseTable {
                 worker,
                 client,
                 stored: now,
+                is_open: true,
+                is_stated: false,
                 counted_tokens: 0,
             };
             shard.workers.insert(hash, entry);
@@ -113,14 +129,40 @@ impl ResponseTable {
         ResponseEntry(self.hash(id))
     }
 
-    /// Records that so many output tokens of a response are counted. Returns the number that was counted before; `None`
-    /// if the response is unknown.
-    pub(crate) fn count_tokens(&self, entry: ResponseEntry, so_far: u64) -> Option<u64> {
+    /// Records that the response's own answer counts so many output tokens.
+    pub(crate) fn count_own(&self, entry: ResponseEntry, so_far: u64) {
+        if let Some(stored) = self.shard(entry.0).workers.get_mut(&entry.0) {
+            stored.counted_tokens = stored.counted_tokens.max(so_far);
+        }
+    }
+
+    /// Records the end of the response's own answer. Returns the output tokens that it must count, if it states no usage:
+    /// answers by the id may have had more of them. `None` if the response is unknown.
+    pub(crate) fn close(&self, entry: ResponseEntry, is_stated: bool) -> Option<u64> {
+        let mut shard = self.shard(entry.0);
+        let stored = shard.workers.get_mut(&entry.0)?;
+        stored.is_open = false;
+        stored.is_stated |= is_stated;
+        Some(stored.counted_tokens)
+    }
+
+    /// Records the output tokens of an answer by the response's id. Returns the number that was counted before; `None` if
+    /// this answer counts none, because the response is unknown or its own answer is still open.
+    pub(crate) fn count_by_id(&self, entry: ResponseEntry, tokens: OutputTokens) -> Option<u64> {
         let mut shard = self.shard(entry.0);
         let stored = shard.workers.get_mut(&entry.0)?;
         let before = stored.counted_tokens;
-        stored.counted_tokens = before.max(so_far);
-        Some(before)
+        match tokens {
+            OutputTokens::Stated(tokens) => {
+                stored.is_stated = true;
+                stored.counted_tokens = before.max(tokens);
+            }
+            OutputTokens::Estimated(tokens) if !stored.is_stated => {
+                stored.counted_tokens = before.max(tokens)
+            }
+            OutputTokens::Estimated(_) => return None,
+        }
+        (!stored.is_open).then_some(before)
     }
 
     /// Finds the worker that made a response. Removes what the limits no longer allow.
@@ -252,12 +294,26 @@ mod tests {
     fn each_token_of_a_response_is_counted_once() {
         let (table, now) = (table(), Instant::now());
         let entry = table.store(key("a", "resp_1"), WorkerId(7), LIMITS, now).unwrap();
-        assert_eq!(table.count_tokens(entry, 3), Some(0));
+        table.count_own(entry, 3);
+        assert_eq!(table.close(entry, false), Some(3));
         let again = table.entry("resp_1");
-        let before = [50, 50, 40, 60].map(|so_far| table.count_tokens(again, so_far));
-        assert_eq!(before, [Some(3), Some(50), Some(50), Some(50)]);
+        let by_id = |tokens| table.count_by_id(again, tokens);
+        assert_eq!(by_id(OutputTokens::Estimated(5)), Some(3));
+        let before = [50, 50, 40, 60].map(|so_far| by_id(OutputTokens::Stated(so_far)));
+        assert_eq!(before, [Some(5), Some(50), Some(50), Some(50)]);
+        assert_eq!(by_id(OutputTokens::Estimated(70)), None);
         let unknown = table.entry("resp_2");
-        assert_eq!(table.count_tokens(unknown, 50), None);
+        assert_eq!(table.count_by_id(unknown, OutputTokens::Stated(50)), None);
+    }
+
+    #[test]
+    fn the_own_answer_of_a_response_counts_what_answers_by_its_id_had_meanwhile() {
+        let (table, now) = (table(), Instant::now());
+        let entry = table.store(key("a", "resp_1"), WorkerId(7), LIMITS, now).unwrap();
+        assert_eq!(table.count_by_id(entry, OutputTokens::Stated(50)), None);
+        table.count_own(entry, 3);
+        assert_eq!(table.close(entry, false), Some(50));
+        assert_eq!(table.count_by_id(entry, OutputTokens::Stated(50)), Some(50));
     }
 
     #[test]
