@@ -84,8 +84,8 @@ impl UsageGroup for ClientGroup {
                     }
                     ClientPart::Limit(limit) => {
                         if let Some(used) = self.share.usage(at, limit) {
-                            let (total, level) = (used.total_us, used.debt_us);
-                            visit(*hash, UsageReading::Counter { total, level });
+                            let (total, level, life) = (used.total_us, used.debt_us, used.life);
+                            visit(*hash, UsageReading::Counter { total, level, life });
                         }
                     }
                 }
@@ -133,12 +133,13 @@ impl UsageGroup for TenantGroup {
         if self.names.len() > MOST_NAMES {
             self.names.clear();
         }
-        let names = &mut self.names;
+        let (names, life) = (&mut self.names, self.pool.life());
         self.pool.visit_tenants(|service| {
             let hash = UsageKey::hash(service.tenant);
             names.entry(hash).or_insert_with(|| Arc::clone(service.tenant));
             let total = (service.share.max(0.0) * SERVICE_STEPS) as u64;
-            visit(hash, UsageReading::Counter { total, level: 0 });
+            let level = 0;
+            visit(hash, UsageReading::Counter { total, level, life });
         });
     }
 

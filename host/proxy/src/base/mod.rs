@@ -8,6 +8,7 @@ pub(crate) mod idle_timeout;
 pub(crate) mod in_place;
 pub(crate) mod keep_alive;
 pub(crate) mod label;
+pub(crate) mod life;
 pub(crate) mod metric_labels;
 pub(crate) mod readiness;
 pub(crate) mod reply;

@@ -140,7 +140,9 @@ impl Drop for LoadGuard {
     fn drop(&mut self) {
         let freed = self.freed();
         // The load is released first, so that requests that are evaluated again see the lower load.
-        self.lease = None;
+        if self.lease.take().is_some() {
+            self.queue.lease_ended(self.release.worker());
+        }
         self.queue.release(freed);
     }
 }

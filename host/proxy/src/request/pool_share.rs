@@ -52,10 +52,10 @@ impl PoolShare {
         self.0.queue.controller.summarize_waiters(visit);
     }
 
-    /// Returns this router's use of the pool's budgets.
+    /// Returns this router's use of the pool's budgets, without that of workers that have left the pool.
     #[must_use]
     pub fn budget(&self) -> BudgetUse {
-        self.0.queue.controller.own_use()
+        self.0.queue.controller.shared_use()
     }
 
     /// Replaces the number of requests in the other routers' queues of the pool, and their use of its budgets.
@@ -66,6 +66,12 @@ impl PoolShare {
     /// Divides the pool's budgets by so many routers, because what the others use is not known. 1 is the whole budget.
     pub fn divide_budgets(&self, routers: NonZeroU32) {
         self.0.queue.controller.divide_budgets(routers);
+    }
+
+    /// Returns the number of the queue's beginning. The counters of a pool that was removed and added again begin at 0.
+    #[must_use]
+    pub fn life(&self) -> u64 {
+        self.0.queue.controller.life
     }
 
     /// Calls `visit` with each tenant that has a counter.

@@ -69,6 +69,36 @@ async fn requests_that_a_removed_worker_finishes_use_no_room_of_the_others() {
 }
 
 #[tokio::test]
+async fn requests_at_a_worker_that_moved_to_another_pool_use_no_room_of_the_others() {
+    let moved = |a: &Worker, b: &Worker| {
+        with_budget(1, &[("a", a), ("b", b)]).with(|builder| builder.spare = vec!["b"])
+    };
+    check_room_of_the_other(moved).await;
+}
+
+#[tokio::test]
+async fn requests_that_a_removed_worker_finishes_are_no_use_for_the_other_routers() {
+    let ((a, _pens_of_a), (b, mut pens_of_b)) = (streaming().await, streaming().await);
+    let both = || with_budget(1, &[("a", &a), ("b", &b)]);
+    for change in [
+        with_budget(1, &[("a", &a)]),
+        both().with(|builder| builder.spare = vec!["b"]),
+    ] {
+        let mut router = both().start().await;
+        let long = send(router.address, chat()).await;
+        let pen = pens_of_b.recv().await.unwrap();
+        let shared = |router: &Router| router.snapshot().pool_shares()[0].budget().requests;
+        assert_eq!(shared(&router), 1);
+        router.change(change);
+        let used = r#"conductor_budget_used{pool="main",budget="requests"}"#;
+        assert_eq!(router.metric(used), 1.0);
+        assert_eq!(shared(&router), 0);
+        drop(pen);
+        long.text().await;
+    }
+}
+
+#[tokio::test]
 async fn a_draining_worker_has_room_for_its_own_requests_only() {
     check_room_of_the_other(|a, b| {
         with_budget(1, &[("a", a), ("b", b)]).with(|builder| builder.health.draining = vec!["b".into()])

@@ -18,8 +18,8 @@ use proxy::{
     TokenSource, TrialSpec,
 };
 use routing::{
-    Dialect, Fleet, Generation, Policy, PolicyVersion, PolicyVersions, Pool, Role, RunNumber, WorkerId,
-    WorkerSpec,
+    Dialect, Fleet, Generation, Policy, PolicyVersion, PolicyVersions, Pool, Role, RunNumber, Worker,
+    WorkerId, WorkerSpec,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -31,6 +31,8 @@ use crate::policy::Scripted;
 #[derive(Clone)]
 pub(crate) struct Builder {
     workers: Vec<WorkerSpec>,
+    /// Names of the workers of the pool `spare`, which no route names. The others are of the pool `main`.
+    pub(crate) spare: Vec<&'static str>,
     policy: Arc<dyn Policy>,
     pub(crate) prefill_policy: Option<Arc<dyn Policy>>,
     pub(crate) decode_policy: Option<Arc<dyn Policy>>,
@@ -88,6 +90,7 @@ pub(crate) struct Router {
 pub(crate) fn router() -> Builder {
     Builder {
         workers: vec![],
+        spare: vec![],
         policy: Scripted::first(&[], &[]),
         prefill_policy: None,
         decode_policy: None,
@@ -233,32 +236,47 @@ impl Builder {
         }
     }
 
+    fn pool(&self, name: &str, workers: Vec<Arc<Worker>>) -> PoolSpec {
+        PoolSpec {
+            pool: Pool {
+                name: name.into(),
+                workers: workers.into(),
+            },
+            tokens: self.tokens,
+            expectation: self.expectation,
+            queue_limit: self.queue_limit,
+            queue_timeout: self.queue_timeout,
+            admission: self.admission.clone(),
+            keep_alive: self.keep_alive,
+            adapters: self.adapters.clone(),
+            model_list: self.model_list.clone(),
+            authorization: self.authorization.clone(),
+            connections: self.connections.clone(),
+            accept_handover: self.accept_handover,
+            isolate_prefixes: self.isolate_prefixes,
+            pd: self.pd,
+            health: self.health.clone(),
+            scrape: self.scrape.clone(),
+            retries: self.retries.clone(),
+            timeouts: self.timeouts,
+        }
+    }
+
+    fn pools(&self, fleet: &Fleet) -> Vec<PoolSpec> {
+        let workers = fleet.workers().iter().cloned();
+        let is_spare = |worker: &Arc<Worker>| self.spare.contains(&&*worker.spec().name);
+        let (spare, main): (Vec<_>, Vec<_>) = workers.partition(is_spare);
+        let mut pools = vec![self.pool("main", main)];
+        if !spare.is_empty() {
+            pools.push(self.pool("spare", spare));
+        }
+        pools
+    }
+
     fn spec(&self, fleet: &Fleet, generation: u64) -> SnapshotSpec {
         SnapshotSpec {
             generation: Generation(generation),
-            pools: vec![PoolSpec {
-                pool: Pool {
-                    name: "main".into(),
-                    workers: fleet.workers().into(),
-                },
-                tokens: self.tokens,
-                expectation: self.expectation,
-                queue_limit: self.queue_limit,
-                queue_timeout: self.queue_timeout,
-                admission: self.admission.clone(),
-                keep_alive: self.keep_alive,
-                adapters: self.adapters.clone(),
-                model_list: self.model_list.clone(),
-                authorization: self.authorization.clone(),
-                connections: self.connections.clone(),
-                accept_handover: self.accept_handover,
-                isolate_prefixes: self.isolate_prefixes,
-                pd: self.pd,
-                health: self.health.clone(),
-                scrape: self.scrape.clone(),
-                retries: self.retries.clone(),
-                timeouts: self.timeouts,
-            }],
+            pools: self.pools(fleet),
             routes: vec![RouteSpec {
                 prefill_policy: self.prefill_policy.clone().map(PolicyVersions::only),
                 decode_policy: self.decode_policy.clone().map(PolicyVersions::only),
@@ -362,7 +380,7 @@ impl Router {
     }
 
     /// Returns the worker of that name.
-    pub(crate) fn worker(&self, name: &str) -> &routing::Worker {
+    pub(crate) fn worker(&self, name: &str) -> &Worker {
         let mut workers = self.fleet.workers().iter();
         workers.find(|worker| &*worker.spec().name == name).unwrap()
     }

@@ -30,7 +30,8 @@ impl UsageGroup for LimitGroup {
     fn visit(&mut self, visit: &mut dyn FnMut(u64, UsageReading)) {
         let own = self.0.lock().unwrap().own;
         let (total, level) = (own[0], own[0]);
-        visit(0, UsageReading::Counter { total, level });
+        let life = 0;
+        visit(0, UsageReading::Counter { total, level, life });
         visit(1, UsageReading::Gauge(own[1]));
     }
 

@@ -24,6 +24,8 @@ pub enum UsageReading {
         total: u64,
         /// Level over all routers; 0 if there is nothing that a new router must know.
         level: u64,
+        /// Number of the counter's beginning: a counter that was made again under its name has another one.
+        life: u64,
     },
 }
 
@@ -46,6 +48,8 @@ struct SentRow {
     number: u64,
     /// Number of the first message with it.
     since: u64,
+    /// Number of the counter's beginning.
+    life: u64,
     changed_ms: u64,
     is_gauge: bool,
     /// Number and time of the last message with it.
@@ -138,16 +142,18 @@ impl UsagePublisher {
 
     /// Returns the row of a reading that is to be sent, and notes it as sent.
     fn row(&mut self, now_ms: u64, sequence: u64, key: UsageKey, reading: UsageReading) -> Option<UsageRow> {
-        let (number, level) = match reading {
-            UsageReading::Gauge(value) => (value, 0),
-            UsageReading::Counter { total, level } => (total, level),
+        let (number, level, life) = match reading {
+            UsageReading::Gauge(value) => (value, 0, 0),
+            UsageReading::Counter { total, level, life } => (total, level, life),
         };
         let known = self.sent.get_mut(&key).map(|known| {
             known.seen_ms = now_ms;
             *known
         });
+        // A counter that was made again is a new one: its lower total gives nothing back.
+        let known = known.filter(|known| known.life == life);
         let has_changed = known.map_or(number != 0, |known| known.number != number);
-        let is_new_without_room = known.is_none() && self.sent.len() >= MOST_TRACKED;
+        let is_new_without_room = self.sent.len() >= MOST_TRACKED && !self.sent.contains_key(&key);
         if is_new_without_room || (known.is_none() && !has_changed) {
             return None;
         }
@@ -170,6 +176,7 @@ impl UsagePublisher {
         let sent = SentRow {
             number,
             since,
+            life,
             changed_ms,
             is_gauge: matches!(reading, UsageReading::Gauge(_)),
             last: sequence,
@@ -179,7 +186,7 @@ impl UsagePublisher {
         self.sent.insert(key, sent);
         let value = match reading {
             UsageReading::Gauge(value) => UsageValue::Gauge(value),
-            UsageReading::Counter { total, level } => UsageValue::Counter { total, level, since },
+            UsageReading::Counter { total, level, .. } => UsageValue::Counter { total, level, since },
         };
         Some(UsageRow { key, value })
     }

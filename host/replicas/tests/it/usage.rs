@@ -38,6 +38,7 @@ impl Sender {
             0 => UsageReading::Counter {
                 total: numbers[name as usize],
                 level: 0,
+                life: 0,
             },
             _ => UsageReading::Gauge(numbers[name as usize]),
         };
@@ -87,7 +88,11 @@ impl Receiver {
 }
 
 fn counter(total: u64, level: u64) -> UsageReading {
-    UsageReading::Counter { total, level }
+    UsageReading::Counter {
+        total,
+        level,
+        life: 0,
+    }
 }
 
 #[test]
@@ -150,6 +155,28 @@ fn a_counter_that_is_made_again_begins_at_nothing() {
     }
     receiver.receive(&sender.message(2_300, [other, (key(0), counter(7, 0))]).unwrap());
     assert_eq!(receiver.sum(0), 47);
+}
+
+#[test]
+fn a_counter_that_is_made_again_at_once_gives_nothing_back() {
+    let mut sender = UsagePublisher::new(RouterId(1));
+    let mut receiver = Receiver::default();
+    let reading = |total, life| {
+        (
+            key(0),
+            UsageReading::Counter {
+                total,
+                level: 0,
+                life,
+            },
+        )
+    };
+    receiver.receive(&sender.message(0, []).unwrap());
+    receiver.receive(&sender.message(50, [reading(40, 1)]).unwrap());
+    receiver.receive(&sender.message(100, [reading(7, 2)]).unwrap());
+    assert_eq!(receiver.sum(0), 47);
+    receiver.receive(&sender.message(150, [reading(9, 2)]).unwrap());
+    assert_eq!(receiver.sum(0), 49);
 }
 
 #[test]

@@ -23,8 +23,8 @@ pub(crate) struct Capacity {
     tbt_target: Option<Duration>,
     /// Workers that answer clients.
     workers: Vec<(Arc<Worker>, Arc<WorkerHandle>)>,
-    /// Workers that have left the fleet, while they have requests.
-    leaving: Vec<Arc<Worker>>,
+    /// Workers that have left the pool, while they have requests of it.
+    leaving: Vec<OtherWorker>,
     /// Limits by the workers in service, at the last computation.
     in_service: BudgetLimits,
     /// Workers out of service that have requests.
@@ -39,20 +39,45 @@ struct OtherWorker {
     worker: Arc<Worker>,
     /// Capacity at the last computation.
     most: BudgetLimits,
-    /// Set if the requests of other routers count, because those routers report their use of the budget and their load.
-    is_shared: bool,
+    counted: CountedRequests,
+}
+
+/// Requests that count of a worker out of service.
+#[derive(Debug, Clone, Copy)]
+enum CountedRequests {
+    /// Those of all routers, because the others report their use of the budget and their load.
+    OfAll,
+    /// Those of this router.
+    Own,
+    /// Those of this router at a worker that has left the fleet.
+    Left,
+    /// At most so many of this router, at a worker that has moved to another pool.
+    Moved(u64),
 }
 
 impl OtherWorker {
+    fn leaving(worker: Arc<Worker>, counted: CountedRequests) -> Self {
+        Self {
+            worker,
+            most: BudgetLimits::default(),
+            counted,
+        }
+    }
+
     /// Returns the requests that it has now.
     fn running(&self) -> u64 {
         let load = self.worker.load();
-        let requests = if self.is_shared {
-            load.read().requests
-        } else {
-            load.own().requests
-        };
-        requests.into()
+        let own = || u64::from(load.own().requests);
+        match self.counted {
+            CountedRequests::OfAll => load.read().requests.into(),
+            CountedRequests::Own | CountedRequests::Left => own(),
+            CountedRequests::Moved(most) => own().min(most),
+        }
+    }
+
+    /// Returns `true` if the pool no longer has it.
+    fn has_left(&self) -> bool {
+        matches!(self.counted, CountedRequests::Left | CountedRequests::Moved(_))
     }
 }
 
@@ -109,13 +134,35 @@ impl Capacity {
         let before = std::mem::take(&mut self.workers).into_iter();
         let gone = before.filter_map(|(worker, link)| link.health.is_draining().then_some(worker));
         let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.extend(gone);
-        leaving.retain(|worker| !stay.contains(&worker.id()));
+        for worker in gone {
+            if !leaving.iter().any(|other| other.worker.id() == worker.id()) {
+                leaving.push(OtherWorker::leaving(worker, CountedRequests::Left));
+            }
+        }
+        leaving.retain(|other| !stay.contains(&other.worker.id()));
         *self = Self {
             routers: self.routers,
             leaving,
             ..next
         };
+    }
+
+    /// Counts the present requests of a worker as those of this pool, which another pool takes over.
+    pub(super) fn moves(&mut self, worker: &Arc<Worker>) {
+        let counted = CountedRequests::Moved(worker.load().own().requests.into());
+        let moved = OtherWorker::leaving(Arc::clone(worker), counted);
+        self.leaving.push(moved);
+    }
+
+    /// Records that a lease of this pool on a worker has ended.
+    pub(super) fn lease_ended(&mut self, worker: WorkerId) {
+        for other in self.leaving.iter_mut().chain(&mut self.others) {
+            if let CountedRequests::Moved(requests) = &mut other.counted
+                && other.worker.id() == worker
+            {
+                *requests = requests.saturating_sub(1);
+            }
+        }
     }
 
     /// Divides the limits by so many routers. Returns `true` if that is another number.
@@ -136,26 +183,30 @@ impl Capacity {
 
     /// Computes the current limits. `used` is the use of the budget by this router.
     pub(super) fn limits(&mut self, used: BudgetUse) -> BudgetLimits {
-        self.leaving.retain(|worker| worker.load().own().requests > 0);
+        self.leaving.retain(|other| other.running() > 0);
         let serves = |link: &WorkerHandle| !link.health.is_draining() && !link.is_out();
         // If no worker is in service, all are counted rather than none.
         let counts_all = !self.workers.iter().any(|(_, link)| serves(link));
-        let is_shared = self.routers == NonZeroU32::MIN;
-        let other = |worker: &Arc<Worker>, is_shared| OtherWorker {
+        let counted = match self.routers {
+            NonZeroU32::MIN => CountedRequests::OfAll,
+            _ => CountedRequests::Own,
+        };
+        let other = |worker: &Arc<Worker>, counted| OtherWorker {
             worker: Arc::clone(worker),
             most: BudgetLimits {
                 requests: self.most_requests(worker),
                 tokens: self.most_tokens(worker),
             },
-            is_shared,
+            counted,
         };
         let mut serving = Vec::new();
-        let mut others: Vec<_> = self.leaving.iter().map(|worker| other(worker, false)).collect();
+        let leaving = self.leaving.iter();
+        let mut others: Vec<_> = leaving.map(|left| other(&left.worker, left.counted)).collect();
         for (worker, link) in &self.workers {
             if counts_all || serves(link) {
                 serving.push(&**worker);
             } else {
-                others.push(other(worker, is_shared));
+                others.push(other(worker, counted));
             }
         }
         others.retain(|other| other.running() > 0);
@@ -174,23 +225,45 @@ impl Capacity {
 
     /// Returns the last computed limits with the requests that run at workers out of service now.
     pub(super) fn with_running(&self, used: BudgetUse) -> BudgetLimits {
-        let mean_tokens = used.tokens / used.requests.max(1);
-        let (mut requests, mut tokens) = (0_u64, 0_u64);
-        let bounded = |running: u64, most: Option<u64>| most.map_or(running, |most| running.min(most));
-        for other in &self.others {
-            let running = other.running();
-            let running_tokens = running.saturating_mul(mean_tokens);
-            requests = requests.saturating_add(bounded(running, other.most.requests));
-            tokens = tokens.saturating_add(bounded(running_tokens, other.most.tokens));
-        }
-        let more = |budget: BudgetSpec, limit: Option<u64>, running: u64| match budget {
-            BudgetSpec::Auto { .. } => limit.map(|limit| limit.saturating_add(running)),
-            BudgetSpec::Off | BudgetSpec::Fixed(_) => limit,
-        };
+        let running = self.running_at(self.others.iter(), used);
+        let more = |limit: Option<u64>, running: u64| limit.map(|limit| limit.saturating_add(running));
         BudgetLimits {
-            requests: more(self.requests, self.in_service.requests, requests),
-            tokens: more(self.tokens, self.in_service.tokens, tokens),
+            requests: more(self.in_service.requests, running.requests),
+            tokens: more(self.in_service.tokens, running.tokens),
         }
+    }
+
+    /// Returns the use of the budget without that of the workers that have left the pool, where the limits have room for
+    /// them.
+    pub(super) fn without_leavers(&self, used: BudgetUse) -> BudgetUse {
+        let leavers = self.others.iter().filter(|other| other.has_left());
+        let running = self.running_at(leavers, used);
+        BudgetUse {
+            requests: used.requests.saturating_sub(running.requests),
+            tokens: used.tokens.saturating_sub(running.tokens),
+        }
+    }
+
+    /// Returns what these workers out of service use of the budgets that follow the workers.
+    fn running_at<'a>(&self, others: impl Iterator<Item = &'a OtherWorker>, used: BudgetUse) -> BudgetUse {
+        let mean_tokens = used.tokens / used.requests.max(1);
+        let bounded = |budget: BudgetSpec, running: u64, most: Option<u64>| match budget {
+            BudgetSpec::Auto { .. } => most.map_or(running, |most| running.min(most)),
+            BudgetSpec::Off | BudgetSpec::Fixed(_) => 0,
+        };
+        let mut sum = BudgetUse::default();
+        for other in others {
+            let running = other.running();
+            let requests = bounded(self.requests, running, other.most.requests);
+            let tokens = bounded(
+                self.tokens,
+                running.saturating_mul(mean_tokens),
+                other.most.tokens,
+            );
+            sum.requests = sum.requests.saturating_add(requests);
+            sum.tokens = sum.tokens.saturating_add(tokens);
+        }
+        sum
     }
 
     /// Returns this router's share of a budget, by the capacities of these workers.

@@ -26,6 +26,7 @@ use super::metrics::AdmissionMetrics;
 use super::permit::{Charge, Permit};
 use super::queue_entry::{QueueEntry, QueuePosition};
 use super::releases::Releases;
+use crate::base::life::next_life;
 
 /// Minimum and maximum of `Retry-After`.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -52,10 +53,12 @@ pub(crate) struct AdmissionController {
     /// Inputs of the limits.
     capacity: Mutex<Capacity>,
     /// Set if the limits fall with each request that ends at a worker out of service.
-    has_others: AtomicBool,
+    pub(super) has_others: AtomicBool,
     /// Time of the next recomputation; never, if the limits do not depend on the workers.
     reckon_at_us: AtomicU64,
     started: Instant,
+    /// Number of its beginning, with which the tenants' counters begin.
+    pub(crate) life: u64,
     pub(super) metrics: AdmissionMetrics,
 }
 
@@ -116,6 +119,7 @@ impl AdmissionController {
             has_others: AtomicBool::new(false),
             reckon_at_us: AtomicU64::new(u64::MAX),
             started: Instant::now(),
+            life: next_life(),
             metrics,
         })
     }

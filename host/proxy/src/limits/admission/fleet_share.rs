@@ -9,9 +9,15 @@ use routing::{BudgetUse, HeldSummary, TenantService, WorkerId};
 use super::controller::AdmissionController;
 
 impl AdmissionController {
-    /// Returns the use of the budgets by this router; nothing while none is configured.
-    pub(crate) fn own_use(&self) -> BudgetUse {
-        self.budget.used()
+    /// Returns the use of the budgets by this router, for the others; nothing while none is configured.
+    ///
+    /// Requests at workers that have left the pool are not in it: the others have no more room for them.
+    pub(crate) fn shared_use(&self) -> BudgetUse {
+        let used = self.budget.used();
+        match self.has_others.load(Ordering::Relaxed) {
+            true => self.capacity().without_leavers(used),
+            false => used,
+        }
     }
 
     /// Replaces the queue entries and the use of the budgets of other routers. If they use less than before, queued

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use routing::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent};
+use routing::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent, Worker, WorkerId};
 use tokio::runtime::Handle;
 
 use super::controller::AdmissionController;
@@ -28,6 +28,23 @@ impl AdmissionController {
             if let Some(later) = later {
                 self.defer(later);
             }
+        }
+    }
+
+    /// Records that another pool takes a worker over, before it does. The worker's requests are those of this pool.
+    pub(crate) fn moves(&self, worker: &Arc<Worker>) {
+        let mut capacity = self.capacity();
+        if capacity.follows_workers() {
+            // Before the requests are counted: one that ends meanwhile must not stay in the count.
+            self.has_others.store(true, Ordering::SeqCst);
+            capacity.moves(worker);
+        }
+    }
+
+    /// Records that a lease of this pool on a worker has ended, before its permit is returned.
+    pub(crate) fn lease_ended(&self, worker: Option<WorkerId>) {
+        if let (Some(worker), true) = (worker, self.has_others.load(Ordering::SeqCst)) {
+            self.capacity().lease_ended(worker);
         }
     }
 

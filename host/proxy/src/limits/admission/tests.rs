@@ -373,7 +373,7 @@ async fn requests_at_other_routers_use_the_budget_and_free_it_for_who_waits() {
     controller.set_elsewhere(0, elsewhere(1));
     let permit = poll!(&mut waits);
     assert!(permit.is_ready());
-    assert_eq!(controller.own_use().requests, 2);
+    assert_eq!(controller.shared_use().requests, 2);
 }
 
 #[tokio::test]

@@ -75,10 +75,12 @@ pub(crate) struct RateBucket {
 /// Use of a bucket, for the other routers. The unit is a microsecond of refill, so that it is a share of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketUse {
-    /// Total that this router took, since its start.
+    /// Total that this router took, since the bucket's beginning.
     pub total_us: u64,
     /// Time until the bucket is full.
     pub debt_us: u64,
+    /// Number of the bucket's beginning, of which the total is.
+    pub life: u64,
 }
 
 impl RateBucket {
@@ -149,11 +151,12 @@ impl RateBucket {
     }
 
     /// Returns its use, for the other routers.
-    pub(crate) fn usage(&self, now: u64) -> BucketUse {
+    pub(crate) fn usage(&self, now: u64, life: u64) -> BucketUse {
         let debt = self.full_at.load(Ordering::Relaxed).saturating_sub(now);
         BucketUse {
             total_us: self.own.load(Ordering::Relaxed) / MICROSECOND,
             debt_us: debt / MICROSECOND,
+            life,
         }
     }
 
@@ -231,10 +234,11 @@ mod tests {
         bucket.take_elsewhere(20_000_000, 0);
         assert_eq!(left(&bucket, rate), 40);
         assert_eq!(
-            bucket.usage(0),
+            bucket.usage(0, 3),
             BucketUse {
                 total_us: 0,
-                debt_us: 20_000_000
+                debt_us: 20_000_000,
+                life: 3,
             }
         );
         bucket.take_elsewhere(-5_000_000, 0);
@@ -242,10 +246,11 @@ mod tests {
         let mut taken = bucket.take(rate, 10, 0).unwrap();
         bucket.settle(&mut taken, rate, 4, 0);
         assert_eq!(
-            bucket.usage(0),
+            bucket.usage(0, 3),
             BucketUse {
                 total_us: 4_000_000,
-                debt_us: 19_000_000
+                debt_us: 19_000_000,
+                life: 3,
             }
         );
         bucket.adopt(10_000_000, 0);

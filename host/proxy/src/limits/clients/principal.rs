@@ -12,6 +12,7 @@ use super::metrics::ClientMetrics;
 use super::ratelimit_headers;
 use super::reservation::RateLimitGuard;
 use super::spec::{ClientSpec, EngineFields};
+use crate::base::life::next_life;
 use crate::base::reply::Limited;
 
 /// Client that sent a configured key.
@@ -42,6 +43,8 @@ pub(crate) struct Ledger {
     running: AtomicU32,
     /// Concurrent requests at other routers.
     elsewhere: AtomicU32,
+    /// Number of its beginning: a client that was removed and added again begins at 0.
+    pub(super) life: u64,
     pub(super) metrics: ClientMetrics,
 }
 
@@ -52,6 +55,7 @@ impl Ledger {
             tokens: RateBucket::default(),
             running: AtomicU32::new(0),
             elsewhere: AtomicU32::new(0),
+            life: next_life(),
             metrics,
         }
     }

@@ -292,6 +292,18 @@ fn requests_at_other_routers_count_against_the_limits_of_a_client() {
 }
 
 #[test]
+fn a_client_that_was_removed_and_added_again_has_other_totals() {
+    let first = clients(None, vec![spec("a", limits(60, 600, 3))]);
+    let none = clients(Some(&first), vec![]);
+    let again = clients(Some(&none), vec![spec("a", limits(60, 600, 3))]);
+    let reloaded = clients(Some(&again), vec![spec("a", limits(60, 600, 3))]);
+    let [first, again, reloaded] =
+        [first, again, reloaded].map(|clients| clients.share().usage(0, ClientLimit::Requests).unwrap().life);
+    assert_ne!(first, again);
+    assert_eq!(again, reloaded);
+}
+
+#[test]
 fn totals_of_a_client_go_on_while_it_has_no_limits() {
     let limited = clients(None, vec![spec("a", limits(60, 600, 3))]);
     let running = reservation(&limited, "a");

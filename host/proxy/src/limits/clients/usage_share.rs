@@ -31,7 +31,7 @@ impl ClientShare {
     #[must_use]
     pub fn usage(&self, at: usize, limit: ClientLimit) -> Option<BucketUse> {
         let client = self.clients.get(at)?;
-        Some(client.bucket(limit).usage(self.clock.now()))
+        Some(client.bucket(limit).usage(self.clock.now(), client.ledger.life))
     }
 
     /// Replaces the number of a client's requests in progress at other routers.

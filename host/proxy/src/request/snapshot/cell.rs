@@ -1,10 +1,10 @@
 //! Active snapshot, in an `ArcSwap`. Only here does a snapshot change state that outlives it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use routing::WorkerId;
+use routing::{Role, WorkerId};
 
 use super::{Snapshot, SnapshotPlan};
 use crate::dispatch::pool_state::PoolState;
@@ -57,6 +57,7 @@ impl SnapshotCell {
         let (were, are) = (before.event_workers(), next.event_workers());
         next.settings.events.prepare(&were, &are, next.event_listeners());
         next.set_rules();
+        next.note_moved(&before);
         self.current.store(Arc::clone(&next));
         // Before the old workers drain: a request that is left without one finds the pool's new state.
         next.set_current();
@@ -100,6 +101,35 @@ impl Snapshot {
     fn set_current(&self) {
         for pool in &self.pools {
             pool.current.set(pool);
+        }
+    }
+
+    /// Lets the pools keep count of their requests at workers that move to another pool. Not of those that several pools
+    /// had: their requests are not counted by pool.
+    fn note_moved(&self, before: &Self) {
+        let mut pools_of: HashMap<WorkerId, usize> = HashMap::new();
+        for member in before.pools.iter().flat_map(|pool| &pool.workers.members) {
+            *pools_of.entry(member.worker.id()).or_default() += 1;
+        }
+        let stays: HashSet<WorkerId> = self.members().map(|member| member.worker.id()).collect();
+        for pool in &self.pools {
+            let name = &pool.workers.name;
+            let Some(was) = before.pools.iter().find(|was| was.workers.name == *name) else {
+                continue;
+            };
+            let are: HashSet<WorkerId> = pool
+                .workers
+                .members
+                .iter()
+                .map(|member| member.worker.id())
+                .collect();
+            for member in &was.workers.members {
+                let id = member.worker.id();
+                let has_moved = stays.contains(&id) && !are.contains(&id) && pools_of.get(&id) == Some(&1);
+                if has_moved && member.worker.spec().role != Role::Prefill {
+                    was.queue.controller.moves(&member.worker);
+                }
+            }
         }
     }
 
